@@ -1,4 +1,5 @@
 //! The tables of addresses, as the program of sampled events fills them and user space reads them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ fn add(table: &mut [AddressSlot], key: &AddressKey, read: u64) -> bool {
         periods: 3,
         ..AddressRow::ZERO
     };
-    let slots = table.len() as u32;
+    let slots = u32::try_from(table.len()).unwrap();
     (0..TRIES).any(|tried| {
         let at = key.hash().wrapping_add(tried) & (slots - 1);
         table[at as usize].add(key, &gained, read, || key.generation * 10)
@@ -91,7 +92,7 @@ proptest! {
 #[test]
 fn a_table_that_is_half_full_loses_next_to_nothing_in_any_reading() {
     const SAMPLES: u64 = 4096;
-    let mut table = vec![AddressSlot::ZERO; 2 * SAMPLES as usize];
+    let mut table = vec![AddressSlot::ZERO; 2 * usize::try_from(SAMPLES).unwrap()];
     let mut address = 0_u64;
     for generation in AddressKey::FIRST..AddressKey::FIRST + 8 {
         let mut lost = 0;

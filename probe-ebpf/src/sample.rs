@@ -99,6 +99,30 @@ struct Said {
     page: u64,
 }
 
+impl Said {
+    /// Takes the weight, where flags say that it holds.
+    #[inline(always)]
+    fn weigh(&mut self, flags: u64, word: u64) {
+        if flags & (WEIGHT | WEIGHT_STRUCT) != 0 {
+            // Of a structure the first word is the latency.
+            self.weight = if flags & WEIGHT_STRUCT != 0 {
+                word & 0xffff_ffff
+            } else {
+                word
+            };
+        }
+    }
+
+    /// Takes the data source, likewise.
+    #[inline(always)]
+    fn serve(&mut self, flags: u64, word: u64) {
+        if flags & DATA_SRC != 0 {
+            self.source = DataSource::of(word);
+            self.walked = DataSource::walked(word);
+        }
+    }
+}
+
 /// Adds the sample of the event that raised it.
 #[inline(always)]
 pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
@@ -238,19 +262,21 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     if !weighed {
         return said;
     }
-    if flags & (WEIGHT | WEIGHT_STRUCT) != 0 && SAMPLE_WEIGHT.load() != u64::MAX {
-        let weight = read::<u64>(data + SAMPLE_WEIGHT.load()).unwrap_or(0);
-        // Of a structure the first word is the latency.
-        said.weight = if flags & WEIGHT_STRUCT != 0 {
-            weight & 0xffff_ffff
-        } else {
-            weight
-        };
+    let weight_at = SAMPLE_WEIGHT.load();
+    let source_at = SAMPLE_DATA_SRC.load();
+    if weight_at.wrapping_add(8) == source_at {
+        // So in all kernels up to 7.3; each read costs a call.
+        if let Some([weight, source]) = read::<[u64; 2]>(data + weight_at) {
+            said.weigh(flags, weight);
+            said.serve(flags, source);
+        }
+        return said;
     }
-    if flags & DATA_SRC != 0 && SAMPLE_DATA_SRC.load() != u64::MAX {
-        let word = read::<u64>(data + SAMPLE_DATA_SRC.load()).unwrap_or(0);
-        said.source = DataSource::of(word);
-        said.walked = DataSource::walked(word);
+    if weight_at != u64::MAX {
+        said.weigh(flags, read(data + weight_at).unwrap_or(0));
+    }
+    if source_at != u64::MAX {
+        said.serve(flags, read(data + source_at).unwrap_or(0));
     }
     said
 }
@@ -334,6 +360,25 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> 
         tried += 1;
     }
     false
+}
+
+/// Makes the kernel keep more free rows on this CPU. It keeps one to four at first and fills up after
+/// the first one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not between
+/// the samples of one interrupt.
+#[inline(always)]
+pub(crate) fn preallocate_rows() {
+    let key = SampleKey {
+        cgroup: SpeKey::UNATTRIBUTED,
+        tgid: u32::MAX,
+        cpu: cpu() as u16,
+        event: 0,
+        source: 0,
+        generation: 0,
+    };
+    if let Some(zero) = SAMPLE_ZERO.get(0) {
+        let _ = SAMPLE_ROWS.insert(key, zero, BPF_NOEXIST.into());
+        let _ = SAMPLE_ROWS.remove(key);
+    }
 }
 
 #[inline(always)]

@@ -1,5 +1,6 @@
-//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program,
-//! with rows of owners alone (`stat --sample`) and with addresses (`hot`). cpu-clock, on one CPU.
+//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program: with
+//! rows of owners alone (`stat --sample`), with instructions, and with data pages too (`hot`). On one
+//! CPU: cpu-clock, and page faults, whose samples have the address of data.
 //!
 //! A turn runs a load on that CPU. Its rounds in so much CPU time tell what interrupts took of it;
 //! a sample's cost is the difference of two turns of one round. The program's own cost is by the
@@ -7,7 +8,8 @@
 //!
 //! Two loads: one loop, so that samples are at few addresses; and code that is larger than the
 //! caches, beside memory that is: there nearly each sample is at an address of its own, and meets
-//! caches that have nothing of the program's.
+//! caches that have nothing of the program's. Page faults are of a load that touches one new page
+//! after the other, so that each sample is of a page of its own; they interrupt nothing.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -32,7 +34,7 @@ use bpf::{Clocked, Empty, busiest_program};
 use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
 use probe_user::{event::sampling::sampled, session::SamplingConfig, sys::spin::spin};
 use rustix::{
-    mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect},
+    mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect},
     thread::{CpuSet, sched_setaffinity},
     time::{ClockId, clock_gettime},
 };
@@ -47,16 +49,52 @@ const TIME: u64 = 600_000_000;
 /// Nanoseconds from one sample to the next.
 const PERIODS: [u64; 2] = [1_000_000, 100_000];
 
+/// Page faults from one sample to the next.
+const FAULTS: [u64; 2] = [1_000, 100];
+
+/// What is sampled, every so many of them.
+#[derive(Clone, Copy)]
+enum Event {
+    Clock(u64),
+    Faults(u64),
+}
+
+impl Event {
+    /// The number in `linux/perf_event.h`, of `PERF_TYPE_SOFTWARE`, and the period.
+    const fn config(self) -> (u64, u64) {
+        match self {
+            // `PERF_COUNT_SW_CPU_CLOCK`
+            Self::Clock(period) => (0, period),
+            // `PERF_COUNT_SW_PAGE_FAULTS`
+            Self::Faults(period) => (2, period),
+        }
+    }
+
+    fn written(self) -> String {
+        match self {
+            Self::Clock(period) => format!("cpu-clock/period={period}/"),
+            Self::Faults(period) => format!("page-faults/period={period}/"),
+        }
+    }
+}
+
 /// The set-up of a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Turn {
     Nothing,
     Empty,
     Rows,
-    Addresses,
+    Instructions,
+    Pages,
 }
 
-const TURNS: [Turn; 4] = [Turn::Nothing, Turn::Empty, Turn::Rows, Turn::Addresses];
+const TURNS: [Turn; 5] = [
+    Turn::Nothing,
+    Turn::Empty,
+    Turn::Rows,
+    Turn::Instructions,
+    Turn::Pages,
+];
 
 fn main() {
     let Some(_machine) = support::machine() else {
@@ -67,24 +105,31 @@ fn main() {
     let mut cpus = CpuSet::new();
     cpus.set(cpu as usize);
     sched_setaffinity(None, &cpus).unwrap();
-    let mut scattered = Scattered::new();
+    let (mut scattered, mut pages) = (Scattered::new(), NewPages::new());
     println!(
         "ns per sample: medians (quartiles) of {REPEAT} rounds. The program: by the kernel's clock, \
          less\n\
-         an empty program. The interrupt: with an empty program. In all: with pmuscope's."
+         an empty program; with pages, and as a ratio of the same round without. The interrupt: with \
+         an\n\
+         empty program. In all: with pmuscope's, with pages."
     );
     println!(
-        "{:>10} {:<10} {:>24} {:>24} {:>28} {:>28}",
-        "samples/s",
+        "{:<28} {:<10} {:>22} {:>22} {:>22} {:>20} {:>26} {:>26}",
+        "event",
         "addresses",
         "program, rows",
-        "with addresses",
+        "with instructions",
+        "with pages too",
+        "ratio",
         "interrupt",
-        "in all, with addresses"
+        "in all"
     );
-    for period in PERIODS {
-        Row::measure(cpu, period, || spin(400)).print(period, "few");
-        Row::measure(cpu, period, || scattered.round()).print(period, "many");
+    for event in PERIODS.map(Event::Clock) {
+        Row::measure(cpu, event, || spin(400)).print(event, "few");
+        Row::measure(cpu, event, || scattered.round()).print(event, "many");
+    }
+    for event in FAULTS.map(Event::Faults) {
+        Row::measure(cpu, event, || pages.touch()).print(event, "new pages");
     }
 }
 
@@ -98,17 +143,17 @@ struct Row {
 }
 
 impl Row {
-    fn measure(cpu: u32, period: u64, mut round: impl FnMut()) -> Self {
+    fn measure(cpu: u32, sampled: Event, mut round: impl FnMut()) -> Self {
         let mut row = Self::default();
         for at in 0..REPEAT {
             // Each round begins with another set-up, so that none always follows the same one.
             for turn in 0..TURNS.len() {
                 let turn = TURNS[(at + turn) % TURNS.len()];
-                let event = (turn == Turn::Empty).then(|| sampling_event(cpu, period));
+                let event = (turn == Turn::Empty).then(|| sampling_event(cpu, sampled));
                 let _empty =
                     event.map(|event| (Empty::at_overflows(event.as_fd()).unwrap(), event));
-                let _counting = matches!(turn, Turn::Rows | Turn::Addresses)
-                    .then(|| counting(period, turn == Turn::Addresses));
+                let _counting = matches!(turn, Turn::Rows | Turn::Instructions | Turn::Pages)
+                    .then(|| counting(sampled, turn));
                 row.speed[turn as usize].push(speed(TIME, &mut round));
                 if turn != Turn::Nothing {
                     let _clocked = Clocked::on().unwrap();
@@ -123,31 +168,39 @@ impl Row {
         row
     }
 
-    fn print(&self, period: u64, addresses: &str) {
+    fn print(&self, event: Event, addresses: &str) {
         let program = |turn| {
             let pairs = self
                 .of(&self.program, Turn::Empty)
                 .zip(self.of(&self.program, turn));
-            told(pairs.map(|(empty, it)| it - empty).collect())
+            pairs.map(|(empty, it)| it - empty).collect::<Vec<_>>()
         };
+        let [rows, without, with] = [Turn::Rows, Turn::Instructions, Turn::Pages].map(program);
+        let ratios: Vec<_> = with
+            .iter()
+            .zip(&without)
+            .map(|(with, without)| with / without)
+            .collect();
         // The share of the time that the load did not have, by the samples of a nanosecond.
         let interrupt = |turn| {
+            let Event::Clock(period) = event else {
+                return "none".to_owned();
+            };
             let pairs = self
                 .of(&self.speed, Turn::Nothing)
                 .zip(self.of(&self.speed, turn));
-            told(
-                pairs
-                    .map(|(alone, it)| (1.0 - it / alone) * period as f64)
-                    .collect(),
-            )
+            let times = pairs.map(|(alone, it)| (1.0 - it / alone) * period as f64);
+            told(times.collect(), 0)
         };
         println!(
-            "{:>10} {addresses:<10} {:>24} {:>24} {:>28} {:>28}",
-            1_000_000_000 / period,
-            program(Turn::Rows),
-            program(Turn::Addresses),
+            "{:<28} {addresses:<10} {:>22} {:>22} {:>22} {:>20} {:>26} {:>26}",
+            event.written(),
+            told(rows, 0),
+            told(without, 0),
+            told(with, 0),
+            told(ratios, 2),
             interrupt(Turn::Empty),
-            interrupt(Turn::Addresses)
+            interrupt(Turn::Pages)
         );
     }
 
@@ -160,20 +213,20 @@ impl Row {
     }
 }
 
-fn told(mut values: Vec<f64>) -> String {
+/// Median and quartiles, with so many digits.
+fn told(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_unstable_by(f64::total_cmp);
     let [low, middle, high] = [1, 2, 3].map(|quarter| values[values.len() * quarter / 4]);
-    format!("{middle:.0} ({low:.0} to {high:.0})")
+    format!("{middle:.digits$} ({low:.digits$} to {high:.digits$})")
 }
 
 /// A session that samples.
-fn counting(period: u64, addresses: bool) -> Counting {
+fn counting(event: Event, turn: Turn) -> Counting {
     let machine = this_machine();
-    let events = format!("cpu-clock/period={period}/");
     let sampling = SamplingConfig {
-        events: sampled(&events, machine.pmus().unwrap(), None).unwrap(),
-        addresses,
-        pages: addresses,
+        events: sampled(&event.written(), machine.pmus().unwrap(), None).unwrap(),
+        addresses: turn != Turn::Rows,
+        pages: turn == Turn::Pages,
         ..SamplingConfig::default()
     };
     Counting::plain(plan("dummy"), |config| config.sampling = Some(sampling))
@@ -270,12 +323,51 @@ impl Scattered {
     }
 }
 
-/// cpu-clock on a CPU, for a program.
-fn sampling_event(cpu: u32, period: u64) -> OwnedFd {
+/// Memory of which each page is touched, given back and touched again.
+struct NewPages {
+    memory: NonNull<u8>,
+    next: usize,
+}
+
+impl NewPages {
+    const BYTES: usize = 64 << 20;
+
+    fn new() -> Self {
+        let rw = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: new pages, which this structure alone has.
+        let memory =
+            unsafe { mmap_anonymous(null_mut(), Self::BYTES, rw, MapFlags::PRIVATE) }.unwrap();
+        // SAFETY: these pages; where they were huge a fault would be of many.
+        unsafe { madvise(memory, Self::BYTES, Advice::LinuxNoHugepage) }.unwrap();
+        Self {
+            memory: NonNull::new(memory).unwrap().cast(),
+            next: 0,
+        }
+    }
+
+    fn touch(&mut self) {
+        // SAFETY: a byte of these pages.
+        unsafe { self.memory.add(self.next).write_volatile(1) };
+        self.next += rustix::param::page_size();
+        if self.next >= Self::BYTES {
+            self.next = 0;
+            // SAFETY: these pages, of which nothing is kept.
+            unsafe {
+                let memory = self.memory.as_ptr().cast();
+                madvise(memory, Self::BYTES, Advice::LinuxDontNeed)
+            }
+            .unwrap();
+        }
+    }
+}
+
+/// An event on a CPU, for a program.
+fn sampling_event(cpu: u32, event: Event) -> OwnedFd {
+    let (config, period) = event.config();
     let mut attr = perf_event_attr {
-        // PERF_TYPE_SOFTWARE and PERF_COUNT_SW_CPU_CLOCK of linux/perf_event.h.
+        // `PERF_TYPE_SOFTWARE`
         type_: 1,
-        config: 0,
+        config,
         ..Default::default()
     };
     attr.size = u32::try_from(size_of_val(&attr)).unwrap();

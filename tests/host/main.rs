@@ -13,6 +13,7 @@ mod conservation;
 mod containerd;
 mod descriptors;
 mod doctor;
+mod full;
 mod hidden;
 mod hot;
 mod kinds;

@@ -77,8 +77,9 @@ fn a_machine_without_spe_says_so() {
         assert_eq!(code, Some(1));
         assert_eq!(
             said,
-            "pmuscope: this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why, \
-             what to do, and what `pmuscope mem` takes in its place\n"
+            "pmuscope: this machine shows nothing that samples memory accesses: no SPE (PMU \
+             arm_spe_*), no IBS (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and \
+             what to do\n"
         );
         let left = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(left, 0, "{words:?} left a file");

@@ -262,6 +262,28 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
     assert!(missing.contains("No such file"), "{missing}");
 }
 
+/// One that was killed at once: nothing to show is no success.
+#[test]
+fn what_ended_before_its_first_window_is_one_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let file = fixture("grace");
+    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), "grace").unwrap();
+    let plan = reader.plan().clone();
+    let about = About {
+        plan: &plan,
+        view: &by(By::Container),
+        more: Vec::new(),
+    };
+    let first = reader.next().unwrap().unwrap();
+    let recording = RecordingFile::begin(&path, about, &first).unwrap();
+    let said = || all_of(&path).unwrap_err().to_string();
+    let sentence = "has no window: it ended before its first; record it again";
+    assert!(said().ends_with(sentence), "{}", said());
+    recording.finish().unwrap();
+    assert!(said().ends_with(sentence), "{}", said());
+}
+
 /// Every number of the plan, in turn another one: it is refused, or is replayed to the end.
 #[test]
 fn a_changed_digit_of_the_plan_ends_no_process() {

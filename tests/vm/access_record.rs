@@ -1,7 +1,7 @@
 //! `mem record` where events sample memory accesses: what is in the file is what the test PMUs of
 //! AMD's and Intel's names raised for the target, to the sample.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, time::Instant};
 
 use parquet::record::Field;
 use probe_common::spe::Class;
@@ -122,6 +122,38 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
         assert_eq!(rows.about["pmuscope.period"], PERIOD.to_string());
         assert!(rows.about["pmuscope.events"].contains(&events[0][..3]));
     }
+}
+
+/// Loads behind a leader have their frequency in a phase of few that follows one of many: the kernel
+/// does not see to it (Linux 6.9).
+#[test]
+fn loads_have_their_frequency_after_a_burst_of_another() {
+    let Some(_machine) = machine() else { return };
+    if value("ARCH") == "arm64" {
+        return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");
+    }
+    let pmu = TestPmu::load("set=pebs");
+    let [first, cgroup] = ["first", "then"].map(TestCgroup::new);
+    give(&pmu, cgroup.id, MIXES[0]);
+    let mut load = cgroup.load("burn 0 1500");
+    let recording = Recording::new();
+    let mut child = recording.begin(&format!("{RING} -p {}", load.pid()));
+    pmu.control("sample ops_per_tick 100000");
+    let mut burst = first.load("burn 0 600");
+    burst.go();
+    burst.finish();
+    pmu.control("sample ops_per_tick 10000");
+    let began = Instant::now();
+    load.go();
+    load.finish();
+    let due = 997.0 * began.elapsed().as_secs_f64();
+    assert!(child.wait().unwrap().success());
+    let loads = Rows::read(&recording.path()).texts("op")["load"];
+    println!("{loads} samples of loads, {due:.0} by their frequency");
+    assert!(
+        (0.5..2.0).contains(&(loads as f64 / due)),
+        "{loads} of {due}"
+    );
 }
 
 #[test]

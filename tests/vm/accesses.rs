@@ -273,6 +273,35 @@ fn intels_loads_and_stores_are_their_containers() {
     assert_eq!(tagged.iter().copied().collect::<Vec<_>>(), classes);
 }
 
+/// The kernel begins a frequency with a period of 1, which no attribute can say otherwise, and finds
+/// the right one by a burst of samples in one interrupt. These are in the rows of their owners.
+#[test]
+fn the_burst_of_a_cold_start_is_in_rows() {
+    let Some(_machine) = machine() else { return };
+    for (set, names) in [
+        ("ibs", &["ibs_op"][..]),
+        ("pebs", &["mem-loads", "mem-stores"]),
+    ] {
+        if set == "pebs" && value("ARCH") == "arm64" {
+            continue;
+        }
+        let pmu = TestPmu::load(&format!("set={set}"));
+        let (_cgroups, window) = sample(&pmu, sampling(events(None, None)));
+        let health = &window.sampled.as_ref().unwrap().events;
+        for (name, health) in names.iter().zip(health) {
+            let raised = Truth::of(name).all_raised();
+            println!("{set}: of {raised} samples of {name}: {health:?}");
+            let sum = &health.sum;
+            assert!(raised > 50 && sum.samples <= raised, "{raised}");
+            assert_eq!((sum.full, sum.refused), (0, 0), "{name}");
+        }
+        // Whatever a program was shown is somewhere.
+        let shown: u64 = health.iter().map(|it| it.sum.samples - it.sum.others).sum();
+        let rows = accessed(&window).total.total.values();
+        assert_eq!(rows.map(|row| row.samples).sum::<u64>(), shown);
+    }
+}
+
 #[test]
 fn short_loads_are_left_out() {
     let Some(_machine) = machine() else { return };

@@ -1,7 +1,11 @@
 //! The agent's samples of memory accesses without SPE, against PMUs that know what they raised:
 //! AMD's `ibs_op`, and Intel's events of loads and stores.
 
-use std::{collections::BTreeMap, fs, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant, SystemTime},
+};
 
 use probe_common::spe::Class;
 use probe_user::window::Served;
@@ -53,6 +57,12 @@ impl Containers {
     /// the kernel has found the periods: it begins with one operation, for which a tick of these
     /// PMUs is a burst.
     fn work(&self) {
+        self.work_after_burst(100_000, 600);
+    }
+
+    /// The same with so many operations in a tick, of a millisecond, and for so many milliseconds;
+    /// those before them execute 100,000 in each. Returns for how long both ran.
+    fn work_after_burst(&self, operations: u64, millis: u32) -> Duration {
         let run = |cgroups: [&TestCgroup; 2], millis: u32| {
             let mut loads: Vec<Load> = (0..)
                 .zip(cgroups)
@@ -63,8 +73,13 @@ impl Containers {
         };
         self.pmu.control("sample ops_per_tick 100000");
         run([&self.first, &self.first], 400);
-        run([&self.all[0].1, &self.all[1].1], 600);
+        self.pmu
+            .control(&format!("sample ops_per_tick {operations}"));
+        let began = Instant::now();
+        run([&self.all[0].1, &self.all[1].1], millis);
+        let took = began.elapsed();
         self.pmu.control("sample ops_per_tick 0");
+        took
     }
 }
 
@@ -277,7 +292,9 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
 }
 
-/// Where all counters are taken the events of Intel's cores stay out, unless they are demanded.
+/// Where all counters are taken the events of Intel's cores stay out, unless they are demanded. What
+/// is sampled keeps its frequency in a phase of few loads that follows one of many: the kernel does
+/// not see to it (Linux 6.9).
 #[test]
 fn intels_events_take_no_counter_unasked() {
     let Some(_machine) = machine() else { return };
@@ -297,23 +314,30 @@ fn intels_events_take_no_counter_unasked() {
         ..Given::default()
     };
     let mut agent = Agent::with(&given, |_| {});
-    containers.work();
+    let took = containers.work_after_burst(10_000, 1500);
     agent.next_window();
     let first = agent.series();
     let (loads, stores) = (Truth::of("mem-loads"), Truth::of("mem-stores"));
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
+        let raised: u64 = mix.iter().map(|op| loads.raised(cgroup.id, op)).sum();
+        let due = 199.0 * took.as_secs_f64();
+        println!("{raised} samples of loads, {due:.0} by their frequency");
+        assert!(
+            (0.5..2.0).contains(&(raised as f64 / due)),
+            "{raised} of {due}"
+        );
         for op in mix {
             let Some((Class::Load, source)) = source(op) else {
                 continue;
             };
-            // Nobody knows how many loads there were: the samples are shown. On 7.3 there is hardly
-            // one: the kernel leaves the period of a group's member as long as a burst has made it.
+            // Nobody knows how many loads there were: the samples are shown.
             let raised = loads.raised(cgroup.id, op) as f64;
-            let taken = of(&first, "spe_samples", id, Class::Load, Some(&source));
-            println!("{source}: {taken:?} of {raised} samples");
+            let taken = of(&first, "spe_samples", id, Class::Load, Some(&source)).unwrap();
+            println!("{source}: {taken} of {raised} samples");
+            // A bpf(2) call, as a pull makes it, has a sample missed now and then.
             assert!(
-                taken.is_none_or(|taken| taken > 0.0 && taken <= raised),
-                "{source}: {taken:?} of {raised}"
+                taken <= raised && taken * 2.0 > raised,
+                "{source}: {taken} of {raised}"
             );
         }
         let operations = "spe_operations_estimated";

@@ -214,11 +214,14 @@ impl<'a> Accesses<'a> {
             let mut value = counter(delta, add.report.start);
             value.estimate = add.as_sampled(value.estimate);
             value.time = add.time;
-            add.push(
-                self.operations,
-                Ok(Value::Counter(value)),
-                Some(counter(total, since)),
-            );
+            let mut total = counter(total, since);
+            if let Some(Sampler::Events {
+                ever_limited: true, ..
+            }) = self.sampler
+            {
+                total.estimate.interval = None;
+            }
+            add.push(self.operations, Ok(Value::Counter(value)), Some(total));
         } else {
             let why = Reason::NoValue(NoValue::ChosenByCore);
             add.push(self.operations, Err(why), None);

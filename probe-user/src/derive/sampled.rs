@@ -85,8 +85,13 @@ impl<'a> SampledEvents<'a> {
                 }
                 Value::Counter(counter)
             });
-            let total = (total.counts.samples > 0)
-                .then(|| counter(total.counts.samples, all(&total), row.since, None));
+            let total = (total.counts.samples > 0).then(|| {
+                let mut counter = counter(total.counts.samples, all(&total), row.since, None);
+                if self.window.was_ever_limited(event.into()) {
+                    counter.estimate.interval = None;
+                }
+                counter
+            });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
         }
@@ -102,21 +107,29 @@ impl SampledEvents<'_> {
         if turns.is_some_and(|turns| turns.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
-        let everyone = of_event(&self.window.total.total, event).counts;
-        if everyone.samples > 0 {
-            // What one would have stood for.
-            let each = everyone.operations / float(everyone.samples);
-            return Ok(statistics::nothing(each));
+        let everyone = |of: &SampledUsage| of_event(of, event).counts;
+        let now = everyone(&self.window.total.delta);
+        if now.operations > 0.0 {
+            // What one would have stood for, where periods vary: the mean by which each event finds
+            // itself in a sample.
+            return Ok(statistics::nothing(now.variance / now.operations));
         }
         let gained = self.window.events_gained.get(at).copied();
         let counted = float(gained.unwrap_or_default().counted);
+        let live = turns.map_or(1.0, LiveTime::live);
         match health.period {
-            // Nothing tells a machine without such events from a PMU that does not count them.
-            _ if counted <= 0.0 => Err(Reason::NotMeasured),
-            Some(period) => Ok(statistics::nothing(float(period))),
+            _ if counted <= 0.0 => {
+                let before = everyone(&self.window.total.total);
+                // Nothing tells a machine without such events from a PMU that does not count them.
+                match before.samples {
+                    0 => Err(Reason::NotMeasured),
+                    samples => Ok(statistics::nothing(before.operations / float(samples))),
+                }
+            }
+            Some(period) => Ok(statistics::nothing(float(period) / live)),
             // All of them may be this owner's.
             None => Ok(Interval {
-                high: counted / turns.map_or(1.0, LiveTime::live),
+                high: counted / live,
                 ..statistics::nothing(0.0)
             }),
         }
@@ -285,156 +298,4 @@ fn build_id(spot: &Spot) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{snapshot::SpeCounts, window::EventGain};
-
-    fn counts(samples: u64) -> SampledCounts {
-        SampledCounts {
-            periods: 1000 * samples,
-            counts: SpeCounts {
-                samples,
-                operations: 1000.0 * float(samples),
-                variance: 1e6 * float(samples),
-                ..SpeCounts::default()
-            },
-        }
-    }
-
-    #[test]
-    fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
-        let none = |period, counted, [enabled, running]: [u64; 2], samples| {
-            let mut window = SampledWindow {
-                events: vec![SampledHealth {
-                    name: "cycles".to_owned(),
-                    period,
-                    ..SampledHealth::default()
-                }],
-                events_gained: vec![EventGain {
-                    counted,
-                    time: LiveTime { enabled, running },
-                    limited: false,
-                }],
-                ..SampledWindow::default()
-            };
-            if samples > 0 {
-                let before = counts(samples);
-                window.total.total.insert((0, 0), before);
-            }
-            let events = SampledEvents {
-                window: &window,
-                metrics: Vec::new(),
-                attributes: 0,
-            };
-            events.none(0).map(|none| (none.value, none.high))
-        };
-        let one = statistics::none();
-        assert_eq!(none(Some(500), 7, [9, 9], 0), Ok((0.0, 500.0 * one)));
-        assert_eq!(none(None, 7, [9, 9], 0), Ok((0.0, 7.0)));
-        // On the PMU for half of the time.
-        assert_eq!(none(None, 7, [10, 5], 0), Ok((0.0, 14.0)));
-        // Of those that were taken each stands for 1,000.
-        assert_eq!(none(None, 7, [9, 9], 3), Ok((0.0, 1000.0 * one)));
-        assert_eq!(none(Some(500), 0, [9, 9], 0), Err(Reason::NotMeasured));
-        let never = NoValue::NeverRan("cycles".to_owned());
-        assert_eq!(none(Some(500), 0, [9, 0], 3), Err(Reason::NoValue(never)));
-    }
-
-    #[test]
-    fn code_without_a_file_is_an_address_of_its_process() {
-        let spot = |module: Option<&str>, tgid| Spot {
-            entity: Entity::System,
-            event: 0,
-            page: false,
-            function: None,
-            module: module.map(Into::into),
-            build_id: None,
-            address: 0x7f00,
-            tgid,
-        };
-        assert_eq!(place(&spot(Some("[jit]"), 12)), "0x7f00 of process 12");
-        assert_eq!(place(&spot(None, 12)), "0x7f00 of process 12");
-        assert_eq!(place(&spot(Some("/bin/a"), 0)), "+0x7f00");
-    }
-
-    #[test]
-    fn what_was_not_kept_widens_the_upper_end() {
-        let at = SpotCounts {
-            samples: 40,
-            events: 40_000.0,
-        };
-        let kept = |samples| SpotCounts {
-            samples,
-            events: 1000.0 * float(samples),
-        };
-        let whole = share(at, kept(100), &counts(100)).unwrap();
-        assert!((whole.value - 0.4).abs() < 1e-12);
-        let (low, high) = whole.interval.unwrap();
-        assert!(
-            (low - 0.3094).abs() < 1e-3 && (high - 0.4980).abs() < 1e-3,
-            "{low} {high}"
-        );
-        // 20 of its 100 samples have no address.
-        let (same, wider) = share(at, kept(80), &counts(100)).unwrap().interval.unwrap();
-        assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
-        assert_eq!(share(SpotCounts::default(), kept(0), &counts(0)), None);
-        // The row itself has 20 of 100 samples: the others found no room there.
-        let shares = [40, 60].map(|samples| share(kept(samples), kept(100), &counts(20)));
-        let sum: f64 = shares.into_iter().map(|share| share.unwrap().value).sum();
-        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
-    }
-
-    /// 400 samples of a period of 1,000, and one of 70,000 that is in a function of its own.
-    #[test]
-    fn one_heavy_sample_is_one() {
-        let mut row = counts(400);
-        row.periods += 70_000;
-        row.counts.samples += 1;
-        row.counts.operations += 70_000.0;
-        row.counts.variance += 70_000.0 * 70_000.0;
-        let heavy = SpotCounts {
-            samples: 1,
-            events: 70_000.0,
-        };
-        let kept = SpotCounts {
-            samples: 401,
-            events: 470_000.0,
-        };
-        let share = share(heavy, kept, &row).unwrap();
-        let (low, high) = share.interval.unwrap();
-        println!("{share:?}");
-        // It may as well be there thrice, or hardly ever: a Poisson count of 1 has 0.03 to 5.6.
-        assert!(low < 0.2 * share.value && high > 3.0 * share.value);
-    }
-
-    #[test]
-    fn missed_samples_are_told_from_one_in_a_hundred_on() {
-        let event = |name: &str| SampledHealth {
-            name: name.to_owned(),
-            ..SampledHealth::default()
-        };
-        let window = SampledWindow {
-            events: vec![event("cycles"), event("cpu-clock")],
-            missed: vec![(1, 100), (20, 200)],
-            ..SampledWindow::default()
-        };
-        let lines = missed(&window);
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
-        // Its counter may have stood still.
-        let limited = EventGain {
-            limited: true,
-            ..EventGain::default()
-        };
-        let window = SampledWindow {
-            events: vec![event("cycles")],
-            events_gained: vec![limited],
-            ..SampledWindow::default()
-        };
-        let lines = missed(&window);
-        assert!(
-            lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"),
-            "{lines:?}"
-        );
-    }
-}
+mod tests;

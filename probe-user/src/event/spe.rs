@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Counter, EventError, Exclude, Scope, Source, parse};
+use super::{Counter, EventError, Exclude, Scope, Source, accesses::described, parse};
 use crate::machine::{Pmu, Pmus, SysfsError, cpus::CpuList};
 
 /// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
@@ -12,12 +12,18 @@ pub const PERIOD_STEP: u64 = 256;
 /// Why nothing can be sampled with SPE here.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSpe {
-    /// The machine has none, or hides it.
+    /// The machine has neither SPE nor what x86 has in its place, or hides it.
     #[error(
-        "this machine has no SPE (no PMU arm_spe_*): `pmuscope doctor` says why, what to do, and \
-         what `pmuscope mem` takes in its place"
+        "this machine shows nothing that samples memory accesses: no SPE (PMU arm_spe_*), no IBS \
+         (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and what to do"
     )]
     NoPmu,
+    /// What x86 has in its place is there, and does not do.
+    #[error(
+        "this needs Arm's SPE (PMU arm_spe_*), which this machine does not have: `pmuscope mem` \
+         and `pmuscope mem record` do without"
+    )]
+    OnlyWithSpe,
     /// Files of a PMU cannot be read. Without it, what its cores do would be missing.
     #[error("cannot read {0}; `pmuscope doctor` says more")]
     Unreadable(Arc<SysfsError>),
@@ -68,7 +74,10 @@ pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
     let names = pmus.names().filter(|name| is_spe(name));
     let found: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(NoSpe::NoPmu),
+        Ok(found) if found.is_empty() => Err(match described(pmus) {
+            None => NoSpe::NoPmu,
+            Some(_) => NoSpe::OnlyWithSpe,
+        }),
         Ok(found) => Ok(found),
         Err(error) => Err(NoSpe::Unreadable(Arc::clone(error))),
     }
@@ -190,12 +199,20 @@ mod tests {
         }
     }
 
+    /// Who has IBS or PEBS is not told that nothing can sample.
+    #[test]
+    fn what_is_in_its_place_is_known() {
+        let root = Tree::new();
+        root.pmu("ibs_op", &[("type", "11\n")]);
+        assert!(refused(&root).starts_with("this needs Arm's SPE (PMU arm_spe_*)"));
+    }
+
     /// All of SPE is sampled or none of it: cores that are left out would show no memory accesses.
     #[test]
     fn a_pmu_that_cannot_be_used_is_never_left_out() {
         let root = Tree::new();
         root.pmu("software", &[("type", "1\n")]);
-        assert!(refused(&root).starts_with("this machine has no SPE (no PMU arm_spe_*)"));
+        assert!(refused(&root).starts_with("this machine shows nothing that samples memory"));
         let files = [("cpumask", "0-3\n"), ("format/load_filter", "config:33\n")];
         root.pmu("arm_spe_0", &files);
         root.pmu(

@@ -14,6 +14,9 @@ use crate::{
     formula::Sample,
 };
 
+/// The PMU of the kernel's own events.
+const SOFTWARE: &str = "software";
+
 /// The place of counts in every part of the input: PMU, place, modifiers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
@@ -213,9 +216,11 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
     let known: Found = known
         .filter_map(|(at, pmu)| Some((at, recognise(event, pmu)?)))
         .collect();
+    // The kernel's own events too: `task-clock` is the time that cores ran, in their metrics.
+    let is_of_cores = |pmu: &PmuSpec| pmu.pattern.is_core() || pmu.pattern.glob() == SOFTWARE;
     let (cores, uncore): (Vec<_>, Vec<_>) = known
         .into_iter()
-        .partition(|(at, _)| pmus[*at].pattern.is_core());
+        .partition(|(at, _)| is_of_cores(&pmus[*at]));
     // `cycles` alone is the core's, although every uncore PMU has cycles too.
     if !cores.is_empty() {
         return Ok(cores);

@@ -14,8 +14,8 @@ use crate::{
 /// What is sampled by events (`docs/mem.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessSampling {
-    /// Events from one sample to the next; none: the kernel aims at the usual number of samples per
-    /// second and CPU.
+    /// Events from one sample to the next; none: by the usual number of samples
+    /// per second and CPU.
     pub period: Option<u64>,
     /// Only accesses with at least so many cycles of latency, and those without one.
     pub min_latency: Option<u16>,

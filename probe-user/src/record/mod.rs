@@ -18,6 +18,7 @@ mod cpu_buffer;
 mod drain;
 mod error;
 mod follow;
+mod hold;
 mod kin;
 mod losses;
 mod machine;

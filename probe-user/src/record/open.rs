@@ -10,12 +10,13 @@ use perf_event_open_sys::bindings;
 use super::{
     Buffers, RecordError, Sampling, Size,
     error::{map_reason, open_reason},
+    hold::Holder,
     options::{access_attr, follow_attr, spe_attr},
     ring::{MapError, Ring},
 };
 use crate::{
     event::{sampling::SampledEvent, spe::SpeEvent},
-    session::sampling::refused,
+    session::sampling::{Held, refused},
     sys::{
         perf::{self, Whom},
         samples,
@@ -35,6 +36,8 @@ pub(super) struct Buffer {
     pub(super) follow: Vec<OwnedFd>,
     /// What leads the groups of events that sample.
     pub(super) leaders: Vec<OwnedFd>,
+    /// Events whose frequency the kernel does not hold.
+    pub(super) held: Vec<Holder>,
 }
 
 impl Buffer {
@@ -129,6 +132,7 @@ impl Opener<'_> {
             spe: vec![spe],
             follow: vec![follow],
             leaders: Vec::new(),
+            held: Vec::new(),
         }))
     }
 
@@ -199,20 +203,23 @@ pub(super) fn of_accesses(
         target: on(Whom::All, Some(cpu)),
         reason: refused(error, event),
     };
-    let (mut sampling, mut leaders) = (Vec::new(), Vec::new());
+    let (mut sampling, mut leaders, mut holders) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
         if !event.counter.scope.counts_on(cpu) {
             continue;
         }
         let mut group = None;
         if let Some(leader) = &event.leader {
-            let mut attr = access_attr(leader, event, true, buffers);
+            let mut attr = access_attr(leader, event, None, buffers);
             let fd = open(&mut attr, Whom::All, Some(cpu), None);
             group = Some(fd.map_err(|error| refused(event, &error))?);
         }
-        let mut attr = access_attr(&event.counter, event, false, buffers);
+        let held = Held::of(event, event.rate);
+        let rate = Held::opened_at(held.as_ref(), event.rate);
+        let mut attr = access_attr(&event.counter, event, Some(rate), buffers);
         let leader = group.as_ref().map(OwnedFd::as_fd);
         let fd = open(&mut attr, Whom::All, Some(cpu), leader);
+        holders.extend(held.map(|held| Holder::new(sampling.len(), held)));
         sampling.push(fd.map_err(|error| refused(event, &error))?);
         leaders.extend(group);
     }
@@ -240,6 +247,7 @@ pub(super) fn of_accesses(
         spe: sampling,
         follow: vec![follow],
         leaders,
+        held: holders,
     })
 }
 

@@ -174,18 +174,18 @@ pub(super) fn spe_attr(
     attr
 }
 
-/// The attributes of an event of memory accesses; of what leads its group, where `leads`.
+/// The attributes of an event of memory accesses; of what leads its group, which has no rate.
 pub(super) fn access_attr(
     counter: &Counter,
     event: &SampledEvent,
-    leads: bool,
+    rate: Option<Rate>,
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = samples::attr();
     perf::set_event(&mut attr, &counter.attr());
     perf::set_exclude(&mut attr, event.exclude);
-    if !leads {
-        let (rate, by_frequency) = match event.rate {
+    if let Some(rate) = rate {
+        let (rate, by_frequency) = match rate {
             Rate::Period(period) => (period, false),
             Rate::Frequency(rate) => (rate, true),
         };
@@ -194,7 +194,7 @@ pub(super) fn access_attr(
         attr.set_precise_ip(event.precise.into());
     }
     // A member of a group is enabled with its leader.
-    attr.set_disabled((leads || event.leader.is_none()).into());
+    attr.set_disabled((rate.is_none() || event.leader.is_none()).into());
     wake_at_half(&mut attr, buffers);
     attr
 }

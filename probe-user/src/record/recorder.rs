@@ -239,6 +239,7 @@ impl Recorder {
     pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
         self.drain(sink, false)?;
+        self.areas.iter_mut().for_each(|area| area.buffer.hold());
         self.revive()?;
         self.restart()
     }

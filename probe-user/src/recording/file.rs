@@ -18,7 +18,7 @@ use crate::{
     derive::Report,
     join::View,
     plan::Plan,
-    record::parts::{Layout, Parts, end, make_whole},
+    record::parts::{Layout, Parts, at, end, make_whole},
     snapshot::{Snapshot, recording},
     sys::clock::nanos,
 };
@@ -176,9 +176,11 @@ impl RecordingFile {
     /// Writes the rows that wait as the part, in place of what was written of it before.
     fn write(&mut self) -> io::Result<()> {
         let (path, file) = self.parts.open(&format!("{:06}", self.number))?;
-        let mut writer = self.layout.begin(file)?;
-        self.rows.write(&mut writer)?;
-        end(writer, &self.about)?;
+        let written = self.layout.begin(file).and_then(|mut writer| {
+            self.rows.write(&mut writer)?;
+            end(writer, &self.about)
+        });
+        written.map_err(|error| at(&path, &error))?;
         let whole = make_whole(&path)?;
         if self.whole.last() != Some(&whole) {
             self.whole.push(whole);

@@ -13,6 +13,8 @@ pub struct Replay {
     plan: Plan,
     stages: Stages,
     snapshots: Snapshots,
+    /// The file's name, until a window was shown.
+    empty: Option<String>,
 }
 
 impl Replay {
@@ -25,11 +27,14 @@ impl Replay {
         let plan = recording.plan.clone();
         let file = recording.file.clone();
         let mut snapshots = recording.into_snapshots();
-        let first = snapshots.next().ok_or(ReadError::Empty(file))??;
+        let Some(first) = snapshots.next() else {
+            return Err(ReadError::Empty(file));
+        };
         Ok(Self {
             plan,
-            stages: Stages::new(view, first),
+            stages: Stages::new(view, first?),
             snapshots,
+            empty: Some(file),
         })
     }
 
@@ -37,11 +42,15 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// Where its snapshot is damaged.
+    /// Where its snapshot is damaged, or where there is no window at all.
     pub fn advance(&mut self) -> Result<Option<&Report>, ReadError> {
         let Some(now) = self.snapshots.next().transpose()? else {
-            return Ok(None);
+            return self
+                .empty
+                .take()
+                .map_or(Ok(None), |file| Err(ReadError::Empty(file)));
         };
+        self.empty = None;
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
         self.stages.advance(&self.plan, now, merged_idle);
         Ok(Some(self.stages.report()))

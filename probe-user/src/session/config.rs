@@ -44,6 +44,11 @@ impl From<bool> for ByProcess {
     }
 }
 
+/// The most rows that the kernel's map can have room for: the kernel makes a bucket of 16 bytes for
+/// each, in powers of two, and all buckets have less than 4 GiB
+/// (`kernel/bpf/hashtab.c`, `htab_map_alloc`).
+pub const MOST_ROWS: u32 = 1 << 27;
+
 /// What a session counts and how. The default counts nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Config {

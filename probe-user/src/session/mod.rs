@@ -46,7 +46,7 @@ pub(crate) use self::{
 };
 pub use self::{
     command::{Command, RunningCommand},
-    config::{ByProcess, Config},
+    config::{ByProcess, Config, MOST_ROWS},
     cost::CpuWork,
     error::SessionError,
     own_cgroup::OwnCgroup,

@@ -88,8 +88,8 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them. One
-/// in which a command still runs stays.
+/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them, or one
+/// whose command left others running. One in which somebody still runs stays.
 pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));
     let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
@@ -97,13 +97,12 @@ pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<It
     left.sort();
     for path in left.iter().rev() {
         match remove(path) {
-            Ok(true) => tracing::info!(
-                "removed {}, which a pmuscope that was killed left",
-                path.display()
-            ),
+            Ok(true) => {
+                tracing::info!("removed {}, which an earlier pmuscope left", path.display());
+            }
             Ok(false) => {}
             Err(error) => tracing::warn!(
-                "cannot remove {}, which a pmuscope that was killed left: {error}; remove it by \
+                "cannot remove {}, which an earlier pmuscope left: {error}; remove it by \
                  rmdir",
                 path.display()
             ),

@@ -106,9 +106,9 @@ pub struct SampledHealth {
     /// Whether its samples are memory accesses, and what they stand for.
     #[serde(default)]
     pub accesses: Option<Accesses>,
-    /// Events from one sample to the next; None where the kernel adapts it to a frequency.
+    /// Events from one sample to the next; None where it follows a frequency.
     pub period: Option<u64>,
-    /// Samples per second and CPU that the kernel aims at, where it does.
+    /// Samples per second and CPU that it follows, where it does.
     pub frequency: Option<u64>,
     /// What the event itself counted, on all CPUs; not scaled.
     pub counted: u64,

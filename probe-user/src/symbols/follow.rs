@@ -147,23 +147,33 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Follows these CPUs from now on.
+    /// Follows these CPUs from now on. Where one of them cannot be followed the others are; the
+    /// first error is told.
     pub(super) fn cpus(&mut self, cpus: &[u32]) -> Result<(), FollowError> {
         // What the others have told is read first.
         self.shared.drain();
         let mut rings = locked(&self.shared.rings);
         rings.of_cpus.retain(|cpu, _| cpus.contains(cpu));
+        let before = rings.of_cpus.len();
+        let mut followed = Ok(());
         for cpu in cpus {
-            if !rings.of_cpus.contains_key(cpu) {
-                let ring = Ring::open(*cpu)?;
-                let data = EventData::new_u64(u64::from(*cpu));
-                // A ring that goes takes its event out of it.
-                epoll::add(&self.shared.epoll, &ring.event, data, EventFlags::IN)
-                    .map_err(|error| FollowError::Thread(error.into()))?;
-                rings.of_cpus.insert(*cpu, ring);
+            if rings.of_cpus.contains_key(cpu) {
+                continue;
+            }
+            match self.shared.open(*cpu) {
+                Ok(ring) => {
+                    rings.of_cpus.insert(*cpu, ring);
+                }
+                Err(error) => followed = followed.and(Err(error)),
             }
         }
-        Ok(())
+        let opened = rings.of_cpus.len() > before;
+        drop(rings);
+        if opened {
+            // What was done there before was told to nobody.
+            locked(&self.shared.watched).mappings.gap();
+        }
+        followed
     }
 
     /// Reads all that has happened before this call.
@@ -194,6 +204,15 @@ impl Shared {
             self.drain();
             thread::sleep(PAUSE);
         }
+    }
+
+    fn open(&self, cpu: u32) -> Result<Ring, FollowError> {
+        let ring = Ring::open(cpu)?;
+        let data = EventData::new_u64(u64::from(cpu));
+        // A ring that goes takes its event out of it.
+        epoll::add(&self.epoll, &ring.event, data, EventFlags::IN)
+            .map_err(|error| FollowError::Thread(error.into()))?;
+        Ok(ring)
     }
 
     fn wake(&self) {

@@ -5,13 +5,13 @@ mod asked;
 mod process;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 pub(super) use self::process::Mapped;
-use self::process::{Image, Process, push};
+use self::process::{Image, Process};
 use super::Counts;
 use crate::{
     machine::process::has_threads,
@@ -38,6 +38,10 @@ pub(super) struct Mappings {
     new: Vec<(u32, Arc<Mapped>)>,
     /// Whether the kernel's records are read: what they told needs no look at procfs.
     pub(super) followed: bool,
+    /// How often there may have been records that nobody read: a CPU was not followed.
+    gaps: u64,
+    /// Processes of which procfs knows nothing, in this round.
+    gone: HashSet<u32>,
 }
 
 impl Mappings {
@@ -49,7 +53,19 @@ impl Mappings {
             counts: Counts::default(),
             new: Vec::new(),
             followed: false,
+            gaps: 0,
+            gone: HashSet::new(),
         }
+    }
+
+    /// From now on records are read that were not before: what they told is asked for.
+    pub(super) fn gap(&mut self) {
+        self.gaps += 1;
+    }
+
+    /// Another number where something may not have been told since.
+    fn untold(&self) -> u64 {
+        self.counts.lost + self.gaps
     }
 
     /// Handles a record of a moment, in ns of `CLOCK_MONOTONIC`; they come in rising order of time.
@@ -61,14 +77,11 @@ impl Mappings {
                     .processes
                     .get(&parent)
                     .and_then(|parent| parent.images.last());
-                let image = Image {
-                    since: time,
-                    mappings: last
-                        .map(|last| Arc::clone(&last.mappings))
-                        .unwrap_or_default(),
-                    // Where nothing is known of the parent, procfs knows the child.
-                    asked: last.and_then(|last| last.asked),
-                };
+                // Where nothing is known of the parent, procfs knows the child.
+                let mut image = Image::new(time, last.and_then(|last| last.asked));
+                if let Some(last) = last {
+                    image.mappings = Arc::clone(&last.mappings);
+                }
                 self.begin(pid, image);
                 if let Some(process) = self.processes.get_mut(&pid) {
                     (process.parent, process.ended) = (Some(parent), None);
@@ -78,12 +91,12 @@ impl Mappings {
             Event::Comm {
                 pid, exec: true, ..
             } => {
-                let image = Image {
-                    since: time,
-                    mappings: Arc::default(),
-                    asked: Some(self.counts.lost),
-                };
-                self.begin(pid, image);
+                self.begin(pid, Image::new(time, Some(self.untold())));
+                // Where a thread executes it that is not the first, the first one's exit came
+                // before.
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.ended = None;
+                }
             }
             Event::Exit(Task { pid, tid, .. }) if pid == tid => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -98,6 +111,7 @@ impl Mappings {
 
     fn begin(&mut self, pid: u32, image: Image) {
         self.make_room(pid);
+        self.gone.remove(&pid);
         let process = self.processes.entry(pid).or_default();
         process.used = self.round;
         if process.images.len() == IMAGES {
@@ -119,14 +133,7 @@ impl Mappings {
         });
         if !self.processes.contains_key(&map.pid) {
             // It was there before.
-            self.begin(
-                map.pid,
-                Image {
-                    since: 0,
-                    mappings: Arc::default(),
-                    asked: None,
-                },
-            );
+            self.begin(map.pid, Image::new(0, None));
         }
         let Some(process) = self.processes.get_mut(&map.pid) else {
             return;
@@ -135,7 +142,7 @@ impl Mappings {
         let Some(image) = process.images.last_mut() else {
             return;
         };
-        self.counts.dropped_mappings += push(Arc::make_mut(&mut image.mappings), &mapped);
+        self.counts.dropped_mappings += image.push(&mapped);
         if mapped.name.starts_with(b"/") {
             self.new.push((map.pid, mapped));
         }
@@ -171,13 +178,40 @@ impl Mappings {
     pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
         self.ask(pid, time);
         let process = self.processes.get(&pid);
-        process.map_or(0, |process| process.at(time).since)
+        let image = process.and_then(|process| process.at(time));
+        image.map_or(0, |image| image.since)
+    }
+
+    /// The same for an address: where a file was mapped in place of another one, since when.
+    pub(super) fn code(&mut self, pid: u32, address: u64, time: Option<u64>) -> u64 {
+        let since = self.image(pid, time);
+        let process = self.processes.get(&pid);
+        let image = process.and_then(|process| process.at(time));
+        if !image.is_some_and(|image| image.replaced) {
+            return since;
+        }
+        let Some(mapped) = self.known(pid, address, time) else {
+            return since;
+        };
+        let image = self
+            .processes
+            .get(&pid)
+            .and_then(|process| process.at(time));
+        let mut before = image.into_iter().flat_map(|image| {
+            let all = image.mappings.iter();
+            all.take_while(|known| !Arc::ptr_eq(known, &mapped))
+        });
+        let lies_over = before.any(|known| known.meets(&mapped));
+        match lies_over && mapped.name.starts_with(b"/") {
+            true => since.max(mapped.since),
+            false => since,
+        }
     }
 
     fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         let process = self.processes.get_mut(&pid)?;
         process.used = self.round;
-        let image = process.at(time);
+        let image = process.at(time)?;
         let time = time.unwrap_or(u64::MAX);
         let covers = |mapped: &&&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
         let then = image
@@ -212,6 +246,7 @@ impl Mappings {
             process.ended.is_none_or(|ended| ended >= until) || has_threads(proc, *pid)
         });
         self.bound_memory(MEMORY);
+        self.gone.clear();
         self.round += 1;
     }
 

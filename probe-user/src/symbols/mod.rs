@@ -139,12 +139,13 @@ impl Symbols {
         }
     }
 
-    /// Tells the program that has an address from those that had it before: when its process
-    /// executed it, in ns of `CLOCK_MONOTONIC`. 0 in the kernel, and where nothing is known.
-    pub fn image(&mut self, space: Space, time: Option<u64>) -> u64 {
+    /// Tells the code that has an address from that which had it before: when its process executed
+    /// the program, or mapped this file in place of another one, in ns of `CLOCK_MONOTONIC`. 0 in
+    /// the kernel, and where nothing is known.
+    pub fn code(&mut self, space: Space, address: u64, time: Option<u64>) -> u64 {
         match space {
             Space::Kernel => 0,
-            Space::Process(pid) => locked(&self.watched).mappings.image(pid, time),
+            Space::Process(pid) => locked(&self.watched).mappings.code(pid, address, time),
         }
     }
 
@@ -214,9 +215,11 @@ impl Symbols {
         let name = String::from_utf8_lossy(&mapped.name);
         if is_anonymous(&name) {
             let image = mappings.image(pid, time);
+            // What another program of the process has compiled since says nothing of this one.
+            let is_there = mappings.image(pid, None) == image;
             drop(watched);
             return Place {
-                function: self.compiled(pid, image, address),
+                function: self.compiled((pid, image), is_there, address),
                 module: "[jit]".into(),
                 build_id: None,
                 offset: address,
@@ -231,11 +234,15 @@ impl Symbols {
         }
     }
 
-    /// The name that the process itself gave to its code.
-    fn compiled(&mut self, pid: u32, image: u64, address: u64) -> Option<Arc<str>> {
-        let jit = self.jits.entry((pid, image)).or_default();
+    /// The name that a program of a process itself gave to its code; `is_there`: the process
+    /// executes it still.
+    fn compiled(&mut self, of: (u32, u64), is_there: bool, address: u64) -> Option<Arc<str>> {
+        let jit = self.jits.entry(of).or_default();
         let fresh = std::mem::replace(&mut jit.read, self.round) != self.round;
-        if fresh && let Some(file) = JitMap::open(&self.roots.proc, pid) {
+        if fresh
+            && is_there
+            && let Some(file) = JitMap::open(&self.roots.proc, of.0)
+        {
             let dropped = jit.map.dropped;
             jit.map.read(file, &mut self.jit_budget);
             self.dropped_code += jit.map.dropped - dropped;

@@ -220,7 +220,7 @@ pub(crate) fn id(event: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Changes the period of an event that does not run.
+/// Changes the period of an event. Of one that runs the period that is under way is dropped.
 pub(crate) fn set_period(event: BorrowedFd<'_>, period: u64) -> io::Result<()> {
     // The argument is the address of the number.
     let address = ptr::from_ref(&period) as u64;
@@ -292,6 +292,14 @@ pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
         return None;
     };
     Some(lost)
+}
+
+/// What an event has counted so far; None where its CPU is gone. Of one that is read by itself, with
+/// whatever else.
+pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
+    let mut words = [0; 4];
+    let read = read_words(event, &mut words).ok()?;
+    words[..read].first().copied()
 }
 
 /// `PERF_FORMAT_LOST` of `read_format` (kernel 6.0).

@@ -61,6 +61,7 @@ pub(super) fn of_events(
         sampler: Sampler::Events {
             tagged,
             limited: accesses().any(|event| window.was_limited(event)),
+            ever_limited: accesses().any(|event| window.was_ever_limited(event)),
             time: accesses()
                 .filter_map(|event| window.took_turns(event))
                 .min_by(|a, b| a.live().total_cmp(&b.live())),

@@ -82,6 +82,13 @@ impl SampledWindow {
         gained.is_some_and(|gained| gained.limited)
     }
 
+    /// The same since the session began: totals lack what was lost then.
+    pub(crate) fn was_ever_limited(&self, event: usize) -> bool {
+        self.events
+            .get(event)
+            .is_some_and(|event| event.limited > 0)
+    }
+
     /// The time of an event that was not on the PMU all the time, since others took turns with it.
     pub(crate) fn took_turns(&self, event: usize) -> Option<LiveTime> {
         let gained = self.events_gained.get(event)?;

@@ -63,6 +63,8 @@ pub enum Sampler {
         tagged: BTreeSet<Class>,
         /// The kernel may have stopped a counter, since samples came near to its limit.
         limited: bool,
+        /// The same at any time since the session began.
+        ever_limited: bool,
         /// The time of the event that was on the PMU least, where others took turns with it.
         time: Option<LiveTime>,
     },

@@ -49,7 +49,7 @@ fn a_configuration_is_checked_without_counting() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
     assert!(
-        lines[0].starts_with("pmuscope: F:1: interval: invalid type"),
+        lines[0].starts_with("pmuscope: F:1: interval: is a time such as"),
         "{said}"
     );
     assert!(

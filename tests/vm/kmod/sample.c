@@ -145,9 +145,16 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 
 static void sample_start(struct perf_event *event, int flags)
 {
-	event->hw.state = 0;
-	if (is_sampling_event(event) && local64_read(&event->hw.period_left) <= 0)
-		local64_set(&event->hw.period_left, event->hw.sample_period);
+	struct hw_perf_event *hw = &event->hw;
+
+	hw->state = 0;
+	/* What PERF_EVENT_IOC_PERIOD has made 0 is a new period (x86_perf_event_set_period). */
+	if (!is_sampling_event(event) || !(flags & PERF_EF_RELOAD))
+		return;
+	if (local64_read(&hw->period_left) <= 0) {
+		hw->last_period = hw->sample_period;
+		local64_set(&hw->period_left, hw->sample_period);
+	}
 }
 
 static void sample_stop(struct perf_event *event, int flags)

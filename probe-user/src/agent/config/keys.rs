@@ -10,7 +10,11 @@ use clap::ValueEnum;
 
 use super::{Config, Enabled, JsonTo, settings::Given};
 use crate::{
-    agent::otlp, catalogue::Chip, event::Nearest, join::By, session::spe::LOWEST_IN_BUDGET,
+    agent::otlp,
+    catalogue::Chip,
+    event::Nearest,
+    join::By,
+    session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
 };
 
 /// A key.
@@ -64,11 +68,11 @@ const KEYS: &[Key] = &[
         Ok(())
     }),
     key("count.max_rows", |config, given| match given.to()? {
-        0_u32 => Err("is 1 at least".to_owned()),
-        rows => {
+        rows @ 1..=MOST_ROWS => {
             config.count.max_rows = Some(rows);
             Ok(())
         }
+        _ => Err(format!("is 1 to {MOST_ROWS}")),
     }),
     key("count.top_processes", |config, given| match given.to()? {
         processes @ 0..=MOST_PROCESSES => {
@@ -261,15 +265,19 @@ fn lists(given: &Given<'_>) -> Result<Vec<String>, String> {
 }
 
 fn duration(given: &Given<'_>) -> Result<Duration, String> {
-    let text: String = given.to()?;
-    humantime::parse_duration(&text)
-        .map_err(|error| format!("is a time such as \"10s\" or \"500ms\": {error}"))
+    let wanted = "is a time such as \"10s\" or \"500ms\"";
+    // The reason that TOML's types give, of a number without a unit, says nothing of times.
+    let text: String = given.to().map_err(|_| wanted.to_owned())?;
+    humantime::parse_duration(&text).map_err(|error| format!("{wanted}: {error}"))
 }
 
 /// `0.5%` as 0.005.
 fn percent(given: &Given<'_>) -> Result<f64, String> {
-    let text: String = given.to()?;
-    let number = text.strip_suffix('%').and_then(|it| it.trim().parse().ok());
+    let text: Option<String> = given.to().ok();
+    let number = text
+        .as_deref()
+        .and_then(|text| text.strip_suffix('%'))
+        .and_then(|it| it.trim().parse().ok());
     number
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .map(|percent: f64| percent / 100.0)
@@ -278,7 +286,7 @@ fn percent(given: &Given<'_>) -> Result<f64, String> {
 
 /// `500GB/s` in bytes per second.
 fn bandwidth(given: &Given<'_>) -> Result<f64, String> {
-    let text: String = given.to()?;
+    let text: String = given.to().unwrap_or_default();
     let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)];
     let parsed = units.iter().find_map(|(unit, bytes)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;

@@ -184,7 +184,7 @@ fn a_mistake_names_line_and_key() {
         ),
         (
             "interval = 5",
-            "F:1: interval: invalid type: integer `5`, expected a string",
+            "F:1: interval: is a time such as \"10s\" or \"500ms\"",
         ),
         (
             "\ninterval = \"5 bananas\"",
@@ -221,7 +221,11 @@ fn a_mistake_names_line_and_key() {
         ),
         (
             "[count]\nmax_rows = 0",
-            "F:2: count.max_rows: is 1 at least",
+            "F:2: count.max_rows: is 1 to 134217728",
+        ),
+        (
+            "[count]\nmax_rows = 134217729",
+            "F:2: count.max_rows: is 1 to 134217728",
         ),
         (
             "[count]\nhook = \"sched\"",
@@ -247,6 +251,14 @@ fn a_mistake_names_line_and_key() {
         (
             "[spe]\nbudget = \"0.5\"",
             "F:2: spe.budget: is a share above 0% up to 100%",
+        ),
+        (
+            "[spe]\nbudget = 1",
+            "F:2: spe.budget: is a share above 0% up to 100%",
+        ),
+        (
+            "[verdict]\npeak_bandwidth = 500",
+            "F:2: verdict.peak_bandwidth: is a bandwidth above 0",
         ),
         (
             "[series]\nlabels = { \"a b\" = \"\" }",

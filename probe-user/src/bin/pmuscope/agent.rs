@@ -1,12 +1,14 @@
 //! `pmuscope agent`: counts all the time, and serves the last window.
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use probe_user::{
     agent::{self, Options, Sources},
     session::{self, PinPlace},
 };
+
+use crate::print::to_stdout;
 
 /// Arguments of `agent`.
 #[derive(clap::Args)]
@@ -88,14 +90,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check_config {
         let config = sources.read()?;
         agent::check_files(&config)?;
-        println!("the configuration is right");
         // What it would say of this machine while it counts is no part of the answer.
         let quiet = tracing::subscriber::NoSubscriber::default();
         let words = tracing::subscriber::with_default(quiet, || {
             agent::memory_in_words(&config)
                 .unwrap_or_else(|error| format!("it cannot be counted on this machine: {error}"))
         });
-        println!("{words}");
+        to_stdout(|out| writeln!(out, "the configuration is right\n{words}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.unpin {
@@ -104,10 +105,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .pins
             .path
             .map_or_else(PinPlace::default, PinPlace);
-        match session::unpin(&place)? {
-            0 => println!("there are no pins in {}", place.0.display()),
-            _ => println!("removed the pins in {}: counting ended", place.0.display()),
-        }
+        let (unpinned, place) = (session::unpin(&place)?, place.0.display());
+        to_stdout(|out| match unpinned {
+            0 => writeln!(out, "there are no pins in {place}"),
+            _ => writeln!(out, "removed the pins in {place}: counting ended"),
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     agent::run(Options {

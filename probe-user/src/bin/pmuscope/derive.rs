@@ -56,8 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     to_stdout(|out| match args.format {
         Format::Table => import::table(out, &derived),
         Format::Json => import::json(out, &derived),
-    })
-    .context("cannot write the output")?;
+    })?;
     // What there is instead is said in the output.
     let any = derived.rows.iter().any(|row| row.value.is_ok());
     Ok(if any {

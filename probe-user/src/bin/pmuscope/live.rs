@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use probe_common::CgroupId;
 use probe_user::{
     derive::Report,
@@ -65,7 +65,7 @@ pub(crate) struct Counted {
         short = 'I',
         long = "interval-print",
         value_name = "MS",
-        value_parser = clap::value_parser!(u64).range(10..)
+        value_parser = clap::value_parser!(u64).range(10..=86_400_000)
     )]
     pub(crate) interval: Option<u64>,
     /// Only rows of this cgroup and those below it
@@ -81,11 +81,7 @@ pub(crate) struct Counted {
     #[arg(long, value_name = "KEY")]
     container_label: Vec<String>,
     /// Run until this command ends; it runs in a cgroup of its own
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -180,7 +176,10 @@ pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
 ) -> Result<ExitCode> {
     runtime()?.block_on(async {
         let mut live = Live::start(run, windows)?;
-        let ended = live.until_the_end().await?;
+        let ended = match live.until_the_end().await {
+            Err(error) => return Err(live.outlasted(error).await),
+            ended => ended?,
+        };
         live.advance(true).await?;
         live.windows.end()?;
         Ok(exit_code(ended))
@@ -210,7 +209,10 @@ impl<F: FnMut(&Plan, &Snapshot)> Show<F> {
         self.emitter.set_screen(screen);
         match self.emitter.write(report) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            printed => printed.context("cannot write the output").map(|()| true),
+            printed => {
+                printed.with_context(|| self.emitter.get_mut().unwritten())?;
+                Ok(true)
+            }
         }
     }
 }
@@ -231,7 +233,7 @@ impl<F: FnMut(&Plan, &Snapshot)> Windows for Show<F> {
 
     fn end(&mut self) -> Result<()> {
         let output = self.emitter.get_mut();
-        output.end().context("cannot write the output")
+        output.end().with_context(|| output.unwritten())
     }
 }
 
@@ -315,6 +317,16 @@ impl<'a> Live<'a> {
                 ended = self.ending.wait() => return ended,
             }
         }
+    }
+
+    /// What ends counting does not end the command, and whoever started both waits for it.
+    async fn outlasted(&mut self, error: Error) -> Error {
+        if self.ending.is_of_command() {
+            tracing::error!("counting has ended: {error:#}; the command goes on");
+            // Its exit code would say that all went well.
+            let _ = self.ending.wait().await;
+        }
+        error
     }
 
     async fn advance(&mut self, is_last: bool) -> Result<()> {

@@ -10,6 +10,7 @@ mod hot;
 mod list;
 mod live;
 mod mem;
+mod perfs;
 mod print;
 #[cfg(feature = "parquet")]
 mod record;
@@ -26,6 +27,8 @@ use clap::{Parser, Subcommand};
 use probe_user::emit::printable::{printable, printable_lines};
 use tracing::field::Field;
 use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
+
+use self::print::note;
 
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
@@ -53,7 +56,8 @@ enum Command {
     List(list::Args),
     /// Check whether this machine can count, and print a remedy for what is missing
     Doctor(doctor::Args),
-    /// Sample memory accesses per container: their data sources and latencies (Arm SPE)
+    /// Sample memory accesses per container: their data sources and latencies (Arm's SPE, AMD's
+    /// IBS, Intel's PEBS)
     Mem(mem::Args),
     /// Sample where in code each container causes an event: addresses with their shares
     Hot(hot::Args),
@@ -66,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::try_parse().unwrap_or_else(|error| perfs::with_hint(error).exit());
     tracing_subscriber::fmt()
         .with_env_filter(
             EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info")),
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
         .without_time()
         .fmt_fields(format::debug_fn(field).delimited(" "))
         .with_target(false)
+        // By eprintln, which ends the process where a message cannot be written.
+        .log_internal_errors(false)
         .init();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
@@ -93,7 +99,7 @@ fn main() -> ExitCode {
         Command::Derive(args) => derive::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("pmuscope: {}", printable_lines(&sentence(&error)));
+        note(format_args!("{}", printable_lines(&sentence(&error))));
         // The exit codes of a shell for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()
@@ -131,11 +137,53 @@ fn sentence(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     /// clap checks the declaration of a verb only when that verb runs.
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();
+    }
+
+    /// Why these words cannot be read, or nothing.
+    fn refused(words: &[&str]) -> Option<String> {
+        let words = [&["pmuscope"], words].concat();
+        let refused = super::Args::try_parse_from(words).err();
+        refused.map(|error| super::perfs::with_hint(error).to_string())
+    }
+
+    /// A word that begins with `-` is the name of a command behind `--` only, and after the name it
+    /// is the command's.
+    #[test]
+    fn an_unknown_option_is_no_command() {
+        let verbs: [&[&str]; 5] = [
+            &["stat"],
+            &["hot"],
+            &["mem"],
+            &["mem", "record"],
+            &["mem", "calibrate"],
+        ];
+        for verb in verbs {
+            let with = |more: &[&'static str]| refused(&[verb, more].concat());
+            let said = with(&["--evnt", "x", "--", "true"]).unwrap();
+            assert!(said.contains("unexpected argument '--evnt'"), "{said}");
+            assert_eq!(with(&["true", "--evnt", "-I", "x"]), None, "{verb:?}");
+            assert_eq!(with(&["--", "--evnt", "x"]), None, "{verb:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_of_perfs_has_a_hint() {
+        let said = refused(&["stat", "-a", "sleep", "1"]).unwrap();
+        assert!(
+            said.contains("tip: all CPUs are counted without `-a`"),
+            "{said}"
+        );
+        let said = refused(&["stat", "-x,", "--", "true"]).unwrap();
+        assert!(said.contains("tip: CSV is `--format csv`"), "{said}");
+        let said = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
+        assert!(said.contains("freq=99"), "{said}");
+        // What has a meaning here keeps it.
+        assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
     }
 }

@@ -1,10 +1,11 @@
 //! Output of the commands that print once and end.
 
 use std::{
-    env,
+    env, fmt,
     io::{self, ErrorKind, Write as _},
 };
 
+use anyhow::{Context as _, Result};
 use probe_user::emit::printable::printable_lines;
 
 /// Formats of such a command.
@@ -17,14 +18,19 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Writes a line to standard error, where somebody reads it.
+pub(crate) fn note(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "pmuscope: {line}");
+}
+
 /// Writes to standard output; a reader that has seen enough (`| head`) is no error.
-pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<()> {
     let mut text = Vec::new();
     write(&mut text)?;
     let text = String::from_utf8_lossy(&text);
     match io::stdout().write_all(printable_lines(&text).as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        result => result.context("cannot write to standard output"),
     }
 }
 

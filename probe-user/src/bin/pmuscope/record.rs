@@ -15,7 +15,12 @@ use probe_user::{
     recording::{About, RecordingFile},
 };
 
-use crate::{ending::NotStarted, live, print::called, stat};
+use crate::{
+    ending::NotStarted,
+    live,
+    print::{called, note},
+    stat,
+};
 
 /// The length of a window where the user sets none, in ms.
 const INTERVAL: u64 = 1000;
@@ -65,7 +70,11 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let finished = file.finish().context("cannot write the recording");
     if finished.is_ok() {
         let them = if windows == 1 { "window" } else { "windows" };
-        eprintln!("pmuscope: {windows} {them} into {}", args.output.display());
+        let output = args.output.display();
+        note(format_args!("{windows} {them} into {output}"));
+    }
+    if let (Err(_), Err(left)) = (&ended, &finished) {
+        tracing::warn!("{left:#}");
     }
     let ended = ended?;
     finished?;
@@ -91,7 +100,7 @@ impl live::Windows for To<'_> {
         let file = RecordingFile::begin(self.path, about, pipeline.snapshot());
         self.file = Some(file.context("cannot write the recording")?);
         if self.alone {
-            eprintln!("pmuscope: recording; Ctrl-C ends it");
+            note(format_args!("recording; Ctrl-C ends it"));
         }
         Ok(())
     }

@@ -267,7 +267,7 @@ pub(crate) fn write(output: Option<&Path>, bytes: &[u8]) -> Result<ExitCode> {
     };
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write the output")
+            Err(error).context("cannot write to standard output")
         }
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use probe_user::{
     machine::Machine,
     record::Size,
@@ -47,7 +47,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     to_stdout(|out| match args.format {
         Format::Table => table(out, &roofline),
         Format::Json => json(out, &roofline),
-    })
-    .context("cannot write the output")?;
+    })?;
     Ok(ExitCode::SUCCESS)
 }

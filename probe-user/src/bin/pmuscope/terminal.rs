@@ -29,6 +29,8 @@ pub(crate) fn messages() -> io::Stderr {
 /// Where windows are written to, each by one call.
 pub(crate) struct Output {
     file: File,
+    /// For messages.
+    name: String,
     is_terminal: bool,
     wide: bool,
     all_rows: bool,
@@ -43,15 +45,14 @@ impl Output {
     /// The file, or standard output.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
         let live::Args { shown, counted } = args;
-        let file = match &shown.output {
-            Some(path) => {
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?
-            }
+        let (name, file) = match &shown.output {
+            Some(path) => (path.display().to_string(), File::create(path)),
             None => {
                 let own = io::stdout().as_fd().try_clone_to_owned();
-                File::from(own.context("cannot write to standard output")?)
+                ("to standard output".to_owned(), own.map(File::from))
             }
         };
+        let file = file.with_context(|| format!("cannot write {name}"))?;
         let is_terminal = file.is_terminal();
         let table = shown.format == Format::Table;
         if is_terminal && table && shown.wide {
@@ -64,6 +65,7 @@ impl Output {
         let drawn = is_terminal && table && alone && moves_the_cursor();
         Ok(Self {
             file,
+            name,
             is_terminal,
             wide: shown.wide,
             all_rows: shown.all_rows,
@@ -71,6 +73,11 @@ impl Output {
             size: Size::default(),
             drawing: drawn.then(Drawing::default),
         })
+    }
+
+    /// What to say of a write that failed.
+    pub(crate) fn unwritten(&self) -> String {
+        format!("cannot write {}", self.name)
     }
 
     /// What the next window is drawn on: a terminal may have another size than before.

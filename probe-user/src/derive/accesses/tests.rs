@@ -81,6 +81,7 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     let sampler = Sampler::Events {
         tagged: [Class::Load].into(),
         limited: false,
+        ever_limited: false,
         time: None,
     };
     let accesses = Accesses::new(&mut report, Some(&sampler));
@@ -113,4 +114,31 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     // Only SPE tells when an operation was issued.
     assert_eq!(value("spe_issue_latency_mean_cycles", Class::Store), None);
     assert!(value("spe_latency_cycles", Class::Store).is_some());
+}
+
+/// What was lost then is in no total.
+#[test]
+fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
+    for ever_limited in [false, true] {
+        let mut report = Report::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let sampler = Sampler::Events {
+            tagged: [].into(),
+            limited: false,
+            ever_limited,
+            time: None,
+        };
+        let accesses = Accesses::new(&mut report, Some(&sampler));
+        let subject = report.subject(Subject::Machine);
+        let row = Gained::first(usage(), Duration::from_secs(3));
+        accesses.add_row(&mut report, subject, &row, &usage());
+        let mut all = 0;
+        for series in report.of(&Subject::Machine, "spe_operations") {
+            let (value, total) = (series.estimate().unwrap(), report.total(series).unwrap());
+            assert!(value.interval.is_some());
+            assert_eq!(total.estimate.interval.is_some(), !ever_limited);
+            all += 1;
+        }
+        assert!(all > 0);
+    }
 }

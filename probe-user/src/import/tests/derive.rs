@@ -193,6 +193,20 @@ fn units_of_perf_become_counts() {
     assert!(odd.unused[0].1.contains("its unit Joules"));
 }
 
+/// The kernel's clock is an event of the software PMU, and the time that a core ran.
+#[test]
+fn a_clock_is_for_the_core_and_by_itself() {
+    let text = "500,msec,task-clock,500000000,100.00,,\n\
+        1000,,cycles,500000000,100.00,,\n\
+        250000000,ns,duration_time,250000000,100.00,,";
+    for chip in ["epyc-zen5", "grace-cpu-superchip", "other"] {
+        let derived = derived(text, Chip::named(chip).unwrap());
+        near(value(&derived, "cpus_used"), 2.0);
+        near(value(&derived, "frequency"), 1000.0 / 5e8);
+        assert_eq!(derived.unused, []);
+    }
+}
+
 #[test]
 fn units_are_added_up_and_counted() {
     let unit = |number: u32, occupancy: u32| {

@@ -95,6 +95,7 @@ pub(super) fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
         spe: Vec::new(),
         follow: Vec::new(),
         leaders: Vec::new(),
+        held: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }

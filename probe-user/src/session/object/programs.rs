@@ -111,6 +111,8 @@ programs! {
         READ_COST = "read_cost",
         /// Reads the programs' clock into `maps.clock`.
         CLOCK = "clock",
+        /// Makes a CPU ready to have events sampled.
+        SAMPLE_PREALLOCATE_ROWS = "sample_preallocate_rows",
         /// Makes a CPU ready to sample.
         SPE_PREALLOCATE_ROWS = "spe_preallocate_rows",
     }

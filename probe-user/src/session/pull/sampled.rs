@@ -1,6 +1,8 @@
 //! What sampled events say: reads the rows that the program added to, and weighs each sample by
 //! what its event counted.
 
+mod totals;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -8,20 +10,20 @@ use std::{
 
 use probe_common::{
     Field as _,
-    sample::{AddressKey, AddressRow, SampleCpu, SampleRow},
+    sample::{SampleCpu, SampleRow},
 };
 
+pub(crate) use self::totals::SampleTotals;
 use super::lifecycle::Ended;
 use crate::{
-    event::sampling::{Rate, SampledEvent, max_sample_rate},
+    event::sampling::{Rate, max_sample_rate},
     session::{
         Object, Session, SessionError,
         object::EVENT_SAMPLE,
-        sampling::{Gain, Names, OpenEvent, Sampling, Scale},
+        sampling::{Names, Sampling},
     },
     snapshot::{
-        AddressCounts, CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledCounts,
-        SampledHealth, SampledKey, SampledReading,
+        CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledHealth, SampledKey, SampledReading,
     },
     sys::clock::{nanos, now},
 };
@@ -31,239 +33,6 @@ const MAX_ADDRESSES: usize = 65_536;
 
 /// Rows that are kept apart between two snapshots; processes that ended are summed beyond that.
 const MAX_ROWS: usize = 32_768;
-
-/// What a session keeps from pull to pull.
-pub(crate) struct SampleTotals {
-    rows: HashMap<SampledKey, SampledCounts>,
-    addresses: HashMap<SampledAddress, AddressCounts>,
-    /// The programs' account, by event and CPU.
-    cpus: Vec<Vec<SampleCpu>>,
-    /// By event and CPU.
-    scales: HashMap<(usize, u32), Scale>,
-    /// What events did since the last reading.
-    gained: HashMap<(usize, u32), Gain>,
-    /// What they did since the session began, on all CPUs.
-    counted: Vec<Gain>,
-    pushed_out: Vec<u64>,
-    /// By event: on how many CPUs and in how many readings samples came near the kernel's limit.
-    limited: Vec<u64>,
-    /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
-    moment: Option<u64>,
-    /// Keys of rows whose owner ended: the next snapshot is their last.
-    ended: HashSet<SampledKey>,
-    readings: u64,
-    /// Number of the reading of the last snapshot.
-    snapshot: u64,
-    /// How many times less often events are sampled from the next reading on.
-    next: Option<u64>,
-}
-
-impl SampleTotals {
-    /// Of so many events.
-    pub(crate) fn new(events: usize) -> Self {
-        Self {
-            rows: HashMap::new(),
-            addresses: HashMap::new(),
-            cpus: vec![Vec::new(); events],
-            scales: HashMap::new(),
-            gained: HashMap::new(),
-            counted: vec![Gain::default(); events],
-            pushed_out: vec![0; events],
-            limited: vec![0; events],
-            moment: None,
-            ended: HashSet::new(),
-            readings: 0,
-            snapshot: 0,
-            next: None,
-        }
-    }
-
-    /// Forgets all but the first events.
-    pub(crate) fn keep(&mut self, events: usize) {
-        self.rows.retain(|key, _| usize::from(key.event) < events);
-        self.addresses
-            .retain(|key, _| usize::from(key.event) < events);
-        self.scales.retain(|(event, _), _| *event < events);
-        self.gained.retain(|(event, _), _| *event < events);
-        self.cpus.truncate(events);
-        self.counted.truncate(events);
-        self.pushed_out.truncate(events);
-        self.limited.truncate(events);
-    }
-
-    /// Whether the event is one that is sampled still.
-    fn has(&self, event: u8) -> bool {
-        usize::from(event) < self.counted.len()
-    }
-
-    /// Takes in what an event counted.
-    pub(crate) fn count(&mut self, event: &mut OpenEvent) {
-        let gained = event.gained();
-        self.counted[event.event].add(&gained);
-        let of_cpu = self.gained.entry((event.event, event.cpu)).or_default();
-        of_cpu.add(&gained);
-    }
-
-    /// What each event of a period stands for, by event and CPU.
-    fn factors(
-        &mut self,
-        events: &[SampledEvent],
-        cpus: &[Vec<SampleCpu>],
-    ) -> HashMap<(usize, u32), f64> {
-        let mut factors = HashMap::new();
-        let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
-        for (event, of_event) in cpus.iter().enumerate().filter(compared) {
-            for (cpu, now) in (0_u32..).zip(of_event) {
-                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or_default();
-                if gained.counted == 0 && now.samples == 0 {
-                    continue;
-                }
-                let before = self.cpus[event].get(cpu as usize);
-                let before = before.copied().unwrap_or_default();
-                let samples = now.samples - before.samples;
-                let periods = now.periods.wrapping_sub(before.periods);
-                let scale = self.scales.entry((event, cpu)).or_default();
-                let fixed = matches!(events[event].rate, Rate::Period(_));
-                let factor = scale.factor(gained.counted, (samples, periods), fixed);
-                // What it would have counted had it been on the PMU all the time.
-                factors.insert((event, cpu), factor * gained.scale());
-            }
-        }
-        self.gained.clear();
-        factors
-    }
-
-    /// Counts where samples came so often that the kernel may have stopped the counter: it does so
-    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second of a
-    /// CPU.
-    fn note_limit(&mut self, cpus: &[Vec<SampleCpu>], moment: u64, limit: Option<u64>) {
-        let last = self.moment.replace(moment);
-        let Some((last, limit)) = last.zip(limit) else {
-            return;
-        };
-        let elapsed = moment.saturating_sub(last);
-        for (event, of_event) in cpus.iter().enumerate() {
-            for (cpu, now) in of_event.iter().enumerate() {
-                let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
-                self.limited[event] += u64::from(near(now.samples - before, elapsed, limit));
-            }
-        }
-    }
-
-    /// Adds what a row of the kernel gained since it was read last.
-    fn add(&mut self, key: SampledKey, before: &SampleRow, now: &SampleRow, factor: f64) {
-        let gained = SampledCounts::between(before, now, factor);
-        if gained.counts.samples == 0 || !self.has(key.event) {
-            return;
-        }
-        let made = self.readings;
-        let row = self.rows.entry(key).or_insert_with(|| {
-            let mut row = SampledCounts::default();
-            row.counts.made = made;
-            row
-        });
-        row.add(&gained);
-    }
-
-    /// Adds the kernel's row of an address.
-    #[expect(clippy::cast_precision_loss, reason = "periods between two readings")]
-    fn add_address(&mut self, key: &AddressKey, row: &AddressRow, image: u64, factor: f64) {
-        if !self.has(key.event) {
-            return;
-        }
-        let made = self.readings;
-        let address = SampledAddress {
-            cgroup: key.cgroup,
-            address: key.address,
-            tgid: key.tgid,
-            event: key.event,
-            page: key.page != 0,
-            image,
-        };
-        let counts = self.addresses.entry(address).or_insert(AddressCounts {
-            made,
-            ..AddressCounts::default()
-        });
-        counts.samples += u64::from(row.samples);
-        counts.periods += row.periods;
-        counts.events += row.periods as f64 * factor;
-        counts.timed += u64::from(row.timed);
-        counts.cycles += row.cycles;
-    }
-
-    /// Drops the instructions, or the data pages, with the fewest samples where there are too many.
-    /// Half of the room is free then. Returns whether any were dropped.
-    fn push_out(&mut self, page: bool, room: usize) -> bool {
-        let kind = self.addresses.iter().filter(|(key, _)| key.page == page);
-        let mut sizes: Vec<u64> = kind.map(|(_, it)| it.samples).collect();
-        if sizes.len() <= room {
-            return false;
-        }
-        sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let least = sizes[room / 2 - 1];
-        let above = sizes.partition_point(|size| *size > least);
-        let mut equal = room / 2 - above;
-        let pushed_out = &mut self.pushed_out;
-        self.addresses.retain(|key, counts| {
-            if key.page != page {
-                return true;
-            }
-            // Of those with as many samples as the last that stays, as many as there is room for.
-            let keep = match counts.samples.cmp(&least) {
-                std::cmp::Ordering::Greater => true,
-                std::cmp::Ordering::Equal if equal > 0 => {
-                    equal -= 1;
-                    true
-                }
-                _ => false,
-            };
-            if !keep {
-                pushed_out[usize::from(key.event)] += counts.samples;
-            }
-            keep
-        });
-        true
-    }
-
-    /// Sums the rows of processes that ended where rows are too many. Those that the last snapshot
-    /// has stay, since a window takes their difference.
-    fn sum_ended(&mut self, room: usize) {
-        if self.rows.len() <= room {
-            return;
-        }
-        let snapshot = self.snapshot;
-        let ended: Vec<SampledKey> = self.ended.iter().copied().collect();
-        for key in ended {
-            let can_be_summed = |row: &SampledCounts| row.counts.made > snapshot;
-            if key.tgid == 0 || key.tgid == ENDED || !self.rows.get(&key).is_some_and(can_be_summed)
-            {
-                continue;
-            }
-            let Some(row) = self.rows.remove(&key) else {
-                continue;
-            };
-            self.ended.remove(&key);
-            let sum = SampledKey { tgid: ENDED, ..key };
-            let made = row.counts.made;
-            let into = self.rows.entry(sum).or_insert_with(|| {
-                let mut row = SampledCounts::default();
-                row.counts.made = made;
-                row
-            });
-            into.add(&row);
-            self.ended.insert(sum);
-        }
-    }
-}
-
-/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more.
-/// The limit holds for each of the kernel's ticks, of 10 ms at most: readings that are nearer to
-/// each other tell nothing of it.
-fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
-    const TICK: u64 = 10_000_000;
-    let allowed = u128::from(elapsed.max(TICK)) * u128::from(limit);
-    samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed
-}
 
 impl Session {
     /// Reads for a snapshot; rows of what ended are in this one for the last time. None where no
@@ -279,7 +48,7 @@ impl Session {
         let reading = SampledReading {
             events: sampling.health(&self.object),
             rows: sampling.totals.rows.clone(),
-            addresses: sampling.totals.addresses.clone(),
+            addresses: sampling.totals.show_addresses(),
             places: sampling.places(),
             names: sampling.names.as_ref().map(Names::counts),
         };
@@ -336,10 +105,16 @@ impl Sampling {
         self.addresses_are_read(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
-        self.open.iter_mut().for_each(|event| totals.count(event));
+        let mut dropped = HashSet::new();
+        for event in &mut self.open {
+            let gained = totals.count(event);
+            if event.hold(&gained) {
+                dropped.insert((event.event, event.cpu));
+            }
+        }
         totals.readings += 1;
         totals.note_limit(&cpus, moment, max_sample_rate());
-        let factors = totals.factors(&self.config.events, &cpus);
+        let factors = totals.factors(&self.config.events, &cpus, &dropped);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
             let sampled = SampledKey {
@@ -452,9 +227,3 @@ impl Sampling {
         health.collect()
     }
 }
-
-#[cfg(test)]
-mod weighed;
-
-#[cfg(test)]
-mod tests;

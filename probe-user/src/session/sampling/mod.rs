@@ -5,6 +5,7 @@
 //! which the kernel held back are known and made up for.
 
 mod error;
+mod hold;
 mod names;
 mod scale;
 
@@ -18,10 +19,15 @@ use std::{
 use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
-pub(crate) use self::{error::refused, names::Names, scale::Scale};
+pub(crate) use self::{
+    error::refused,
+    hold::Held,
+    names::Names,
+    scale::{Periods, Scale},
+};
 use super::{
     Object, SessionError,
-    object::EVENT_SAMPLE,
+    object::{EVENT_SAMPLE, SAMPLE_PREALLOCATE_ROWS},
     spe::{Budget, UPKEEP},
 };
 use crate::{
@@ -73,7 +79,8 @@ impl SamplingConfig {
         for event in accesses {
             let mut cpus = online.iter().copied();
             if let Some(cpu) = cpus.find(|cpu| event.counter.scope.counts_on(*cpu)) {
-                let opened = open(event, event.rate, cpu);
+                let held = Held::of(event, event.rate);
+                let opened = open(event, Held::opened_at(held.as_ref(), event.rate), cpu);
                 opened.map_err(|error| SampleError::open(event, cpu, &error))?;
             }
         }
@@ -156,6 +163,8 @@ pub(crate) struct OpenEvent {
     /// Nanoseconds of [`perf::Reading`], as of that time.
     enabled: u64,
     running: u64,
+    /// Of an event whose frequency the kernel does not hold.
+    held: Option<Held>,
 }
 
 /// What an event did on a CPU between two readings.
@@ -204,6 +213,17 @@ impl OpenEvent {
         (self.enabled, self.running) = (now.enabled, now.running);
         gained
     }
+
+    /// Holds its frequency, by what it did since it was read last. Returns whether another period
+    /// has begun.
+    pub(crate) fn hold(&mut self, gained: &Gain) -> bool {
+        let Some(held) = &mut self.held else {
+            return false;
+        };
+        let period = held.step(gained.counted, gained.running);
+        // Of an event whose CPU is gone the period does not matter.
+        period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
+    }
 }
 
 impl Sampling {
@@ -215,6 +235,7 @@ impl Sampling {
         machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
+        object.programs.load(SAMPLE_PREALLOCATE_ROWS)?;
         let mut sampling = Self {
             open: Vec::new(),
             budget: config.budget.map(Budget::of_events),
@@ -247,12 +268,19 @@ impl Sampling {
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
+        // Of a CPU that went offline the opening says so.
+        object
+            .programs
+            .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
             }
             let failed = |error| SampleError::open(event, cpu, &error);
-            let (fd, leader) = open(event, self.rate(event), cpu).map_err(failed)?;
+            let rate = self.rate(event);
+            let held = Held::of(event, rate);
+            let rate = Held::opened_at(held.as_ref(), rate);
+            let (fd, leader) = open(event, rate, cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             self.open.push(OpenEvent {
@@ -264,6 +292,7 @@ impl Sampling {
                 counted: 0,
                 enabled: 0,
                 running: 0,
+                held,
             });
         }
         Ok(())

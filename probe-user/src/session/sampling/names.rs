@@ -26,6 +26,8 @@ pub(crate) struct Names {
     /// Processes have the same ids here as in the kernel's programs.
     processes: bool,
     cpus: BTreeSet<u32>,
+    /// Some of these could not be followed: they are tried again with every round.
+    unfollowed: bool,
     pub(crate) codes: Codes,
     /// `CLOCK_MONOTONIC` nanoseconds of the last round.
     last: u64,
@@ -43,6 +45,7 @@ impl Names {
             symbols: Symbols::new(machine.roots()),
             processes: machine.is_in_initial_pid_namespace(),
             cpus: cpus.iter().copied().collect(),
+            unfollowed: false,
             codes: Codes::default(),
             last: 0,
             waiting: HashMap::new(),
@@ -54,9 +57,8 @@ impl Names {
                 "functions of processes have no names: pmuscope is in a pid namespace of its own, \
                  where processes have other numbers; run it in the host's (--pid=host, hostPID)"
             );
-        } else if let Err(error) = names.symbols.follow(cpus) {
-            tracing::warn!("{error}");
         }
+        names.follow_all();
         if let Some(why) = names.symbols.kernel_hidden() {
             tracing::warn!("{why}");
         }
@@ -84,7 +86,9 @@ impl Names {
             return;
         }
         let cpus: Vec<u32> = self.cpus.iter().copied().collect();
-        if let Err(error) = self.symbols.follow(&cpus) {
+        let followed = self.symbols.follow(&cpus);
+        let known = std::mem::replace(&mut self.unfollowed, followed.is_err());
+        if let Some(error) = followed.err().filter(|_| !known) {
             tracing::warn!("{error}");
         }
     }
@@ -92,6 +96,9 @@ impl Names {
     /// Names those instructions that have no name yet, at the time `now` of the programs' clock.
     /// Returns which code each is of ([`CodeKey`]); of data pages 0.
     pub(crate) fn name(&mut self, addresses: &[(AddressKey, AddressRow)], now: u64) -> Vec<u64> {
+        if self.unfollowed {
+            self.follow_all();
+        }
         self.symbols.catch_up();
         let began = thread_time();
         let waited = std::mem::take(&mut self.waiting);
@@ -106,7 +113,7 @@ impl Names {
             if tgid != 0 && !self.processes {
                 return 0;
             }
-            let image = self.symbols.image(space, Some(row.first));
+            let image = self.symbols.code(space, key.address, Some(row.first));
             self.name_one((tgid, key.address, image), row.first, began)
         };
         // Those with most samples first.

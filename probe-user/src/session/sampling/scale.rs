@@ -9,6 +9,17 @@
 //! Linux 6.16 on everywhere: then the count has no more than the samples, and its time goes on.
 //! `SampleTotals::note_limit` tells where that may have been.
 
+/// What is known of the periods of an event in a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Periods {
+    /// All are the same, in all readings.
+    Fixed,
+    /// The one that is under way may be much longer than those before it.
+    Adapted,
+    /// The one that was under way was dropped at the end of this reading, for another one.
+    Dropped,
+}
+
 /// The account of an event on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Scale {
@@ -22,11 +33,11 @@ impl Scale {
     /// How many events each event of the samples' periods stands for, where the event has counted
     /// `counted` since the last reading and was sampled `samples` times, with `periods` in all.
     ///
-    /// A period that is under way is due to the next samples. Where periods add up to more than
-    /// was counted (the kernel adapts them to a frequency), samples stand for what was counted.
+    /// A period that is under way is due to the next samples; one that was dropped to these. Where
+    /// periods add up to more than was counted (they follow a frequency), samples stand for what
+    /// was counted.
     ///
-    /// Only of a `fixed` period is it known how many samples were missed: by frequency the period
-    /// that is under way may be much longer than those before it.
+    /// Only of fixed periods is it known how many samples were missed.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -37,7 +48,7 @@ impl Scale {
         &mut self,
         counted: u64,
         (samples, periods): (u64, u64),
-        fixed: bool,
+        of: Periods,
     ) -> f64 {
         self.owed += counted as f64;
         if samples == 0 || periods == 0 {
@@ -45,9 +56,12 @@ impl Scale {
         }
         let (seen, each) = (periods as f64, periods as f64 / samples as f64);
         let late = ((self.owed - seen) / each).floor().max(0.0);
-        let stood_for = (seen + late * each).min(self.owed);
+        let stood_for = match of {
+            Periods::Dropped => self.owed,
+            Periods::Fixed | Periods::Adapted => (seen + late * each).min(self.owed),
+        };
         self.owed -= stood_for;
-        if fixed {
+        if of == Periods::Fixed {
             self.missed += late as u64;
         }
         stood_for / seen
@@ -64,21 +78,24 @@ mod tests {
     fn what_was_not_shown_is_missed_and_made_up_for() {
         let mut scale = Scale::default();
         // 10 of 25 periods were shown; half a period is under way.
-        assert_eq!(scale.factor(25_500, (10, 10_000), true), 2.5);
+        assert_eq!(scale.factor(25_500, (10, 10_000), Periods::Fixed), 2.5);
         assert_eq!(scale.missed, 15);
         // It ends in the next reading.
-        assert_eq!(scale.factor(9_500, (10, 10_000), true), 1.0);
+        assert_eq!(scale.factor(9_500, (10, 10_000), Periods::Fixed), 1.0);
         assert_eq!(scale.missed, 15);
         // Nothing was shown at all: the next samples stand for it.
-        assert_eq!(scale.factor(3_000, (0, 0), true), 1.0);
-        assert_eq!(scale.factor(1_000, (1, 1_000), true), 4.0);
+        assert_eq!(scale.factor(3_000, (0, 0), Periods::Fixed), 1.0);
+        assert_eq!(scale.factor(1_000, (1, 1_000), Periods::Fixed), 4.0);
         assert_eq!(scale.missed, 18);
     }
 
     #[test]
     fn a_period_longer_than_the_count_stands_for_the_count() {
         let mut scale = Scale::default();
-        assert_eq!(scale.factor(17_665, (1, 94_471), true), 17_665.0 / 94_471.0);
+        assert_eq!(
+            scale.factor(17_665, (1, 94_471), Periods::Fixed),
+            17_665.0 / 94_471.0
+        );
         assert_eq!(scale.missed, 0);
     }
 
@@ -86,11 +103,44 @@ mod tests {
     #[test]
     fn by_frequency_nobody_knows_what_was_missed() {
         let mut scale = Scale::default();
-        assert_eq!(scale.factor(25_500, (10, 10_000), false), 2.5);
+        assert_eq!(scale.factor(25_500, (10, 10_000), Periods::Adapted), 2.5);
+        assert_eq!(scale.missed, 0);
+    }
+
+    /// A phase of few events does not stand for the period that a phase of many left.
+    #[test]
+    fn a_period_that_was_dropped_is_its_own_samples() {
+        let mut scale = Scale::default();
+        let many = scale.factor(1_090_000, (10, 1_000_000), Periods::Dropped);
+        assert_eq!(many, 1.09);
+        assert_eq!(
+            scale.factor(1_000, (10, 1_000), Periods::Adapted),
+            1.0,
+            "of a thousand events with a period of 100"
+        );
+        // Nothing was shown: the next samples stand for it.
+        assert_eq!(scale.factor(500, (0, 0), Periods::Dropped), 1.0);
+        assert_eq!(scale.factor(1_500, (2, 2_000), Periods::Adapted), 1.0);
         assert_eq!(scale.missed, 0);
     }
 
     proptest! {
+        /// Of changing periods samples stand for all that was counted when one is dropped.
+        #[test]
+        fn nothing_is_owed_after_a_change(
+            steps in prop::collection::vec((0..100_000_u64, 1..50_u64, 1..5_000_u64), 1..60),
+        ) {
+            let mut scale = Scale::default();
+            let (mut counted, mut stood_for) = (0.0, 0.0);
+            for (rest, samples, period) in steps {
+                let periods = samples * period;
+                let count = periods + rest % period;
+                counted += count as f64;
+                stood_for += scale.factor(count, (samples, periods), Periods::Dropped) * periods as f64;
+                prop_assert!((stood_for / counted - 1.0).abs() < 1e-9);
+            }
+        }
+
         /// Whatever is shown when: samples never stand for more than was counted, and but for the
         /// period under way for no less.
         #[test]
@@ -102,7 +152,7 @@ mod tests {
             for (count, samples) in steps {
                 let periods = samples * 1000;
                 counted += count as f64;
-                let factor = scale.factor(count, (samples, periods), true);
+                let factor = scale.factor(count, (samples, periods), Periods::Fixed);
                 stood_for += factor * periods as f64;
                 pending = if samples == 0 { pending + count as f64 } else { 1000.0 };
                 prop_assert!(stood_for <= counted + 1e-3, "{} {}", stood_for, counted);

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use super::{
     super::maps,
     Mappings,
-    process::{Image, Mapped, push},
+    process::{Image, Mapped},
 };
 use crate::machine::process;
 
 impl Mappings {
     /// Asks procfs for a process that records did not tell of, or not all.
     pub(super) fn ask(&mut self, pid: u32, time: Option<u64>) {
-        let lost = self.counts.lost;
+        let untold = self.untold();
         let last = self
             .processes
             .get(&pid)
             .and_then(|process| process.images.last());
-        if last.is_some_and(|last| last.asked == Some(lost)) {
+        if last.is_some_and(|last| last.asked == Some(untold)) || self.gone.contains(&pid) {
             return;
         }
         let Some(born) = process::born(&self.proc, pid) else {
+            self.gone.insert(pid);
             return;
         };
         // Another process had the number then.
@@ -56,16 +57,9 @@ impl Mappings {
         if last.is_none_or(|last| {
             last.asked.is_some() && last.since.saturating_add(process::TICK) < born
         }) {
-            self.begin(
-                pid,
-                Image {
-                    since: born,
-                    mappings: Arc::default(),
-                    asked: None,
-                },
-            );
+            self.begin(pid, Image::new(born, None));
         }
-        let lost = self.counts.lost;
+        let untold = self.untold();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
@@ -74,7 +68,9 @@ impl Mappings {
             return;
         };
         let healed = image.asked.is_some();
-        let since = image.mappings.last().map_or(image.since, |last| last.since);
+        let last = image.mappings.last().map(|last| last.since);
+        // What was mapped since the last record that was not lost.
+        let since = last.filter(|_| healed).unwrap_or(image.since);
         let found = lines.into_iter().filter(|line| line.mapping.executable);
         let found = found.map(|line| Mapped {
             start: line.mapping.start,
@@ -83,29 +79,27 @@ impl Mappings {
             name: line.name.into(),
             build_id: None,
             inode: (line.inode.number != 0).then_some(line.inode),
-            // What was mapped since the last record that was not lost.
-            since: if healed { since } else { image.since },
+            since,
         });
-        let mappings = Arc::make_mut(&mut image.mappings);
         let mut dropped = 0;
         if healed {
             for mapped in found {
                 // Under another one it is not what is there now.
-                let top = { &*mappings }
+                let top = { &image.mappings }
                     .iter()
                     .rev()
-                    .find(|known| known.start < mapped.end && mapped.start < known.end);
+                    .find(|known| known.meets(&mapped));
                 if top.is_none_or(|top| !top.is(&mapped)) {
-                    dropped += push(mappings, &Arc::new(mapped));
+                    dropped += image.push(&Arc::new(mapped));
                 }
             }
         } else {
-            let later = std::mem::take(mappings);
-            for mapped in found.map(Arc::new).chain(later) {
-                dropped += push(mappings, &mapped);
+            let later = std::mem::take(&mut image.mappings);
+            for mapped in found.map(Arc::new).chain(later.iter().cloned()) {
+                dropped += image.push(&mapped);
             }
         }
-        image.asked = Some(lost);
+        image.asked = Some(untold);
         self.counts.dropped_mappings += dropped;
         self.counts.read += 1;
     }
@@ -113,16 +107,12 @@ impl Mappings {
     /// What it has now is not asked for again.
     fn refused(&mut self, pid: u32, born: u64) {
         if !self.processes.contains_key(&pid) {
-            let image = Image {
-                since: born,
-                mappings: Arc::default(),
-                asked: None,
-            };
-            self.begin(pid, image);
+            self.begin(pid, Image::new(born, None));
         }
+        let untold = self.untold();
         let process = self.processes.get_mut(&pid);
         if let Some(image) = process.and_then(|process| process.images.last_mut()) {
-            image.asked = Some(self.counts.lost);
+            image.asked = Some(untold);
             self.counts.refused += 1;
         }
     }

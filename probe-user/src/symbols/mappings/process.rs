@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sys::records::Inode;
+use crate::{machine::process::TICK, sys::records::Inode};
 
 /// Mappings of one program of a process. A compiler at run time may map without an end.
 const MAPPINGS: usize = 4096;
@@ -25,6 +25,11 @@ pub(in super::super) struct Mapped {
 }
 
 impl Mapped {
+    /// Whether they have an address in common.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
     pub(super) fn is(&self, other: &Self) -> bool {
         let place = |one: &Self| (one.start, one.end, one.offset);
         place(self) == place(other) && self.name == other.name
@@ -39,6 +44,27 @@ pub(super) struct Image {
     pub(super) mappings: Arc<Vec<Arc<Mapped>>>,
     /// How much was lost when procfs was last asked; none where it was not yet.
     pub(super) asked: Option<u64>,
+    /// Whether a mapping lies where another one was: an address may have been of both.
+    pub(super) replaced: bool,
+}
+
+impl Image {
+    /// One that has nothing mapped yet; `asked` as of [`Self::asked`].
+    pub(super) fn new(since: u64, asked: Option<u64>) -> Self {
+        Self {
+            since,
+            mappings: Arc::default(),
+            asked,
+            replaced: false,
+        }
+    }
+
+    /// Adds a mapping; how many were dropped for it.
+    pub(super) fn push(&mut self, mapped: &Arc<Mapped>) -> u64 {
+        let lies_over = |known: &Arc<Mapped>| known.start < mapped.end && mapped.start < known.end;
+        self.replaced |= self.mappings.iter().any(lies_over);
+        push(Arc::make_mut(&mut self.mappings), mapped)
+    }
 }
 
 /// What is known of a process.
@@ -63,17 +89,24 @@ impl Process {
         images.sum()
     }
 
-    /// What it executed at a moment, or does.
-    pub(super) fn at(&self, time: Option<u64>) -> &Image {
+    /// What it executed at a moment, or does; None where that was before all that is known.
+    pub(super) fn at(&self, time: Option<u64>) -> Option<&Image> {
         let time = time.unwrap_or(u64::MAX);
         let behind = self.images.partition_point(|image| image.since <= time);
-        // The clock of a sample of the first moment may be read before that of the record.
-        &self.images[behind.saturating_sub(1)]
+        match behind.checked_sub(1) {
+            Some(at) => self.images.get(at),
+            // The clock of a sample of the first moment may be read before that of the record, and
+            // procfs tells of a start by its ticks.
+            None => self
+                .images
+                .first()
+                .filter(|first| first.since <= time.saturating_add(TICK)),
+        }
     }
 }
 
 /// Adds a mapping; how many were dropped for it.
-pub(super) fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
+fn push(mappings: &mut Vec<Arc<Mapped>>, mapped: &Arc<Mapped>) -> u64 {
     let dropped = if mappings.len() == MAPPINGS {
         MAPPINGS / 8
     } else {

@@ -190,3 +190,104 @@ fn mappings_of_all_processes_take_bounded_memory() {
     mappings.bound_memory(1_000_000);
     assert_eq!(mappings.counts.dropped_processes, dropped);
 }
+
+#[test]
+fn what_happened_while_a_cpu_was_not_followed_is_asked_for() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    stat(&proc, 9, 0);
+    proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
+    assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
+    // It has loaded another library, and nothing tells.
+    proc.write(
+        "9/maps",
+        "1000-2000 r-xp 0 fe:01 7 /bin/old\n5000-6000 r-xp 0 fe:01 9 /lib/b\n",
+    );
+    assert_eq!(at(&mut mappings, 9, 0x5800, 20), None);
+    mappings.gap();
+    assert_eq!(at(&mut mappings, 9, 0x5800, 20).as_deref(), Some("/lib/b"));
+}
+
+#[test]
+fn a_sample_from_before_all_that_is_known_has_no_name() {
+    const SECOND: u64 = 1_000_000_000;
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    // Nobody asked for it before it executed this.
+    mappings.learn(&exec(9), 5 * SECOND);
+    mappings.learn(&map(9, 0x1000, "/bin/new"), 5 * SECOND + 1);
+    assert_eq!(at(&mut mappings, 9, 0x1800, 4 * SECOND), None);
+    assert_eq!(mappings.image(9, Some(4 * SECOND)), 0);
+    let first = 5 * SECOND - 1000;
+    assert_eq!(
+        at(&mut mappings, 9, 0x1800, first).as_deref(),
+        Some("/bin/new")
+    );
+}
+
+#[test]
+fn a_library_in_place_of_another_is_other_code() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    for (time, record) in [
+        (10, exec(9)),
+        (11, map(9, 0x1000, "/bin/a")),
+        (20, map(9, 0x5000, "/lib/first")),
+        (40, map(9, 0x5000, "/lib/second")),
+        // A child begins with the second one, and loads a third.
+        (50, fork(8, 9)),
+        (60, map(8, 0x5000, "/lib/third")),
+    ] {
+        mappings.learn(&record, time);
+    }
+    let mut code = |pid, address, time| mappings.code(pid, address, Some(time));
+    assert_eq!([code(9, 0x1800, 15), code(9, 0x1800, 45)], [10, 10]);
+    assert_eq!([code(9, 0x5800, 30), code(9, 0x5800, 45)], [10, 40]);
+    assert_eq!([code(8, 0x5800, 55), code(8, 0x5800, 65)], [50, 60]);
+    // Of memory without a file only the program tells.
+    mappings.learn(&map(9, 0x5000, "//anon"), 70);
+    assert_eq!(mappings.code(9, 0x5800, Some(75)), 10);
+}
+
+#[test]
+fn a_process_goes_on_where_another_thread_than_the_first_executes_a_program() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    let records = [
+        (10, fork(9, 1)),
+        // The kernel ends the first thread, whose number the other one takes.
+        (20, exit(9)),
+        (21, exec(9)),
+        (22, map(9, 0x1000, "/bin/new")),
+    ];
+    for (time, record) in &records {
+        mappings.learn(record, *time);
+    }
+    mappings.forget(100);
+    assert_eq!(
+        at(&mut mappings, 9, 0x1800, 110).as_deref(),
+        Some("/bin/new")
+    );
+}
+
+#[test]
+fn procfs_is_asked_once_a_round_for_what_is_gone() {
+    let proc = Tree::new();
+    let mut mappings = followed(&proc);
+    assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
+    stat(&proc, 9, 0);
+    proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/late\n");
+    assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
+    mappings.forget(0);
+    assert_eq!(
+        at(&mut mappings, 9, 0x1800, 5).as_deref(),
+        Some("/bin/late")
+    );
+    // One of which a record tells is there.
+    assert_eq!(at(&mut mappings, 7, 0x1800, 5), None);
+    mappings.learn(&fork(7, 9), 10);
+    assert_eq!(
+        at(&mut mappings, 7, 0x1800, 15).as_deref(),
+        Some("/bin/late")
+    );
+}

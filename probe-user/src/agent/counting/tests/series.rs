@@ -130,6 +130,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             all.sampler = Sampler::Events {
                 tagged: tagged.into_iter().collect(),
                 limited: false,
+                ever_limited: false,
                 time: None,
             };
         }

@@ -1,4 +1,4 @@
-//! `pmuscope mem`: loads and stores, sampled by Arm's SPE.
+//! `pmuscope mem`: loads and stores, sampled by Arm's SPE, or by what x86 has in its place.
 
 mod calibrate;
 mod record;
@@ -25,8 +25,8 @@ pub(crate) struct Args {
 enum Verb {
     /// Record whole samples of a command, a process or a cgroup into a file
     Record(record::Args),
-    /// Measure the accuracy and the cost of sampling on this machine, for periods, buffer sizes and
-    /// numbers of threads
+    /// Measure the accuracy and the cost of sampling with SPE on this machine, for periods, buffer
+    /// sizes and numbers of threads
     Calibrate(calibrate::Args),
 }
 

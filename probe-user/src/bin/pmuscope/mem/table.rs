@@ -31,7 +31,7 @@ use crate::{live, sampling};
 pub(crate) struct Args {
     /// Operations from one sample to the next [default: with SPE 32,768 at first, then by the
     /// budget; otherwise 997 samples per second and CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..=0xffff_ff00))]
     period: Option<u64>,
     /// What to sample, in the terms of SPE's PMU (see `pmuscope list pmus`) [default:
     /// `load_filter=1,store_filter=1,jitter=1`]

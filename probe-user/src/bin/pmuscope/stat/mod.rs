@@ -13,7 +13,7 @@ use probe_user::{
     machine::Machine,
     names::resolver::Resolver,
     plan::{Plan, Wanted},
-    session::{Config, SamplingConfig, Session, SpeConfig},
+    session::{Config, MOST_ROWS, SamplingConfig, Session, SpeConfig},
     snapshot::{Hook, Snapshot},
 };
 
@@ -72,7 +72,11 @@ pub(crate) struct Counting {
     hook: Hook,
     /// Size of the kernel map in rows (owners x CPUs x groups); counts that do not fit are shown as
     /// `system (overflow)`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS))
+    )]
     max_rows: Option<u32>,
     /// Also show what each container (pod, cgroup, process) holds in memory, its peak, and how near
     /// its limit that came

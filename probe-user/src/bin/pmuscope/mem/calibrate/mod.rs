@@ -90,12 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// The command: it should run for some seconds and do the same each time
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -127,8 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let value = serde_json::to_value(&calibrated)?;
             writeln!(out, "{}", printable_json(&value))
         }
-    })
-    .context("cannot write the output")?;
+    })?;
     if let Some(mut file) = plot {
         file.write_all(calibrated.svg().as_bytes())
             .context("cannot write the plot")?;

@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u16).range(1..))]
     min_latency: Option<u16>,
     /// Operations (on x86 events) from one sample to the next; SPE's samples collide below 2,000
-    /// [default: 32768; on x86 the kernel adapts it to 997 samples a second, CPU and event]
+    /// [default: 32768; on x86 it follows 997 samples a second, CPU and event]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=0xffff_ff00))]
     period: Option<u64>,
     /// Size of SPE's sample buffer, for each CPU (or thread): a power of two in bytes, with K, M or
@@ -105,11 +105,7 @@ pub(crate) struct Args {
     )]
     format: Format,
     /// Record this command until it ends
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -3,6 +3,8 @@
 
 use probe_common::CgroupId;
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::{event::sampling::sampled, machine::Pmus, sys::tree::fixture};
 
@@ -24,7 +26,7 @@ fn what_took_turns_stands_for_the_whole_time() {
         periods: 20_000,
         ..SampleCpu::ZERO
     };
-    let factors = totals.factors(&events, &[vec![cpu]]);
+    let factors = totals.factors(&events, &[vec![cpu]], &HashSet::new());
     assert_eq!(factors, [((0, 0), 5.0)].into());
     assert_eq!(totals.scales[&(0, 0)].missed, 0);
 }
@@ -72,7 +74,7 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     totals.add_address(&key(1, 2), &row(10), 0, 1.0);
     // Later none is missed.
     totals.add_address(&key(0, 3), &row(4), 0, 1.0);
-    let all: Vec<_> = totals.addresses.values().collect();
+    let all: Vec<_> = totals.addresses.values().map(|kept| kept.counts).collect();
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
     assert_eq!(all[0].events, 44_000.0);

@@ -1,0 +1,113 @@
+//! Events to be sampled: how they are written, and which are refused.
+
+use std::path::Path;
+
+use super::*;
+use crate::sys::tree::Tree;
+
+fn pmus(of: &str) -> Pmus {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
+    Pmus::read(&Path::new(fixtures).join(of)).unwrap()
+}
+
+fn one(text: &str) -> Result<SampledEvent, String> {
+    let all = sampled(text, &pmus("spr"), Some(100_000));
+    all.map(|mut all| all.remove(0))
+        .map_err(|it| it.to_string())
+}
+
+#[test]
+fn rates_and_precision_are_taken_out_of_the_event() {
+    let event = one("cycles").unwrap();
+    let frequency = Rate::Frequency(DEFAULT_FREQUENCY);
+    assert_eq!((event.rate, event.precise), (frequency, 0));
+    assert!(event.skids());
+    let event = one("cpu/cache-misses,period=5000/u").unwrap();
+    assert_eq!(event.rate, Rate::Period(5000));
+    assert!(event.exclude.kernel);
+    let event = one("page-faults/period=3/").unwrap();
+    assert_eq!(
+        (event.name.as_str(), event.rate),
+        ("page-faults", Rate::Period(3))
+    );
+    assert!(!event.skids());
+    // The kernel has periods of clocks only.
+    let event = one("cpu-clock/freq=1000/").unwrap();
+    assert_eq!(event.rate, Rate::Period(1_000_000));
+    // Their counts know no levels.
+    let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
+    assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
+    assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
+}
+
+#[test]
+fn where_amds_ibs_is_there_the_kernel_decides_on_precision() {
+    let tree = Tree::new();
+    let devices = "bus/event_source/devices";
+    tree.write(&format!("{devices}/cpu/type"), "4\n");
+    tree.write(&format!("{devices}/cpu/caps/max_precise"), "0\n");
+    let precise = || {
+        let pmus = Pmus::read(tree.path()).unwrap();
+        let events = sampled("cycles:p", &pmus, None);
+        events.map(|events| (events[0].precise, events[0].counters(&pmus).len()))
+    };
+    let error = precise().unwrap_err().to_string();
+    assert!(error.contains("allows 0 at most"), "{error}");
+    tree.write(&format!("{devices}/ibs_op/type"), "11\n");
+    // IBS counts it, and no counter of the core.
+    assert_eq!(precise().unwrap(), (1, 0));
+    let pmus = Pmus::read(tree.path()).unwrap();
+    assert!(sampled("task-clock:p", &pmus, None).is_err());
+    let held = |text: &str| sampled(text, &pmus, None).unwrap()[0].counters(&pmus).len();
+    assert_eq!([held("cycles"), held("cpu-clock")], [1, 0]);
+}
+
+#[test]
+fn what_cannot_be_sampled_is_said_in_a_sentence() {
+    let error = |text: &str| one(text).unwrap_err();
+    let cases = [
+        (
+            "cpu-clock/period=9999/",
+            "below the 10000 ns that the kernel allows at least",
+        ),
+        ("cpu-clock/freq=100001/", "below the 10000 ns"),
+        (
+            "cycles/freq=100001/",
+            "kernel.perf_event_max_sample_rate allows 100000",
+        ),
+        (
+            "cycles/freq=0/",
+            "`freq=0` of `cycles/freq=0/` is no number above 0",
+        ),
+        ("cycles/period=x/", "is no number above 0"),
+        ("cycles/period=5,freq=5/", "has both period= and freq="),
+        ("{cycles,instructions}", "is a group"),
+        ("duration_time", "it is no counter"),
+        ("uncore_imc_0/cas_count_read/", "counts for a whole socket"),
+        ("task-clock:p", "allows 0 at most"),
+        ("nonsense", "unknown event"),
+    ];
+    for (text, expected) in cases {
+        let error = error(text);
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    // What tells them apart is not in the name of their metric.
+    for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
+        let error = error(twice);
+        assert!(
+            error.starts_with("`cycles` is to be sampled twice"),
+            "{error}"
+        );
+    }
+    assert_eq!(
+        sampled("cycles:u,cycles:k", &pmus("spr"), None)
+            .unwrap()
+            .len(),
+        2
+    );
+    // One of each kind of core.
+    assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
+    let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();
+    let many = many.join(",");
+    assert!(error(&many).starts_with("9 events are to be sampled"));
+}
