@@ -1,7 +1,8 @@
-//! What a sample costs `pmuscope mem record`: from the bytes of SPE records to rows of a Parquet
-//! file, beside decoding alone, on the same bytes in one run.
+//! What a sample costs `pmuscope mem record`: from the bytes of SPE records, and from samples of
+//! events as the kernel writes them into a ring (x86), to rows of a Parquet file. The same accesses
+//! in one run.
 //!
-//! The records are loads and stores as a Neoverse core writes them, with all fields that are there
+//! SPE's records are loads and stores as a Neoverse core writes them, with all fields that are there
 //! without `pa_enable`: a program of some hundred instructions that walks over arrays and reads at
 //! random, in turns of two threads. Times are of the CPU, the shortest of a few runs. The files are
 //! in memory, if /dev/shm is there.
@@ -27,7 +28,7 @@ use fields::Fields;
 use probe_common::spe::Records;
 use probe_user::{
     machine::{Machine, Roots},
-    record::{SampleFile, TickClock, replay},
+    record::{SampleFile, Sink, TickClock, replay, replay_events},
 };
 
 const RECORDS: usize = 1 << 20;
@@ -42,35 +43,71 @@ const TICKS: TickClock = TickClock {
     shift: 20,
 };
 
+/// Passes the accesses to a sink, on one of the ways.
+type Way<'a> = &'a dyn Fn(&dyn Sink) -> u64;
+
 fn main() {
     let machine = machine();
-    let bytes = records();
+    let all = accesses();
+    let spe: Vec<u8> = all.iter().flat_map(Access::spe).collect();
+    let ring: Vec<u8> = all.iter().flat_map(Access::ring).collect();
+    drop(all);
     let directory = tempfile::tempdir_in(memory()).unwrap();
     let path = directory.path().join("samples.parquet");
-    let decoded = fastest(|| decode(&bytes));
-    let samples = fastest(|| {
-        replay(&bytes, 0, TICKS, &machine, 0, &()).unwrap();
-    });
-    let written = fastest(|| write(&bytes, &machine, &path));
-    let size = fs::metadata(&path).unwrap().len() as f64 / RECORDS as f64;
+    let of_spe = |sink: &dyn Sink| {
+        let counts = replay(&spe, 0, TICKS, &machine, 0, sink).unwrap();
+        counts.samples
+    };
+    let of_ring = |sink: &dyn Sink| {
+        let counts = replay_events(&ring, &machine, 0, sink).unwrap();
+        assert_eq!((counts.without_process, counts.damaged_ring_bytes), (0, 0));
+        counts.samples
+    };
     let each = |time: Duration| time.as_secs_f64() * 1e9 / RECORDS as f64;
     println!("{RECORDS} samples, the fastest of {RUNS} runs, CPU time of one thread\n");
-    println!("{:<44}{:>10}{:>14}", "", "ns/sample", "bytes/sample");
+    println!(
+        "{:<44}{:>10}{:>14}",
+        "Arm's SPE", "ns/sample", "bytes/sample"
+    );
+    let decoded = fastest(|| decode(&spe));
     println!("{:<44}{:>10.1}", "decoded", each(decoded));
+    let mut written = Vec::new();
+    for (head, way) in [
+        ("", &of_spe as Way<'_>),
+        ("x86: samples in a ring", &of_ring),
+    ] {
+        if !head.is_empty() {
+            println!("\n{head}");
+        }
+        let samples = fastest(|| assert_eq!(way(&()), RECORDS as u64));
+        let whole = fastest(|| write(way, &path));
+        let size = fs::metadata(&path).unwrap().len() as f64 / RECORDS as f64;
+        println!(
+            "{:<44}{:>10.1}",
+            "with time, thread and names",
+            each(samples)
+        );
+        println!(
+            "{:<44}{:>10.1}{size:>14.1}",
+            "and written and merged",
+            each(whole)
+        );
+        written.push((samples, whole));
+    }
+    let [(spe_samples, spe_whole), (ring_samples, ring_whole)] = written[..] else {
+        unreachable!("there are two ways")
+    };
+    let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
     println!(
-        "{:<44}{:>10.1}",
-        "and with time, thread and names",
-        each(samples)
+        "\nx86 : SPE = {:.2} with names, {:.2} written; SPE's written : decoded = {:.1}",
+        ratio(ring_samples, spe_samples),
+        ratio(ring_whole, spe_whole),
+        ratio(spe_whole, decoded),
     );
     println!(
-        "{:<44}{:>10.1}{size:>14.1}",
-        "and written and merged",
-        each(written)
-    );
-    println!(
-        "\nwritten : decoded = {:.1}; one thread takes {:.2} million samples a second",
-        written.as_secs_f64() / decoded.as_secs_f64(),
-        1e3 / each(written)
+        "one thread takes {:.2} million samples a second of SPE, {:.2} of x86",
+        1e3 / each(spe_whole),
+        1e3 / each(ring_whole)
     );
 }
 
@@ -94,8 +131,100 @@ fn memory() -> PathBuf {
     }
 }
 
-/// A buffer of one CPU.
-fn records() -> Vec<u8> {
+/// Where the data of an access came from.
+#[derive(Clone, Copy)]
+enum Served {
+    L1,
+    L2,
+    L3,
+    Peer,
+    Memory,
+}
+
+/// An access, on whatever machine.
+struct Access {
+    tid: u32,
+    ticks: u64,
+    pc: u64,
+    address: u64,
+    store: bool,
+    from: Served,
+    vector: bool,
+    latency: u16,
+    issue: u16,
+    translation: u16,
+}
+
+impl Access {
+    /// As a Neoverse core records it.
+    fn spe(&self) -> Vec<u8> {
+        let (source, events) = match self.from {
+            _ if self.store => (None, 0x06),
+            Served::L1 => (Some(0), 0x06),
+            Served::L2 => (Some(8), 0x0e),
+            Served::L3 => (Some(0xb), 0x0e),
+            Served::Peer => (Some(9), 0x0e),
+            Served::Memory => (Some(0xe), 0x30e),
+        };
+        let fields = Fields {
+            pc: Some(self.pc | 1 << 63),
+            context_el2: Some(self.tid),
+            operation: Some((1, u8::from(self.store) | if self.vector { 4 } else { 0 })),
+            events: Some((1, events)),
+            issue_latency: Some(self.issue),
+            total_latency: Some(self.latency),
+            translation_latency: Some(self.translation),
+            virtual_address: Some(self.address),
+            data_source: source.map(|source| (0, source)),
+            timestamp: Some(self.ticks),
+            ..Fields::default()
+        };
+        fields.neoverse().to_vec()
+    }
+
+    /// As the kernel of an x86 machine writes it for this program's events: `PERF_RECORD_SAMPLE`
+    /// with identifier, ip, tid, time, addr, cpu, weight, data source and cgroup
+    /// (`linux/perf_event.h`).
+    fn ring(&self) -> Vec<u8> {
+        const SAMPLE: u32 = 9;
+        /// `mem_op` and `mem_lvl` of `perf_mem_data_src`, with the bit of a hit.
+        const HIT: u64 = 0x02;
+        let operation: u64 = if self.store { 0x04 } else { 0x02 };
+        let level: u64 = match self.from {
+            Served::L1 => 0x08,
+            Served::L2 => 0x20,
+            Served::L3 | Served::Peer => 0x40,
+            Served::Memory => 0x80,
+        };
+        let snoop: u64 = if matches!(self.from, Served::Peer) {
+            0x10
+        } else {
+            0x02
+        };
+        let data_source = operation | (level | HIT) << 5 | snoop << 19;
+        let tasks = u64::from(self.tid) | u64::from(self.tid) << 32;
+        let words = [
+            7,
+            self.pc,
+            tasks,
+            self.ticks,
+            self.address,
+            0,
+            self.latency.into(),
+            data_source,
+            1,
+        ];
+        let size = u16::try_from(8 + 8 * words.len()).unwrap();
+        let mut bytes = SAMPLE.to_ne_bytes().to_vec();
+        bytes.extend(0_u16.to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        bytes.extend(words.into_iter().flat_map(u64::to_ne_bytes));
+        bytes
+    }
+}
+
+/// The accesses of one CPU.
+fn accesses() -> Vec<Access> {
     let mut random = 1_u64;
     let mut random = move |below: u64| {
         random ^= random << 13;
@@ -104,13 +233,12 @@ fn records() -> Vec<u8> {
         (random >> 11) % below
     };
     let own = std::process::id();
-    let threads = [
-        own,
-        rustix::process::getppid().map_or(own, |it| it.as_raw_nonzero().get().cast_unsigned()),
-    ];
+    let parent = rustix::process::getppid();
+    let parent = parent.map_or(own, |it| it.as_raw_nonzero().get().cast_unsigned());
+    let threads = [own, parent];
     let (mut ticks, mut place) = (10_u64.pow(15), 0);
-    let mut bytes = Vec::with_capacity(RECORDS * 64);
-    for at in 0..RECORDS {
+    let small = |number: u64| u16::try_from(number).unwrap();
+    let access = |at: usize| {
         // A sample each 10 us.
         ticks += 9_000 + random(2_000);
         place += 8 * (1 + random(512));
@@ -119,34 +247,28 @@ fn records() -> Vec<u8> {
         let walks = instruction % 2 == 0;
         let heap = 0xffff_a000_0000;
         let address = heap + if walks { place } else { random(1 << 30) & !7 };
-        let (source, events, latency) = match random(100) {
-            _ if store => (None, 0x06, 10 + random(8)),
-            0..80 => (Some(0), 0x06, 4 + random(12)),
-            80..90 => (Some(8), 0x0e, 20 + random(20)),
-            90..94 => (Some(0xb), 0x0e, 90 + random(100)),
-            94..95 => (Some(9), 0x0e, 120 + random(60)),
-            _ => (Some(0xe), 0x30e, 300 + random(700)),
+        let (from, latency) = match random(100) {
+            _ if store => (Served::L1, 10 + random(8)),
+            0..80 => (Served::L1, 4 + random(12)),
+            80..90 => (Served::L2, 20 + random(20)),
+            90..94 => (Served::L3, 90 + random(100)),
+            94..95 => (Served::Peer, 120 + random(60)),
+            _ => (Served::Memory, 300 + random(700)),
         };
-        let small = |number: u64| Some(u16::try_from(number).unwrap());
-        let fields = Fields {
-            pc: Some((0x0040_1000 + 4 * instruction) | 1 << 63),
-            context_el2: Some(threads[at / TURN % threads.len()]),
-            operation: Some((
-                1,
-                u8::from(store) | if instruction % 5 == 0 { 4 } else { 0 },
-            )),
-            events: Some((1, events)),
-            issue_latency: small(2 + random(30)),
-            total_latency: small(latency),
-            translation_latency: small(if random(20) == 0 { random(60) } else { 1 }),
-            virtual_address: Some(address),
-            data_source: source.map(|source| (0, source)),
-            timestamp: Some(ticks),
-            ..Fields::default()
-        };
-        bytes.extend(fields.neoverse());
-    }
-    bytes
+        Access {
+            tid: threads[at / TURN % threads.len()],
+            ticks,
+            pc: 0x0040_1000 + 4 * instruction,
+            address,
+            store,
+            from,
+            vector: instruction % 5 == 0,
+            latency: small(latency),
+            issue: small(2 + random(30)),
+            translation: small(if random(20) == 0 { random(60) } else { 1 }),
+        }
+    };
+    (0..RECORDS).map(access).collect()
 }
 
 fn decode(bytes: &[u8]) {
@@ -155,10 +277,9 @@ fn decode(bytes: &[u8]) {
     black_box(sum.fold(0, u64::wrapping_add));
 }
 
-fn write(bytes: &[u8], machine: &Machine, path: &Path) {
+fn write(way: Way<'_>, path: &Path) {
     let file = SampleFile::begin(path, NonZeroUsize::MIN, Vec::new()).unwrap();
-    let counts = replay(bytes, 0, TICKS, machine, 0, &file).unwrap();
-    assert_eq!(counts.samples, RECORDS as u64);
+    assert_eq!(way(&file), RECORDS as u64);
     file.finish(&[]).unwrap();
 }
 

@@ -91,6 +91,7 @@ fn a_machine_without_spe_says_so() {
 #[cfg(feature = "parquet")]
 mod killed {
     use std::{
+        cell::RefCell,
         env, fs,
         io::{BufRead as _, BufReader},
         num::NonZeroUsize,
@@ -104,7 +105,12 @@ mod killed {
         file::reader::{FileReader as _, SerializedFileReader},
         record::Field,
     };
-    use probe_user::record::{Mapping, Sample, SampleFile, Seen, Sink as _};
+    use probe_common::{Marked, What};
+    use probe_user::{
+        profile::Scatter,
+        record::{Mapping, Sample, SampleFile, Seen, Sink as _, metadata, regions::Book},
+        recording::Samples,
+    };
 
     /// Says to this test that it is the writer, and where to write.
     const WRITE: &str = "PMUSCOPE_TEST_WRITES";
@@ -132,10 +138,41 @@ mod killed {
     /// Two parts of two threads, then more without an end.
     fn write(path: &Path) {
         let threads = NonZeroUsize::new(2).unwrap();
-        let about = vec![("kernel".to_owned(), "6.12".to_owned())];
+        let about = [("kernel", "6.12"), ("aux_bytes_per_buffer", "65536")];
+        let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let about = about.to_vec();
         let file = SampleFile::begin(path, threads, about).unwrap();
         let batch = |from: u64| -> Vec<Sample> { (from..from + SAMPLES).map(sample).collect() };
+        let book = RefCell::new(Book::new(Path::new("/proc")));
+        let mark = |time: u64, what: What<'_>| {
+            let marked = Marked {
+                time,
+                tgid: 7,
+                tid: 7,
+                what,
+            };
+            book.borrow_mut().mark(&marked);
+        };
+        let start = |time, name: &str| {
+            let name = Some(name.as_bytes());
+            mark(time, What::Start { name });
+        };
+        let news = || {
+            let (tags, phases) = book.borrow_mut().news();
+            metadata(tags, phases)
+        };
         for part in 0..2_u64 {
+            // In the first part two begin, of which one ends in the second; there another begins.
+            match part {
+                0 => {
+                    start(1, "solve");
+                    start(2, "first");
+                }
+                _ => {
+                    mark(SAMPLES, What::Stop);
+                    start(2 * SAMPLES, "second");
+                }
+            }
             file.mapping(&Arc::new(Mapping {
                 pid: 7,
                 start: part << 12,
@@ -150,12 +187,14 @@ mod killed {
                 file.samples(thread.try_into().unwrap(), &batch(from))
                     .unwrap();
             }
-            file.end_parts().unwrap();
+            file.end_parts(&news).unwrap();
         }
+        // No part has this one.
+        start(5 * SAMPLES, "third");
         println!("two parts");
         for from in (4 * SAMPLES..).step_by(1000) {
             file.samples(0, &batch(from)).unwrap();
-            file.round().unwrap();
+            file.round(&Vec::new).unwrap();
         }
     }
 
@@ -223,5 +262,20 @@ mod killed {
             }
             assert_eq!(rows, SAMPLES);
         }
+        // Of the phases each part has what is new; together they say which were open.
+        let samples = Samples::open(&path).unwrap().unwrap();
+        let read = Scatter::read("samples.parquet", samples).unwrap();
+        let phases = read.phases.iter();
+        let phases: Vec<_> = phases
+            .map(|it| (it.name.as_str(), it.since, it.until))
+            .collect();
+        assert_eq!(
+            phases,
+            [
+                ("solve", 1, None),
+                ("solve/first", 2, Some(SAMPLES)),
+                ("solve/second", 2 * SAMPLES, None),
+            ]
+        );
     }
 }

@@ -106,11 +106,11 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true.
+    /// Waits until an expression is true. What is not so after minutes never will be.
     pub(crate) fn wait_for(&mut self, expression: &str) {
         self.evaluate(&format!(
-            "new Promise((done) => {{ const look = () => ({expression}) ? done() : \
-             setTimeout(look, 20); look(); }})"
+            "new Promise((done, never) => {{ setTimeout(() => never('never true'), 180000); \
+             const look = () => ({expression}) ? done() : setTimeout(look, 20); look(); }})"
         ));
     }
 

@@ -5,6 +5,8 @@
 #[cfg(feature = "report")]
 mod browser;
 #[cfg(feature = "report")]
+mod hour;
+#[cfg(feature = "report")]
 mod measured;
 #[cfg(feature = "report")]
 mod page;
@@ -12,6 +14,10 @@ mod page;
 mod recorded;
 #[cfg(feature = "report")]
 mod sampled;
+#[cfg(feature = "report")]
+mod sampling;
+#[cfg(feature = "report")]
+mod single;
 mod texts;
 
 use std::{

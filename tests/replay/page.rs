@@ -6,7 +6,7 @@ use std::{cell::RefCell, fs, path::Path, process::Command, sync::Arc};
 use probe_user::{
     join::Entity,
     names::described::{Container, Described},
-    profile::{self, Holder, Line, LineMetric, Profile, Selection},
+    profile::{self, Profile, Selection},
     recording::{Recording, Replay},
     snapshot::Names,
 };
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{
     browser::Browser,
+    hour::{VALUES, hour},
     recorded::{record, record_with},
     *,
 };
@@ -326,51 +327,11 @@ fn means_have_the_windows_in_which_nothing_ran() {
 /// Fifty containers for an hour, eight metrics. How long it takes to open is printed.
 #[test]
 fn an_hour_of_fifty_containers_is_a_page() {
-    const CONTAINERS: usize = 50;
-    const METRICS: usize = 8;
-    let holder = |at: usize| Holder {
-        part: "row",
-        kind: "container",
-        name: format!("{at:064x}"),
-        label: format!("shop/web-{at}/app"),
-        ..Holder::default()
-    };
-    let metric = |at: usize| LineMetric {
-        name: format!("metric_{at}"),
-        help: "One of many".to_owned(),
-        unit: "GB/s".to_owned(),
-        is_counter: at.is_multiple_of(2),
-    };
-    // Noise, since what is regular would be packed to nothing.
-    let mut state = 1_u32;
-    let mut noise = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        f64::from(state >> 8) / f64::from(1 << 24)
-    };
-    let mut profile = Profile {
-        file: "hour.parquet".to_owned(),
-        windows: (0..3600)
-            .map(|at| (f64::from(at), f64::from(at + 1)))
-            .collect(),
-        holders: (0..CONTAINERS).map(holder).collect(),
-        metrics: (0..METRICS).map(metric).collect(),
-        ..Profile::default()
-    };
-    for of in 0..CONTAINERS * METRICS {
-        profile.lines.push(Line {
-            holder: of / METRICS,
-            metric: of % METRICS,
-            of: String::new(),
-            first: 0,
-            values: (0..3600).map(|_| 100.0 * noise()).collect(),
-            intervals: Vec::new(),
-            reason: None,
-        });
-    }
+    let profile = hour();
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("hour.html");
     let size = page_of(&profile, &page);
-    println!("{size} bytes for {} values", CONTAINERS * METRICS * 3600);
+    println!("{size} bytes for {VALUES} values");
     assert!(size < 20_000_000, "{size}");
     if let Some(mut browser) = Browser::open(&page, 1280) {
         let ready = browser.evaluate("document.body.dataset.ready");

@@ -27,7 +27,7 @@ use super::browser::Browser;
 const BEGAN: u64 = 123_456_789_012_345_678;
 
 /// A name that would end the script that holds it.
-const EVIL: &str = "</script><script>document.title='gone'</script>";
+pub(crate) const EVIL: &str = "</script><script>document.title='gone'</script>";
 
 /// STREAM's triad as figure 4 of the NMO paper has it: eight threads, each its part of a, b and c,
 /// five times with pauses between, and another process with a tag that is no name.
@@ -136,7 +136,7 @@ pub(crate) fn report(words: &[&Path]) -> Result<String, String> {
     }
 }
 
-fn json_of(path: &Path) -> Value {
+pub(crate) fn json_of(path: &Path) -> Value {
     let words = [path, Path::new("--format"), Path::new("json")];
     serde_json::from_str(&report(&words).unwrap()).unwrap()
 }
@@ -255,6 +255,7 @@ fn samples_are_points_phases_and_sums() {
             "{note}"
         );
         assert!(note.contains("5 of 5 phases are shaded"), "{note}");
+        assert!(note.ends_with("; open at the end: triad."), "{note}");
         choose(&mut browser, "sample-process", "process 900");
         let process = |sum: &Value| sum["pid"] == 900;
         let shown = samples_of(&table(&mut browser, "sum-values"));

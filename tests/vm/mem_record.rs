@@ -274,4 +274,22 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
     assert!(said.contains("recommended: --period "));
     assert!(said.contains("accuracy over period"));
     assert!(fs::read_to_string(plot).unwrap().contains("<polyline"));
+    // For the report's page: the same as one object, and nothing else.
+    let mut command = pmuscope();
+    command.args(["mem", "calibrate", "--runs", "2", "--format", "json"]);
+    command.args(["--periods", "65536", "--aux", "1M", "--"]);
+    let output = command
+        .arg(load_binary())
+        .args(["burn", "0", "300"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    let calibrated = probe_user::profile::calibrated(&said).unwrap();
+    assert_eq!((calibrated.runs, calibrated.settings.len()), (2, 1));
+    assert_eq!(calibrated.settings[0].period, 65536);
+    assert!(calibrated.settings[0].samples.mean > 0.0);
+    assert!(calibrated.unsampled[0].mem_access.mean > 0.0);
+    assert!(calibrated.about["command"].contains("calibrate"));
 }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use parquet::record::Field;
+use probe_user::{profile::Scatter, recording::Samples};
 use serde_json::Value;
 
 use crate::{
@@ -307,4 +308,48 @@ pub(crate) fn recorded_stream() -> Vec<u8> {
     let regions: Vec<_> = by_region(&rows).into_keys().flatten().collect();
     assert_eq!(regions, ["a", "b", "c"]);
     fs::read(recording.path()).unwrap()
+}
+
+/// After a kill the parts say which phases had begun, and which of them had no end yet.
+#[test]
+fn phases_that_were_open_at_a_kill_are_told() {
+    let Some(_machine) = arm() else { return };
+    let pmu = TestPmu::load("set=spe");
+    let cgroup = TestCgroup::new("killed");
+    let mut load = cgroup.load("mark start=outer burn=300 start=inner burn=300 stop burn=20000");
+    let pid = load.pid();
+    pmu.control(&format!(
+        "spe op {pid} 1 load 0x00 0 20 10 5 2 0x16 0x100010"
+    ));
+    let recording = Recording::new();
+    let mut child = recording.begin(&format!("--regions -p {pid}"));
+    load.go();
+    // The first part is whole after ten seconds.
+    let parts = recording.path().with_extension("parquet.parts");
+    let is_whole = || {
+        let files = fs::read_dir(&parts).unwrap();
+        let mut names = files.map(|file| file.unwrap().file_name());
+        names.any(|name| {
+            let name = name.to_string_lossy();
+            !name.starts_with('.') && name.ends_with(".parquet")
+        })
+    };
+    while !is_whole() {
+        assert!(child.try_wait().unwrap().is_none(), "the recording ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let samples = Samples::open(&recording.path()).unwrap().unwrap();
+    let read = Scatter::read("samples.parquet", samples).unwrap();
+    let own = read.phases.iter().filter(|phase| phase.pid == pid);
+    let phases: Vec<(&str, bool)> = own
+        .map(|phase| (phase.name.as_str(), phase.until.is_some()))
+        .collect();
+    assert_eq!(phases, [("outer", false), ("outer/inner", true)]);
+    let outer = read
+        .sums
+        .iter()
+        .filter(|sum| sum.phase.as_deref() == Some("outer"));
+    assert!(outer.map(|sum| sum.samples).sum::<u64>() > 0);
 }

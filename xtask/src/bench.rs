@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use crate::{setup, sh};
 
 /// Each benchmark and the package it belongs to.
-const BENCHES: [(&str, &str); 8] = [
+const BENCHES: [(&str, &str); 9] = [
     ("switch", "probe-user"),
     ("rotate", "probe-user"),
     ("sample", "probe-user"),
@@ -13,6 +13,7 @@ const BENCHES: [(&str, &str); 8] = [
     ("derive", "probe-user"),
     ("mem_record", "probe-user"),
     ("marker", "probe-user"),
+    ("page", "probe-user"),
     ("spe", "probe-common"),
 ];
 
@@ -20,8 +21,8 @@ const PROFILE: [&str; 2] = ["--profile", "release"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One benchmark by name (switch, rotate, sample, window, derive, `mem_record`, marker, spe);
-    /// all without
+    /// One benchmark by name (switch, rotate, sample, window, derive, `mem_record`, marker, page,
+    /// spe); all without
     name: Option<String>,
 }
 

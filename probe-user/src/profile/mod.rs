@@ -9,8 +9,10 @@ mod line;
 mod page;
 mod roofline;
 mod samples;
+mod single;
 mod svg;
 mod text;
+mod verb_json;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -24,13 +26,16 @@ pub use self::{
     line::{Holder, Line, LineMetric, Summary},
     roofline::{Peaks, PeaksError},
     samples::{POINTS, Scatter},
+    single::Single,
     svg::svg,
     text::{csv, json},
+    verb_json::{VerbJsonError, calibrated},
     view::Selection,
 };
 use crate::{
     derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
     formula::NoValue,
+    record::Calibrated,
     recording::{ReadError, Replay},
     sys::clock::nanos,
 };
@@ -73,6 +78,8 @@ pub struct Profile {
     pub samples: Option<Scatter>,
     /// The peaks of the machine, of `roofline`.
     pub peaks: Option<Peaks>,
+    /// The accuracy and the cost of sampling there, of `mem calibrate`.
+    pub calibrated: Option<Calibrated>,
 }
 
 /// A histogram of a subject.

@@ -21,6 +21,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/page.js"),
     include_str!("page/samples.js"),
     include_str!("page/measured.js"),
+    include_str!("page/sampling.js"),
     "start().catch(failed);\n",
 );
 
@@ -45,7 +46,7 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
     let lines = Selection::default().lines(profile);
     let mut made = made(profile);
     // Apart from the head, so that the table is there before they are unpacked.
-    let parts = ["samples", "roofline", "calibrations"];
+    let parts = ["samples", "roofline", "calibrations", "sampling"];
     let parts = parts.map(|name| (name, made.remove(name).unwrap_or_default()));
     let mut head = head(profile, &lines);
     head.extend(made);

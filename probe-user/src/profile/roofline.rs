@@ -3,7 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Profile, text::number};
+use super::{
+    Profile,
+    text::number,
+    verb_json::{VerbJsonError, versioned},
+};
 
 /// The version of the JSON that is read.
 const FORMAT: u32 = 1;
@@ -57,12 +61,9 @@ pub struct Peaks {
 /// Why peaks cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PeaksError {
-    /// Not what the verb writes.
-    #[error("it is no output of `pmuscope roofline --format json`: {0}")]
-    Foreign(#[from] serde_json::Error),
-    /// Of another version of this program.
-    #[error("its format is {0}, and {FORMAT} is read: measure it again with this pmuscope")]
-    Format(u32),
+    /// Not what the verb writes, or of another version of it.
+    #[error(transparent)]
+    Json(#[from] VerbJsonError),
     /// Memory or the cores were not measured.
     #[error("it has no roof: measure without --sizes, so that memory is measured")]
     NoRoof,
@@ -95,15 +96,7 @@ impl Peaks {
     ///
     /// Where it is something else, or has no roof.
     pub fn parse(text: &str) -> Result<Self, PeaksError> {
-        #[derive(Deserialize)]
-        struct Version {
-            format: u32,
-        }
-        let version: Version = serde_json::from_str(text)?;
-        if version.format != FORMAT {
-            return Err(PeaksError::Format(version.format));
-        }
-        let peaks: Self = serde_json::from_str(text)?;
+        let peaks: Self = versioned(text, "roofline", FORMAT)?;
         if peaks.roofs.is_empty() {
             return Err(PeaksError::NoRoof);
         }

@@ -240,7 +240,7 @@ impl Scatter {
     }
 
     /// Seconds since `began`, a time in ns.
-    fn seconds(began: u64, time: u64) -> f64 {
+    pub(super) fn seconds(began: u64, time: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53 ns")]
         let of = |nanos: u64| nanos as f64 / 1e9;
         match time.checked_sub(began) {

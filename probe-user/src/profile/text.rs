@@ -7,7 +7,10 @@ use serde_json::{Map, Value, json};
 use super::{
     Calibration, Holder, Line, LineMetric, Profile, Selection, Summary, roofline::Roofline,
 };
-use crate::emit::printable::printable;
+use crate::{
+    emit::printable::printable,
+    record::{Calibrated, Sweep},
+};
 
 /// A number, null where there is none.
 pub(super) fn number(value: f64) -> Value {
@@ -85,7 +88,7 @@ pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
 }
 
 /// What is made of values: samples, containers below the roofs of the machine, and estimates beside
-/// counts.
+/// counts; and how accurate samples are.
 pub(super) fn made(profile: &Profile) -> Map<String, Value> {
     let mut map = Map::new();
     if let Some(samples) = &profile.samples {
@@ -99,7 +102,25 @@ pub(super) fn made(profile: &Profile) -> Map<String, Value> {
     let calibrations = Calibration::all(profile);
     let calibrations = calibrations.iter().map(|it| it.json(profile));
     map.insert("calibrations".to_owned(), calibrations.collect());
+    if let Some(calibrated) = &profile.calibrated {
+        map.insert("sampling".to_owned(), of_sampling(calibrated));
+    }
     map
+}
+
+/// What `mem calibrate` wrote, with its sweeps.
+pub(super) fn of_sampling(calibrated: &Calibrated) -> Value {
+    let sweeps = calibrated
+        .sweeps()
+        .into_iter()
+        .map(|Sweep { over, settings }| {
+            let name = |at: &usize| over.of(&calibrated.settings[*at]);
+            let names: Vec<String> = settings.iter().map(name).collect();
+            json!({"over": over.title(), "settings": settings, "names": names})
+        });
+    let mut all = json!(calibrated);
+    all["sweeps"] = sweeps.collect();
+    all
 }
 
 /// What holds for the whole recording.

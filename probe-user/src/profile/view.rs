@@ -46,17 +46,21 @@ impl Selection {
         })
     }
 
-    fn wants(&self, metric: &str) -> bool {
+    pub(super) fn wants(&self, metric: &str) -> bool {
         self.metric.as_deref().is_none_or(|wanted| wanted == metric)
     }
 
     fn finds(&self, profile: &Profile, holder: usize) -> bool {
+        let holder = &profile.holders[holder];
+        self.finds_one([holder.label.as_str(), &holder.name].into_iter())
+    }
+
+    /// Whether one of these names has what is searched for.
+    pub(super) fn finds_one<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> bool {
         let Some(search) = &self.search else {
             return true;
         };
         let search = search.to_lowercase();
-        let holder = &profile.holders[holder];
-        let mut names = [&holder.label, &holder.name].into_iter();
         names.any(|name| name.to_lowercase().contains(&search))
     }
 }

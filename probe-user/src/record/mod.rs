@@ -8,6 +8,7 @@
 
 mod about;
 mod baseline;
+mod calibrated;
 #[cfg(feature = "parquet")]
 mod chunk;
 mod clock;
@@ -60,16 +61,17 @@ pub(crate) use self::about::of_each_method;
 pub use self::{
     about::of_machine,
     baseline::AccessCounter,
+    calibrated::{CALIBRATED_FORMAT, Calibrated, Mean, Over, Setting, Sweep, Unsampled},
     clock::TickClock,
     error::RecordError,
     losses::Counts,
     method::{AccessSampling, Method},
-    observer::Programs,
+    observer::{Programs, metadata},
     options::{Buffers, Sampling, Size, SizeError},
     raw_file::RawFile,
     recorder::{Config, EventFile, Recorder},
-    replay::replay,
-    sample::{Access, AuxPlace, Sample, Seen, Sink, Who},
+    replay::{replay, replay_events},
+    sample::{Access, AuxPlace, News, Sample, Seen, Sink, Who},
     sample_file::SampleFile,
     target::Target,
 };

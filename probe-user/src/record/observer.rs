@@ -228,32 +228,46 @@ impl Observer {
     /// Tags and phases, as the metadata of a file.
     pub(super) fn about(&self) -> Vec<(String, String)> {
         let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        // As texts: they are larger than numbers that every reader of JSON takes.
-        let time = |time: Option<u64>| time.map(|time| time.to_string());
-        let tag = |Of { pid, is, .. }: Of<Tag>| {
-            json!({
-                "pid": pid,
-                "name": is.name,
-                "start": format!("{:#x}", is.start),
-                "end": format!("{:#x}", is.end),
-                "since_ns": time(Some(is.since)),
-                "until_ns": time(is.until),
-            })
-        };
-        let phase = |Of { pid, tid, is }: Of<Phase>| {
-            json!({
-                "pid": pid,
-                "tid": tid,
-                "name": is.name,
-                "since_ns": time(Some(is.since)),
-                "until_ns": time(is.until),
-            })
-        };
-        let tags: Vec<_> = book.tags().into_iter().map(tag).collect();
-        let phases: Vec<_> = book.phases().into_iter().map(phase).collect();
-        vec![
-            ("tags".to_owned(), json!(tags).to_string()),
-            ("phases".to_owned(), json!(phases).to_string()),
-        ]
+        metadata(book.tags(), book.phases())
     }
+
+    /// The same of those that began or ended since the last call, for a part of a file.
+    pub(super) fn news(&self) -> Vec<(String, String)> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tags, phases) = book.news();
+        drop(book);
+        metadata(tags, phases)
+    }
+}
+
+/// Tags and phases by the keys of a file's metadata.
+#[must_use]
+pub fn metadata(tags: Vec<Of<Tag>>, phases: Vec<Of<Phase>>) -> Vec<(String, String)> {
+    // As texts: they are larger than numbers that every reader of JSON takes.
+    let time = |time: Option<u64>| time.map(|time| time.to_string());
+    let tag = |Of { pid, is, .. }: Of<Tag>| {
+        json!({
+            "pid": pid,
+            "name": is.name,
+            "start": format!("{:#x}", is.start),
+            "end": format!("{:#x}", is.end),
+            "since_ns": time(Some(is.since)),
+            "until_ns": time(is.until),
+        })
+    };
+    let phase = |Of { pid, tid, is }: Of<Phase>| {
+        json!({
+            "pid": pid,
+            "tid": tid,
+            "name": is.name,
+            "since_ns": time(Some(is.since)),
+            "until_ns": time(is.until),
+        })
+    };
+    let tags: Vec<_> = tags.into_iter().map(tag).collect();
+    let phases: Vec<_> = phases.into_iter().map(phase).collect();
+    vec![
+        ("tags".to_owned(), json!(tags).to_string()),
+        ("phases".to_owned(), json!(phases).to_string()),
+    ]
 }

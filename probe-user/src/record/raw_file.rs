@@ -10,7 +10,7 @@ use std::{
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{
-    AuxPlace, EventFile, Recorder, Sink,
+    AuxPlace, EventFile, News, Recorder, Sink,
     perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, Time, feature},
     perf_features::{build_id, of_machine},
     wire::StampedEvents,
@@ -161,7 +161,7 @@ impl Sink for RawFile {
         self.state().file.ids(ids.collect());
     }
 
-    fn round(&self) -> io::Result<()> {
+    fn round(&self, _news: News<'_>) -> io::Result<()> {
         let mut state = self.state();
         if std::mem::take(&mut state.new) {
             let mut section = state.kernel.clone();

@@ -1,5 +1,5 @@
-//! AUX bytes from elsewhere, on the way of a recording's own: they measure what a sample costs, and
-//! test on machines without SPE.
+//! Bytes from elsewhere, on the way of a recording's own: they measure what a sample costs, and test
+//! on machines that have none.
 
 use std::{io, sync::Mutex};
 
@@ -26,9 +26,54 @@ pub fn replay(
     thread: usize,
     sink: &dyn Sink,
 ) -> io::Result<Counts> {
+    let clock = Some(Clock::fixed(ticks));
+    with_shared(clock, machine, sink, |shared| {
+        let mut drain = Drain::new(thread);
+        let place = AuxPlace {
+            area: cpu,
+            offset: 0,
+            cpu: Some(cpu),
+            tid: None,
+        };
+        let taken = drain.take(place, shared, |into| into.extend_from_slice(bytes))?;
+        let owner = Owner {
+            cpu: Some(cpu),
+            ..Owner::default()
+        };
+        drain.decode(&taken, 0, owner, shared)?;
+        drain.done(taken, shared)?;
+        Ok(drain.counts)
+    })
+}
+
+/// Reads the records that a ring of events of memory accesses has, as x86 has them, and hands the
+/// samples to `sink` as thread `thread`, with the names that `machine` has for their threads.
+///
+/// # Errors
+///
+/// Where the sink fails.
+pub fn replay_events(
+    bytes: &[u8],
+    machine: &Machine,
+    thread: usize,
+    sink: &dyn Sink,
+) -> io::Result<Counts> {
+    with_shared(None, machine, sink, |shared| {
+        let mut drain = Drain::new(thread);
+        drain.events(|into| into.extend_from_slice(bytes), shared)?;
+        Ok(drain.counts)
+    })
+}
+
+fn with_shared(
+    clock: Option<Clock>,
+    machine: &Machine,
+    sink: &dyn Sink,
+    run: impl FnOnce(&Shared<'_>) -> io::Result<Counts>,
+) -> io::Result<Counts> {
     let tasks = Mutex::new(Tasks::new(machine.procfs()));
-    let shared = Shared {
-        clock: Some(Clock::fixed(ticks)),
+    run(&Shared {
+        clock,
         attribution: Attribution {
             by_context: true,
             by_aux_record: false,
@@ -39,20 +84,5 @@ pub fn replay(
         book: None,
         sink,
         last: true,
-    };
-    let mut drain = Drain::new(thread);
-    let place = AuxPlace {
-        area: cpu,
-        offset: 0,
-        cpu: Some(cpu),
-        tid: None,
-    };
-    let taken = drain.take(place, &shared, |into| into.extend_from_slice(bytes))?;
-    let owner = Owner {
-        cpu: Some(cpu),
-        ..Owner::default()
-    };
-    drain.decode(&taken, 0, owner, &shared)?;
-    drain.done(taken, &shared)?;
-    Ok(drain.counts)
+    })
 }

@@ -155,6 +155,9 @@ pub struct AuxPlace {
     pub tid: Option<u32>,
 }
 
+/// Metadata, by names and values, that is made when it is asked for.
+pub type News<'a> = &'a dyn Fn() -> Vec<(String, String)>;
+
 /// Receives the parts of a recording, from all threads that drain buffers. An output implements the
 /// methods that it needs.
 pub trait Sink: Sync {
@@ -191,12 +194,13 @@ pub trait Sink: Sync {
     /// The events changed: these are all so far.
     fn events(&self, _events: Vec<EventFile>) {}
 
-    /// All buffers were read: later samples are no older than those of this round.
+    /// All buffers were read: later samples are no older than those of this round. `news` is
+    /// metadata that came since it was called last.
     ///
     /// # Errors
     ///
     /// Where that cannot be written.
-    fn round(&self) -> io::Result<()> {
+    fn round(&self, _news: News<'_>) -> io::Result<()> {
         Ok(())
     }
 }

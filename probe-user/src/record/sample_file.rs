@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Mapping, Sample, Sink,
+    Mapping, News, Sample, Sink,
     columns::COLUMNS,
     parts::{self, Parts, Writer},
     rows::{self, Rows},
@@ -96,7 +96,7 @@ impl SampleFile {
     /// Where it cannot be written: then its parts are still there.
     pub fn finish(self, about: &[(String, String)]) -> io::Result<()> {
         // A part that cannot be ended is not among the whole ones; the others become the file.
-        let ended = self.end_parts();
+        let ended = self.end_parts(&|| about.to_vec());
         let Self {
             parts,
             about: mut known,
@@ -127,14 +127,22 @@ impl SampleFile {
         thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the open parts whole. The first error is given, and ends none of the others.
+    /// Makes the open parts whole, with metadata that came since the last ones. The first error is
+    /// given, and ends none of the others.
     ///
     /// # Errors
     ///
     /// Where one of them cannot be written.
-    pub fn end_parts(&self) -> io::Result<()> {
+    pub fn end_parts(&self, news: News<'_>) -> io::Result<()> {
         let mut state = self.state();
+        state.since = Instant::now();
+        let mut numbers = 0..self.threads.len();
+        // What is new stays so until there is a part to tell it.
+        if !numbers.any(|number| self.thread(number).open.is_some()) {
+            return Ok(());
+        }
         let mut about = self.about.clone();
+        about.extend(news());
         about.push(mappings(&state.mappings[state.written..]));
         state.written = state.mappings.len();
         let mut result = Ok(());
@@ -189,11 +197,11 @@ impl Sink for SampleFile {
         self.state().mappings.push(Arc::clone(mapping));
     }
 
-    fn round(&self) -> io::Result<()> {
+    fn round(&self, news: News<'_>) -> io::Result<()> {
         if self.state().since.elapsed() < PART {
             return Ok(());
         }
-        self.end_parts()
+        self.end_parts(news)
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod columns;
 mod file;
+mod marks;
 mod read;
 mod replay;
 mod row;

@@ -13,7 +13,10 @@ use parquet::{
     file::reader::{FileReader as _, RowGroupReader, SerializedFileReader},
 };
 
-use super::read::{ReadError, metadata, open, parts_of};
+use super::{
+    marks::Marks,
+    read::{ReadError, metadata, open, parts_of},
+};
 use crate::record::RING_BYTES;
 
 /// Rows that are held at a time.
@@ -100,14 +103,17 @@ impl Samples {
         entry.map(|(_, value)| value.as_str())
     }
 
-    /// Reads all samples, in the order of the file.
+    /// Reads all samples, in the order of the file. Then [`Self::about`] has the tags and phases of
+    /// all parts.
     ///
     /// # Errors
     ///
     /// Where it is damaged.
     pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), ReadError> {
+        let mut marks = Marks::default();
         while let Some(part) = self.parts.pop_front() {
             let reader = open(&part)?;
+            marks.add(&metadata(&reader));
             for group in 0..reader.num_row_groups() {
                 self.read_group(&reader, group, &mut each)
                     .map_err(|error| ReadError::DamagedSamples {
@@ -117,6 +123,7 @@ impl Samples {
                     })?;
             }
         }
+        marks.put(&mut self.about);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Output of the commands that print once and end.
 
 use std::{
-    fmt,
+    env, fmt,
     io::{self, ErrorKind, Write as _},
 };
 
@@ -32,4 +32,12 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> R
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
     }
+}
+
+/// How this program was called, for the metadata of what it writes.
+pub(crate) fn called() -> Vec<String> {
+    let words = env::args_os();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }

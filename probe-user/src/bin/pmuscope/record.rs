@@ -1,7 +1,6 @@
 //! `pmuscope record`: what `stat` counts, into a file.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -16,7 +15,12 @@ use probe_user::{
     recording::{About, RecordingFile},
 };
 
-use crate::{ending::NotStarted, live, print::note, stat};
+use crate::{
+    ending::NotStarted,
+    live,
+    print::{called, note},
+    stat,
+};
 
 /// The length of a window where the user sets none, in ms.
 const INTERVAL: u64 = 1000;
@@ -39,9 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let interval = *args.counted.interval.get_or_insert(INTERVAL);
     let machine = Arc::new(Machine::this());
-    let called: Vec<String> = env::args_os()
-        .map(|word| word.to_string_lossy().into())
-        .collect();
+    let called = called();
     let mut about = of_machine(&machine, &called);
     about.push(("interval_ms".to_owned(), interval.to_string()));
     let mut to = To {

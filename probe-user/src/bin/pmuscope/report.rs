@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    profile::{self, Peaks, Profile, Scatter, Selection},
+    profile::{self, Peaks, Profile, Scatter, Selection, Single},
     recording::{Recording, Replay, Samples},
 };
 
@@ -30,13 +30,21 @@ pub(crate) struct Args {
     /// wrote there
     #[arg(long, value_name = "FILE")]
     roofline: Option<PathBuf>,
+    /// Show how accurate sampling is on the machine, and what it costs: what `pmuscope mem calibrate
+    /// --format json` wrote there
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// html: a page with everything, which needs no network; svg: a picture of --metric; json, csv:
-    /// the values of all windows
+    /// html: a page with everything, which needs no network; svg: a picture of --metric, or of
+    /// --view; json, csv: the values of all windows, or of --view
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// What is shown in place of a metric over time [default of samples alone: samples] (not for
+    /// html)
+    #[arg(long, value_enum, value_name = "VIEW")]
+    view: Option<View>,
     /// Only this metric (not for html)
     #[arg(short = 'M', long, value_name = "METRIC")]
     metric: Option<String>,
@@ -58,6 +66,30 @@ enum Format {
     Svg,
     Json,
     Csv,
+}
+
+/// Views that are not of one metric over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum View {
+    /// Addresses of samples over time.
+    Samples,
+    /// Rows below the peaks of the machine (with --roofline).
+    Roofline,
+    /// Estimates beside counts.
+    Estimates,
+    /// Accuracy and cost of sampling (with --calibration).
+    Calibration,
+}
+
+impl From<View> for Single {
+    fn from(view: View) -> Self {
+        match view {
+            View::Samples => Self::Samples,
+            View::Roofline => Self::Roofline,
+            View::Estimates => Self::Estimates,
+            View::Calibration => Self::Calibration,
+        }
+    }
 }
 
 /// The name of a file, without its directory.
@@ -104,23 +136,36 @@ fn all(args: &Args) -> Result<Profile> {
         profile.samples = Some(samples);
     }
     if let Some(path) = &args.roofline {
-        let text = fs::read_to_string(path);
-        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-        let peaks = Peaks::parse(&text);
+        let peaks = Peaks::parse(&text_of(path)?);
         let peaks = peaks.with_context(|| format!("cannot use {}", path.display()))?;
-        let known = profile.platform.as_deref();
-        if let Some(known) = known.filter(|known| *known != peaks.platform()) {
-            bail!(
-                "the peaks of {} were measured on {}, and {} was recorded on {known}: measure \
-                 them on that machine",
-                path.display(),
-                peaks.platform(),
-                profile.file
-            );
-        }
+        same_platform(&profile, path, "the peaks", peaks.platform())?;
         profile.peaks = Some(peaks);
     }
+    if let Some(path) = &args.calibration {
+        let calibrated = profile::calibrated(&text_of(path)?);
+        let calibrated = calibrated.with_context(|| format!("cannot use {}", path.display()))?;
+        same_platform(&profile, path, "the accuracies", &calibrated.platform)?;
+        profile.calibrated = Some(calibrated);
+    }
     Ok(profile)
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What was measured on another platform says nothing of this recording.
+fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> Result<()> {
+    let known = profile.platform.as_deref();
+    if let Some(known) = known.filter(|known| *known != platform) {
+        bail!(
+            "{what} of {} were measured on {platform}, and {} was recorded on {known}: measure \
+             them on that machine",
+            path.display(),
+            profile.file
+        );
+    }
+    Ok(())
 }
 
 /// A whole recording.
@@ -139,12 +184,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         top: args.top.or((args.format == Format::Svg).then_some(TOP)),
     };
     let profile = all(args)?;
-    if profile.windows.is_empty() && matches!(args.format, Format::Svg | Format::Csv) {
-        bail!(
-            "{} has samples, and no values of windows: make a page (--format html) or --format \
-             json, or draw it with docs/regions.py",
-            profile.file
-        );
+    // A file of samples has no metric over time; its JSON has everything.
+    let only_samples = profile.windows.is_empty() && args.format != Format::Json;
+    let single = args.view.or(only_samples.then_some(View::Samples));
+    match (args.format, single) {
+        #[cfg(feature = "report")]
+        (Format::Html, _) if args.view.is_some() => {
+            bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
+        }
+        #[cfg(feature = "report")]
+        (Format::Html, _) => {}
+        (format, Some(view)) => return single_view(args, &profile, view, format),
+        (_, None) => {}
     }
     let known = |name: &String| profile.metrics.iter().any(|metric| metric.name == *name);
     match &args.metric {
@@ -178,6 +229,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Format::Csv => profile::csv(&mut out, &profile, &selection)?,
     }
     write(args.output.as_deref(), &out)
+}
+
+/// Writes a view that is not of one metric over time.
+fn single_view(args: &Args, profile: &Profile, view: View, format: Format) -> Result<ExitCode> {
+    if args.metric.is_some() && view != View::Estimates {
+        bail!("-M names a metric over time, or one of --view estimates: leave it out here");
+    }
+    let selection = Selection {
+        metric: args.metric.clone(),
+        search: args.search.clone(),
+        top: args.top,
+    };
+    let single = Single::from(view);
+    let text = match format {
+        Format::Svg => single.svg(profile, &selection).map(String::into_bytes),
+        Format::Csv => single.csv(profile, &selection),
+        _ => { single.json(profile, &selection) }
+            .map(|view| format!("{}\n", printable_json(&view)).into_bytes()),
+    };
+    write(args.output.as_deref(), &text.map_err(anyhow::Error::msg)?)
 }
 
 /// Writes to the file or to standard output; that nobody reads it is no error.

@@ -38,7 +38,8 @@ function digits(value) {
 }
 
 const nameOf = (line) => (line.of ? `${line.label}, ${line.of}` : line.label);
-const page = { head: null, drawn: {}, samples: null, roofline: null, calibrations: [] };
+const page = { head: null, drawn: {}, samples: null, roofline: null, calibrations: [],
+  sampling: null };
 const cache = new Map();
 
 // The lines of a metric with their values over time.
@@ -333,6 +334,7 @@ function build() {
   }
   sampleSection(redraw);
   calibrationSections(redraw);
+  samplingSection(redraw);
   const names = { row: "rows", total: "whole machine", socket: "events of sockets",
     place: "sockets and devices", share: "shares of sockets" };
   const parts = Object.entries(names).filter(([part]) => lines.some((line) => line.part === part));
@@ -360,7 +362,7 @@ function build() {
 
 async function start() {
   page.head = JSON.parse(await unpacked("head"));
-  for (const name of ["samples", "roofline", "calibrations"]) {
+  for (const name of ["samples", "roofline", "calibrations", "sampling"]) {
     page[name] = JSON.parse(await unpacked(`${name}-data`));
   }
   introduce();

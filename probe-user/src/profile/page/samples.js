@@ -81,7 +81,8 @@ function phaseSpans(width, [low, high]) {
       xanchor: "left", yanchor: "bottom", showarrow: false, text: plain(name),
       font: { size: 11, color: "#5a6673" } });
   }
-  return { shapes, annotations, shown: shown.length, all: fit.length };
+  const open = [...new Set(fit.filter((phase) => phase.until_s === null).map(({ name }) => name))];
+  return { shapes, annotations, shown: shown.length, all: fit.length, open };
 }
 
 async function drawSamples() {
@@ -136,6 +137,10 @@ async function drawSamples() {
   if (kept.length < drawn) sentences.push(`${count(drawn - kept.length)} are filtered out`);
   if (nowhere) sentences.push(`${count(nowhere)} have no time or no address`);
   if (spans.all) sentences.push(`${spans.shown} of ${spans.all} phases are shaded`);
+  if (spans.open.length) {
+    const more = spans.open.length > 3 ? ` and ${spans.open.length - 3} more` : "";
+    sentences.push(`open at the end: ${spans.open.slice(0, 3).map(short).join(", ")}${more}`);
+  }
   document.getElementById("samples-note").textContent = `${sentences.join("; ")}.`;
   fillSums(wanted);
 }

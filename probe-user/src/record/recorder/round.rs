@@ -68,7 +68,9 @@ impl Recorder {
             self.told = self.ids.1.len();
             sink.events(self.event_files());
         }
-        sink.round().map_err(RecordError::Write)?;
+        let observer = self.observer.as_ref();
+        let news = || observer.map(Observer::news).unwrap_or_default();
+        sink.round(&news).map_err(RecordError::Write)?;
         self.tasks().round_ends();
         self.spaces.round_ends();
         if let Some(kin) = &mut self.kin {

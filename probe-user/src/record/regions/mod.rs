@@ -3,6 +3,7 @@
 
 mod areas;
 mod counts;
+mod listed;
 mod phases;
 mod room;
 mod set;
@@ -23,6 +24,7 @@ use probe_common::{MARKER_NAME, Marked, What};
 
 use self::{
     areas::Areas,
+    listed::{Begun, Listed},
     phases::Thread,
     room::{Names, Room},
     tags::{Done, Tags},
@@ -40,9 +42,6 @@ pub use self::{
 
 /// How long what has ended is kept: so late a sample may come out of its buffer, in ns.
 const KEPT: u64 = 60_000_000_000;
-
-/// Tags, and phases, that are listed of a recording when they have ended.
-const LISTED: usize = 65_536;
 
 /// What a name is called that could not be read.
 const UNREADABLE: &str = "(unreadable)";
@@ -79,8 +78,8 @@ pub struct Book {
     /// The time of the last marker, ns of `CLOCK_MONOTONIC`.
     latest: u64,
     pub(super) counts: Counts,
-    tags: Vec<Of<Tag>>,
-    phases: Vec<Of<Phase>>,
+    tags: Listed<Tag>,
+    phases: Listed<Phase>,
 }
 
 impl Book {
@@ -96,8 +95,8 @@ impl Book {
             round: 0,
             latest: 0,
             counts: Counts::default(),
-            tags: Vec::new(),
-            phases: Vec::new(),
+            tags: Listed::default(),
+            phases: Listed::default(),
         }
     }
 
@@ -312,6 +311,25 @@ impl Book {
     /// The tags so far, those that hold last. Those that a child has of its parent are listed once.
     #[must_use]
     pub fn tags(&self) -> Vec<Of<Tag>> {
+        self.tags.with(self.live_tags())
+    }
+
+    /// The phases so far, those that are open last.
+    #[must_use]
+    pub fn phases(&self) -> Vec<Of<Phase>> {
+        self.phases.with(self.open_phases())
+    }
+
+    /// The tags and phases that have ended or begun since the last call; some of those that hold
+    /// come twice.
+    #[must_use]
+    pub fn news(&mut self) -> (Vec<Of<Tag>>, Vec<Of<Phase>>) {
+        let (live, open) = (self.live_tags(), self.open_phases());
+        let tags = self.tags.news(live, self.latest);
+        (tags, self.phases.news(open, self.latest))
+    }
+
+    fn live_tags(&self) -> Vec<Of<Tag>> {
         let live = { &self.said }.iter().flat_map(|(pid, said)| {
             said.tags.own().map(|tag| Of {
                 pid: *pid,
@@ -321,12 +339,10 @@ impl Book {
         });
         let mut live: Vec<_> = live.collect();
         live.sort_by_key(|of| (of.is.since, of.pid, of.is.start));
-        self.tags.iter().cloned().chain(live).collect()
+        live
     }
 
-    /// The phases so far, those that are open last.
-    #[must_use]
-    pub fn phases(&self) -> Vec<Of<Phase>> {
+    fn open_phases(&self) -> Vec<Of<Phase>> {
         let open = { &self.said }.iter().flat_map(|(pid, said)| {
             let threads = said.threads.iter();
             threads.flat_map(|(tid, thread)| {
@@ -339,7 +355,7 @@ impl Book {
         });
         let mut open: Vec<_> = open.collect();
         open.sort_by_key(|of| (of.is.since, of.tid));
-        self.phases.iter().cloned().chain(open).collect()
+        open
     }
 
     /// The region and the phase of an access of a thread at a moment, or now; after
@@ -364,12 +380,10 @@ fn speaking(said: &mut HashMap<u32, Arc<Said>>, pid: u32) -> &mut Said {
     said
 }
 
-fn list<T>(into: &mut Vec<Of<T>>, new: impl Iterator<Item = Of<T>>, counts: &mut Counts) {
-    for one in new {
-        if into.len() < LISTED {
-            into.push(one);
-        } else {
-            counts.unlisted += 1;
-        }
-    }
+fn list<T: Begun + Clone>(
+    into: &mut Listed<T>,
+    ended: impl Iterator<Item = Of<T>>,
+    counts: &mut Counts,
+) {
+    counts.unlisted += into.add(ended);
 }

@@ -182,7 +182,7 @@ fn names_have_a_limit_and_those_in_use_stay() {
     assert_eq!(place(&mut book, (7, 7), 0, 3), named(["ghi", ""]));
     mark(&mut book, 5, (7, 7), start("mno"));
     assert_eq!(book.counts.dropped_phases, 1);
-    book.tags.clear();
+    book.tags = Listed::default();
     mark(&mut book, KEPT + 9, (7, 7), What::Stop);
     book.settle();
     book.round_ends();

@@ -126,7 +126,7 @@ fn parts_become_one_file_at_the_end() {
     for (thread, n) in [(0, 1), (1, 2), (0, 3)] {
         file.samples(thread, &[sample(n)]).unwrap();
     }
-    file.end_parts().unwrap();
+    file.end_parts(&Vec::new).unwrap();
     for (thread, n) in [(2, 4), (1, 5)] {
         file.samples(thread, &[sample(n)]).unwrap();
     }

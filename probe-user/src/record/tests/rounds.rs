@@ -161,7 +161,7 @@ impl Rounds {
             self.counts.add(&std::mem::take(&mut drain.counts));
             drain.round_ends(|_| ());
         }
-        sink.round().unwrap();
+        sink.round(&Vec::new).unwrap();
         self.tasks.get_mut().unwrap().round_ends();
     }
 }

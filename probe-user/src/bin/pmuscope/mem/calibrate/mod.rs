@@ -9,6 +9,7 @@ mod study;
 use std::{
     ffi::OsString,
     fs,
+    io::Write as _,
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
@@ -18,17 +19,25 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
+    catalogue::Hardware,
+    emit::printable::printable_json,
     machine::Machine,
-    record::{AccessCounter, Buffers, Config, Counts, Method, Recorder, Sampling, Size, Target},
+    record::{
+        AccessCounter, Buffers, Config, Counts, Method, Recorder, Sampling, Size, Target,
+        of_machine,
+    },
     session::{Command, spe::DEFAULT_FILTERS},
 };
 
 use self::{
-    plot::{svg, text_plots},
+    plot::text_plots,
     study::{Base, Point, Study, Trial, points},
 };
 use super::record::run::{End, Ended, until_the_end};
-use crate::ending::{NotStarted, runtime};
+use crate::{
+    ending::{NotStarted, runtime},
+    print::{Format, called, to_stdout},
+};
 
 /// Arguments of `mem calibrate`.
 #[derive(clap::Args)]
@@ -77,6 +86,9 @@ pub(crate) struct Args {
     /// Also draw the plots into FILE
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// json: one object, which `pmuscope report --calibration` draws
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     /// The command: it should run for some seconds and do the same each time
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -95,13 +107,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     });
     let plot = plot.transpose()?;
     let study = runtime()?.block_on(runner.study())?;
-    print!("{}{}", study.table(), text_plots(&study));
+    let about = of_machine(&runner.machine, &called()).into_iter().collect();
+    let platform = Hardware::detect(&runner.machine).platform.to_string();
+    let calibrated = study.calibrated(platform, about);
+    to_stdout(|out| match args.format {
+        Format::Table => writeln!(
+            out,
+            "{}{}{}",
+            study.table(),
+            text_plots(&calibrated),
+            calibrated.recommendation
+        ),
+        Format::Json => {
+            let value = serde_json::to_value(&calibrated)?;
+            writeln!(out, "{}", printable_json(&value))
+        }
+    })?;
     if let Some(mut file) = plot {
-        use std::io::Write as _;
-        file.write_all(svg(&study).as_bytes())
+        file.write_all(calibrated.svg().as_bytes())
             .context("cannot write the plot")?;
     }
-    println!("{}", study.recommendation());
     Ok(ExitCode::SUCCESS)
 }
 

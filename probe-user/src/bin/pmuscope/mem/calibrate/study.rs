@@ -1,9 +1,9 @@
 //! The numbers of a calibration: points, trials, means and deviations, and what they recommend.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use comfy_table::{CellAlignment, Table, presets};
-use probe_user::record::{Counts, Size};
+use probe_user::record::{CALIBRATED_FORMAT, Calibrated, Counts, Mean, Setting, Size, Unsampled};
 
 /// One setting of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,32 +41,22 @@ pub(crate) struct Base {
     pub(crate) counted_times: Vec<f64>,
 }
 
-/// A mean with the standard deviation of its runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Mean {
-    pub(crate) mean: f64,
-    pub(crate) deviation: f64,
+/// Of at least one value.
+fn mean_of(values: &[f64]) -> Mean {
+    #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = if count > 1.0 {
+        (squares / (count - 1.0)).sqrt()
+    } else {
+        0.0
+    };
+    Mean { mean, deviation }
 }
 
-impl Mean {
-    /// Of at least one value.
-    pub(crate) fn of(values: &[f64]) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = if count > 1.0 {
-            (squares / (count - 1.0)).sqrt()
-        } else {
-            0.0
-        };
-        Self { mean, deviation }
-    }
-
-    fn percent(self) -> String {
-        let Self { mean, deviation } = self;
-        format!("{:.2}% ± {:.2}", mean * 100.0, deviation * 100.0)
-    }
+fn percent(Mean { mean, deviation }: Mean) -> String {
+    format!("{:.2}% ± {:.2}", mean * 100.0, deviation * 100.0)
 }
 
 /// A whole study.
@@ -143,38 +133,38 @@ impl Study {
     }
 
     pub(crate) fn accuracy(&self, tried: &Tried) -> Mean {
-        let counted = Mean::of(&self.base(tried).accesses).mean;
+        let counted = mean_of(&self.base(tried).accesses).mean;
         #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
         let period = tried.point.period as f64 + self.jitter;
         let each = tried
             .trials
             .iter()
             .map(|trial| accuracy(counted, trial.counts.valid(), period));
-        Mean::of(&each.collect::<Vec<_>>())
+        mean_of(&each.collect::<Vec<_>>())
     }
 
     /// The mean time, divided by that of the command without sampling, less one.
     pub(crate) fn overhead(&self, tried: &Tried) -> Mean {
-        let base = Mean::of(&self.base(tried).times).mean;
+        let base = mean_of(&self.base(tried).times).mean;
         let each = tried
             .trials
             .iter()
             .map(|trial| trial.time.as_secs_f64() / base - 1.0);
-        Mean::of(&each.collect::<Vec<_>>())
+        mean_of(&each.collect::<Vec<_>>())
     }
 
     /// The largest overhead that may be noise: the deviation of the command's own time.
     fn noise(&self, tried: &Tried) -> f64 {
-        let Mean { mean, deviation } = Mean::of(&self.base(tried).times);
+        let Mean { mean, deviation } = mean_of(&self.base(tried).times);
         deviation / mean
     }
 
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
         for base in &self.bases {
-            let time = Mean::of(&base.times);
-            let counted = Mean::of(&base.accesses);
-            let cost = Mean::of(&base.counted_times).mean / time.mean - 1.0;
+            let time = mean_of(&base.times);
+            let counted = mean_of(&base.accesses);
+            let cost = mean_of(&base.counted_times).mean / time.mean - 1.0;
             let threads = base
                 .threads
                 .map_or(String::new(), |n| format!(" with {n} threads"));
@@ -204,11 +194,7 @@ impl Study {
             "lost",
         ]);
         for tried in &self.points {
-            let count = |of: fn(&Counts) -> u64| {
-                #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
-                let each = tried.trials.iter().map(|trial| of(&trial.counts) as f64);
-                Mean::of(&each.collect::<Vec<_>>()).mean
-            };
+            let count = |of| tried.count(of).mean;
             let Point {
                 period,
                 aux,
@@ -220,8 +206,8 @@ impl Study {
                 threads.map_or("-".to_owned(), |n| n.to_string()),
                 format!("{:.0}", count(|c| c.samples)),
                 format!("{:.1}", count(|c| c.invalid)),
-                self.accuracy(tried).percent(),
-                self.overhead(tried).percent(),
+                percent(self.accuracy(tried)),
+                percent(self.overhead(tried)),
                 format!("{:.1}", count(|c| c.collided)),
                 format!("{:.1}", count(|c| c.truncated)),
                 format!("{:.1}", count(|c| c.lost_ring_records + c.bad.total())),
@@ -242,7 +228,7 @@ impl Study {
 
     /// The setting to use, and why: of the accurate and cheap ones the one with most samples, in
     /// the smallest buffer.
-    pub(crate) fn recommendation(&self) -> String {
+    pub(crate) fn recommendation(&self) -> (Point, String) {
         // Accurate: within a percentage point of the best, or within the two deviations.
         let best = self
             .points
@@ -287,9 +273,9 @@ impl Study {
             "recommended: --period {period} --aux {aux}: accuracy {}, overhead {} (the command's \
              own time varies by {noise:.2}%); accuracy is within a point, or within the \
              deviations, of the best measured ({}); {cost}",
-            accuracy.percent(),
-            overhead.percent(),
-            best.percent(),
+            percent(accuracy),
+            percent(overhead),
+            percent(best),
         );
         if best.mean < 0.9 {
             text.push_str(
@@ -297,7 +283,57 @@ impl Study {
                  truncations above, or try larger periods and buffers",
             );
         }
-        text
+        (chosen.point, text)
+    }
+
+    /// The study for other programs. `about` is what is known of the machine.
+    pub(crate) fn calibrated(
+        &self,
+        platform: String,
+        about: BTreeMap<String, String>,
+    ) -> Calibrated {
+        let (chosen, recommendation) = self.recommendation();
+        let unsampled = self.bases.iter().map(|base| Unsampled {
+            threads: base.threads,
+            seconds: mean_of(&base.times),
+            mem_access: mean_of(&base.accesses),
+            counted_seconds: mean_of(&base.counted_times),
+        });
+        let settings = self.points.iter().map(|tried| Setting {
+            period: tried.point.period,
+            aux_bytes: tried.point.aux.0,
+            threads: tried.point.threads,
+            accuracy: self.accuracy(tried),
+            overhead: self.overhead(tried),
+            samples: tried.count(|c| c.samples),
+            invalid: tried.count(|c| c.invalid),
+            collisions: tried.count(|c| c.collided),
+            truncated: tried.count(|c| c.truncated),
+            lost: tried.count(|c| c.lost_ring_records + c.bad.total()),
+        });
+        let mut points = self.points.iter();
+        Calibrated {
+            format: CALIBRATED_FORMAT,
+            platform,
+            about,
+            runs: self.points.first().map_or(0, |it| it.trials.len()),
+            jitter: self.jitter,
+            unsampled: unsampled.collect(),
+            settings: settings.collect(),
+            recommended: points
+                .position(|tried| tried.point == chosen)
+                .expect("it is one of them"),
+            recommendation,
+        }
+    }
+}
+
+impl Tried {
+    /// The mean of a count of its runs.
+    fn count(&self, of: fn(&Counts) -> u64) -> Mean {
+        #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
+        let each = self.trials.iter().map(|trial| of(&trial.counts) as f64);
+        mean_of(&each.collect::<Vec<_>>())
     }
 }
 

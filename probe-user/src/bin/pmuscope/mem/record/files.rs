@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::record::{
-    AuxPlace, EventFile, Mapping, RawFile, Recorder, Sample, SampleFile, Sink,
+    AuxPlace, EventFile, Mapping, News, RawFile, Recorder, Sample, SampleFile, Sink,
     regions::{By, Summary},
 };
 
@@ -168,9 +168,11 @@ impl Sink for Files {
         }
     }
 
-    fn round(&self) -> io::Result<()> {
-        let samples = self.samples.as_ref().map_or(Ok(()), SampleFile::round);
-        let raw = self.raw.as_ref().map_or(Ok(()), |raw| raw.file.round());
+    fn round(&self, news: News<'_>) -> io::Result<()> {
+        let samples = self.samples.as_ref();
+        let samples = samples.map_or(Ok(()), |file| file.round(news));
+        let raw = self.raw.as_ref();
+        let raw = raw.map_or(Ok(()), |raw| raw.file.round(news));
         samples.and(raw)
     }
 }

@@ -8,8 +8,7 @@ mod regions;
 pub(super) mod run;
 
 use std::{
-    env, ffi::OsString, io::Write as _, num::NonZeroUsize, path::PathBuf, process::ExitCode,
-    sync::Arc,
+    ffi::OsString, io::Write as _, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc,
 };
 
 use anyhow::{Result, bail};
@@ -29,7 +28,7 @@ use self::{
 };
 use crate::{
     ending::{NotStarted, exit_code, runtime},
-    print::to_stdout,
+    print::{called, to_stdout},
 };
 
 /// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
@@ -199,9 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         regions: (!args.regions.is_empty())
             .then(|| regions::programs(&args.regions, args.command.first())),
     };
-    let called: Vec<String> = env::args_os()
-        .map(|word| word.to_string_lossy().into())
-        .collect();
+    let called = called();
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
     let paths = Paths::of(args.output.clone(), args.raw.clone())?;

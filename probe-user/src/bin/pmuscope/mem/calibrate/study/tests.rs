@@ -78,11 +78,11 @@ fn jitter_is_part_of_the_mean_period() {
 
 #[test]
 fn means_and_deviations() {
-    let Mean { mean, deviation } = Mean::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+    let Mean { mean, deviation } = mean_of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
     assert!((mean - 5.0).abs() < 1e-12);
     // Of a sample, so divided by n - 1.
     assert!((deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
-    let one = Mean::of(&[3.0]);
+    let one = mean_of(&[3.0]);
     assert!((one.mean, one.deviation) == (3.0, 0.0));
 }
 
@@ -121,7 +121,7 @@ fn the_smallest_good_and_cheap_period_is_recommended() {
         (8192, Size(4 << 20), 10.05, 12_200),
         (16384, M, 10.0, 6_100),
     ]);
-    let text = study.recommendation();
+    let (_, text) = study.recommendation();
     assert!(
         text.starts_with(
             "recommended: --period 8192 --aux 1M: accuracy 99.78% ± 0.00, overhead 0.50% ± 0.00"
@@ -134,7 +134,7 @@ fn the_smallest_good_and_cheap_period_is_recommended() {
 #[test]
 fn where_all_are_dear_the_cheapest_is_taken_and_said() {
     let study = study(&[(4096, M, 12.0, 20_000), (8192, M, 11.0, 10_000)]);
-    let text = study.recommendation();
+    let (_, text) = study.recommendation();
     assert!(text.starts_with("recommended: --period 8192"), "{text}");
     assert!(text.contains("costs least"), "{text}");
     assert!(text.contains("beware"), "{text}");
@@ -149,4 +149,30 @@ fn the_table_has_a_row_for_each_point() {
     );
     assert!(table.contains("99.53% ± 0.00"), "{table}");
     assert!(table.contains("5.00% ± 0.00"), "{table}");
+}
+
+/// What other programs read is what the table shows.
+#[test]
+fn the_json_has_the_numbers_of_the_table() {
+    let study = study(&[
+        (1024, M, 10.0, 60_000),
+        (8192, M, 10.05, 12_180),
+        (16384, M, 10.0, 6_100),
+    ]);
+    let about = BTreeMap::from([("host".to_owned(), "node7".to_owned())]);
+    let calibrated = study.calibrated("neoverse-v2".to_owned(), about);
+    assert_eq!(calibrated.runs, 2);
+    assert_eq!(calibrated.recommended, 1);
+    assert!(calibrated.recommendation.contains("--period 8192"));
+    let setting = &calibrated.settings[1];
+    assert_eq!(setting.accuracy, study.accuracy(&study.points[1]));
+    assert_eq!(setting.overhead, study.overhead(&study.points[1]));
+    let bits = |value: f64| value.to_bits();
+    assert_eq!(bits(setting.samples.mean), bits(12_180.0));
+    assert_eq!(bits(calibrated.unsampled[0].mem_access.mean), bits(1e8));
+    let text = serde_json::to_string(&calibrated).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Calibrated>(&text).unwrap(),
+        calibrated
+    );
 }

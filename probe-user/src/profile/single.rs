@@ -1,0 +1,245 @@
+//! Single views of what is made of values: one of them as JSON, CSV or a picture.
+
+use std::io;
+
+use serde_json::{Map, Value};
+
+use super::{Calibration, Profile, Scatter, Selection, roofline::Roofline, svg::points, text};
+use crate::{emit::printable::printable, record::Calibrated};
+
+/// Rows that a picture has, or regions with a colour of their own.
+const TOP: usize = 10;
+
+/// A view that is not of one metric over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Single {
+    /// Addresses of samples over time.
+    Samples,
+    /// Rows below the peaks of the machine.
+    Roofline,
+    /// Estimates beside counts.
+    Estimates,
+    /// Accuracy and cost of sampling.
+    Calibration,
+}
+
+impl Single {
+    /// What `--format json` has of it, of the rows that are selected.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no such view, in a sentence.
+    pub fn json(self, profile: &Profile, selection: &Selection) -> Result<Value, String> {
+        let mut view = match self {
+            Self::Samples => found(profile, selection)?.json(profile.origin),
+            Self::Roofline => Roofline::of(profile, profile.peaks.as_ref())?.json(profile),
+            Self::Estimates => {
+                let all = Calibration::all(profile);
+                let wanted =
+                    |it: &&Calibration| selection.wants(&it.estimate) || selection.wants(&it.count);
+                let pairs = all.iter().filter(wanted).map(|it| it.json(profile));
+                let pairs: Vec<Value> = pairs.collect();
+                if pairs.is_empty() {
+                    return Err(format!(
+                        "{} has no such metric both estimated and counted \
+                         (docs/recordings.md, Estimates and counts)",
+                        profile.file
+                    ));
+                }
+                pairs.into()
+            }
+            Self::Calibration => text::of_sampling(profile.calibrated.as_ref().ok_or(
+                "no calibration was given: `pmuscope mem calibrate --format json > FILE` makes \
+                 one on the machine, and --calibration FILE takes it",
+            )?),
+        };
+        match (self, &mut view) {
+            (Self::Roofline, view) => choose(&mut view["points"], selection, "flops"),
+            (Self::Estimates, Value::Array(pairs)) => {
+                for pair in pairs {
+                    choose(&mut pair["points"], selection, "count");
+                }
+            }
+            _ => {}
+        }
+        Ok(view)
+    }
+
+    /// The rows of the view, a line each, fit for a terminal.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no such view, in a sentence.
+    pub fn csv(self, profile: &Profile, selection: &Selection) -> Result<Vec<u8>, String> {
+        let view = self.json(profile, selection)?;
+        let rows = match self {
+            Self::Samples => sample_rows(&view),
+            Self::Roofline => rows_of(&view["points"], &Map::new()),
+            Self::Estimates => {
+                let pairs = view.as_array().into_iter().flatten();
+                let rows = pairs.flat_map(|pair| {
+                    let mut before = Map::new();
+                    for (name, key) in [("estimated", "estimate"), ("counted", "count")] {
+                        before.insert(name.to_owned(), pair[key].clone());
+                    }
+                    before.insert("unit".to_owned(), pair["unit"].clone());
+                    rows_of(&pair["points"], &before)
+                });
+                rows.collect()
+            }
+            Self::Calibration => rows_of(&view["settings"], &Map::new()),
+        };
+        let mut out = Vec::new();
+        write(&mut out, &rows).map_err(|error| error.to_string())?;
+        Ok(out)
+    }
+
+    /// A picture of it.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in a sentence.
+    pub fn svg(self, profile: &Profile, selection: &Selection) -> Result<String, String> {
+        let nothing = || {
+            format!(
+                "nothing that --search finds in {} can be drawn",
+                profile.file
+            )
+        };
+        let top = selection.top.unwrap_or(TOP);
+        let selection = Selection {
+            top: Some(top),
+            ..selection.clone()
+        };
+        match self {
+            Self::Samples => {
+                let scatter = found(profile, &selection)?;
+                let began = profile.origin.unwrap_or(scatter.times.0);
+                let all = selection.search.is_some();
+                points::samples(&scatter, began, all, top).ok_or_else(nothing)
+            }
+            Self::Roofline => {
+                points::roofline(&self.json(profile, &selection)?).ok_or_else(nothing)
+            }
+            Self::Estimates => {
+                let view = self.json(profile, &selection)?;
+                let pairs = view.as_array().map(Vec::as_slice).unwrap_or_default();
+                match pairs {
+                    [pair] => points::estimate(pair).ok_or_else(nothing),
+                    pairs => {
+                        let names = pairs.iter().filter_map(|it| it["estimate"].as_str());
+                        let names = names.collect::<Vec<_>>().join(", ");
+                        Err(format!(
+                            "a picture is of one estimate: name it with -M: {names}"
+                        ))
+                    }
+                }
+            }
+            Self::Calibration => {
+                self.json(profile, &selection)?;
+                profile
+                    .calibrated
+                    .as_ref()
+                    .map(Calibrated::svg)
+                    .ok_or_else(nothing)
+            }
+        }
+    }
+}
+
+/// The samples, with those points whose region, thread or container is found.
+fn found(profile: &Profile, selection: &Selection) -> Result<Scatter, String> {
+    let samples = profile.samples.as_ref().ok_or_else(|| {
+        format!(
+            "{} has no samples: give a file of `pmuscope mem record`, or --samples beside a \
+             recording",
+            profile.file
+        )
+    })?;
+    let mut scatter = samples.clone();
+    let finds: Vec<bool> = { samples.sums.iter() }
+        .map(|sum| {
+            let names = [&sum.region, &sum.comm, &sum.cgroup].into_iter().flatten();
+            selection.finds_one(names.map(String::as_str))
+        })
+        .collect();
+    scatter.points.retain(|point| finds[point.sum]);
+    Ok(scatter)
+}
+
+/// Keeps the points that are found, the largest first.
+fn choose(points: &mut Value, selection: &Selection, by: &str) {
+    let Value::Array(points) = points else {
+        return;
+    };
+    points.retain(|it| {
+        let names = ["label", "name"]
+            .into_iter()
+            .filter_map(|key| it[key].as_str());
+        selection.finds_one(names)
+    });
+    if let Some(top) = selection.top {
+        let size = |it: &Value| it[by].as_f64().unwrap_or(f64::MIN);
+        points.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        points.truncate(top);
+    }
+}
+
+type Row = Vec<(String, Value)>;
+
+/// A row for each object, with what all have before it. Means are two columns.
+fn rows_of(objects: &Value, before: &Map<String, Value>) -> Vec<Row> {
+    let objects = objects.as_array().into_iter().flatten();
+    let fields = |object: &Value| {
+        let all = before
+            .iter()
+            .chain(object.as_object().into_iter().flatten());
+        let all = all.flat_map(|(key, value)| match value.get("mean") {
+            Some(mean) => vec![
+                (key.clone(), mean.clone()),
+                (format!("{key}_deviation"), value["deviation"].clone()),
+            ],
+            None => vec![(key.clone(), value.clone())],
+        });
+        all.collect()
+    };
+    objects.map(fields).collect()
+}
+
+/// The points of samples, each with what is known of its sum.
+fn sample_rows(view: &Value) -> Vec<Row> {
+    let points = &view["points"];
+    let sums = points["sum"].as_array().into_iter().flatten();
+    let rows = sums.enumerate().map(|(at, sum)| {
+        let own = [
+            "seconds",
+            "address",
+            "latency_cycles",
+            "operation",
+            "source",
+        ];
+        let own = own.map(|key| (key.to_owned(), points[key][at].clone()));
+        let sum = sum.as_u64().and_then(|it| usize::try_from(it).ok());
+        let sum = &view["sums"][sum.unwrap_or(usize::MAX)];
+        let of_sum = ["region", "phase", "cgroup", "pid", "tid", "comm"];
+        let of_sum = of_sum.map(|key| (key.to_owned(), sum[key].clone()));
+        own.into_iter().chain(of_sum).collect()
+    });
+    rows.collect()
+}
+
+fn write(out: &mut Vec<u8>, rows: &[Row]) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    if let Some(first) = rows.first() {
+        csv.write_record(first.iter().map(|(name, _)| name))?;
+    }
+    for row in rows {
+        let fields = row.iter().map(|(_, value)| match value {
+            Value::Null => String::new(),
+            Value::String(text) => printable(text).into_owned(),
+            value => value.to_string(),
+        });
+        csv.write_record(fields)?;
+    }
+    csv.flush()
+}

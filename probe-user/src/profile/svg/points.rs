@@ -1,0 +1,260 @@
+//! Pictures of single points: samples of accesses, rows below the peaks of the machine, estimates
+//! beside counts. The last two are made of the JSON of the same view.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    super::{Scatter, samples::Phase},
+    plane::{Axis, Drawn, Look, Plane},
+    quarters, short,
+};
+
+/// Phases that are shaded, the longest, as on the page.
+const PHASES: usize = 200;
+
+const fn by_itself(name: String, look: Look, points: Vec<Vec<(f64, f64)>>) -> Drawn {
+    Drawn {
+        name,
+        look,
+        points,
+        bars: Vec::new(),
+    }
+}
+
+/// The two ends of some values.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let start = (f64::INFINITY, f64::NEG_INFINITY);
+    let (low, high) = values.fold(start, |(low, high), it| (low.min(it), high.max(it)));
+    match low < high {
+        true => (low, high),
+        false => (low - 0.5, low + 0.5),
+    }
+}
+
+/// From a factor below the least to one above the largest, with names at powers of ten.
+fn factors(values: impl Iterator<Item = f64>, beyond: f64) -> Axis {
+    let values = values.filter(|it| *it > 0.0 && it.is_finite());
+    let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), it| {
+        (low.min(it), high.max(it))
+    });
+    let ends = match low.is_finite() {
+        true => (low / beyond, high * beyond),
+        false => (1.0, 10.0),
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a power of ten of a double"
+    )]
+    let powers = (ends.0.log10().ceil() as i32)..=(ends.1.log10().floor() as i32);
+    let mut names: Vec<(f64, String)> = powers
+        .map(|power| 10_f64.powi(power))
+        .map(|at| (at, short(at)))
+        .collect();
+    if names.len() < 2 {
+        names = [ends.0, ends.1].map(|at| (at, short(at))).to_vec();
+    }
+    Axis {
+        ends,
+        logarithmic: true,
+        names,
+    }
+}
+
+/// Addresses over time, by region, with the phases behind them. Without `all` the tagged memory, or
+/// without tags the region with most samples: memory is too far apart for one picture. None where
+/// there is no point.
+pub(in crate::profile) fn samples(
+    scatter: &Scatter,
+    began: u64,
+    all: bool,
+    top: usize,
+) -> Option<String> {
+    let region = |at: usize| scatter.sums[at].region.as_deref();
+    let is_tag = |name: Option<&str>| name.is_some_and(|name| !name.starts_with('['));
+    let tagged = scatter.points.iter().any(|it| is_tag(region(it.sum)));
+    let mut largest: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for point in &scatter.points {
+        *largest.entry(region(point.sum)).or_default() += 1;
+    }
+    let first = *largest.iter().max_by_key(|(_, count)| **count)?.0;
+    let wanted = |name: Option<&str>| match (all, tagged) {
+        (true, _) => true,
+        (false, true) => is_tag(name),
+        (false, false) => name == first,
+    };
+    largest.retain(|name, _| wanted(*name));
+    let mut order: Vec<(Option<&str>, usize)> = largest.into_iter().collect();
+    order.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let seconds = |time: u64| Scatter::seconds(began, time);
+    #[expect(clippy::cast_precision_loss, reason = "an address, for the eye")]
+    let place = |address: u64| address as f64;
+    let mut drawn: Vec<Drawn> = { order.iter().take(top) }
+        .map(|(name, _)| {
+            by_itself(
+                name.unwrap_or("unknown").to_owned(),
+                Look::Points,
+                Vec::new(),
+            )
+        })
+        .collect();
+    let others = order.len().saturating_sub(top);
+    if others > 0 {
+        drawn.push(by_itself(
+            format!("{others} others"),
+            Look::Points,
+            Vec::new(),
+        ));
+    }
+    let (mut times, mut addresses) = (Vec::new(), Vec::new());
+    for point in &scatter.points {
+        let name = region(point.sum);
+        let Some(at) = order.iter().position(|(known, _)| *known == name) else {
+            continue;
+        };
+        let (x, y) = (seconds(point.time), place(point.address));
+        times.push(x);
+        addresses.push(y);
+        drawn[at.min(top)].points.push(vec![(x, y)]);
+    }
+    let count = times.len();
+    let (x, y) = (ends(times.into_iter()), ends(addresses.into_iter()));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an address"
+    )]
+    let hexadecimal = |value: f64| format!("{:#x}", value.max(0.0) as u64);
+    let mut phases: Vec<_> = scatter.phases.iter().collect();
+    let until = |it: &Phase| it.until.unwrap_or(scatter.times.1);
+    phases.sort_by_key(|it| std::cmp::Reverse(until(it).saturating_sub(it.since)));
+    phases.truncate(PHASES);
+    phases.sort_by_key(|it| it.since);
+    let spans = phases.into_iter().map(|it| {
+        let end = seconds(until(it)).clamp(x.0, x.1);
+        (seconds(it.since).clamp(x.0, x.1), end, it.name.clone())
+    });
+    let plane = Plane {
+        title: format!(
+            "addresses over time, {count} points of {} samples",
+            scatter.samples
+        ),
+        x: Axis {
+            ends: x,
+            names: quarters(x, |at| format!("{} s", short(at))),
+            ..Axis::default()
+        },
+        y: Axis {
+            ends: y,
+            names: quarters(y, hexadecimal),
+            ..Axis::default()
+        },
+        spans: spans.collect(),
+        drawn,
+    };
+    Some(plane.svg())
+}
+
+fn of(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or(f64::NAN)
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> + Clone {
+    value.as_array().into_iter().flatten()
+}
+
+fn label(point: &Value) -> String {
+    point["label"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Rows below the peaks of all sockets, or of most threads. Points are in the order of `view`.
+pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
+    let size = |roof: &&Value| (roof["socket"].is_null(), roof["threads"].as_u64());
+    let roof = list(&view["roofs"]).max_by_key(size)?;
+    let (peak, bandwidth) = (of(roof, "flops"), of(roof, "bytes_per_second"));
+    let placed = list(&view["points"]);
+    let intensities = placed.clone().map(|it| of(it, "flops_per_byte"));
+    let x = factors(intensities.chain([peak / bandwidth]), 4.0);
+    let reach = |x: f64, bandwidth: f64| (x * bandwidth).min(peak);
+    let line = |name: String, bandwidth: f64, look| {
+        let turn = (peak / bandwidth).clamp(x.ends.0, x.ends.1);
+        let at = [x.ends.0, turn, x.ends.1];
+        Drawn {
+            name,
+            look,
+            points: vec![at.map(|it| (it, reach(it, bandwidth))).to_vec()],
+            bars: Vec::new(),
+        }
+    };
+    let memory = format!("memory: {}B/s", short(bandwidth));
+    let mut drawn = vec![line(memory, bandwidth, Look::Line)];
+    let caches = list(&roof["levels"]).filter(|it| it["level"] != "memory");
+    drawn.extend(caches.map(|it| {
+        let best = of(it, "bytes_per_second");
+        let name = it["level"].as_str().unwrap_or_default();
+        line(format!("{name}: {}B/s", short(best)), best, Look::Dashes)
+    }));
+    drawn.extend(placed.clone().map(|it| {
+        let at = (of(it, "flops_per_byte"), of(it, "flops"));
+        by_itself(label(it), Look::Marks, vec![vec![at]])
+    }));
+    let heights = placed.map(|it| of(it, "flops"));
+    let lowest = reach(x.ends.0, bandwidth);
+    let y = factors(heights.chain([peak, lowest]), 1.5);
+    let plane = Plane {
+        title: format!("FLOP/s over FLOP/B, peak {}FLOP/s", short(peak)),
+        x,
+        y,
+        drawn,
+        ..Plane::default()
+    };
+    Some(plane.svg())
+}
+
+/// An estimate divided by its count, with its interval, of each row; None where there is no row.
+pub(in crate::profile) fn estimate(pair: &Value) -> Option<String> {
+    let rows = list(&pair["points"]);
+    rows.clone().next()?;
+    let x = factors(rows.clone().map(|it| of(it, "count")), 2.0);
+    let ratios = rows.clone().flat_map(|it| {
+        let ends = ["low", "high"].map(|key| of(it, key) / of(it, "count"));
+        [of(it, "ratio"), ends[0], ends[1], 1.0]
+    });
+    let (low, high) = ends(ratios.filter(|it| it.is_finite()));
+    let one = Drawn {
+        name: "equal".to_owned(),
+        look: Look::Dashes,
+        points: vec![vec![(x.ends.0, 1.0), (x.ends.1, 1.0)]],
+        bars: Vec::new(),
+    };
+    let drawn = rows.map(|it| {
+        let (at, ratio) = (of(it, "count"), of(it, "ratio"));
+        let (low, high) = (of(it, "low") / at, of(it, "high") / at);
+        let bars = (low.is_finite() && high.is_finite()).then_some((at, low, high));
+        Drawn {
+            bars: bars.into_iter().collect(),
+            ..by_itself(label(it), Look::Marks, vec![vec![(at, ratio)]])
+        }
+    });
+    let text = |key: &str| pair[key].as_str().unwrap_or_default();
+    let beyond = (high - low) * 0.05;
+    let range = (low - beyond, high + beyond);
+    let plane = Plane {
+        title: format!(
+            "{} / {}, over {}",
+            text("estimate"),
+            text("count"),
+            text("count")
+        ),
+        x,
+        y: Axis {
+            ends: range,
+            names: quarters(range, |at| format!("{at:.3}")),
+            ..Axis::default()
+        },
+        drawn: [one].into_iter().chain(drawn).collect(),
+        ..Plane::default()
+    };
+    Some(plane.svg())
+}

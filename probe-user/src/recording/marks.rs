@@ -1,0 +1,112 @@
+//! Tags and phases of a recording that did not come to its end: each part has those that began or
+//! ended since the one before.
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use serde_json::{Map, Value};
+
+/// The keys of the metadata that parts have pieces of.
+const KEYS: [&str; 2] = ["tags", "phases"];
+
+/// When it ended; null while it had not.
+const UNTIL: &str = "until_ns";
+
+/// One of the lists, put together.
+#[derive(Default)]
+struct Joined {
+    all: Vec<Map<String, Value>>,
+    /// Their places, by all but their ends.
+    places: HashMap<String, usize>,
+}
+
+impl Joined {
+    /// Adds what a part has of it. What is no list is none. Parts of several threads have the same.
+    fn add(&mut self, text: &str) {
+        let list: Vec<Map<String, Value>> = serde_json::from_str(text).unwrap_or_default();
+        for one in list {
+            let mut key = one.clone();
+            let ended = key.remove(UNTIL).is_some_and(|until| !until.is_null());
+            match self.places.entry(Value::Object(key).to_string()) {
+                Entry::Occupied(known) if ended => self.all[*known.get()] = one,
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    place.insert(self.all.len());
+                    self.all.push(one);
+                }
+            }
+        }
+    }
+}
+
+/// The lists of all parts so far.
+#[derive(Default)]
+pub(super) struct Marks([Joined; KEYS.len()]);
+
+impl Marks {
+    /// Adds those of a part.
+    pub(super) fn add(&mut self, about: &[(String, String)]) {
+        for (key, joined) in KEYS.iter().zip(&mut self.0) {
+            let text = about.iter().find(|(own, _)| own == key);
+            if let Some((_, text)) = text {
+                joined.add(text);
+            }
+        }
+    }
+
+    /// Puts the lists of all parts in place of those of one.
+    pub(super) fn put(self, about: &mut [(String, String)]) {
+        for (key, joined) in KEYS.iter().zip(self.0) {
+            if let Some((_, text)) = about.iter_mut().find(|(own, _)| own == key) {
+                let all = joined.all.into_iter().map(Value::Object);
+                *text = Value::Array(all.collect()).to_string();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_end_in_a_later_part_is_the_end_of_what_began_before() {
+        let phase = |name: &str, since: &str, until: Option<&str>| json!({"pid": 1, "tid": 2, "name": name, "since_ns": since, "until_ns": until});
+        let part = |phases: &[Value]| {
+            let text = Value::Array(phases.to_vec()).to_string();
+            vec![
+                ("phases".to_owned(), text),
+                ("host".to_owned(), "a".to_owned()),
+            ]
+        };
+        let parts = [
+            part(&[phase("a", "1", None), phase("a/b", "2", Some("3"))]),
+            // Of another thread's part the same, and one that is told twice.
+            part(&[
+                phase("a", "1", None),
+                phase("a/b", "2", Some("3")),
+                phase("c", "4", None),
+            ]),
+            part(&[phase("a", "1", Some("9")), phase("a", "10", None)]),
+            vec![("phases".to_owned(), "damaged".to_owned())],
+        ];
+        let mut marks = Marks::default();
+        for part in &parts {
+            marks.add(part);
+        }
+        let mut about = parts[0].clone();
+        marks.put(&mut about);
+        let phases: Vec<Value> = serde_json::from_str(&about[0].1).unwrap();
+        assert_eq!(
+            phases,
+            [
+                phase("a", "1", Some("9")),
+                phase("a/b", "2", Some("3")),
+                phase("c", "4", None),
+                phase("a", "10", None),
+            ]
+        );
+        assert_eq!(about[1].1, "a");
+    }
+}

@@ -1,0 +1,53 @@
+//! A profile as large as fifty containers make it in an hour, with a value each second.
+
+use probe_user::profile::{Holder, Line, LineMetric, Profile};
+
+const CONTAINERS: usize = 50;
+const METRICS: usize = 8;
+const WINDOWS: u32 = 3600;
+
+/// Values of it.
+pub(crate) const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
+
+/// The profile: noise, since what is regular would be packed to nothing.
+pub(crate) fn hour() -> Profile {
+    let holder = |at: usize| Holder {
+        part: "row",
+        kind: "container",
+        name: format!("{at:064x}"),
+        label: format!("shop/web-{at}/app"),
+        ..Holder::default()
+    };
+    let metric = |at: usize| LineMetric {
+        name: format!("metric_{at}"),
+        help: "One of many".to_owned(),
+        unit: "GB/s".to_owned(),
+        is_counter: at.is_multiple_of(2),
+    };
+    let mut state = 1_u32;
+    let mut noise = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(state >> 8) / f64::from(1 << 24)
+    };
+    let mut profile = Profile {
+        file: "hour.parquet".to_owned(),
+        windows: (0..WINDOWS)
+            .map(|at| (f64::from(at), f64::from(at + 1)))
+            .collect(),
+        holders: (0..CONTAINERS).map(holder).collect(),
+        metrics: (0..METRICS).map(metric).collect(),
+        ..Profile::default()
+    };
+    for of in 0..CONTAINERS * METRICS {
+        profile.lines.push(Line {
+            holder: of / METRICS,
+            metric: of % METRICS,
+            of: String::new(),
+            first: 0,
+            values: (0..WINDOWS).map(|_| 100.0 * noise()).collect(),
+            intervals: Vec::new(),
+            reason: None,
+        });
+    }
+    profile
+}
