@@ -52,6 +52,8 @@ offsets! {
     SAMPLE_WITH_PAGES;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
+    /// Bit n: samples of event n may have the address of data, and data pages are kept.
+    SAMPLE_ADDRESSED;
     /// Bit n: samples of event n are memory accesses, or are left out.
     SAMPLE_ACCESSES;
     /// The least weight of an access.
@@ -238,7 +240,8 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
         page: 0,
     };
     let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
-    if !weighed && SAMPLE_WITH_PAGES.load() == 0 {
+    let addressed = SAMPLE_ADDRESSED.load() >> (event & 63) & 1 == 1;
+    if !weighed && !addressed {
         return said;
     }
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {

@@ -12,7 +12,7 @@ use std::{
 
 pub(super) use self::process::Mapped;
 use self::process::{Image, Process};
-use super::Counts;
+use super::{Counts, is_anonymous};
 use crate::{
     machine::process::has_threads,
     sys::records::{Event, Map, Task},
@@ -202,7 +202,8 @@ impl Mappings {
             all.take_while(|known| !Arc::ptr_eq(known, &mapped))
         });
         let lies_over = before.any(|known| known.meets(&mapped));
-        match lies_over && mapped.name.starts_with(b"/") {
+        let is_file = !is_anonymous(&String::from_utf8_lossy(&mapped.name));
+        match lies_over && is_file {
             true => since.max(mapped.since),
             false => since,
         }

@@ -62,6 +62,8 @@ globals! {
     SAMPLE_WITH_PAGES: u64;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;
+    /// Bit n: samples of event n may have the address of data, and data pages are kept.
+    SAMPLE_ADDRESSED: u64;
     /// Bit n: samples of event n are memory accesses, or are left out.
     SAMPLE_ACCESSES: u64;
     /// The least weight of an access.

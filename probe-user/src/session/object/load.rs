@@ -54,6 +54,7 @@ impl Object {
         let with_pages = u64::from(sampling.is_some_and(|it| it.pages));
         let slots = sampling.map_or(1, |it| it.slots(possible));
         let weighed = sampling.map_or(0, SamplingConfig::weighed);
+        let addressed = sampling.map_or(0, SamplingConfig::addressed);
         let accesses = sampling.map_or(0, SamplingConfig::accesses);
         let least_weight = sampling.map_or(0, |it| it.least_weight);
 
@@ -95,6 +96,7 @@ impl Object {
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
             globals::SAMPLE_WITH_PAGES.set(&mut loader, &with_pages);
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
+            globals::SAMPLE_ADDRESSED.set(&mut loader, &addressed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);
             globals::SAMPLE_LEAST_WEIGHT.set(&mut loader, &least_weight);
             let of_table = |kept| match kept {

@@ -7,22 +7,20 @@
 mod error;
 mod hold;
 mod names;
+mod opened;
 mod scale;
 
-use std::{
-    collections::BTreeSet,
-    io, mem,
-    os::fd::{AsFd as _, OwnedFd},
-    thread,
-};
+use std::{collections::BTreeSet, mem, os::fd::AsFd as _, thread};
 
 use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
+use self::opened::open;
 pub(crate) use self::{
     error::refused,
     hold::Held,
     names::Names,
+    opened::{Gain, OpenEvent},
     scale::{Periods, Scale},
 };
 use super::{
@@ -34,7 +32,7 @@ use crate::{
     event::sampling::{DEFAULT_FREQUENCY, Rate, SampledEvent},
     machine::Machine,
     session::pull::SampleTotals,
-    sys::perf::{self, Overflows},
+    sys::perf,
 };
 
 /// What is sampled and how.
@@ -89,15 +87,24 @@ impl SamplingConfig {
 
     /// Bit n: samples of event n are memory accesses.
     pub(crate) fn accesses(&self) -> u64 {
-        let events = self.events.iter().enumerate();
-        let bits = events.map(|(at, event)| u64::from(event.accesses.is_some()) << at);
-        bits.sum()
+        self.bits(|event| event.accesses.is_some())
     }
 
     /// Bit n: samples of event n may have a weight and a data source.
     pub(super) fn weighed(&self) -> u64 {
+        self.bits(|event| event.counter.is_hardware())
+    }
+
+    /// Bit n: samples of event n may have the address of data, and data pages are kept. Those of
+    /// the kernel's clocks have none.
+    pub(super) fn addressed(&self) -> u64 {
+        self.bits(|event| self.pages && !event.is_clock())
+    }
+
+    /// Bit n: it holds for event n.
+    fn bits(&self, holds: impl Fn(&SampledEvent) -> bool) -> u64 {
         let events = self.events.iter().enumerate();
-        let bits = events.map(|(at, event)| u64::from(event.counter.is_hardware()) << at);
+        let bits = events.map(|(at, event)| u64::from(holds(event)) << at);
         bits.sum()
     }
 
@@ -146,84 +153,6 @@ pub(crate) struct Sampling {
     pub(crate) totals: SampleTotals,
     /// Of functions, where addresses are kept.
     pub(crate) names: Option<Names>,
-}
-
-/// An event on a CPU; closing it ends the sampling there.
-pub(crate) struct OpenEvent {
-    pub(crate) cpu: u32,
-    /// Index into [`SamplingConfig::events`].
-    pub(crate) event: usize,
-    // Before the event: the program is taken off it first.
-    _link: OwnedFd,
-    fd: OwnedFd,
-    /// Of its group, where it must have one.
-    _leader: Option<OwnedFd>,
-    /// What it had counted when it was read last.
-    pub(crate) counted: u64,
-    /// Nanoseconds of [`perf::Reading`], as of that time.
-    enabled: u64,
-    running: u64,
-    /// Of an event whose frequency the kernel does not hold.
-    held: Option<Held>,
-}
-
-/// What an event did on a CPU between two readings.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gain {
-    /// Not scaled.
-    pub(crate) counted: u64,
-    /// Nanoseconds for which it was enabled.
-    pub(crate) enabled: u64,
-    /// Nanoseconds for which it was on the PMU.
-    pub(crate) running: u64,
-}
-
-impl Gain {
-    pub(crate) const fn add(&mut self, other: &Self) {
-        self.counted += other.counted;
-        self.enabled += other.enabled;
-        self.running += other.running;
-    }
-
-    /// What each event that was counted stands for, where others took turns with it on the PMU.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nanoseconds between two readings"
-    )]
-    pub(crate) fn scale(&self) -> f64 {
-        match self.running {
-            0 => 1.0,
-            running => self.enabled.max(running) as f64 / running as f64,
-        }
-    }
-}
-
-impl OpenEvent {
-    /// What it did since it was read last. Of an event whose CPU is gone that is nothing.
-    pub(crate) fn gained(&mut self) -> Gain {
-        let Ok(now) = perf::read(self.fd.as_fd()) else {
-            return Gain::default();
-        };
-        let gained = Gain {
-            counted: now.count.saturating_sub(self.counted),
-            enabled: now.enabled.saturating_sub(self.enabled),
-            running: now.running.saturating_sub(self.running),
-        };
-        self.counted = now.count;
-        (self.enabled, self.running) = (now.enabled, now.running);
-        gained
-    }
-
-    /// Holds its frequency, by what it did since it was read last. Returns whether another period
-    /// has begun.
-    pub(crate) fn hold(&mut self, gained: &Gain) -> bool {
-        let Some(held) = &mut self.held else {
-            return false;
-        };
-        let period = held.step(gained.counted, gained.running);
-        // Of an event whose CPU is gone the period does not matter.
-        period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
-    }
 }
 
 impl Sampling {
@@ -283,17 +212,8 @@ impl Sampling {
             let (fd, leader) = open(event, rate, cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
-            self.open.push(OpenEvent {
-                cpu,
-                event: at,
-                _link: link,
-                fd,
-                _leader: leader,
-                counted: 0,
-                enabled: 0,
-                running: 0,
-                held,
-            });
+            self.open
+                .push(OpenEvent::new((at, cpu), link, (fd, leader), held));
         }
         Ok(())
     }
@@ -419,23 +339,35 @@ impl Sampling {
     }
 }
 
-/// Opens an event on a CPU, with what must lead its group. It is not enabled.
-fn open(event: &SampledEvent, rate: Rate, cpu: u32) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
-    let leader = event.leader.as_ref();
-    let leader = leader.map(|it| perf::open(&it.attr(), event.exclude, cpu, None));
-    let leader = leader.transpose()?;
-    let (rate, by_frequency) = match rate {
-        Rate::Period(period) => (period, false),
-        Rate::Frequency(frequency) => (frequency, true),
-    };
-    let overflows = Overflows {
-        rate,
-        by_frequency,
-        precise: event.precise,
-        weighed: event.counter.is_hardware(),
-    };
-    let group = leader.as_ref().map(OwnedFd::as_fd);
-    let counter = event.counter.attr();
-    let fd = perf::open_overflowing(&counter, event.exclude, cpu, overflows, group)?;
-    Ok((fd, leader))
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{event::sampling::sampled, machine::Pmus};
+
+    #[test]
+    fn tables_have_twice_the_slots_that_samples_take_where_there_is_room() {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
+        let pmus = Pmus::read(Path::new(fixtures)).unwrap();
+        let slots = |events: &str, max_addresses, possible| {
+            let config = SamplingConfig {
+                events: sampled(events, &pmus, None).unwrap(),
+                max_addresses,
+                ..SamplingConfig::default()
+            };
+            config.slots(possible)
+        };
+        assert_eq!(slots("cycles", None, 2), 8192);
+        let four = "cycles,instructions,cache-misses,branch-misses";
+        assert_eq!(slots(four, None, 144), 8192);
+        assert_eq!(slots(four, None, 64), 16_384);
+        assert_eq!(slots("cycles/freq=4000/", None, 2), 16_384);
+        // 128 MiB in all.
+        assert_eq!(slots("cycles", None, 512), 4096);
+        assert_eq!(slots(four, None, 8192), 256);
+        assert_eq!(slots("cycles", None, 1 << 30), 1);
+        assert_eq!(slots("cycles", Some(100), 2), 64);
+        assert_eq!(slots("cycles/freq=9223372036854775807/", None, 1), 1 << 21);
+    }
 }
