@@ -138,7 +138,7 @@ mod killed {
     /// Two parts of two threads, then more without an end.
     fn write(path: &Path) {
         let threads = NonZeroUsize::new(2).unwrap();
-        let about = [("kernel", "6.12"), ("aux_bytes_per_buffer", "65536")];
+        let about = [("kernel", "6.12"), ("ring_bytes_per_buffer", "65536")];
         let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let about = about.to_vec();
         let file = SampleFile::begin(path, threads, about).unwrap();

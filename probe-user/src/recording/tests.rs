@@ -12,7 +12,11 @@ use crate::record::{Sample, SampleFile, Seen, Sink as _, of_each_method};
 #[test]
 fn every_column_is_documented_once_and_in_order() {
     let text = include_str!("../../../docs/recordings.md");
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    // Behind the table of views.
+    let lines = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| `window`"));
+    let rows = lines.filter_map(|line| line.strip_prefix("| `"));
     let documented: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
     let columns: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
     assert!(
