@@ -8,20 +8,17 @@ use crate::support::{machine, pmuscope};
 const CASES: &[(&[&str], i32, &str)] = &[
     (&[], 2, "Usage: pmuscope <COMMAND>"),
     (&["stats"], 2, "a similar subcommand exists: 'stat'"),
-    (
-        &["stat", "-I", "5"],
-        2,
-        "5 is not in 10..=86400000",
-    ),
+    (&["stat", "-I", "5"], 2, "5 is not in 10..=86400000"),
     (
         &["stat", "--by", "pods"],
         2,
         "[possible values: container, pod, cgroup, process]",
     ),
+    (&["stat", "--max-rows", "0"], 2, "0 is not in 1..=134217728"),
     (
-        &["stat", "--max-rows", "0"],
+        &["roofline", "--sizes", "48K,1"],
         2,
-        "0 is not in 1..=4294967295",
+        "it must be 4096 bytes or more",
     ),
     (&["stat", "-e", "page-fault", "true"], 1, "page-faults"),
     (

@@ -1,7 +1,7 @@
 //! The agent among CPUs that leave and come back, a wall clock that is set, and drivers that go and
 //! come back.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
@@ -54,8 +54,11 @@ fn sampled(series: &Series, id: &str) -> f64 {
     of.map(|(_, value)| value).sum()
 }
 
-/// Asserts that what is served is of now, by the wall clock as it is set.
-fn assert_times(agent: &Agent, collector: &Collector, what: &str) {
+/// When each total began, by its name and labels.
+type Starts = BTreeMap<(String, String), Duration>;
+
+/// Asserts that what is served is of now, by the wall clock as it is set, and began before.
+fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
     const NEAR: Duration = Duration::from_secs(60);
     let points = collector.next_points();
     let now = unix_time();
@@ -65,14 +68,32 @@ fn assert_times(agent: &Agent, collector: &Collector, what: &str) {
         None,
         "{what}: {now:?}"
     );
-    // What began did so before, and in this hour.
-    let began = points.iter().filter_map(|point| point.start);
-    let age = began.map(|start| now.saturating_sub(start)).max();
-    assert!(age.unwrap() < NEAR * 60, "{what}: {age:?}");
+    let began = points.iter().filter_map(|point| {
+        let start = point.start?;
+        assert!(
+            start <= point.time + Duration::from_secs(1),
+            "{what}: {point:?}"
+        );
+        let (name, labels) = point.series();
+        Some(((name.to_owned(), labels.to_owned()), start))
+    });
+    let starts: Starts = began.collect();
+    assert!(starts.len() > 10, "{what}: {starts:?}");
     let line = agent.line();
     let time = humantime::parse_rfc3339(line["time"].as_str().unwrap()).unwrap();
     let time = time.duration_since(std::time::SystemTime::UNIX_EPOCH);
     assert!(now.abs_diff(time.unwrap()) < NEAR, "{what}: {line}");
+    starts
+}
+
+/// Asserts that all began in this hour.
+fn assert_recent(starts: &Starts, what: &str) {
+    let now = unix_time();
+    let age = starts
+        .values()
+        .map(|start| now.saturating_sub(*start))
+        .max();
+    assert!(age.unwrap() < Duration::from_secs(3600), "{what}: {age:?}");
 }
 
 #[test]
@@ -132,14 +153,25 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
         work();
         check(&format!("CPU 1 is back, {round}"), true);
     }
-    assert_times(&agent, &collector, "before the clock is set");
+    let before = assert_times(&agent, &collector, "before the clock is set");
+    assert_recent(&before, "before the clock is set");
     set_ahead(DAY);
-    assert_times(&agent, &collector, "a day ahead");
+    // A receiver takes another start for a total that began anew.
+    let ahead = assert_times(&agent, &collector, "a day ahead");
+    let both = ahead
+        .iter()
+        .filter_map(|(series, start)| Some((start, before.get(series)?)));
+    assert!(both.clone().count() > 10);
+    assert!(
+        both.clone().all(|(ahead, before)| ahead == before),
+        "{ahead:?}, {before:?}"
+    );
     work();
     check("a day ahead", true);
     set_ahead(-2 * DAY);
     let behind = Behind;
-    assert_times(&agent, &collector, "two days back");
+    let back = assert_times(&agent, &collector, "two days back");
+    assert_recent(&back, "two days back");
     work();
     check("two days back", true);
     drop(behind);

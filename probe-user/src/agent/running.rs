@@ -37,6 +37,13 @@ use crate::{
 /// How long the end waits for a collector, and for whoever reads lines of JSON.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// A boot time as it was told before; that of now where the wall's clock was set back so far that
+/// totals would begin after they are told.
+fn kept(told: Duration, now: Duration) -> Duration {
+    const SET_BACK: Duration = Duration::from_secs(1);
+    if told > now + SET_BACK { now } else { told }
+}
+
 /// A running agent.
 pub(super) struct Running {
     options: Options,
@@ -311,10 +318,10 @@ impl Running {
         let kernel_started = pipeline.kernel_time(started);
         // Starts stay as they were told first, also after a restart that goes on with the totals.
         let first = (self.boot_time + started).saturating_sub(kernel_started);
-        let boot_time = *self.ledger.boot_time.get_or_insert(first);
-        self.boot_time = (boot_time + kernel_started).saturating_sub(started);
-        // The wall's clock may have been set since.
         let boot_time_now = pipeline.snapshot().boot_time;
+        let boot_time = kept(self.ledger.boot_time.unwrap_or(first), boot_time_now);
+        self.ledger.boot_time = Some(boot_time);
+        self.boot_time = (boot_time + kernel_started).saturating_sub(started);
         let report = pipeline.report_mut();
         report.boot_time = boot_time;
         report.time = boot_time_now + report.end;
@@ -366,6 +373,7 @@ impl Running {
             None => {
                 health.began = self.own.started;
                 let now = now();
+                self.boot_time = kept(self.boot_time, wall().saturating_sub(now));
                 self.before = Report {
                     began: health.began,
                     start: now,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use probe_user::{
     machine::Machine,
-    record::Size,
+    record::{Size, SizeError},
     roofline::{Options, json, measure, table},
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     threads: Vec<usize>,
     /// Bytes of the triad's three arrays together, as 64K or 2G [default: half of each cache, and
     /// twelve times the last one for memory]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<Size>,
     /// Runs of each measurement, of which the best and the median are shown
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
@@ -34,6 +34,17 @@ fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("it must be a number of threads, as 1,2,4".to_owned()),
         Ok(threads) => Ok(threads),
+    }
+}
+
+/// Arrays that are shorter than this measure the loop around them.
+const LEAST_SIZE: u64 = 4096;
+
+fn size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
+    match size.0 {
+        0..LEAST_SIZE => Err(format!("it must be {LEAST_SIZE} bytes or more")),
+        _ => Ok(size),
     }
 }
 
