@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, fs, path::Path, time::Instant};
 use parquet::record::Field;
 use probe_common::spe::Class;
 use probe_user::window::Served;
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     access_support::{MIXES, Op, Truth, give},
@@ -191,14 +190,8 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
             ];
             let recording = Recording::new();
             let child = recording.begin(&format!("{options} --cgroup {}", a.path));
-            let recorder = Pid::from_child(&child);
-            if loses {
-                // Nobody reads the rings while the loads run, however fast the host is.
-                kill_process(recorder, Signal::STOP).unwrap();
-            }
             loads.iter_mut().for_each(Load::go);
             loads.into_iter().for_each(|load| drop(load.finish()));
-            kill_process(recorder, Signal::CONT).unwrap();
             end(child);
             let rows = Rows::read(&recording.path());
             let lost = rows.count("lost_samples");
