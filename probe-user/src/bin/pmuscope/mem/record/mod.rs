@@ -208,9 +208,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         paths.remove(files);
         return Err(error.into());
     }
-    if command.is_none() {
-        eprintln!("pmuscope: recording; Ctrl-C ends it");
-    }
     let ended = runtime.block_on(until_the_end(&mut recorder, &files, command, end, true));
     if let Err(error) = &ended
         && error.is::<NotStarted>()

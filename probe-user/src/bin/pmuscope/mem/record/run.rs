@@ -20,7 +20,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::ending::Ending;
+use crate::{ending::Ending, print::note};
 
 /// What ends a recording, besides Ctrl-C.
 pub(crate) enum End {
@@ -55,6 +55,10 @@ pub(crate) async fn until_the_end(
     progress: bool,
 ) -> Result<Option<Ended>> {
     let mut ending = Ending::listen()?;
+    // From here on it does.
+    if command.is_none() {
+        note(format_args!("recording; Ctrl-C ends it"));
+    }
     let hotplug = recorder.hotplug_fd().map(|fd| listen(fd, recorder));
     let hotplug = hotplug.transpose()?;
     let poll = listen(recorder.poll().as_raw_fd(), recorder)?;
