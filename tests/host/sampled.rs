@@ -63,7 +63,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
         ..config("cpu-clock/period=100000/")
     };
     let mut counting = counting("cpu-clock", sampling);
-    let (mut held, mut ratios) = ([0; 2], [0.0; 2]);
+    let (mut held, mut ratios, mut widths) = ([0; 2], [0.0; 2], Vec::new());
     for _ in 0..RUNS {
         let mut loads = [cgroups[0].load("burn 0 20"), cgroups[1].load("burn 0 10")];
         counting.first = counting.session.pull().unwrap();
@@ -77,18 +77,19 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
             let truth = counting.count(&window, "cpu-clock", cgroup.id).unwrap() as f64;
             let (samples, estimate) = of_cgroup(sampled, cgroup.id);
             assert!(samples > 20, "{samples} samples of {truth} ns");
-            // One that is always wide enough says nothing: of so many events the error is their root.
             let width = (estimate.high - estimate.low) / estimate.value;
-            assert!(
-                width < 5.0 / (samples as f64).sqrt(),
-                "{width} of {samples} samples"
-            );
+            widths.push(width * (samples as f64).sqrt());
             ratios[at] += estimate.value;
             held[at] += usize::from((estimate.low..=estimate.high).contains(&truth));
         }
     }
     println!("held {held:?} of {RUNS}, sums {ratios:?}");
     assert!(held.iter().all(|held| *held >= 93), "{held:?}");
+    // An interval that is always wide enough says nothing: of n samples it is 3.9 / sqrt(n), and
+    // wider where one stands for many that the kernel held back.
+    widths.sort_by(f64::total_cmp);
+    let median = widths[RUNS];
+    assert!((3.0..5.0).contains(&median), "{median}");
     // 30,000 samples: the ratio is known to 2%, and the loads burn a little beside their time.
     let ratio = ratios[0] / ratios[1];
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
