@@ -285,9 +285,9 @@ impl Task {
         }
     }
 
-    /// The time at which this CPU's scheduler began its accounting of this task, which runs; for the
-    /// idle task, about that. Not before `read` (`CLOCK_MONOTONIC`), when the task did not run yet.
-    /// Clock and None as those of [`Self::left_at`].
+    /// The time at which this CPU's scheduler let in this task, which runs; of the idle task, about
+    /// that. The task did not run at `read` (`CLOCK_MONOTONIC`). Clock and None as of
+    /// [`Self::left_at`].
     #[inline(always)]
     pub(crate) fn came_in_at(self, read: u64) -> Option<u64> {
         let accounted = self.left_at()?;

@@ -2,7 +2,7 @@
 //! events as the kernel writes them into a ring (x86), to rows of a Parquet file. The same accesses
 //! in one run.
 //!
-//! SPE's records are loads and stores as a Neoverse core writes them, with all fields that are there
+//! SPE's records are loads and stores as a Neoverse core writes them, with all fields that it has
 //! without `pa_enable`: a program of some hundred instructions that walks over arrays and reads at
 //! random, in turns of two threads. Times are of the CPU, the shortest of a few runs. The files are
 //! in memory, if /dev/shm is there.

@@ -107,9 +107,9 @@ fn main() {
     sched_setaffinity(None, &cpus).unwrap();
     let (mut scattered, mut pages) = (Scattered::new(), NewPages::new());
     println!(
-        "ns per sample: medians (quartiles) of {REPEAT} rounds. The program: by the kernel's clock,\n\
-         less an empty program; with pages, and as a ratio of the same round without. The\n\
-         interrupt: with an empty program. In all: with pmuscope's, with pages."
+        "ns per sample: medians (quartiles) of {REPEAT} rounds. The program: by the kernel's\n\
+         clock, less an empty program; with pages, and as a ratio of the same round without.\n\
+         The interrupt: with an empty program. In all: with pmuscope's, with pages."
     );
     println!(
         "{:<28} {:<10} {:>22} {:>22} {:>22} {:>20} {:>26} {:>26}",

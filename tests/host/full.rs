@@ -1,4 +1,5 @@
-//! Output for which there is no room: each verb names what it could not write, and a command goes on.
+//! Output for which there is no room: each verb names what it could not write, and a command goes
+//! on.
 
 use std::{
     fs::{self, File},

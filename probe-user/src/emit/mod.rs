@@ -15,7 +15,9 @@ use std::io::{self, Write};
 #[cfg(feature = "otlp")]
 pub use self::openmetrics::{Otlp, Request};
 #[cfg(feature = "top")]
-pub use self::table::{Sheet, SheetColumn, Sheets, columns_of, cut_apart, lines_of};
+pub use self::table::{Sheet, SheetColumn, Sheets};
+#[cfg(feature = "top")]
+pub(crate) use self::table::{fitted, width, wrapped};
 pub use self::{
     label::name_of,
     openmetrics::{Dialect, Exposition},

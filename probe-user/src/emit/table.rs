@@ -19,12 +19,15 @@ use std::io::{self, Write};
 
 pub(super) use self::names::names;
 #[cfg(feature = "top")]
-pub use self::sheet::{Sheet, SheetColumn, Sheets, columns_of, cut_apart, lines_of};
+pub use self::sheet::{Sheet, SheetColumn, Sheets};
+pub(crate) use self::text::wrapped;
 use self::{
     grid::Grid,
     number::{Form, Number},
-    text::{left, right, wrapped},
+    text::{left, right},
 };
+#[cfg(feature = "top")]
+pub(crate) use self::{names::fitted, text::width};
 use super::{Options, Screen};
 use crate::derive::{Group, Part, Report, Series, Subject, Value};
 

@@ -1,4 +1,4 @@
-//! Bytes from elsewhere, on the way of a recording's own: they measure what a sample costs, and test
+//! Bytes from elsewhere, decoded as a recording's own: to measure what a sample costs, and to test
 //! on machines that have none.
 
 use std::{io, sync::Mutex};

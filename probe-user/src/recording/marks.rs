@@ -72,7 +72,11 @@ mod tests {
 
     #[test]
     fn an_end_in_a_later_part_is_the_end_of_what_began_before() {
-        let phase = |name: &str, since: &str, until: Option<&str>| json!({"pid": 1, "tid": 2, "name": name, "since_ns": since, "until_ns": until});
+        let phase = |name: &str, since: &str, until: Option<&str>| {
+            json!({
+                "pid": 1, "tid": 2, "name": name, "since_ns": since, "until_ns": until,
+            })
+        };
         let part = |phases: &[Value]| {
             let text = Value::Array(phases.to_vec()).to_string();
             vec![

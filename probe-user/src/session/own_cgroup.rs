@@ -88,7 +88,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the cgroups among `paths` that nobody holds: a pmuscope that was killed left them, or one
+/// Removes the cgroups among `paths` that nobody holds: a pmuscope left them that was killed, or
 /// whose command left others running. One in which somebody still runs stays.
 pub(crate) fn remove_left<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
     let ours = paths.into_iter().filter(|path| is_ours(path));

@@ -12,7 +12,7 @@ use std::{
 
 pub(super) use self::process::Mapped;
 use self::process::{Image, Process};
-use super::{Counts, is_anonymous};
+use super::Counts;
 use crate::{
     machine::process::has_threads,
     sys::records::{Event, Map, Task},
@@ -184,47 +184,16 @@ impl Mappings {
 
     /// The same for an address: where a file was mapped in place of another one, since when.
     pub(super) fn code(&mut self, pid: u32, address: u64, time: Option<u64>) -> u64 {
-        let since = self.image(pid, time);
+        self.ask(pid, time);
         let process = self.processes.get(&pid);
         let image = process.and_then(|process| process.at(time));
-        if !image.is_some_and(|image| image.replaced) {
-            return since;
-        }
-        let Some(mapped) = self.known(pid, address, time) else {
-            return since;
-        };
-        let image = self
-            .processes
-            .get(&pid)
-            .and_then(|process| process.at(time));
-        let mut before = image.into_iter().flat_map(|image| {
-            let all = image.mappings.iter();
-            all.take_while(|known| !Arc::ptr_eq(known, &mapped))
-        });
-        let lies_over = before.any(|known| known.meets(&mapped));
-        let is_file = !is_anonymous(&String::from_utf8_lossy(&mapped.name));
-        match lies_over && is_file {
-            true => since.max(mapped.since),
-            false => since,
-        }
+        image.map_or(0, |image| image.code(address, time))
     }
 
     fn known(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
         let process = self.processes.get_mut(&pid)?;
         process.used = self.round;
-        let image = process.at(time)?;
-        let time = time.unwrap_or(u64::MAX);
-        let covers = |mapped: &&&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
-        let then = image
-            .mappings
-            .iter()
-            .rev()
-            .filter(|mapped| mapped.since <= time);
-        let any = image.mappings.iter();
-        let found = { then }
-            .find(|mapped| covers(&mapped))
-            .or_else(|| { any }.find(|mapped| covers(&mapped)));
-        found.cloned()
+        process.at(time)?.mapped(address, time).cloned()
     }
 
     /// Its parent, the parent of that, and so on, as far as they are known.

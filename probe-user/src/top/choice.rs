@@ -1,5 +1,5 @@
-//! What is chosen in a sheet: a row, a column, and by which column rows are sorted. Rows and columns
-//! are known by their names, since every window may have others.
+//! What is chosen in a sheet: a row, a column, and the order of rows. Rows and columns are known by
+//! their names, since every window may have others.
 
 use std::cmp::Ordering;
 

@@ -16,7 +16,7 @@ use super::{
     keys::HELP,
     table::{Table, to_u16},
 };
-use crate::emit::{Sheet, columns_of, lines_of};
+use crate::emit::{Sheet, width as width_of, wrapped};
 
 /// Lines of the terminal from which on there is a chart, and a higher one.
 const CHART: u16 = 16;
@@ -151,7 +151,7 @@ impl Top {
         let messages = self.messages.iter().rev();
         let lines: Vec<Line<'_>> = notes
             .chain(messages)
-            .flat_map(|text| lines_of(text, room))
+            .flat_map(|text| wrapped(text, Some(room), 2))
             .map(Line::raw)
             .collect();
         let lines = match lines.len() {
@@ -173,8 +173,8 @@ impl Top {
 /// Lines in a box over the middle of the screen.
 fn over(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>) {
     let area = frame.area();
-    let widest = lines.iter().map(|line| columns_of(&line.to_string())).max();
-    let width = to_u16(widest.unwrap_or(0).max(columns_of(title)) + 2).min(area.width);
+    let widest = lines.iter().map(|line| width_of(&line.to_string())).max();
+    let width = to_u16(widest.unwrap_or(0).max(width_of(title)) + 2).min(area.width);
     let height = to_u16(lines.len() + 2).min(area.height);
     let [area] = Layout::horizontal([Constraint::Length(width)])
         .flex(ratatui::layout::Flex::Center)

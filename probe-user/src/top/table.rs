@@ -8,7 +8,7 @@ use ratatui::{
 };
 
 use super::choice::{Choice, Rows};
-use crate::emit::{Sheet, SheetColumn, columns_of, cut_apart};
+use crate::emit::{Sheet, SheetColumn, fitted, width as width_of};
 
 /// Between two columns.
 const GAP: u16 = 2;
@@ -90,13 +90,13 @@ impl Table<'_> {
         let heads = self.sheet.heads();
         let widest = |at: usize| {
             let labels = rows.iter().map(|row| self.sheet.labels(*row)[at].as_str());
-            labels.chain([heads[at].as_str()]).map(columns_of).max()
+            labels.chain([heads[at].as_str()]).map(width_of).max()
         };
         let widths: Vec<usize> = (0..heads.len()).filter_map(widest).collect();
         let joined = |labels: &[String]| {
             let filled = labels.iter().zip(&widths);
             let filled = filled
-                .map(|(label, width)| format!("{label}{}", " ".repeat(width - columns_of(label))));
+                .map(|(label, width)| format!("{label}{}", " ".repeat(width - width_of(label))));
             filled.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         let texts: Vec<String> = rows
@@ -107,8 +107,8 @@ impl Table<'_> {
         let all = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
         let room = all.min((width * 2 / 5).max(8));
         Labels {
-            head: cut_apart(&[&joined(heads)], room).concat(),
-            texts: cut_apart(&texts, room),
+            head: fitted(&[&joined(heads)], room).concat(),
+            texts: fitted(&texts, room),
             width: to_u16(room),
         }
     }
@@ -156,7 +156,7 @@ fn put(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), text: &str, style: S
 
 /// The same at the right end of a column.
 fn right(buffer: &mut Buffer, column: Rect, y: u16, text: &str, style: Style) {
-    let x = column.right().saturating_sub(to_u16(columns_of(text)));
+    let x = column.right().saturating_sub(to_u16(width_of(text)));
     put(buffer, column, (x.max(column.x), y), text, style);
 }
 

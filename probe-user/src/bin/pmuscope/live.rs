@@ -41,6 +41,10 @@ use crate::{
 /// How long the end of a run may wait for names that were asked for.
 const LAST_NAMES: Duration = Duration::from_millis(500);
 
+/// The length of a window in ms where one is needed and the user sets none.
+#[cfg(any(feature = "parquet", feature = "top"))]
+pub(crate) const INTERVAL: u64 = 1000;
+
 /// Options of a run that is shown, whatever it counts.
 #[derive(clap::Args)]
 // The arguments around these have the group of this name.

@@ -22,9 +22,6 @@ use crate::{
     stat,
 };
 
-/// The length of a window where the user sets none, in ms.
-const INTERVAL: u64 = 1000;
-
 /// Arguments of `record`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,7 +38,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
-    let interval = *args.counted.interval.get_or_insert(INTERVAL);
+    let interval = *args.counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
     let called = called();
     let mut about = of_machine(&machine, &called);

@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// wrote there
     #[arg(long, value_name = "FILE")]
     roofline: Option<PathBuf>,
-    /// Show how accurate sampling is on the machine, and what it costs: what `pmuscope mem calibrate
-    /// --format json` wrote there
+    /// Show how accurate sampling is on the machine, and what it costs: what
+    /// `pmuscope mem calibrate --format json` wrote there
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Write to FILE instead of standard output

@@ -1,5 +1,7 @@
 //! `pmuscope top`: windows on a terminal, with a view that keys move.
 
+#[cfg(feature = "parquet")]
+use std::time::Duration;
 use std::{
     future::{Future, poll_fn},
     io::{self, IsTerminal as _},
@@ -7,8 +9,6 @@ use std::{
     process::ExitCode,
     sync::Arc,
 };
-#[cfg(feature = "parquet")]
-use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use crossterm::event::{Event, EventStream};
@@ -27,24 +27,15 @@ use ratatui::DefaultTerminal;
 use crate::ending::runtime;
 use crate::{live, stat, terminal};
 
-/// The length of a window where the user sets none, in ms.
-const INTERVAL: u64 = 1000;
-
 /// Arguments of `top`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Show this recording of `pmuscope record` in place of a run
     #[cfg(feature = "parquet")]
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = [
-            "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "accesses",
-        ],
-    )]
-    replay: Option<PathBuf>,
+    #[command(flatten)]
+    replayed: stat::Replayed,
     /// Also sample memory accesses as `mem` does: their data sources and latencies
     #[arg(long)]
+    #[cfg_attr(feature = "parquet", arg(conflicts_with = "replay"))]
     accesses: bool,
     /// Show all digits instead of three with a prefix (47,038,780 for 47.0 M)
     #[arg(long)]
@@ -66,11 +57,11 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         bail!("top needs a terminal: use `pmuscope stat -I 1000` for a file or a pipe");
     }
     #[cfg(feature = "parquet")]
-    if let Some(file) = &args.replay {
+    if let Some(file) = &args.replayed.replay {
         let replay = stat::replayed(file, &args.counting, &args.counted)?;
         return runtime()?.block_on(play(replay, args.exact));
     }
-    args.counted.interval.get_or_insert(INTERVAL);
+    args.counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
     let mut shown = Shown::new(Source::Live, args.exact);
     let accesses = args.accesses.then(Hottest::default);

@@ -203,7 +203,7 @@ fn common(a: &str, b: &str) -> usize {
 
 /// The names in at most `room` columns. Wider ones lose directories or their middle; different
 /// names stay different.
-pub(super) fn fitted(names: &[&str], room: usize) -> Vec<String> {
+pub(crate) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) =
         names.iter().copied().partition(|name| width(name) <= room);
     let mut taken: HashSet<String> = fit.iter().map(|name| (*name).to_owned()).collect();

@@ -8,7 +8,6 @@ use super::{
     entities,
     grid::{Cell, Grid},
     notes, places, shares,
-    text::width,
 };
 use crate::{derive::Report, emit::Screen};
 
@@ -22,7 +21,7 @@ pub struct Sheets {
     pub elapsed: Duration,
     /// Length of the window.
     pub length: Duration,
-    /// Unix time at the window's end, by the clock as it was when the session began.
+    /// Unix time at the window's end.
     pub time: Duration,
     /// Those with rows; the counts of entities first.
     pub sheets: Vec<Sheet>,
@@ -82,7 +81,7 @@ impl Sheets {
         Self {
             elapsed: report.elapsed(),
             length: report.length(),
-            time: report.boot_time + report.end,
+            time: report.time,
             sheets: sheets.map(|(title, grid)| Sheet { title, grid }).collect(),
             notes: all,
         }
@@ -201,22 +200,4 @@ impl Sheet {
         });
         columns.collect()
     }
-}
-
-/// Names cut to so many columns of a terminal; different ones stay different.
-#[must_use]
-pub fn cut_apart(names: &[&str], room: usize) -> Vec<String> {
-    super::names::fitted(names, room)
-}
-
-/// Columns of a terminal that a text takes.
-#[must_use]
-pub fn columns_of(text: &str) -> usize {
-    width(text)
-}
-
-/// A text in lines of at most `room` columns of a terminal.
-#[must_use]
-pub fn lines_of(text: &str, room: usize) -> Vec<String> {
-    super::text::wrapped(text, Some(room), 2)
 }

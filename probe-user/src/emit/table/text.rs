@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 const LEFT_OUT: &str = "…";
 
 /// Columns that the text takes.
-pub(super) fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
@@ -88,7 +88,7 @@ pub(super) fn last_parts(path: &str, room: usize) -> Option<String> {
 
 /// Lines of at most `room` columns, from the second on indented: broken at spaces, or within a word
 /// that has no room in a line.
-pub(super) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim_end().to_owned();
     while let Some(room) = room

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::is_anonymous;
 use crate::{machine::process::TICK, sys::records::Inode};
 
 /// Mappings of one program of a process. A compiler at run time may map without an end.
@@ -64,6 +65,30 @@ impl Image {
         let lies_over = |known: &Arc<Mapped>| known.start < mapped.end && mapped.start < known.end;
         self.replaced |= self.mappings.iter().any(lies_over);
         push(Arc::make_mut(&mut self.mappings), mapped)
+    }
+
+    /// What an address was of at a moment: of what was mapped by then the last, else the first.
+    pub(super) fn mapped(&self, address: u64, time: Option<u64>) -> Option<&Arc<Mapped>> {
+        let time = time.unwrap_or(u64::MAX);
+        let covers = |mapped: &&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
+        let mut then = self.mappings.iter().rev();
+        let then = then.find(|mapped| mapped.since <= time && covers(mapped));
+        then.or_else(|| self.mappings.iter().find(covers))
+    }
+
+    /// Since when the code at an address is there: the program, or a file in place of another one.
+    pub(super) fn code(&self, address: u64, time: Option<u64>) -> u64 {
+        if !self.replaced {
+            return self.since;
+        }
+        let is_in_place = |mapped: &&Arc<Mapped>| {
+            let before = self.mappings.iter();
+            let mut before = before.take_while(|known| !Arc::ptr_eq(known, mapped));
+            let is_file = !is_anonymous(&String::from_utf8_lossy(&mapped.name));
+            is_file && before.any(|known| known.meets(mapped))
+        };
+        let in_place = self.mapped(address, time).filter(is_in_place);
+        in_place.map_or(self.since, |mapped| self.since.max(mapped.since))
     }
 }
 

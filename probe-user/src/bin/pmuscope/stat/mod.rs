@@ -25,9 +25,22 @@ use crate::{live, sampling};
 /// Arguments of `stat`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[cfg(feature = "parquet")]
+    #[command(flatten)]
+    replayed: Replayed,
+    #[command(flatten)]
+    counting: Counting,
+    #[command(flatten)]
+    run: live::Args,
+}
+
+/// A recording in place of a run.
+#[cfg(feature = "parquet")]
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Replayed {
     /// Show this recording of `pmuscope record` in place of a run: with -M other metrics of what
     /// was counted, with --by other rows
-    #[cfg(feature = "parquet")]
     #[arg(
         long,
         value_name = "FILE",
@@ -35,11 +48,7 @@ pub(crate) struct Args {
             "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "command",
         ],
     )]
-    replay: Option<PathBuf>,
-    #[command(flatten)]
-    counting: Counting,
-    #[command(flatten)]
-    run: live::Args,
+    pub(crate) replay: Option<PathBuf>,
 }
 
 /// What is counted.
@@ -98,7 +107,7 @@ pub(crate) struct Counting {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     #[cfg(feature = "parquet")]
-    if let Some(file) = &args.replay {
+    if let Some(file) = &args.replayed.replay {
         return replay::run(file, args);
     }
     let mut said = false;
