@@ -11,15 +11,15 @@ use crate::{emit::printable::printable, record::Calibrated};
 const TOP: usize = 10;
 
 /// A view that is not of one metric over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Single {
     /// Addresses of samples over time.
     Samples,
-    /// Rows below the peaks of the machine.
+    /// Rows below the peaks of the machine (with --roofline).
     Roofline,
     /// Estimates beside counts.
     Estimates,
-    /// Accuracy and cost of sampling.
+    /// Accuracy and cost of sampling (with --calibration).
     Calibration,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// What is shown in place of a metric over time [default of samples alone: samples] (not for
     /// html)
     #[arg(long, value_enum, value_name = "VIEW")]
-    view: Option<View>,
+    view: Option<Single>,
     /// Only this metric (not for html)
     #[arg(short = 'M', long, value_name = "METRIC")]
     metric: Option<String>,
@@ -66,30 +66,6 @@ enum Format {
     Svg,
     Json,
     Csv,
-}
-
-/// Views that are not of one metric over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum View {
-    /// Addresses of samples over time.
-    Samples,
-    /// Rows below the peaks of the machine (with --roofline).
-    Roofline,
-    /// Estimates beside counts.
-    Estimates,
-    /// Accuracy and cost of sampling (with --calibration).
-    Calibration,
-}
-
-impl From<View> for Single {
-    fn from(view: View) -> Self {
-        match view {
-            View::Samples => Self::Samples,
-            View::Roofline => Self::Roofline,
-            View::Estimates => Self::Estimates,
-            View::Calibration => Self::Calibration,
-        }
-    }
 }
 
 /// The name of a file, without its directory.
@@ -186,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let profile = all(args)?;
     // A file of samples has no metric over time; its JSON has everything.
     let only_samples = profile.windows.is_empty() && args.format != Format::Json;
-    let single = args.view.or(only_samples.then_some(View::Samples));
+    let single = args.view.or(only_samples.then_some(Single::Samples));
     match (args.format, single) {
         #[cfg(feature = "report")]
         (Format::Html, _) if args.view.is_some() => {
@@ -232,8 +208,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Writes a view that is not of one metric over time.
-fn single_view(args: &Args, profile: &Profile, view: View, format: Format) -> Result<ExitCode> {
-    if args.metric.is_some() && view != View::Estimates {
+fn single_view(args: &Args, profile: &Profile, view: Single, format: Format) -> Result<ExitCode> {
+    if args.metric.is_some() && view != Single::Estimates {
         bail!("-M names a metric over time, or one of --view estimates: leave it out here");
     }
     let selection = Selection {
@@ -241,12 +217,11 @@ fn single_view(args: &Args, profile: &Profile, view: View, format: Format) -> Re
         search: args.search.clone(),
         top: args.top,
     };
-    let single = Single::from(view);
     let text = match format {
-        Format::Svg => single.svg(profile, &selection).map(String::into_bytes),
-        Format::Csv => single.csv(profile, &selection),
-        _ => { single.json(profile, &selection) }
-            .map(|view| format!("{}\n", printable_json(&view)).into_bytes()),
+        Format::Svg => view.svg(profile, &selection).map(String::into_bytes),
+        Format::Csv => view.csv(profile, &selection),
+        _ => { view.json(profile, &selection) }
+            .map(|json| format!("{}\n", printable_json(&json)).into_bytes()),
     };
     write(args.output.as_deref(), &text.map_err(anyhow::Error::msg)?)
 }

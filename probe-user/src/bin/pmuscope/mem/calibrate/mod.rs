@@ -36,7 +36,7 @@ use self::{
 use super::record::run::{End, Ended, until_the_end};
 use crate::{
     ending::{NotStarted, runtime},
-    print::{Format, called, to_stdout},
+    print::{Format, called, note, to_stdout},
 };
 
 /// Arguments of `mem calibrate`.
@@ -148,7 +148,7 @@ impl Runner<'_> {
         for period in &mut periods {
             let effective = Sampling::effective_period(*period, self.least);
             if effective != *period {
-                eprintln!("pmuscope: period {period} is {effective} on this core");
+                note(format_args!("period {period} is {effective} on this core"));
                 *period = effective;
             }
         }
@@ -162,7 +162,7 @@ impl Runner<'_> {
         }
         let rounds = *runs;
         for round in 1..=rounds {
-            eprintln!("pmuscope: round {round} of {rounds}");
+            note(format_args!("round {round} of {rounds}"));
             for (at, threads) in bases.iter().enumerate() {
                 let time = self.plain(*threads).await?;
                 let (accesses, counted_time) = self.counted(*threads).await?;

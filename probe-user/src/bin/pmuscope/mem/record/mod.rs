@@ -28,7 +28,7 @@ use self::{
 };
 use crate::{
     ending::{NotStarted, exit_code, runtime},
-    print::{called, to_stdout},
+    print::{called, note, to_stdout},
 };
 
 /// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
@@ -223,10 +223,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         losses => losses,
     };
     if finished.is_ok() {
-        eprintln!(
-            "pmuscope: {} samples into {paths}; {losses}",
-            counts.samples
-        );
+        let samples = counts.samples;
+        note(format_args!("{samples} samples into {paths}; {losses}"));
     }
     if let Some(summary) = summary {
         to_stdout(|out| out.write_all(args.format.of(&summary).as_bytes()))?;
