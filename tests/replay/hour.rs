@@ -9,15 +9,19 @@ const WINDOWS: u32 = 3600;
 /// Values of it.
 pub(crate) const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
 
-/// The profile: noise, since what is regular would be packed to nothing.
-pub(crate) fn hour() -> Profile {
-    let holder = |at: usize| Holder {
+/// One of many containers.
+pub(crate) fn container(at: usize) -> Holder {
+    Holder {
         part: "row",
         kind: "container",
         name: format!("{at:064x}"),
         label: format!("shop/web-{at}/app"),
         ..Holder::default()
-    };
+    }
+}
+
+/// The profile: noise, since what is regular would be packed to nothing.
+pub(crate) fn hour() -> Profile {
     let metric = |at: usize| LineMetric {
         name: format!("metric_{at}"),
         help: "One of many".to_owned(),
@@ -34,7 +38,7 @@ pub(crate) fn hour() -> Profile {
         windows: (0..WINDOWS)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
-        holders: (0..CONTAINERS).map(holder).collect(),
+        holders: (0..CONTAINERS).map(container).collect(),
         metrics: (0..METRICS).map(metric).collect(),
         ..Profile::default()
     };

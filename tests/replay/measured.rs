@@ -3,11 +3,12 @@
 
 use std::{fs, path::Path};
 
-use probe_user::profile::{self, Holder, Line, LineMetric, Peaks, Profile, Selection};
+use probe_user::profile::{self, Line, LineMetric, Peaks, Profile, Selection};
 use serde_json::{Value, json};
 
 use super::{
     browser::Browser,
+    hour::container,
     page::page_of,
     recorded::record,
     sampled::{report, stream},
@@ -56,13 +57,6 @@ fn peaks(platform: &str) -> String {
 pub(crate) fn profile() -> Profile {
     const CONTAINERS: usize = 12;
     const WINDOWS: usize = 30;
-    let holder = |at: usize| Holder {
-        part: "row",
-        kind: "container",
-        name: format!("{at:064x}"),
-        label: format!("shop/web-{at}/app"),
-        ..Holder::default()
-    };
     let metric = |name: &str, unit: &str, is_counter| LineMetric {
         name: name.to_owned(),
         help: name.to_owned(),
@@ -74,7 +68,7 @@ pub(crate) fn profile() -> Profile {
         windows: (0_u32..30)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
-        holders: (0..CONTAINERS).map(holder).collect(),
+        holders: (0..CONTAINERS).map(container).collect(),
         metrics: vec![
             metric("flops", "1/s", false),
             metric("flops_per_ll_read_miss_byte", "1/B", false),
