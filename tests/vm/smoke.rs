@@ -23,7 +23,19 @@ use crate::{
     support::{plan, this_machine},
 };
 
+/// One test, since each costs the start of a process.
 #[test]
+fn the_guest_is_what_its_row_says() {
+    kernel_and_architecture_are_those_of_the_boot();
+    pages_are_as_large_as_the_kernel_name_says();
+    command_line_is_that_of_the_boot();
+    file_systems_are_mounted();
+    kernel_has_btf();
+    modules_of_the_boot_are_loaded();
+    core_pmu_has_the_name_of_its_firmware();
+    pmuscope_runs();
+}
+
 fn kernel_and_architecture_are_those_of_the_boot() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("procfs");
     assert_eq!(release.trim(), value("RELEASE"));
@@ -35,7 +47,6 @@ fn kernel_and_architecture_are_those_of_the_boot() {
     assert_eq!(arch, value("ARCH"));
 }
 
-#[test]
 fn pages_are_as_large_as_the_kernel_name_says() {
     let maps = fs::read_to_string("/proc/self/smaps").expect("procfs");
     let size = maps
@@ -50,7 +61,6 @@ fn pages_are_as_large_as_the_kernel_name_says() {
     assert_eq!(size.trim(), expected);
 }
 
-#[test]
 fn command_line_is_that_of_the_boot() {
     let words = fs::read_to_string("/proc/cmdline").expect("procfs");
     let wanted = value("APPEND");
@@ -62,7 +72,6 @@ fn command_line_is_that_of_the_boot() {
     }
 }
 
-#[test]
 fn file_systems_are_mounted() {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
     for (kind, place) in [
@@ -78,14 +87,12 @@ fn file_systems_are_mounted() {
     }
 }
 
-#[test]
 fn kernel_has_btf() {
     let btf = fs::read("/sys/kernel/btf/vmlinux").expect("CONFIG_DEBUG_INFO_BTF");
     // Documentation/bpf/btf.rst, struct btf_header.
     assert_eq!(btf[..2], 0xeb9f_u16.to_ne_bytes());
 }
 
-#[test]
 fn pmuscope_runs() {
     let binary = env::var_os("PMUSCOPE_BIN").expect("the init names the binary");
     // The file loads and starts on this architecture; what it says is for other tests.
@@ -108,7 +115,6 @@ fn programs_are_loaded() {
     }
 }
 
-#[test]
 fn modules_of_the_boot_are_loaded() {
     let wanted = value("MODULES");
     let loaded = loaded_modules();
@@ -179,7 +185,6 @@ fn cgroup_has_a_perf_state_where_a_controller_is_on() {
     assert_eq!(error, expected);
 }
 
-#[test]
 fn core_pmu_has_the_name_of_its_firmware() {
     let pmus = ["armv8_pmuv3", "armv8_pmuv3_0", "cpu"];
     let there: Vec<_> = pmus
@@ -201,28 +206,6 @@ fn hardware_cycles_are_refused() {
     let opened = Counter::open(PERF_TYPE_HARDWARE, config, &Target::This);
     let error = opened.err().map(|error| error.kind());
     assert_eq!(error, Some(io::ErrorKind::NotFound));
-}
-
-/// With `-icount` counts of instructions are exact: the same loop has the same count, and more
-/// rounds add exactly their instructions.
-#[test]
-fn icount_counts_instructions_exactly() {
-    if value("ICOUNT").is_empty() {
-        return skip("this guest runs without -icount");
-    }
-    // ARM DDI 0487, D13.12: INST_RETIRED.
-    const INST_RETIRED: u64 = 0x08;
-    let pmu = pmu_type("armv8_pmuv3").or_else(|| pmu_type("armv8_pmuv3_0"));
-    let pmu = pmu.expect("arm64 guests have a core PMU");
-    let mut counter = Counter::open(pmu, INST_RETIRED, &Target::This).expect("a counter");
-    // The first run touches the pages of the code between the two ioctls.
-    counter.count(|| spin(1));
-    let first = counter.count(|| spin(1_000_000));
-    let second = counter.count(|| spin(1_000_000));
-    let double = counter.count(|| spin(2_000_000));
-    println!("{first}, {second} and for twice the work {double} instructions");
-    assert_eq!(first, second);
-    assert_eq!(double - first, 2 * 1_000_000);
 }
 
 /// Our own modules can be loaded into this kernel and removed.

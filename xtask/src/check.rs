@@ -2,25 +2,40 @@
 
 use anyhow::Result;
 
-use crate::{deps, layers, paths, setup, sh};
+use crate::{deps, layers, paths, setup, sh, stages::Stages};
 
 pub(crate) fn run() -> Result<()> {
-    setup::run()?;
-    deps::check()?;
-    layers::check()?;
-    paths::check()?;
-    sh::check(sh::cargo().args(["fmt", "--all", "--check"]))?;
-    sh::check(sh::cargo().args(["clippy", "--all-targets", "--", "-D", "warnings"]))?;
-    // Targets that `--all-targets` leaves out: the guests' tests do not run on this machine.
-    let mut guests = sh::cargo();
-    guests.args(["clippy", "--package", "probe-user", "--test", "vm"]);
-    sh::check(guests.args(["--", "-D", "warnings"]))?;
-    ebpf_lints()?;
-    sh::check(
-        sh::cargo()
-            .args(["doc", "--no-deps", "--document-private-items"])
-            .env("RUSTDOCFLAGS", "-D warnings"),
-    )
+    Stages::run(|stages| {
+        all(stages);
+        Ok(())
+    })
+}
+
+/// Every check, in stages.
+pub(crate) fn all(stages: &Stages) {
+    stages.stage("dependencies", || {
+        setup::run()?;
+        deps::check()
+    });
+    stages.stage("layers, paths, format", || {
+        layers::check()?;
+        paths::check()?;
+        sh::check(sh::cargo().args(["fmt", "--all", "--check"]))
+    });
+    stages.stage("lints", || {
+        // `--all-targets` leaves the guests' tests out, which do not run on this machine.
+        let mut clippy = sh::cargo();
+        clippy.args(["clippy", "--all-targets", "--test", "vm"]);
+        sh::check(clippy.args(["--", "-D", "warnings"]))
+    });
+    stages.stage("lints of the eBPF programs", ebpf_lints);
+    stages.stage("documentation", || {
+        sh::check(
+            sh::cargo()
+                .args(["doc", "--no-deps", "--document-private-items"])
+                .env("RUSTDOCFLAGS", "-D warnings"),
+        )
+    });
 }
 
 /// The eBPF crate only compiles for its own target, so it is linted there, with the flag that

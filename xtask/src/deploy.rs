@@ -2,14 +2,22 @@
 //! engine, objects by Kubernetes' schemas, rules and dashboards by Prometheus, which also scrapes a
 //! running agent.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Stdio,
+};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::{
-    build,
+    binaries::Binaries,
     debian::{self, Tool},
+    setup::set_up,
     sh,
+    stages::{Counts, Stages},
+    vm::Arch,
 };
 
 /// What the tests start.
@@ -23,18 +31,70 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    Stages::run(|stages| {
+        set_up(stages, PROGRAMS)?;
+        if args.write {
+            sh::check(sh::command(environment()?).arg("tests/deploy/manifest.py"))?;
+        }
+        let built = stages.stage("build of tests", || Binaries::of_guests(Arch::HOST));
+        if let Some(binaries) = built {
+            stages.tests("tests of deploy/", || tests(binaries.get("pmuscope")?));
+        }
+        Ok(())
+    })
+}
+
+/// Runs the tests with this binary.
+pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
     let need = "the tests of deploy/ need Prometheus and Python";
     debian::install(&debian::missing(PROGRAMS), need)?;
-    let python = environment()?;
-    if args.write {
-        sh::check(sh::command(&python).arg("tests/deploy/manifest.py"))?;
-    }
-    let pmuscope = build::run(&build::Args::default())?;
-    let mut tests = sh::command(&python);
+    let mut tests = sh::command(environment()?);
     tests.args(["-m", "unittest", "discover", "--start-directory"]);
     tests.arg("tests/deploy");
     tests.env("PMUSCOPE", pmuscope);
-    sh::check(tests.env("PYTHONDONTWRITEBYTECODE", "1"))
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut tests = tests.stderr(Stdio::piped()).spawn();
+    let tests = tests
+        .as_mut()
+        .map_err(|error| anyhow!("cannot start Python: {error}"))?;
+    let said = tests
+        .stderr
+        .take()
+        .context("Python has no standard error")?;
+    let mut last = [String::new(), String::new()];
+    for line in BufReader::new(said).lines() {
+        let line = line?;
+        eprintln!("{line}");
+        if !line.is_empty() {
+            last.rotate_left(1);
+            last[1] = line;
+        }
+    }
+    let ended = tests.wait()?;
+    let counts = counts(&last);
+    ensure!(
+        counts.is_some() || ended.success(),
+        "the tests ended with {ended}"
+    );
+    Ok(counts)
+}
+
+/// The numbers in unittest's last two lines, such as `Ran 64 tests in 70.1s` and
+/// `FAILED (failures=1, errors=2, skipped=3)`.
+fn counts([ran, result]: &[String; 2]) -> Option<Counts> {
+    let all: usize = ran.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()?;
+    let number = |name: &str| {
+        let rest = result.split(&format!("{name}=")).nth(1)?;
+        let digits = rest.split(|letter: char| !letter.is_ascii_digit()).next()?;
+        digits.parse::<usize>().ok()
+    };
+    let failed = number("failures").unwrap_or(0) + number("errors").unwrap_or(0);
+    let skipped = number("skipped").unwrap_or(0);
+    Some(Counts {
+        passed: all - failed - skipped,
+        failed,
+        skipped,
+    })
 }
 
 /// Why the tests cannot run here, where their programs and packages cannot be had.
@@ -86,4 +146,24 @@ fn environment() -> Result<std::path::PathBuf> {
 fn make(directory: &Path) -> Result<()> {
     let mut venv = sh::command("python3");
     sh::check(venv.args(["-m", "venv", "--clear"]).arg(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_unittest_are_counted() {
+        let lines = |ran: &str, result: &str| counts(&[ran.to_owned(), result.to_owned()]);
+        let expected = Counts {
+            passed: 60,
+            failed: 3,
+            skipped: 1,
+        };
+        let failed = "FAILED (failures=1, errors=2, skipped=1)";
+        assert_eq!(lines("Ran 64 tests in 70.112s", failed), Some(expected));
+        let passed = lines("Ran 1 test in 0.1s", "OK").unwrap();
+        assert_eq!((passed.passed, passed.failed, passed.skipped), (1, 0, 0));
+        assert_eq!(lines("Traceback", "ImportError"), None);
+    }
 }

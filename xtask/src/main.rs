@@ -4,8 +4,10 @@
 //! clean clone needs no step before it.
 
 mod bench;
+mod binaries;
 mod build;
 mod check;
+mod ci;
 mod debian;
 mod deploy;
 mod deps;
@@ -19,6 +21,7 @@ mod run;
 mod setup;
 mod sh;
 mod soak;
+mod stages;
 mod test;
 mod tools;
 mod vm;
@@ -51,6 +54,8 @@ enum Verb {
     Fresh,
     /// Formatting, lints, documentation and dependencies
     Check,
+    /// What CI runs: check, then every test, and a table of the stages
+    Ci,
     /// Write docs/metrics.md and docs/metrics/ from the catalogue of metrics
     Docs,
     /// Run the benchmarks and print their tables
@@ -74,6 +79,7 @@ fn main() {
         Verb::Vm(args) => vm::run(&args),
         Verb::Fresh => fresh::run(),
         Verb::Check => check::run(),
+        Verb::Ci => ci::run(),
         Verb::Docs => docs::run(),
         Verb::Bench(args) => bench::run(&args),
         Verb::Soak(args) => soak::run(&args),

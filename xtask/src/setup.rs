@@ -2,11 +2,45 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::{sh, tools::BPF_LINKER};
+use crate::{
+    debian::{self, Tool},
+    sh,
+    stages::Stages,
+    tools::BPF_LINKER,
+};
 
 pub(crate) fn run() -> Result<()> {
     toolchain()?;
     BPF_LINKER.provide()
+}
+
+/// The same as a stage, with Debian packages for `programs`, where this machine can have them: tests
+/// that need one which is missing say that they were skipped.
+///
+/// # Errors
+///
+/// Nothing can be built.
+pub(crate) fn set_up(stages: &Stages, programs: &[Tool]) -> Result<()> {
+    let done = stages.stage("set-up", || {
+        run()?;
+        let missing = debian::missing(programs);
+        if !rustix::process::geteuid().is_root() {
+            println!(
+                "xtask: not root: the tests that load eBPF programs will say they were skipped; \
+                 run `sudo -E env PATH=$PATH cargo xtask test` for all of them"
+            );
+        } else if debian::has_apt() {
+            return debian::install(&missing, "");
+        }
+        if !missing.is_empty() {
+            println!(
+                "xtask: tests that use {} will say they were skipped",
+                missing.join(", ")
+            );
+        }
+        Ok(())
+    });
+    done.context("the machine could not be set up")
 }
 
 /// Has rustup install the components and targets of rust-toolchain.toml that are missing.

@@ -1,7 +1,6 @@
 //! `cargo xtask vm`: boots Debian's kernels under QEMU and runs the guest tests (tests/vm) in them.
 
 mod apt;
-mod binaries;
 mod boots;
 mod buildroot;
 mod fleet;
@@ -12,31 +11,42 @@ mod kmod;
 mod modules;
 mod packages;
 mod passed;
+mod placement;
 mod report;
 mod rig;
 mod tools;
 mod totals;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    thread,
+};
 
 use anyhow::{Result, bail, ensure};
 
 use self::{
-    binaries::Binaries,
     boots::{BOOTS, Boot},
     fleet::Selection,
-    packages::Arch,
     report::Show,
-    rig::{Rig, Run},
+    rig::Run,
 };
-use crate::{debian, setup, sh};
-
-/// What the tests that make recordings have in their names.
-const RECORDINGS: &str = "recordings::";
+pub(crate) use self::{
+    fleet::Fleet,
+    packages::Arch,
+    rig::{Kernels, Rig},
+    tools::TOOLS,
+};
+use crate::{
+    binaries::Binaries,
+    debian,
+    setup::set_up,
+    stages::{Counts, Stages},
+};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Also the guests that `cargo xtask test` leaves out
+    /// Also the guests that `cargo xtask test` leaves out, and in each guest all tests it can run
     #[arg(long)]
     all: bool,
     /// Only guests of this architecture
@@ -75,7 +85,7 @@ pub(crate) fn can_run() -> Result<(), String> {
     if !debian::has_apt() {
         return Err("the test guests are made of Debian packages and apt-get is not there".into());
     }
-    let missing = tools::missing();
+    let missing = debian::missing(TOOLS);
     if missing.is_empty() || rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -84,53 +94,104 @@ pub(crate) fn can_run() -> Result<(), String> {
 }
 
 /// Runs the guests that `args` selects; a failed test is an error.
-/// The static pmuscope that guests of this machine's architecture run, and what Debian and OCI call
-/// that architecture.
-pub(crate) fn pmuscope() -> Result<(&'static str, PathBuf)> {
-    let boots = BOOTS.iter();
-    let boots: Vec<_> = boots
-        .filter(|boot| boot.ci && boot.arch == Arch::HOST)
-        .collect();
-    let binaries = Binaries::build(&boots)?;
-    Ok((
-        Arch::HOST.debian(),
-        binaries.get(Arch::HOST, "pmuscope")?.clone(),
-    ))
-}
-
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let start = Instant::now();
-    let (boots, filter) = select(args)?;
+    let guests = Guests::select(args)?;
     if let Err(reason) = can_run() {
         bail!(reason);
     }
-    setup::run()?;
-    tools::provide()?;
-    let vm = sh::target_dir().join("vm");
-    fs::create_dir_all(&vm)?;
-    let rig = Rig::prepare(&vm, &boots)?;
-
-    if args.shell {
-        let boot = boots[0];
-        let initramfs = rig.initramfs(boot, Run::Shell)?;
-        return guest::shell(boot, &rig.kernel(boot), &initramfs);
+    let mut made = None;
+    Stages::run(|stages| {
+        set_up(stages, TOOLS)?;
+        let (kernels, binaries) = guests.make(stages);
+        let (Some(kernels), Some(binaries)) = (kernels, binaries) else {
+            return Ok(());
+        };
+        let (kernels, binaries) = made.insert((kernels, binaries));
+        if args.shell {
+            return Ok(());
+        }
+        let rig = Rig::new(kernels, binaries);
+        let fleet = guests.fleet(&rig);
+        thread::scope(|scope| {
+            for _ in 1..thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| fleet.work());
+            }
+            stages.tests("guests", || fleet.results());
+        });
+        Ok(())
+    })?;
+    match &made {
+        Some((kernels, binaries)) if args.shell => {
+            let rig = Rig::new(kernels, binaries);
+            let boot = guests.boots[0];
+            let initramfs = rig.initramfs(boot, Run::Shell)?;
+            guest::shell(boot, &rig.kernel(boot), &initramfs)
+        }
+        _ => Ok(()),
     }
-    let selection = Selection {
-        filter,
-        changed: args.changed,
-        record: args.record.as_deref(),
-        // A run with a filter shows all output; that of the whole fleet is thousands of lines.
-        show: match args.filter {
-            Some(_) => Show::All,
-            None => Show::Failures,
-        },
-    };
-    let totals = fleet::run(&vm, &rig, &boots, selection)?;
-    println!("xtask: guests ended after {} s", start.elapsed().as_secs());
-    println!("{totals}");
-    ensure!(!totals.none(), "no test matches {filter:?}");
-    ensure!(totals.failed.is_empty(), "tests failed in the guests");
-    Ok(())
+}
+
+/// The guests of one run, before anything is made for them.
+pub(crate) struct Guests<'a> {
+    boots: Vec<&'static Boot>,
+    selection: Selection<'a>,
+}
+
+impl<'a> Guests<'a> {
+    /// Those that `args` selects.
+    pub(crate) fn select(args: &'a Args) -> Result<Self> {
+        let (boots, filter) = select(args)?;
+        let selection = Selection {
+            filter,
+            all: args.all,
+            changed: args.changed,
+            record: args.record.as_deref(),
+            // A run with a filter shows all output; that of the whole fleet is thousands of lines.
+            show: match args.filter {
+                Some(_) => Show::All,
+                None => Show::Failures,
+            },
+        };
+        Ok(Self { boots, selection })
+    }
+
+    /// Fetches kernels and builds their modules, while it builds the binaries of each architecture;
+    /// a stage each. What failed is None.
+    pub(crate) fn make(
+        &self,
+        stages: &Stages,
+    ) -> (Option<Kernels>, Option<BTreeMap<Arch, Binaries>>) {
+        let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
+        let build = |arch: Arch| {
+            let name = format!("build of tests for {}", arch.debian());
+            Some((arch, stages.stage(&name, || Binaries::of_guests(arch))?))
+        };
+        thread::scope(|scope| {
+            let kernels = scope.spawn(|| {
+                stages.stage("kernels and test modules of guests", || {
+                    Kernels::provide(&self.boots)
+                })
+            });
+            let binaries = archs.into_iter().map(build).collect();
+            (kernels.join().ok().flatten(), binaries)
+        })
+    }
+
+    /// The guests, ready to boot.
+    pub(crate) fn fleet(&self, rig: &'a Rig<'a>) -> Fleet<'a> {
+        Fleet::new(rig, &self.boots, self.selection)
+    }
+}
+
+impl Fleet<'_> {
+    /// Works until all guests have ended, and prints what failed.
+    pub(crate) fn results(&self) -> Result<Option<Counts>> {
+        self.work();
+        let totals = self.totals()?;
+        println!("{totals}");
+        ensure!(!totals.none(), "no test matches {:?}", self.filter());
+        Ok(Some(totals.counts()))
+    }
 }
 
 /// The guests to boot and the part of test names asked for.
@@ -151,8 +212,8 @@ fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
     let filter = args.filter.as_deref().unwrap_or_default();
     boots.retain(|boot| boot.ci || args.all || boot.name == filter);
     if args.record.is_some() {
-        boots.retain(|boot| boot.records());
-        return Ok((boots, RECORDINGS));
+        boots.retain(|boot| boot.ci && placement::records(boot));
+        return Ok((boots, placement::RECORDINGS));
     }
     if !boots.iter().any(|boot| boot.name.contains(filter)) {
         return Ok((boots, filter));

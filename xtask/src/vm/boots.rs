@@ -1,14 +1,11 @@
 //! The guests that `cargo xtask vm` boots, as data: a new one is a row.
 //!
-//! CI boots one guest of each kernel series and architecture, which runs all tests that its options
-//! allow, and two short ones for tests that need a guest of their own. Together they have every
-//! kind of test and every option, which a test checks: 16 KiB pages, UEFI, preemption everywhere, a
-//! PMU of QEMU's own or none, one CPU, a clock that runs alone or counts instructions. `--all`
-//! boots the other combinations too.
+//! CI boots one guest of each kernel series and architecture, and some for tests that need a guest
+//! of their own. Together they have every option, which a test checks: 16 KiB pages, UEFI,
+//! preemption everywhere, a PMU of QEMU's own or none, one CPU, a clock that runs alone or counts
+//! instructions. `--all` boots the other combinations too.
 //!
-//! SPE and host tests need the time of a real machine, so they run where the guest's clock runs
-//! alone. Metrics and shares are compared with clocks, which is exact where the clock counts
-//! instructions.
+//! [`super::placement`] says which tests run in which guest.
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +24,6 @@ pub(super) enum Firmware {
     Default,
     /// UEFI and ACPI on arm64, as on servers.
     Uefi,
-}
-
-/// A test binary (a `[[test]]` of probe-user) and which of its modules run in this guest.
-pub(super) struct Tests {
-    pub(super) binary: &'static str,
-    /// Tests whose path begins with one of these; empty: all.
-    pub(super) modules: &'static [&'static str],
 }
 
 pub(super) struct Boot {
@@ -59,118 +49,7 @@ pub(super) struct Boot {
     /// Whether the init turns on a controller in the root's `cgroup.subtree_control`, as systemd
     /// has done on every real node. Without it no child cgroup has a `perf_event` state of its own.
     pub(super) controllers: bool,
-    pub(super) tests: &'static [Tests],
 }
-
-impl Boot {
-    /// Whether recordings are made in it.
-    pub(super) fn records(&self) -> bool {
-        let mut modules = self.tests.iter().flat_map(|tests| tests.modules);
-        modules.any(|module| RECORDINGS.modules.contains(module))
-    }
-}
-
-/// Whatever the guest's clock and PMUs.
-const BASE: Tests = Tests {
-    binary: "vm",
-    modules: &[
-        "accesses::",
-        "accounting::",
-        "agent_accesses::",
-        "hooks::",
-        "hotplug::",
-        "pmus::",
-        "scale::",
-        "pins::",
-        "sampled::",
-        "sampled_plan::",
-        "smoke::",
-    ],
-};
-
-/// Not where the clock counts instructions: a recorder has to keep up with what is sampled.
-const SPE: Tests = Tests {
-    binary: "vm",
-    modules: &[
-        "access_record::",
-        "agent::",
-        "mem_record::",
-        "regions::",
-        "roofline::",
-        "spe::",
-        "spe_clock::",
-        "spe_lines::",
-        "spe_lives::",
-        "spe_losses::",
-    ],
-};
-
-/// On the test PMUs, which must be the only ones. Comparisons with a clock that runs on while the
-/// host does something else have a wide bound.
-const METRICS: Tests = Tests {
-    binary: "vm",
-    modules: &[
-        "capacity::",
-        "hybrid::",
-        "metrics::",
-        "metrics_stat::",
-        "metrics_uncore::",
-        "shares::shares_are_near",
-        "shares::weights_are_live",
-        "turns::",
-        "uncore::",
-    ],
-};
-
-/// The rest on shares takes two minutes to measure.
-const SHARES: Tests = Tests {
-    binary: "vm",
-    modules: &["shares::shares_by_samples", "shares::the_stated_error"],
-};
-
-/// What tests without a kernel work on.
-const RECORDINGS: Tests = Tests {
-    binary: "vm",
-    modules: &["recordings::"],
-};
-
-/// Counts that follow from the number of executed instructions.
-const ICOUNT: Tests = Tests {
-    binary: "vm",
-    modules: &["smoke::", "capacity::", "icount::"],
-};
-
-const NO_CSS: Tests = Tests {
-    binary: "vm",
-    modules: &["smoke::", "hooks::without"],
-};
-
-/// Host tests, without those that compare with clocks that emulation slows (the test PMU has the
-/// exact truth) or with programs that the guest does not have.
-const HOST: Tests = Tests {
-    binary: "host",
-    modules: &[
-        "command::page_faults",
-        "conservation::rows",
-        "conservation::with_a_map",
-        "conservation::with_one",
-        "conservation::with_ten",
-        "doctor::",
-        "lifetimes::five_hundred",
-        "lifetimes::rows_of_cgroups",
-        "moves::by_process",
-        "rights::",
-        "sampled::samples_of",
-        "sampled::what_finds",
-    ],
-};
-
-/// Where the clock runs alone beside QEMU's own PMU.
-const WITH_PMU: &[Tests] = &[BASE, SPE, HOST];
-/// Where the clock runs alone and the test PMUs are the only ones.
-const WITHOUT_PMU: &[Tests] = &[BASE, SPE, METRICS, HOST];
-/// Where the clock counts instructions.
-const EXACT: &[Tests] = &[BASE, METRICS];
 
 /// What all rows share.
 const ARM64: Boot = Boot {
@@ -187,14 +66,12 @@ const ARM64: Boot = Boot {
     // Servers load the SPE driver by themselves; the guest has no such device.
     modules: &["arm_spe_pmu"],
     controllers: true,
-    tests: WITH_PMU,
 };
 
 const AMD64: Boot = Boot {
     name: "amd64",
     arch: Arch::Amd64,
     modules: &[],
-    tests: WITHOUT_PMU,
     ..ARM64
 };
 
@@ -202,14 +79,12 @@ const AMD64: Boot = Boot {
 const ARM64_EXACT: Boot = Boot {
     icount_shift: Some(3),
     pmu: false,
-    tests: EXACT,
     ..ARM64
 };
 
 /// As [`ARM64_EXACT`]. With -icount and two CPUs 6.1 hangs while it brings up the second one.
 const AMD64_EXACT: Boot = Boot {
     icount_shift: Some(3),
-    tests: EXACT,
     ..AMD64
 };
 
@@ -217,7 +92,6 @@ const AMD64_EXACT: Boot = Boot {
 const ICOUNTED: Boot = Boot {
     icount_shift: Some(1),
     cpus: 1,
-    tests: &[ICOUNT],
     ..ARM64
 };
 
@@ -238,8 +112,7 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-7.3",
         ci: true,
         firmware: Firmware::Uefi,
-        tests: &[BASE, METRICS, SHARES, RECORDINGS],
-        ..ARM64_EXACT
+        ..ARM64
     },
     Boot {
         name: "arm64-6.1",
@@ -248,11 +121,9 @@ pub(super) const BOOTS: &[Boot] = &[
         ..ARM64
     },
     Boot {
-        name: "arm64-6.12",
+        name: "arm64-7.3-exact",
         ci: true,
-        series: "6.12",
-        flavour: Flavour::Pages16k,
-        ..ARM64
+        ..ARM64_EXACT
     },
     Boot {
         name: "amd64-6.12",
@@ -260,6 +131,13 @@ pub(super) const BOOTS: &[Boot] = &[
         series: "6.12",
         append: "preempt=full",
         ..AMD64_EXACT
+    },
+    Boot {
+        name: "arm64-6.12",
+        ci: true,
+        series: "6.12",
+        flavour: Flavour::Pages16k,
+        ..ARM64
     },
     Boot {
         name: "arm64-7.3-icount",
@@ -271,12 +149,11 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "amd64-7.3-nocss",
         ci: true,
         controllers: false,
-        tests: &[NO_CSS],
         ..AMD64
     },
     // The other combinations.
     Boot {
-        name: "arm64-7.3-pmu",
+        name: "arm64-7.3-dt",
         ..ARM64
     },
     Boot {
@@ -296,7 +173,6 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "arm64-6.12-shares",
         series: "6.12",
-        tests: &[BASE, METRICS, SHARES, RECORDINGS],
         ..ARM64_EXACT
     },
     Boot {
@@ -339,7 +215,6 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "amd64-6.12-nocss",
         series: "6.12",
         controllers: false,
-        tests: &[BASE],
         ..AMD64
     },
 ];

@@ -76,14 +76,14 @@ pub(crate) enum Arch {
 
 impl Arch {
     /// The one that this xtask was built for.
-    pub(super) const HOST: Self = if cfg!(target_arch = "aarch64") {
+    pub(crate) const HOST: Self = if cfg!(target_arch = "aarch64") {
         Self::Arm64
     } else {
         Self::Amd64
     };
 
     /// Debian's name.
-    pub(super) fn debian(self) -> &'static str {
+    pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::Arm64 => "arm64",
             Self::Amd64 => "amd64",
@@ -107,7 +107,7 @@ impl Arch {
     }
 
     /// The target of the static binaries for its guests.
-    pub(super) fn triple(self) -> &'static str {
+    pub(crate) fn triple(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-unknown-linux-musl",
             Self::Amd64 => "x86_64-unknown-linux-musl",

@@ -2,21 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
-    thread,
 };
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use super::{
     apt::Archive,
-    binaries::Binaries,
     boots::{Boot, Firmware},
     initramfs::Initramfs,
     kmod, modules,
     packages::{Arch, Kernel, Package, Tree},
+    placement,
 };
+use crate::{binaries::Binaries, sh};
 
 /// What a guest does once it has booted.
 #[derive(Clone, Copy)]
@@ -24,6 +24,8 @@ pub(super) enum Run<'a> {
     /// The tests of its row with this in their names; empty: all.
     Tests {
         filter: &'a str,
+        /// Also those that CI leaves out in this guest.
+        all: bool,
         /// Whether they print what they record.
         record: bool,
     },
@@ -31,19 +33,21 @@ pub(super) enum Run<'a> {
     Shell,
 }
 
-pub(super) struct Rig {
+/// The kernels of guests, with the test modules for each, ready on disk.
+pub(crate) struct Kernels {
     vm: PathBuf,
     archive: Archive,
-    binaries: Binaries,
     /// Our test modules by kernel release.
     test_modules: BTreeMap<String, Vec<PathBuf>>,
     /// Two runs at once would write the same files.
     _lock: File,
 }
 
-impl Rig {
+impl Kernels {
     /// Fetches and builds what `boots` need and is not there yet.
-    pub(super) fn prepare(vm: &Path, boots: &[&'static Boot]) -> Result<Self> {
+    pub(super) fn provide(boots: &[&'static Boot]) -> Result<Self> {
+        let vm = sh::target_dir().join("vm");
+        fs::create_dir_all(&vm).with_context(|| format!("cannot make {}", vm.display()))?;
         let lock = File::create(vm.join("lock"))?;
         if lock.try_lock().is_err() {
             println!(
@@ -54,63 +58,78 @@ impl Rig {
         }
         let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::of(boot)).collect();
         let packages: BTreeSet<Package> = kernels.iter().flat_map(Kernel::packages).collect();
-        let archive = Archive::new(vm);
+        let archive = Archive::new(&vm);
         archive.provide(&packages)?;
         let root = archive.tree(Tree::Root);
         // Modules are built one file at a time, which leaves a CPU to cargo.
-        let modules = || {
-            let built = kernels.iter();
-            let built = built.map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
-            built.collect::<Result<BTreeMap<_, _>>>()
-        };
-        let (test_modules, binaries) = thread::scope(|scope| {
-            let modules = scope.spawn(modules);
-            let binaries = Binaries::build(boots);
-            let modules = modules.join();
-            (
-                modules.unwrap_or_else(|_| Err(anyhow!("a module's thread panicked"))),
-                binaries,
-            )
-        });
+        let built = kernels.iter();
+        let built = built.map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
         Ok(Self {
-            vm: vm.to_path_buf(),
+            test_modules: built.collect::<Result<_>>()?,
+            vm,
             archive,
-            binaries: binaries?,
-            test_modules: test_modules?,
             _lock: lock,
         })
+    }
+}
+
+pub(crate) struct Rig<'a> {
+    kernels: &'a Kernels,
+    binaries: &'a BTreeMap<Arch, Binaries>,
+}
+
+impl<'a> Rig<'a> {
+    /// Of kernels, and of binaries for each architecture.
+    pub(crate) fn new(kernels: &'a Kernels, binaries: &'a BTreeMap<Arch, Binaries>) -> Self {
+        Self { kernels, binaries }
+    }
+
+    /// Where the files of guests are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.kernels.vm
+    }
+
+    fn tree(&self, tree: Tree) -> PathBuf {
+        self.kernels.archive.tree(tree)
+    }
+
+    fn binary(&self, arch: Arch, name: &str) -> Result<&PathBuf> {
+        let binaries = self.binaries.get(&arch);
+        binaries
+            .with_context(|| format!("nothing was built for {}", arch.triple()))?
+            .get(name)
     }
 
     /// The kernel image of a boot.
     pub(super) fn kernel(&self, boot: &Boot) -> PathBuf {
-        self.archive.tree(Tree::Root).join(Kernel::of(boot).image())
+        self.tree(Tree::Root).join(Kernel::of(boot).image())
     }
 
     /// Writes the root file system of a boot.
     pub(super) fn initramfs(&self, boot: &Boot, run: Run<'_>) -> Result<PathBuf> {
         let kernel = Kernel::of(boot);
-        let tree = self.archive.tree(Tree::Root);
+        let tree = self.tree(Tree::Root);
         let mut root = Initramfs::default();
-        let busybox = self.archive.tree(Tree::Busybox(boot.arch));
+        let busybox = self.tree(Tree::Busybox(boot.arch));
         root.copy("/bin/busybox", &busybox.join("bin/busybox"))?;
         root.file("/init", include_bytes!("init.sh"));
 
         for name in ["pmuscope", "load"] {
-            root.copy(&format!("/bin/{name}"), self.binaries.get(boot.arch, name)?)?;
+            root.copy(&format!("/bin/{name}"), self.binary(boot.arch, name)?)?;
         }
-        let tests: BTreeSet<_> = boot.tests.iter().map(|tests| tests.binary).collect();
-        for name in tests {
-            let binary = self.binaries.get(boot.arch, name)?;
-            root.copy(&format!("/tests/{name}"), binary)?;
-        }
-        let filter = match run {
-            Run::Tests { filter, .. } => filter,
-            Run::Shell => "",
+        let (filter, all) = match run {
+            Run::Tests { filter, all, .. } => (filter, all),
+            Run::Shell => ("", true),
         };
+        let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for group in placement::groups(boot, all) {
+            tests.entry(group.binary).or_default().extend(group.tests);
+        }
         let mut plan = String::new();
-        for tests in boot.tests {
-            let modules = tests.modules.join("|");
-            plan += &format!("{} ^({modules}) {filter}\n", tests.binary);
+        for (binary, starts) in tests {
+            let path = self.binary(boot.arch, binary)?;
+            root.copy(&format!("/tests/{binary}"), path)?;
+            plan += &format!("{binary} ^({}) {filter}\n", starts.join("|"));
         }
         root.file("/etc/tests", plan.as_bytes());
 
@@ -122,6 +141,7 @@ impl Rig {
         }
         root.file("/etc/modules", list.as_bytes());
         for module in self
+            .kernels
             .test_modules
             .get(&kernel.release())
             .into_iter()
@@ -136,7 +156,7 @@ impl Rig {
             root.copy(&format!("{directory}/{name}"), module)?;
         }
         root.file("/etc/vm.env", environment(boot, &kernel, run).as_bytes());
-        let path = self.vm.join(format!("{}.cpio", boot.name));
+        let path = self.directory().join(format!("{}.cpio", boot.name));
         root.write(&path)?;
         Ok(path)
     }

@@ -1,0 +1,92 @@
+//! The static binaries that tests run: pmuscope, the loads, and test binaries, for this machine and
+//! for guests. This machine's are the same ones, so that dependencies are built once for both, and
+//! host tests run with the C library that is handed out.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::{sh, vm::Arch};
+
+/// Test binaries that run in guests.
+const GUESTS: [&str; 2] = ["vm", "host"];
+
+/// The packages whose tests run on this machine.
+const PACKAGES: [&str; 3] = ["probe-common", "probe-user", "xtask"];
+
+/// Binaries of one architecture.
+pub(crate) struct Binaries {
+    arch: Arch,
+    /// Paths by the name of the target.
+    paths: BTreeMap<String, PathBuf>,
+}
+
+/// Adds the options with which every call of cargo builds or runs the same tests on this machine.
+pub(crate) fn host_tests<'a>(cargo: &'a mut Command, profile: &str) -> &'a mut Command {
+    cargo.args([profile, "tests", "--target", Arch::HOST.triple()]);
+    for package in PACKAGES {
+        cargo.args(["--package", package]);
+    }
+    cargo
+}
+
+impl Binaries {
+    fn of_this_machine() -> Result<Self> {
+        let mut cargo = sh::cargo();
+        host_tests(cargo.arg("build"), "--profile");
+        cargo.args(["--bins", "--examples", "--tests", "--test", "vm"]);
+        Self::build(Arch::HOST, cargo)
+    }
+
+    /// Builds what runs in guests of an architecture; for that of this machine also its own tests.
+    pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
+        if arch == Arch::HOST {
+            return Self::of_this_machine();
+        }
+        let mut cargo = sh::cargo();
+        cargo.args(["build", "--package", "probe-user", "--profile", "tests"]);
+        cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
+        cargo.args(["--example", "load"]);
+        for test in GUESTS {
+            cargo.args(["--test", test]);
+        }
+        Self::build(arch, cargo)
+    }
+
+    fn build(arch: Arch, mut cargo: Command) -> Result<Self> {
+        cargo.arg("--message-format=json-render-diagnostics");
+        // Progress, warnings and errors go to the terminal, the list of files comes here.
+        let output = cargo.stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start cargo")?;
+        if !output.status.success() {
+            bail!(
+                "the tests do not build for {}: cargo says why above",
+                arch.triple()
+            );
+        }
+        let lines = output.stdout.split(|byte| *byte == b'\n');
+        let paths = lines.filter_map(executable).collect();
+        Ok(Self { arch, paths })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<&PathBuf> {
+        let path = self.paths.get(name);
+        path.with_context(|| format!("cargo built no {name} for {}", self.arch.triple()))
+    }
+}
+
+/// Target name and path, where a line of cargo's messages is about an executable.
+fn executable(line: &[u8]) -> Option<(String, PathBuf)> {
+    let message: Value = serde_json::from_slice(line).ok()?;
+    let path = message.get("executable")?.as_str()?;
+    let target = message.get("target")?;
+    let is_unit_test = message.get("profile")?.get("test")?.as_bool()?
+        && target.get("kind")?.get(0)?.as_str()? != "test";
+    let name = target.get("name")?.as_str()?;
+    (!is_unit_test).then(|| (name.to_string(), path.into()))
+}

@@ -1,0 +1,268 @@
+//! Which guests run which tests. Each test is in one group here, which says in which of CI's guests
+//! it runs and what a guest must have; `--all` runs it in every guest that has that.
+//!
+//! A test runs on every kernel where its result depends on the kernel, on the oldest and the newest
+//! where it uses an interface that changes now and then, and else once.
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    boots::{BOOTS, Boot},
+    packages::Arch,
+};
+
+/// The guests of CI that run a group.
+pub(super) enum Runs {
+    /// The first guest of each kernel series and architecture.
+    Each,
+    /// Of those, the ones with the oldest and the newest kernel of an architecture.
+    Ends(Arch),
+    /// The guests with these names.
+    In(&'static [&'static str]),
+}
+
+/// What a guest must have for a group.
+#[derive(Clone, Copy)]
+pub(super) enum Needs {
+    Nothing,
+    TwoCpus,
+    /// Two CPUs, and a clock that runs while QEMU does something else: a recorder has to keep up
+    /// with what is sampled, and host tests need the time of a real machine.
+    RunningClock,
+    /// Two CPUs, and no core PMU beside the test PMU. Comparisons with a clock are exact where it
+    /// counts instructions, and have a wide bound elsewhere.
+    TestPmusAlone,
+    /// As [`Needs::TestPmusAlone`], with a clock that counts instructions, on arm64.
+    ExactArm,
+    /// A PMU that counts each instruction.
+    CountedInstructions,
+}
+
+/// Tests of one binary (a `[[test]]` of probe-user).
+pub(super) struct Group {
+    pub(super) binary: &'static str,
+    runs: Runs,
+    needs: Needs,
+    /// The paths of the tests begin with one of these.
+    pub(super) tests: &'static [&'static str],
+}
+
+/// Metrics, shares and multiplexing are exact here.
+const EXACT: &[&str] = &["arm64-7.3-exact"];
+
+/// What the recordings for tests without a kernel are made by.
+pub(super) const RECORDINGS: &str = "recordings::";
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        binary: "vm",
+        runs: Runs::Each,
+        needs: Needs::Nothing,
+        tests: &["smoke::"],
+    },
+    // The same on guests for something else.
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["arm64-7.3-exact", "arm64-7.3-icount", "amd64-7.3-nocss"]),
+        needs: Needs::Nothing,
+        tests: &["smoke::"],
+    },
+    // What depends on the kernel: the verifier, hooks, accounting, pins, hotplug.
+    Group {
+        binary: "vm",
+        runs: Runs::Each,
+        needs: Needs::TwoCpus,
+        tests: &[
+            "accounting::",
+            "hooks::where_it_is_complete",
+            "hotplug::",
+            "pins::",
+            "sampled::",
+        ],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["amd64-7.3-nocss"]),
+        needs: Needs::TwoCpus,
+        tests: &["hooks::without_the_perf_event_css"],
+    },
+    // Kernels that preempt themselves.
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["amd64-6.12", "amd64-7.3", "arm64-7.3"]),
+        needs: Needs::TwoCpus,
+        tests: &["hooks::missed_switches"],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::Ends(Arch::Arm64),
+        needs: Needs::TwoCpus,
+        tests: &["pmus::", "sampled_plan::", "scale::", "uncore::"],
+    },
+    // AMD's IBS and Intel's PEBS.
+    Group {
+        binary: "vm",
+        runs: Runs::Ends(Arch::Amd64),
+        needs: Needs::TwoCpus,
+        tests: &["accesses::", "agent_accesses::"],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::Ends(Arch::Amd64),
+        needs: Needs::RunningClock,
+        tests: &["access_record::"],
+    },
+    // Arm's SPE: the program is at a kprobe on the oldest kernel, at fentry on the newest.
+    Group {
+        binary: "vm",
+        runs: Runs::Ends(Arch::Arm64),
+        needs: Needs::RunningClock,
+        tests: &[
+            "agent::",
+            "regions::",
+            "spe::",
+            "spe_clock::",
+            "spe_lives::",
+            "spe_losses::",
+        ],
+    },
+    // With pages of 16 KiB, by which buffers and chunks are measured.
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["arm64-6.12"]),
+        needs: Needs::RunningClock,
+        tests: &[
+            "mem_record::",
+            "spe::every_record_is",
+            "spe::pages_and_processes",
+        ],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["arm64-7.3"]),
+        needs: Needs::RunningClock,
+        tests: &["roofline::", "spe_lines::"],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::In(EXACT),
+        needs: Needs::TestPmusAlone,
+        tests: &[
+            "capacity::",
+            "metrics::",
+            "metrics_stat::",
+            "metrics_uncore::",
+            "shares::shares_are_near",
+            "shares::weights_are_live",
+            "turns::",
+        ],
+    },
+    // Intel's.
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["amd64-6.12"]),
+        needs: Needs::TestPmusAlone,
+        tests: &[
+            "hybrid::",
+            "metrics::",
+            "metrics_uncore::of_sapphire",
+            "turns::",
+        ],
+    },
+    // They take two minutes to measure.
+    Group {
+        binary: "vm",
+        runs: Runs::In(EXACT),
+        needs: Needs::ExactArm,
+        tests: &["shares::shares_by_samples", "shares::the_stated_error"],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::In(EXACT),
+        needs: Needs::ExactArm,
+        tests: &[RECORDINGS],
+    },
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["arm64-7.3-icount"]),
+        needs: Needs::CountedInstructions,
+        tests: &["capacity::", "icount::"],
+    },
+    // Host tests, without those that compare with clocks that emulation slows (the test PMU has the
+    // exact truth) or with programs that the guest does not have.
+    Group {
+        binary: "host",
+        runs: Runs::Ends(Arch::Arm64),
+        needs: Needs::RunningClock,
+        tests: &[
+            "command::page_faults",
+            "conservation::rows",
+            "conservation::with_a_map",
+            "conservation::with_one",
+            "conservation::with_ten",
+            "doctor::",
+            "lifetimes::five_hundred",
+            "lifetimes::rows_of_cgroups",
+            "moves::by_process",
+            "rights::",
+            "sampled::samples_of",
+            "sampled::what_finds",
+        ],
+    },
+];
+
+/// The groups that run in a guest: CI's, or with `all` every group whose needs it meets.
+pub(super) fn groups(boot: &Boot, all: bool) -> impl Iterator<Item = &'static Group> {
+    GROUPS
+        .iter()
+        .filter(move |group| group.needs.are_met(boot) && (all || group.runs.include(boot)))
+}
+
+/// Whether recordings are made in a guest.
+pub(super) fn records(boot: &Boot) -> bool {
+    groups(boot, false).any(|group| group.tests.contains(&RECORDINGS))
+}
+
+impl Needs {
+    fn are_met(self, boot: &Boot) -> bool {
+        let two = boot.cpus == 2;
+        let alone = two && boot.controllers && !(boot.arch == Arch::Arm64 && boot.pmu);
+        let counts = boot.icount_shift.is_some();
+        match self {
+            Self::Nothing => true,
+            Self::TwoCpus => two,
+            Self::RunningClock => two && boot.controllers && !counts,
+            Self::TestPmusAlone => alone,
+            Self::ExactArm => alone && counts && boot.arch == Arch::Arm64,
+            Self::CountedInstructions => counts && !two,
+        }
+    }
+}
+
+impl Runs {
+    fn include(&self, boot: &Boot) -> bool {
+        let same = |other: &&Boot| (other.arch, other.series) == (boot.arch, boot.series);
+        let first = BOOTS
+            .iter()
+            .find(same)
+            .is_some_and(|it| it.name == boot.name);
+        match self {
+            Self::Each => first,
+            Self::Ends(arch) => {
+                let series = BOOTS.iter().filter(|other| other.arch == *arch);
+                let series = series.map(|other| other.series);
+                let oldest = series.clone().min_by_key(|series| version(series));
+                let newest = series.max_by_key(|series| version(series));
+                first && boot.arch == *arch && [oldest, newest].contains(&Some(boot.series))
+            }
+            Self::In(names) => names.contains(&boot.name),
+        }
+    }
+}
+
+/// The numbers of a series, which order it.
+fn version(series: &str) -> Vec<u32> {
+    let numbers = series.split('.').map(str::parse);
+    numbers.filter_map(Result::ok).collect()
+}

@@ -1,0 +1,90 @@
+//! Whether every test runs somewhere in CI, and in no more guests than is said.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use super::*;
+
+/// The paths of all tests of the binary `vm`, from its sources.
+fn guest_tests() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vm");
+    let mut found = Vec::new();
+    let mut folders = vec![(PathBuf::from(folder), String::new())];
+    while let Some((folder, above)) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let module = format!("{above}{}::", path.file_stem().unwrap().to_string_lossy());
+            if path.is_dir() {
+                folders.push((path, module));
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            for test in text.split("#[test]\n").skip(1) {
+                let name = test.split_once("fn ").unwrap().1;
+                found.push(format!("{module}{}", name.split('(').next().unwrap()));
+            }
+        }
+    }
+    found
+}
+
+fn guests_of(binary: &str, test: &str, all: bool) -> Vec<&'static str> {
+    let runs = |boot: &&Boot| {
+        let mut groups = groups(boot, all).filter(|group| group.binary == binary);
+        groups.any(|group| group.tests.iter().any(|start| test.starts_with(start)))
+    };
+    let boots = BOOTS.iter().filter(|boot| all || boot.ci);
+    boots.filter(runs).map(|boot| boot.name).collect()
+}
+
+#[test]
+fn every_test_runs_in_a_guest_of_ci() {
+    for test in guest_tests() {
+        let guests = guests_of("vm", &test, false);
+        assert!(!guests.is_empty(), "no guest of CI runs {test}");
+    }
+}
+
+/// An emulated test takes some seconds, and CI has a quarter of an hour for everything.
+#[test]
+fn ci_runs_a_test_only_where_it_tells_something_new() {
+    let tests = guest_tests();
+    let runs = tests.iter().map(|test| guests_of("vm", test, false).len());
+    let runs: usize = runs.sum();
+    println!("{} tests run {runs} times", tests.len());
+    assert!(runs <= 300, "{runs}");
+}
+
+#[test]
+fn a_group_names_guests_of_ci_that_have_what_it_needs() {
+    for group in GROUPS {
+        let guests: Vec<_> = BOOTS
+            .iter()
+            .filter(|boot| group.runs.include(boot))
+            .collect();
+        assert!(!guests.is_empty(), "{:?}", group.tests);
+        for boot in guests {
+            let met = boot.ci && group.needs.are_met(boot);
+            // The guests that count instructions are the first of their series too.
+            let each = matches!(group.runs, Runs::Each);
+            assert!(met || each, "{} {:?}", boot.name, group.tests);
+        }
+        if let Runs::In(names) = group.runs {
+            let known: BTreeSet<_> = BOOTS.iter().map(|boot| boot.name).collect();
+            assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn ends_are_the_oldest_and_the_newest() {
+    let spe = guests_of("vm", "spe_losses::x", false);
+    assert_eq!(spe, ["arm64-7.3", "arm64-6.1"]);
+    assert!(version("6.12") > version("6.1"));
+}
+
+#[test]
+fn all_runs_a_test_wherever_it_can() {
+    let all = guests_of("vm", "spe_losses::x", true);
+    assert!(all.contains(&"amd64-6.12-clock"), "{all:?}");
+    assert!(!all.contains(&"arm64-7.3-exact"), "{all:?}");
+}
