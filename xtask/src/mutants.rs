@@ -4,13 +4,10 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::sh;
-
-/// Pinned: another version makes other mutants.
-const CARGO_MUTANTS: &str = "27.1.0";
+use crate::{sh, tools::CARGO_MUTANTS};
 
 /// The part of the mutants that tests must catch, in percent.
 const CAUGHT: usize = 90;
@@ -40,7 +37,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("xtask: no source of probe-user differs from main: nothing to change");
         return Ok(());
     }
-    install()?;
+    ensure!(
+        sh::output(sh::cargo().args(["nextest", "--version"])).is_some(),
+        "cargo-nextest is not installed: it runs each test in a process of its own"
+    );
+    CARGO_MUTANTS.provide()?;
     let output = sh::target_dir().join("mutants");
     fs::create_dir_all(&output)?;
     let mut cargo = sh::cargo();
@@ -123,27 +124,6 @@ fn changed() -> Result<Vec<String>> {
 fn is_source(name: &str) -> bool {
     let tests = name.ends_with("/tests.rs") || name.contains("/tests/");
     name.starts_with("probe-user/src/") && name.ends_with(".rs") && !tests
-}
-
-fn install() -> Result<()> {
-    let wanted = format!("cargo-mutants {CARGO_MUTANTS}");
-    let found = sh::output(sh::command("cargo-mutants").args(["mutants", "--version"]));
-    if found.is_some_and(|version| version.trim() == wanted) {
-        return Ok(());
-    }
-    if sh::output(sh::cargo().args(["nextest", "--version"])).is_none() {
-        bail!("cargo-nextest is not installed: it runs each test in a process of its own");
-    }
-    println!("xtask: installing {wanted} into target/tools (about ten minutes)");
-    let tools = sh::target_dir().join("tools");
-    let mut install = sh::cargo();
-    install
-        .args(["install", "--locked", "--quiet", "--root"])
-        .arg(&tools)
-        .args(["--version", CARGO_MUTANTS, "cargo-mutants"])
-        .env("CARGO_TARGET_DIR", tools.join("build"));
-    sh::check(&mut install).with_context(|| format!("cannot install {wanted}"))?;
-    fs::remove_dir_all(tools.join("build")).context("cannot remove its build files")
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
-//! Programs of crates that the build and the checks use, each in one version.
+//! Programs of crates that the build and the checks use, each in one version. They are installed in
+//! the user's cache, where every checkout finds them.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -40,33 +45,64 @@ pub(crate) const CARGO_SHEAR: Tool = Tool {
     options: &[],
 };
 
+/// Changes the sources in small ways; another version makes other changes.
+pub(crate) const CARGO_MUTANTS: Tool = Tool {
+    name: "cargo-mutants",
+    version: "27.1.0",
+    debug: false,
+    options: &[],
+};
+
 impl Tool {
-    /// Installs it into target/tools, unless it is there or in cargo's own directory.
+    /// Installs it, unless it is there or in cargo's own directory, and links it from target/tools,
+    /// where [`sh::command`] and the build script of probe-user look.
     pub(crate) fn provide(&self) -> Result<()> {
-        let tools = sh::target_dir().join("tools");
-        if [Some(tools.clone()), cargo_home()]
-            .into_iter()
-            .flatten()
-            .any(|root| self.is_in(&root))
-        {
+        if cargo_home().is_some_and(|root| self.is_in(&root)) {
             return Ok(());
         }
+        let root = self.root();
+        if !self.is_in(&root) {
+            self.install(&root)?;
+        }
+        let links = sh::target_dir().join("tools/bin");
+        fs::create_dir_all(&links).with_context(|| format!("cannot make {}", links.display()))?;
+        let (program, link) = (root.join("bin").join(self.name), links.join(self.name));
+        if fs::read_link(&link).is_ok_and(|there| there == program) {
+            return Ok(());
+        }
+        // That of another version.
+        let _ = fs::remove_file(&link);
+        symlink(&program, &link).with_context(|| format!("cannot make {}", link.display()))
+    }
+
+    fn install(&self, root: &Path) -> Result<()> {
         let Self { name, version, .. } = self;
-        println!("xtask: installing {name} {version} into target/tools (about a minute)");
+        println!("xtask: installing {name} {version} into {}", root.display());
+        let build = sh::target_dir().join("tool-build");
         let mut install = sh::cargo();
         install
-            .args(["install", "--locked", "--quiet", "--root"])
-            .arg(&tools)
+            .args(["install", "--locked", "--root"])
+            .arg(root)
             .args(self.debug.then_some("--debug"))
             .args(self.options)
             .args(["--version", version, name])
-            .env("CARGO_TARGET_DIR", tools.join("build"));
+            .env("CARGO_TARGET_DIR", &build);
         sh::check(&mut install).with_context(|| format!("cannot install {name} {version}"))?;
-        fs::remove_dir_all(tools.join("build")).context("cannot remove a tool's build files")
+        fs::remove_dir_all(&build).context("cannot remove a tool's build files")
+    }
+
+    /// Its own directory: another checkout may want another version.
+    fn root(&self) -> PathBuf {
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+        cache
+            .unwrap_or_else(sh::target_dir)
+            .join("pmuscope-tools")
+            .join(format!("{}-{}", self.name, self.version))
     }
 
     /// Whether `cargo install` put this version there, by its own list.
-    fn is_in(&self, root: &std::path::Path) -> bool {
+    fn is_in(&self, root: &Path) -> bool {
         let entry = format!("\"{} {} (", self.name, self.version);
         fs::read_to_string(root.join(".crates.toml")).is_ok_and(|list| list.contains(&entry))
     }
