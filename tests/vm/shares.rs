@@ -28,7 +28,8 @@ use probe_user::{
 use self::errors::Errors;
 use crate::{
     cli::{command, run_with_load},
-    guest::{clock_runs_alone, skip, value},
+    guest::{skip, value},
+    hotplug::Alone,
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -185,17 +186,6 @@ fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     two.chain(equal)
 }
 
-/// The most runs of one load. Weights are read at pmuscope's hook of a switch, and traffic is
-/// counted up to the test PMU's. If QEMU stops the CPU between the two, the time until it goes on
-/// is in one and not in the other: as long as the host does something else, or, where the clock
-/// counts instructions, for a turn of the other CPU (measured: 56 us of 300 ms). Such a run says
-/// nothing about pmuscope and is repeated.
-const ROUNDS: usize = 3;
-
-/// The most runs that may be repeated over all loads where the clock counts instructions: there it
-/// is rare.
-const SELDOM: usize = 2;
-
 #[test]
 fn shares_are_near_the_truth() {
     let Some(_machine) = machine() else { return };
@@ -208,25 +198,14 @@ fn shares_are_near_the_truth() {
         let weights = COUNTED.map(|weight| counted(weight, plan, window));
         weights.to_vec()
     };
-    let mut again = if clock_runs_alone() {
-        usize::MAX
-    } else {
-        SELDOM
-    };
+    // Weights are read at pmuscope's hook of a switch, traffic is counted up to the test PMU's: a
+    // turn of the other CPU between the two would be in one and not in the other.
+    let _alone = Alone::new();
     for (load, on) in loads() {
-        let near = |errors: &Errors| errors.largest < 1e-4;
-        let run = || quiet(&pmu, &on, || Counting::start(&events), weights);
-        let mut errors = run();
-        for _ in 1..ROUNDS {
-            if again > 0 && !errors.iter().all(near) {
-                again -= 1;
-                println!("{load}: once more, after an error of {}", errors[0].largest);
-                errors = run();
-            }
-        }
+        let errors = quiet(&pmu, &on, || Counting::start(&events), weights);
         for (errors, (method, _)) in errors.iter().zip(COUNTED) {
             errors.print(&load, method);
-            assert!(near(errors), "{load}: {}", errors.largest);
+            assert!(errors.largest < 1e-4, "{load}: {}", errors.largest);
         }
     }
 }

@@ -153,7 +153,6 @@ pub(super) const GROUPS: &[Group] = &[
             "metrics::",
             "metrics_stat::",
             "metrics_uncore::",
-            "shares::shares_are_near",
             "shares::weights_are_live",
             "turns::",
         ],
@@ -175,7 +174,11 @@ pub(super) const GROUPS: &[Group] = &[
         binary: "vm",
         runs: Runs::In(EXACT),
         needs: Needs::ExactArm,
-        tests: &["shares::shares_by_samples", "shares::the_stated_error"],
+        tests: &[
+            "shares::shares_are_near",
+            "shares::shares_by_samples",
+            "shares::the_stated_error",
+        ],
     },
     Group {
         binary: "vm",
