@@ -7,7 +7,9 @@ use aya_ebpf::{
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
-use probe_common::{CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow};
+use probe_common::{
+    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
+};
 
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED},
@@ -221,7 +223,11 @@ fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64) {
     for slot in counters::slots() {
         if at == 0 {
             let rotated = slot as u64 == ROTATED.load();
-            key.group = if rotated { state.live as u16 } else { group as u16 };
+            key.group = if rotated {
+                state.live as u16
+            } else {
+                group as u16
+            };
             row = if rotated && state.live == NO_GROUP {
                 None
             } else {

@@ -54,6 +54,10 @@ offsets! {
     SCHED_ENTITY_SUM_EXEC_RUNTIME;
     /// `sched_entity.prev_sum_exec_runtime`
     SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME;
+    /// `task_struct.sched_info`
+    TASK_SCHED_INFO;
+    /// `sched_info.last_arrival`; all ones where the kernel is built without scheduler information
+    SCHED_INFO_LAST_ARRIVAL;
     /// `sched_entity.exec_start`
     SCHED_ENTITY_EXEC_START;
     /// `sched_entity.cfs_rq`; all ones where the kernel is built without group scheduling
@@ -232,10 +236,31 @@ impl Task {
         self.0.wrapping_add(TASK_COMM.load() as usize)
     }
 
-    /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a
-    /// switch begins. Too many for real-time tasks: the scheduler does not keep this time for them.
+    /// Nanoseconds that it has run since it was switched in, at a switch by which it leaves. `most`:
+    /// it cannot have run longer.
+    ///
+    /// The scheduler's own count begins anew where a task is moved between its queues, which every
+    /// exit does. The time at which the task came in stays, but the kernel does not set it each time.
     #[inline(always)]
-    pub(crate) fn ran(self) -> u64 {
+    pub(crate) fn ran(self, most: u64) -> u64 {
+        if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
+            && let Some(left) = self.left_at()
+        {
+            let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
+            // SAFETY: the offsets are those of a 64-bit time in the scheduler's information.
+            let came: u64 = unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) };
+            let ran = left.wrapping_sub(came);
+            if ran <= most {
+                return ran;
+            }
+        }
+        self.accounted()
+    }
+
+    /// Nanoseconds that the scheduler has counted for it since it was switched in or moved between
+    /// queues. Too many for real-time tasks: the scheduler does not keep this time for them.
+    #[inline(always)]
+    fn accounted(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
         // SAFETY: the offsets are those of two 64-bit times in the scheduling entity.
         unsafe {
@@ -295,7 +320,7 @@ impl Task {
             return Some(accounted);
         }
         // What a tick has accounted since. Of a real-time task it may be of earlier times.
-        let ran = self.ran();
+        let ran = self.accounted();
         // SAFETY: the helper has no preconditions.
         let most = unsafe { bpf_ktime_get_ns() } - read;
         Some(if ran <= most {

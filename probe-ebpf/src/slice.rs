@@ -102,7 +102,8 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         let ran = if prev.pid() == 0 {
             length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
         } else {
-            prev.ran()
+            // The clocks may differ a little.
+            prev.ran(length + (length >> 3))
         };
         account::charge_two(state, owners, ran, length);
     }

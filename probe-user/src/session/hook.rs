@@ -70,7 +70,7 @@ impl Session {
             return Ok(());
         }
         self.exits = SchedExitHook::Unknown;
-        if self.object.programs.can_attach(SCHED_EXIT)? {
+        if self.object.programs.can_attach(SCHED_EXIT) {
             self.object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;
             // A switch that was hidden before may have left a slice open that is nobody's any more.
