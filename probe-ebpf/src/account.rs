@@ -1,6 +1,8 @@
 //! The accounting itself: reads the counters, and charges their deltas since the last reading to an
 //! owner's row. Every program that charges ends here.
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::bpf_ktime_get_ns,
@@ -177,34 +179,29 @@ fn time(time: &mut GroupTime, now: u64) {
 /// All of what [`read`] found, as a share.
 const ALL: u64 = 1 << 16;
 
-/// Charges what [`read`] found to `owner`.
+/// Charges what [`read`] found to `owner`, but for a share of it to another one.
 #[inline(always)]
-pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
+pub(crate) fn charge(state: &mut CpuState, owner: Owner, other: Owner, share: u64) {
+    if share != 0 {
+        charge_share(state, other.cgroup, other.tgid, share);
+    }
     charge_share(state, owner.cgroup, owner.tgid, ALL);
     state.counts.charges += 1;
 }
 
-/// Charges a slice of `length` nanoseconds in which two owners ran one after the other, `second`
-/// for the last `ran` nanoseconds. Each counter's delta is divided in proportion to these times.
+/// The share of a slice of `length` nanoseconds of whoever ran for the last `ran` of them.
 #[inline(always)]
-pub(crate) fn charge_two(
-    state: &mut CpuState,
-    (first, second): (Owner, Owner),
-    ran: u64,
-    length: u64,
-) {
+pub(crate) fn share(ran: u64, length: u64) -> u64 {
     // In 1/65536, so that no product overflows.
-    let share = if ran < length {
+    if ran < length {
         (ran << 16) / length
     } else if ran - length < length >> 3 {
         // All of it: the two clocks may differ a little.
         ALL
     } else {
-        // For a real-time task `ran` is the time since it began. Such tasks run for a moment.
+        // For a real-time task `ran` may be the time since it began. Such tasks run for a moment.
         0
-    };
-    charge_share(state, second.cgroup, second.tgid, share);
-    charge(state, first);
+    }
 }
 
 /// Charges `share` of 65,536 parts of what was read and not charged yet. A function of its own in
@@ -281,11 +278,16 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         return row;
     }
     if state.read >= state.retry {
-        let row = UsageRow {
-            // SAFETY: the helper has no preconditions.
-            made: unsafe { bpf_ktime_get_ns() },
-            ..UsageRow::ZERO
+        let mut row = MaybeUninit::<UsageRow>::uninit();
+        // Word by word: the compiler's memset is a loop over bytes, whose every round is verified.
+        // SAFETY: a row is words, and zeros are one.
+        let mut row = unsafe {
+            let words = row.as_mut_ptr().cast::<u64>();
+            (0..UsageRow::WORDS).for_each(|at| words.add(at).write_volatile(0));
+            row.assume_init()
         };
+        // SAFETY: the helper has no preconditions.
+        row.made = unsafe { bpf_ktime_get_ns() };
         let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
         if let Some(row) = USAGE.get_ptr_mut(key) {
             state.counts.rows_made += 1;

@@ -124,6 +124,12 @@ pub(crate) fn read<T>(address: u64) -> Option<T> {
 pub(crate) struct TaskAt(pub(crate) u64);
 
 impl TaskAt {
+    /// Address of its `css_set`, as [`Task::cgroup_set`]; 0 where it cannot be read.
+    #[inline(always)]
+    pub(crate) fn cgroup_set(self) -> u64 {
+        self.field(&TASK_CGROUPS).unwrap_or(0)
+    }
+
     #[inline(always)]
     pub(crate) fn field<T>(self, offset: &Global<u64>) -> Option<T> {
         read(self.0.wrapping_add(offset.load()))
@@ -140,8 +146,7 @@ impl TaskAt {
     /// Where that is.
     #[inline(always)]
     pub(crate) fn cgroup_address(self) -> Option<u64> {
-        let set: u64 = self.field(&TASK_CGROUPS)?;
-        read(set.wrapping_add(CSS_SET_DFL_CGRP.load()))
+        read(self.cgroup_set().wrapping_add(CSS_SET_DFL_CGRP.load()))
     }
 
     /// Its id in the pid namespace `of` (its address) at this depth; None where it has none.
@@ -222,6 +227,14 @@ impl Task {
             let signal: *const u8 = field(self.0, &TASK_SIGNAL);
             field(signal, &SIGNAL_LIVE)
         }
+    }
+
+    /// The same task, whose fields are probe reads then. A pointer that is loaded through one of
+    /// the kernel's types takes long to verify: Linux 6.18 searches all its types by name up to four
+    /// times, 0.3 ms in all. So only what every switch runs loads them.
+    #[inline(always)]
+    pub(crate) fn at(self) -> TaskAt {
+        TaskAt(self.address())
     }
 
     /// Its address, which no other living task has.
@@ -342,12 +355,13 @@ impl Task {
     /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.
     #[inline(always)]
     pub(crate) fn cgroup(self) -> CgroupId {
-        // SAFETY: the offsets are those of the pointers on the way; `cgroups` of a task that the
-        // scheduler switches or that runs is never null.
+        // SAFETY: the offsets are those of the pointers on the way and of a 64-bit id; `cgroups` of
+        // a task that the scheduler switches is never null.
         unsafe {
             let css_set: *const u8 = field(self.0, &TASK_CGROUPS);
             let cgroup: *const u8 = field(css_set, &CSS_SET_DFL_CGRP);
-            Cgroup(cgroup).id()
+            let node: *const u8 = field(cgroup, &CGROUP_KN);
+            CgroupId(field(node, &KERNFS_NODE_ID))
         }
     }
 }
@@ -363,21 +377,21 @@ impl Cgroup {
 
     #[inline(always)]
     pub(crate) fn id(self) -> CgroupId {
-        // SAFETY: the offsets are those of the kernfs_node pointer and of its 64-bit id.
-        unsafe {
-            let node: *const u8 = field(self.0, &CGROUP_KN);
-            CgroupId(field(node, &KERNFS_NODE_ID))
-        }
+        let node = self.field(&CGROUP_KN);
+        CgroupId(read(node.wrapping_add(KERNFS_NODE_ID.load())).unwrap_or(0))
     }
 
     /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide
     /// with ours.
     #[inline(always)]
     pub(crate) fn hierarchy(self) -> i32 {
-        // SAFETY: the offsets are those of the cgroup_root pointer and of an int in it.
-        unsafe {
-            let root: *const u8 = field(self.0, &CGROUP_ROOT);
-            field(root, &CGROUP_ROOT_HIERARCHY_ID)
-        }
+        let root = self.field(&CGROUP_ROOT);
+        read(root.wrapping_add(CGROUP_ROOT_HIERARCHY_ID.load())).unwrap_or(-1)
+    }
+
+    /// A pointer in it, by a probe read as of [`Task::at`].
+    #[inline(always)]
+    fn field(self, offset: &Global<u64>) -> u64 {
+        read((self.0.addr() as u64).wrapping_add(offset.load())).unwrap_or(0)
     }
 }
