@@ -179,13 +179,21 @@ fn time(time: &mut GroupTime, now: u64) {
 /// All of what [`read`] found, as a share.
 const ALL: u64 = 1 << 16;
 
-/// Charges what [`read`] found to `owner`, but for a share of it to another one.
+/// Charges what [`read`] found to `owner`, but for a share of it to another one. Whose these
+/// nanoseconds were is an estimate.
 #[inline(always)]
-pub(crate) fn charge(state: &mut CpuState, owner: Owner, other: Owner, share: u64) {
+pub(crate) fn charge(
+    state: &mut CpuState,
+    owner: Owner,
+    other: Owner,
+    share: u64,
+    mut estimated: u64,
+) {
     if share != 0 {
-        charge_share(state, other.cgroup, other.tgid, share);
+        let of_other = take(&mut estimated, share);
+        charge_share(state, other.cgroup, other.tgid, share, of_other);
     }
-    charge_share(state, owner.cgroup, owner.tgid, ALL);
+    charge_share(state, owner.cgroup, owner.tgid, ALL, estimated);
     state.counts.charges += 1;
 }
 
@@ -207,7 +215,7 @@ pub(crate) fn share(ran: u64, length: u64) -> u64 {
 /// Charges `share` of 65,536 parts of what was read and not charged yet. A function of its own in
 /// the kernel, as [`read_all`] is.
 #[inline(never)]
-fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64) {
+fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
     let mut key = UsageKey {
         cgroup,
         tgid,
@@ -242,6 +250,7 @@ fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64) {
                 };
                 row.enabled += take(enabled, share);
                 row.running += take(&mut state.running[group & (GROUPS - 1)].delta, share);
+                row.estimated += estimated;
             }
         }
         if let Some(row) = &mut row {

@@ -77,7 +77,8 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task) {
 /// root cgroup are one then.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
-    let (mut owner, mut other, mut share) = (stored(state), stored(state), 0);
+    let (mut owner, mut other) = (stored(state), stored(state));
+    let (mut share, mut estimated) = (0, 0);
     if state.owner == CgroupId::UNKNOWN {
         owner = Owner {
             cgroup: prev.at().cgroup().unwrap_or(CgroupId::ROOT),
@@ -102,9 +103,10 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
         if other != owner {
             state.counts.missed_nanos += length;
             share = account::share(ran, length);
+            estimated = length;
         }
     }
-    account::charge(state, owner, other, share);
+    account::charge(state, owner, other, share, estimated);
 }
 
 /// Whether the running thread is the one that came in last. If not, a switch was missed.

@@ -58,6 +58,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
             counts: [*count; GROUP_COUNTERS],
             enabled: 2 * count,
             running: *count,
+            estimated: 0,
             made: 1,
         };
         (key, row)
