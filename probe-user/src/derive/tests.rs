@@ -224,7 +224,10 @@ fn a_row_of_divided_slices_says_so() {
         let About::Subject(subject) = finding.about else {
             panic!("{finding:?}")
         };
-        (report.subjects[subject as usize].clone(), &finding.text[..3])
+        (
+            report.subjects[subject as usize].clone(),
+            &finding.text[..3],
+        )
     });
     assert_eq!(said.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
 }

@@ -126,11 +126,11 @@ pub(super) const OF_PROGRAMS: [&str; 6] = [
     "SPE_ZERO",
 ];
 
-/// Maps that the compiler makes, of globals and constants.
-const OF_COMPILER: usize = 2;
+/// The map of the globals.
+const OF_GLOBALS: usize = 1;
 
 /// All maps of the object.
-pub(super) const COUNT: usize = NAMED + OF_PROGRAMS.len() + SLOTS + OF_COMPILER;
+pub(super) const COUNT: usize = NAMED + OF_PROGRAMS.len() + SLOTS + OF_GLOBALS;
 
 /// The maps that outlive a session where it has pins: what the attached programs write, and the
 /// counters that they read. All others are of one process.
