@@ -58,6 +58,10 @@ words! {
         pub enabled: u64,
         /// Nanoseconds of those for which the group was on the PMU.
         pub running: u64,
+        /// Nanoseconds of slices that were divided by time between this owner and another one, since a
+        /// switch was missed: whose their counts are is estimated.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub estimated: u64,
         /// `CLOCK_MONOTONIC` nanoseconds when the row was made: tells it from one of the same key
         /// that was freed before. 0 for rows that are never freed, and for sums.
         pub made: u64,

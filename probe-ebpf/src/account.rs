@@ -1,16 +1,20 @@
 //! The accounting itself: reads the counters, and charges their deltas since the last reading to an
 //! owner's row. Every program that charges ends here.
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::bpf_ktime_get_ns,
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
-use probe_common::{CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow};
+use probe_common::{
+    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
+};
 
 use crate::{
-    counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot},
+    counters::{self, CLOCKS, GROUP_ENDS, ROTATED},
     kernel::Task,
     owner::Owner,
     state::cpu,
@@ -59,36 +63,43 @@ pub(crate) fn read(state: &mut CpuState, moment: Moment) {
         Moment::CameIn(task) if CLOCKS.load() != 0 => task.came_in_at(state.read),
         _ => None,
     };
+    read_all(state, switched_at.unwrap_or(UNKNOWN));
+}
+
+/// A function of its own in the kernel, and a loop: with a copy for each slot and caller the kernel
+/// took longer to load the programs than all else at the start of a session.
+#[inline(never)]
+fn read_all(state: &mut CpuState, switched_at: u64) {
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
     let mut late = UNKNOWN;
-    for_each_slot!(SLOT => {
-        state.delta[SLOT] = 0;
-        if !is_live(state, SLOT as u64) {
+    for slot in counters::slots() {
+        state.delta[slot] = 0;
+        if !is_live(state, slot as u64) {
             if first {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
-        } else if let Some(value) = counters::read(SLOT) {
+        } else if let Some(value) = counters::read(slot) {
             let mut counter = value.counter;
-            if CLOCKS.load() >> SLOT & 1 == 1
-                && let Some(clock) = switched_at
-                && counter >= state.last[SLOT]
+            if CLOCKS.load() >> slot & 1 == 1
+                && switched_at != UNKNOWN
+                && counter >= state.last[slot]
             {
                 if late == UNKNOWN {
-                    late = hook_delay(state, counter, clock);
+                    late = hook_delay(state, counter, switched_at);
                 }
                 // Not behind the last reading: a flush reads at its own time.
-                counter = state.last[SLOT].max(counter.saturating_sub(late));
+                counter = state.last[slot].max(counter.saturating_sub(late));
             }
             // A counter below its last reading was reset or is another one: the new value is the
             // baseline, and no difference is made up.
-            if counter >= state.last[SLOT] {
-                state.delta[SLOT] = counter - state.last[SLOT];
+            if counter >= state.last[slot] {
+                state.delta[slot] = counter - state.last[slot];
             } else {
                 state.counts.rebased += 1;
             }
-            state.last[SLOT] = counter;
+            state.last[slot] = counter;
             if first {
                 time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
                 time(&mut state.running[group & (GROUPS - 1)], value.running);
@@ -100,9 +111,9 @@ pub(crate) fn read(state: &mut CpuState, moment: Moment) {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
         }
-        first = GROUP_ENDS.load() >> SLOT & 1 == 1;
+        first = GROUP_ENDS.load() >> slot & 1 == 1;
         group += usize::from(first);
-    });
+    }
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     // From reading to reading, as the counters' own times: a group's live time is part of it.
@@ -131,19 +142,19 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
     }
     (state.live, state.live_events) = (group, events);
     let mut index = 0;
-    for_each_slot!(SLOT => {
-        if SLOT as u64 >= ROTATED.load()
-            && is_live(state, SLOT as u64)
-            && let Some(value) = counters::read(SLOT)
+    for slot in counters::slots() {
+        if slot as u64 >= ROTATED.load()
+            && is_live(state, slot as u64)
+            && let Some(value) = counters::read(slot)
         {
-            state.last[SLOT] = value.counter;
-            if SLOT as u64 == ROTATED.load() {
+            state.last[slot] = value.counter;
+            if slot as u64 == ROTATED.load() {
                 state.enabled[index & (GROUPS - 1)].last = value.enabled;
                 state.running[index & (GROUPS - 1)].last = value.running;
             }
         }
-        index += (GROUP_ENDS.load() >> SLOT & 1) as usize;
-    });
+        index += (GROUP_ENDS.load() >> slot & 1) as usize;
+    }
 }
 
 /// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
@@ -165,61 +176,62 @@ fn time(time: &mut GroupTime, now: u64) {
     time.last = now;
 }
 
-/// Charges what [`read`] found to `owner`.
+/// All of what [`read`] found, as a share.
+const ALL: u64 = 1 << 16;
+
+/// Charges what [`read`] found to `owner`, but for a share of it to another one. Whose these
+/// nanoseconds were is an estimate.
 #[inline(always)]
-pub(crate) fn charge(state: &mut CpuState, owner: Owner) {
-    charge_part(state, owner, |delta| delta);
+pub(crate) fn charge(
+    state: &mut CpuState,
+    owner: Owner,
+    other: Owner,
+    share: u64,
+    mut estimated: u64,
+) {
+    if share != 0 {
+        let of_other = take(&mut estimated, share);
+        charge_share(state, other.cgroup, other.tgid, share, of_other);
+    }
+    charge_share(state, owner.cgroup, owner.tgid, ALL, estimated);
     state.counts.charges += 1;
 }
 
-/// Charges a slice of `length` nanoseconds in which two owners ran one after the other, `second`
-/// for the last `ran` nanoseconds. Each counter's delta is divided in proportion to these times.
+/// The share of a slice of `length` nanoseconds of whoever ran for the last `ran` of them.
 #[inline(always)]
-pub(crate) fn charge_two(
-    state: &mut CpuState,
-    (first, second): (Owner, Owner),
-    ran: u64,
-    length: u64,
-) {
+pub(crate) fn share(ran: u64, length: u64) -> u64 {
     // In 1/65536, so that no product overflows.
-    let share = if ran < length {
+    if ran < length {
         (ran << 16) / length
     } else if ran - length < length >> 3 {
         // All of it: the two clocks may differ a little.
-        1 << 16
+        ALL
     } else {
-        // For a real-time task `ran` is the time since it began. Such tasks run for a moment.
+        // For a real-time task `ran` may be the time since it began. Such tasks run for a moment.
         0
-    };
-    let last = |delta: u64| (delta >> 16) * share + (((delta & 0xffff) * share) >> 16);
-    charge_part(state, first, |delta| delta - last(delta));
-    charge_part(state, second, last);
-    state.counts.charges += 1;
+    }
 }
 
-#[inline(always)]
-fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
+/// Charges `share` of 65,536 parts of what was read and not charged yet. A function of its own in
+/// the kernel, as [`read_all`] is.
+#[inline(never)]
+fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
     let mut key = UsageKey {
-        cgroup: owner.cgroup,
-        tgid: owner.tgid,
+        cgroup,
+        tgid,
         cpu: cpu() as u16,
         group: 0,
     };
     let mut row: Option<&'static mut UsageRow> = None;
     let mut at = 0;
     let mut group = 0;
-    for_each_slot!(SLOT => {
+    for slot in counters::slots() {
         if at == 0 {
-            let rotated = SLOT as u64 == ROTATED.load();
-            key.group = if rotated { state.live as u16 } else { group as u16 };
-            // Where groups take turns, some group could be live at any time, also while they are
-            // exchanged: the sum over the groups is the time for which each could have been live.
-            // A group alone has its counters' own time: the clock is read later than they are, and
-            // a hypervisor may stop the CPU in between.
-            let enabled = if rotated && state.turns == 1 {
-                state.length
+            let rotated = slot as u64 == ROTATED.load();
+            key.group = if rotated {
+                state.live as u16
             } else {
-                state.enabled[group & (GROUPS - 1)].delta
+                group as u16
             };
             row = if rotated && state.live == NO_GROUP {
                 None
@@ -227,19 +239,37 @@ fn charge_part(state: &mut CpuState, owner: Owner, part: impl Fn(u64) -> u64) {
                 row_of(state, &key)
             };
             if let Some(row) = row.as_deref_mut() {
-                row.enabled += part(enabled);
-                row.running += part(state.running[group & (GROUPS - 1)].delta);
+                // Where groups take turns, some group could be live at any time, also while they are
+                // exchanged: the sum over the groups is the time for which each could have been live.
+                // A group alone has its counters' own time: the clock is read later than they are, and
+                // a hypervisor may stop the CPU in between.
+                let enabled = if rotated && state.turns == 1 {
+                    &mut state.length
+                } else {
+                    &mut state.enabled[group & (GROUPS - 1)].delta
+                };
+                row.enabled += take(enabled, share);
+                row.running += take(&mut state.running[group & (GROUPS - 1)].delta, share);
+                row.estimated += estimated;
             }
         }
         if let Some(row) = &mut row {
-            row.counts[at & (GROUP_COUNTERS - 1)] += part(state.delta[SLOT]);
+            row.counts[at & (GROUP_COUNTERS - 1)] += take(&mut state.delta[slot], share);
         }
         at += 1;
-        if GROUP_ENDS.load() >> SLOT & 1 == 1 {
+        if GROUP_ENDS.load() >> slot & 1 == 1 {
             group += 1;
             at = 0;
         }
-    });
+    }
+}
+
+/// Takes a share away.
+#[inline(always)]
+fn take(from: &mut u64, share: u64) -> u64 {
+    let part = (*from >> 16) * share + (((*from & 0xffff) * share) >> 16);
+    *from -= part;
+    part
 }
 
 /// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.
@@ -257,11 +287,16 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         return row;
     }
     if state.read >= state.retry {
-        let row = UsageRow {
-            // SAFETY: the helper has no preconditions.
-            made: unsafe { bpf_ktime_get_ns() },
-            ..UsageRow::ZERO
+        let mut row = MaybeUninit::<UsageRow>::uninit();
+        // Word by word: the compiler's memset is a loop over bytes, whose every round is verified.
+        // SAFETY: a row is words, and zeros are one.
+        let mut row = unsafe {
+            let words = row.as_mut_ptr().cast::<u64>();
+            (0..UsageRow::WORDS).for_each(|at| words.add(at).write_volatile(0));
+            row.assume_init()
         };
+        // SAFETY: the helper has no preconditions.
+        row.made = unsafe { bpf_ktime_get_ns() };
         let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
         if let Some(row) = USAGE.get_ptr_mut(key) {
             state.counts.rows_made += 1;

@@ -10,6 +10,7 @@ use aya_ebpf::{
     macros::map,
     maps::PerfEventArray,
 };
+use probe_common::SLOTS;
 
 /// Slots in use: 0..EVENTS. A rotated group uses as many of its slots as it has counters.
 #[unsafe(no_mangle)]
@@ -63,20 +64,9 @@ slots!(
     15 COUNTER15
 );
 
-/// Runs `$body` once per slot, unrolled, so that the verifier sees every slot number as a
-/// constant and drops what lies behind EVENTS.
-macro_rules! for_each_slot {
-    ($slot:ident => $body:block) => {
-        for_each_slot!(@ $slot $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    };
-    (@ $slot:ident $body:block $($n:literal)*) => {
-        'slots: {
-            let events = $crate::counters::EVENTS.load();
-            $(
-                if $n >= events { break 'slots; }
-                { const $slot: usize = $n; $body }
-            )*
-        }
-    };
+/// The slots in use. The verifier knows [`EVENTS`], so it sees each slot's number as a constant.
+#[inline(always)]
+pub(crate) fn slots() -> impl Iterator<Item = usize> {
+    let events = EVENTS.load();
+    (0..SLOTS).take_while(move |slot| (*slot as u64) < events)
 }
-pub(crate) use for_each_slot;

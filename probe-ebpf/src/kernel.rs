@@ -54,6 +54,10 @@ offsets! {
     SCHED_ENTITY_SUM_EXEC_RUNTIME;
     /// `sched_entity.prev_sum_exec_runtime`
     SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME;
+    /// `task_struct.sched_info`
+    TASK_SCHED_INFO;
+    /// `sched_info.last_arrival`; all ones where the kernel is built without scheduler information
+    SCHED_INFO_LAST_ARRIVAL;
     /// `sched_entity.exec_start`
     SCHED_ENTITY_EXEC_START;
     /// `sched_entity.cfs_rq`; all ones where the kernel is built without group scheduling
@@ -120,6 +124,12 @@ pub(crate) fn read<T>(address: u64) -> Option<T> {
 pub(crate) struct TaskAt(pub(crate) u64);
 
 impl TaskAt {
+    /// Address of its `css_set`, as [`Task::cgroup_set`]; 0 where it cannot be read.
+    #[inline(always)]
+    pub(crate) fn cgroup_set(self) -> u64 {
+        self.field(&TASK_CGROUPS).unwrap_or(0)
+    }
+
     #[inline(always)]
     pub(crate) fn field<T>(self, offset: &Global<u64>) -> Option<T> {
         read(self.0.wrapping_add(offset.load()))
@@ -136,8 +146,7 @@ impl TaskAt {
     /// Where that is.
     #[inline(always)]
     pub(crate) fn cgroup_address(self) -> Option<u64> {
-        let set: u64 = self.field(&TASK_CGROUPS)?;
-        read(set.wrapping_add(CSS_SET_DFL_CGRP.load()))
+        read(self.cgroup_set().wrapping_add(CSS_SET_DFL_CGRP.load()))
     }
 
     /// Its id in the pid namespace `of` (its address) at this depth; None where it has none.
@@ -220,6 +229,14 @@ impl Task {
         }
     }
 
+    /// The same task, whose fields are probe reads then. A pointer that is loaded through one of
+    /// the kernel's types takes long to verify: Linux 6.18 searches all its types by name up to four
+    /// times, 0.3 ms in all. So only what every switch runs loads them.
+    #[inline(always)]
+    pub(crate) fn at(self) -> TaskAt {
+        TaskAt(self.address())
+    }
+
     /// Its address, which no other living task has.
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {
@@ -232,10 +249,31 @@ impl Task {
         self.0.wrapping_add(TASK_COMM.load() as usize)
     }
 
-    /// Nanoseconds that it has run since it was switched in, as the scheduler counts them when a
-    /// switch begins. Too many for real-time tasks: the scheduler does not keep this time for them.
+    /// Nanoseconds that it has run since it was switched in, at a switch by which it leaves. `most`:
+    /// it cannot have run longer.
+    ///
+    /// The scheduler's own count begins anew where a task is moved between its queues, which every
+    /// exit does. The time at which the task came in stays, but the kernel does not set it each time.
     #[inline(always)]
-    pub(crate) fn ran(self) -> u64 {
+    pub(crate) fn ran(self, most: u64) -> u64 {
+        if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
+            && let Some(left) = self.left_at()
+        {
+            let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
+            // SAFETY: the offsets are those of a 64-bit time in the scheduler's information.
+            let came: u64 = unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) };
+            let ran = left.wrapping_sub(came);
+            if ran <= most {
+                return ran;
+            }
+        }
+        self.accounted()
+    }
+
+    /// Nanoseconds that the scheduler has counted for it since it was switched in or moved between
+    /// queues. Too many for real-time tasks: the scheduler does not keep this time for them.
+    #[inline(always)]
+    fn accounted(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
         // SAFETY: the offsets are those of two 64-bit times in the scheduling entity.
         unsafe {
@@ -295,7 +333,7 @@ impl Task {
             return Some(accounted);
         }
         // What a tick has accounted since. Of a real-time task it may be of earlier times.
-        let ran = self.ran();
+        let ran = self.accounted();
         // SAFETY: the helper has no preconditions.
         let most = unsafe { bpf_ktime_get_ns() } - read;
         Some(if ran <= most {
@@ -317,12 +355,13 @@ impl Task {
     /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.
     #[inline(always)]
     pub(crate) fn cgroup(self) -> CgroupId {
-        // SAFETY: the offsets are those of the pointers on the way; `cgroups` of a task that the
-        // scheduler switches or that runs is never null.
+        // SAFETY: the offsets are those of the pointers on the way and of a 64-bit id; `cgroups` of
+        // a task that the scheduler switches is never null.
         unsafe {
             let css_set: *const u8 = field(self.0, &TASK_CGROUPS);
             let cgroup: *const u8 = field(css_set, &CSS_SET_DFL_CGRP);
-            Cgroup(cgroup).id()
+            let node: *const u8 = field(cgroup, &CGROUP_KN);
+            CgroupId(field(node, &KERNFS_NODE_ID))
         }
     }
 }
@@ -338,21 +377,21 @@ impl Cgroup {
 
     #[inline(always)]
     pub(crate) fn id(self) -> CgroupId {
-        // SAFETY: the offsets are those of the kernfs_node pointer and of its 64-bit id.
-        unsafe {
-            let node: *const u8 = field(self.0, &CGROUP_KN);
-            CgroupId(field(node, &KERNFS_NODE_ID))
-        }
+        let node = self.field(&CGROUP_KN);
+        CgroupId(read(node.wrapping_add(KERNFS_NODE_ID.load())).unwrap_or(0))
     }
 
     /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide
     /// with ours.
     #[inline(always)]
     pub(crate) fn hierarchy(self) -> i32 {
-        // SAFETY: the offsets are those of the cgroup_root pointer and of an int in it.
-        unsafe {
-            let root: *const u8 = field(self.0, &CGROUP_ROOT);
-            field(root, &CGROUP_ROOT_HIERARCHY_ID)
-        }
+        let root = self.field(&CGROUP_ROOT);
+        read(root.wrapping_add(CGROUP_ROOT_HIERARCHY_ID.load())).unwrap_or(-1)
+    }
+
+    /// A pointer in it, by a probe read as of [`Task::at`].
+    #[inline(always)]
+    fn field(self, offset: &Global<u64>) -> u64 {
+        read((self.0.addr() as u64).wrapping_add(offset.load())).unwrap_or(0)
     }
 }

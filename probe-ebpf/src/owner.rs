@@ -28,6 +28,18 @@ pub(crate) static COMMAND: HashMap<u32, u8> = HashMap::with_max_entries(1, BPF_F
 /// Whom a slice of this task belongs to.
 #[inline(always)]
 pub(crate) fn owner_of(task: Task) -> Owner {
+    // The fields of a task that is switched or runs can be read.
+    owner(task, || task.at().cgroup().unwrap_or(CgroupId::ROOT))
+}
+
+/// The same for the task that comes in at a switch: sooner found, and later verified.
+#[inline(always)]
+pub(crate) fn owner_of_next(next: Task) -> Owner {
+    owner(next, || next.cgroup())
+}
+
+#[inline(always)]
+fn owner(task: Task, cgroup: impl FnOnce() -> CgroupId) -> Owner {
     if task.pid() == 0 {
         return Owner {
             cgroup: CgroupId::IDLE,
@@ -35,7 +47,7 @@ pub(crate) fn owner_of(task: Task) -> Owner {
         };
     }
     let mut owner = Owner {
-        cgroup: task.cgroup(),
+        cgroup: cgroup(),
         tgid: 0,
     };
     if BY_PROCESS.load() != 0 {

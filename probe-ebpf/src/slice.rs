@@ -33,7 +33,7 @@ pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
     state.owner = owner.cgroup;
     state.owner_tgid = u64::from(owner.tgid);
     let by_set = BY_PROCESS.load() == 0 && FOLLOW_COMMAND.load() == 0 && task.pid() != 0;
-    state.set = if by_set { task.cgroup_set() } else { 0 };
+    state.set = if by_set { task.at().cgroup_set() } else { 0 };
 }
 
 /// Changes the owner of the running `task` from here on.
@@ -62,7 +62,7 @@ pub(crate) fn forget(state: &mut CpuState) {
 /// another task has moved it since, which is counted.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState, prev: Task) {
-    let in_its_set = state.set != 0 && state.set == prev.cgroup_set();
+    let in_its_set = state.set != 0 && state.set == prev.at().cgroup_set();
     if !in_its_set
         && state.owner != CgroupId::UNKNOWN
         && seen(state, prev)
@@ -77,35 +77,36 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task) {
 /// root cgroup are one then.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
+    let (mut owner, mut other) = (stored(state), stored(state));
+    let (mut share, mut estimated) = (0, 0);
     if state.owner == CgroupId::UNKNOWN {
-        let owner = Owner {
-            cgroup: prev.cgroup(),
+        owner = Owner {
+            cgroup: prev.at().cgroup().unwrap_or(CgroupId::ROOT),
             tgid: 0,
         };
-        account::charge(state, owner);
-    } else if seen(state, prev) {
-        let owner = stored(state);
-        account::charge(state, owner);
-    } else {
+    } else if !seen(state, prev) {
         state.counts.missed_switches += 1;
         if state.counts.missed_switches == 1 {
             lifecycle::switch_missed(cpu());
         }
-        let owners = (stored(state), owner_of(prev));
         let length = state.length;
-        // Between two tasks of one owner nothing is estimated.
-        if owners.0 != owners.1 {
-            state.counts.missed_nanos += length;
-        }
         // The scheduler does not keep the idle task's time: it is the rest of the slice after the
         // other task's.
         let ran = if prev.pid() == 0 {
             length.saturating_sub(Task::ran_at(state.task).unwrap_or(length))
         } else {
-            prev.ran()
+            // The clocks may differ a little.
+            prev.ran(length + (length >> 3))
         };
-        account::charge_two(state, owners, ran, length);
+        other = owner_of(prev);
+        // Between two tasks of one owner nothing is estimated.
+        if other != owner {
+            state.counts.missed_nanos += length;
+            share = account::share(ran, length);
+            estimated = length;
+        }
     }
+    account::charge(state, owner, other, share, estimated);
 }
 
 /// Whether the running thread is the one that came in last. If not, a switch was missed.

@@ -8,7 +8,7 @@ use std::{
 
 use probe_user::snapshot::Health;
 
-use crate::support::{Counting, TestCgroup, machine, plan, pmuscope};
+use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, plan, pmuscope};
 
 /// How long to wait for a change of [`Health`].
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -89,4 +89,34 @@ fn within_the_window_in_which_the_first_is_missed() {
         return;
     }
     assert!(of("late_switches") > of("missed_switches"), "{text}");
+}
+
+/// Init, which some kernels hide, is woken at the end of each orphan, and leaves while the next one
+/// waits: all of that one's last slice comes after a hidden switch.
+#[test]
+fn a_last_slice_after_a_hidden_switch_is_its_tasks() {
+    const ORPHANS: u64 = 300;
+    const EACH_US: u64 = 1_000;
+    let Some(_machine) = machine() else { return };
+    let (other, orphans) = (TestCgroup::new("other"), TestCgroup::new("orphans"));
+    // No CPU is idle.
+    let cpus = online_cpus().into_iter();
+    let mut busy: Vec<_> = cpus
+        .map(|cpu| other.load(&format!("burn {cpu} 60000")))
+        .collect();
+    busy.iter_mut().for_each(Load::go);
+    let mut counting = Counting::plain(plan("task-clock"), |_| {});
+    // Nobody hears of a missed switch meanwhile, so that the second program is not attached.
+    orphans
+        .load(&format!("orphans {ORPHANS} {EACH_US}"))
+        .finish();
+    let window = counting.window();
+    if window.health.sum.missed_switches < 5 {
+        println!("skipped: this kernel hid few switches");
+        return;
+    }
+    let counted = counting.count(&window, "task-clock", orphans.id).unwrap();
+    let truth = ORPHANS * EACH_US * 1_000;
+    println!("counted {counted}, at least {truth}");
+    assert!(counted >= truth - truth / 100, "{counted}, {truth}");
 }

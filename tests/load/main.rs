@@ -27,11 +27,12 @@ use rustix::{
 
 mod churn;
 mod marks;
+mod orphans;
 mod tenants;
 
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
-    touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | \
+    touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | maps MS | \
     twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
     stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
@@ -101,6 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 child.wait()?;
             }
         }
+        Some("orphans") => orphans::orphans(number(1)?, Duration::from_micros(number(2)?))?,
         Some("execs") => execs(number(1)?)?,
         Some("pingpong") => {
             pin(number(1)?)?;

@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::RawTracePointContext};
 
-use crate::counters::{self, for_each_slot};
+use crate::counters::{self, EVENTS};
 
 /// Nanoseconds to read the counter of slot `arg(0)` once; for no slot, what measuring takes.
 // Without aya's macro, as `flush`: it drops the return value.
@@ -16,11 +16,9 @@ fn read_cost(ctx: *mut c_void) -> u32 {
     let wanted: u64 = RawTracePointContext::new(ctx).arg(0);
     // SAFETY: the helper has no preconditions.
     let began = unsafe { bpf_ktime_get_ns() };
-    for_each_slot!(SLOT => {
-        if SLOT as u64 == wanted {
-            let _ = counters::read(SLOT);
-        }
-    });
+    if wanted < EVENTS.load() {
+        let _ = counters::read(wanted as usize);
+    }
     // SAFETY: the helper has no preconditions.
     let nanos = unsafe { bpf_ktime_get_ns() } - began;
     nanos as u32

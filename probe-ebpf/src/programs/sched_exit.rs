@@ -35,7 +35,7 @@ fn sched_exit(_: BtfTracePointContext) -> i32 {
         state.counts.late += 1;
         account::read(state, Moment::CameIn(task));
         let owner = slice::stored(state);
-        account::charge(state, owner);
+        account::charge(state, owner, owner, 0, 0);
         slice::open(state, task, owner_of(task));
         slice::end(began, &mut state.counts.changed);
     }

@@ -7,7 +7,7 @@ use probe_common::CpuState;
 use crate::{
     account::{self, Moment},
     kernel::Task,
-    owner::owner_of,
+    owner::owner_of_next,
     slice, state,
 };
 
@@ -48,21 +48,20 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed != CpuState::ARMED {
         return;
     }
-    // A switch to or from idle always changes the owner. The counters are read before the next
-    // task's cgroup is looked up, which is cold memory after a sleep.
+    // A switch to or from idle always changes the owner.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
-    if certain {
-        account::read(state, Moment::Leaves(prev));
-    }
-    let coming = owner_of(next);
-    if !certain {
-        if coming == slice::stored(state) && slice::seen(state, prev) {
+    if !certain && slice::seen(state, prev) {
+        let coming = owner_of_next(next);
+        if coming == slice::stored(state) {
             slice::open(state, next, coming);
             slice::end(began, &mut state.counts.same);
             return;
         }
-        account::read(state, Moment::Leaves(prev));
     }
+    // The counters are read before the next task's cgroup is looked up, which is cold memory after a
+    // sleep.
+    account::read(state, Moment::Leaves(prev));
+    let coming = owner_of_next(next);
     slice::charge(state, prev);
     slice::open(state, next, coming);
     slice::end(began, &mut state.counts.changed);

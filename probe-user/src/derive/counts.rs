@@ -241,6 +241,7 @@ fn core_count(
 fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Count {
     let estimate = estimate(counted, at).map_err(|why| match why {
         Absent::MostlyUnknown => NoValue::MostlyUnknown,
+        Absent::Divided => NoValue::Divided,
         Absent::Missing | Absent::NeverRan => NoValue::NeverRan(column.name.clone()),
     })?;
     Ok(Counter {
@@ -270,11 +271,26 @@ pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
 
 /// The estimate of a counter of a group that could have been live, or why there is none.
 pub(super) fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
+    if counted.counts[at] == 0 && counted.divided().is_some() {
+        return Err(Absent::Divided);
+    }
     counted.estimate(at).ok_or(if counted.running == 0 {
         Absent::NeverRan
     } else {
         Absent::MostlyUnknown
     })
+}
+
+/// What is said of a row whose slices were divided by time.
+pub(super) fn divided(usage: &Usage) -> Option<String> {
+    let parts = usage.iter().flatten().filter_map(Counted::divided);
+    let part = parts.reduce(f64::max)?;
+    Some(format!(
+        "{:.0}% of its time is in slices that were divided by time between it and others, since the \
+         kernel did not show all context switches: what it counted then, but for clocks, is an \
+         estimate",
+        part * 100.0
+    ))
 }
 
 /// The value of an uncore counter. None where it never ran: its count is not known, and not 0.

@@ -100,8 +100,12 @@ impl Report {
         let rows = rows(plan, joined);
         self.reserve(rows.len(), columns.len(), metrics.len());
         let mut holders = Vec::new();
+        let mut divided = Vec::new();
         for row in rows {
             let subject = self.subject(Subject::Entity(row.entity.clone()));
+            let text = row.usage.and_then(|usage| counts::divided(&usage.delta));
+            let about = About::Subject(subject);
+            divided.extend(text.map(|text| Finding { about, text }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
             add(self, subject, &row);
             holders.extend(row.memory.map(|memory| (subject, memory)));
@@ -126,6 +130,7 @@ impl Report {
         let places = self.series.len();
         metrics::add_places(self, plan, window);
         self.findings = ddio::findings(self, places);
+        self.findings.extend(divided);
         if let Some(capacity) = &capacity {
             let tlb = plan.metrics.machine.as_ref();
             let tlb = tlb.and_then(|machine| machine.platform.spec().tlb.as_ref());

@@ -200,6 +200,38 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     assert_eq!(total.error, Some(19_525_000_000.0));
 }
 
+/// Slices that were divided by time between two owners: what was found is an estimate, and that
+/// nothing was found tells nothing. The sum of all is known.
+#[test]
+fn a_row_of_divided_slices_says_so() {
+    let divided = |ms: u64, counts| UsageRow {
+        estimated: ms * MS,
+        ..usage(counts, 100 * MS, 100 * MS)
+    };
+    let rows = [
+        (key(7, 0, 0), divided(20, [0, 5])),
+        // Within the error that is promised.
+        (key(8, 0, 0), divided(1, [0, 5])),
+        (key(9, 0, 0), divided(0, [0, 5])),
+    ];
+    let report = report(&plan(1, 1), rows);
+    let of = |id| counts(&report, &cgroup(id)).remove(0);
+    assert_eq!(of(7), Err(Reason::NoValue(NoValue::Divided)));
+    assert_eq!([8, 9].map(|id| of(id).unwrap().raw), [0, 0]);
+    let total = counts(&report, &Subject::Machine).remove(0);
+    assert_eq!(total.unwrap().raw, 0);
+    let said = report.findings.iter().map(|finding| {
+        let About::Subject(subject) = finding.about else {
+            panic!("{finding:?}")
+        };
+        (
+            report.subjects[subject as usize].clone(),
+            &finding.text[..3],
+        )
+    });
+    assert_eq!(said.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
+}
+
 /// Of a container that ran only in the turns of the other group nothing is known, and that is said.
 #[test]
 fn who_was_not_seen_has_a_reason() {

@@ -143,10 +143,13 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
 
 fn types(subject: &Subject) -> Finding {
     let path = subject.machine.vmlinux();
-    match offsets::offsets(&path, false, false) {
-        Ok(offsets) => AREA.ok(
+    match offsets::kernel_types(&path, false, false) {
+        Ok(types) => AREA.ok(
             "BTF",
-            format!("describes all {} fields that pmuscope reads", offsets.len()),
+            format!(
+                "describes all {} fields that pmuscope reads",
+                types.offsets.len()
+            ),
         ),
         Err(error @ BtfError::MapAllocator { .. }) => AREA.stops(
             "BTF",

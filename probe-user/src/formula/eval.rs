@@ -32,6 +32,8 @@ pub enum Absent {
     NeverRan,
     /// It was on the PMU for so little of the time that more than half of that is unknown.
     MostlyUnknown,
+    /// None were found in slices that were divided by time between two owners.
+    Divided,
 }
 
 /// The value of a formula.
@@ -67,6 +69,12 @@ pub enum NoValue {
          them"
     )]
     MostlyUnknown,
+    /// None were found, in slices that were divided by time between two owners.
+    #[error(
+        "the kernel did not show all context switches, so that its counts were divided by time: \
+         that there were none is not known"
+    )]
+    Divided,
     /// An estimate whose error nobody knows.
     #[error(
         "too few samples to know its error: a mean needs 30 and 1,000 of the whole machine, a \
@@ -123,6 +131,7 @@ impl NoValue {
             Self::DidNotRun => "did_not_run",
             Self::NeverRan(_) => "never_on_pmu",
             Self::MostlyUnknown => "mostly_unknown",
+            Self::Divided => "divided_by_time",
             Self::TooFewSamples => "too_few_samples",
             Self::ChosenByCore => "chosen_by_core",
             Self::NotKnown(_) => "not_known",
@@ -202,6 +211,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
             Absent::Missing => NoValue::Missing(vec![name.to_owned()]),
             Absent::NeverRan => NoValue::NeverRan(name.to_owned()),
             Absent::MostlyUnknown => NoValue::MostlyUnknown,
+            Absent::Divided => NoValue::Divided,
         })?;
         self.events_read += 1;
         self.live = self.live.min(sample.live);

@@ -1,4 +1,5 @@
-//! Where the fields that the programs read are, in the running kernel.
+//! Where the fields that the programs read are in the running kernel, and the numbers of the types
+//! that they attach to.
 
 mod file;
 
@@ -7,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::file::Shape;
 use self::file::Types;
+pub(crate) use self::file::{KIND_FUNCTION, KIND_TYPEDEF, Shape};
 
 /// Where the kernel describes its types.
 pub(super) const VMLINUX: &str = "kernel/btf/vmlinux";
@@ -106,17 +107,28 @@ pub(crate) const fn field(
 /// and not the version.
 const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
 
-/// The name and value of the global of each field; of those in `optional` [`NO_FIELD`] where the
-/// kernel has none.
+/// What is read of the kernel's types.
+#[derive(Debug, Default)]
+pub(crate) struct KernelTypes {
+    /// The name and value of the global of each field; of optional ones [`NO_FIELD`] where the
+    /// kernel has none.
+    pub(crate) offsets: Vec<(&'static str, u64)>,
+    /// Kinds and names that were asked for and are there, each with its number.
+    pub(crate) numbers: Vec<(u32, String, u32)>,
+}
+
+/// Reads the offsets of these fields and the numbers of these types.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
-pub(crate) fn offsets(
+/// Where the file cannot be read, lacks a field of `needed`, or shows a kernel below the floor
+/// (Linux 6.1).
+pub(crate) fn read(
     vmlinux: &Path,
     needed: &[Field],
     optional: &[Field],
-) -> Result<Vec<(&'static str, u64)>, BtfError> {
+    named: impl Iterator<Item = (u32, String)>,
+) -> Result<KernelTypes, BtfError> {
     let error = |reason: String| BtfError::Unreadable {
         path: vmlinux.to_path_buf(),
         reason,
@@ -149,18 +161,27 @@ pub(crate) fn offsets(
         };
         Ok((it.global, offset(it)?.ok_or_else(missing)?))
     };
-    let mut found: Vec<_> = needed
+    let mut offsets: Vec<_> = needed
         .iter()
         .map(present)
         .collect::<Result<_, BtfError>>()?;
     for field in optional {
-        found.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
+        offsets.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
     }
-    Ok(found)
+    let numbers = named.filter_map(|(kind, name)| {
+        let number = types.number(kind, &name)?;
+        Some((kind, name, number))
+    });
+    Ok(KernelTypes {
+        offsets,
+        numbers: numbers.collect(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::iter::empty;
+
     use super::{
         file::Shape::{Integer, Pointer},
         *,
@@ -178,7 +199,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vmlinux");
         fs::write(&path, file).unwrap();
-        let error = offsets(&path, &FIELDS, &[]).unwrap_err().to_string();
+        let error = read(&path, &FIELDS, &[], empty()).unwrap_err().to_string();
         assert_eq!(
             error.replace(path.to_str().unwrap(), "PATH"),
             "this kernel has no struct bpf_mem_alloc (read in PATH): pmuscope's maps would \
@@ -202,7 +223,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("vmlinux");
             fs::write(&path, file).unwrap();
-            let error = offsets(&path, &FIELDS, &[]).unwrap_err().to_string();
+            let error = read(&path, &FIELDS, &[], empty()).unwrap_err().to_string();
             error.replace(path.to_str().unwrap(), "PATH")
         };
         assert_eq!(
@@ -220,7 +241,7 @@ mod tests {
 
     #[test]
     fn no_btf_is_said_so() {
-        let error = offsets(Path::new("/nonexistent"), &[], &[])
+        let error = read(Path::new("/nonexistent"), &[], &[], empty())
             .unwrap_err()
             .to_string();
         assert!(

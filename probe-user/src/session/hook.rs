@@ -59,24 +59,35 @@ pub(crate) fn attach_sched_switch(object: &mut Object) -> Result<(), SessionErro
 impl Session {
     /// Has a second program see, right after them, the switches that the kernel does not show to
     /// `sched_switch`. It costs a run of a program at every switch, so a session does this by
-    /// itself only once it has missed one; a caller who knows that its kernel hides some need not
-    /// wait for that. Nothing happens where the kernel has no tracepoint `sched_exit_tp`.
+    /// itself only once it has missed one. A caller to whom the first one matters, or who knows that
+    /// its kernel hides some, need not wait for that. Nothing happens where the kernel has no
+    /// tracepoint `sched_exit_tp`.
     ///
     /// # Errors
     ///
     /// Where the kernel refuses the program.
     pub fn watch_exits(&mut self) -> Result<(), SessionError> {
-        if self.exits != SchedExitHook::NotNeeded || self.hook() != Hook::SchedSwitch {
+        let sees_switches = self.config.counts_on_cpus() && self.hook() == Hook::SchedSwitch;
+        if self.exits != SchedExitHook::NotNeeded || !sees_switches {
             return Ok(());
         }
         self.exits = SchedExitHook::Unknown;
-        if self.object.programs.can_attach(SCHED_EXIT)? {
+        if self.object.programs.can_attach(SCHED_EXIT) {
             self.object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;
             // A switch that was hidden before may have left a slice open that is nobody's any more.
             self.reopen_slices()?;
         }
         Ok(())
+    }
+
+    /// Loads the second program, so that it is attached at once when a switch is missed. A refusal is
+    /// told then.
+    pub(crate) fn prepare_exits(&mut self) {
+        let programs = &mut self.object.programs;
+        if self.exits == SchedExitHook::NotNeeded && programs.can_attach(SCHED_EXIT) {
+            let _ = programs.prepare(SCHED_EXIT);
+        }
     }
 
     /// Goes on with the second program where an earlier process has pinned it.

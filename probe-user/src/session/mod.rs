@@ -218,6 +218,7 @@ impl Session {
         if session.config.counts_on_cpus() {
             session.attach_hook(hierarchy, &online)?;
             session.arm_all()?;
+            session.prepare_exits();
             session.measure_reads()?;
         }
         if let Some(config) = session.config.sampling.clone() {

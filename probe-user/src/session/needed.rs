@@ -12,7 +12,7 @@ impl Config {
     pub fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> Needed {
         self.descriptors_on(machine, cpus)
             .with("uncore events", self.plan.on_sockets())
-            .with("maps and programs", object::descriptors())
+            .with("maps and programs", object::DESCRIPTORS)
     }
 
     /// Those that each of these CPUs adds.
@@ -65,12 +65,12 @@ mod tests {
     /// So that doctor's advice is enough.
     #[test]
     fn the_round_number_covers_all_objects() {
-        assert!(object::descriptors() > 40, "{}", object::descriptors());
+        assert!(object::DESCRIPTORS > 40, "{}", object::DESCRIPTORS);
         // With what a process has open by itself.
         assert!(
-            object::descriptors() as u64 + 64 <= BESIDE_EVENTS,
+            object::DESCRIPTORS as u64 + 64 <= BESIDE_EVENTS,
             "{}",
-            object::descriptors()
+            object::DESCRIPTORS
         );
     }
 }

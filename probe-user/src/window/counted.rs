@@ -24,6 +24,9 @@ const ENOUGH_NANOS: u64 = 1_000_000;
 /// A row must be live for this part (one tenth) of its time to be scaled by its own rate.
 const ENOUGH_PART: u64 = 10;
 
+/// Counts are within this part of the truth: 1%.
+const PROMISED: f64 = 0.01;
+
 type Vector = [f64; GROUP_COUNTERS];
 type Matrix = [Vector; GROUP_COUNTERS];
 
@@ -36,6 +39,8 @@ pub struct Counted {
     pub enabled: u64,
     /// Nanoseconds of those for which it was live.
     pub running: u64,
+    /// Nanoseconds of slices whose counts were divided by time, between these owners and others.
+    pub(super) estimated: u64,
     /// Nanoseconds of which nothing is known.
     unknown: u64,
     /// What was not counted, where anything is estimated.
@@ -131,6 +136,7 @@ impl Counted {
             counts: row.counts,
             enabled,
             running: row.running,
+            estimated: row.estimated,
             unknown: enabled - row.running,
             ..Self::default()
         }
@@ -176,6 +182,7 @@ impl Counted {
         }
         self.enabled = self.enabled.saturating_add(other.enabled);
         self.running = self.running.saturating_add(other.running);
+        self.estimated = self.estimated.saturating_add(other.estimated);
         self.unknown = self.unknown.saturating_add(other.unknown);
         if let Some(more) = &other.unseen {
             let sums = self.unseen.get_or_insert_default();
@@ -207,6 +214,13 @@ impl Counted {
     #[must_use]
     pub fn live(&self) -> f64 {
         float(self.running) / float(self.enabled.max(1))
+    }
+
+    /// The part of the time whose counts were divided by time, where that is more than the error that
+    /// is promised.
+    pub(crate) fn divided(&self) -> Option<f64> {
+        let part = float(self.estimated) / float(self.enabled.max(1));
+        (part > PROMISED).then_some(part)
     }
 
     /// Whether all of its time was counted, so that nothing is estimated.

@@ -86,6 +86,8 @@ impl Window {
         for of_owner in usage.values() {
             total.add_all(of_owner);
         }
+        // What was divided stays in the machine.
+        total.iter_mut().flatten().for_each(|it| it.estimated = 0);
         let uncore = uncore(&earlier.uncore, &later.uncore);
         let sampled = SampledWindow::between(earlier, later);
         Self {

@@ -90,6 +90,7 @@ fn row(count: u64) -> UsageRow {
         counts: [count; GROUP_COUNTERS],
         enabled: count,
         running: count,
+        estimated: 0,
         made: 1,
     }
 }
@@ -271,6 +272,7 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         counts: [count; GROUP_COUNTERS],
         enabled,
         running: enabled,
+        estimated: 0,
         made: 1,
     };
     let rows = [

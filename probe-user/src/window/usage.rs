@@ -161,6 +161,7 @@ fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
         counts: std::array::from_fn(|at| now.counts[at].saturating_sub(before.counts[at])),
         enabled: now.enabled.saturating_sub(before.enabled),
         running: now.running.saturating_sub(before.running),
+        estimated: now.estimated.saturating_sub(before.estimated),
         made: 0,
     }
 }
@@ -172,4 +173,5 @@ pub(super) fn add(sum: &mut UsageRow, row: &UsageRow) {
     }
     sum.enabled = sum.enabled.wrapping_add(row.enabled);
     sum.running = sum.running.wrapping_add(row.running);
+    sum.estimated = sum.estimated.wrapping_add(row.estimated);
 }

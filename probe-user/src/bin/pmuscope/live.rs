@@ -288,6 +288,15 @@ impl<'a> Live<'a> {
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
+        // A command may be over before a switch that was missed is heard of.
+        if command.is_some()
+            && let Err(error) = session.watch_exits()
+        {
+            tracing::warn!(
+                "switches that the kernel does not show to the program at sched_switch will not be \
+                 seen: {error}"
+            );
+        }
         let view = View {
             by: args.by(),
             below,

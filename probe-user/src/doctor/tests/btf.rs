@@ -14,9 +14,10 @@ const ENTITY: u32 = 8;
 const LIST: u32 = 9;
 const CGROUP: u32 = 16;
 const CSS: u32 = 20;
+const SCHED_INFO: u32 = 21;
 
 /// What pmuscope reads of the kernel.
-pub(super) const STRUCTURES: [Structure; 14] = [
+pub(super) const STRUCTURES: [Structure; 15] = [
     (
         "task_struct",
         &[
@@ -31,6 +32,7 @@ pub(super) const STRUCTURES: [Structure; 14] = [
             ("thread_node", LIST),
             ("thread_pid", POINTER),
             ("signal", POINTER),
+            ("sched_info", SCHED_INFO),
         ],
     ),
     (
@@ -65,6 +67,7 @@ pub(super) const STRUCTURES: [Structure; 14] = [
             ("parent", POINTER),
         ],
     ),
+    ("sched_info", &[("pcount", LONG), ("last_arrival", LONG)]),
 ];
 
 /// A BTF file (Documentation/bpf/btf.rst) of these structures.

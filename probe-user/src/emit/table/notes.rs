@@ -156,6 +156,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         }
         NoValue::DidNotRun
         | NoValue::MostlyUnknown
+        | NoValue::Divided
         | NoValue::TooFewSamples
         | NoValue::ChosenByCore
         | NoValue::NotKnown(_)

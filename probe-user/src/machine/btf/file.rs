@@ -22,30 +22,36 @@ const HEADER: usize = 24;
 /// Bytes of a member of a structure.
 const MEMBER: usize = 12;
 
+/// Bytes of a type of the kernel, about.
+const TYPICAL: usize = 24;
+
 const KIND_INT: u32 = 1;
 const KIND_POINTER: u32 = 2;
 const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
-const KIND_TYPEDEF: u32 = 8;
+pub(crate) const KIND_TYPEDEF: u32 = 8;
 const KIND_VOLATILE: u32 = 9;
 const KIND_CONST: u32 = 10;
 const KIND_RESTRICT: u32 = 11;
+pub(crate) const KIND_FUNCTION: u32 = 12;
 const KIND_TYPE_TAG: u32 = 18;
+
+/// Kinds of types; the first, 0, is void.
+const KINDS: usize = 20;
 
 /// Names and qualifiers around a type, and structures inside each other, go no deeper in any
 /// kernel; a file that refers to itself ends here.
 const DEPTH: u32 = 16;
 
 /// A type of a file.
-struct Type<'a> {
+struct Type {
     name: u32,
-    kind: u32,
-    /// With bit fields, the upper 8 bits of a member's offset are a width.
-    bit_fields: bool,
+    info: u32,
     /// Its bytes, or the number of the type that it is another name for.
     size: u32,
-    more: &'a [u8],
+    /// Where what follows these three words begins, in the part of the file with the types.
+    more: u32,
 }
 
 struct Member {
@@ -57,23 +63,14 @@ struct Member {
     width: u32,
 }
 
-impl<'a> Type<'a> {
-    fn members(&self) -> impl Iterator<Item = Member> + use<'a> {
-        let shift = if self.bit_fields { 24 } else { u32::BITS };
-        let composite = matches!(self.kind, KIND_STRUCT | KIND_UNION);
-        let bytes = if composite { self.more } else { &[] };
-        bytes.chunks_exact(MEMBER).filter_map(move |bytes| {
-            let mut words = Words(bytes);
-            let (name, type_id) = (words.next().ok()?, words.next().ok()?);
-            let offset = words.next().ok()?;
-            let width = offset.checked_shr(shift).unwrap_or(0);
-            Some(Member {
-                name,
-                type_id,
-                bits: offset - width.checked_shl(shift).unwrap_or(0),
-                width,
-            })
-        })
+impl Type {
+    fn kind(&self) -> u32 {
+        self.info >> 24 & 0x1f
+    }
+
+    /// Members, parameters or values that it has.
+    fn count(&self) -> usize {
+        (self.info & 0xffff) as usize
     }
 }
 
@@ -109,7 +106,10 @@ impl fmt::Display for Shape<'_> {
 
 /// The types of a file, by their numbers: the first has 1.
 pub(super) struct Types<'a> {
-    types: Vec<Type<'a>>,
+    types: Vec<Type>,
+    /// The numbers of the types of each kind: most names are looked for in one of a few kinds.
+    of_kind: [Vec<u32>; KINDS],
+    bytes: &'a [u8],
     strings: &'a [u8],
 }
 
@@ -147,44 +147,60 @@ impl<'a> Types<'a> {
             let from = end.checked_add(at)?;
             file.get(from..from.checked_add(len)?)
         };
-        let types = part(types_at, types_len).ok_or(BtfError::Short)?;
+        let bytes = part(types_at, types_len).ok_or(BtfError::Short)?;
         let strings = part(strings_at, strings_len).ok_or(BtfError::Short)?;
-        let mut words = Words(types);
-        let mut types = Vec::new();
+        let mut words = Words(bytes);
+        let mut types = Vec::with_capacity(bytes.len() / TYPICAL);
+        let mut of_kind = [const { Vec::new() }; KINDS];
         while !words.0.is_empty() {
             let (name, info, size) = (words.next()?, words.next()?, words.next()?);
-            let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            // Type 0 is void and not in the file.
-            let id = u32::try_from(types.len() + 1).unwrap_or(u32::MAX);
-            let more = words.take(more(kind, count).ok_or(BtfError::Kind(id, kind))?)?;
-            types.push(Type {
+            let of_file = |at: usize| u32::try_from(at).map_err(|_| BtfError::Short);
+            let it = Type {
                 name,
-                kind,
-                bit_fields: info >> 31 == 1,
+                info,
                 size,
-                more,
-            });
+                more: of_file(bytes.len() - words.0.len())?,
+            };
+            // Type 0 is void and not in the file.
+            let id = of_file(types.len() + 1)?;
+            let kind = it.kind();
+            words.take(more(kind, it.count()).ok_or(BtfError::Kind(id, kind))?)?;
+            of_kind[kind as usize].push(id);
+            types.push(it);
         }
-        Ok(Self { types, strings })
+        Ok(Self {
+            types,
+            of_kind,
+            bytes,
+            strings,
+        })
     }
 
     /// Whether the kernel has a structure of that name.
     pub(super) fn has_structure(&self, name: &str) -> bool {
-        self.structures(name).next().is_some()
+        self.number(KIND_STRUCT, name).is_some()
     }
 
-    fn structures<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Type<'a>> {
-        self.types
-            .iter()
-            .filter(move |it| it.kind == KIND_STRUCT && self.name(it.name) == name.as_bytes())
+    /// The number of the first type of that kind and name.
+    pub(super) fn number(&self, kind: u32, name: &str) -> Option<u32> {
+        self.named(kind, name).next()
+    }
+
+    fn named<'s>(&'s self, kind: u32, name: &'s str) -> impl Iterator<Item = u32> + 's {
+        let of_kind = self.of_kind[kind as usize].iter().copied();
+        of_kind.filter(move |id| {
+            let at = self.get(*id).map_or(0, |it| it.name as usize);
+            let text = self.strings.get(at..).unwrap_or_default();
+            text.get(name.len()) == Some(&0) && text.starts_with(name.as_bytes())
+        })
     }
 
     /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or
     /// union, and what it is.
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
         let found = self
-            .structures(structure)
-            .find_map(|it| self.find(it, member.as_bytes(), 0))?;
+            .named(KIND_STRUCT, structure)
+            .find_map(|id| self.find(self.get(id)?, member.as_bytes(), 0))?;
         let shape = match found.width {
             0 => self.shape(found.type_id, 0),
             width => Shape::BitField(width),
@@ -192,8 +208,34 @@ impl<'a> Types<'a> {
         Some((u64::from(found.bits) / 8, shape))
     }
 
-    fn find(&self, composite: &Type<'_>, wanted: &[u8], depth: u32) -> Option<Member> {
-        composite.members().find_map(|member| {
+    /// The bytes behind the first three words of a type.
+    fn more(&self, it: &Type) -> &'a [u8] {
+        let len = more(it.kind(), it.count()).unwrap_or(0);
+        let bytes = self.bytes.get(it.more as usize..).unwrap_or_default();
+        bytes.get(..len).unwrap_or_default()
+    }
+
+    fn members(&self, it: &Type) -> impl Iterator<Item = Member> + use<'a> {
+        // With bit fields, the upper 8 bits of a member's offset are a width.
+        let shift = if it.info >> 31 == 1 { 24 } else { u32::BITS };
+        let composite = matches!(it.kind(), KIND_STRUCT | KIND_UNION);
+        let bytes = if composite { self.more(it) } else { &[] };
+        bytes.chunks_exact(MEMBER).filter_map(move |bytes| {
+            let mut words = Words(bytes);
+            let (name, type_id) = (words.next().ok()?, words.next().ok()?);
+            let offset = words.next().ok()?;
+            let width = offset.checked_shr(shift).unwrap_or(0);
+            Some(Member {
+                name,
+                type_id,
+                bits: offset - width.checked_shl(shift).unwrap_or(0),
+                width,
+            })
+        })
+    }
+
+    fn find(&self, composite: &Type, wanted: &[u8], depth: u32) -> Option<Member> {
+        self.members(composite).find_map(|member| {
             let name = self.name(member.name);
             if name == wanted {
                 return Some(member);
@@ -213,14 +255,14 @@ impl<'a> Types<'a> {
         let Some(it) = self.get(id).filter(|_| depth < DEPTH) else {
             return Shape::Other;
         };
-        match it.kind {
+        match it.kind() {
             KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
                 self.shape(it.size, depth + 1)
             }
             KIND_INT => Shape::Integer(it.size),
             KIND_POINTER => Shape::Pointer,
             KIND_ARRAY => {
-                let mut words = Words(it.more);
+                let mut words = Words(self.more(it));
                 match (words.next(), words.next(), words.next()) {
                     (Ok(of), Ok(_), Ok(count))
                         if self.shape(of, depth + 1) == Shape::Integer(1) =>
@@ -231,7 +273,7 @@ impl<'a> Types<'a> {
                 }
             }
             KIND_STRUCT => {
-                let mut members = it.members();
+                let mut members = self.members(it);
                 if let (Some(only), None) = (members.next(), members.next())
                     && let integer @ Shape::Integer(bytes) = self.shape(only.type_id, depth + 1)
                     && (only.bits, only.width, bytes) == (0, 0, it.size)
@@ -244,7 +286,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    fn get(&self, id: u32) -> Option<&Type<'a>> {
+    fn get(&self, id: u32) -> Option<&Type> {
         self.types.get(usize::try_from(id).ok()?.checked_sub(1)?)
     }
 

@@ -38,8 +38,8 @@ impl Object {
         pins: Option<&Pins>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
-        let offsets = offsets::offsets(&vmlinux, config.spe.is_some(), config.sampling.is_some())?;
-        let mut types = Types::new(vmlinux);
+        let (spe, sampling) = (config.spe.is_some(), config.sampling.is_some());
+        let types = offsets::kernel_types(&vmlinux, spe, sampling)?;
         let plan = &config.plan;
         let events = plan.slots() as u64;
         let rotated = plan.fixed_slots() as u64;
@@ -65,14 +65,15 @@ impl Object {
         for (name, path) in &pinned {
             loader.map_pin_path(name, path.as_path());
         }
-        loader.btf(Some(types.get()?));
+        // The programs have no relocations.
+        loader.btf(None);
         globals::EVENTS.set(&mut loader, &events);
         globals::ROTATED.set(&mut loader, &rotated);
         globals::GROUP_ENDS.set(&mut loader, &group_ends);
         globals::CLOCKS.set(&mut loader, &clocks);
         globals::BY_PROCESS.set(&mut loader, &by_process);
         globals::FOLLOW_COMMAND.set(&mut loader, &follow);
-        for (name, offset) in &offsets {
+        for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
         // A process that is asked about has a row.
@@ -112,7 +113,7 @@ impl Object {
             .load(OBJECT)
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
-        let programs = Programs::new(ebpf, types, pins);
+        let programs = Programs::new(ebpf, Types::new(types.numbers), pins);
         Ok(Self { maps, programs })
     }
 }
@@ -125,15 +126,15 @@ impl Object {
         cgroup: Option<CgroupId>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
-        let offsets = offsets::offsets(&vmlinux, false, false)?;
-        let mut types = Types::new(vmlinux);
+        let types = offsets::kernel_types(&vmlinux, false, false)?;
         let cgroup = cgroup.map_or(0, |id| id.0);
         let wake_from = u64::from(MARKERS_SIZE) / 4;
         let mut loader = EbpfLoader::new();
-        loader.btf(Some(types.get()?));
+        // The programs have no relocations.
+        loader.btf(None);
         globals::MARKER_CGROUP.set(&mut loader, &cgroup);
         globals::MARKER_WAKE_FROM.set(&mut loader, &wake_from);
-        for (name, offset) in &offsets {
+        for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
         loader
@@ -143,7 +144,7 @@ impl Object {
             .load(OBJECT)
             .map_err(|error| refused("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf)?;
-        let programs = Programs::new(ebpf, types, None);
+        let programs = Programs::new(ebpf, Types::new(types.numbers), None);
         Ok(Self { maps, programs })
     }
 }

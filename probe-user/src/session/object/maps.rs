@@ -36,6 +36,8 @@ macro_rules! maps {
             pub(crate) counters: Counters,
         }
 
+        const NAMED: usize = [$(name::$name),*].len();
+
         impl Maps {
             /// Takes the maps out of the object. The programs hold them too, once they are loaded.
             pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
@@ -115,7 +117,6 @@ maps! {
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
 /// Maps that only programs use.
-#[cfg(test)]
 pub(super) const OF_PROGRAMS: [&str; 6] = [
     "RECORD",
     "SAMPLE_ZERO",
@@ -124,6 +125,12 @@ pub(super) const OF_PROGRAMS: [&str; 6] = [
     "SPE_WALK",
     "SPE_ZERO",
 ];
+
+/// The map of the globals.
+const OF_GLOBALS: usize = 1;
+
+/// All maps of the object.
+pub(super) const COUNT: usize = NAMED + OF_PROGRAMS.len() + SLOTS + OF_GLOBALS;
 
 /// The maps that outlive a session where it has pins: what the attached programs write, and the
 /// counters that they read. All others are of one process.

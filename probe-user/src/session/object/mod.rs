@@ -14,7 +14,7 @@ mod slots;
 mod tests;
 mod types;
 
-use std::{io, sync::OnceLock};
+use std::io;
 
 use aya::maps::MapError;
 
@@ -41,14 +41,7 @@ pub(crate) struct Object {
 }
 
 /// The descriptors of an object: maps, programs with a link each, and the object's types.
-pub(crate) fn descriptors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| {
-        let object =
-            aya_obj::Object::parse(OBJECT).expect("the object was built with this program");
-        object.maps.len() + 2 * object.programs.len() + 1
-    })
-}
+pub(crate) const DESCRIPTORS: usize = maps::COUNT + 2 * programs::ALL.len() + 1;
 
 /// The kernel's refusal of a part of the object.
 fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use super::programs;
 use crate::machine::btf::{
-    BtfError, Field,
+    BtfError, Field, KernelTypes,
     Shape::{self, Integer, Other, Pointer, Structure, Text},
-    field, offsets as offsets_of,
+    field, read,
 };
 
 const TASK: &str = "task_struct";
@@ -101,40 +102,52 @@ const SAMPLE_FIELDS: [Field; 4] = {
     ]
 };
 
-/// Members that kernels without `CONFIG_FAIR_GROUP_SCHED` lack: there, clocks cannot be taken back
-/// to the moment of a switch.
-const RUN_QUEUE: [Field; 2] = [
+/// Members that some kernels lack. Without `CONFIG_FAIR_GROUP_SCHED` clocks cannot be taken back to
+/// the moment of a switch; without `CONFIG_SCHED_INFO` no task tells when it came in.
+const OPTIONAL: [Field; 4] = [
     field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
+    field(
+        "TASK_SCHED_INFO",
+        TASK,
+        "sched_info",
+        Structure("sched_info"),
+    ),
+    field(
+        "SCHED_INFO_LAST_ARRIVAL",
+        "sched_info",
+        "last_arrival",
+        Integer(8),
+    ),
 ];
 
-/// The name and value of every offset global, those of the programs for SPE and for
-/// sampled events included where they are loaded.
+/// The value of every offset global, those of the programs for SPE and for sampled events included
+/// where they are loaded; and the numbers of the types that programs attach to.
 ///
 /// # Errors
 ///
 /// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
-pub(crate) fn offsets(
+pub(crate) fn kernel_types(
     vmlinux: &Path,
     spe: bool,
     events: bool,
-) -> Result<Vec<(&'static str, u64)>, BtfError> {
+) -> Result<KernelTypes, BtfError> {
     let mut needed = FIELDS.to_vec();
     if spe {
         needed.extend(SPE_FIELDS);
     }
-    let mut optional = RUN_QUEUE.to_vec();
+    let mut optional = OPTIONAL.to_vec();
     if events {
         optional.extend(SAMPLE_FIELDS);
     }
-    offsets_of(vmlinux, &needed, &optional)
+    read(vmlinux, &needed, &optional, programs::attached_to())
 }
 
 /// The names of them all.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let fields = FIELDS.into_iter().chain(SPE_FIELDS).chain(SAMPLE_FIELDS);
-    let fields = fields.chain(RUN_QUEUE);
+    let fields = fields.chain(OPTIONAL);
     fields.map(|field| field.global)
 }
 
@@ -150,8 +163,8 @@ mod tests {
             println!("skipped: this kernel has no BTF");
             return;
         }
-        let offsets = offsets(&vmlinux, true, true).unwrap();
-        let all = FIELDS.len() + SPE_FIELDS.len() + SAMPLE_FIELDS.len() + RUN_QUEUE.len();
+        let offsets = kernel_types(&vmlinux, true, true).unwrap().offsets;
+        let all = FIELDS.len() + SPE_FIELDS.len() + SAMPLE_FIELDS.len() + OPTIONAL.len();
         assert_eq!(offsets.len(), all);
         // The members that lie first in their structures on no kernel we know.
         assert!(

@@ -17,7 +17,10 @@ use aya::{
 pub(crate) use self::event::Links;
 use self::tracepoint::PinnedPrograms;
 use super::{missing, refused, types::Types};
-use crate::session::{SessionError, pins::Pins};
+use crate::{
+    machine::btf::{KIND_FUNCTION, KIND_TYPEDEF},
+    session::{SessionError, pins::Pins},
+};
 
 macro_rules! programs {
     ($($kind:ident {
@@ -26,8 +29,10 @@ macro_rules! programs {
         $($($(#[$meta])*
         pub(crate) const $constant: $kind = $kind { name: $name, $(at: $at)? };)*)*
 
-        #[cfg(test)]
         pub(super) const ALL: &[&str] = &[$($($name,)*)*];
+
+        /// The kinds of programs and what they attach to, where they say so.
+        const PLACES: &[(&str, &str)] = &[$($($((stringify!($kind), $at),)?)*)*];
     };
 }
 
@@ -144,6 +149,19 @@ programs! {
     }
 }
 
+/// What walkers iterate over. It does not matter.
+const WALKED: &str = "bpf_map";
+
+/// The kernel's types that programs attach to.
+pub(super) fn attached_to() -> impl Iterator<Item = (u32, String)> {
+    let places = PLACES.iter().filter_map(|(kind, at)| match *kind {
+        "Tracepoint" => Some((KIND_TYPEDEF, tracepoint::type_name(at))),
+        "Fentry" => Some((KIND_FUNCTION, (*at).to_owned())),
+        _ => None,
+    });
+    places.chain([(KIND_FUNCTION, format!("bpf_iter_{WALKED}"))])
+}
+
 impl Walker {
     /// What the walk was over could not be read to the end.
     pub(crate) fn incomplete(self, what: &str, visited: u64) -> SessionError {
@@ -215,9 +233,8 @@ impl Programs {
         let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
         let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
-            // What it iterates over does not matter.
             loaded
-                .load("bpf_map", self.types.get()?)
+                .load(WALKED, self.types.get())
                 .map_err(|error| failed(&error))?;
         }
         let link = loaded.attach().map_err(|error| failed(&error))?;
@@ -233,9 +250,7 @@ impl Programs {
     pub(crate) fn attach_fentry(&mut self, program: Fentry) -> Result<(), SessionError> {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
-        loaded
-            .load(program.at, self.types.get()?)
-            .map_err(refused)?;
+        loaded.load(program.at, self.types.get()).map_err(refused)?;
         let attached = loaded.attach().map(drop).map_err(refused);
         if attached.is_err() {
             let _ = loaded.unload();

@@ -6,7 +6,7 @@ use aya_obj::{Map, Object as Compiled};
 use probe_common::SLOTS;
 
 use super::{
-    OBJECT, globals,
+    DESCRIPTORS, OBJECT, globals,
     maps::{Counters, Maps, OF_PROGRAMS},
     offsets, programs,
 };
@@ -32,6 +32,13 @@ fn every_map_is_named_here_and_there() {
     let named: Vec<String> = named.chain((0..SLOTS).map(Counters::name)).collect();
     assert_eq!(found, named.iter().cloned().collect());
     assert_eq!(found.len(), named.len(), "one is named twice");
+}
+
+#[test]
+fn its_descriptors_are_counted_without_parsing_it() {
+    let compiled = compiled();
+    let of_programs = 2 * compiled.programs.len();
+    assert_eq!(DESCRIPTORS, compiled.maps.len() + of_programs + 1);
 }
 
 #[test]

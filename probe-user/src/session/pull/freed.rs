@@ -139,6 +139,7 @@ mod tests {
             counts: [1; GROUP_COUNTERS],
             enabled: ran,
             running: ran,
+            estimated: 0,
             made,
         };
         (key, row)

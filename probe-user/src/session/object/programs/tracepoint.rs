@@ -6,12 +6,14 @@ use std::{
 };
 
 use aya::programs::{BtfTracePoint, Program, links::FdLink};
-use aya_obj::btf::BtfKind;
 
 use super::{super::refused_pin, Programs, Tracepoint, find, missing, of, refused};
-use crate::session::{
-    SessionError,
-    pins::{Continuity, Pins, program_files},
+use crate::{
+    machine::btf::KIND_TYPEDEF,
+    session::{
+        SessionError,
+        pins::{Continuity, Pins, program_files},
+    },
 };
 
 impl Tracepoint {
@@ -64,7 +66,7 @@ impl Programs {
         let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             loaded
-                .load(program.at, self.types.get()?)
+                .load(program.at, self.types.get())
                 .map_err(|error| refused(of(program.name), &error))?;
         }
         Ok(loaded)
@@ -105,10 +107,12 @@ impl Programs {
     }
 
     /// Whether this kernel has the program's tracepoint.
-    pub(crate) fn can_attach(&mut self, program: Tracepoint) -> Result<bool, SessionError> {
-        let type_name = format!("btf_trace_{}", program.at);
-        let types = self.types.get()?;
-        let found = types.id_by_type_name_kind(&type_name, BtfKind::Typedef);
-        Ok(found.is_ok())
+    pub(crate) fn can_attach(&self, program: Tracepoint) -> bool {
+        self.types.has(KIND_TYPEDEF, &type_name(program.at))
     }
+}
+
+/// The type of the kernel by which programs attach to a tracepoint.
+pub(super) fn type_name(tracepoint: &str) -> String {
+    format!("btf_trace_{tracepoint}")
 }
