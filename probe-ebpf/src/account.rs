@@ -12,6 +12,7 @@ use probe_common::{CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageK
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED, for_each_slot},
     kernel::Task,
+    kernel_log,
     owner::Owner,
     state::cpu,
 };
@@ -144,6 +145,9 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
         }
         index += (GROUP_ENDS.load() >> SLOT & 1) as usize;
     });
+    if kernel_log::is_on() {
+        kernel_log::keep_readings(state);
+    }
 }
 
 /// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
@@ -275,6 +279,9 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             }
             Some(ENOMEM) => state.counts.no_memory += 1,
             _ => state.counts.contended += 1,
+        }
+        if kernel_log::is_on() && kernel_log::may_log(state) {
+            kernel_log::row_refused(key, inserted.err().unwrap_or_default());
         }
     }
     state.counts.overflowed += 1;
