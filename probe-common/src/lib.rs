@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod kernel_log;
 mod lifecycle;
 mod marker;
 mod process;
@@ -26,6 +27,7 @@ pub mod tags;
 pub mod words;
 
 pub use clock::Clock;
+pub use kernel_log::{LogCpu, LogKind, LogLimit};
 pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 pub use marker::{
     MARKER_HEADER, MARKER_NAME, Marked, Marker, MarkerCpu, MarkerKind, UNREADABLE, What,

@@ -16,6 +16,7 @@ use probe_common::{
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED},
     kernel::Task,
+    kernel_log,
     owner::Owner,
     state::cpu,
 };
@@ -154,6 +155,9 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
             }
         }
         index += (GROUP_ENDS.load() >> slot & 1) as usize;
+    }
+    if kernel_log::is_on() {
+        kernel_log::keep_readings(state);
     }
 }
 
@@ -310,6 +314,9 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             }
             Some(ENOMEM) => state.counts.no_memory += 1,
             _ => state.counts.contended += 1,
+        }
+        if kernel_log::is_on() && kernel_log::may_log(state) {
+            kernel_log::row_refused(key, inserted.err().unwrap_or_default());
         }
     }
     state.counts.overflowed += 1;

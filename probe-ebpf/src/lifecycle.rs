@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 
-use crate::state;
+use crate::{kernel_log, state};
 
 /// Bytes of the ring; a power of two of pages of 64 KiB.
 const RING_SIZE: u32 = 256 * 1024;
@@ -69,6 +69,9 @@ pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
             && let Some(state) = state::this_cpu()
         {
             state.counts.lost_events += 1;
+            if kernel_log::is_on() {
+                kernel_log::event_lost(kind, id, failed);
+            }
         }
     }
 }

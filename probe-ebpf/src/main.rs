@@ -16,6 +16,7 @@ mod account;
 mod counters;
 mod iterator;
 mod kernel;
+mod kernel_log;
 mod lifecycle;
 mod markers;
 mod owner;

@@ -6,7 +6,7 @@ use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
 use crate::{
     account::{self, Moment},
     kernel::Task,
-    lifecycle,
+    kernel_log, lifecycle,
     owner::{BY_PROCESS, FOLLOW_COMMAND, Owner, owner_of},
     state::cpu,
 };
@@ -22,6 +22,9 @@ pub(crate) fn arm(state: &mut CpuState) {
     // New clock events have another start.
     state.ahead = i64::MAX;
     state.armed = CpuState::ARMED;
+    if kernel_log::is_on() {
+        kernel_log::keep_readings(state);
+    }
     let task = Task::current();
     open(state, task, owner_of(task));
 }

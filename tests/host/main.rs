@@ -16,6 +16,7 @@ mod doctor;
 mod full;
 mod hidden;
 mod hot;
+mod kernel_log;
 mod kinds;
 mod leftovers;
 mod lifetimes;

@@ -11,7 +11,7 @@ use crate::{
         PERIOD, Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
         written,
     },
-    support::{TestCgroup, machine},
+    support::{Messages, TestCgroup, machine},
     testpmu::TestPmu,
 };
 
@@ -103,6 +103,25 @@ fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
         assert_eq!(reading.health.sampler.len(), 4);
     }
     assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
+}
+
+/// A chunk whose end is no place of its buffer: counted, and told by the kernel log.
+#[test]
+fn a_chunk_that_cannot_be_read_is_counted_and_told() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let pmu = TestPmu::load("set=spe");
+    pmu.control("spe unreadable_every 3");
+    let a = TestCgroup::new("a");
+    let (mut sampling, _) = sample(&pmu, &[(&a, "burn 0 600")], Sampling::start);
+    let reading = sampling.end(&pmu);
+    let unreadable = reading.health.sum.unreadable;
+    assert!(unreadable > 0 && unreadable <= stat("unreadable"));
+    let told = messages.take(" could not be read; ");
+    assert!(
+        !told.is_empty() && told.len() as u64 <= unreadable,
+        "{told:?}"
+    );
 }
 
 /// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for

@@ -11,6 +11,7 @@ use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
 use crate::{
     account::{self, Moment},
     kernel::Task,
+    kernel_log,
     owner::owner_of,
     slice, state,
 };
@@ -41,6 +42,9 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         state.turns = ctx.arg(3);
         slice::arm(state);
         return 0;
+    }
+    if mode != FlushMode::ChargeAndForget as u64 {
+        kernel_log::look_back(state, Task::current());
     }
     account::read(state, Moment::Now);
     if state.armed == CpuState::ARMED {

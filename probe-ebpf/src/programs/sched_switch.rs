@@ -7,6 +7,7 @@ use probe_common::CpuState;
 use crate::{
     account::{self, Moment},
     kernel::Task,
+    kernel_log,
     owner::owner_of_next,
     slice, state,
 };
@@ -48,6 +49,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if state.armed != CpuState::ARMED {
         return;
     }
+    kernel_log::look_back(state, prev);
     // A switch to or from idle always changes the owner.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
     if !certain && slice::seen(state, prev) {

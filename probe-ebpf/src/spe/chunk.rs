@@ -22,7 +22,10 @@ use super::{
     walk::{Walk, walk},
     window::Window,
 };
-use crate::kernel::{offsets, read};
+use crate::{
+    kernel::{offsets, read},
+    kernel_log,
+};
 
 offsets! {
     /// `perf_output_handle.event`
@@ -86,7 +89,13 @@ pub(crate) fn chunk(handle: u64, size: u64) {
     let began = now();
     let read = chunk_of_ours(handle, size, id, began);
     let Some(cpu) = cpu() else { return };
-    cpu.unreadable += u64::from(read.is_none());
+    if read.is_none() {
+        cpu.unreadable += 1;
+        if kernel_log::is_on() {
+            let head = self::read(handle.wrapping_add(SPE_HANDLE_HEAD.load())).unwrap_or(0);
+            kernel_log::chunk_unreadable(size, head);
+        }
+    }
     let took = now().wrapping_sub(began);
     cpu.nanos += took;
     if took > cpu.longest {

@@ -81,7 +81,7 @@ pub enum AgentError {
 }
 
 /// How an agent is started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The settings, which a reload reads again.
     pub sources: Sources,
@@ -90,6 +90,8 @@ pub struct Options {
     pub drop_all: bool,
     /// Counting goes on in pinned maps when the agent is told to end.
     pub keep_pins: bool,
+    /// Has messages of the kernel's programs shown, or not: to be called before counting begins.
+    pub show_kernel_log: fn(bool),
 }
 
 /// Reads the files that a start would read: certificates, keys, the web configuration.

@@ -255,6 +255,7 @@ impl Running {
     }
 
     fn begin(&mut self) -> Result<(), counting::CountingError> {
+        (self.options.show_kernel_log)(self.config.kernel_log);
         let resolver = self.resolver.clone();
         // Listed before the plan looks at them: a PMU that comes after this is seen with the next
         // window.

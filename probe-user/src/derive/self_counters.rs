@@ -93,6 +93,10 @@ self_counters! {
             "Map calls of pmuscope that met a busy map and were made again";
         Counter "lost_events" "" = |it| it.sum.lost_events,
             "Records of cgroups and processes that came or went, and were lost";
+        Counter "kernel_log_suppressed" "" = |it| it.log.map(|it| it.suppressed),
+            "Messages of the kernel log beyond four a second of a kind on a CPU";
+        Counter "kernel_log_dropped" "" = |it| it.log.map(|it| it.dropped),
+            "Messages of the kernel log for which its ring had no room";
         Counter "handovers" "" = |it| it.handed_over.map(|it| it.times),
             "Times that another process took over the pinned maps";
         Counter "handover_gap_ns" "ns" = |it| it.handed_over.map(|it| it.gap),

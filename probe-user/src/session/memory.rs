@@ -2,12 +2,12 @@
 //! may be. What an agent may take follows from it (`agent/memory.rs`).
 
 use probe_common::{
-    CpuState, GROUPS, LIFECYCLE_PATH, SLOTS, UsageKey, UsageRow,
+    CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
     sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
 
-use super::{Config, SpeConfig};
+use super::{Config, SpeConfig, object::log_ring_size};
 use crate::{event::sampling::SampledEvent, snapshot::MapMemory};
 
 /// What USAGE takes at most with all its rows, where the user does not say how many.
@@ -91,13 +91,15 @@ const fn kmalloc_size(bytes: usize) -> usize {
     }
 }
 
-/// What the maps of counts take now.
-pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
-    let per_cpu = size_of::<CpuState>() + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
+/// What the maps of counts take now; the ring of messages has `log_ring` bytes.
+pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize, log_ring: u32) -> MapMemory {
+    let state = size_of::<CpuState>() + size_of::<LogCpu>();
+    let per_cpu = state + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
+    let rings = RING + log_ring as usize;
     let counters = SLOTS * size_of::<usize>();
     MapMemory {
         rows: rows * USAGE.row,
-        fixed: USAGE.fixed(max_rows as usize, cpus) + (per_cpu + counters) * cpus + RING,
+        fixed: USAGE.fixed(max_rows as usize, cpus) + (per_cpu + counters) * cpus + rings,
     }
 }
 
@@ -179,7 +181,7 @@ impl Config {
         let rows = self.rows(online, possible);
         Memory {
             rows,
-            counts: of_counts(rows as usize, rows, possible).total(),
+            counts: of_counts(rows as usize, rows, possible, log_ring_size(true, true)).total(),
             samples: self.spe.as_ref().map(|spe| {
                 let rows = spe.rows(possible);
                 let all = [rows as usize, USUAL_THREADS];
@@ -254,11 +256,11 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn of_agent(cpus: usize, sampled: u32, timeline: bool) -> Taken {
-        let config = config(1);
+        let rows = config(1).rows(cpus, cpus);
         let all = [sampled as usize, USUAL_THREADS];
         Taken {
             row_of_counts: USAGE.row + 2 * size_of::<(UsageKey, UsageRow)>(),
-            counts_without_rows: of_counts(0, config.rows(cpus, cpus), cpus).fixed,
+            counts_without_rows: of_counts(0, rows, cpus, log_ring_size(true, true)).fixed,
             samples: of_samples(timeline, all, sampled, cpus).total(),
         }
     }

@@ -27,12 +27,24 @@ pub struct Health {
     pub memory: MapMemory,
     /// Map calls of this process that met a busy map and were made again.
     pub map_retries: u64,
+    /// Messages of the kernel log that nobody sees, where it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogCounts>,
     /// How asking runtimes for names went, in a session that asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<ResolverHealth>,
     /// What was not counted between two processes; None where counts end with their process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<HandedOver>,
+}
+
+/// Messages of the kernel log that nobody sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCounts {
+    /// Kept back by the limit of their kind: a later message has their number.
+    pub suppressed: u64,
+    /// Lost, since the ring had no room for them.
+    pub dropped: u64,
 }
 
 /// What was not counted or read since counting into pinned maps began, at the times when another

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cost::{CountingCost, ReadCost},
-    health::{HandedOver, Health, MapMemory},
+    health::{HandedOver, Health, LogCounts, MapMemory},
     layout::layout,
     place::{NameCounts, Place},
     refused::Refused,

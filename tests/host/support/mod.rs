@@ -4,6 +4,7 @@
 mod cgroup;
 mod counting;
 mod load;
+mod messages;
 
 use std::{
     fs::File,
@@ -24,6 +25,7 @@ pub(crate) use self::{
     cgroup::{TestCgroup, flood_the_ring},
     counting::{Counting, taken_time},
     load::{Load, load_binary},
+    messages::Messages,
 };
 
 /// The machine, for one test at a time: loads and programs of another test would disturb this one.

@@ -129,7 +129,7 @@ static void begin(struct spe_cpu *c, struct perf_event *event)
 static void end(struct spe_cpu *c, struct spe_buf *buf)
 {
 	const struct spe_settings *set = rcu_dereference_sched(spe_settings);
-	u64 size = c->pos - offset_of(c->handle.head, buf);
+	u64 size = c->pos - offset_of(c->handle.head, buf), behind = 0;
 
 	if (c->full) {
 		c->full_count++;
@@ -143,6 +143,11 @@ static void end(struct spe_cpu *c, struct spe_buf *buf)
 			perf_aux_output_flag(&c->handle, PERF_AUX_FLAG_COLLISION);
 			c->stats.collided++;
 		}
+		if (buf->snapshot && set->unreadable_every &&
+		    c->full_count % set->unreadable_every == 0) {
+			behind = 2 * buf_size(buf);
+			c->stats.unreadable++;
+		}
 		c->full = false;
 	}
 	if (size) {
@@ -150,7 +155,7 @@ static void end(struct spe_cpu *c, struct spe_buf *buf)
 		c->stats.bytes += size;
 	}
 	if (buf->snapshot)
-		c->handle.head = c->pos;
+		c->handle.head = c->pos + behind;
 	c->limit = 0;
 	perf_aux_output_end(&c->handle, size);
 }

@@ -65,6 +65,7 @@ struct spe_settings {
 	u64 source_bytes;	/* 1 or 2 */
 	u64 collision_every;	/* every n-th full buffer is flagged; 0: never */
 	u64 loss_every;		/* every n-th full buffer lost data */
+	u64 unreadable_every;	/* every n-th full buffer has its end behind the buffer */
 	u64 garbage_every;	/* every n-th record is random bytes */
 	u64 invalid_every;	/* every n-th access has an address or, in turn, a time of zero */
 	u64 tick_us;		/* how often records of a running task are written */
@@ -91,7 +92,7 @@ struct spe_stats {
 	u64 chunks;	/* handed to perf_aux_output_end with size > 0 */
 	u64 bytes;	/* the sum of those sizes */
 	u64 full;	/* buffer-full interrupts */
-	u64 collided, lost_data;
+	u64 collided, lost_data, unreadable;
 	u64 no_space;	/* TRUNCATED because user space has not read */
 	u64 blind_ns;	/* running, but without room or before the interrupt */
 	u64 truth_lost;	/* records without a row in the truth table */

@@ -102,6 +102,7 @@ static int set_field(struct spe_settings *s, const char *key, u64 value)
 		{ "source_bytes", &s->source_bytes, 1, 2 },
 		{ "collision_every", &s->collision_every, 0, U64_MAX },
 		{ "loss_every", &s->loss_every, 0, U64_MAX },
+		{ "unreadable_every", &s->unreadable_every, 0, U64_MAX },
 		{ "garbage_every", &s->garbage_every, 0, U64_MAX },
 		{ "invalid_every", &s->invalid_every, 0, U64_MAX },
 		{ "tick_us", &s->tick_us, 100, 1000000 },
@@ -216,14 +217,14 @@ void tp_spe_show_stats(struct seq_file *s)
 	int cpu;
 
 	seq_puts(s, "cpu taken filtered written garbage chunks bytes full collided lost_data "
-		    "no_space blind_ns truth_lost invalid ops\n");
+		    "no_space blind_ns truth_lost invalid ops unreadable\n");
 	for_each_possible_cpu(cpu) {
 		const struct spe_stats *t = &per_cpu_ptr(&tp_spe_cpu, cpu)->stats;
 
-		seq_printf(s, "%d %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
+		seq_printf(s, "%d %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu\n",
 			   cpu, t->taken, t->filtered, t->written, t->garbage, t->chunks,
 			   t->bytes, t->full, t->collided, t->lost_data, t->no_space,
-			   t->blind_ns, t->truth_lost, t->invalid, t->ops);
+			   t->blind_ns, t->truth_lost, t->invalid, t->ops, t->unreadable);
 	}
 }
 

@@ -40,6 +40,10 @@ const KEYS: &[Key] = &[
         };
         Ok(())
     }),
+    key("kernel_log", |config, given| {
+        config.kernel_log = given.to()?;
+        Ok(())
+    }),
     key("count.events", |config, given| {
         config.count.events = lists(&given)?;
         Ok(())

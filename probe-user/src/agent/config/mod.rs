@@ -44,6 +44,8 @@ pub struct Config {
     pub interval: Duration,
     /// Share of a CPU that the programs and the agent may take together; None: no budget.
     pub max_overhead: Option<f64>,
+    /// Whether messages of the kernel's programs are logged.
+    pub kernel_log: bool,
     /// What is counted.
     pub count: Count,
     /// Sampling of memory accesses.
@@ -212,6 +214,7 @@ impl Default for Config {
         Self {
             interval: Duration::from_secs(10),
             max_overhead: None,
+            kernel_log: false,
             count: Count {
                 events: Vec::new(),
                 metrics: Vec::new(),

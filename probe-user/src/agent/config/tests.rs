@@ -26,6 +26,7 @@ fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
 const EVERYTHING: &str = r#"
 interval = "5s"
 max_overhead = "1%"
+kernel_log = true
 
 [count]
 events = ["cycles,instructions", "task-clock"]
@@ -82,6 +83,7 @@ fn every_key_sets_what_it_says() {
     let expected = Config {
         interval: Duration::from_secs(5),
         max_overhead: Some(0.01),
+        kernel_log: true,
         count: Count {
             events: vec!["cycles,instructions".to_owned(), "task-clock".to_owned()],
             metrics: vec!["ipc".to_owned()],

@@ -52,7 +52,8 @@ impl Running {
         // A session keeps the resolver and the pins it began with.
         let counts = |config: &Config| {
             let names = (config.names.clone(), config.pins.path.clone());
-            (config.count.clone(), config.spe, names, config.verdict)
+            let log = config.kernel_log;
+            (config.count.clone(), config.spe, names, config.verdict, log)
         };
         let counts_otherwise = counts(&config) != counts(&self.config);
         let budget = |config: &Config| (config.max_overhead, config.interval);

@@ -8,7 +8,7 @@ use probe_user::{
     session::{self, PinPlace},
 };
 
-use crate::print::to_stdout;
+use crate::{print::to_stdout, shown_messages};
 
 /// Arguments of `agent`.
 #[derive(clap::Args)]
@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// window
     #[arg(long, value_name = "N")]
     top_processes: Option<String>,
+    /// Log rare events in the kernel's programs, such as a row that was refused, with their values
+    #[arg(long)]
+    kernel_log: bool,
     /// Give up all capabilities once counting began; after a CPU came online, a reload, or a time
     /// in which it was off, the agent has to be started again then
     #[arg(long)]
@@ -74,7 +77,9 @@ impl Args {
                 &self.top_processes,
             ),
         ];
+        let kernel_log = self.kernel_log.then(|| "true".to_owned());
         let flags = flags.into_iter();
+        let flags = flags.chain([("--kernel-log", "kernel_log", &kernel_log)]);
         Sources {
             file: self.config.clone(),
             environment: env::vars_os().collect(),
@@ -116,6 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         sources,
         drop_all: args.drop_all,
         keep_pins: args.keep_pins,
+        show_kernel_log: shown_messages::show_kernel_log,
     })?;
     Ok(ExitCode::SUCCESS)
 }

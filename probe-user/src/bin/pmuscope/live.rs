@@ -35,6 +35,7 @@ use tokio::{
 
 use crate::{
     ending::{Ending, NotStarted, exit_code, runtime},
+    shown_messages,
     terminal::Output,
 };
 
@@ -86,6 +87,10 @@ pub(crate) struct Counted {
     /// Also show this label of containers and pods, in JSON and metrics
     #[arg(long, value_name = "KEY")]
     container_label: Vec<String>,
+    /// Print messages about rare events in the kernel's programs, such as a row that was refused,
+    /// with their values
+    #[arg(long)]
+    kernel_log: bool,
     /// Run until this command ends; it runs in a cgroup of its own
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -274,6 +279,9 @@ impl<'a> Live<'a> {
             hot,
             start,
         } = run;
+        if args.kernel_log {
+            shown_messages::show_kernel_log(true);
+        }
         let below = args.cgroup.as_deref();
         let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
         let mut ending = Ending::listen()?;

@@ -18,17 +18,16 @@ mod record;
 mod report;
 mod roofline;
 mod sampling;
+mod shown_messages;
 mod stat;
 mod terminal;
 #[cfg(feature = "top")]
 mod top;
 
-use std::{fmt, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use probe_user::emit::printable::{printable, printable_lines};
-use tracing::field::Field;
-use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
+use probe_user::emit::printable::printable_lines;
 
 use self::print::note;
 
@@ -76,17 +75,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let args = Args::try_parse().unwrap_or_else(|error| perfs::with_hint(error).exit());
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info")),
-        )
-        .with_writer(terminal::messages)
-        .without_time()
-        .fmt_fields(format::debug_fn(field).delimited(" "))
-        .with_target(false)
-        // By eprintln, which ends the process where a message cannot be written.
-        .log_internal_errors(false)
-        .init();
+    shown_messages::begin();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
         #[cfg(feature = "top")]
@@ -118,17 +107,6 @@ fn main() -> ExitCode {
         };
         ExitCode::from(code)
     })
-}
-
-/// A field of a message: the text itself has no name before it.
-fn field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let value = format!("{value:?}");
-    match field.name() {
-        "message" => write!(out, "{}", printable(&value)),
-        // Where in the source a message of the crate `log` comes from.
-        name if name.starts_with("log.") => Ok(()),
-        name => write!(out, "{name}={}", printable(&value)),
-    }
 }
 
 /// The error with its causes, without those that its text already contains.

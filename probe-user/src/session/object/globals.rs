@@ -26,6 +26,8 @@ macro_rules! globals {
 }
 
 globals! {
+    /// The least urgent level of messages that programs send; 0: none.
+    AYA_LOG_LEVEL: u8;
     /// Slots in use.
     EVENTS: u64;
     /// The first slot of the rotated group.

@@ -5,6 +5,7 @@ use probe_common::{CgroupId, spe::TIMELINE};
 
 use super::{
     OBJECT, Object, globals,
+    kernel_log::{self, KernelLog},
     maps::{self, Maps, name},
     offsets,
     programs::Programs,
@@ -73,6 +74,8 @@ impl Object {
         globals::CLOCKS.set(&mut loader, &clocks);
         globals::BY_PROCESS.set(&mut loader, &by_process);
         globals::FOLLOW_COMMAND.set(&mut loader, &follow);
+        let log = kernel_log::is_shown();
+        kernel_log::set(&mut loader, log, pins.is_some());
         for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
@@ -112,7 +115,10 @@ impl Object {
         let mut ebpf = loader
             .load(OBJECT)
             .map_err(|error| refused_pin("the eBPF object", &error))?;
-        let maps = Maps::take(&mut ebpf)?;
+        let mut maps = Maps::take(&mut ebpf)?;
+        if log {
+            maps.messages = Some(KernelLog::take(&mut ebpf)?);
+        }
         let programs = Programs::new(ebpf, Types::new(types.numbers), pins);
         Ok(Self { maps, programs })
     }
@@ -134,6 +140,8 @@ impl Object {
         loader.btf(None);
         globals::MARKER_CGROUP.set(&mut loader, &cgroup);
         globals::MARKER_WAKE_FROM.set(&mut loader, &wake_from);
+        // Its programs have no messages.
+        kernel_log::set(&mut loader, false, false);
         for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }

@@ -13,13 +13,18 @@ use aya::{
 };
 use aya_obj::Object as Compiled;
 use probe_common::{
-    Clock, CpuState, MarkerCpu, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
+    Clock, CpuState, LogCpu, MarkerCpu, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
     sample::{SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
 pub(crate) use self::kinds::{Array, Counters, Hash, PerCpu, Queue, Ring};
-use super::{OBJECT, missing, slots::Slots};
+use super::{
+    OBJECT,
+    kernel_log::{self, KernelLog},
+    missing,
+    slots::Slots,
+};
 use crate::session::SessionError;
 
 macro_rules! maps {
@@ -34,6 +39,8 @@ macro_rules! maps {
             $($(#[$meta])* pub(crate) $field: $type,)*
             /// The counters of each slot.
             pub(crate) counters: Counters,
+            /// The messages of the programs; None where they send none.
+            pub(crate) messages: Option<KernelLog>,
         }
 
         const NAMED: usize = [$(name::$name),*].len();
@@ -44,6 +51,7 @@ macro_rules! maps {
                 Ok(Self {
                     $($field: <$type>::open(name::$name, take(ebpf, name::$name)?)?,)*
                     counters: Counters::take(ebpf)?,
+                    messages: None,
                 })
             }
 
@@ -65,6 +73,8 @@ maps! {
     clock: Array<Clock> = CLOCK,
     /// The records of what comes and goes.
     lifecycle: Ring = LIFECYCLE,
+    /// What became of the messages of the programs, at index 0.
+    kernel_log: PerCpu<LogCpu> = KERNEL_LOG,
     /// What observed programs mark.
     markers: Ring = MARKERS,
     /// What became of these records, at index 0.
@@ -117,7 +127,8 @@ maps! {
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
 /// Maps that only programs use.
-pub(super) const OF_PROGRAMS: [&str; 6] = [
+pub(super) const OF_PROGRAMS: [&str; 7] = [
+    kernel_log::RING,
     "RECORD",
     "SAMPLE_ZERO",
     "SPE_MOVE",
@@ -133,13 +144,16 @@ const OF_GLOBALS: usize = 1;
 pub(super) const COUNT: usize = NAMED + OF_PROGRAMS.len() + SLOTS + OF_GLOBALS;
 
 /// The maps that outlive a session where it has pins: what the attached programs write, and the
-/// counters that they read. All others are of one process.
-const PINNED: [&str; 5] = [
+/// counters that they read. All others are of one process. A version of aya-log that writes its
+/// messages otherwise has another layout ([`layout`](crate::snapshot::layout)).
+const PINNED: [&str; 7] = [
     name::USAGE,
     name::OVERFLOW,
     name::STATE,
     name::CLOCK,
     name::LIFECYCLE,
+    name::KERNEL_LOG,
+    kernel_log::RING,
 ];
 
 /// Each of those with its pin below a directory.

@@ -5,6 +5,7 @@
 //! object's.
 
 mod globals;
+mod kernel_log;
 mod load;
 mod maps;
 pub(crate) mod offsets;
@@ -19,6 +20,7 @@ use std::io;
 use aya::maps::MapError;
 
 pub(crate) use self::{
+    kernel_log::{is_shown as log_is_shown, ring_size as log_ring_size},
     maps::{Hash, Maps, PerCpu, Ring, can_use, rows_of},
     programs::{
         CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CGROUP_SWITCH, CGROUPS, CLOCK, CPU_HOTPLUG,

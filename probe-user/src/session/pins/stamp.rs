@@ -18,7 +18,7 @@ pub(super) const UNFINISHED: &str = "session-unfinished";
 pub(super) struct Stamp {
     /// How the pinned maps are read.
     pub(super) layout: String,
-    /// The programs.
+    /// The programs, which are others with messages.
     pub(super) build: String,
     /// What is counted.
     pub(super) plan: String,
@@ -29,7 +29,7 @@ impl Stamp {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             layout: layout(),
-            build: digest(object::OBJECT),
+            build: digest(&[object::OBJECT, &[u8::from(object::log_is_shown())]].concat()),
             plan: digest(&counted(config)),
         }
     }

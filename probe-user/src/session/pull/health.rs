@@ -3,8 +3,8 @@
 use probe_common::{CpuCounts, CpuState, Field as _};
 
 use crate::{
-    session::{Session, SessionError, memory},
-    snapshot::{CountingCost, Health},
+    session::{Session, SessionError, memory, object},
+    snapshot::{CountingCost, Health, LogCounts},
     sys::{bpf, clock::now},
 };
 
@@ -14,9 +14,31 @@ impl Session {
         Ok(sum(&self.states()?))
     }
 
-    pub(super) fn health(&self, states: &[CpuState], rows: usize, flushes: u64) -> Health {
+    /// What became of the messages of the kernel log, where it is on.
+    pub(super) fn log_counts(&self) -> Result<Option<LogCounts>, SessionError> {
+        if self.object.maps.messages.is_none() {
+            return Ok(None);
+        }
+        let mut counts = LogCounts::default();
+        for cpu in self.object.maps.kernel_log.get(0)? {
+            for kind in cpu.kinds {
+                counts.suppressed += kind.suppressed;
+                counts.dropped += kind.dropped;
+            }
+        }
+        Ok(Some(counts))
+    }
+
+    pub(super) fn health(
+        &self,
+        states: &[CpuState],
+        rows: usize,
+        flushes: u64,
+        log: Option<LogCounts>,
+    ) -> Health {
         let mut sum = sum(states);
         sum.missed_switches += self.missed_switches;
+        let log_ring = object::log_ring_size(log.is_some(), self.pins.is_some());
         let elapsed = now().saturating_sub(self.began);
         let read = |cpu| self.read_costs.on(&self.config.plan, cpu);
         Health {
@@ -27,8 +49,9 @@ impl Session {
             handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,
-            memory: memory::of_counts(rows, self.max_rows, states.len()),
+            memory: memory::of_counts(rows, self.max_rows, states.len(), log_ring),
             map_retries: bpf::retries(),
+            log,
             names: self.config.resolver.as_ref().map(|it| it.health()),
         }
     }

@@ -94,7 +94,11 @@ impl Session {
             self.fall_back()?;
         }
         self.note_pull(nanos(at))?;
-        let health = self.health(&after, live_rows, self.flushes - flushes);
+        if let Some(messages) = &mut self.object.maps.messages {
+            messages.drain();
+        }
+        let log = self.log_counts()?;
+        let health = self.health(&after, live_rows, self.flushes - flushes, log);
         let refused = Refused::of(&health.sum);
         for news in refused.news(self.refused, self.max_rows) {
             tracing::warn!("{news}");

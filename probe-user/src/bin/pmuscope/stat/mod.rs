@@ -45,7 +45,8 @@ pub(crate) struct Replayed {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "command",
+            "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "kernel_log",
+            "command",
         ],
     )]
     pub(crate) replay: Option<PathBuf>,

@@ -25,7 +25,7 @@ use crate::{
         resolver::ResolverHealth,
     },
     snapshot::{
-        AddressCounts, HandedOver, Health, Hook, MapMemory, NameCounts, Names, Place,
+        AddressCounts, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts, Names, Place,
         SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
         SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
@@ -263,6 +263,10 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                     answers: state[0],
                     not_asked: state[1],
                     ..ResolverHealth::default()
+                }),
+                log: monitored.then_some(LogCounts {
+                    suppressed: state[0],
+                    dropped: state[1],
                 }),
                 handed_over: monitored.then(|| HandedOver {
                     times: state[0],

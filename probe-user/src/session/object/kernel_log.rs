@@ -1,0 +1,123 @@
+//! The kernel log: messages of the programs about rare and surprising events, which tracing shows
+//! under the target `kernel` at the level `debug`. Where it shows none, the programs are loaded
+//! without them.
+
+use aya::{Ebpf, EbpfLoader};
+use aya_log::{EbpfLogger, Level};
+use log::{Log, Metadata, Record};
+use probe_common::LogKind;
+
+use super::{globals, refused};
+use crate::session::SessionError;
+
+/// The ring of messages, as aya-log calls it.
+pub(super) const RING: &str = "AYA_LOGS";
+
+/// Bytes of the ring for some 500 messages: a power of two, of whole pages of 64 KiB too.
+const RING_SIZE: u32 = 128 << 10;
+
+/// Programs without messages, and with all of them.
+const OFF: u8 = 0;
+const ON: u8 = Level::Debug as u8;
+
+/// Whether tracing shows the messages.
+pub(crate) fn is_shown() -> bool {
+    tracing::enabled!(target: "kernel", tracing::Level::DEBUG)
+}
+
+/// Bytes of the ring: a page where nobody sends messages. A pinned one has room for those of the
+/// sessions that follow.
+pub(crate) fn ring_size(shown: bool, pinned: bool) -> u32 {
+    match shown || pinned {
+        true => RING_SIZE,
+        false => u32::try_from(rustix::param::page_size()).unwrap_or(RING_SIZE),
+    }
+}
+
+/// Has the programs loaded with messages, or without.
+pub(super) fn set(loader: &mut EbpfLoader<'_>, shown: bool, pinned: bool) {
+    globals::AYA_LOG_LEVEL.set(loader, if shown { &ON } else { &OFF });
+    loader.map_max_entries(RING, ring_size(shown, pinned));
+}
+
+/// Reads the messages.
+pub(crate) struct KernelLog(EbpfLogger<ToTracing>);
+
+impl KernelLog {
+    /// Takes the ring out of the object.
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
+        let logger = EbpfLogger::init_with_logger(ebpf, ToTracing);
+        let logger = logger.map_err(|error| refused("the kernel log", &error))?;
+        Ok(Self(logger))
+    }
+
+    /// Shows every message in the ring.
+    pub(crate) fn drain(&mut self) {
+        self.0.flush();
+    }
+}
+
+/// Shows the values of messages in words.
+struct ToTracing;
+
+impl Log for ToTracing {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let values = record.args().to_string();
+        match in_words(&values) {
+            Some(words) => tracing::debug!(target: "kernel", "{words}"),
+            None => tracing::error!("a message of the kernel log is none of ours: {values}"),
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// A message by its values: kind, CPU, four more, and how many were kept back before; None for
+/// others.
+fn in_words(values: &str) -> Option<String> {
+    let values: Result<Vec<u64>, _> = values.split(' ').map(str::parse).collect();
+    let [kind, cpu, a, b, c, d, more] = values.ok()?.try_into().ok()?;
+    let what = match LogKind::ALL.get(usize::try_from(kind).ok()?)? {
+        LogKind::RowRefused => {
+            let error = d.cast_signed();
+            format!("no row for cgroup {a}, process {b}, group {c}: error {error}")
+        }
+        LogKind::CounterBack => format!("the counter in slot {a} went back from {b} to {c}"),
+        LogKind::SwitchMissed => format!(
+            "a switch to thread {a} was missed, from cgroup {b} to {c}, in a slice of {d} ns"
+        ),
+        LogKind::ChunkUnreadable => format!("a chunk of {a} bytes up to {b} could not be read"),
+        LogKind::EventLost => {
+            let error = c.cast_signed();
+            format!("a record of kind {a} about {b} was lost: error {error}")
+        }
+    };
+    Some(format!("kernel, CPU {cpu}: {what}; {more} more before"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_shown_in_words() {
+        // -7 as the programs send it.
+        assert_eq!(
+            in_words("0 3 42 0 1 18446744073709551609 5").unwrap(),
+            "kernel, CPU 3: no row for cgroup 42, process 0, group 1: error -7; 5 more before"
+        );
+        for other in [
+            "",
+            "0 3",
+            "9 3 42 0 1 2 5",
+            "0 3 42 0 1 x 5",
+            "0 3 42 0 1 2 5 6",
+        ] {
+            assert_eq!(in_words(other), None, "{other}");
+        }
+    }
+}

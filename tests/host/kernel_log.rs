@@ -1,0 +1,288 @@
+//! The kernel log: what the programs send of rare events, where it is asked for.
+
+use std::{
+    fs,
+    os::fd::AsFd as _,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use aya::maps::MapData;
+use probe_common::LogKind;
+use probe_user::snapshot::Health;
+use rustix::{
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+    param::page_size,
+};
+
+use crate::{
+    agent::{Agent, Given},
+    bpffs::Bpffs,
+    pins,
+    support::{
+        Counting, Messages, TestCgroup, flood_the_ring, machine, online_cpus, plan, pmuscope,
+    },
+};
+
+/// How a message about a refused row begins.
+const REFUSED: &str = "no row for cgroup ";
+
+/// What `stat` with a map of one row says.
+fn stat(flags: &[&str], log: Option<&str>) -> String {
+    let mut command = pmuscope();
+    command
+        .args(["stat", "-e", "task-clock", "--max-rows", "1"])
+        .args(flags)
+        .args(["--", "true"]);
+    if let Some(log) = log {
+        command.env("PMUSCOPE_LOG", log);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    println!("{flags:?} {log:?}:\n{said}");
+    assert!(output.status.success());
+    said
+}
+
+#[test]
+fn a_row_that_is_refused_is_told_where_it_is_asked_for() {
+    let Some(_machine) = machine() else { return };
+    let asked: [(&[&str], Option<&str>); 3] = [
+        (&["--kernel-log"], None),
+        (&[], Some("info,kernel=debug")),
+        (&["--kernel-log"], Some("kernel=off")),
+    ];
+    for (flags, log) in asked {
+        let said = stat(flags, log);
+        let mut lines = said.lines().filter(|line| line.contains(REFUSED));
+        let first = lines.next().expect("a message");
+        assert!(first.starts_with("DEBUG kernel, CPU "), "{first}");
+        // E2BIG.
+        assert!(first.contains(": error -7; "), "{first}");
+    }
+    for log in [None, Some("info,kernel=info")] {
+        assert!(!stat(&[], log).contains("kernel, CPU"));
+    }
+}
+
+/// Every refusal is in a message, or counted as one that was not sent.
+#[test]
+fn no_more_than_the_limit_is_sent() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let mut counting = Counting::plain(plan("task-clock"), |config| config.max_rows = Some(1));
+    messages.take("");
+    let before = counting.first.health.clone();
+    let [a, b] = ["a", "b"].map(TestCgroup::new);
+    let began = std::time::Instant::now();
+    a.load(&format!("pingpong 0 20000 {}", b.directory.display()))
+        .finish();
+    let health = counting.session.pull().unwrap().health;
+    let seconds = began.elapsed().as_secs() + 2;
+    let shown = messages.take(REFUSED);
+    let refused = |it: &Health| it.sum.full + it.sum.no_memory + it.sum.contended;
+    let log = |it: &Health| it.log.unwrap();
+    let suppressed = log(&health).suppressed - log(&before).suppressed;
+    assert_eq!(log(&health).dropped, 0);
+    assert!(!shown.is_empty() && suppressed > 0, "{suppressed}");
+    let limit = LogKind::MOST * seconds * online_cpus().len() as u64;
+    assert!(shown.len() as u64 <= limit, "{}", shown.len());
+    // What runs with interrupts on sends none.
+    let all = shown.len() as u64 + suppressed;
+    assert!(all <= refused(&health) - refused(&before), "{all}");
+}
+
+/// Whether the last number of a message about a counter is below the one before.
+fn went_back(message: &str) -> bool {
+    let (_, values) = message.split_once(" went back from ").unwrap();
+    let (from, to) = values.split_once(" to ").unwrap();
+    let to = to.split_once(';').unwrap().0;
+    to.parse::<u64>().unwrap() < from.parse().unwrap()
+}
+
+#[test]
+fn a_counter_that_goes_back_is_told_with_its_values() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let mut counting = Counting::plain(plan("page-faults"), |_| {});
+    let cgroup = TestCgroup::new("back");
+    cgroup.load("touch 1000").finish();
+    counting.session.pull().unwrap();
+    // Arming takes any reading.
+    assert_eq!(messages.take("went back"), [""; 0]);
+    reset_counters();
+    cgroup.load("burn 0 10").finish();
+    let rebased = counting.session.pull().unwrap().health.sum.rebased;
+    let told = messages.take("went back");
+    assert!(rebased > 0 && !told.is_empty(), "{rebased}, {told:?}");
+    assert!(told.len() as u64 <= rebased);
+    assert!(told.iter().all(|message| went_back(message)), "{told:?}");
+}
+
+/// Sets every counter of this process to zero.
+fn reset_counters() {
+    /// `PERF_EVENT_IOC_RESET` of `linux/perf_event.h`.
+    const RESET: libc::c_ulong = 0x2403;
+    let mut reset = 0;
+    for entry in fs::read_dir("/proc/self/fd").unwrap() {
+        let path = entry.unwrap().path();
+        let is_counter =
+            fs::read_link(&path).is_ok_and(|to| to.ends_with("anon_inode:[perf_event]"));
+        if is_counter {
+            let fd = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            // SAFETY: the call takes no pointer, and what it changes is a count.
+            assert_eq!(unsafe { libc::ioctl(fd, RESET, 0) }, 0);
+            reset += 1;
+        }
+    }
+    assert!(reset > 0);
+}
+
+#[test]
+fn a_lost_record_is_told() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let mut counting = Counting::plain(plan("task-clock"), |_| {});
+    flood_the_ring();
+    let lost = counting.session.pull().unwrap().health.sum.lost_events;
+    let told = messages.take(" was lost: error ");
+    assert!(lost > 0 && !told.is_empty(), "{lost}, {told:?}");
+}
+
+/// Where this kernel hides switches.
+#[test]
+fn a_missed_switch_is_told() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let mut counting = Counting::plain(plan("task-clock"), |_| {});
+    let cgroup = TestCgroup::new("missed");
+    cgroup.load("burst 0 1000 1000 2000").finish();
+    let missed = counting.session.pull().unwrap().health.sum.missed_switches;
+    let told = messages.take(" was missed, from cgroup ");
+    assert!(told.len() as u64 <= missed, "{missed}, {told:?}");
+    // One that a task finds which moves itself to another cgroup is only counted.
+    if missed < 3 {
+        println!("skipped: this kernel hid {missed} switches");
+    } else {
+        assert!(!told.is_empty(), "{missed}");
+    }
+}
+
+/// A pinned ring is read by the next process, and what it had no room for is counted.
+#[test]
+fn messages_are_kept_and_dropped_while_nobody_is_there() {
+    let Some(_machine) = machine() else { return };
+    let messages = Messages::with_kernel_log();
+    let bpffs = Bpffs::mount();
+    let mut config = pins::config(plan("task-clock"), bpffs.place());
+    config.max_rows = Some(1);
+    let counting = Counting::plain(config.plan.clone(), |start| *start = config.clone());
+    let dropped = |it: &Health| it.log.unwrap().dropped;
+    assert_eq!(dropped(&counting.first.health), 0);
+    let cgroup = TestCgroup::new("pinned");
+    let mut counting = counting.restart(config.clone(), || {
+        messages.take("");
+        let [session] = bpffs.sessions().try_into().unwrap();
+        let ring = PinnedRing::open(&session.join("AYA_LOGS"));
+        ring.fill();
+        // Each for more than a second: the limit lets messages through.
+        cgroup.load("burst 0 1000 1000 1100").finish();
+        ring.empty();
+        cgroup.load("burst 0 1000 1000 1100").finish();
+        assert_eq!(messages.take(REFUSED), [""; 0]);
+    });
+    let health = counting.session.pull().unwrap().health;
+    assert!(dropped(&health) > 0);
+    assert!(!messages.take(REFUSED).is_empty());
+    // With another level the programs are others.
+    let before = health.sum.runs;
+    let (without, _guard) = Messages::in_thread("info");
+    let mut counting = counting.restart(config, || {});
+    let health = counting.session.pull().unwrap().health;
+    assert!(health.log.is_none() && health.sum.runs > before);
+    assert_eq!(without.take(REFUSED), [""; 0]);
+}
+
+/// The place in a ring up to which it was read.
+struct PinnedRing {
+    consumer: *const AtomicU64,
+    producer: *const AtomicU64,
+    mask: u64,
+}
+
+impl PinnedRing {
+    fn open(pin: &Path) -> Self {
+        let map = MapData::from_pin(pin).unwrap();
+        let mask = u64::from(map.info().unwrap().max_entries()) - 1;
+        let page = |at: usize, rights| {
+            // SAFETY: new memory, which stays until the end.
+            let place = unsafe {
+                mmap(
+                    std::ptr::null_mut(),
+                    page_size(),
+                    rights,
+                    MapFlags::SHARED,
+                    map.fd().as_fd(),
+                    (at * page_size()) as u64,
+                )
+            };
+            place.unwrap().cast_const().cast()
+        };
+        Self {
+            consumer: page(0, ProtFlags::READ | ProtFlags::WRITE),
+            producer: page(1, ProtFlags::READ),
+            mask,
+        }
+    }
+
+    /// As if it was read so far that there is no room for a message.
+    fn fill(&self) {
+        self.set(self.produced().wrapping_sub(self.mask));
+    }
+
+    /// As if all of it was read.
+    fn empty(&self) {
+        self.set(self.produced());
+    }
+
+    fn produced(&self) -> u64 {
+        // SAFETY: the memory is there, and others write to it as a whole word.
+        unsafe { (*self.producer).load(Ordering::Acquire) }
+    }
+
+    fn set(&self, place: u64) {
+        // SAFETY: the memory is there, and the kernel reads it as a whole word.
+        unsafe { (*self.consumer).store(place, Ordering::Release) }
+    }
+}
+
+impl Drop for PinnedRing {
+    fn drop(&mut self) {
+        for page in [self.consumer, self.producer] {
+            // SAFETY: nothing uses it from here on.
+            unsafe { munmap(page.cast_mut().cast(), page_size()) }.unwrap();
+        }
+    }
+}
+
+/// By its configuration, which a reload changes.
+#[test]
+fn an_agent_logs_them_where_it_is_configured() {
+    let Some(_machine) = machine() else { return };
+    let rest = "interval = \"100ms\"\n[count]\nevents = \"task-clock\"\nmax_rows = 1\n";
+    let given = Given {
+        config: rest,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    assert!(!agent.log().contains(REFUSED));
+    agent.reload(&format!("kernel_log = true\n{rest}"));
+    agent.next_window();
+    let log = agent.log();
+    assert!(log.contains(REFUSED), "{log}");
+    agent.reload(rest);
+    let before = agent.log().matches(REFUSED).count();
+    agent.next_window();
+    assert_eq!(agent.log().matches(REFUSED).count(), before);
+}
