@@ -197,7 +197,7 @@ pub(crate) fn charge(
         let of_other = take(&mut estimated, share);
         charge_share(state, other.cgroup, other.tgid, share, of_other);
     }
-    charge_share(state, owner.cgroup, owner.tgid, ALL, estimated);
+    charge_rest(state, owner.cgroup, owner.tgid, estimated);
     state.counts.charges += 1;
 }
 
@@ -216,10 +216,26 @@ pub(crate) fn share(ran: u64, length: u64) -> u64 {
     }
 }
 
-/// Charges `share` of 65,536 parts of what was read and not charged yet. A function of its own in
-/// the kernel, as [`read_all`] is.
+/// Charges `share` of 65,536 parts of what was read. A function of its own in the kernel, as
+/// [`read_all`] is.
 #[inline(never)]
 fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
+    charge_part(state, (cgroup, tgid), estimated, |from| take(from, share));
+}
+
+/// Charges what was read and not charged yet.
+#[inline(never)]
+fn charge_rest(state: &mut CpuState, cgroup: CgroupId, tgid: u32, estimated: u64) {
+    charge_part(state, (cgroup, tgid), estimated, |from| *from);
+}
+
+#[inline(always)]
+fn charge_part(
+    state: &mut CpuState,
+    (cgroup, tgid): (CgroupId, u32),
+    estimated: u64,
+    part: impl Fn(&mut u64) -> u64,
+) {
     let mut key = UsageKey {
         cgroup,
         tgid,
@@ -252,13 +268,13 @@ fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, e
                 } else {
                     &mut state.enabled[group & (GROUPS - 1)].delta
                 };
-                row.enabled += take(enabled, share);
-                row.running += take(&mut state.running[group & (GROUPS - 1)].delta, share);
+                row.enabled += part(enabled);
+                row.running += part(&mut state.running[group & (GROUPS - 1)].delta);
                 row.estimated += estimated;
             }
         }
         if let Some(row) = &mut row {
-            row.counts[at & (GROUP_COUNTERS - 1)] += take(&mut state.delta[slot], share);
+            row.counts[at & (GROUP_COUNTERS - 1)] += part(&mut state.delta[slot]);
         }
         at += 1;
         if GROUP_ENDS.load() >> slot & 1 == 1 {

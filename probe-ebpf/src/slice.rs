@@ -32,11 +32,17 @@ pub(crate) fn arm(state: &mut CpuState) {
 /// Opens a slice of `task`, whose owner is `owner`.
 #[inline(always)]
 pub(crate) fn open(state: &mut CpuState, task: Task, owner: Owner) {
+    open_in(state, task, task.at().cgroup_set(), owner);
+}
+
+/// The same of a task whose set of cgroups is known.
+#[inline(always)]
+pub(crate) fn open_in(state: &mut CpuState, task: Task, set: u64, owner: Owner) {
     state.task = task.address();
     state.owner = owner.cgroup;
     state.owner_tgid = u64::from(owner.tgid);
     let by_set = BY_PROCESS.load() == 0 && FOLLOW_COMMAND.load() == 0 && task.pid() != 0;
-    state.set = if by_set { task.at().cgroup_set() } else { 0 };
+    state.set = if by_set { set } else { 0 };
 }
 
 /// Changes the owner of the running `task` from here on.
@@ -62,10 +68,10 @@ pub(crate) fn forget(state: &mut CpuState) {
 }
 
 /// Charges the open slice, which `prev` ends, to its owner: the one stored when it came in, even if
-/// another task has moved it since, which is counted.
+/// another task has moved it since, which is counted. `set` is its set of cgroups now.
 #[inline(always)]
-pub(crate) fn charge(state: &mut CpuState, prev: Task) {
-    let in_its_set = state.set != 0 && state.set == prev.at().cgroup_set();
+pub(crate) fn charge(state: &mut CpuState, prev: Task, set: u64) {
+    let in_its_set = state.set != 0 && state.set == set;
     if !in_its_set
         && state.owner != CgroupId::UNKNOWN
         && seen(state, prev)

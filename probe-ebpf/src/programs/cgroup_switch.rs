@@ -24,7 +24,7 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
         // The task that arming or the other hook found may have been switched out since, to another
         // one of its cgroup.
         slice::forget(state);
-        slice::charge(state, prev);
+        slice::charge(state, prev, prev.at().cgroup_set());
     }
     slice::end(began, &mut state.counts.changed);
     0

@@ -51,7 +51,8 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         if mode == FlushMode::ChargeAndForget as u64 {
             slice::forget(state);
         }
-        slice::charge(state, Task::current());
+        let task = Task::current();
+        slice::charge(state, task, task.at().cgroup_set());
     }
     // Also for a CPU that is about to go offline: it may stay after all.
     account::go_live(state, live, live_events);

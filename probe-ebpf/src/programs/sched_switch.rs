@@ -55,7 +55,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if !certain && slice::seen(state, prev) {
         let coming = owner_of_next(next);
         if coming == slice::stored(state) {
-            slice::open(state, next, coming);
+            slice::open_in(state, next, next.cgroup_set(), coming);
             slice::end(began, &mut state.counts.same);
             return;
         }
@@ -64,7 +64,7 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     // sleep.
     account::read(state, Moment::Leaves(prev));
     let coming = owner_of_next(next);
-    slice::charge(state, prev);
-    slice::open(state, next, coming);
+    slice::charge(state, prev, prev.cgroup_set());
+    slice::open_in(state, next, next.cgroup_set(), coming);
     slice::end(began, &mut state.counts.changed);
 }
