@@ -122,7 +122,7 @@ fn a_counter_that_goes_back_is_told_with_its_values() {
 /// Sets every counter of this process to zero.
 fn reset_counters() {
     /// `PERF_EVENT_IOC_RESET` of `linux/perf_event.h`.
-    const RESET: libc::c_ulong = 0x2403;
+    const RESET: libc::Ioctl = 0x2403;
     let mut reset = 0;
     for entry in fs::read_dir("/proc/self/fd").unwrap() {
         let path = entry.unwrap().path();

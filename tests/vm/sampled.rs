@@ -34,6 +34,12 @@ fn samples(window: &SampledWindow, pid: u32) -> [u64; 2] {
     [of(false), of(true)]
 }
 
+fn samples_of_window(counting: &mut Counting, pid: u32) -> [u64; 2] {
+    let named = samples(&counting.window().sampled.unwrap(), pid);
+    println!("{} of {} samples are in a known file", named[1], named[0]);
+    named
+}
+
 #[test]
 fn processes_are_followed_on_a_cpu_that_comes_back() {
     let Some(_machine) = machine() else { return };
@@ -50,17 +56,15 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     let load = cgroup.load("burn 1 300");
     let pid = load.pid();
     load.finish();
-    // A pull names what it has time for, and the next one goes on.
-    let mut before = None;
-    let [all, known] = loop {
-        let window = counting.window().sampled.unwrap();
-        let now = samples(&window, pid);
-        println!("{} of {} samples are in a known file", now[1], now[0]);
-        if now[0] == now[1] || before == Some(now) {
-            break now;
+    // A pull names what it has time for, of all processes, and the next one goes on.
+    let mut named = samples_of_window(&mut counting, pid);
+    for _ in 0..50 {
+        if named[0] == named[1] {
+            break;
         }
-        before = Some(now);
-    };
+        named = samples_of_window(&mut counting, pid);
+    }
+    let [all, known] = named;
     // Of a CPU that is not followed none would have a name.
     assert!(all > 0 && known == all, "{known} of {all}");
 }
