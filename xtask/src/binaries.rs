@@ -13,9 +13,6 @@ use serde_json::Value;
 
 use crate::{sh, vm::Arch};
 
-/// Test binaries that run in guests.
-const GUESTS: [&str; 2] = ["vm", "host"];
-
 /// The packages whose tests run on this machine.
 const PACKAGES: [&str; 3] = ["probe-common", "probe-user", "xtask"];
 
@@ -36,29 +33,30 @@ pub(crate) fn host_tests<'a>(cargo: &'a mut Command, profile: &str) -> &'a mut C
 }
 
 impl Binaries {
-    fn of_this_machine() -> Result<Self> {
-        let mut cargo = sh::cargo();
-        host_tests(cargo.arg("build"), "--profile");
-        cargo.args(["--bins", "--examples", "--tests", "--test", "vm"]);
-        Self::build(Arch::HOST, cargo)
-    }
-
     /// Builds what runs in guests of an architecture; for that of this machine also its own tests.
     pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
-        if arch == Arch::HOST {
-            return Self::of_this_machine();
-        }
+        let mut binaries = Self {
+            arch,
+            paths: BTreeMap::new(),
+        };
         let mut cargo = sh::cargo();
-        cargo.args(["build", "--package", "probe-user", "--profile", "tests"]);
-        cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
-        cargo.args(["--example", "load"]);
-        for test in GUESTS {
-            cargo.args(["--test", test]);
+        if arch == Arch::HOST {
+            host_tests(cargo.arg("build"), "--profile");
+            binaries.build(cargo.args(["--bins", "--examples", "--tests"]))?;
+            // `--tests` leaves it out, also beside this.
+            let mut cargo = sh::cargo();
+            host_tests(cargo.arg("build"), "--profile");
+            binaries.build(cargo.args(["--test", "vm"]))?;
+        } else {
+            cargo.args(["build", "--package", "probe-user", "--profile", "tests"]);
+            cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
+            cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
+            binaries.build(&mut cargo)?;
         }
-        Self::build(arch, cargo)
+        Ok(binaries)
     }
 
-    fn build(arch: Arch, mut cargo: Command) -> Result<Self> {
+    fn build(&mut self, cargo: &mut Command) -> Result<()> {
         cargo.arg("--message-format=json-render-diagnostics");
         // Progress, warnings and errors go to the terminal, the list of files comes here.
         let output = cargo.stderr(Stdio::inherit()).output();
@@ -66,12 +64,12 @@ impl Binaries {
         if !output.status.success() {
             bail!(
                 "the tests do not build for {}: cargo says why above",
-                arch.triple()
+                self.arch.triple()
             );
         }
         let lines = output.stdout.split(|byte| *byte == b'\n');
-        let paths = lines.filter_map(executable).collect();
-        Ok(Self { arch, paths })
+        self.paths.extend(lines.filter_map(executable));
+        Ok(())
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<&PathBuf> {

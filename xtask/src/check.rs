@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{deps, layers, paths, setup, sh, stages::Stages};
+use crate::{deps, layers, paths, setup, sh, stages::Stages, vm::Arch};
+
+/// Build scripts and macros of dependencies are those of the tests then.
+const AS_TESTS: [&str; 4] = ["--profile", "tests", "--target", Arch::HOST.triple()];
 
 pub(crate) fn run() -> Result<()> {
     Stages::run(|stages| {
@@ -23,16 +26,24 @@ pub(crate) fn all(stages: &Stages) {
         sh::check(sh::cargo().args(["fmt", "--all", "--check"]))
     });
     stages.stage("lints", || {
-        // `--all-targets` leaves the guests' tests out, which do not run on this machine.
-        let mut clippy = sh::cargo();
-        clippy.args(["clippy", "--all-targets", "--test", "vm"]);
-        sh::check(clippy.args(["--", "-D", "warnings"]))
+        // The tests that run in guests are left out by `--all-targets`.
+        for targets in [
+            &["--all-targets"][..],
+            &["--package", "probe-user", "--test", "vm"],
+        ] {
+            let mut clippy = sh::cargo();
+            clippy.arg("clippy").args(AS_TESTS).args(targets);
+            sh::check(clippy.args(["--", "-D", "warnings"]))?;
+        }
+        Ok(())
     });
     stages.stage("lints of the eBPF programs", ebpf_lints);
     stages.stage("documentation", || {
         sh::check(
             sh::cargo()
-                .args(["doc", "--no-deps", "--document-private-items"])
+                .arg("doc")
+                .args(AS_TESTS)
+                .args(["--no-deps", "--document-private-items"])
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )
     });

@@ -107,7 +107,7 @@ impl Arch {
     }
 
     /// The target of the static binaries for its guests.
-    pub(crate) fn triple(self) -> &'static str {
+    pub(crate) const fn triple(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-unknown-linux-musl",
             Self::Amd64 => "x86_64-unknown-linux-musl",
