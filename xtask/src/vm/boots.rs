@@ -112,6 +112,8 @@ pub(super) const BOOTS: &[Boot] = &[
         name: "arm64-7.3",
         ci: true,
         firmware: Firmware::Uefi,
+        // With UEFI it has the name of the test PMU.
+        pmu: false,
         ..ARM64
     },
     Boot {

@@ -192,19 +192,19 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::CountedInstructions,
         tests: &["capacity::", "icount::"],
     },
-    // Host tests, without those that compare with clocks that emulation slows (the test PMU has the
-    // exact truth) or with programs that the guest does not have.
+    // Host tests of what depends on the kernel, without those that compare with clocks that
+    // emulation slows (the test PMU has the exact truth) or with programs that the guest does not
+    // have.
     Group {
         binary: "host",
         runs: Runs::Ends(Arch::Arm64),
         needs: Needs::RunningClock,
         tests: &[
             "command::page_faults",
-            "conservation::rows",
             "conservation::with_a_map",
             "conservation::with_one",
-            "conservation::with_ten",
-            "doctor::",
+            "doctor::as_root",
+            "doctor::what_is_listed",
             "lifetimes::five_hundred",
             "lifetimes::rows_of_cgroups",
             "moves::by_process",
