@@ -27,6 +27,7 @@ use rustix::{
 
 mod churn;
 mod marks;
+mod neighbours;
 mod tenants;
 
 const USAGE: &str = "\
@@ -34,7 +35,8 @@ const USAGE: &str = "\
     touch PAGES | forks COUNT MS [ids] | execs COUNT | threads COUNT MS | maps MS | \
     twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
-    stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
+    stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE | \
+    neighbours CONTAINERS PROCESSES";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -42,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         |at: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(at).ok_or(USAGE)?.parse()?) };
     if words
         .first()
-        .is_some_and(|word| !["pong", "sink"].contains(&word.as_str()))
+        .is_some_and(|word| !["neighbours", "pong", "sink"].contains(&word.as_str()))
     {
         io::stdin().read_to_end(&mut Vec::new())?;
     }
@@ -131,6 +133,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
             let (directory, file) = words.get(1).zip(words.get(4)).ok_or(USAGE)?;
             tenants::visit(directory, rate, work, file)?;
+        }
+        Some("neighbours") => {
+            let [containers, others] = [number(1)?, number(2)?].map(usize::try_from);
+            neighbours::neighbours(containers?, others?)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         // So many times, with a system call after each.

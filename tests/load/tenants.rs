@@ -53,13 +53,7 @@ pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> i
         if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid || status != 0 {
             return Err(Error::other("a visitor failed"));
         }
-        // A process that was waited for may leave its cgroup a moment later.
-        while let Err(error) = fs::remove_dir(&cgroup) {
-            if error.kind() != io::ErrorKind::ResourceBusy {
-                return Err(error);
-            }
-            thread::yield_now();
-        }
+        remove(&cgroup)?;
         visits += 1;
         thread::sleep((begun + visits * Duration::from_secs(1) / rate) - Instant::now());
     }
@@ -67,10 +61,20 @@ pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> i
     Ok(())
 }
 
+/// Removes a cgroup that nobody is in: a process that was waited for may leave it a moment later.
+pub(crate) fn remove(cgroup: &Path) -> io::Result<()> {
+    loop {
+        match fs::remove_dir(cgroup) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
 /// A child that is born in a cgroup, so that all that it does is the cgroup's. (One that enters by
 /// itself brings time with it, where the kernel's account of a running task is as old as its last
 /// tick.)
-fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
+pub(crate) fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
     let directory = fs::File::open(cgroup)?;
     // SAFETY: plain integers, of which all zeros asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
