@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _, loaded_programs};
+use probe_common::{FlushMode, NO_GROUP};
 use probe_user::{
     plan::Plan,
     session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
@@ -196,6 +198,60 @@ fn no_time_is_lost_or_doubled_over_ten_handovers() {
     println!("counted {sum} of {passed}, gap {gap}");
     assert!(sum <= passed + passed / 1000, "counted twice");
     assert!(sum + gap + passed / 1000 >= passed, "lost");
+}
+
+/// The flush program of this process' session.
+fn flush_program() -> RawTracePoint {
+    let files = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let ids: Vec<u32> = files
+        .filter_map(|file| program_id(&file.ok()?.path()))
+        .collect();
+    let mut programs = loaded_programs().map(Result::unwrap);
+    let flush = programs.find(|it| it.name() == b"flush" && ids.contains(&it.id()));
+    RawTracePoint::from_program_info(flush.unwrap(), "flush".into()).unwrap()
+}
+
+/// The kernel's number of the program that a descriptor is of, by its file in fdinfo.
+pub(crate) fn program_id(fdinfo: &Path) -> Option<u32> {
+    let text = fs::read_to_string(fdinfo).ok()?;
+    let id = text
+        .lines()
+        .find_map(|line| line.strip_prefix("prog_id:"))?;
+    id.trim().parse().ok()
+}
+
+/// A start that is killed while it takes over leaves a CPU that charges nobody: until the next one
+/// that is the gap.
+#[test]
+fn what_a_killed_handover_leaves_uncounted_is_in_the_gap() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let config = config(plan("task-clock"), bpffs.place());
+    let cgroup = TestCgroup::new("killed");
+    let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let flush = flush_program();
+    let work = || drop(cgroup.load("burn 0 200").finish());
+    work();
+    let mut left = 0;
+    let mut counting = counting.restart(config, || {
+        work();
+        let mut stop = RawTracePointRunOptions::new();
+        stop.cpu = Some(0);
+        for mode in [FlushMode::Charge, FlushMode::Disarm] {
+            stop.args[..2].copy_from_slice(&[mode as u64, NO_GROUP]);
+            flush.test_run(RawTracePointRunOptions { ..stop }).unwrap();
+        }
+        let before = cgroup.cpu_time();
+        work();
+        left = cgroup.cpu_time() - before;
+    });
+    assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+    work();
+    let window = counting.window();
+    let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
+    let gap = window.health.handed_over.unwrap().gap;
+    assert!(gap >= left, "{gap} of {left} ns");
+    counting.assert_cpu_time(&window, "the rest", counted, cgroup.cpu_time() - left);
 }
 
 #[test]

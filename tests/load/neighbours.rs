@@ -34,7 +34,10 @@ const HOSTILE: [&[u8]; 5] = [
 
 /// Runs so many containers and so many other processes until standard input ends, which also its
 /// writer's death does. Prints a line when all of them run.
-pub(crate) fn neighbours(containers: usize, others: usize) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn neighbours(
+    containers: usize,
+    others: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mount = Machine::this().hierarchy()?.mount.clone();
     let mut running = Running::default();
     for number in 0..containers {
@@ -79,7 +82,9 @@ fn place(number: usize) -> PathBuf {
         5 => format!("lxc.payload.{id}").into(),
         6 => Path::new("user.slice").join(name(hostile)),
         // As long as a name can be.
-        _ => Path::new("docker").join(OsStr::from_bytes(&hostile.repeat(255)[..239])).join(id),
+        _ => Path::new("docker")
+            .join(OsStr::from_bytes(&hostile.repeat(255)[..239]))
+            .join(id),
     }
 }
 

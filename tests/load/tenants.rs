@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{self, Error},
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -38,15 +38,17 @@ pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Resu
 }
 
 /// Makes a cgroup below a directory, runs a task in it for a moment, removes it, and so on: so many
-/// per second, until a file is gone. Prints how many there were.
+/// per second, until a file is gone. Prints the id of each.
 pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> io::Result<()> {
     let begun = Instant::now();
     let mut visits = 0;
+    let mut ids = Vec::new();
     while Path::new(file).exists() {
         // Of an id that no other container has.
         let id = format!("{:08x}{visits:056x}", std::process::id());
         let cgroup = Path::new(directory).join(format!("docker-{id}.scope"));
         fs::create_dir(&cgroup)?;
+        ids.push(fs::metadata(&cgroup)?.ino());
         let pid = fork(&cgroup, || burn(work))?;
         let mut status = 0;
         // SAFETY: waits for the child that was made.
@@ -57,7 +59,7 @@ pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> i
         visits += 1;
         thread::sleep((begun + visits * Duration::from_secs(1) / rate) - Instant::now());
     }
-    println!("{visits}");
+    ids.iter().for_each(|id| println!("{id}"));
     Ok(())
 }
 

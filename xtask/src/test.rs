@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::{
+    beside,
     debian::{self, Tool},
     deploy, dist, setup, sh, vm,
 };
@@ -30,6 +31,9 @@ const IMAGE_TESTS: &str = "containerd::agent";
 pub(crate) struct Args {
     /// Only tests whose name contains this
     filter: Option<String>,
+    /// Only the host tests, beside 40 containers of others and a load of 8
+    #[arg(long)]
+    beside: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -63,6 +67,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     cargo.args(args.filter.iter());
     if let Some(image) = image(args)? {
         cargo.env("PMUSCOPE_IMAGE", image);
+    }
+    if args.beside {
+        cargo.args(["--test", "host"]);
+        return beside::run(|| sh::check(&mut cargo));
     }
     sh::check(&mut cargo)?;
 

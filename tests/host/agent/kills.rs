@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find},
     bpffs::Bpffs,
+    pins::program_id,
     support::{TestCgroup, assert_within, machine},
 };
 
@@ -34,12 +35,7 @@ fn enough() -> Box<dyn Fn(u32) -> bool> {
 /// The kernel's numbers of the programs that a process has.
 fn programs(pid: u32) -> impl Iterator<Item = u32> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
-    files.filter_map(|file| {
-        let text = fs::read_to_string(file.unwrap().path()).ok()?;
-        let mut lines = text.lines();
-        let id = lines.find_map(|line| line.strip_prefix("prog_id:"))?;
-        id.trim().parse().ok()
-    })
+    files.filter_map(|file| program_id(&file.unwrap().path()))
 }
 
 /// Times between two actions: any, and the same in each run.

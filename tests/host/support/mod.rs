@@ -21,7 +21,7 @@ use probe_user::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 pub(crate) use self::{
-    cgroup::{TestCgroup, flood_the_ring},
+    cgroup::{TestCgroup, cpu_time, flood_the_ring},
     counting::{Counting, taken_time},
     load::{Load, load_binary},
 };
