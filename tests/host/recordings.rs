@@ -10,13 +10,13 @@ use probe_user::{
 };
 
 use crate::{
-    support::{Counting, TestCgroup, machine, plan, pmuscope},
+    support::{Counting, TestCgroup, plan, pmuscope, shared_machine},
     texts::texts,
 };
 
 #[test]
 fn what_was_shown_live_is_replayed_the_same() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn windows(path: &Path) -> usize {
 /// Parts are replaced as a whole: whenever the kill comes, what was there can be read.
 #[test]
 fn a_kill_leaves_whole_windows() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn a_kill_leaves_whole_windows() {
 /// The exit code is the command's, and a command that cannot be started leaves nothing.
 #[test]
 fn a_command_is_recorded_until_it_ends() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn a_command_is_recorded_until_it_ends() {
 /// One recording, compared with itself and by its parts; a view of it; and what cannot be.
 #[test]
 fn views_and_comparisons_of_a_recording() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();

@@ -19,9 +19,9 @@ use crate::{
     tenants::{fork, remove},
 };
 
-/// What a container works, and sleeps then: 4% of a CPU.
+/// What a container works, and sleeps then: 2% of a CPU.
 const WORK: Duration = Duration::from_millis(1);
-const SLEEP: Duration = Duration::from_millis(24);
+const SLEEP: Duration = Duration::from_millis(49);
 
 /// Names that no runtime gives, but that cgroups can have.
 const HOSTILE: [&[u8]; 5] = [

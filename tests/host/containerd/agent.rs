@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agent::{Answer, Series, find, own, parse},
-    support::{cpu_time, hierarchy, machine, taken_time},
+    support::{cpu_time, hierarchy, machine, shared_machine, taken_time},
 };
 
 /// An image of this build, by `cargo xtask test`; None, with the reason, where there is none.
@@ -270,7 +270,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
 /// Who forgot one of them is told which, in one sentence.
 #[test]
 fn a_capability_that_is_missing_is_named() {
-    let Some(_machine) = machine().filter(|_| can_run()) else {
+    let Some(_machine) = shared_machine().filter(|_| can_run()) else {
         return;
     };
     let Some(mut node) = image().and_then(|image| Node::start(&image)) else {
