@@ -26,7 +26,7 @@ fn enough() -> Box<dyn Fn(u32) -> bool> {
             Box::new(move |done| done >= kills)
         }
         Err(_) => {
-            let end = Instant::now() + Duration::from_secs(40);
+            let end = Instant::now() + Duration::from_secs(15);
             Box::new(move |done| done >= KILLS || (done >= 10 && Instant::now() >= end))
         }
     }
