@@ -225,11 +225,15 @@ fn hop(directory: &str, count: u64) -> io::Result<()> {
 
 /// Times that this thread gave up its CPU.
 fn switches() -> i64 {
+    usage(libc::RUSAGE_THREAD).ru_nvcsw
+}
+
+pub(crate) fn usage(whose: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is plain integers, filled by the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nvcsw
+        libc::getrusage(whose, &raw mut usage);
+        usage
     }
 }
 
@@ -340,13 +344,7 @@ fn touch(pages: usize) -> io::Result<()> {
         // SAFETY: inside the mapping.
         unsafe { memory.cast::<u8>().add(page * size).write_volatile(1) };
     }
-    // SAFETY: rusage is plain integers, filled by the call.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    println!("{}", usage.ru_minflt);
+    println!("{}", usage(libc::RUSAGE_SELF).ru_minflt);
     Ok(())
 }
 

@@ -71,6 +71,7 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     let running = time("_running_seconds_total{", "");
     for (what, seconds) in [("enabled", enabled), ("running", running)] {
         let off = (raw / seconds - 1.0).abs();
+        println!("{raw} s counted in {seconds} s {what}");
         assert!(off < 0.02, "{raw} s counted in {seconds} s {what}");
     }
 
