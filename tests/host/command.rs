@@ -9,7 +9,10 @@ use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::{TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, pmuscope},
+    support::{
+        TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, pmuscope,
+        shared_machine,
+    },
 };
 
 /// Runs `pmuscope stat ARGS` and returns its windows and all its output.
@@ -42,7 +45,9 @@ fn count(row: &Value, event: &str) -> u64 {
 
 #[test]
 fn the_exit_code_is_the_commands() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)] {
         let (windows, output) = stat(&["--format", "json", "--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{script}");
@@ -111,7 +116,9 @@ fn page_faults_are_those_of_the_command() {
 
 #[test]
 fn children_of_the_command_are_in_its_row() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let load = load_binary();
     let (windows, _) = stat(&[
         "--format",
@@ -130,7 +137,9 @@ fn children_of_the_command_are_in_its_row() {
 
 #[test]
 fn intervals_add_up_to_the_whole() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let load = load_binary();
     let args = [
         "--format",
@@ -169,7 +178,9 @@ fn intervals_add_up_to_the_whole() {
 fn interrupted_it_prints_what_was_counted() {
     use rustix::process::Signal;
 
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let sleep = &["--", "sleep", "1000"][..];
     for (command, signal) in [
         (&[][..], Signal::INT),
@@ -205,7 +216,9 @@ fn interrupted_it_prints_what_was_counted() {
 
 #[test]
 fn a_command_that_slept_has_no_values_and_says_why() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let args = [
         "--format",
         "csv",
@@ -231,7 +244,9 @@ fn a_command_that_slept_has_no_values_and_says_why() {
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_no_command() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     for (command, code) in [(&[][..], 0), (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3)] {
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
@@ -254,7 +269,9 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
 
 #[test]
 fn a_session_that_cannot_start_leaves_no_cgroup() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let mut command = pmuscope();
     command.args(["stat", "-e", "task-clock", "--", "true"]);
     limit_files(&mut command, 30, 30);
@@ -283,7 +300,9 @@ fn a_session_that_cannot_start_leaves_no_cgroup() {
 
 #[test]
 fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let (a, b) = (TestCgroup::new("shown"), TestCgroup::new("hidden"));
     let loads = [
         a.load("burst 0 1000 1000 10000"),

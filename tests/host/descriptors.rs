@@ -5,12 +5,14 @@ use probe_user::{
     snapshot::Hook,
 };
 
-use crate::support::{limit_files, machine, online_cpus, plan, pmuscope, this_machine};
+use crate::support::{limit_files, online_cpus, plan, pmuscope, shared_machine, this_machine};
 
 /// The soft limit is raised to what is opened, all of it, and the command keeps its own.
 #[test]
 fn a_low_soft_limit_of_open_files_is_no_obstacle() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let mut command = pmuscope();
     // A dozen for each CPU, and nothing fits the soft limit.
     let events = ["task-clock"; 12].join(",");
@@ -35,7 +37,9 @@ fn a_low_soft_limit_of_open_files_is_no_obstacle() {
 /// The number of descriptors that is stated as needed is the number that is opened.
 #[test]
 fn the_descriptors_of_a_session_are_counted_before() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     for (events, hook) in [
         ("task-clock", Hook::SchedSwitch),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::{TestCgroup, machine, pmuscope},
+    support::{TestCgroup, machine, pmuscope, shared_machine},
 };
 
 fn run(command: &mut Command) -> (Option<i32>, Value) {
@@ -57,7 +57,9 @@ fn as_root_counting_works_and_was_tried() {
 
 #[test]
 fn without_rights_doctor_fails_and_names_the_capabilities() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let programs = Programs::new();
     let mut command = programs.pmuscope();
     command.args(["doctor", "--format", "json"]);
@@ -84,7 +86,9 @@ fn without_rights_doctor_fails_and_names_the_capabilities() {
 
 #[test]
 fn the_last_line_is_the_verdict() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let output = pmuscope().arg("doctor").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let last = text.lines().last().unwrap();
@@ -96,7 +100,9 @@ fn the_last_line_is_the_verdict() {
 
 #[test]
 fn what_is_listed_as_here_can_be_counted() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let (code, list) = run(pmuscope().args(["list", "events", "--format", "json"]));
     assert_eq!(code, Some(0));
     assert_eq!(list.get("pmus"), None, "only the events were asked for");

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::{machine, pmuscope};
+use crate::support::{pmuscope, shared_machine};
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
@@ -24,7 +24,9 @@ fn refused(command: &mut Command) -> String {
 
 #[test]
 fn what_could_not_be_written_is_named() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("counts");
     fs::write(&input, "cycles=10\ninstructions=20\nseconds=1\n").unwrap();
@@ -56,7 +58,9 @@ fn what_could_not_be_written_is_named() {
 /// Nor does the exit code change where nobody reads messages.
 #[test]
 fn messages_may_have_no_reader() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     for (words, code) in [
         (["stat", "--", "/no/such/program"], 127),
@@ -73,7 +77,9 @@ fn messages_may_have_no_reader() {
 /// The error is told when it happens, and pmuscope ends after the command.
 #[test]
 fn a_command_outlasts_its_output() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let mut child = pmuscope()
         .args(["stat", "-e", "task-clock", "-I", "10", "-o", "/dev/full"])

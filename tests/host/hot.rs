@@ -9,7 +9,7 @@ use crate::{
     peers::has,
     rights::drop_rights,
     runc::Container,
-    support::{load_binary, machine, pmuscope},
+    support::{load_binary, machine, pmuscope, shared_machine},
 };
 
 /// One line of JSON of a run of `hot` beside a load.
@@ -109,7 +109,9 @@ fn a_hot_function_of_a_container_has_its_name() {
 /// most: its functions have no names then, and a message says why.
 #[test]
 fn functions_of_the_kernel_have_no_names_without_the_right() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let setting = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap();
         text.trim().parse::<i32>().unwrap()
@@ -163,7 +165,9 @@ fn functions_of_the_kernel_have_no_names_without_the_right() {
 /// What only the kernel knows of a PMU: it raises no interrupt.
 #[test]
 fn a_pmu_without_interrupts_is_refused_in_a_sentence() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     if !std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
         println!("skipped: this machine has no PMU msr");
         return;

@@ -10,7 +10,7 @@ use std::{
 use probe_user::{emit::printable::printable, machine::cgroup::Hierarchy, session::OwnCgroup};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope};
+use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope, shared_machine};
 
 /// A start of pmuscope that counts for a moment.
 fn start() {
@@ -95,7 +95,9 @@ fn a_name_that_is_taken_gets_a_number() {
 
 #[test]
 fn a_process_cannot_write_to_the_terminal_by_its_name() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     const NAME: &str = "\u{1b}[2J\u{9b}m\r\nroot";
     let cgroup = TestCgroup::new("\u{1b}]0;x\u{7}");
     let directory = tempfile::tempdir().unwrap();

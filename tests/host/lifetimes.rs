@@ -20,6 +20,7 @@ use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use crate::support::{
     Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine, plan,
+    shared_machine,
 };
 
 #[test]
@@ -85,7 +86,9 @@ fn nested_cgroups_keep_their_own_counts() {
 
 #[test]
 fn cgroup2_knows_no_rename() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     // A name, once seen, stays right: the kernel refuses to rename cgroups of the default
     // hierarchy.
     let cgroup = TestCgroup::new("name");

@@ -10,7 +10,7 @@ use probe_user::{
     machine::memory::Holder,
 };
 
-use crate::support::{Counting, TestCgroup, hierarchy, machine, plan};
+use crate::support::{Counting, TestCgroup, hierarchy, plan, shared_machine};
 
 const MIB: u64 = 1 << 20;
 
@@ -68,7 +68,9 @@ impl Drop for Limited {
 /// maximum tells.
 #[test]
 fn what_was_held_between_two_pulls_is_in_the_peak() {
-    let Some(_lock) = machine() else { return };
+    let Some(_lock) = shared_machine() else {
+        return;
+    };
     let pod = TestCgroup::new("capacity");
     let container = pod.child(&"c".repeat(64));
     let Some(limited) = Limited::new(&pod, &container, 256 * MIB) else {
@@ -103,7 +105,9 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
 /// The resident set of a process that sleeps is what its own status says.
 #[test]
 fn a_process_holds_its_resident_set() {
-    let Some(_lock) = machine() else { return };
+    let Some(_lock) = shared_machine() else {
+        return;
+    };
     let cgroup = TestCgroup::new("resident");
     let mut counting = Counting::with_plan(plan("task-clock"), |config| {
         config.memory = true;

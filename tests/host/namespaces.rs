@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    Counting, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope,
+    Counting, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope, shared_machine,
 };
 
 /// Runs a script of `sh` in namespaces made by `unshare FLAGS`, and returns its standard output and
@@ -59,7 +59,9 @@ fn task_clock(row: &Value) -> u64 {
 
 #[test]
 fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let script = r#"
         mount --bind "$cgroups" "$cgroups" && mount -o remount,bind,ro "$cgroups" &&
         exec "$stat" stat --format json -e task-clock -- "$load" forks 3 100
@@ -79,7 +81,9 @@ fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
 fn names_are_of_the_right_processes_in_a_pid_namespace() {
     /// Children whose ids in the namespace are those of the kernel's first threads outside.
     const SLEEPERS: usize = 40;
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let load = named(directory.path(), "pmu-sleeper");
     named(directory.path(), "pmu-burner");
@@ -117,7 +121,9 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
 /// The kernel's programs have the host's numbers of processes, and procfs has others.
 #[test]
 fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let script = r#"
         "$load" burn 0 60000 </dev/null &
         "$stat" hot -e cpu-clock:u --format json -- sleep 0.5

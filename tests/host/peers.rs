@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     runc::{Container, busybox},
-    support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope},
+    support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope, shared_machine},
 };
 
 pub(crate) fn has(program: &str) -> bool {
@@ -164,7 +164,7 @@ fn counted_beside_perf() -> (Vec<(u64, u64)>, u64) {
 
 #[test]
 fn a_runc_container_shows_as_its_id() {
-    let Some(_machine) = machine().filter(|_| has("runc")) else {
+    let Some(_machine) = shared_machine().filter(|_| has("runc")) else {
         return;
     };
     let Some(busybox) = busybox() else {
@@ -200,7 +200,7 @@ fn a_runc_container_shows_as_its_id() {
 /// block.
 #[test]
 fn prometheus_reads_what_stat_writes() {
-    let Some(_machine) = machine().filter(|_| has("promtool")) else {
+    let Some(_machine) = shared_machine().filter(|_| has("promtool")) else {
         return;
     };
     let output = pmuscope()

@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _, loaded_programs};
+use probe_common::{FlushMode, NO_GROUP};
 use probe_user::{
     plan::Plan,
     session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
@@ -17,7 +19,7 @@ use rustix::mount::MountFlags;
 
 use crate::{
     bpffs::Bpffs,
-    support::{Counting, TestCgroup, assert_within, machine, online_cpus, plan, this_machine},
+    support::{Counting, TestCgroup, machine, online_cpus, plan, shared_machine, this_machine},
 };
 
 pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
@@ -111,12 +113,15 @@ fn counting_goes_on_while_nobody_is_there() {
     let over = window.health.handed_over.unwrap();
     println!("{over:?}");
     assert_eq!(over.times, 1);
-    // What is not counted is less than the bound below: some microseconds a CPU.
-    assert!(over.gap > 0 && over.gap < truth.nanos() / 200, "{over:?}");
+    // Nobody counts for some microseconds of each CPU, or while this process waits for its turn.
+    let cpus = online_cpus().len() as u64;
+    assert!(
+        over.gap > 0 && over.gap < cpus * over.unattended,
+        "{over:?}"
+    );
     assert!(over.unattended > 300_000_000, "{over:?}");
-    let of_kernel = cgroup.cpu_time();
-    counting.assert_cpu_time(&window, "cgroup by cpu.stat", counted, of_kernel);
-    assert_within("cgroup by its own event", counted, truth.nanos(), 1.0);
+    counting.assert_cpu_time(&window, "cgroup by cpu.stat", counted, cgroup.cpu_time());
+    counting.assert_cpu_time(&window, "cgroup by its own event", counted, truth.nanos());
     // A counter that started anew must not look like one that went back.
     assert_eq!(window.health.sum.rebased, 0);
 
@@ -189,18 +194,75 @@ fn no_time_is_lost_or_doubled_over_ten_handovers() {
         assert_eq!(handed_over(&now).times, turn);
         last = now;
     }
-    let cpus = online_cpus().len() as u128;
-    let passed = (last.at - counting.first.at).as_nanos() * cpus;
-    let passed = u64::try_from(passed).unwrap();
+    let cpus = online_cpus().len() as u64;
+    let passed = u64::try_from((last.at - counting.first.at).as_nanos()).unwrap() * cpus;
     let gap = handed_over(&last).gap;
-    println!("counted {sum} of {passed}, gap {gap}");
-    assert!(sum <= passed + passed / 1000, "counted twice");
-    assert!(sum + gap + passed / 1000 >= passed, "lost");
+    let skews = [&counting.first, &last].map(|pull| pull.health.skew.unwrap());
+    println!("counted {sum} of {passed}, gap {gap}, skews {skews:?}");
+    let slack = passed / 1000 + cpus * skews.iter().sum::<u64>();
+    assert!(sum <= passed + slack, "counted twice");
+    assert!(sum + gap + slack >= passed, "lost");
+}
+
+/// The flush program of this process' session.
+fn flush_program() -> RawTracePoint {
+    let files = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let ids: Vec<u32> = files
+        .filter_map(|file| program_id(&file.ok()?.path()))
+        .collect();
+    let mut programs = loaded_programs().map(Result::unwrap);
+    let flush = programs.find(|it| it.name() == b"flush" && ids.contains(&it.id()));
+    RawTracePoint::from_program_info(flush.unwrap(), "flush".into()).unwrap()
+}
+
+/// The kernel's number of the program that a descriptor is of, by its file in fdinfo.
+pub(crate) fn program_id(fdinfo: &Path) -> Option<u32> {
+    let text = fs::read_to_string(fdinfo).ok()?;
+    let id = text
+        .lines()
+        .find_map(|line| line.strip_prefix("prog_id:"))?;
+    id.trim().parse().ok()
+}
+
+/// A start that is killed while it takes over leaves a CPU that charges nobody: until the next one
+/// that is the gap.
+#[test]
+fn what_a_killed_handover_leaves_uncounted_is_in_the_gap() {
+    let Some(_machine) = machine() else { return };
+    let bpffs = Bpffs::mount();
+    let config = config(plan("task-clock"), bpffs.place());
+    let cgroup = TestCgroup::new("killed");
+    let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
+    let flush = flush_program();
+    let work = || drop(cgroup.load("burn 0 200").finish());
+    work();
+    let mut left = 0;
+    let mut counting = counting.restart(config, || {
+        work();
+        let mut stop = RawTracePointRunOptions::new();
+        stop.cpu = Some(0);
+        for mode in [FlushMode::Charge, FlushMode::Disarm] {
+            stop.args[..2].copy_from_slice(&[mode as u64, NO_GROUP]);
+            flush.test_run(RawTracePointRunOptions { ..stop }).unwrap();
+        }
+        let before = cgroup.cpu_time();
+        work();
+        left = cgroup.cpu_time() - before;
+    });
+    assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+    work();
+    let window = counting.window();
+    let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
+    let gap = window.health.handed_over.unwrap().gap;
+    assert!(gap >= left, "{gap} of {left} ns");
+    counting.assert_cpu_time(&window, "the rest", counted, cgroup.cpu_time() - left);
 }
 
 #[test]
 fn a_session_that_is_not_told_to_keep_its_pins_leaves_nothing() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let mut session = start("task-clock", bpffs.place()).unwrap();
     session.pull().unwrap();
@@ -216,7 +278,9 @@ fn a_session_that_is_not_told_to_keep_its_pins_leaves_nothing() {
 
 #[test]
 fn all_traces_can_be_removed() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let mut session = start("task-clock", bpffs.place()).unwrap();
     session.keep_pins();
@@ -234,7 +298,9 @@ fn all_traces_can_be_removed() {
 /// What a session counts decides whether its rows can be read: other events begin anew.
 #[test]
 fn other_events_begin_anew() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let mut session = start("task-clock", bpffs.place()).unwrap();
     let generation = session.generation().unwrap();
@@ -296,7 +362,9 @@ fn another_build_with_the_same_layout_goes_on() {
 
 #[test]
 fn damaged_pins_are_removed() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let damages: [(&str, &dyn Fn()); 5] = [
         ("another layout", &|| restamp(&bpffs, 1, "0x1")),
@@ -333,7 +401,9 @@ fn damaged_pins_are_removed() {
 /// The place may be shared: what is not ours stays.
 #[test]
 fn pins_of_others_stay() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let place = PinPlace(bpffs.path().to_owned());
     let other = bpffs.path().join("cilium");
@@ -345,7 +415,9 @@ fn pins_of_others_stay() {
 
 #[test]
 fn places_that_cannot_be_used_are_refused() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let text = refusal(PinPlace("/tmp/pmuscope-pins".into()));
     assert!(text.contains("on no bpffs; mount one"), "{text}");

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::{TestCgroup, load_binary, machine},
+    support::{TestCgroup, load_binary, shared_machine},
 };
 
 /// linux/capability.h
@@ -64,7 +64,9 @@ fn with_two_rights(command: &mut Command) -> (String, Value) {
 
 #[test]
 fn two_capabilities_suffice() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let programs = Programs::new();
     let load = programs.load();
     let mut command = programs.pmuscope();
@@ -92,7 +94,9 @@ fn two_capabilities_suffice() {
 
 #[test]
 fn what_hot_may_not_read_is_said_once_and_counted() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     // Of another user, from before pmuscope begins, and a program that its user alone may read:
     // newer kernels show mappings to who has CAP_PERFMON, and a file may be found by its path.
     let cgroup = TestCgroup::new("of_root");

@@ -7,7 +7,7 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use probe_common::CgroupId;
@@ -20,7 +20,9 @@ use probe_user::{
     window::{Owner, SampledWindow},
 };
 
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, this_machine};
+use crate::support::{
+    Counting, Load, TestCgroup, machine, online_cpus, shared_machine, this_machine,
+};
 
 fn config(events: &str) -> SamplingConfig {
     let machine = this_machine();
@@ -144,11 +146,13 @@ fn naming_takes_nothing_from_the_counts_of_a_window() {
     loads.iter_mut().for_each(Load::go);
     let mut counting = counting("task-clock", config("cpu-clock/freq=10000/"));
     for _ in 0..3 {
+        let began = Instant::now();
         let window = counting.window();
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap();
         let counted = window.total.delta[0].as_ref().unwrap().counts[0];
-        let length = u64::try_from(window.length.as_nanos()).unwrap();
-        let truth = length * cpus.len() as u64;
-        counting.assert_cpu_time(&window, "all CPUs", counted, truth);
+        counting.assert_whole_time(&window, counted, 1.0);
+        let skew = window.health.skew.unwrap();
+        assert!(skew < took / 4, "counts are read for {skew} of {took} ns");
         counting.first = counting.session.pull().unwrap();
     }
 }
@@ -282,7 +286,7 @@ fn program(directory: &Path, function: &str) -> PathBuf {
 
 #[test]
 fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
@@ -313,7 +317,7 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
 
 #[test]
 fn samples_of_an_ended_container_are_in_one_snapshot_more() {
-    let Some(_machine) = machine() else {
+    let Some(_machine) = shared_machine() else {
         return;
     };
     let cgroup = TestCgroup::new("ended");

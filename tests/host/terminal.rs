@@ -14,7 +14,7 @@ use rustix::{
     termios::{Winsize, tcgetattr, tcsetwinsize},
 };
 
-use crate::support::{machine, pmuscope};
+use crate::support::{pmuscope, shared_machine};
 
 /// A terminal: what is written to it, and its end for programs.
 struct Terminal {
@@ -101,7 +101,9 @@ const UP: &str = "A\u{1b}[K ";
 
 #[test]
 fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(text) = written("xterm", "50", 20, &[]) else {
         return;
     };
@@ -119,7 +121,9 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
 /// An interval that is longer than the run: the one window drawn at a tick, and the rest.
 #[test]
 fn the_end_draws_what_was_counted_since_the_last_window() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(text) = written("xterm", "500", 1, &[]) else {
         return;
     };
@@ -134,7 +138,9 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
 /// What a shell writes between Ctrl-Z and `fg` stays.
 #[test]
 fn after_a_stop_a_window_is_drawn_below_what_others_wrote() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(mut terminal) = Terminal::open(80, 24) else {
         return;
     };
@@ -165,7 +171,9 @@ fn after_a_stop_a_window_is_drawn_below_what_others_wrote() {
 
 #[test]
 fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let beside = ["--", "sleep", "0.3"];
     for (term, arguments) in [("dumb", &[][..]), ("xterm", &beside)] {
         let Some(text) = written(term, "50", 3, arguments) else {
@@ -179,7 +187,9 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
 /// Keys move the view, messages do not disturb it, and the terminal is as before at the end.
 #[test]
 fn top_takes_the_terminal_and_gives_it_back() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(mut terminal) = Terminal::open(80, 24) else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{machine, pmuscope};
+use crate::support::{pmuscope, shared_machine};
 
 /// Arguments of `pmuscope`, the exit code, and what standard error must say.
 const CASES: &[(&[&str], i32, &str)] = &[
@@ -138,7 +138,7 @@ fn wrong_arguments() {
 
 #[test]
 fn wrong_arguments_of_counting() {
-    if let Some(_machine) = machine() {
+    if let Some(_machine) = shared_machine() {
         check(COUNTING_CASES);
     }
 }
@@ -179,7 +179,9 @@ fn without_bpf() -> std::io::Result<()> {
 fn a_kernel_without_bpf_is_said_so() {
     use std::os::unix::process::CommandExt as _;
 
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let mut command = pmuscope();
     command
         .args(["stat", "-e", "task-clock", "true"])
@@ -195,7 +197,9 @@ fn a_kernel_without_bpf_is_said_so() {
 
 #[test]
 fn broken_machines() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]);

@@ -13,12 +13,13 @@ use perf_event_open_sys::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::burn;
+use crate::{burn, usage};
 
 /// One child after the other enters the cgroups 0, 1, ... below a directory, runs for `each` and
 /// exits.
 ///
-/// Prints for each the least and the most that it can have used there, in ns. perf's task-clock of
+/// Prints for each the least and the most that it can have used there, in ns, and how often it was
+/// switched out before its end. perf's task-clock of
 /// the child tells what it used until its last act, with what a hypervisor took. It enters
 /// somewhere in the call that moves it; and what its exit takes is at most the time until its
 /// parent runs again: both are on one CPU.
@@ -40,15 +41,15 @@ pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<(
     Ok(())
 }
 
-/// What the child does. It tells its task-clock before it enters, after it, and at the end, and the
-/// time of its end.
+/// What the child does. It tells its task-clock before it enters, after it, and at the end, the time
+/// of its end, and how often it was switched out.
 fn child(procs: &str, each: Duration, to: &mut PipeWriter) -> io::Result<()> {
     let clock = task_clock()?;
     let outside = count(&clock)?;
     std::fs::write(procs, std::process::id().to_string())?;
     let inside = count(&clock)?;
     burn(each);
-    let words = [outside, inside, count(&clock)?, now()];
+    let words = [outside, inside, count(&clock)?, now(), switches()];
     to.write_all(words.map(u64::to_ne_bytes).as_flattened())
 }
 
@@ -60,15 +61,20 @@ fn used(pid: libc::pid_t, from: &mut PipeReader) -> io::Result<String> {
         return Err(Error::other("the child failed"));
     }
     let gone = now();
-    let mut bytes = [0; 32];
+    let mut bytes = [0; 40];
     from.read_exact(&mut bytes)?;
     let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
-    let [outside, inside, end, ending] = [0, 1, 2, 3].map(word);
+    let [outside, inside, end, ending, switches] = [0, 1, 2, 3, 4].map(word);
     Ok(format!(
-        "{} {}",
+        "{} {} {switches}",
         end - inside,
         end - outside + gone - ending
     ))
+}
+
+fn switches() -> u64 {
+    let usage = usage(libc::RUSAGE_SELF);
+    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
 }
 
 fn now() -> u64 {

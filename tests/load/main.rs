@@ -27,6 +27,7 @@ use rustix::{
 
 mod churn;
 mod marks;
+mod neighbours;
 mod orphans;
 mod tenants;
 
@@ -35,7 +36,8 @@ const USAGE: &str = "\
     touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | maps MS | \
     twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
-    stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE";
+    stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE | \
+    neighbours CONTAINERS PROCESSES";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -43,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         |at: usize| -> Result<u64, Box<dyn Error>> { Ok(words.get(at).ok_or(USAGE)?.parse()?) };
     if words
         .first()
-        .is_some_and(|word| !["pong", "sink"].contains(&word.as_str()))
+        .is_some_and(|word| !["neighbours", "pong", "sink"].contains(&word.as_str()))
     {
         io::stdin().read_to_end(&mut Vec::new())?;
     }
@@ -134,6 +136,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (directory, file) = words.get(1).zip(words.get(4)).ok_or(USAGE)?;
             tenants::visit(directory, rate, work, file)?;
         }
+        Some("neighbours") => {
+            let [containers, others] = [number(1)?, number(2)?].map(usize::try_from);
+            neighbours::neighbours(containers?, others?)?;
+        }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
         // So many times, with a system call after each.
         Some("count") => {
@@ -221,11 +227,15 @@ fn hop(directory: &str, count: u64) -> io::Result<()> {
 
 /// Times that this thread gave up its CPU.
 fn switches() -> i64 {
+    usage(libc::RUSAGE_THREAD).ru_nvcsw
+}
+
+pub(crate) fn usage(whose: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is plain integers, filled by the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nvcsw
+        libc::getrusage(whose, &raw mut usage);
+        usage
     }
 }
 
@@ -336,13 +346,7 @@ fn touch(pages: usize) -> io::Result<()> {
         // SAFETY: inside the mapping.
         unsafe { memory.cast::<u8>().add(page * size).write_volatile(1) };
     }
-    // SAFETY: rusage is plain integers, filled by the call.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    println!("{}", usage.ru_minflt);
+    println!("{}", usage(libc::RUSAGE_SELF).ru_minflt);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{self, Error},
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -38,39 +38,45 @@ pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Resu
 }
 
 /// Makes a cgroup below a directory, runs a task in it for a moment, removes it, and so on: so many
-/// per second, until a file is gone. Prints how many there were.
+/// per second, until a file is gone. Prints the id of each.
 pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> io::Result<()> {
     let begun = Instant::now();
     let mut visits = 0;
+    let mut ids = Vec::new();
     while Path::new(file).exists() {
         // Of an id that no other container has.
         let id = format!("{:08x}{visits:056x}", std::process::id());
         let cgroup = Path::new(directory).join(format!("docker-{id}.scope"));
         fs::create_dir(&cgroup)?;
+        ids.push(fs::metadata(&cgroup)?.ino());
         let pid = fork(&cgroup, || burn(work))?;
         let mut status = 0;
         // SAFETY: waits for the child that was made.
         if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid || status != 0 {
             return Err(Error::other("a visitor failed"));
         }
-        // A process that was waited for may leave its cgroup a moment later.
-        while let Err(error) = fs::remove_dir(&cgroup) {
-            if error.kind() != io::ErrorKind::ResourceBusy {
-                return Err(error);
-            }
-            thread::yield_now();
-        }
+        remove(&cgroup)?;
         visits += 1;
         thread::sleep((begun + visits * Duration::from_secs(1) / rate) - Instant::now());
     }
-    println!("{visits}");
+    ids.iter().for_each(|id| println!("{id}"));
     Ok(())
+}
+
+/// Removes a cgroup that nobody is in: a process that was waited for may leave it a moment later.
+pub(crate) fn remove(cgroup: &Path) -> io::Result<()> {
+    loop {
+        match fs::remove_dir(cgroup) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::yield_now(),
+            done => return done,
+        }
+    }
 }
 
 /// A child that is born in a cgroup, so that all that it does is the cgroup's. (One that enters by
 /// itself brings time with it, where the kernel's account of a running task is as old as its last
 /// tick.)
-fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
+pub(crate) fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
     let directory = fs::File::open(cgroup)?;
     // SAFETY: plain integers, of which all zeros asks for nothing.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };

@@ -4,6 +4,7 @@
 //! clean clone needs no step before it.
 
 mod bench;
+mod beside;
 mod binaries;
 mod build;
 mod check;

@@ -7,6 +7,7 @@ use std::{fs, path::PathBuf, thread};
 use anyhow::{Context as _, Result};
 
 use crate::{
+    beside,
     binaries::{self, Binaries},
     debian::{self, Tool},
     deploy, dist,
@@ -35,19 +36,28 @@ const IMAGE_TESTS: &str = "containerd::agent";
 pub(crate) struct Args {
     /// Only tests of this machine whose name contains this
     filter: Option<String>,
+    /// Only host tests, beside 40 containers of others and a load of 8
+    #[arg(long)]
+    beside: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    Stages::run(|stages| match &args.filter {
+    Stages::run(|stages| {
         // A filter asks for single tests; `cargo xtask vm` has its own filter.
-        Some(filter) => {
-            set_up(stages, PEERS)?;
-            if let Some(binaries) = build(stages) {
-                stages.tests("host tests", || host(&binaries, Some(filter)));
-            }
-            Ok(())
+        if args.filter.is_none() && !args.beside {
+            return all(stages);
         }
-        None => all(stages),
+        set_up(stages, PEERS)?;
+        if let Some(binaries) = build(stages) {
+            let filter = args.filter.as_deref();
+            stages.tests("host tests", || match args.beside {
+                true => beside::run(binaries.get("load")?, || {
+                    host(&binaries, &["--test", "host"], filter)
+                }),
+                false => host(&binaries, &[], filter),
+            });
+        }
+        Ok(())
     })
 }
 
@@ -92,7 +102,7 @@ fn build(stages: &Stages) -> Option<Binaries> {
 
 /// The tests that need no guest.
 fn of_this_machine(stages: &Stages, binaries: &Binaries) {
-    stages.tests("host tests", || host(binaries, None));
+    stages.tests("host tests", || host(binaries, &[], None));
     match deploy::can_run() {
         Ok(()) => stages.tests("tests of deploy/", || {
             deploy::tests(binaries.get("pmuscope")?)
@@ -101,8 +111,8 @@ fn of_this_machine(stages: &Stages, binaries: &Binaries) {
     }
 }
 
-/// Unit, property and host tests.
-fn host(binaries: &Binaries, filter: Option<&str>) -> Result<Option<Counts>> {
+/// Unit, property and host tests; of these binaries only, where any are named.
+fn host(binaries: &Binaries, only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
     let nextest = sh::output(sh::cargo().args(["nextest", "--version"])).is_some();
     let mut cargo = sh::cargo();
     if nextest {
@@ -112,7 +122,7 @@ fn host(binaries: &Binaries, filter: Option<&str>) -> Result<Option<Counts>> {
         binaries::host_tests(cargo.arg("test"), "--profile");
     }
     // One run shows all failures.
-    cargo.arg("--no-fail-fast").args(filter);
+    cargo.arg("--no-fail-fast").args(only).args(filter);
     if let Some(image) = image(binaries, filter)? {
         cargo.env("PMUSCOPE_IMAGE", image);
     }

@@ -60,6 +60,9 @@ self_counters! {
             "Part of a CPU's time that the programs took, on the CPU where they took most";
         Gauge "ipis_per_pull" "" = |it| it.flushes,
             "Interrupts that the last pull sent: CPUs flushed";
+        Gauge "pull_skew_ns" "ns" = |it| it.skew,
+            "Time from the first flush of the last pull to its last row: what runs meanwhile is in \
+             this window or in the next";
         Counter "group_exchanges" "" = |it| it.exchanges,
             "Times a CPU went on to the next group of counters";
         Gauge "rows" "" = |it| it.rows as u64, "Rows in the map of counts";

@@ -18,6 +18,10 @@ pub struct Health {
     pub cost: CountingCost,
     /// Interrupts that this pull sent: CPUs flushed.
     pub flushes: u64,
+    /// Nanoseconds from the first flush of this pull to its last row: what runs meanwhile is in
+    /// this window or in the next. None in a recording by a version that did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew: Option<u64>,
     /// Times the counters of a CPU were exchanged for those of the next group, since the session
     /// began.
     pub exchanges: u64,

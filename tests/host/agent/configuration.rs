@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     agent::Agent,
-    support::{machine, pmuscope},
+    support::{pmuscope, shared_machine},
 };
 
 #[test]
@@ -64,7 +64,9 @@ fn a_configuration_is_checked_without_counting() {
 
 #[test]
 fn a_second_agent_is_refused_by_the_first_ones_pid() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     let output = pmuscope()
         .args(["agent", "--listen", "off", "--run-directory"])

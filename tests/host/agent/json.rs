@@ -12,12 +12,14 @@ use rustix::{
 
 use crate::{
     agent::{Agent, Given, own},
-    support::machine,
+    support::shared_machine,
 };
 
 #[test]
 fn each_line_has_the_time_of_day() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     let before = std::time::SystemTime::now();
     agent.next_window();
@@ -41,7 +43,9 @@ fn each_line_has_the_time_of_day() {
 /// A disk that is full, and then is not: the file has whole lines only.
 #[test]
 fn lines_that_cannot_be_written_are_counted() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -75,7 +79,9 @@ fn lines_that_cannot_be_written_are_counted() {
 /// lines.
 #[test]
 fn a_pipe_without_a_reader_holds_nothing_up() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
-    support::{TestCgroup, machine},
+    support::{TestCgroup, machine, shared_machine},
 };
 
 /// What a container's event is estimated to have counted.
@@ -95,7 +95,9 @@ fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
 /// A budget that is wide enough takes nothing away.
 #[test]
 fn nothing_is_given_up_within_the_budget() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let given = Given {
         flags: &["--max-overhead", "100%"],
         ..Given::default()

@@ -2,11 +2,13 @@
 
 use rustix::process::Signal;
 
-use crate::{agent::Agent, support::machine};
+use crate::{agent::Agent, support::shared_machine};
 
 #[test]
 fn a_signal_ends_it_well() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     for signal in [Signal::TERM, Signal::INT] {
         let mut agent = Agent::start();
         agent.next_window();

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     agent::{Agent, Answer, own, parse},
-    support::machine,
+    support::shared_machine,
 };
 
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -17,7 +17,9 @@ const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[test]
 fn a_scrape_has_the_format_that_it_asks_for() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     agent.next_window();
     let open = "Accept: application/openmetrics-text;version=1.0.0\r\n";
@@ -65,7 +67,9 @@ fn a_scrape_has_the_format_that_it_asks_for() {
 
 #[test]
 fn a_wrong_request_has_the_answer_of_its_mistake() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     let long = "x".repeat(64 << 10);
     let many = (0..200)
@@ -113,7 +117,9 @@ fn a_wrong_request_has_the_answer_of_its_mistake() {
 
 #[test]
 fn a_hundred_scrapes_at_once() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     agent.next_window();
     let address = agent.address;
@@ -132,7 +138,9 @@ fn a_hundred_scrapes_at_once() {
 /// Clients that connect and say nothing, or half a request, or never read their answer.
 #[test]
 fn slow_clients_hold_nothing_up() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     agent.next_window();
     let mut slow = Vec::new();

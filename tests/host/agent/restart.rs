@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
     bpffs::Bpffs,
-    support::{TestCgroup, machine, pmuscope},
+    support::{TestCgroup, pmuscope, shared_machine},
 };
 
 fn config(bpffs: &Bpffs, state: &Path) -> String {
@@ -31,7 +31,9 @@ fn used(series: &Series, id: &str) -> f64 {
 
 #[test]
 fn totals_go_on_after_a_kill() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
     let config = config(&bpffs, state.path());
@@ -81,7 +83,9 @@ fn totals_go_on_after_a_kill() {
 /// go on from it.
 #[test]
 fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let state = tempfile::tempdir().unwrap();
     let config = |events: &str| {
         let path = state.path();
@@ -121,7 +125,9 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
 /// The row of all that are too many goes on too, with what those in it counted that have ended.
 #[test]
 fn the_folded_row_goes_on_after_a_kill() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let state = tempfile::tempdir().unwrap();
     let config = format!(
         "interval = \"200ms\"\n[state]\npath = {:?}\n[series]\nmax = 1\n",
@@ -167,7 +173,9 @@ fn own_of(agent: &Agent, name: &str) -> f64 {
 
 #[test]
 fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
     let config = config(&bpffs, state.path());
@@ -208,7 +216,9 @@ fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
 /// Where nothing can be pinned or saved it counts all the same, and says so.
 #[test]
 fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
@@ -233,7 +243,9 @@ fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
 /// saved before the kill goes on.
 #[test]
 fn a_full_disk_costs_what_came_after_the_last_save() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let _private = Bpffs::mount();
     let disk = tempfile::tempdir().unwrap();
     let none = rustix::mount::MountFlags::empty();

@@ -4,7 +4,7 @@ use std::{fs, os::unix::process::CommandExt as _};
 
 use crate::{
     agent::{Agent, Given, own},
-    support::{machine, pmuscope},
+    support::{pmuscope, shared_machine},
 };
 
 /// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
@@ -25,7 +25,9 @@ fn capabilities(agent: &Agent) -> Vec<[u64; 4]> {
 
 #[test]
 fn it_keeps_what_counting_needs() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     agent.next_window();
     let all = capabilities(&agent);
@@ -40,7 +42,9 @@ fn it_keeps_what_counting_needs() {
 
 #[test]
 fn it_keeps_nothing_where_that_is_asked_for() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let given = Given {
         flags: &["--drop-all"],
         ..Given::default()
@@ -70,7 +74,9 @@ fn two_capabilities_suffice() {
         CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities,
     };
 
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(directory.path(), open).unwrap();

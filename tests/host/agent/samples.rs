@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
     bpffs::Bpffs,
-    support::{TestCgroup, machine},
+    support::{TestCgroup, machine, shared_machine},
 };
 
 /// Every fault is a sample.
@@ -105,7 +105,9 @@ fn totals_of_samples_go_on() {
 /// Samples are what is given up last, and come back.
 #[test]
 fn samples_are_given_up_last() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let id = container_id(71);
     let pods = TestCgroup::new("given-up");
     let container = pods.child(&format!("docker-{id}.scope"));
@@ -138,7 +140,9 @@ fn samples_are_given_up_last() {
 /// What cannot be sampled is said, with what to do, and refuses a reload.
 #[test]
 fn what_cannot_be_sampled_is_said() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let mut agent = Agent::start();
     for (sample, why) in [
         ("no-such-event", "count.sample: "),

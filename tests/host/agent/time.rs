@@ -7,7 +7,7 @@ use crate::{
         Agent, Given,
         collector::{Collector, Point, unix_time},
     },
-    support::{machine, pmuscope},
+    support::{pmuscope, shared_machine},
 };
 
 /// A part of a second: two clocks are read one after the other, on a busy machine.
@@ -36,7 +36,9 @@ fn assert_times(points: &[Point], [before, after]: [Duration; 2]) {
 /// a collector takes another one for a reset.
 #[test]
 fn counters_keep_their_start() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let collector = Collector::start();
     let config = |events: &str| {
         format!(
@@ -83,7 +85,9 @@ fn counters_keep_their_start() {
 /// In a time namespace its own clock is not that of the programs.
 #[test]
 fn a_time_namespace_changes_no_time() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let collector = Collector::start();
     let directory = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new("unshare");

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
-    support::{TestCgroup, load_binary, machine},
+    support::{TestCgroup, load_binary, shared_machine},
 };
 
 /// A process that answers each byte, and so is switched in once for each.
@@ -98,7 +98,9 @@ fn shown(series: &Series) -> BTreeSet<&str> {
 /// shown, over a session that ends, over a kill; each has all that it counted.
 #[test]
 fn a_process_that_leaves_and_comes_back_goes_on() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let state = tempfile::tempdir().unwrap();
     let state = state.path();
     let config = |events: &str| {
@@ -192,7 +194,9 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
 /// Nobody asked for processes: there is none, and no row is by process.
 #[test]
 fn without_it_there_are_no_processes() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let agent = Agent::start();
     agent.next_window();
     assert_eq!(shown(&agent.series()), BTreeSet::new());

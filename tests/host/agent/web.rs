@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{
 
 use crate::{
     agent::{Agent, Answer, Given, own, parse},
-    support::{machine, pmuscope},
+    support::{pmuscope, shared_machine},
 };
 
 fn fixture(name: &str) -> std::path::PathBuf {
@@ -62,7 +62,9 @@ fn password(password: &str) -> String {
 
 #[test]
 fn metrics_are_for_who_has_certificate_and_password() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("web.yml");
     let web = |password: &str| {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     agent::{Answer, Series, find, own, parse},
-    support::{hierarchy, machine, taken_time},
+    support::{cpu_time, hierarchy, machine, shared_machine, taken_time},
 };
 
 /// An image of this build, by `cargo xtask test`; None, with the reason, where there is none.
@@ -131,15 +131,6 @@ fn cgroup(pod: &Pod, id: &str) -> PathBuf {
     hierarchy().directory(&path).unwrap()
 }
 
-/// CPU time in seconds that the kernel charged to a container.
-fn cpu_time(cgroup: &Path) -> f64 {
-    let stat = fs::read_to_string(cgroup.join("cpu.stat")).unwrap();
-    let usage = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("usage_usec "));
-    usage.unwrap().parse::<f64>().unwrap() / 1e6
-}
-
 /// A line of /proc/PID/status of each thread.
 fn status(pid: &str, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -191,23 +182,24 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         find(series, &parts)
     };
     let cgroup_of_busy = cgroup(&shop, &busy);
+    let used = || cpu_time(&cgroup_of_busy).unwrap() as f64 / 1e9;
     let named = loop {
         // Names come a moment later.
         if let Some(counted) = counted(&node.series()) {
             break counted;
         }
     };
-    let (taken, before) = (taken_time(), cpu_time(&cgroup_of_busy));
-    while cpu_time(&cgroup_of_busy) < before + 0.5 {
+    let (taken, before) = (taken_time(), used());
+    while used() < before + 0.5 {
         thread::yield_now();
     }
-    let after = cpu_time(&cgroup_of_busy);
+    let after = used();
     let grown = counted(&node.series()).unwrap();
     assert!(
         grown - named >= (after - before) * 0.99,
         "counted {named} to {grown}, the kernel {before} to {after}"
     );
-    let most = cpu_time(&cgroup_of_busy) + (taken_time() - taken) as f64 / 1e9;
+    let most = used() + (taken_time() - taken) as f64 / 1e9;
     assert!(
         grown <= most * 1.01,
         "counted {grown}, the kernel at most {most}"
@@ -278,7 +270,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
 /// Who forgot one of them is told which, in one sentence.
 #[test]
 fn a_capability_that_is_missing_is_named() {
-    let Some(_machine) = machine().filter(|_| can_run()) else {
+    let Some(_machine) = shared_machine().filter(|_| can_run()) else {
         return;
     };
     let Some(mut node) = image().and_then(|image| Node::start(&image)) else {

@@ -26,7 +26,7 @@ use self::{
 };
 use crate::{
     peers::has,
-    support::{Counting, machine, plan, pmuscope},
+    support::{Counting, plan, pmuscope, shared_machine},
 };
 
 /// The host's network alone.
@@ -40,7 +40,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn pods_of_containerd_have_their_names() {
-    let Some(_machine) = machine().filter(|_| can_run()) else {
+    let Some(_machine) = shared_machine().filter(|_| can_run()) else {
         return;
     };
     let Some(mut containerd) = Containerd::start() else {

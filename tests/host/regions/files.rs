@@ -8,11 +8,13 @@ use super::{
     Seen,
     programs::{self, Made, c},
 };
-use crate::support::{machine, this_machine};
+use crate::support::{shared_machine, this_machine};
 
 #[test]
 fn a_program_whose_file_is_gone_is_told_of() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "nested", |markers, pid| {
         std::fs::remove_file(made.program()).unwrap();
@@ -25,7 +27,9 @@ fn a_program_whose_file_is_gone_is_told_of() {
 
 #[test]
 fn a_file_of_very_many_marker_functions_is_not_observed() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let observed = Observed::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&this_machine(), &observed).unwrap();
@@ -42,7 +46,9 @@ fn a_file_of_very_many_marker_functions_is_not_observed() {
 
 #[test]
 fn a_program_without_markers_or_without_names_says_so() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2", "-s"]) else {
         return;
     };
@@ -80,7 +86,9 @@ fn a_program_without_markers_or_without_names_says_so() {
 /// The loader that a file names is anybody's program: only that of the command is run.
 #[test]
 fn nothing_of_a_named_file_is_run() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let directory = tempfile::tempdir().unwrap();
     let (loader, ran) = (
         directory.path().join("loader"),

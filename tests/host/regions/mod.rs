@@ -12,7 +12,7 @@ use probe_user::{
     session::markers::{Has, Markers, Observed},
 };
 
-use crate::support::{Load, hierarchy, machine, this_machine};
+use crate::support::{Load, hierarchy, shared_machine, this_machine};
 use programs::c;
 
 /// What was observed of a program from its start to its end.
@@ -120,7 +120,9 @@ fn found(program: &Path) -> impl FnOnce(&mut Markers, u32) {
 
 #[test]
 fn calls_of_a_c_program_are_seen_in_their_order() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     // As it is mostly built, and with every optimisation there is.
     for options in [&["-O2"][..], &["-O3", "-flto", "-march=native"], &["-O0"]] {
         let Some(made) = c(options) else { return };
@@ -160,7 +162,9 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
 
 #[test]
 fn ten_thousand_tags_are_all_seen() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let mut seen = Seen::of(&made.program(), "many 10000", found(&made.program()));
     assert_eq!((seen.counts().tags, seen.lost()), (10_000, 0));
@@ -182,7 +186,9 @@ fn ten_thousand_tags_are_all_seen() {
 /// More than the ring takes between two looks at it: what is missing is counted.
 #[test]
 fn what_the_ring_has_no_room_for_is_counted() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "many 150000", found(&made.program()));
     let (tags, lost) = (seen.counts().tags, seen.lost());
@@ -199,7 +205,9 @@ fn what_the_ring_has_no_room_for_is_counted() {
 
 #[test]
 fn many_threads_have_phases_of_their_own() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2", "-pthread"]) else {
         return;
     };
@@ -221,7 +229,9 @@ fn many_threads_have_phases_of_their_own() {
 
 #[test]
 fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "forks", found(&made.program()));
     assert_eq!(seen.counts().unbalanced_stops, 0);
@@ -248,7 +258,9 @@ fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
 
 #[test]
 fn every_name_is_read_or_counted() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "names", found(&made.program()));
     let long = format!("start {}", "x".repeat(127));
@@ -267,7 +279,9 @@ fn every_name_is_read_or_counted() {
 
 #[test]
 fn markers_in_a_library_and_those_of_a_running_process_are_found() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let Some(parts) = programs::with_library(&made) else {
         return;
@@ -285,7 +299,7 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
 /// The program is found by its mappings, in the container's own root.
 #[test]
 fn a_program_in_a_container_is_observed() {
-    let Some(_machine) = machine().filter(|_| crate::peers::has("runc")) else {
+    let Some(_machine) = shared_machine().filter(|_| crate::peers::has("runc")) else {
         return;
     };
     let Some(made) = c(&["-O2", "-static"]) else {
@@ -307,7 +321,9 @@ fn a_program_in_a_container_is_observed() {
 
 #[test]
 fn others_that_execute_the_same_file_are_not_observed() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let Some(made) = c(&["-O2"]) else { return };
     let seen = Seen::of(&made.program(), "nested", |markers, pid| {
         found(&made.program())(markers, pid);
@@ -323,7 +339,9 @@ fn others_that_execute_the_same_file_are_not_observed() {
 
 #[test]
 fn a_rust_program_marks_as_a_c_program_does() {
-    let Some(_machine) = machine() else { return };
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
     let program = crate::support::load_binary();
     let words = "mark tag=a@1000-2000 start=x start=y stop stop stop tag=@0-3000";
     let seen = Seen::of(&program, words, found(&program));

@@ -66,12 +66,7 @@ impl TestCgroup {
 
     /// CPU time in ns that the kernel itself charged to this cgroup and those below it.
     pub(crate) fn cpu_time(&self) -> u64 {
-        let stat = fs::read_to_string(self.directory.join("cpu.stat")).unwrap();
-        let usage = stat
-            .lines()
-            .find_map(|line| line.strip_prefix("usage_usec "))
-            .unwrap();
-        usage.parse::<u64>().unwrap() * 1000
+        cpu_time(&self.directory).unwrap()
     }
 }
 
@@ -85,6 +80,14 @@ impl Drop for TestCgroup {
             std::thread::yield_now();
         }
     }
+}
+
+/// The same of any cgroup; None where it is gone.
+pub(crate) fn cpu_time(directory: &Path) -> Option<u64> {
+    let stat = fs::read_to_string(directory.join("cpu.stat")).ok()?;
+    let mut lines = stat.lines();
+    let usage = lines.find_map(|line| line.strip_prefix("usage_usec "));
+    Some(usage.unwrap().parse::<u64>().unwrap() * 1000)
 }
 
 /// Cgroups that come and go, more than the ring of such records holds.

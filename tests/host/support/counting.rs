@@ -7,11 +7,11 @@ use probe_user::{
     machine::Machine,
     plan::{CountSource, Plan},
     session::{Config, Session},
-    snapshot::Snapshot,
+    snapshot::{Health, Snapshot},
     window::{Owner, Window},
 };
 
-use super::{assert_within, plan, this_machine};
+use super::{assert_within, online_cpus, plan, this_machine};
 
 /// A session with the snapshots that a test takes.
 pub(crate) struct Counting {
@@ -85,15 +85,34 @@ impl Counting {
 
     /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1%
     /// (the project's promise): pmuscope counts from switch to switch as the kernel does. The bound
-    /// adds what was measured since the start: time of interrupts and of the hypervisor, and slices
-    /// in which a switch was missed, whose owners are estimated.
+    /// adds what was measured since the start: time of interrupts and of the hypervisor, slices in
+    /// which a switch was missed, whose owners are estimated, and time in which counters were handed
+    /// over.
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
-        let estimated = window.health.sum.missed_nanos - self.first.health.sum.missed_nanos;
-        let allowed = truth.saturating_sub(estimated)..=truth + taken + estimated;
+        let since_start = |of: fn(&Health) -> u64| of(&window.health) - of(&self.first.health);
+        let estimated = since_start(|health| health.sum.missed_nanos);
+        let gap = since_start(|health| health.handed_over.map_or(0, |over| over.gap));
+        println!(
+            "{what}: counted {counted}, truth {truth}, taken {taken}, estimated {estimated}, gap {gap}"
+        );
+        let allowed = truth.saturating_sub(estimated + gap)..=truth + taken + estimated;
         let nearest = counted.clamp(*allowed.start(), *allowed.end());
         assert_within(what, counted, nearest, 1.0);
+    }
+
+    /// Asserts that the task-clocks of all owners are the time that passed on all CPUs. Each of the
+    /// two pulls takes its time: what ran meanwhile may be in the window or not.
+    #[track_caller]
+    pub(crate) fn assert_whole_time(&self, window: &Window, counted: u64, percent: f64) {
+        let cpus = online_cpus().len() as u64;
+        let truth = u64::try_from(window.length.as_nanos()).unwrap() * cpus;
+        let skews = [&self.first.health, &window.health].map(|health| health.skew.unwrap());
+        println!("all CPUs: counted {counted}, truth {truth}, skews {skews:?}");
+        let skew = cpus * skews.iter().sum::<u64>();
+        let nearest = counted.clamp(truth.saturating_sub(skew), truth + skew);
+        assert_within("all CPUs", counted, nearest, percent);
     }
 
     /// CPU time in ns that interrupts and the hypervisor took since the start, on all CPUs.

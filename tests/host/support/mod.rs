@@ -8,6 +8,7 @@ mod messages;
 
 use std::{
     fs::File,
+    io,
     os::fd::{FromRawFd as _, OwnedFd},
     process::Command,
     sync::Arc,
@@ -22,24 +23,34 @@ use probe_user::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 pub(crate) use self::{
-    cgroup::{TestCgroup, flood_the_ring},
+    cgroup::{TestCgroup, cpu_time, flood_the_ring},
     counting::{Counting, taken_time},
     load::{Load, load_binary},
     messages::Messages,
 };
 
-/// The machine, for one test at a time: loads and programs of another test would disturb this one.
-/// None, with a reason, where this process may not load programs and make cgroups.
+/// The machine for this test alone: what it measures, others would disturb. None, with a reason,
+/// where this process may not load programs and make cgroups.
 pub(crate) fn machine() -> Option<File> {
+    locked(File::lock)
+}
+
+/// The machine beside other tests that ask for it by this: for those whose result does not depend on
+/// what else runs.
+pub(crate) fn shared_machine() -> Option<File> {
+    locked(File::lock_shared)
+}
+
+fn locked(lock: fn(&File) -> io::Result<()>) -> Option<File> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root to load eBPF programs and to make cgroups");
         return None;
     }
     // Loads by the thousand have two pipes each: take what the hard limit gives.
     descriptors::allow_most();
-    let lock = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
-    lock.lock().unwrap();
-    Some(lock)
+    let file = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
+    lock(&file).unwrap();
+    Some(file)
 }
 
 pub(crate) fn hierarchy() -> Hierarchy {
@@ -110,7 +121,7 @@ pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     // SAFETY: a valid structure of the size it states.
     #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
     let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
     // SAFETY: a new descriptor.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_common::{FlushMode, NO_GROUP};
+use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use super::Continuity;
 use crate::{
@@ -25,15 +25,18 @@ impl Handover {
         if self.stopped.contains_key(&cpu) {
             return Ok(());
         }
-        let states = object.maps.state.get(0)?;
-        let live = states.get(cpu as usize).map_or((NO_GROUP, 0), |state| {
+        let state = |object: &Object| -> Result<Option<CpuState>, SessionError> {
+            Ok(object.maps.state.get(0)?.get(cpu as usize).copied())
+        };
+        let before = state(object)?;
+        // A process that was killed in a handover has stopped it: its gap began then.
+        if before.is_none_or(|state| state.armed != 0) {
             // The group stays what it is.
-            (state.live, state.live_events)
-        });
-        flush::run(object, cpu, FlushMode::Charge, live, false)?;
-        flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
-        let states = object.maps.state.get(0)?;
-        let read = states.get(cpu as usize).map_or(0, |state| state.read);
+            let live = before.map_or((NO_GROUP, 0), |state| (state.live, state.live_events));
+            flush::run(object, cpu, FlushMode::Charge, live, false)?;
+            flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
+        }
+        let read = state(object)?.map_or(0, |state| state.read);
         self.stopped.insert(cpu, read);
         Ok(())
     }

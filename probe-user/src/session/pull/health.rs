@@ -46,6 +46,7 @@ impl Session {
             cost: CountingCost::of(states, elapsed, read, sum.same, sum.changed),
             sum,
             flushes,
+            skew: None,
             handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,

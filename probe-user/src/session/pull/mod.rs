@@ -39,6 +39,7 @@ impl Session {
         let ended = self.lifecycle.take_ended();
 
         let peek = self.uncore.peek();
+        let began = self.clock.now();
         let before = self.states()?;
         let flushes = self.flushes;
         self.flush_busy(&before)?;
@@ -51,6 +52,7 @@ impl Session {
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
         let after = self.states()?;
+        let skew = nanos(self.clock.now().saturating_sub(began));
         self.add_idle(&mut rows, &before, &after, at)?;
         self.add_overflow(&mut rows, &after)?;
         self.revive_dead(&after)?;
@@ -98,7 +100,8 @@ impl Session {
             messages.drain();
         }
         let log = self.log_counts()?;
-        let health = self.health(&after, live_rows, self.flushes - flushes, log);
+        let mut health = self.health(&after, live_rows, self.flushes - flushes, log);
+        health.skew = Some(skew);
         let refused = Refused::of(&health.sum);
         for news in refused.news(self.refused, self.max_rows) {
             tracing::warn!("{news}");

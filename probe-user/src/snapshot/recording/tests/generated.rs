@@ -257,6 +257,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 },
                 sum: CpuCounts::from_words(&state),
                 flushes: state[0],
+                skew: topology.then_some(state[3]),
                 exchanges: state[1],
                 map_retries: state[2],
                 names: hook.then(|| ResolverHealth {
