@@ -142,7 +142,8 @@ fn loads_have_their_frequency_after_a_burst_of_another() {
     let pmu = TestPmu::load("set=pebs");
     let [first, cgroup] = ["first", "then"].map(TestCgroup::new);
     give(&pmu, cgroup.id, MIXES[0]);
-    let mut load = cgroup.load("burn 0 1500");
+    // The rate is looked at every two seconds or more often.
+    let mut load = cgroup.load("burn 0 6000");
     let recording = Recording::new();
     let mut child = recording.begin(&format!("{RING} -p {}", load.pid()));
     pmu.control("sample ops_per_tick 400000");

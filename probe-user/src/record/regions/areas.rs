@@ -10,6 +10,10 @@ const MOST: usize = 65_536;
 /// The oldest of them that are dropped where there is no room: to find them all are looked at.
 const DROPPED: usize = MOST / 16;
 
+/// How far the first thread's stack can grow down from where it was seen: the kernel keeps so many
+/// bytes below it free of other mappings (`MIN_GAP` of arch/x86/mm/mmap.c and of mm/util.c).
+const STACK_GROWTH: u64 = 128 << 20;
+
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
@@ -136,8 +140,14 @@ impl Areas {
     }
 
     pub(super) fn at(&self, address: u64) -> Option<Area> {
-        let (_, kept) = self.by_start.range(..=address).next_back()?;
-        (address < kept.end).then_some(kept.area)
+        let below = self.by_start.range(..=address).next_back();
+        if let Some((_, kept)) = below.filter(|(_, kept)| address < kept.end) {
+            return Some(kept.area);
+        }
+        // The kernel reports no growth of a stack.
+        let (start, above) = self.by_start.range(address..).next()?;
+        let grown = above.area == Area::Stack && start - address <= STACK_GROWTH;
+        grown.then_some(Area::Stack)
     }
 
     /// Reads them anew from procfs; what is known stays where the process is gone. Gives how many
@@ -207,6 +217,18 @@ mod tests {
         assert_eq!(areas.put(150, 160, Area::Stack), 0);
     }
 
+    #[test]
+    fn a_stack_that_has_grown_is_one() {
+        let mut areas = Areas::default();
+        let stack = 0x7fff_b6e2_c000;
+        areas.put(stack, stack + 0x2_1000, Area::Stack);
+        areas.put(stack - 0x1000_0000, stack - 0xf00_0000, Area::File);
+        assert_eq!(areas.at(stack - 0xff0), Some(Area::Stack));
+        assert_eq!(areas.at(stack - STACK_GROWTH - 1), None);
+        assert_eq!(areas.at(stack - 0x1000_0000), Some(Area::File));
+        assert_eq!(areas.at(stack + 0x2_1000), None);
+    }
+
     proptest! {
         /// Each address has the area that was put there last.
         #[test]
@@ -219,8 +241,11 @@ mod tests {
                     expected[usize::try_from(address).unwrap()] = Some(Area::ALL[area]);
                 }
             }
-            for (address, expected) in (0..).zip(expected) {
-                prop_assert_eq!(areas.at(address), expected);
+            for address in 0..expected.len() {
+                // A stack grows down to the next mapping.
+                let above = expected[address..].iter().find_map(|area| *area);
+                let area = expected[address].or(above.filter(|area| *area == Area::Stack));
+                prop_assert_eq!(areas.at(address as u64), area);
             }
         }
     }
