@@ -347,6 +347,7 @@ fn snapshot(plan: &Plan, names: &Arc<Names>, seconds: u64) -> Snapshot {
             counts: std::array::from_fn(count),
             enabled: seconds * 400_000_000,
             running: seconds * 400_000_000,
+            estimated: 0,
             made: 1,
         };
         let places =
