@@ -2,10 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{deps, layers, paths, setup, sh, stages::Stages, vm::Arch};
-
-/// Build scripts and macros of dependencies are those of the tests then.
-const AS_TESTS: [&str; 4] = ["--profile", "tests", "--target", Arch::HOST.triple()];
+use crate::{deps, layers, paths, setup, sh, stages::Stages};
 
 pub(crate) fn run() -> Result<()> {
     Stages::run(|stages| {
@@ -32,7 +29,7 @@ pub(crate) fn all(stages: &Stages) {
             &["--package", "probe-user", "--test", "vm"],
         ] {
             let mut clippy = sh::cargo();
-            clippy.arg("clippy").args(AS_TESTS).args(targets);
+            clippy.arg("clippy").args(targets);
             sh::check(clippy.args(["--", "-D", "warnings"]))?;
         }
         Ok(())
@@ -42,7 +39,6 @@ pub(crate) fn all(stages: &Stages) {
         sh::check(
             sh::cargo()
                 .arg("doc")
-                .args(AS_TESTS)
                 .args(["--no-deps", "--document-private-items"])
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )

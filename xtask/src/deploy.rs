@@ -12,12 +12,11 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::{
-    binaries::Binaries,
+    build,
     debian::{self, Tool},
     setup::set_up,
     sh,
     stages::{Counts, Stages},
-    vm::Arch,
 };
 
 /// What the tests start.
@@ -36,18 +35,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.write {
             sh::check(sh::command(environment()?).arg("tests/deploy/manifest.py"))?;
         }
-        let built = stages.stage("build of tests", || Binaries::of_guests(Arch::HOST));
-        if let Some(binaries) = built {
-            stages.tests("tests of deploy/", || tests(binaries.get("pmuscope")?));
-        }
+        stages.tests("tests of deploy/", tests);
         Ok(())
     })
 }
 
-/// Runs the tests with this binary.
-pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
+/// Runs the tests.
+pub(crate) fn tests() -> Result<Option<Counts>> {
     let need = "the tests of deploy/ need Prometheus and Python";
     debian::install(&debian::missing(PROGRAMS), need)?;
+    let pmuscope = build::run(&build::Args::default())?;
     let mut tests = sh::command(environment()?);
     tests.args(["-m", "unittest", "discover", "--start-directory"]);
     tests.arg("tests/deploy");

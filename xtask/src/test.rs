@@ -2,13 +2,13 @@
 //! of deploy/; beside them the guest tests, where guests can run and something in them has changed
 //! since they passed.
 
-use std::{fs, path::PathBuf, thread};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
 use crate::{
     beside,
-    binaries::{self, Binaries},
+    binaries::Binaries,
     debian::{self, Tool},
     deploy, dist,
     setup::set_up,
@@ -48,14 +48,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             return all(stages);
         }
         set_up(stages, PEERS)?;
-        if let Some(binaries) = build(stages) {
-            let filter = args.filter.as_deref();
-            stages.tests("host tests", || match args.beside {
-                true => beside::run(binaries.get("load")?, || {
-                    host(&binaries, &["--test", "host"], filter)
-                }),
-                false => host(&binaries, &[], filter),
-            });
+        let filter = args.filter.as_deref();
+        if args.beside {
+            let load = stages.stage("build of the load", load);
+            if let Some(load) = load {
+                stages.tests("host tests", || {
+                    beside::run(&load, || host(&["--test", "host"], filter))
+                });
+            }
+        } else {
+            stages.tests("host tests", || host(&[], filter));
         }
         Ok(())
     })
@@ -69,61 +71,49 @@ pub(crate) fn all(stages: &Stages) -> Result<()> {
     if let Err(reason) = &can_run {
         println!("xtask: the guest tests (other kernels, arm64, PMUs) are skipped: {reason}");
         set_up(stages, PEERS)?;
-        if let Some(binaries) = build(stages) {
-            of_this_machine(stages, &binaries);
-        }
+        of_this_machine(stages);
         return Ok(());
     }
     set_up(stages, &[PEERS, vm::TOOLS].concat())?;
-    let (kernels, binaries) = guests.make(stages);
-    let Some(binaries) = binaries else {
-        return Ok(());
-    };
-    let rig = kernels.as_ref().map(|kernels| Rig::new(kernels, &binaries));
-    let fleet = rig.as_ref().map(|rig| guests.fleet(rig));
-    thread::scope(|scope| {
-        // One guest at a time beside the other tests, which mostly wait.
-        if let Some(fleet) = &fleet {
-            scope.spawn(|| stages.tests("guests", || fleet.results()));
-        }
-        if let Some(binaries) = binaries.get(&Arch::HOST) {
-            of_this_machine(stages, binaries);
-        }
-        if let Some(fleet) = &fleet {
-            fleet.work();
-        }
-    });
+    let made = guests.make(stages);
+    of_this_machine(stages);
+    if let (Some(kernels), Some(binaries)) = &made {
+        guests.run(stages, &Rig::new(kernels, binaries));
+    }
     Ok(())
 }
 
-fn build(stages: &Stages) -> Option<Binaries> {
-    stages.stage("build of tests", || Binaries::of_guests(Arch::HOST))
-}
-
 /// The tests that need no guest.
-fn of_this_machine(stages: &Stages, binaries: &Binaries) {
-    stages.tests("host tests", || host(binaries, &[], None));
+fn of_this_machine(stages: &Stages) {
+    stages.tests("host tests", || host(&[], None));
     match deploy::can_run() {
-        Ok(()) => stages.tests("tests of deploy/", || {
-            deploy::tests(binaries.get("pmuscope")?)
-        }),
+        Ok(()) => stages.tests("tests of deploy/", deploy::tests),
         Err(reason) => println!("xtask: the tests of deploy/ are skipped: {reason}"),
     }
 }
 
+/// What makes load, as the host tests have it.
+fn load() -> Result<PathBuf> {
+    let of_package = ["--package", "probe-user", "--bin", "pmuscope", "--example"];
+    sh::check(sh::cargo().arg("build").args(of_package).arg("load"))?;
+    Ok(sh::target_dir().join("debug/examples/load"))
+}
+
 /// Unit, property and host tests; of these binaries only, where any are named.
-fn host(binaries: &Binaries, only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
+fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
     let nextest = sh::output(sh::cargo().args(["nextest", "--version"])).is_some();
     let mut cargo = sh::cargo();
     if nextest {
-        binaries::host_tests(cargo.args(["nextest", "run"]), "--cargo-profile");
+        cargo.args(["nextest", "run"]);
     } else {
         println!("xtask: cargo-nextest is not installed, using cargo test");
-        binaries::host_tests(cargo.arg("test"), "--profile");
+        cargo.arg("test");
     }
+    cargo.args(["--package", "probe-common", "--package", "probe-user"]);
     // One run shows all failures.
-    cargo.arg("--no-fail-fast").args(only).args(filter);
-    if let Some(image) = image(binaries, filter)? {
+    cargo.args(["--package", "xtask", "--no-fail-fast"]);
+    cargo.args(only).args(filter);
+    if let Some(image) = image(filter)? {
         cargo.env("PMUSCOPE_IMAGE", image);
     }
     let report = sh::target_dir().join("nextest/default/junit.xml");
@@ -157,12 +147,13 @@ fn counts(report: &str) -> Result<Counts> {
 
 /// The image that a test runs in containerd; None where no such test is asked for, or this machine
 /// has no containerd.
-fn image(binaries: &Binaries, filter: Option<&str>) -> Result<Option<PathBuf>> {
+fn image(filter: Option<&str>) -> Result<Option<PathBuf>> {
     let asked = filter.is_none_or(|filter| IMAGE_TESTS.contains(filter));
     let missing = debian::missing(&[("containerd", "containerd"), ("runc", "runc")]);
     if !asked || !missing.is_empty() || !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
+    let binaries = Binaries::of_guests(Arch::HOST)?;
     dist::image_of(Arch::HOST.debian(), binaries.get("pmuscope")?).map(Some)
 }
 

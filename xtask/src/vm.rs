@@ -27,22 +27,16 @@ use anyhow::{Result, bail, ensure};
 
 use self::{
     boots::{BOOTS, Boot},
-    fleet::Selection,
+    fleet::{Fleet, Selection},
     report::Show,
     rig::Run,
 };
 pub(crate) use self::{
-    fleet::Fleet,
     packages::Arch,
     rig::{Kernels, Rig},
     tools::TOOLS,
 };
-use crate::{
-    binaries::Binaries,
-    debian,
-    setup::set_up,
-    stages::{Counts, Stages},
-};
+use crate::{binaries::Binaries, debian, setup::set_up, stages::Stages};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -110,14 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.shell {
             return Ok(());
         }
-        let rig = Rig::new(kernels, binaries);
-        let fleet = guests.fleet(&rig);
-        thread::scope(|scope| {
-            for _ in 1..thread::available_parallelism().map_or(1, usize::from) {
-                scope.spawn(|| fleet.work());
-            }
-            stages.tests("guests", || fleet.results());
-        });
+        guests.run(stages, &Rig::new(kernels, binaries));
         Ok(())
     })?;
     match &made {
@@ -163,7 +150,7 @@ impl<'a> Guests<'a> {
     ) -> (Option<Kernels>, Option<BTreeMap<Arch, Binaries>>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
         let build = |arch: Arch| {
-            let name = format!("build of tests for {}", arch.debian());
+            let name = format!("build for guests, {}", arch.debian());
             Some((arch, stages.stage(&name, || Binaries::of_guests(arch))?))
         };
         thread::scope(|scope| {
@@ -177,20 +164,24 @@ impl<'a> Guests<'a> {
         })
     }
 
-    /// The guests, ready to boot.
-    pub(crate) fn fleet(&self, rig: &'a Rig<'a>) -> Fleet<'a> {
-        Fleet::new(rig, &self.boots, self.selection)
-    }
-}
-
-impl Fleet<'_> {
-    /// Works until all guests have ended, and prints what failed.
-    pub(crate) fn results(&self) -> Result<Option<Counts>> {
-        self.work();
-        let totals = self.totals()?;
-        println!("{totals}");
-        ensure!(!totals.none(), "no test matches {:?}", self.filter());
-        Ok(Some(totals.counts()))
+    /// Boots the guests, one for each CPU of this machine at a time, as a stage.
+    pub(crate) fn run(&self, stages: &Stages, rig: &Rig<'_>) {
+        let fleet = Fleet::new(rig, &self.boots, self.selection);
+        stages.tests("guests", || {
+            thread::scope(|scope| {
+                for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+                    scope.spawn(|| fleet.work());
+                }
+            });
+            let totals = fleet.totals()?;
+            println!("{totals}");
+            ensure!(
+                !totals.none(),
+                "no test matches {:?}",
+                self.selection.filter
+            );
+            Ok(Some(totals.counts()))
+        });
     }
 }
 
