@@ -93,15 +93,24 @@ fn rows_of_processes_whose_end_was_lost_are_freed() {
 
 #[test]
 fn more_processes_than_rows_end_in_one_window() {
-    const ROWS: u32 = 1024;
-    const FORKS: u32 = 1500;
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
-    let mut counting = Counting::with("task-clock", |config| {
-        config.by_process = true.into();
-        config.max_rows = Some(ROWS);
-    });
-    let mut load = storm.load(&format!("forks {FORKS} 0"));
+    let by_process = |max_rows| {
+        Counting::with("task-clock", |config| {
+            config.by_process = true.into();
+            config.max_rows = max_rows;
+        })
+    };
+    // Processes of others have rows too.
+    let mut counting = by_process(None);
+    storm.load("forks 300 0").finish();
+    let rows = counting.session.pull().unwrap().rows;
+    let others = rows.keys().filter(|key| key.cgroup != storm.id).count();
+    drop(counting);
+    let rows = 1024 + 2 * others;
+    let forks = rows + 500;
+    let mut counting = by_process(Some(u32::try_from(rows).unwrap()));
+    let mut load = storm.load(&format!("forks {forks} 0"));
     load.go();
     // As the command does while it waits for its child.
     while !load.has_ended() {
@@ -113,7 +122,7 @@ fn more_processes_than_rows_end_in_one_window() {
     assert_eq!(window.health.sum.overflowed, 0);
     let processes = processes(&window, &storm);
     // Rows that were summed cannot be told apart.
-    assert!(processes.contains(&ENDED) || processes.len() > FORKS as usize);
+    assert!(processes.contains(&ENDED) || processes.len() > forks);
     let counts = processes
         .into_iter()
         .filter_map(|tgid| counting.process_count(&window, "task-clock", storm.id, tgid));

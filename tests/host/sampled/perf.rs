@@ -2,17 +2,14 @@
 
 use std::{collections::BTreeMap, process::Command};
 
-use probe_user::derive::statistics;
-
 use super::{config, counting};
 use crate::{
     peers::has,
     support::{TestCgroup, machine},
 };
 
-/// How often it is tried: two 95% intervals of the same share miss each other in 0.6% of cases,
-/// and there are five.
-const ROUNDS: usize = 3;
+/// Standard errors by which two shares may differ: more in 7 of a million cases, and there are five.
+const ERRORS: f64 = 4.5;
 
 /// Samples by address of a process.
 type Addresses = BTreeMap<u64, u64>;
@@ -22,36 +19,26 @@ fn perf_record_has_the_same_addresses() {
     let Some(_machine) = machine().filter(|_| has("perf")) else {
         return;
     };
-    for round in 1..=ROUNDS {
-        let (ours, perf) = beside_perf();
-        let [all, all_of_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
-        assert!(all > 500.0 && all_of_perf > 500.0, "{all} {all_of_perf}");
-        let share = |of: &Addresses, address: &u64, all: f64| {
-            let part = of.get(address).copied().unwrap_or(0) as f64;
-            statistics::share(part, all, all).unwrap()
-        };
-        let mut top: Vec<_> = perf.iter().collect();
-        top.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-        let apart: Vec<_> = top[..top.len().min(5)]
-            .iter()
-            .map(|(address, _)| {
-                (
-                    share(&ours, address, all),
-                    share(&perf, address, all_of_perf),
-                )
-            })
-            .filter(|(a, b)| a.low > b.high || b.low > a.high)
-            .collect();
-        println!(
-            "round {round}: {} and {} addresses, {apart:?}",
-            ours.len(),
-            perf.len()
+    let (ours, perf) = beside_perf();
+    let [all, all_of_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
+    assert!(all > 500.0 && all_of_perf > 500.0, "{all} {all_of_perf}");
+    println!("{} and {} addresses", ours.len(), perf.len());
+    let mut top: Vec<_> = perf.iter().collect();
+    top.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
+    for (address, of_perf) in top.into_iter().take(5) {
+        let (own, of_perf) = (
+            ours.get(address).copied().unwrap_or(0) as f64,
+            *of_perf as f64,
         );
-        if apart.is_empty() {
-            return;
-        }
+        let share = (own + of_perf) / (all + all_of_perf);
+        let error = (share * (1.0 - share) * (1.0 / all + 1.0 / all_of_perf)).sqrt();
+        let apart = (own / all - of_perf / all_of_perf).abs();
+        println!("{address:#x}: {own} of {all}, {of_perf} of {all_of_perf}");
+        assert!(
+            apart <= ERRORS * error,
+            "{apart} is more than {ERRORS} x {error}"
+        );
     }
-    panic!("the shares of perf's top five addresses are others in each of {ROUNDS} rounds");
 }
 
 /// The user-space addresses of one load, as pmuscope and perf sampled it at one time.
