@@ -67,7 +67,7 @@ fn place(number: usize) -> PathBuf {
     let id = format!("{:08x}{number:056x}", std::process::id());
     let uid = format!("{:08x}-0000-4000-9000-{number:012x}", std::process::id());
     let hostile = HOSTILE[number / 8 % HOSTILE.len()];
-    let name = |name: &[u8]| OsString::from_vec([name, id[..16].as_bytes()].concat());
+    let name = |name: &[u8]| OsString::from_vec([name, &id.as_bytes()[..16]].concat());
     match number % 8 {
         0 => format!("docker/{id}").into(),
         1 => format!("system.slice/docker-{id}.scope").into(),
