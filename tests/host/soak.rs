@@ -1,7 +1,7 @@
 //! A node on which containers come and go all the time: the agent takes no more memory the longer
 //! it runs, loses nothing, and keeps nothing of those that went.
 //!
-//! It takes 20 s, or the seconds of `PMUSCOPE_SOAK` (`cargo xtask soak`). What the agent and a
+//! It takes a minute, or the seconds of `PMUSCOPE_SOAK` (`cargo xtask soak`). What the agent and a
 //! scrape take is printed and never asserted.
 
 use std::{
@@ -26,33 +26,19 @@ const CONTAINERS: u32 = 1000;
 const KEY: usize = size_of::<UsageKey>();
 const ROW: usize = size_of::<UsageRow>();
 
+/// Containers that come, run for a moment and go, per second.
+const VISITS: u32 = 100;
+
 /// What an allocator's state may differ by between two times at which as much is allocated. In the
-/// 20 s of CI a visitor that leaves 512 bytes behind takes as much in a third of them.
+/// minute of CI a visitor that leaves 512 bytes behind takes as much in 20 s.
 const NOISE: u64 = 1 << 20;
 
-/// How long it takes, the agent's interval, and how many containers come, run for a moment and go
-/// per second.
-struct Rhythm {
-    length: Duration,
-    interval: Duration,
-    visits: u32,
-}
-
-impl Rhythm {
-    fn new() -> Self {
-        let seconds = env::var("PMUSCOPE_SOAK").map_or(20, |text| text.parse().unwrap());
-        // The agent's own interval where there is time for some tens of windows.
-        let (interval, visits) = if seconds >= 300 {
-            (10_000, 100)
-        } else {
-            (500, 300)
-        };
-        Self {
-            length: Duration::from_secs(seconds),
-            interval: Duration::from_millis(interval),
-            visits,
-        }
-    }
+/// How long it takes, and the agent's interval.
+fn lengths() -> (Duration, Duration) {
+    let seconds = env::var("PMUSCOPE_SOAK").map_or(60, |text| text.parse().unwrap());
+    // The agent's own interval where there is time for some tens of windows.
+    let interval = if seconds >= 300 { 10 } else { 2 };
+    [seconds, interval].map(Duration::from_secs).into()
 }
 
 /// What a window says.
@@ -126,7 +112,7 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
 #[test]
 fn containers_that_come_and_go_leave_nothing_behind() {
     let Some(_machine) = machine() else { return };
-    let rhythm = Rhythm::new();
+    let (length, interval) = lengths();
     let pods = TestCgroup::new("soak");
     let tenants = (0..CONTAINERS).map(|n| pods.child(&format!("docker-{}.scope", container_id(n))));
     let tenants: Vec<TestCgroup> = tenants.collect();
@@ -134,20 +120,19 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let goes_on = directory.path().join("goes-on");
     fs::write(&goes_on, "").unwrap();
-    // 1,000 x 0.2 ms per second, and 300 x 0.2 ms: a quarter of a CPU.
+    // 1,000 x 0.2 ms per second, and 100 x 0.5 ms: a quarter of a CPU.
     let load = |words: String| Load::waiting(&load_binary(), &words);
     let mut stay = load(format!("stay {} 200 1000", pods.directory.display()));
     let mut visit = load(format!(
-        "visit {} {} 200 {}",
+        "visit {} {VISITS} 500 {}",
         guests.directory.display(),
-        rhythm.visits,
         goes_on.display()
     ));
     let ids = [std::process::id(), visit.pid()].map(|pid| format!("{pid:08x}"));
 
     let agent = Agent::with(
         &Given {
-            config: &format!("interval = \"{}ms\"\n", rhythm.interval.as_millis()),
+            config: &format!("interval = \"{}s\"\n", interval.as_secs()),
             ..Given::default()
         },
         |_| {},
@@ -173,7 +158,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
         line
     };
     let mut lost = 0;
-    while begun.elapsed() < rhythm.length {
+    while begun.elapsed() < length {
         let line = next(&mut sums);
         windows.push(Window::of(&line));
         lost = line["self"]["lost_events"].as_u64().unwrap();

@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: an agent among 1,000 containers, with 100 more that come and go each second,
-//! for ten minutes; then one that is killed a hundred times. The same tests run for 20 s, and for as
-//! many kills as there are in 15 s, in `cargo xtask test`.
+//! for ten minutes; then one that is killed a hundred times. The same tests run for a minute, and
+//! for as many kills as there are in 15 s, in `cargo xtask test`.
 
 use anyhow::Result;
 
