@@ -134,7 +134,16 @@ fn threads_that_move_between_cgroups() {
         thread::sleep(Duration::from_millis(5));
     }
     stop(pid);
-    let before = written(&truth(), |row| row.tgid == pid);
+    // A stopped thread is on its CPU, and sampled, until its switch.
+    let mut before = written(&truth(), |row| row.tgid == pid);
+    loop {
+        thread::sleep(Duration::from_millis(20));
+        let now = written(&truth(), |row| row.tgid == pid);
+        if now == before {
+            break;
+        }
+        before = now;
+    }
     b.adopt(pid);
     kill("-CONT", pid);
     load.finish();
