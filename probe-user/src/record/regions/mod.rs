@@ -291,12 +291,18 @@ impl Book {
             let over = said.ended.is_some_and(|ended| ended < horizon);
             !over || said.tags.count() > 0
         });
-        // Of those without samples memory is learnt, and of those that ended it stays: both are
-        // asked for again where samples of them come.
+        // Of those without samples memory is learnt, and of those that ended it stays. Samples of one
+        // that has just ended may come in the next rounds, and nobody else knows its memory then.
         if self.round.is_multiple_of(600) {
             let proc = &self.proc;
-            self.areas
-                .retain(|pid, _| proc.join(pid.to_string()).exists());
+            self.areas.retain(|pid, areas| {
+                let is_there = proc.join(pid.to_string()).exists();
+                let was_there = !areas.gone;
+                if was_there != is_there {
+                    Arc::make_mut(areas).gone = !is_there;
+                }
+                is_there || was_there
+            });
         }
         self.names.round_ends();
         self.round += 1;

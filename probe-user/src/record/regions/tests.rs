@@ -267,6 +267,26 @@ fn memory_that_was_moved_is_found() {
     assert_eq!(region(&mut viewer, 0x8000).as_deref(), Some("[anonymous]"));
 }
 
+/// Samples of a process that has ended may come a little later: its memory is known until then.
+#[test]
+fn memory_of_a_process_that_has_ended_is_known() {
+    let proc = Tree::new();
+    proc.write("7/maps", "1000-2000 rw-p 0 00:00 0 [heap]\n");
+    let mut book = Book::new(proc.path());
+    let heap = || named(["[heap]", ""]);
+    assert_eq!(place(&mut book, (7, 7), 0x1000, 9), heap());
+    std::fs::remove_dir_all(proc.path().join("7")).unwrap();
+    // In the first of them it is looked whether it is there.
+    for _ in 0..3 {
+        book.round_ends();
+        assert_eq!(place(&mut book, (7, 7), 0x1000, 9), heap());
+    }
+    for _ in 0..1200 {
+        book.round_ends();
+    }
+    assert!(book.areas.is_empty());
+}
+
 #[test]
 fn sums_are_those_of_the_samples() {
     let summary = Summary::new(NonZeroUsize::new(2).unwrap());
