@@ -13,6 +13,7 @@ use probe_user::snapshot::Health;
 use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
     param::page_size,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 use crate::{
@@ -106,17 +107,33 @@ fn a_counter_that_goes_back_is_told_with_its_values() {
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("page-faults"), |_| {});
     let cgroup = TestCgroup::new("back");
-    cgroup.load("touch 1000").finish();
+    // More than what each CPU counts after the reset.
+    for cpu in online_cpus() {
+        on_cpu(cpu, || cgroup.load("touch 1000").finish());
+    }
     counting.session.pull().unwrap();
     // Arming takes any reading.
     assert_eq!(messages.take("went back"), [""; 0]);
     reset_counters();
-    cgroup.load("burn 0 10").finish();
+    for cpu in online_cpus() {
+        cgroup.load(&format!("burn {cpu} 10")).finish();
+    }
     let rebased = counting.session.pull().unwrap().health.sum.rebased;
     let told = messages.take("went back");
     assert!(rebased > 0 && !told.is_empty(), "{rebased}, {told:?}");
     assert!(told.len() as u64 <= rebased);
     assert!(told.iter().all(|message| went_back(message)), "{told:?}");
+}
+
+/// Does something, and starts processes, on one CPU.
+fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).unwrap();
+    let mut there = CpuSet::new();
+    there.set(usize::try_from(cpu).unwrap());
+    sched_setaffinity(None, &there).unwrap();
+    let result = work();
+    sched_setaffinity(None, &before).unwrap();
+    result
 }
 
 /// Sets every counter of this process to zero.

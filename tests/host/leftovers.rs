@@ -105,18 +105,21 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     fs::copy(load_binary(), &path).unwrap();
     let mut load = cgroup.load_of(&path, "burst 0 1000 1000 600000");
     load.go();
-    // On a busy machine it may not have run in so short a time: then once more.
+    // Until two of its bursts were in the window, of which one is whole.
+    let waits = format!(
+        "bursts() {{ sed -n s/^voluntary_ctxt_switches://p /proc/{}/status; }}; \
+         end=$(($(bursts) + 2)); while [ $(bursts) -lt $end ]; do sleep 0.01; done",
+        load.pid()
+    );
     let stat = |by: &str, format: &str, row: &str| {
         let mut stat = pmuscope();
         stat.args(["stat", "-e", "task-clock", "--by", by, "--format", format]);
-        stat.args(["--wide", "--", "sleep", "0.2"]);
-        let seen = (0..50).find_map(|_| {
-            let output = stat.output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-            let text = String::from_utf8(output.stdout).unwrap();
-            text.contains(row).then_some(text)
-        });
-        seen.unwrap_or_else(|| panic!("no {row} by {by} in {format}"))
+        stat.args(["--wide", "--", "sh", "-c", &waits]);
+        let output = stat.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(row), "no {row} by {by} in {format}: {text}");
+        text
     };
     let shown = printable(NAME);
     let acts = |char: char| char.is_control() && char != '\n';

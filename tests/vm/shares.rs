@@ -274,8 +274,8 @@ fn cut(on: &[u64], length: Duration) -> Errors {
     // Loaded again, so that the times above do not run over.
     let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
-    let milliseconds = 500 + u64::try_from(length.as_millis()).unwrap() * u64::from(WINDOWS);
-    let mut containers = Containers::new(on, 10_000, milliseconds);
+    // They are ended behind the last window.
+    let mut containers = Containers::new(on, 10_000, 3_600_000);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     for (at, cgroup) in containers.cgroups.iter().enumerate() {
         let weight = if at == 0 { 1 } else { DIGIT };
@@ -310,7 +310,7 @@ fn cut(on: &[u64], length: Duration) -> Errors {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
         }
     }
-    containers.finish();
+    drop(containers);
     pmu.control("unwatch");
     errors
 }

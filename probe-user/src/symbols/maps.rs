@@ -254,9 +254,20 @@ mod tests {
 
     /// Libraries of a distribution have build ids; this test's own program may have none.
     #[test]
-    fn this_process_has_mapped_its_program_and_libraries() {
-        let lines = of_process(Path::new("/proc"), std::process::id());
-        let program = std::env::current_exe().unwrap();
+    fn a_process_has_mapped_its_program_and_libraries() {
+        use std::process::{Command, Stdio};
+
+        // This test may be a static program.
+        let mut cat = Command::new("cat");
+        let cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut cat = cat.spawn().unwrap();
+        // An answer comes from a process that has its libraries.
+        std::io::Write::write_all(cat.stdin.as_mut().unwrap(), b"x").unwrap();
+        std::io::Read::read_exact(cat.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let program = std::fs::read_link(format!("/proc/{}/exe", cat.id())).unwrap();
+        let lines = of_process(Path::new("/proc"), cat.id());
+        drop(cat.stdin.take());
+        cat.wait().unwrap();
         let of_program = lines
             .iter()
             .filter(|line| Path::new(&line.mapping.path) == program);

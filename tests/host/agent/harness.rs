@@ -10,6 +10,7 @@ use std::{
     process::{Child, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -109,7 +110,7 @@ impl Agent {
     pub(crate) fn is_told(&mut self, expected: &str) {
         let mut message = [0; 4096];
         self.manager
-            .set_read_timeout(Some(std::time::Duration::from_mins(2)))
+            .set_read_timeout(Some(Duration::from_mins(2)))
             .unwrap();
         loop {
             let length = match self.manager.recv(&mut message) {
@@ -200,27 +201,36 @@ impl Agent {
     }
 
     /// Waits until the series are like that.
+    #[track_caller]
     pub(crate) fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
-        loop {
-            let answer = self.get("/metrics");
-            if answer.status == 200 {
-                let series = parse(&answer.text());
-                if are(&series) {
-                    return series;
-                }
-            }
-            thread::yield_now();
-        }
+        self.answered("/metrics", |answer| {
+            let series = (answer.status == 200).then(|| parse(&answer.text()));
+            series.filter(&are)
+        })
     }
 
     /// Waits until a path is answered like that.
+    #[track_caller]
     pub(crate) fn wait_for(&self, path: &str, status: u16) -> Answer {
+        self.answered(path, |answer| (answer.status == status).then_some(answer))
+    }
+
+    /// Asks for a path until `wanted` takes the answer. Not without a pause: that would take a CPU
+    /// from what is waited for.
+    #[track_caller]
+    fn answered<T>(&self, path: &str, wanted: impl Fn(Answer) -> Option<T>) -> T {
+        const PAUSE: Duration = Duration::from_millis(5);
+        const LIMIT: Duration = Duration::from_mins(2);
+        let end = Instant::now() + LIMIT;
         loop {
-            let answer = self.get(path);
-            if answer.status == status {
-                return answer;
+            if let Some(wanted) = wanted(self.get(path)) {
+                return wanted;
             }
-            thread::yield_now();
+            assert!(
+                Instant::now() < end,
+                "{path} is not as expected after two minutes"
+            );
+            thread::sleep(PAUSE);
         }
     }
 }

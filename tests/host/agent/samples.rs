@@ -41,7 +41,7 @@ fn counted(series: &Series, id: &str) -> f64 {
 /// was counted.
 #[test]
 fn totals_of_samples_go_on() {
-    const PAGES: f64 = 2000.0;
+    const PROCESSES: u32 = 20;
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
@@ -74,11 +74,13 @@ fn totals_of_samples_go_on() {
             }
             _ => {}
         }
-        container.load(&format!("touch {PAGES}")).finish();
+        // By many processes: one whose switches were missed has its faults elsewhere.
+        for _ in 0..PROCESSES {
+            container.load("touch 100").finish();
+        }
+        agent.next_window();
         let last = sampled(&before, &id).unwrap_or_default();
-        let now = agent.wait_until(|series| {
-            sampled(series, &id).is_some_and(|now| now.0 >= last.0 + 0.9 * PAGES)
-        });
+        let now = agent.series();
         assert_no_step_back(&before, &now);
         let (estimated, samples) = sampled(&now, &id).unwrap();
         let truth = counted(&now, &id);
@@ -88,7 +90,8 @@ fn totals_of_samples_go_on() {
             "{estimated}, {truth}"
         );
         // No fault is two samples. What they stand for is scaled by what all of a CPU counted.
-        assert!(samples > last.1 && samples <= truth, "{samples}, {truth}");
+        let more = samples - last.1;
+        assert!(more > 1000.0 && samples <= truth, "{samples}, {truth}");
         before = now;
     }
     assert_eq!(own(&before, "failures_total"), 0.0);
