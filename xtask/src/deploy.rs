@@ -35,16 +35,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.write {
             sh::check(sh::command(environment()?).arg("tests/deploy/manifest.py"))?;
         }
-        stages.tests("tests of deploy/", tests);
+        let pmuscope = stages.stage("build", || build::run(&build::Args::default()));
+        if let Some(pmuscope) = pmuscope {
+            stages.tests("tests of deploy/", || tests(&pmuscope));
+        }
         Ok(())
     })
 }
 
-/// Runs the tests.
-pub(crate) fn tests() -> Result<Option<Counts>> {
+/// Runs the tests, on this binary.
+pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
     let need = "the tests of deploy/ need Prometheus and Python";
     debian::install(&debian::missing(PROGRAMS), need)?;
-    let pmuscope = build::run(&build::Args::default())?;
     let mut tests = sh::command(environment()?);
     tests.args(["-m", "unittest", "discover", "--start-directory"]);
     tests.arg("tests/deploy");

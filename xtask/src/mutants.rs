@@ -12,9 +12,6 @@ use crate::{sh, tools::CARGO_MUTANTS};
 /// The part of the mutants that tests must catch, in percent.
 const CAUGHT: usize = 90;
 
-/// The profile of Cargo.toml that mutants are built with.
-const PROFILE: &str = "mutants";
-
 /// The tests that count: nothing else is built.
 const TESTS: [&str; 4] = ["--lib", "--bins", "--test=derive", "--test=replay"];
 
@@ -52,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--test-tool",
         "nextest",
     ]);
-    cargo.args(["--jobs", "1", "--profile", PROFILE, "--cap-lints", "true"]);
+    cargo.args(["--jobs", "1", "--cap-lints", "true"]);
     cargo.arg("--output").arg(&output);
     // Each run changes a copy of the tree; its dependencies are built once for all runs.
     cargo.env("CARGO_TARGET_DIR", output.join("build"));
@@ -129,12 +126,6 @@ fn is_source(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cargo_has_the_profile() {
-        let manifest = fs::read_to_string(sh::root().join("Cargo.toml")).unwrap();
-        assert!(manifest.contains(&format!("\n[profile.{PROFILE}]\n")));
-    }
 
     #[test]
     fn tests_and_other_crates_are_not_changed() {

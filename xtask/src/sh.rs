@@ -24,6 +24,13 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// The user's cache, which all checkouts have in common; the target directory where there is none.
+pub(crate) fn cache() -> PathBuf {
+    let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+    cache.unwrap_or_else(target_dir)
+}
+
 /// Tools that `setup` installed, in front of PATH.
 fn path_with_tools() -> std::ffi::OsString {
     let tools = target_dir().join("tools/bin");

@@ -2,19 +2,20 @@
 //! of deploy/; beside them the guest tests, where guests can run and something in them has changed
 //! since they passed.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, thread};
 
 use anyhow::{Context as _, Result};
 
 use crate::{
     beside,
     binaries::Binaries,
+    build,
     debian::{self, Tool},
     deploy, dist,
     setup::set_up,
     sh,
     stages::{Counts, Stages},
-    vm::{self, Arch, Guests, Rig},
+    vm::{self, Arch, Guests},
 };
 
 /// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces.
@@ -71,25 +72,33 @@ pub(crate) fn all(stages: &Stages) -> Result<()> {
     if let Err(reason) = &can_run {
         println!("xtask: the guest tests (other kernels, arm64, PMUs) are skipped: {reason}");
         set_up(stages, PEERS)?;
-        of_this_machine(stages);
+        stages.tests("host tests", || host(&[], None));
+        of_deploy(stages, None);
         return Ok(());
     }
     set_up(stages, &[PEERS, vm::TOOLS].concat())?;
-    let made = guests.make(stages);
-    of_this_machine(stages);
-    if let (Some(kernels), Some(binaries)) = &made {
-        guests.run(stages, &Rig::new(kernels, binaries));
-    }
+    let (kernels, binaries) = guests.make(stages);
+    stages.tests("host tests", || host(&[], None));
+    thread::scope(|scope| {
+        // They wait more than they work.
+        scope.spawn(|| of_deploy(stages, binaries.get(&Arch::HOST)));
+        if let Some(kernels) = &kernels {
+            guests.run(stages, kernels, &binaries);
+        }
+    });
     Ok(())
 }
 
-/// The tests that need no guest.
-fn of_this_machine(stages: &Stages) {
-    stages.tests("host tests", || host(&[], None));
-    match deploy::can_run() {
-        Ok(()) => stages.tests("tests of deploy/", deploy::tests),
-        Err(reason) => println!("xtask: the tests of deploy/ are skipped: {reason}"),
+/// The tests of deploy/, with the binary of guests where there is one.
+fn of_deploy(stages: &Stages, binaries: Option<&Binaries>) {
+    if let Err(reason) = deploy::can_run() {
+        println!("xtask: the tests of deploy/ are skipped: {reason}");
+        return;
     }
+    stages.tests("tests of deploy/", || match binaries {
+        Some(binaries) => deploy::tests(binaries.get("pmuscope")?),
+        None => deploy::tests(&build::run(&build::Args::default())?),
+    });
 }
 
 /// What makes load, as the host tests have it.

@@ -93,12 +93,8 @@ impl Tool {
 
     /// Its own directory: another checkout may want another version.
     fn root(&self) -> PathBuf {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-        cache
-            .unwrap_or_else(sh::target_dir)
-            .join("pmuscope-tools")
-            .join(format!("{}-{}", self.name, self.version))
+        let name = format!("{}-{}", self.name, self.version);
+        sh::cache().join("pmuscope-tools").join(name)
     }
 
     /// Whether `cargo install` put this version there, by its own list.

@@ -29,13 +29,9 @@ use self::{
     boots::{BOOTS, Boot},
     fleet::{Fleet, Selection},
     report::Show,
-    rig::Run,
+    rig::{Rig, Run},
 };
-pub(crate) use self::{
-    packages::Arch,
-    rig::{Kernels, Rig},
-    tools::TOOLS,
-};
+pub(crate) use self::{packages::Arch, rig::Kernels, tools::TOOLS};
 use crate::{binaries::Binaries, debian, setup::set_up, stages::Stages};
 
 #[derive(clap::Args, Default)]
@@ -97,19 +93,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Stages::run(|stages| {
         set_up(stages, TOOLS)?;
         let (kernels, binaries) = guests.make(stages);
-        let (Some(kernels), Some(binaries)) = (kernels, binaries) else {
+        let Some(kernels) = kernels else {
             return Ok(());
         };
         let (kernels, binaries) = made.insert((kernels, binaries));
         if args.shell {
             return Ok(());
         }
-        guests.run(stages, &Rig::new(kernels, binaries));
+        guests.run(stages, kernels, binaries);
         Ok(())
     })?;
     match &made {
         Some((kernels, binaries)) if args.shell => {
-            let rig = Rig::new(kernels, binaries);
+            let rig = Rig::new(kernels, binaries)?;
             let boot = guests.boots[0];
             let initramfs = rig.initramfs(boot, Run::Shell)?;
             guest::shell(boot, &rig.kernel(boot), &initramfs)
@@ -143,11 +139,8 @@ impl<'a> Guests<'a> {
     }
 
     /// Fetches kernels and builds their modules, while it builds the binaries of each architecture;
-    /// a stage each. What failed is None.
-    pub(crate) fn make(
-        &self,
-        stages: &Stages,
-    ) -> (Option<Kernels>, Option<BTreeMap<Arch, Binaries>>) {
+    /// a stage each. What failed is left out.
+    pub(crate) fn make(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
         let build = |arch: Arch| {
             let name = format!("build for guests, {}", arch.debian());
@@ -159,15 +152,24 @@ impl<'a> Guests<'a> {
                     Kernels::provide(&self.boots)
                 })
             });
-            let binaries = archs.into_iter().map(build).collect();
+            let binaries = archs.into_iter().filter_map(build).collect();
             (kernels.join().ok().flatten(), binaries)
         })
     }
 
-    /// Boots the guests, one for each CPU of this machine at a time, as a stage.
-    pub(crate) fn run(&self, stages: &Stages, rig: &Rig<'_>) {
-        let fleet = Fleet::new(rig, &self.boots, self.selection);
+    /// Boots the guests of architectures that were built, one for each CPU of this machine at a time,
+    /// as a stage.
+    pub(crate) fn run(
+        &self,
+        stages: &Stages,
+        kernels: &Kernels,
+        binaries: &BTreeMap<Arch, Binaries>,
+    ) {
+        let mut boots = self.boots.clone();
+        boots.retain(|boot| binaries.contains_key(&boot.arch));
         stages.tests("guests", || {
+            let rig = Rig::new(kernels, binaries)?;
+            let fleet = Fleet::new(&rig, &boots, self.selection);
             thread::scope(|scope| {
                 for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
                     scope.spawn(|| fleet.work());

@@ -1,5 +1,5 @@
-//! Debian packages unpacked under `<target>/vm`, fetched by apt with sources and state of its
-//! own: the machine's apt configuration is read (mirror, proxy) and never changed.
+//! Debian packages unpacked under one directory, fetched by apt with sources and state of its own:
+//! the machine's apt configuration is read (mirror, proxy) and never changed.
 
 use std::{
     collections::BTreeSet,
@@ -19,13 +19,13 @@ use crate::{debian, sh};
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 pub(super) struct Archive {
-    vm: PathBuf,
+    directory: PathBuf,
 }
 
 impl Archive {
-    pub(super) fn new(vm: &Path) -> Self {
+    pub(super) fn new(directory: &Path) -> Self {
         Self {
-            vm: vm.to_path_buf(),
+            directory: directory.to_path_buf(),
         }
     }
 
@@ -47,7 +47,7 @@ impl Archive {
             buildroot::complete(&root)?;
         }
         // apt itself continues a download that was cut off, and checks each against its hash.
-        let debs = self.vm.join("debs");
+        let debs = self.directory.join("debs");
         fs::create_dir_all(&debs)?;
         println!("xtask: downloading {} Debian packages", missing.len());
         let mut download = self.apt("apt-get");
@@ -71,7 +71,7 @@ impl Archive {
             let deb = format!("{name}_{}_{arch}.deb", version.replace(':', "%3a"));
             unpack(&debs.join(deb), &self.tree(package.tree))?;
             let stamp = self.stamp(package);
-            fs::create_dir_all(stamp.parent().unwrap_or(&self.vm))?;
+            fs::create_dir_all(stamp.parent().unwrap_or(&self.directory))?;
             fs::write(&stamp, "")?;
         }
         Ok(())
@@ -79,7 +79,7 @@ impl Archive {
 
     /// Unpacks the packages `names` and all that they depend on. No package's own script runs.
     fn install(&self, suite: &str, names: &[&str], tree: &Path) -> Result<()> {
-        let debs = self.vm.join("debs").join(suite);
+        let debs = self.directory.join("debs").join(suite);
         fs::create_dir_all(debs.join("partial"))?;
         println!(
             "xtask: downloading the programs of Debian {suite} that build the guests' modules"
@@ -102,7 +102,7 @@ impl Archive {
 
     /// Where the packages of a tree are unpacked.
     pub(super) fn tree(&self, tree: Tree) -> PathBuf {
-        self.vm.join(tree.directory())
+        self.directory.join(tree.directory())
     }
 
     /// A file that exists once the package is completely unpacked.
@@ -114,14 +114,14 @@ impl Archive {
     /// An apt program that sees only our sources and keeps its state in our directory.
     fn apt(&self, program: &str) -> Command {
         let mut apt = sh::command(program);
-        apt.env("APT_CONFIG", self.vm.join("apt/apt.conf"));
+        apt.env("APT_CONFIG", self.directory.join("apt/apt.conf"));
         apt.env("LC_ALL", "C");
         apt
     }
 
     /// apt reads this before the machine's own configuration, which still adds its proxy.
     fn configure(&self) -> Result<()> {
-        let state = self.vm.join("apt");
+        let state = self.directory.join("apt");
         for dir in ["sources.list.d", "state", "lists/partial", "cache"] {
             fs::create_dir_all(state.join(dir))?;
         }
@@ -140,7 +140,7 @@ impl Archive {
                     APT::Sandbox::User \"\";\n\
                     Acquire::Languages \"none\";\n";
         fs::write(state.join("apt.conf"), directories.concat() + rest)
-            .context("cannot write apt's configuration under target/vm")
+            .context("cannot write apt's configuration")
     }
 
     fn update(&self) -> Result<()> {
@@ -156,7 +156,7 @@ impl Archive {
         let sources: String = suites
             .map(|suite| format!("deb [{options}] {mirror} {suite} main\n"))
             .collect();
-        fs::write(self.vm.join("apt/sources.list"), sources)?;
+        fs::write(self.directory.join("apt/sources.list"), sources)?;
         sh::check(self.apt("apt-get").args(["-q", "update"]))
             .with_context(|| format!("cannot read Debian's package lists at {mirror}"))
     }

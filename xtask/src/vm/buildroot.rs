@@ -2,9 +2,15 @@
 //! built the kernel, and their programs need that release's libraries. The kernels' packages are
 //! unpacked in the same root, so that their Makefiles and links hold as they are.
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::symlink,
+    path::Path,
+    process::Command,
+};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::packages::Arch;
 use crate::sh;
@@ -77,6 +83,18 @@ pub(super) fn complete(root: &Path) -> Result<()> {
         symlink("mawk", awk)?;
     }
     Ok(fs::write(root.join(MADE_OF), PROGRAMS.join(" "))?)
+}
+
+/// Copies a program of this machine without its symbols.
+pub(super) fn strip(root: &Path, arch: Arch, from: &Path, to: &Path) -> Result<()> {
+    let mut strip = command(root, &format!("{}strip", arch.gnu()));
+    strip.args(["-o", "/dev/stdout", "/dev/stdin"]);
+    let file = |file: io::Result<File>, path: &Path| {
+        file.with_context(|| format!("cannot open {}", path.display()))
+    };
+    strip.stdin(file(File::open(from), from)?);
+    strip.stdout(file(File::create(to), to)?);
+    sh::check(&mut strip).with_context(|| format!("cannot strip {}", from.display()))
 }
 
 /// A program of `root` that sees nothing else of this machine than /dev and /proc.

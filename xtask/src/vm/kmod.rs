@@ -21,19 +21,20 @@ const SOURCES: &str = "tests/vm/kmod";
 
 /// The modules built for `kernel`, whose packages are unpacked in `root`.
 ///
-/// Kbuild writes beside the sources, so each kernel has its own copy. Nothing is built if the
-/// sources are those of the last build.
+/// Kbuild writes beside the sources, so each kernel has its own copy. Nothing is built where these
+/// sources were built before.
 pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let release = kernel.release();
-    // As the programs in the root see it.
-    let inside = Path::new("/kmod").join(&release);
-    let copy = root.join("kmod").join(&release);
     let files = read_sources(&sh::root().join(SOURCES))?;
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
-    let fingerprint = hasher.finish().to_string();
+    // Another checkout may have other sources.
+    let below = format!("kmod/{release}-{:016x}", hasher.finish());
+    // As the programs in the root see it.
+    let inside = Path::new("/").join(&below);
+    let copy = root.join(&below);
     let built = copy.join(".built");
-    if fs::read_to_string(&built).ok().as_ref() != Some(&fingerprint) {
+    if !built.exists() {
         println!("xtask: building {SOURCES} for {release}");
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
@@ -54,7 +55,7 @@ pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
         sh::check(make.arg("modules"))
             .with_context(|| format!("{SOURCES} does not build for {release}"))?;
         selftest(root, &copy, &inside, kernel.arch)?;
-        fs::write(&built, fingerprint)?;
+        fs::write(&built, "")?;
     }
     let mut modules = entries(&copy)?;
     let wanted = |path: &PathBuf| {

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use super::{
     apt::Archive,
     boots::{Boot, Firmware},
+    buildroot,
     initramfs::Initramfs,
     kmod, modules,
     packages::{Arch, Kernel, Package, Tree},
@@ -33,32 +34,22 @@ pub(super) enum Run<'a> {
     Shell,
 }
 
-/// The kernels of guests, with the test modules for each, ready on disk.
+/// The kernels of guests, with the test modules for each, ready on disk. All checkouts have them in
+/// common.
 pub(crate) struct Kernels {
-    vm: PathBuf,
     archive: Archive,
     /// Our test modules by kernel release.
     test_modules: BTreeMap<String, Vec<PathBuf>>,
-    /// Two runs at once would write the same files.
-    _lock: File,
 }
 
 impl Kernels {
     /// Fetches and builds what `boots` need and is not there yet.
     pub(super) fn provide(boots: &[&'static Boot]) -> Result<Self> {
-        let vm = sh::target_dir().join("vm");
-        fs::create_dir_all(&vm).with_context(|| format!("cannot make {}", vm.display()))?;
-        let lock = File::create(vm.join("lock"))?;
-        if lock.try_lock().is_err() {
-            println!(
-                "xtask: waiting for another `cargo xtask vm` in {}",
-                vm.display()
-            );
-            lock.lock().context("cannot lock target/vm")?;
-        }
+        let directory = sh::cache().join("pmuscope-guests");
+        let _lock = locked(&directory)?;
         let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::of(boot)).collect();
         let packages: BTreeSet<Package> = kernels.iter().flat_map(Kernel::packages).collect();
-        let archive = Archive::new(&vm);
+        let archive = Archive::new(&directory);
         archive.provide(&packages)?;
         let root = archive.tree(Tree::Root);
         // Modules are built one file at a time, which leaves a CPU to cargo.
@@ -66,34 +57,78 @@ impl Kernels {
         let built = built.map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
         Ok(Self {
             test_modules: built.collect::<Result<_>>()?,
-            vm,
             archive,
-            _lock: lock,
         })
     }
+}
+
+/// Makes a directory that one run at a time may write to, until the file is dropped.
+fn locked(directory: &Path) -> Result<File> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    let lock = File::create(directory.join("lock"))?;
+    if lock.try_lock().is_err() {
+        println!("xtask: waiting for another run in {}", directory.display());
+        let cannot = || format!("cannot lock {}", directory.display());
+        lock.lock().with_context(cannot)?;
+    }
+    Ok(lock)
 }
 
 pub(crate) struct Rig<'a> {
     kernels: &'a Kernels,
     binaries: &'a BTreeMap<Arch, Binaries>,
+    /// Without symbols: with them a guest takes longer to boot, and tests that name functions of all
+    /// processes to read them. The load's functions have names.
+    stripped: BTreeMap<(Arch, &'static str), PathBuf>,
+    /// Where the root file systems are.
+    directory: PathBuf,
+    _lock: File,
 }
 
 impl<'a> Rig<'a> {
     /// Of kernels, and of binaries for each architecture.
-    pub(crate) fn new(kernels: &'a Kernels, binaries: &'a BTreeMap<Arch, Binaries>) -> Self {
-        Self { kernels, binaries }
+    ///
+    /// # Errors
+    ///
+    /// The directory of root file systems cannot be made or locked, or a binary not be stripped.
+    pub(crate) fn new(
+        kernels: &'a Kernels,
+        binaries: &'a BTreeMap<Arch, Binaries>,
+    ) -> Result<Self> {
+        let directory = sh::target_dir().join("vm");
+        let _lock = locked(&directory)?;
+        let root = kernels.archive.tree(Tree::Root);
+        let mut stripped = BTreeMap::new();
+        for (arch, built) in binaries {
+            for name in ["pmuscope", "vm", "host"] {
+                let to = directory.join(format!("{name}-{}", arch.debian()));
+                buildroot::strip(&root, *arch, built.get(name)?, &to)?;
+                stripped.insert((*arch, name), to);
+            }
+        }
+        Ok(Self {
+            kernels,
+            binaries,
+            stripped,
+            directory,
+            _lock,
+        })
     }
 
     /// Where the files of guests are.
     pub(super) fn directory(&self) -> &Path {
-        &self.kernels.vm
+        &self.directory
     }
 
     fn tree(&self, tree: Tree) -> PathBuf {
         self.kernels.archive.tree(tree)
     }
 
-    fn binary(&self, arch: Arch, name: &str) -> Result<&PathBuf> {
+    fn binary(&self, arch: Arch, name: &'static str) -> Result<&PathBuf> {
+        if let Some(stripped) = self.stripped.get(&(arch, name)) {
+            return Ok(stripped);
+        }
         let binaries = self.binaries.get(&arch);
         binaries
             .with_context(|| format!("nothing was built for {}", arch.triple()))?
@@ -121,7 +156,7 @@ impl<'a> Rig<'a> {
             Run::Tests { filter, all, .. } => (filter, all),
             Run::Shell => ("", true),
         };
-        let mut tests: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut tests: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
         for group in placement::groups(boot, all) {
             tests.entry(group.binary).or_default().extend(group.tests);
         }
