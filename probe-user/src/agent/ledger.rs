@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use libm::hypot;
 use serde::{Deserialize, Serialize};
 
 use self::amount::{Amount, Count, Sum, put};
@@ -326,7 +327,7 @@ fn add_share(sums: &mut Vec<Series>, share: &Series) {
             sum.value += share.value;
             sum.live = sum.live.min(share.live);
             let errors = sum.error.zip(share.error);
-            sum.error = errors.map(|(a, b)| a.hypot(b));
+            sum.error = errors.map(|(a, b)| hypot(a, b));
             sum.interval = None;
         }
         (sum @ Ok(_), Err(reason)) => drop(mem::replace(sum, Err(reason.clone()))),

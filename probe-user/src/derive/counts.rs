@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use libm::hypot;
+
 use super::{
     Attributes, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
 };
@@ -330,7 +332,7 @@ fn sum_of(a: Counter, b: Counter) -> Counter {
                 .estimate
                 .error
                 .zip(b.estimate.error)
-                .map(|(a, b)| a.hypot(b)),
+                .map(|(a, b)| hypot(a, b)),
             ..Estimate::exact(a.estimate.value + b.estimate.value)
         },
         time: a.time.zip(b.time).map(|(a, b)| LiveTime {

@@ -1,6 +1,8 @@
 //! Numbers as a table shows them: three significant digits with an SI prefix, or all digits, with
 //! their error where it is known.
 
+use libm::hypot;
+
 use crate::{
     derive::{Estimate, Value},
     window::{LiveTime, float},
@@ -75,7 +77,10 @@ impl Number {
         };
         let ((low, high), (other_low, other_high)) = (apart(self), apart(other));
         let value = self.value + other.value;
-        let ends = (value - low.hypot(other_low), value + high.hypot(other_high));
+        let ends = (
+            value - hypot(low, other_low),
+            value + hypot(high, other_high),
+        );
         let time = self.time.zip(other.time).map(|(a, b)| LiveTime {
             enabled: a.enabled + b.enabled,
             running: a.running + b.running,

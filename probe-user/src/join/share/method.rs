@@ -1,7 +1,9 @@
 //! How a share is known, and why there is none.
 
-use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
+
+use libm::hypot;
+use serde::{Deserialize, Serialize};
 
 /// How a share is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,7 +66,7 @@ impl Method {
             reason = "the root of more than 2^53 samples has no better precision"
         )]
         let samples = (samples > 0).then_some(samples as f64)?;
-        Some(own.hypot(samples.sqrt().recip()))
+        Some(hypot(own, samples.sqrt().recip()))
     }
 }
 

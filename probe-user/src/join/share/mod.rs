@@ -17,6 +17,8 @@ mod weights;
 
 use std::collections::BTreeMap;
 
+use libm::hypot;
+
 use self::divide::{divide, fraction};
 pub use self::{
     method::{Method, NoShare},
@@ -279,15 +281,15 @@ impl Errors<'_> {
         let count = share.count as f64;
         let p = count / self.owners.max(share.count) as f64;
         let turns = share.variance * (1.0 - 2.0 * p) + self.shares.variance * p * p;
-        let own = own.hypot(turns.max(0.0).sqrt() / count);
-        let own = own.hypot(share.uncertainty as f64 / count);
+        let own = hypot(own, turns.max(0.0).sqrt() / count);
+        let own = hypot(own, share.uncertainty as f64 / count);
         if self.shares.skew == 0 {
             return Some(own);
         }
         let measured = self.measured as f64;
         let others = (measured / count - 1.0).sqrt();
         let skew = self.shares.skew as f64 / measured / 3_f64.sqrt();
-        Some(own.hypot(skew * others))
+        Some(hypot(own, skew * others))
     }
 
     /// The part of all traffic that so many of its counts are.

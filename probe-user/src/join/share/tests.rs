@@ -227,7 +227,7 @@ fn who_was_not_seen_is_an_error_of_the_others() {
         for seen in [2, 3] {
             let error = shares.counting_error(&part(seen)).unwrap();
             assert!(
-                (error - 0.15_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-3,
+                (error - hypot(0.15_f64, method::COUNTER_ERROR)).abs() < 1e-3,
                 "{error}"
             );
             assert_eq!(part(seen).why_incomplete, None);
@@ -251,7 +251,7 @@ fn fewer_samples_are_a_larger_error() {
         ..Shares::none(misses())
     };
     let error = |cgroup| shares.counting_error(shares.owners.get(&owner(cgroup))?);
-    assert!((error(2).unwrap() - 0.1_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-12);
+    assert!((error(2).unwrap() - hypot(0.1_f64, method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
     // Samples have an error of their own, measured with them.
@@ -261,7 +261,7 @@ fn fewer_samples_are_a_larger_error() {
     };
     let part = &shares.owners[&owner(3)];
     let error = by_samples.counting_error(part).unwrap();
-    assert!((error - 0.001_f64.hypot(method::SAMPLE_ERROR)).abs() < 1e-12);
+    assert!((error - hypot(0.001_f64, method::SAMPLE_ERROR)).abs() < 1e-12);
     assert!(error > shares.counting_error(part).unwrap());
 }
 

@@ -51,7 +51,7 @@ fn a_small_local_weight_does_not_get_the_difference() {
     let (count, error) = share(&shares, 7);
     assert_eq!(count, sent);
     assert!(
-        (error - 0.079_f64.hypot(method::COUNTER_ERROR)).abs() < 1e-3,
+        (error - hypot(0.079_f64, method::COUNTER_ERROR)).abs() < 1e-3,
         "{error}"
     );
 }
@@ -89,7 +89,7 @@ fn local_shares_err_by_the_mismatch() {
         assert!((error - same).abs() < 1e-4);
         error
     };
-    let expected = |mismatch: f64| mismatch.hypot(method::COUNTER_ERROR);
+    let expected = |mismatch: f64| hypot(mismatch, method::COUNTER_ERROR);
     assert!((of(1_000_000_000) - expected(0.158)).abs() < 1e-3);
     assert!((of(100_000_000) - expected(1.58)).abs() < 1e-3);
 }
