@@ -310,7 +310,8 @@ fn cut(on: &[u64], length: Duration) -> Errors {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
         }
     }
-    drop(containers);
+    // Before their cgroups, which are removed when nobody is in them.
+    containers.loads.clear();
     pmu.control("unwatch");
     errors
 }
