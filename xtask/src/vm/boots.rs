@@ -98,17 +98,6 @@ const ICOUNTED: Boot = Boot {
 pub(super) const BOOTS: &[Boot] = &[
     // CI's, the longest first.
     Boot {
-        name: "amd64-6.1",
-        ci: true,
-        series: "6.1",
-        ..AMD64
-    },
-    Boot {
-        name: "amd64-7.3",
-        ci: true,
-        ..AMD64
-    },
-    Boot {
         name: "arm64-7.3",
         ci: true,
         firmware: Firmware::Uefi,
@@ -128,11 +117,15 @@ pub(super) const BOOTS: &[Boot] = &[
         ..ARM64_EXACT
     },
     Boot {
-        name: "amd64-6.12",
+        name: "amd64-7.3",
         ci: true,
-        series: "6.12",
-        append: "preempt=full",
-        ..AMD64_EXACT
+        ..AMD64
+    },
+    Boot {
+        name: "amd64-6.1",
+        ci: true,
+        series: "6.1",
+        ..AMD64
     },
     Boot {
         name: "arm64-6.12",
@@ -140,6 +133,13 @@ pub(super) const BOOTS: &[Boot] = &[
         series: "6.12",
         flavour: Flavour::Pages16k,
         ..ARM64
+    },
+    Boot {
+        name: "amd64-6.12",
+        ci: true,
+        series: "6.12",
+        append: "preempt=full",
+        ..AMD64_EXACT
     },
     Boot {
         name: "arm64-7.3-icount",
