@@ -13,7 +13,6 @@ use probe_user::snapshot::Health;
 use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
     param::page_size,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 use crate::{
@@ -21,7 +20,8 @@ use crate::{
     bpffs::Bpffs,
     pins,
     support::{
-        Counting, Messages, TestCgroup, flood_the_ring, machine, online_cpus, plan, pmuscope,
+        Counting, Messages, TestCgroup, flood_the_ring, machine, on_cpu, online_cpus, plan,
+        pmuscope,
     },
 };
 
@@ -123,17 +123,6 @@ fn a_counter_that_goes_back_is_told_with_its_values() {
     assert!(rebased > 0 && !told.is_empty(), "{rebased}, {told:?}");
     assert!(told.len() as u64 <= rebased);
     assert!(told.iter().all(|message| went_back(message)), "{told:?}");
-}
-
-/// Does something, and starts processes, on one CPU.
-fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
-    let before = sched_getaffinity(None).unwrap();
-    let mut there = CpuSet::new();
-    there.set(usize::try_from(cpu).unwrap());
-    sched_setaffinity(None, &there).unwrap();
-    let result = work();
-    sched_setaffinity(None, &before).unwrap();
-    result
 }
 
 /// Sets every counter of this process to zero.

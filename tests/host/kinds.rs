@@ -9,9 +9,7 @@ use probe_user::{
     window::Owner,
 };
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::support::{Counting, TestCgroup, machine};
+use crate::support::{Counting, TestCgroup, machine, on_cpu};
 
 /// CPUs of another kind do not read them and charge nobody for them.
 #[test]
@@ -36,19 +34,12 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let cgroups = [0, 1].map(|cpu| (cpu, TestCgroup::new(&format!("kind{cpu}"))));
     let mut counting = Counting::with_plan(plan, |_| {});
     for (cpu, cgroup) in &cgroups {
-        // The load begins where this thread may run, and does not touch the other CPU.
-        let mut only = CpuSet::new();
-        only.set(*cpu);
-        sched_setaffinity(None, &only).unwrap();
-        let mut load = cgroup.load(&format!("burn {cpu} 30"));
-        load.go();
-        load.finish();
+        // The load does not touch the other CPU.
+        on_cpu(*cpu, || cgroup.load(&format!("burn {cpu} 30")).finish());
     }
     // Of the CPU where counting takes most, which is not the first one: another kind reads other
     // counters.
-    let mut load = cgroups[1].1.load("bursts 1 20 20 2000");
-    load.go();
-    load.finish();
+    on_cpu(1, || cgroups[1].1.load("bursts 1 20 20 2000").finish());
     let window = counting.window();
     assert_eq!(window.health.sum.read_errors, 0);
     let cost = window.health.cost;

@@ -2,11 +2,10 @@
 //! before 6.3.
 
 use probe_user::{event::sampling::sampled, session::SamplingConfig, window::SampledWindow};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{
     hotplug::set_online,
-    support::{Counting, TestCgroup, machine, this_machine},
+    support::{Counting, TestCgroup, machine, on_cpu, this_machine},
 };
 
 fn counting() -> Counting {
@@ -50,12 +49,12 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     set_online(1, true);
     counting.session.drain().unwrap();
     // It is made and executed there, and has ended when its samples are named.
-    let mut there = CpuSet::new();
-    there.set(1);
-    sched_setaffinity(None, &there).unwrap();
-    let load = cgroup.load("burn 1 300");
-    let pid = load.pid();
-    load.finish();
+    let pid = on_cpu(1, || {
+        let load = cgroup.load("burn 1 300");
+        let pid = load.pid();
+        load.finish();
+        pid
+    });
     // A pull names what it has time for, of all processes, and the next one goes on.
     let mut named = samples_of_window(&mut counting, pid);
     for _ in 0..50 {

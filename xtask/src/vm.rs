@@ -157,7 +157,7 @@ impl<'a> Guests<'a> {
         })
     }
 
-    /// Boots the guests of architectures that were built, one for each CPU of this machine at a time,
+    /// Boots the guests that binaries were built for, one for each CPU of this machine at a time,
     /// as a stage.
     pub(crate) fn run(
         &self,
@@ -167,6 +167,10 @@ impl<'a> Guests<'a> {
     ) {
         let mut boots = self.boots.clone();
         boots.retain(|boot| binaries.contains_key(&boot.arch));
+        if boots.is_empty() {
+            // The stages of the builds have failed.
+            return;
+        }
         stages.tests("guests", || {
             let rig = Rig::new(kernels, binaries)?;
             let fleet = Fleet::new(&rig, &boots, self.selection);

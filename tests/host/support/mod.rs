@@ -20,7 +20,10 @@ use probe_user::{
     plan::Plan,
     sys::descriptors,
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
 
 pub(crate) use self::{
     cgroup::{TestCgroup, cpu_time, flood_the_ring},
@@ -68,6 +71,17 @@ pub(crate) fn online_cpus() -> Vec<u32> {
 
 pub(crate) fn online() -> CpuList {
     this_machine().online().unwrap()
+}
+
+/// Does something on one CPU, where the processes that it starts stay.
+pub(crate) fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).unwrap();
+    let mut only = CpuSet::new();
+    only.set(usize::try_from(cpu).unwrap());
+    sched_setaffinity(None, &only).unwrap();
+    let result = work();
+    sched_setaffinity(None, &before).unwrap();
+    result
 }
 
 /// How events are counted on this machine.

@@ -85,7 +85,7 @@ pub(super) fn complete(root: &Path) -> Result<()> {
     Ok(fs::write(root.join(MADE_OF), PROGRAMS.join(" "))?)
 }
 
-/// Copies a program of this machine without its symbols.
+/// Copies a program without its symbols.
 pub(super) fn strip(root: &Path, arch: Arch, from: &Path, to: &Path) -> Result<()> {
     let mut strip = command(root, &format!("{}strip", arch.gnu()));
     strip.args(["-o", "/dev/stdout", "/dev/stdin"]);

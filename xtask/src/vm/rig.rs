@@ -78,8 +78,8 @@ fn locked(directory: &Path) -> Result<File> {
 pub(crate) struct Rig<'a> {
     kernels: &'a Kernels,
     binaries: &'a BTreeMap<Arch, Binaries>,
-    /// Without symbols: with them a guest takes longer to boot, and tests that name functions of all
-    /// processes to read them. The load's functions have names.
+    /// Copies without symbols: guests boot faster, and tests that name the functions of all
+    /// processes read less. The load keeps its symbols.
     stripped: BTreeMap<(Arch, &'static str), PathBuf>,
     /// Where the root file systems are.
     directory: PathBuf,

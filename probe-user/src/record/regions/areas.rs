@@ -87,8 +87,6 @@ pub(super) struct Areas {
     put: u64,
     /// The round in which procfs was last asked.
     pub(super) asked: Option<u64>,
-    /// Its process was not there at the last look.
-    pub(super) gone: bool,
 }
 
 impl Areas {

@@ -71,6 +71,8 @@ pub(super) struct Said {
 pub struct Book {
     said: HashMap<u32, Arc<Said>>,
     areas: HashMap<u32, Arc<Areas>>,
+    /// Of those, the processes that were not there at the last look.
+    gone: HashSet<u32>,
     room: Room,
     names: Names,
     proc: PathBuf,
@@ -89,6 +91,7 @@ impl Book {
         Self {
             said: HashMap::new(),
             areas: HashMap::new(),
+            gone: HashSet::new(),
             room: Room::default(),
             names: Names::default(),
             proc: proc.to_owned(),
@@ -291,18 +294,14 @@ impl Book {
             let over = said.ended.is_some_and(|ended| ended < horizon);
             !over || said.tags.count() > 0
         });
-        // Of those without samples memory is learnt, and of those that ended it stays. Samples of one
-        // that has just ended may come in the next rounds, and nobody else knows its memory then.
+        // Memory is learnt also of processes without samples. Of one that has ended it is kept up
+        // to the next look: its last samples may come in later rounds.
         if self.round.is_multiple_of(600) {
-            let proc = &self.proc;
-            self.areas.retain(|pid, areas| {
-                let is_there = proc.join(pid.to_string()).exists();
-                let was_there = !areas.gone;
-                if was_there != is_there {
-                    Arc::make_mut(areas).gone = !is_there;
-                }
-                is_there || was_there
-            });
+            let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
+            let gone: HashSet<u32> = self.areas.keys().copied().filter(is_gone).collect();
+            self.areas
+                .retain(|pid, _| !(gone.contains(pid) && self.gone.contains(pid)));
+            self.gone = gone;
         }
         self.names.round_ends();
         self.round += 1;
