@@ -8,6 +8,17 @@ use serde_json::Value;
 
 use crate::{sh, vm::Arch};
 
+/// The packages that are tested. cargo unites what they ask of a dependency, so that naming the same
+/// ones in each call builds each dependency once.
+pub(crate) const PACKAGES: [&str; 6] = [
+    "--package",
+    "probe-common",
+    "--package",
+    "probe-user",
+    "--package",
+    "xtask",
+];
+
 /// Binaries of one architecture.
 pub(crate) struct Binaries {
     arch: Arch,
@@ -19,7 +30,7 @@ impl Binaries {
     /// Builds what runs in guests of an architecture.
     pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
         let mut cargo = sh::cargo();
-        cargo.args(["build", "--package", "probe-user", "--profile", "guest"]);
+        cargo.arg("build").args(PACKAGES);
         cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
         cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
         cargo.arg("--message-format=json-render-diagnostics");

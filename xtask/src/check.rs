@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use crate::{deps, layers, paths, setup, sh, stages::Stages};
+use crate::{deps, layers, paths, setup, sh, stages::Stages, vm::Arch};
+
+/// That of the tests: the eBPF programs are built once for both.
+const TARGET: [&str; 2] = ["--target", Arch::HOST.triple()];
 
 pub(crate) fn run() -> Result<()> {
     Stages::run(|stages| {
@@ -29,7 +32,7 @@ pub(crate) fn all(stages: &Stages) {
             &["--package", "probe-user", "--test", "vm"],
         ] {
             let mut clippy = sh::cargo();
-            clippy.arg("clippy").args(targets);
+            clippy.arg("clippy").args(targets).args(TARGET);
             sh::check(clippy.args(["--", "-D", "warnings"]))?;
         }
         Ok(())
@@ -39,6 +42,7 @@ pub(crate) fn all(stages: &Stages) {
         sh::check(
             sh::cargo()
                 .arg("doc")
+                .args(TARGET)
                 .args(["--no-deps", "--document-private-items"])
                 .env("RUSTDOCFLAGS", "-D warnings"),
         )

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{
     beside,
-    binaries::Binaries,
+    binaries::{Binaries, PACKAGES},
     build,
     debian::{self, Tool},
     deploy, dist,
@@ -103,9 +103,7 @@ fn of_deploy(stages: &Stages, binaries: Option<&Binaries>) {
 
 /// What makes load, as the host tests have it.
 fn load() -> Result<PathBuf> {
-    let of_package = ["--package", "probe-user", "--bin", "pmuscope", "--example"];
-    sh::check(sh::cargo().arg("build").args(of_package).arg("load"))?;
-    Ok(sh::target_dir().join("debug/examples/load"))
+    Ok(Binaries::of_guests(Arch::HOST)?.get("load")?.clone())
 }
 
 /// Unit, property and host tests; of these binaries only, where any are named.
@@ -118,9 +116,10 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
         println!("xtask: cargo-nextest is not installed, using cargo test");
         cargo.arg("test");
     }
-    cargo.args(["--package", "probe-common", "--package", "probe-user"]);
+    // The build for guests has the same target.
+    cargo.args(PACKAGES).args(["--target", Arch::HOST.triple()]);
     // One run shows all failures.
-    cargo.args(["--package", "xtask", "--no-fail-fast"]);
+    cargo.arg("--no-fail-fast");
     cargo.args(only).args(filter);
     if let Some(image) = image(filter)? {
         cargo.env("PMUSCOPE_IMAGE", image);
