@@ -413,6 +413,60 @@ fn pins_of_others_stay() {
     assert_eq!(bpffs.files(), [other]);
 }
 
+/// A bpffs is for everybody to write unless it is mounted otherwise: what somebody else puts there
+/// leads to no file of others.
+#[test]
+fn nothing_is_removed_through_what_somebody_else_made() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let bpffs = Bpffs::mount();
+    let victim = tempfile::tempdir().unwrap();
+    let kept = victim.path().join("kept");
+    fs::write(&kept, "").unwrap();
+    let nobody = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
+    let place = bpffs.place();
+
+    // The directory of all pins is somebody else's.
+    fs::create_dir(&place.0).unwrap();
+    let link = place.0.join("session-x");
+    std::os::unix::fs::symlink(victim.path(), &link).unwrap();
+    nobody(&link);
+    nobody(&place.0);
+    let text = refusal(place.clone());
+    assert!(text.contains("belongs to user 65534"), "{text}");
+    let text = unpin(&place).unwrap_err().to_string();
+    assert!(text.contains("belongs to user 65534"), "{text}");
+    fs::remove_file(&link).unwrap();
+    fs::remove_dir(&place.0).unwrap();
+
+    // It is a link.
+    std::os::unix::fs::symlink(victim.path(), &place.0).unwrap();
+    nobody(&place.0);
+    assert!(unpin(&place).is_err());
+    let text = refusal(place.clone());
+    assert!(
+        text.contains("symbolic link") || text.contains("no bpffs"),
+        "{text}"
+    );
+    fs::remove_file(&place.0).unwrap();
+
+    // It is the bpffs itself.
+    let place = PinPlace(bpffs.path().to_owned());
+    let link = bpffs.path().join("session-x");
+    std::os::unix::fs::symlink(victim.path(), &link).unwrap();
+    nobody(&link);
+    let theirs = bpffs.path().join("session-y");
+    fs::create_dir(&theirs).unwrap();
+    nobody(&theirs);
+    drop(start("task-clock", place.clone()).unwrap());
+    assert_eq!(unpin(&place).unwrap(), 0);
+    let mut files = bpffs.files();
+    files.sort();
+    assert_eq!(files, [link, theirs]);
+    assert!(kept.exists());
+}
+
 #[test]
 fn places_that_cannot_be_used_are_refused() {
     let Some(_machine) = shared_machine() else {

@@ -201,7 +201,8 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     let after = health(&now);
     let missed = after.missed - before.missed;
     println!("{processes} rows, counted {counted}, sampled {sampled}, missed {missed}");
-    assert!(counted >= 50 * PROCESSES as u64, "{counted}");
+    // A process that is forked writes to 41 pages with musl, and to more with glibc.
+    assert!(counted >= 40 * PROCESSES as u64, "{counted}");
     // Each process is apart, or in the sum of those that ended.
     assert!(processes > 100, "{processes}");
     assert_eq!(after.sum.overflow.samples, 0);

@@ -5,10 +5,7 @@ use std::{
     fs::File,
     io::{self, Write},
     mem,
-    os::{
-        fd::AsFd as _,
-        unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
-    },
+    os::{fd::AsFd as _, unix::fs::FileTypeExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -25,6 +22,7 @@ use super::{config::JsonTo, published::Written, rights};
 use crate::{
     derive::Report,
     emit::{Emitter, Format},
+    sys::own_files,
 };
 
 /// Where lines go.
@@ -194,11 +192,7 @@ impl Lines {
     }
 
     fn open_file(path: &Path) -> io::Result<Self> {
-        let mut options = File::options();
-        let options = options.append(true).create(true);
-        // Whoever opens a pipe waits for a reader otherwise.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = match options.custom_flags(flags).open(path) {
+        let file = match own_files::append(path) {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
                 return Ok(Self::Unread(path.to_owned()));
             }

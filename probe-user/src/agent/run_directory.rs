@@ -1,7 +1,7 @@
 //! The run directory: a lock against a second agent, and files whose presence switches things off.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     mem::MaybeUninit,
     os::fd::OwnedFd,
@@ -10,6 +10,8 @@ use std::{
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::sys::own_files::OwnDirectory;
 
 /// Why an agent cannot have the directory.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +67,8 @@ impl RunDirectory {
             path: path.to_owned(),
             source,
         };
-        fs::create_dir_all(path).map_err(failed)?;
-        let lock = lock(&path.join("agent.lock"), failed)?;
+        let own = OwnDirectory::make(path).map_err(failed)?;
+        let lock = lock(&own, failed)?;
         let watch = watch(path);
         if let Err(error) = &watch {
             tracing::warn!(
@@ -108,10 +110,10 @@ impl RunDirectory {
     }
 }
 
-fn lock(path: &Path, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
-    let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(path).map_err(&failed)?;
+fn lock(own: &OwnDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
+    const NAME: &str = "agent.lock";
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{NAME}: {error}"));
+    let mut file = own.file(NAME).map_err(|error| failed(named(error)))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -121,7 +123,7 @@ fn lock(path: &Path, failed: impl Fn(io::Error) -> RunError) -> Result<File, Run
             let pid = pid.trim();
             let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
             return Err(RunError::Locked {
-                path: path.to_owned(),
+                path: own.path().join(NAME),
                 pid: is_pid.then(|| pid.to_owned()),
             });
         }

@@ -20,7 +20,7 @@ pub use self::table::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::table::{fitted, width, wrapped};
 pub use self::{
     label::name_of,
-    openmetrics::{Dialect, Exposition},
+    openmetrics::{Dialect, Exposition, OWN_LABELS, is_own_label},
     screen::Screen,
 };
 use crate::derive::Report;

@@ -18,9 +18,12 @@ mod text;
 
 use std::{collections::BTreeMap, io};
 
-pub use self::exposition::{Dialect, Exposition};
 #[cfg(feature = "otlp")]
 pub use self::otlp::{Otlp, Request};
+pub use self::{
+    exposition::{Dialect, Exposition},
+    text::{OWN_LABELS, is_own_label},
+};
 use self::{
     family::{Aspect, Families, Family, Level},
     text::Text,

@@ -5,19 +5,16 @@
 //! the machine goes down is of no use to the next boot, whose counters begin anew.
 
 use std::{
-    fs::{self, File, OpenOptions},
     hash::Hasher as _,
     io::{self, BufWriter, Read as _, Write},
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
-use rustix::fs::OFlags;
 use serde::{Serialize, de::DeserializeOwned};
 use twox_hash::XxHash64;
 
 use super::{State, StateError};
-use crate::snapshot::layout;
+use crate::{snapshot::layout, sys::own_files::OwnDirectory};
 
 /// A file of a state's directory, by name. It holds one value, for this boot of the machine.
 #[derive(Clone, Copy, Debug)]
@@ -70,22 +67,24 @@ impl StateFile {
     ///
     /// Where the file cannot be written; the one that was saved before stays.
     pub fn save(self, directory: &Path, value: &impl Serialize) -> Result<(), StateError> {
-        let path = directory.join(self.0);
-        // While it is written.
-        let unfinished = path.with_extension("new");
         let save = || {
-            fs::create_dir_all(directory)?;
-            let options = |options: &mut OpenOptions| options.write(true).truncate(true).clone();
-            let mut options = options(OpenOptions::new().create(true));
-            // Names of containers are nobody else's business. No link is followed.
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            options.mode(0o600).custom_flags(flags.bits().cast_signed());
-            write(value, &mut BufWriter::new(options.open(&unfinished)?))?;
-            fs::rename(&unfinished, &path)
+            // Names of containers are nobody else's business.
+            let own = OwnDirectory::make(directory)?;
+            // While it is written.
+            let unfinished = format!("{}.new", self.0);
+            let write = || {
+                let file = own.file(&unfinished)?;
+                file.set_len(0)?;
+                write(value, &mut BufWriter::new(file))?;
+                own.rename(&unfinished, self.0)
+            };
+            write().inspect_err(|_| {
+                let _ = own.remove_file(&unfinished);
+            })
         };
-        save().map_err(|source| {
-            let _ = fs::remove_file(&unfinished);
-            StateError::Save { path, source }
+        save().map_err(|source| StateError::Save {
+            path: directory.join(self.0),
+            source,
         })
     }
 
@@ -104,7 +103,7 @@ impl StateFile {
             path: path.clone(),
             source,
         };
-        let Some(bytes) = read(&path).map_err(failed)? else {
+        let Some(bytes) = read(directory, self.0).map_err(failed)? else {
             return Ok(None);
         };
         let bytes = bytes.ok_or_else(|| StateError::Foreign(path.clone()))?;
@@ -154,16 +153,15 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 }
 
 /// The bytes of a file: None where there is none, and Some(None) where it cannot be ours.
-fn read(path: &Path) -> io::Result<Option<Option<Vec<u8>>>> {
-    // A pipe in its place must not be waited for.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file: File = match opened {
+fn read(directory: &Path, name: &str) -> io::Result<Option<Option<Vec<u8>>>> {
+    let own = match OwnDirectory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > MOST {
+    let Some(file) = own.existing(name)? else {
+        return Ok(None);
+    };
+    if file.metadata()?.len() > MOST {
         return Ok(Some(None));
     }
     let mut bytes = Vec::new();

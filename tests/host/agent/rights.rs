@@ -70,6 +70,7 @@ fn it_keeps_nothing_where_that_is_asked_for() {
 /// An ordinary user who has no more than the two capabilities of counting.
 #[test]
 fn two_capabilities_suffice() {
+    const NOBODY: u32 = 65534;
     use rustix::thread::{
         CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities,
     };
@@ -78,8 +79,7 @@ fn two_capabilities_suffice() {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(directory.path(), open).unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(NOBODY), None).unwrap();
     let mut command = pmuscope();
     command
         .args([
@@ -104,7 +104,7 @@ fn two_capabilities_suffice() {
         };
         // Kept over the change of the user, then left alone.
         rustix::thread::set_keep_capabilities(true)?;
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534))?;
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY))?;
         set_capabilities(None, sets(CapabilitySet::empty()))?;
         for capability in [CapabilitySet::BPF, CapabilitySet::PERFMON] {
             configure_capability_in_ambient_set(capability, true)?;

@@ -1,6 +1,12 @@
 //! TLS and passwords. The certificates in `tests/fixtures/tls` are the tests' own.
 
-use std::{fs, io::Write as _, net::TcpStream, path::Path, sync::Arc};
+use std::{
+    fs,
+    io::Write as _,
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    sync::Arc,
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use tokio_rustls::rustls::{
@@ -143,6 +149,79 @@ fn metrics_are_for_who_has_certificate_and_password() {
             .status,
         401
     );
+}
+
+/// Guesses of many addresses hold up nobody whose password was verified before, nor a probe, and
+/// those of one address do not pile up.
+#[test]
+fn guesses_hold_up_nobody_who_is_known() {
+    const ADDRESSES: u8 = 40;
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("web.yml");
+    let hash = bcrypt::hash("one", 11).unwrap();
+    fs::write(&file, format!("basic_auth_users:\n  prometheus: {hash}\n")).unwrap();
+    let config = format!("interval = \"200ms\"\n[http]\nweb_config = {file:?}\n");
+    let agent = Agent::with(
+        &Given {
+            config: &config,
+            ..Given::default()
+        },
+        |_| {},
+    );
+    assert_eq!(
+        status_from(agent.address, 1, "/metrics", &password("one")),
+        200
+    );
+
+    let (sender, statuses) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for last in 0..ADDRESSES {
+            let (sender, address) = (sender.clone(), agent.address);
+            scope.spawn(move || {
+                // The names of users that are not there are guesses too.
+                let user = ["prometheus", "root"][usize::from(last % 2)];
+                let guess = BASE64_STANDARD.encode(format!("{user}:guess"));
+                let guess = format!("Authorization: Basic {guess}\r\n");
+                sender
+                    .send(status_from(address, last + 2, "/metrics", &guess))
+                    .unwrap();
+            });
+        }
+        // The first one is under way or done; the others wait for their turns.
+        assert_eq!(statuses.recv().unwrap(), 401);
+        assert_eq!(
+            status_from(agent.address, 1, "/metrics", &password("one")),
+            200
+        );
+        assert_eq!(
+            status_from(agent.address, 1, "/healthz", &password("two")),
+            200
+        );
+        let answered = 1 + statuses.try_iter().count();
+        assert!(
+            answered < usize::from(ADDRESSES) / 2,
+            "{answered} were answered"
+        );
+    });
+    drop(sender);
+    assert!(statuses.iter().all(|status| status == 401));
+}
+
+/// The status of the answer to a GET from 127.0.1.x.
+fn status_from(server: SocketAddr, last: u8, path: &str, headers: &str) -> u16 {
+    use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&client, &SocketAddrV4::new([127, 0, 1, last].into(), 0)).unwrap();
+    connect(&client, &server).unwrap();
+    let mut client = TcpStream::from(client);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    client.write_all(request.as_bytes()).unwrap();
+    let mut all = Vec::new();
+    std::io::Read::read_to_end(&mut client, &mut all).unwrap();
+    Answer::read(&mut all.as_slice()).status
 }
 
 #[test]

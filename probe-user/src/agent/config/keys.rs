@@ -12,6 +12,7 @@ use super::{Config, Enabled, JsonTo, settings::Given};
 use crate::{
     agent::otlp,
     catalogue::Chip,
+    emit::{OWN_LABELS, is_own_label},
     event::Nearest,
     join::By,
     session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
@@ -144,7 +145,7 @@ const KEYS: &[Key] = &[
             None => Ok(()),
             Some(name) => Err(format!(
                 "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
-                 with a digit or `__`, and is none of pmuscope's own ({})",
+                 with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
                 OWN_LABELS.join(", ")
             )),
         }
@@ -213,31 +214,6 @@ const MOST_PROCESSES: usize = 1000;
 
 /// The most samples of memory accesses per second, CPU and event, where each is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
-
-/// Labels that series have anyway.
-const OWN_LABELS: &[&str] = &[
-    "container",
-    "container_id",
-    "device",
-    "event",
-    "group",
-    "kind",
-    "le",
-    "method",
-    "name",
-    "namespace",
-    "operation",
-    "pci_devices",
-    "pid",
-    "pod",
-    "pod_uid",
-    "quantile",
-    "reason",
-    "socket",
-    "source",
-    "unit",
-    "version",
-];
 
 const fn key(name: &'static str, set: fn(&mut Config, Given<'_>) -> Result<(), String>) -> Key {
     Key { name, set }
@@ -348,5 +324,5 @@ fn is_label(name: &str) -> bool {
     let rest = name
         .chars()
         .all(|it| it.is_ascii_alphanumeric() || it == '_');
-    first && rest && !name.starts_with("__") && !OWN_LABELS.contains(&name)
+    first && rest && !name.starts_with("__") && !is_own_label(name)
 }

@@ -271,6 +271,14 @@ fn a_mistake_names_line_and_key() {
             "F:2: series.labels: `name` cannot be a label",
         ),
         (
+            "[series]\nlabels = { image = \"\" }",
+            "F:2: series.labels: `image` cannot be a label",
+        ),
+        (
+            "[series]\nlabels = { label_app = \"\" }",
+            "F:2: series.labels: `label_app` cannot be a label",
+        ),
+        (
             "[series]\nlabels = { a = 1 }",
             "F:2: series.labels: invalid type",
         ),

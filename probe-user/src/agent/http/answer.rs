@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -16,7 +17,7 @@ use hyper::{
     },
 };
 
-use super::{connections::Activity, web::Web};
+use super::{Admission, connections::Activity, web::Web};
 use crate::{
     agent::published::Published,
     emit::Dialect,
@@ -38,7 +39,7 @@ const HOME: &str = "<!DOCTYPE html>
 </body></html>
 ";
 
-/// What a kubelet asks, which has no password: the status alone is for everybody.
+/// What a kubelet asks, which has no password: the status alone is for everybody. It takes no work.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Answers the requests of a connection.
@@ -46,18 +47,20 @@ pub(super) struct Answers {
     pub(super) published: Arc<Published>,
     pub(super) web: Arc<Web>,
     pub(super) activity: Arc<Activity>,
+    /// The client's address.
+    pub(super) peer: IpAddr,
 }
 
 impl Answers {
     /// The answer to a request.
     pub(super) async fn answer(&self, request: &Request<Incoming>) -> Result<Answer, Infallible> {
-        self.activity.touch();
+        self.activity.asked();
         let answer = self.find(request).await;
         if answer.status().is_client_error() {
             let refused = &self.published.served.refused_requests;
             refused.fetch_add(1, Relaxed);
         }
-        self.activity.touch();
+        self.activity.answered();
         Ok(answer)
     }
 
@@ -74,11 +77,23 @@ impl Answers {
             return answer;
         }
         let path = request.uri().path();
-        let is_admitted = self.web.admits(request.headers()).await;
-        if !is_admitted && !PROBES.contains(&path) {
-            let mut answer = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");
-            set(&mut answer, WWW_AUTHENTICATE, "Basic");
-            return answer;
+        if !PROBES.contains(&path) {
+            match self.web.admits(request.headers(), self.peer).await {
+                Admission::Granted => {}
+                Admission::Denied => {
+                    let mut answer = text(StatusCode::UNAUTHORIZED, "Unauthorized\n");
+                    set(&mut answer, WWW_AUTHENTICATE, "Basic");
+                    return answer;
+                }
+                Admission::Busy => {
+                    let refused = &self.published.served.refused_requests;
+                    refused.fetch_add(1, Relaxed);
+                    let why = "other passwords wait to be verified\n";
+                    let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, why);
+                    set(&mut answer, RETRY_AFTER, "1");
+                    return answer;
+                }
+            }
         }
         match path {
             "/metrics" => self.metrics(request.headers()).await,
@@ -86,10 +101,9 @@ impl Answers {
             "/readyz" => match self.published.not_ready() {
                 None => text(StatusCode::OK, "ok\n"),
                 Some(why) => {
-                    let why = if is_admitted {
-                        why.as_str()
-                    } else {
-                        "not ready"
+                    let why = match self.web.knows(request.headers()) {
+                        true => why.as_str(),
+                        false => "not ready",
                     };
                     text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
                 }

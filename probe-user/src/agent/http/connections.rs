@@ -6,15 +6,23 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::{agent::published::Published, sys::clock};
 
-/// When something last happened on a connection.
+/// The most time for an answer, from when it was made until the client has it.
+const SENDING: Duration = Duration::from_secs(30);
+
+/// When something last happened on a connection, in nanoseconds of the clock.
 #[derive(Default)]
-pub(super) struct Activity(AtomicU64);
+pub(super) struct Activity {
+    last: AtomicU64,
+    /// When the last answer was made; 0 while none is under way.
+    answered: AtomicU64,
+}
 
 impl Activity {
     fn now() -> Arc<Self> {
@@ -23,9 +31,41 @@ impl Activity {
         Arc::new(activity)
     }
 
-    /// Something happened.
-    pub(super) fn touch(&self) {
-        self.0.store(clock::nanos(clock::now()), Relaxed);
+    fn touch(&self) -> u64 {
+        let now = clock::nanos(clock::now());
+        self.last.store(now, Relaxed);
+        now
+    }
+
+    /// There is a request.
+    pub(super) fn asked(&self) {
+        self.touch();
+        self.answered.store(0, Relaxed);
+    }
+
+    /// Its answer was made, and is to be sent.
+    pub(super) fn answered(&self) {
+        self.answered.store(self.touch(), Relaxed);
+    }
+
+    /// When the last answer has to be with the client; None while none is under way.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let answered = self.answered.load(Relaxed);
+        (answered > 0).then(|| Duration::from_nanos(answered) + SENDING)
+    }
+
+    /// Waits until an answer is not with its client in time. An idle connection ends before.
+    pub(super) async fn overdue(&self) {
+        loop {
+            let now = clock::now();
+            let left = self
+                .deadline()
+                .map_or(SENDING, |end| end.saturating_sub(now));
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
     }
 }
 
@@ -64,7 +104,7 @@ impl Connections {
     /// Closes the one on which nothing happened for longest; false where none is open.
     pub(super) fn close_oldest(&mut self, published: &Published) -> bool {
         let open = self.open.iter().enumerate();
-        let oldest = open.min_by_key(|(_, (_, activity))| activity.0.load(Relaxed));
+        let oldest = open.min_by_key(|(_, (_, activity))| activity.last.load(Relaxed));
         let Some((at, _)) = oldest else {
             return false;
         };

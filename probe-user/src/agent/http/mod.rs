@@ -2,6 +2,7 @@
 
 mod answer;
 mod connections;
+mod socket;
 #[cfg(feature = "tls")]
 mod web;
 #[cfg(not(feature = "tls"))]
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, runtime::Builder};
 
 pub use self::web::WebError;
-use self::{answer::Answers, connections::Connections, web::Web};
+use self::{answer::Answers, connections::Connections, socket::Socket, web::Web};
 use super::published::Published;
 
 /// The most connections at one time.
@@ -52,6 +53,15 @@ pub enum ServerError {
     /// The thread.
     #[error("cannot start the server: {0}")]
     Thread(io::Error),
+}
+
+/// Whether a request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Granted,
+    Denied,
+    /// Too many passwords wait to be verified.
+    Busy,
 }
 
 /// Whether a server can begin with this web configuration.
@@ -106,8 +116,8 @@ impl Server {
         let web = Arc::new(web);
         let mut connections = Connections::new(CONNECTIONS);
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Without descriptors: those of idle clients are the ones to spare.
                     tracing::debug!("cannot accept a connection: {error}");
@@ -123,6 +133,7 @@ impl Server {
                     published,
                     web,
                     activity,
+                    peer: peer.ip(),
                 };
                 serve(stream, answers)
             });
@@ -131,9 +142,22 @@ impl Server {
 }
 
 async fn serve(stream: TcpStream, answers: Answers) {
+    let socket = match Socket::of(&stream) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::debug!("cannot serve a connection: {error}"),
+    };
     let answers = Arc::new(answers);
-    // Answers are written at once.
-    let _ = stream.set_nodelay(true);
+    let activity = Arc::clone(&answers.activity);
+    tokio::select! {
+        () = converse(stream, answers) => {
+            let until = activity.deadline().unwrap_or_default();
+            socket.drained(until).await;
+        }
+        () = activity.overdue() => tracing::debug!("a client did not take its answer in time"),
+    }
+}
+
+async fn converse(stream: TcpStream, answers: Arc<Answers>) {
     match answers.web.acceptor() {
         None => speak(TokioIo::new(stream), answers).await,
         #[cfg(feature = "tls")]

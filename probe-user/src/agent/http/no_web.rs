@@ -1,9 +1,11 @@
 //! Without the feature `tls` there is neither TLS nor a password: a web configuration file is
 //! refused.
 
-use std::{convert::Infallible, path::PathBuf};
+use std::{convert::Infallible, net::IpAddr, path::PathBuf};
 
 use hyper::HeaderMap;
+
+use super::Admission;
 
 /// This build cannot do what the file asks for.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +43,12 @@ impl Web {
     }
 
     #[expect(clippy::unused_async, reason = "with the feature it waits")]
-    pub(super) async fn admits(&self, _: &HeaderMap) -> bool {
+    pub(super) async fn admits(&self, _: &HeaderMap, _: IpAddr) -> Admission {
+        Admission::Granted
+    }
+
+    #[expect(clippy::unused_self, reason = "with the feature it depends")]
+    pub(super) fn knows(&self, _: &HeaderMap) -> bool {
         true
     }
 }

@@ -8,6 +8,7 @@ mod tests;
 
 use std::{
     fs,
+    net::IpAddr,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -20,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use self::file::WebError;
 use self::{file::Settings, passwords::Passwords};
+use super::Admission;
 use crate::sys::clock::now;
 
 /// Files are looked at no more often than this.
@@ -41,6 +43,8 @@ struct Current {
 #[derive(Default)]
 struct Loaded {
     acceptor: Option<TlsAcceptor>,
+    /// Only clients with a certificate of the CA can speak TLS.
+    verifies_clients: bool,
     passwords: Option<Passwords>,
 }
 
@@ -50,7 +54,7 @@ type Stamp = Option<(u64, i64, i64, u64)>;
 impl Web {
     pub(super) fn load(path: Option<&PathBuf>) -> Result<Self, WebError> {
         let (settings, files) = match path {
-            Some(path) => Loaded::read(path)?,
+            Some(path) => Loaded::read(path, None)?,
             None => (Loaded::default(), Vec::new()),
         };
         Ok(Self {
@@ -72,7 +76,8 @@ impl Web {
 
     /// Whether nobody can read what is served without a certificate or a password.
     pub(super) fn is_protected(&self) -> bool {
-        self.settings().passwords.is_some() || self.settings().acceptor.is_some()
+        let settings = self.settings();
+        settings.passwords.is_some() || settings.verifies_clients
     }
 
     /// How TLS is spoken; None where it is not.
@@ -80,18 +85,23 @@ impl Web {
         self.settings().acceptor.clone()
     }
 
-    /// Whether a request with these headers may be answered.
-    pub(super) async fn admits(&self, headers: &HeaderMap) -> bool {
+    /// Whether a request with these headers, of a client at this address, may be answered.
+    pub(super) async fn admits(&self, headers: &HeaderMap, from: IpAddr) -> Admission {
         let settings = self.settings();
         let Some(passwords) = &settings.passwords else {
-            return true;
+            return Admission::Granted;
         };
-        let given = headers.get(AUTHORIZATION);
-        let given = given.and_then(|value| value.to_str().ok()).and_then(basic);
-        match given {
-            Some((user, password)) => passwords.admit(&user, password).await,
-            None => false,
+        match given(headers) {
+            Some((user, password)) => passwords.admit(&user, password, from).await,
+            None => Admission::Denied,
         }
+    }
+
+    /// The same, without work: a password that was not verified before is none.
+    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
+        self.settings().passwords.as_ref().is_none_or(|passwords| {
+            given(headers).is_some_and(|(user, password)| passwords.is_known(&user, &password))
+        })
     }
 
     fn settings(&self) -> Arc<Loaded> {
@@ -116,7 +126,7 @@ impl Current {
             return;
         }
         self.stamps = stamps;
-        match Loaded::read(path) {
+        match Loaded::read(path, self.settings.passwords.as_ref()) {
             Ok((settings, _)) => {
                 tracing::info!("read {} again", path.display());
                 self.settings = Arc::new(settings);
@@ -129,14 +139,15 @@ impl Current {
 }
 
 impl Loaded {
-    /// With the files that they depend on.
-    fn read(path: &Path) -> Result<(Self, Vec<PathBuf>), WebError> {
+    /// With the files that they depend on. Passwords that were verified `before` stay so.
+    fn read(path: &Path, before: Option<&Passwords>) -> Result<(Self, Vec<PathBuf>), WebError> {
         let settings = Settings::read(path)?;
         let loaded = Self {
             acceptor: settings
                 .tls(path)?
                 .map(|tls| TlsAcceptor::from(Arc::new(tls))),
-            passwords: Passwords::new(settings.users(path)?),
+            verifies_clients: settings.verifies_clients(),
+            passwords: Passwords::new(settings.users(path)?, before),
         };
         Ok((loaded, settings.files(path)))
     }
@@ -148,6 +159,11 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
         Some((data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
     };
     files.iter().map(stamp).collect()
+}
+
+/// User and password that a request gives.
+fn given(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    basic(headers.get(AUTHORIZATION)?.to_str().ok()?)
 }
 
 /// User and password of a header `Authorization: Basic`.

@@ -86,6 +86,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
                     (_, char) => text.push(char),
                 }
             };
+            assert!(super::is_own_label(label), "{label} is not reserved");
             assert!(labels.insert(label.to_owned(), text).is_none(), "{line}");
             rest = &value[end + 1..];
             match rest.strip_prefix(',') {

@@ -13,6 +13,41 @@ pub(super) struct Text<'a> {
     labels: &'a str,
 }
 
+/// Labels that series have by themselves, beside those of containers (`label_KEY`) and those of
+/// state sets, which have the metric's name.
+pub const OWN_LABELS: &[&str] = &[
+    "container",
+    "container_id",
+    "device",
+    "event",
+    "group",
+    "image",
+    "kind",
+    "le",
+    "method",
+    "name",
+    "namespace",
+    "operation",
+    "pci_devices",
+    "pid",
+    "pod",
+    "pod_uid",
+    "quantile",
+    "reason",
+    "runtime",
+    "socket",
+    "source",
+    "unit",
+    "version",
+];
+
+/// Whether series may have a label of this name by themselves.
+#[must_use]
+pub fn is_own_label(name: &str) -> bool {
+    let begins = |with| name.starts_with(with);
+    OWN_LABELS.contains(&name) || begins("label_") || begins("pmuscope_")
+}
+
 /// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust
 /// writes it.
 pub(super) fn label(name: &str, value: &str) -> String {

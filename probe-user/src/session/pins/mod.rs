@@ -10,10 +10,7 @@ mod handover;
 mod place;
 mod stamp;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 pub use self::error::PinError;
 pub(crate) use self::handover::Handover;
@@ -97,7 +94,10 @@ impl Pins {
                 Some(other) if other.plan != stamp.plan => "other events were counted",
                 Some(_) => "they were not complete",
             };
-            tracing::info!("removed the pins {}/{session}: {why}", place.path.display());
+            tracing::info!(
+                "removed the pins {}/{session}: {why}",
+                place.path().display()
+            );
         }
         if found == Continuity::New {
             place.make(&name)?;
@@ -119,14 +119,14 @@ impl Pins {
         stamp: &Stamp,
         config: &Config,
     ) -> Option<(String, Continuity)> {
-        let has_maps = |name: &String| object::can_use(&place.path.join(name));
+        let has_maps = |name: &String| object::can_use(&place.path().join(name));
         let mut programs = config.lifecycle();
         if config.counts_on_cpus() {
             programs.push(object::SCHED_SWITCH);
         }
         let has_programs = |name: &String| {
             programs.iter().all(|program| {
-                let (program, link) = program_files(&place.path.join(name), program.name());
+                let (program, link) = program_files(&place.path().join(name), program.name());
                 program.exists() && link.exists()
             })
         };
@@ -158,15 +158,14 @@ impl Pins {
 
     /// Where the pins are now.
     pub(crate) fn directory(&self) -> PathBuf {
-        self.place.path.join(&self.name)
+        self.place.path().join(&self.name)
     }
 
     /// The session has started: from here on the next one can take it over.
     pub(super) fn complete(&mut self) -> Result<(), PinError> {
         let name = self.stamp.name();
         if name != self.name {
-            let [from, to] = [&self.name, &name].map(|name| self.place.path.join(name));
-            fs::rename(&from, to).map_err(|source| PinError::of("rename", from, source))?;
+            self.place.rename(&self.name, &name)?;
             self.name = name;
         }
         self.keep = false;

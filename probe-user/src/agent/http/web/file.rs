@@ -95,8 +95,10 @@ impl Settings {
             .value
             .parse::<bcrypt::HashParts>()
         {
-            Ok(_) => Ok((name.clone(), hash.value.clone())),
-            Err(_) => Err(wrong(
+            Ok(parts) if (4..=31).contains(&parts.get_cost()) => {
+                Ok((name.clone(), hash.value.clone()))
+            }
+            _ => Err(wrong(
                 hash,
                 format!(
                     "basic_auth_users.{name}: is a password hashed by bcrypt (`htpasswd -nBC 10 \
@@ -108,6 +110,12 @@ impl Settings {
         users
             .collect::<Result<_, _>>()
             .map_err(|wrong| of(path, wrong))
+    }
+
+    /// Whether a client needs a certificate.
+    pub(super) fn verifies_clients(&self) -> bool {
+        let clients = self.tls_server_config.as_ref().map(Tls::client_auth);
+        matches!(clients, Some(Ok(Clients::Verified { always: true })))
     }
 
     /// How TLS is spoken; None where the file asks for none.

@@ -1,6 +1,10 @@
 //! Files that are wrong, and passwords.
 
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
 use super::*;
+
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn load(text: &str) -> Result<Web, String> {
     let directory = tempfile::tempdir().unwrap();
@@ -63,12 +67,23 @@ async fn only_who_knows_a_password_comes_in() {
     let hash = bcrypt::hash("s3cret:ü", 4).unwrap();
     let web = load(&format!("basic_auth_users:\n  alice: {hash}\n")).unwrap();
     assert!(web.is_protected());
-    let admits = async |headers: HeaderMap| web.admits(&headers).await;
+    let admits = async |headers: HeaderMap| {
+        let knew = web.knows(&headers);
+        (
+            web.admits(&headers, ADDRESS).await == Admission::Granted,
+            knew,
+        )
+    };
     // The second time it is known.
-    for _ in 0..2 {
-        assert!(admits(authorization("Basic", "alice:s3cret:ü".as_bytes())).await);
+    for knew in [false, true] {
+        let right = authorization("Basic", "alice:s3cret:ü".as_bytes());
+        assert_eq!(admits(right).await, (true, knew));
     }
-    assert!(admits(authorization("basic", "alice:s3cret:ü".as_bytes())).await);
+    assert!(
+        admits(authorization("basic", "alice:s3cret:ü".as_bytes()))
+            .await
+            .0
+    );
     for wrong in [
         HeaderMap::new(),
         authorization("Basic", b"alice:s3cret"),
@@ -78,12 +93,68 @@ async fn only_who_knows_a_password_comes_in() {
         authorization("Basic", b"\xff\xfe:x"),
         authorization("Bearer", "alice:s3cret:ü".as_bytes()),
     ] {
-        assert!(!admits(wrong).await);
+        assert_eq!(admits(wrong).await, (false, false));
     }
 }
 
-/// So that a name that is not there takes as long as one that is.
 #[test]
-fn nobody_has_a_hash_that_bcrypt_takes() {
-    assert!(bcrypt::verify("x", passwords::NOBODY).is_ok_and(|right| !right));
+fn every_guess_takes_the_same_work() {
+    let rounds = |costs: std::ops::Range<u32>| costs.map(|cost| 1_u64 << cost).sum::<u64>();
+    assert_eq!(rounds(passwords::wasted(None, 12)), 1 << 12);
+    for own in 4..=12 {
+        let wasted = rounds(passwords::wasted(Some(own), 12));
+        assert_eq!((1 << own) + wasted, 1 << 12);
+    }
+}
+
+/// A password stays verified where a certificate or another user's password changes, and no longer.
+#[tokio::test]
+async fn what_was_verified_stays_so_until_its_hash_changes() {
+    let users = |hashes: &[(&str, &str)]| {
+        let hashed = |(user, password): &(&str, &str)| {
+            let hash = bcrypt::hash_with_salt(password, 4, [7; 16]).unwrap();
+            ((*user).to_owned(), hash.to_string())
+        };
+        hashes.iter().map(hashed).collect()
+    };
+    let first = Passwords::new(users(&[("alice", "a"), ("bob", "b")]), None).unwrap();
+    for (user, password) in [("alice", "a"), ("bob", "b")] {
+        let admitted = first.admit(user, password.into(), ADDRESS).await;
+        assert_eq!(admitted, Admission::Granted);
+    }
+    let second = Passwords::new(users(&[("alice", "a"), ("bob", "c")]), Some(&first)).unwrap();
+    assert!(second.is_known("alice", b"a"));
+    assert!(!second.is_known("bob", b"b"));
+    let third = Passwords::new(users(&[("bob", "c")]), Some(&second)).unwrap();
+    assert!(!third.is_known("alice", b"a"));
+}
+
+/// One guess of each address waits, and the others of that address are told so at once.
+#[tokio::test]
+async fn guesses_of_one_address_do_not_pile_up() {
+    // The work of a guess is long enough for all others to come in between.
+    let hash = bcrypt::hash_with_salt("a", 10, [7; 16])
+        .unwrap()
+        .to_string();
+    let users = BTreeMap::from([("alice".to_owned(), hash)]);
+    let passwords = Arc::new(Passwords::new(users, None).unwrap());
+    let guess = |user: &'static str, from: IpAddr| {
+        let passwords = Arc::clone(&passwords);
+        async move { passwords.admit(user, b"x".to_vec(), from).await }
+    };
+    let [first, second] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+    let said = tokio::join!(
+        guess("alice", first),
+        guess("nobody", first),
+        guess("alice", second),
+        guess("alice", second),
+    );
+    use Admission::{Busy, Denied};
+    assert_eq!(said, (Denied, Busy, Denied, Busy));
+    // A network of IPv6 is one client.
+    let [first, second] = [1, 2].map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
+    let said = tokio::join!(guess("alice", first), guess("alice", second));
+    assert_eq!(said, (Denied, Busy));
+    // All of them have been answered: the next one waits for nobody.
+    assert_eq!(guess("alice", first).await, Denied);
 }

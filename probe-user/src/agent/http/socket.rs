@@ -1,0 +1,107 @@
+//! The socket of a connection: what a client that does not read can make the kernel keep.
+
+use std::{io, net::TcpStream as Std, time::Duration};
+
+use rustix::{
+    ioctl::{Getter, ioctl},
+    net::sockopt::{set_socket_linger, set_socket_send_buffer_size, set_tcp_user_timeout},
+};
+use tokio::net::TcpStream;
+
+use super::PATIENCE;
+use crate::sys::clock::now;
+
+/// Bytes of the buffer in which the kernel keeps what a client has not taken; it takes twice as much
+/// memory as is asked for (socket(7)).
+const BUFFER: usize = 128 << 10;
+
+/// `SIOCOUTQ` of linux/sockios.h: bytes that the other side has not acknowledged.
+const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
+
+/// How often the kernel is asked what is left.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A second descriptor of a connection's socket, which is dropped after the first. Where bytes are
+/// unsent then, the connection is reset: a plain close would leave them to the kernel.
+pub(super) struct Socket(Std);
+
+impl Socket {
+    /// That of a new connection, with its bounds.
+    pub(super) fn of(stream: &TcpStream) -> io::Result<Self> {
+        use std::os::fd::AsFd as _;
+        set_socket_send_buffer_size(stream, BUFFER)?;
+        // Milliseconds in which the client has to acknowledge, or to open its window.
+        let patience = u32::try_from(PATIENCE.as_millis()).unwrap_or(u32::MAX);
+        set_tcp_user_timeout(stream, patience)?;
+        // Answers are written at once.
+        stream.set_nodelay(true)?;
+        Ok(Self(Std::from(stream.as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Bytes that the client has not taken.
+    fn unsent(&self) -> io::Result<i32> {
+        // SAFETY: SIOCOUTQ writes an int, and has no other effect.
+        Ok(unsafe { ioctl(&self.0, Getter::<SIOCOUTQ, i32>::new()) }?)
+    }
+
+    /// Waits until the client has taken everything, or until a time of [`now`].
+    pub(super) async fn drained(&self, until: Duration) {
+        while self.unsent().is_ok_and(|unsent| unsent > 0) && now() < until {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.unsent().is_ok_and(|unsent| unsent > 0) {
+            let _ = set_socket_linger(&self.0, Some(Duration::ZERO));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// A connection to a client that has not read what was written.
+    async fn connected(bytes: usize) -> (TcpStream, Socket, Std) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Std::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let socket = Socket::of(&stream).unwrap();
+        let mut left = bytes;
+        while left > 0 {
+            let Ok(wrote) = stream.try_write(&vec![b'x'; left.min(1 << 16)]) else {
+                break;
+            };
+            left -= wrote;
+        }
+        (stream, socket, client)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_reset_and_bounded() {
+        let (stream, socket, mut client) = connected(usize::MAX).await;
+        let unsent = usize::try_from(socket.unsent().unwrap()).unwrap();
+        assert!((1..=2 * BUFFER).contains(&unsent), "{unsent}");
+        socket.drained(now()).await;
+        drop((stream, socket));
+        let read = client.read_to_end(&mut Vec::new());
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_has_everything() {
+        let (stream, socket, mut client) = connected(100_000).await;
+        let read = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).map(|_| all.len())
+        });
+        socket.drained(now() + Duration::from_mins(1)).await;
+        drop((stream, socket));
+        assert_eq!(read.join().unwrap().unwrap(), 100_000);
+    }
+}
