@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{sh, vm::Arch};
 
-/// The packages that are tested. cargo unites what they ask of a dependency, so that naming the same
-/// ones in each call builds each dependency once.
+/// The packages with tests. Cargo unites the features of the selected packages: the same selection
+/// in each call builds each dependency once.
 pub(crate) const PACKAGES: [&str; 6] = [
     "--package",
     "probe-common",

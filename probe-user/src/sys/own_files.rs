@@ -1,9 +1,8 @@
 //! Directories whose content nobody else can change, and the files in them: pins, states, locks.
 //!
-//! pmuscope runs as root in places that others may reach, such as a bpffs that everybody may write
-//! to. A link or a directory that somebody else put there would lead its writes and removals to
-//! files of others. So a directory is opened once and judged, and everything in it goes by its
-//! descriptor, without following links.
+//! pmuscope runs as root in places that other users can write to, such as a bpffs. A link or a
+//! directory that another user made there could redirect its writes and removals. So a directory is
+//! opened and checked once, and its files are opened by its descriptor, without following links.
 
 use std::{
     fmt,
@@ -39,7 +38,11 @@ impl OwnDirectory {
     /// As [`Self::open`] has.
     pub(crate) fn make(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
+            // Whatever the umask: others must not write to it.
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)?;
         }
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -237,14 +240,14 @@ impl fmt::Display for Untrusted {
                 let path = path.display();
                 write!(
                     f,
-                    "{path} belongs to user {owner}, who can change what is there"
+                    "{path} belongs to user {owner}, not to root or the user of this process"
                 )
             }
             Self::Mode(path, mode) => {
                 let path = path.display();
                 write!(
                     f,
-                    "others can change what is in {path} (its mode is {mode:04o})"
+                    "other users can write to {path} (its mode is {mode:04o})"
                 )
             }
         }

@@ -13,14 +13,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::{agent::published::Published, sys::clock};
 
-/// The most time for an answer, from when it was made until the client has it.
+/// The most time for a client to receive an answer.
 const SENDING: Duration = Duration::from_secs(30);
 
 /// When something last happened on a connection, in nanoseconds of the clock.
 #[derive(Default)]
 pub(super) struct Activity {
     last: AtomicU64,
-    /// When the last answer was made; 0 while none is under way.
+    /// When the last answer was made; 0 before, and while a request is handled.
     answered: AtomicU64,
 }
 
@@ -37,30 +37,30 @@ impl Activity {
         now
     }
 
-    /// There is a request.
+    /// A request arrived.
     pub(super) fn asked(&self) {
         self.touch();
         self.answered.store(0, Relaxed);
     }
 
-    /// Its answer was made, and is to be sent.
+    /// Its answer is made.
     pub(super) fn answered(&self) {
         self.answered.store(self.touch(), Relaxed);
     }
 
-    /// When the last answer has to be with the client; None while none is under way.
-    pub(super) fn deadline(&self) -> Option<Duration> {
-        let answered = self.answered.load(Relaxed);
-        (answered > 0).then(|| Duration::from_nanos(answered) + SENDING)
+    /// When the client must have received the last answer; from now, if none was made.
+    pub(super) fn deadline(&self) -> Duration {
+        let began = match self.answered.load(Relaxed) {
+            0 => clock::now(),
+            answered => Duration::from_nanos(answered),
+        };
+        began + SENDING
     }
 
-    /// Waits until an answer is not with its client in time. An idle connection ends before.
+    /// Waits until the client is late. An idle connection ends earlier.
     pub(super) async fn overdue(&self) {
         loop {
-            let now = clock::now();
-            let left = self
-                .deadline()
-                .map_or(SENDING, |end| end.saturating_sub(now));
+            let left = self.deadline().saturating_sub(clock::now());
             if left.is_zero() {
                 return;
             }

@@ -150,8 +150,7 @@ async fn serve(stream: TcpStream, answers: Answers) {
     let activity = Arc::clone(&answers.activity);
     tokio::select! {
         () = converse(stream, answers) => {
-            let until = activity.deadline().unwrap_or_default();
-            socket.drained(until).await;
+            socket.drained(activity.deadline()).await;
         }
         () = activity.overdue() => tracing::debug!("a client did not take its answer in time"),
     }

@@ -1,4 +1,4 @@
-//! The socket of a connection: what a client that does not read can make the kernel keep.
+//! The socket of a connection: bounds the kernel's memory for a client that does not read.
 
 use std::{io, net::TcpStream as Std, time::Duration};
 
@@ -11,14 +11,13 @@ use tokio::net::TcpStream;
 use super::PATIENCE;
 use crate::sys::clock::now;
 
-/// Bytes of the buffer in which the kernel keeps what a client has not taken; it takes twice as much
-/// memory as is asked for (socket(7)).
+/// Size of the send buffer, in bytes. The kernel doubles it (socket(7)).
 const BUFFER: usize = 128 << 10;
 
-/// `SIOCOUTQ` of linux/sockios.h: bytes that the other side has not acknowledged.
+/// `SIOCOUTQ` of linux/sockios.h: unsent and unacknowledged bytes.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
-/// How often the kernel is asked what is left.
+/// Interval between two checks of the send buffer.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A second descriptor of a connection's socket, which is dropped after the first. Where bytes are
@@ -26,11 +25,11 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Socket(Std);
 
 impl Socket {
-    /// That of a new connection, with its bounds.
+    /// Sets the bounds of a new connection.
     pub(super) fn of(stream: &TcpStream) -> io::Result<Self> {
         use std::os::fd::AsFd as _;
         set_socket_send_buffer_size(stream, BUFFER)?;
-        // Milliseconds in which the client has to acknowledge, or to open its window.
+        // Milliseconds without an acknowledgement or an open window.
         let patience = u32::try_from(PATIENCE.as_millis()).unwrap_or(u32::MAX);
         set_tcp_user_timeout(stream, patience)?;
         // Answers are written at once.
@@ -38,13 +37,13 @@ impl Socket {
         Ok(Self(Std::from(stream.as_fd().try_clone_to_owned()?)))
     }
 
-    /// Bytes that the client has not taken.
+    /// Bytes that the client has not acknowledged.
     fn unsent(&self) -> io::Result<i32> {
         // SAFETY: SIOCOUTQ writes an int, and has no other effect.
         Ok(unsafe { ioctl(&self.0, Getter::<SIOCOUTQ, i32>::new()) }?)
     }
 
-    /// Waits until the client has taken everything, or until a time of [`now`].
+    /// Waits until the client has acknowledged everything, at most until a time of [`now`].
     pub(super) async fn drained(&self, until: Duration) {
         while self.unsent().is_ok_and(|unsent| unsent > 0) && now() < until {
             tokio::time::sleep(LOOK).await;

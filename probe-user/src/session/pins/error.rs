@@ -9,7 +9,8 @@ pub enum PinError {
     /// The place is on another kind of file system.
     #[error(
         "cannot keep pins in {path}: that is on no bpffs; mount one (`mount -t bpf \
-         -o mode=0700 bpf {mount}`), or give a directory on one", path = path.display(), mount = mount.display()
+         -o mode=0700 bpf {mount}`), or give a directory on one",
+        path = path.display(), mount = mount.display()
     )]
     NoBpffs {
         /// The place.

@@ -86,7 +86,7 @@ impl Place {
         let opened = self.directory.directory(name);
         if let Err(error) = &opened {
             let path = self.path().join(name);
-            tracing::warn!("passed over {}: {error}; remove it", path.display());
+            tracing::warn!("skipped {}: {error}; remove it", path.display());
         }
         opened.is_ok()
     }

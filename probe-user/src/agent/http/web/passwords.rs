@@ -1,5 +1,5 @@
-//! Users and their passwords, hashed by bcrypt. A guess costs as much as it costs, so guesses take
-//! turns: one of each address may wait, and so many in all.
+//! Users and their passwords, hashed by bcrypt. Guesses are verified one at a time; one per address
+//! waits, and [`WAITING`] in all.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -32,8 +32,7 @@ struct Gate {
     /// What was right before, by a keyed hash: bcrypt takes a tenth of a second.
     right: Mutex<HashSet<u64>>,
     key: RandomState,
-    /// One at a time, to its end, also where the client has left: guesses cannot take more than one
-    /// CPU.
+    /// Held to the end of a hash, even if the client has left: guesses take one CPU at most.
     turn: Arc<Semaphore>,
     waiting: Mutex<BTreeSet<IpAddr>>,
 }

@@ -107,7 +107,7 @@ fn every_guess_takes_the_same_work() {
     }
 }
 
-/// A password stays verified where a certificate or another user's password changes, and no longer.
+/// A verified password stays verified until its own hash changes.
 #[tokio::test]
 async fn what_was_verified_stays_so_until_its_hash_changes() {
     let users = |hashes: &[(&str, &str)]| {
@@ -129,7 +129,7 @@ async fn what_was_verified_stays_so_until_its_hash_changes() {
     assert!(!third.is_known("alice", b"a"));
 }
 
-/// One guess of each address waits, and the others of that address are told so at once.
+/// One guess per address waits; more get `Busy` at once.
 #[tokio::test]
 async fn guesses_of_one_address_do_not_pile_up() {
     // The work of a guess is long enough for all others to come in between.
