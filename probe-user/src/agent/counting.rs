@@ -73,6 +73,8 @@ pub(super) struct Start {
     pub(super) level: Option<Level>,
     /// The period of memory accesses that was in force, where it is longer than the first one.
     pub(super) period: Option<u64>,
+    /// Whether this kernel is known to hide switches from the program at `sched_switch`.
+    pub(super) hides: bool,
     /// Whether totals that were saved are the last ones.
     pub(super) goes_on: bool,
 }
@@ -110,6 +112,11 @@ pub(super) fn start(
     }
     let accesses = session.samples_accesses();
     let mut session = start_session(session, &machine)?;
+    if start.hides
+        && let Err(error) = session.watch_exits()
+    {
+        tracing::warn!("{error}");
+    }
     let state = start.goes_on.then(|| saved(config, &machine)).flatten();
     if let Some(state) = &state {
         session.recall(state.names(), state.owners())?;

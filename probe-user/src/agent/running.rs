@@ -75,6 +75,8 @@ pub(super) struct Running {
     before: Report,
     /// The period of memory accesses that the last session ended with.
     period: Option<u64>,
+    /// A session missed a switch: this kernel hides some.
+    hides: bool,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
@@ -121,6 +123,7 @@ impl Running {
             said: None,
             before: Report::default(),
             period: None,
+            hides: false,
             json,
             push,
             own: Own::new(),
@@ -239,8 +242,10 @@ impl Running {
             None => {}
         }
         if let Some(mut pipeline) = self.pipeline.take() {
-            let spe = pipeline.snapshot().spe.as_ref();
+            let snapshot = pipeline.snapshot();
+            let spe = snapshot.spe.as_ref();
             self.period = spe.map(|spe| spe.health.period).or(self.period);
+            self.hides |= snapshot.health.sum.missed_switches > 0;
             self.before = mem::take(pipeline.report_mut());
         }
     }
@@ -264,6 +269,7 @@ impl Running {
             switches: self.switches,
             level: self.governor.as_ref().map(Governor::level),
             period: self.period,
+            hides: self.hides,
             // The last state that was saved is older than the ledger where saving fails.
             goes_on: !self.save_fails,
         };

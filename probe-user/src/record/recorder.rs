@@ -234,8 +234,9 @@ impl Recorder {
     /// Where the sink fails or the kernel does not start sampling again.
     pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
-        self.drain(sink, false)?;
+        // Before the samples of a period that is too short: they can take long to drain.
         self.areas.iter_mut().for_each(|area| area.buffer.hold());
+        self.drain(sink, false)?;
         self.revive()?;
         self.restart()
     }

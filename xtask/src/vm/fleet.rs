@@ -33,9 +33,6 @@ pub(super) struct Selection<'a> {
     pub(super) record: Option<&'a Path>,
 }
 
-/// How many failed tests of a guest are run again.
-const REPEATS: usize = 3;
-
 /// Guests that wait, and the results of those that ran.
 pub(super) struct Fleet<'a> {
     rig: &'a Rig<'a>,
@@ -121,47 +118,9 @@ impl<'a> Fleet<'a> {
         }
         let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
         println!("[{name}] {planned} tests in {seconds:.1} s");
-        if whole {
-            totals = self.repeat(boot, totals)?;
-        }
-        // A test that failed at first will be run again.
-        if whole && totals.failed.is_empty() && totals.flaky.is_empty() {
+        if whole && totals.failed.is_empty() {
             passed.remember()?;
         }
         Ok(totals)
-    }
-
-    /// Runs tests that failed once more, each in a guest of its own. An emulated CPU stands still for
-    /// tens of milliseconds where this machine has no time for it, which some tests cannot tell from
-    /// a defect yet. One that passes then counts as passed, and is named with its failure at the end.
-    fn repeat(&self, boot: &Boot, mut totals: Totals) -> Result<Totals> {
-        if totals.failed.len() > REPEATS {
-            return Ok(totals);
-        }
-        for failure in mem::take(&mut totals.failed) {
-            if self.passes_alone(boot, failure.test.as_deref())? {
-                totals.passed += 1;
-                totals.flaky.push(failure);
-            } else {
-                totals.failed.push(failure);
-            }
-        }
-        Ok(totals)
-    }
-
-    fn passes_alone(&self, boot: &Boot, test: Option<&str>) -> Result<bool> {
-        let Some(test) = test else { return Ok(false) };
-        let name = boot.name;
-        println!("[{name}] {test} failed: it runs once more, by itself");
-        let run = Run::Tests {
-            filter: test,
-            all: self.selection.all || !boot.ci,
-            record: false,
-        };
-        let initramfs = self.rig.initramfs(boot, run)?;
-        let mut alone = Totals::default();
-        let mut report = Report::new(name, &mut alone, true, Show::All);
-        guest::run(boot, &self.rig.kernel(boot), &initramfs, &mut report)?;
-        Ok(alone.failed.is_empty() && alone.passed > 0)
     }
 }

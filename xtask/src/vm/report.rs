@@ -196,9 +196,6 @@ impl<'a> Report<'a> {
             }
             _ => {
                 self.fail(&name, [last_words(&said), fault].concat());
-                if let Some(failure) = self.totals.failed.last_mut().filter(|_| clean) {
-                    failure.test = Some(name.clone());
-                }
                 "FAILED "
             }
         };
@@ -270,7 +267,6 @@ impl<'a> Report<'a> {
     fn fail(&mut self, what: &str, reason: Vec<String>) -> String {
         self.totals.failed.push(Failure {
             what: format!("[{}] {what}", self.guest),
-            test: None,
             reason,
         });
         format!("FAILED  {what}")

@@ -7,8 +7,6 @@ use crate::stages::Counts;
 /// A failed test, its guest, and the last lines of its output.
 pub(super) struct Failure {
     pub(super) what: String,
-    /// The test, where it failed by itself: the kernel's log has no fault.
-    pub(super) test: Option<String>,
     pub(super) reason: Vec<String>,
 }
 
@@ -17,8 +15,6 @@ pub(super) struct Failure {
 pub(super) struct Totals {
     pub(super) passed: usize,
     pub(super) failed: Vec<Failure>,
-    /// Tests that failed among others and passed by themselves; they are among those that passed.
-    pub(super) flaky: Vec<Failure>,
     pub(super) skipped: usize,
     /// Guests that were not booted: nothing in them has changed since they passed.
     pub(super) unchanged: usize,
@@ -28,7 +24,6 @@ impl Totals {
     pub(super) fn add(&mut self, more: Self) {
         self.passed += more.passed;
         self.failed.extend(more.failed);
-        self.flaky.extend(more.flaky);
         self.skipped += more.skipped;
         self.unchanged += more.unchanged;
     }
@@ -53,13 +48,11 @@ impl fmt::Display for Totals {
         let Self {
             passed,
             failed,
-            flaky,
             skipped,
             unchanged,
         } = self;
-        let once = flaky.iter().map(|it| ("failed once, passed by itself", it));
-        for (how, failure) in once.chain(failed.iter().map(|it| ("failed", it))) {
-            writeln!(f, "{how}: {}", failure.what)?;
+        for failure in failed {
+            writeln!(f, "failed: {}", failure.what)?;
             for line in &failure.reason {
                 writeln!(f, "{line}")?;
             }

@@ -101,7 +101,8 @@ impl Names {
         }
         self.symbols.catch_up();
         let began = thread_time();
-        let waited = std::mem::take(&mut self.waiting);
+        // New ones would leave those that wait no time, round after round.
+        self.name_waiting(1, began, self.round / 2);
         let mut of = |(key, row): &(AddressKey, AddressRow)| {
             if key.page != 0 {
                 return 0;
@@ -114,7 +115,7 @@ impl Names {
                 return 0;
             }
             let image = self.symbols.code(space, key.address, Some(row.first));
-            self.name_one((tgid, key.address, image), row.first, began)
+            self.name_one((tgid, key.address, image), row.first, began, self.round)
         };
         // Those with most samples first.
         let mut order: Vec<usize> = (0..addresses.len()).collect();
@@ -123,9 +124,7 @@ impl Names {
         for at in order {
             images[at] = of(&addresses[at]);
         }
-        for (code, first) in waited {
-            self.name_one(code, first, began);
-        }
+        self.name_waiting(0, began, self.round);
         // What waits is asked for yet.
         let oldest = self.waiting.values().min();
         let until = oldest.map_or(self.last, |oldest| self.last.min(*oldest));
@@ -146,12 +145,23 @@ impl Names {
         self.symbols.counts()
     }
 
-    /// Names the code of a program, first sampled at a moment, if the round has time for it.
-    fn name_one(&mut self, code: CodeKey, first: u64, began: Duration) -> u64 {
+    /// Names what earlier rounds had no time for, the oldest first: some in any case, more until
+    /// this one has taken so long.
+    fn name_waiting(&mut self, some: usize, began: Duration, most: Duration) {
+        let mut waited: Vec<_> = std::mem::take(&mut self.waiting).into_iter().collect();
+        waited.sort_unstable_by_key(|(_, first)| *first);
+        for (at, (code, first)) in waited.into_iter().enumerate() {
+            let most = if at < some { Duration::MAX } else { most };
+            self.name_one(code, first, began, most);
+        }
+    }
+
+    /// Names the code of a program, first sampled at a moment, if the round has not taken so long.
+    fn name_one(&mut self, code: CodeKey, first: u64, began: Duration, most: Duration) -> u64 {
         if self.codes.is_settled(code) {
             return self.codes.number(code);
         }
-        if thread_time().saturating_sub(began) >= self.round {
+        if thread_time().saturating_sub(began) >= most {
             if self.waiting.len() < WAITING {
                 self.waiting.insert(code, first);
             }
@@ -263,32 +273,42 @@ mod tests {
         let mut names = Names::start(&Machine::this(), &[]);
         names.processes = true;
         names.round = Duration::ZERO;
-        let key = AddressKey {
-            cgroup: probe_common::CgroupId(7),
-            address: known as *const () as u64,
-            tgid: std::process::id(),
-            event: 0,
-            page: 0,
-            cpu: 0,
-            generation: 1,
-        };
         let moment = || crate::sys::clock::nanos(crate::sys::clock::now());
-        let row = AddressRow {
-            samples: 1,
-            periods: 1,
-            first: moment(),
-            ..AddressRow::ZERO
+        let sample = |address: u64| {
+            let key = AddressKey {
+                cgroup: probe_common::CgroupId(7),
+                address,
+                tgid: std::process::id(),
+                event: 0,
+                page: 0,
+                cpu: 0,
+                generation: 1,
+            };
+            let row = AddressRow {
+                samples: 1,
+                periods: 1,
+                first: moment(),
+                ..AddressRow::ZERO
+            };
+            (key, row)
         };
-        let image = names.name(&[(key, row)], moment())[0];
+        let address = known as *const () as u64;
+        let pid = std::process::id();
+        let image = names.name(&[sample(address)], moment())[0];
         assert!(names.codes.places.is_empty());
-        names.round = ROUND * 100;
-        names.name(&[], moment());
-        let place = &names.codes.places[&(key.tgid, key.address, image)];
+        // New ones come with each round.
+        let later: Vec<_> = (1..100).map(|at| sample(address + at)).collect();
+        names.name(&later, moment());
+        assert_eq!(names.codes.places.len(), 1);
+        let place = &names.codes.places[&(pid, address, image)];
         let function = place.function.as_deref();
         assert!(
             function.is_some_and(|name| name.ends_with("known")),
             "{place:?}"
         );
+        assert_eq!(names.waiting.len(), later.len());
+        names.round = ROUND * 100;
+        names.name(&[], moment());
         assert!(names.waiting.is_empty());
     }
 

@@ -76,36 +76,6 @@ fn a_fault_in_the_kernels_log_fails_the_test_in_which_it_is() {
     assert!(shown[2].contains("a fault in the kernel's log"));
 }
 
-/// Whatever the kernel complains of is no matter of time: such a test is not run again.
-#[test]
-fn only_a_test_that_failed_by_itself_may_be_run_again() {
-    let tests = |totals: Totals| {
-        let tests = totals.failed.into_iter().map(|failure| failure.test);
-        tests.collect::<Vec<_>>()
-    };
-    assert_eq!(
-        tests(read(&console(), Show::All, None).0),
-        [Some("b".to_owned())]
-    );
-    let splat = console().replace("kernel: splat", "kernel: BUG: x");
-    assert_eq!(tests(read(&splat, Show::All, None).0), [None]);
-    let died = console().replace("@@ end", "");
-    let died = tests(read(&died, Show::All, Some(Death::Quit)).0);
-    assert_eq!(died, [Some("b".to_owned()), None]);
-}
-
-#[test]
-fn a_test_that_passed_by_itself_is_named_with_its_failure() {
-    let (mut totals, _) = read(&console(), Show::All, None);
-    totals.flaky = mem::take(&mut totals.failed);
-    totals.passed += 1;
-    assert_eq!(
-        totals.to_string(),
-        "failed once, passed by itself: [guest] b\n    thread 'b' panicked\n\
-         2 passed, 0 failed, 1 skipped"
-    );
-}
-
 #[test]
 fn a_fault_outside_of_the_tests_fails_the_guest() {
     let console = console().replace("@@ end", "kernel: BUG: x\n@@ end");
