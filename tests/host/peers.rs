@@ -39,9 +39,10 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
         .collect();
     let mut loads: Vec<Load> = vec![
         cgroups[0].load("burst 0 3000 1000 1500"),
-        cgroups[0].load("burn 1 300"),
+        // Of one percent of this the ticks of /proc/stat tell enough: they leave up to three out.
+        cgroups[0].load("burn 1 3000"),
         cgroups[0].load("touch 5000"),
-        cgroups[1].load("burn 0 200"),
+        cgroups[1].load("burn 0 3000"),
         cgroups[1].load("forks 50 8"),
     ];
     // perf opens its counters, and says so through its control pipe; then ours start, then the

@@ -21,14 +21,20 @@ const V2: &str = "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n";
 const HYBRID: &str = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw\n\
                       15 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n";
 
+/// What these held, in their order.
 fn held(reader: &Reader, paths: &[&str]) -> MemoryReading {
     let Of::Cgroups { cgroup2, .. } = &reader.of else {
         unreachable!("it reads cgroups")
     };
     let id = |path: &str| fs::metadata(cgroup2.directory(path)?).ok();
     let id = |path| CgroupId(id(path).map_or(7, |directory| directory.ino()));
-    let cgroups = paths.iter().map(|path| (id(*path), *path));
-    reader.read(cgroups, [].into_iter())
+    let ids: Vec<CgroupId> = paths.iter().map(|path| id(*path)).collect();
+    let cgroups = ids.iter().copied().zip(paths.iter().copied());
+    let mut read = reader.read(cgroups, [].into_iter());
+    // Inode numbers come in any order.
+    let place = |holder| ids.iter().position(|id| Holder::Cgroup(*id) == holder);
+    read.held.sort_by_key(|(holder, _)| place(*holder));
+    read
 }
 
 #[test]
