@@ -1,14 +1,17 @@
 //! Requests of every kind: right ones, hostile ones, many at once.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     process::{Command, Stdio},
     thread,
 };
 
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+
 use crate::{
-    agent::{Agent, Answer, own, parse},
+    agent::{Agent, Answer, Given, find, own, parse},
     support::shared_machine,
 };
 
@@ -166,4 +169,79 @@ fn slow_clients_hold_nothing_up() {
     last.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
     assert_eq!(Answer::read(last).status, 200);
+}
+
+/// A connection from an address of the loopback.
+pub(super) fn connected(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&client, &SocketAddr::from((from, 0))).unwrap();
+    connect(&client, &to).unwrap();
+    client.into()
+}
+
+/// Bytes that the kernel keeps for clients of a port.
+fn unsent(port: u16) -> u64 {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{port:04X}");
+    let lines = table.lines().map(|line| line.split_whitespace());
+    let queues = lines.filter_map(|mut words| {
+        let own = words.nth(1)?.ends_with(&port);
+        let (queue, _) = words.nth(2)?.split_once(':')?;
+        own.then(|| u64::from_str_radix(queue, 16).unwrap())
+    });
+    queues.sum()
+}
+
+/// Readers that stop and readers that drip, in every window some: neither the process nor the
+/// kernel holds many texts for them, and who reads is answered.
+#[test]
+fn answers_that_nobody_takes_hold_little_memory() {
+    const MOST: u64 = 16 << 20;
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let label = "x".repeat(8000);
+    let config = format!("interval = \"200ms\"\n[series.labels]\npad = \"{label}\"\n");
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let size = agent.get("/metrics").body.len();
+    assert!(size > 300_000, "{size}");
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() << 10
+    };
+    let before = resident();
+    let mut clients = Vec::new();
+    let mut most = 0;
+    for window in 0..15 {
+        agent.next_window();
+        for at in 0..30 {
+            let mut client = connected([127, 0, 0, 2 + window % 4], agent.address);
+            // What it does not read stays with the sender.
+            sockopt::set_socket_recv_buffer_size(&client, 4096).unwrap();
+            client
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                .unwrap();
+            client.set_nonblocking(true).unwrap();
+            clients.push((at % 2 == 0, client));
+        }
+        for (_, client) in clients.iter_mut().filter(|(drips, _)| *drips) {
+            // It may be closed by now.
+            let _ = client.read(&mut [0; 16]);
+        }
+        assert_eq!(agent.get("/metrics").status, 200);
+        most = most.max(unsent(agent.address.port()));
+    }
+    let more = resident().saturating_sub(before);
+    println!("{most} bytes in send queues, {more} more in the agent");
+    assert!(most > 0 && most <= MOST, "{most}");
+    assert!(more <= 2 * MOST, "{more}");
+    let closed = ["pmuscope_self_agent_closed_connections_total"];
+    assert!(find(&agent.series(), &closed).unwrap() > 0.0);
 }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::{
-    agent::{Agent, Answer, Given, own, parse},
+    agent::{Agent, Answer, Given, own, parse, requests::connected},
     support::{pmuscope, shared_machine},
 };
 
@@ -212,11 +212,7 @@ fn guesses_hold_up_nobody_who_is_known() {
 
 /// The status of the answer to a GET from 127.0.1.x.
 fn status_from(server: SocketAddr, last: u8, path: &str, headers: &str) -> u16 {
-    use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
-    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&client, &SocketAddrV4::new([127, 0, 1, last].into(), 0)).unwrap();
-    connect(&client, &server).unwrap();
-    let mut client = TcpStream::from(client);
+    let mut client = connected([127, 0, 1, last], server);
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
     client.write_all(request.as_bytes()).unwrap();
     let mut all = Vec::new();

@@ -17,14 +17,18 @@ use hyper::{
     },
 };
 
-use super::{Admission, connections::Activity, web::Web};
+use super::{
+    Admission,
+    in_flight::{Activity, SENDING},
+    web::Web,
+};
 use crate::{
     agent::published::Published,
     emit::Dialect,
     sys::clock::{nanos, now},
 };
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Bytes>;
 
 /// The page at `/`.
 const HOME: &str = "<!DOCTYPE html>
@@ -53,15 +57,23 @@ pub(super) struct Answers {
 
 impl Answers {
     /// The answer to a request.
-    pub(super) async fn answer(&self, request: &Request<Incoming>) -> Result<Answer, Infallible> {
+    pub(super) async fn answer(
+        &self,
+        request: &Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
         self.activity.asked();
         let answer = self.find(request).await;
         if answer.status().is_client_error() {
             let refused = &self.published.served.refused_requests;
             refused.fetch_add(1, Relaxed);
         }
-        self.activity.answered();
-        Ok(answer)
+        let (head, body) = answer.into_parts();
+        let body = self.activity.answered(body, self.peer, SENDING).await;
+        let (head, body) = match body {
+            Some(body) => (head, body),
+            None => later("other clients do not take their answers").into_parts(),
+        };
+        Ok(Response::from_parts(head, Full::new(body)))
     }
 
     async fn find(&self, request: &Request<Incoming>) -> Answer {
@@ -88,10 +100,7 @@ impl Answers {
                 Admission::Busy => {
                     let refused = &self.published.served.refused_requests;
                     refused.fetch_add(1, Relaxed);
-                    let why = "other passwords wait to be verified\n";
-                    let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, why);
-                    set(&mut answer, RETRY_AFTER, "1");
-                    return answer;
+                    return later("other passwords wait to be verified");
                 }
             }
         }
@@ -122,18 +131,14 @@ impl Answers {
         let dialect = dialect(headers);
         let found = match self.published.text(dialect).await {
             Ok(found) => found,
-            Err(why) => {
-                let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
-                set(&mut answer, RETRY_AFTER, "1");
-                return answer;
-            }
+            Err(why) => return later(&why),
         };
         let compress = takes_gzip(headers);
         let body = match compress {
             true => found.gzip(),
             false => found.plain.clone(),
         };
-        let mut answer = Response::new(Full::new(body));
+        let mut answer = Response::new(body);
         set(&mut answer, CONTENT_TYPE, dialect.content_type());
         set(&mut answer, VARY, "Accept, Accept-Encoding");
         if compress {
@@ -147,8 +152,15 @@ impl Answers {
     }
 }
 
+/// A refusal for now.
+fn later(why: &str) -> Answer {
+    let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
+    set(&mut answer, RETRY_AFTER, "1");
+    answer
+}
+
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     set(&mut answer, CONTENT_TYPE, "text/plain; charset=utf-8");
     answer

@@ -2,77 +2,19 @@
 
 use std::{
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{agent::published::Published, sys::clock};
-
-/// The most time for a client to receive an answer.
-const SENDING: Duration = Duration::from_secs(30);
-
-/// When something last happened on a connection, in nanoseconds of the clock.
-#[derive(Default)]
-pub(super) struct Activity {
-    last: AtomicU64,
-    /// When the last answer was made; 0 before, and while a request is handled.
-    answered: AtomicU64,
-}
-
-impl Activity {
-    fn now() -> Arc<Self> {
-        let activity = Self::default();
-        activity.touch();
-        Arc::new(activity)
-    }
-
-    fn touch(&self) -> u64 {
-        let now = clock::nanos(clock::now());
-        self.last.store(now, Relaxed);
-        now
-    }
-
-    /// A request arrived.
-    pub(super) fn asked(&self) {
-        self.touch();
-        self.answered.store(0, Relaxed);
-    }
-
-    /// Its answer is made.
-    pub(super) fn answered(&self) {
-        self.answered.store(self.touch(), Relaxed);
-    }
-
-    /// When the client must have received the last answer; from now, if none was made.
-    pub(super) fn deadline(&self) -> Duration {
-        let began = match self.answered.load(Relaxed) {
-            0 => clock::now(),
-            answered => Duration::from_nanos(answered),
-        };
-        began + SENDING
-    }
-
-    /// Waits until the client is late. An idle connection ends earlier.
-    pub(super) async fn overdue(&self) {
-        loop {
-            let left = self.deadline().saturating_sub(clock::now());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left).await;
-        }
-    }
-}
+use super::in_flight::{Activity, InFlight};
+use crate::agent::published::Published;
 
 /// Those that are open.
 pub(super) struct Connections {
     most: usize,
     tasks: JoinSet<()>,
+    in_flight: Arc<InFlight>,
     open: Vec<(AbortHandle, Arc<Activity>)>,
 }
 
@@ -81,6 +23,7 @@ impl Connections {
         Self {
             most,
             tasks: JoinSet::new(),
+            in_flight: Arc::default(),
             open: Vec::new(),
         }
     }
@@ -96,7 +39,7 @@ impl Connections {
             self.close_oldest(published);
         }
         published.served.connections.fetch_add(1, Relaxed);
-        let activity = Activity::now();
+        let activity = Activity::of(&self.in_flight);
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
         self.open.push((task, activity));
     }
@@ -104,7 +47,7 @@ impl Connections {
     /// Closes the one on which nothing happened for longest; false where none is open.
     pub(super) fn close_oldest(&mut self, published: &Published) -> bool {
         let open = self.open.iter().enumerate();
-        let oldest = open.min_by_key(|(_, (_, activity))| activity.last.load(Relaxed));
+        let oldest = open.min_by_key(|(_, (_, activity))| activity.last());
         let Some((at, _)) = oldest else {
             return false;
         };

@@ -2,6 +2,7 @@
 
 mod answer;
 mod connections;
+mod in_flight;
 mod socket;
 #[cfg(feature = "tls")]
 mod web;
@@ -13,7 +14,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::Duration,
 };
@@ -23,8 +24,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpStream, runtime::Builder};
 
 pub use self::web::WebError;
-use self::{answer::Answers, connections::Connections, socket::Socket, web::Web};
-use super::published::Published;
+use self::{
+    answer::Answers,
+    connections::Connections,
+    in_flight::{Activity, Late, SENDING},
+    socket::Socket,
+    web::Web,
+};
+use super::{published::Published, rights};
+use crate::sys::clock::now;
 
 /// The most connections at one time.
 const CONNECTIONS: usize = 512;
@@ -103,7 +111,7 @@ impl Server {
         let runtime = runtime.map_err(ServerError::Thread)?;
         let thread = thread::Builder::new().name("http".to_owned());
         let run = move || runtime.block_on(self.accept(published));
-        thread.spawn(run).map_err(ServerError::Thread)?;
+        rights::without(|| thread.spawn(run)).map_err(ServerError::Thread)?;
         Ok(())
     }
 
@@ -141,18 +149,37 @@ impl Server {
     }
 }
 
+/// A connection that is being served. What its answer held is free once its socket is closed.
+struct Served(Arc<Activity>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
 async fn serve(stream: TcpStream, answers: Answers) {
+    let activity = Arc::clone(&answers.activity);
+    // Dropped last.
+    let _served = Served(Arc::clone(&activity));
     let socket = match Socket::of(&stream) {
         Ok(socket) => socket,
         Err(error) => return tracing::debug!("cannot serve a connection: {error}"),
     };
     let answers = Arc::new(answers);
-    let activity = Arc::clone(&answers.activity);
-    tokio::select! {
-        () = converse(stream, answers) => {
-            socket.drained(activity.deadline()).await;
-        }
-        () = activity.overdue() => tracing::debug!("a client did not take its answer in time"),
+    let published = Arc::clone(&answers.published);
+    let conversation = async {
+        converse(stream, answers).await;
+        socket.drained(now() + SENDING).await;
+    };
+    let late = tokio::select! {
+        () = conversation => return,
+        late = activity.late(&socket) => late,
+    };
+    published.served.closed_connections.fetch_add(1, Relaxed);
+    match late {
+        Late::Overdue => tracing::debug!("a client did not take its answer in time"),
+        Late::MadeRoom => tracing::debug!("a client did not take its answer before others asked"),
     }
 }
 

@@ -18,7 +18,7 @@ const BUFFER: usize = 128 << 10;
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Interval between two checks of the send buffer.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// A second descriptor of a connection's socket, which is dropped after the first. Where bytes are
 /// unsent then, the connection is reset: a plain close would leave them to the kernel.
@@ -43,9 +43,14 @@ impl Socket {
         Ok(unsafe { ioctl(&self.0, Getter::<SIOCOUTQ, i32>::new()) }?)
     }
 
+    /// Whether the client has acknowledged everything, or is gone.
+    pub(super) fn is_drained(&self) -> bool {
+        self.unsent().map_or(true, |unsent| unsent == 0)
+    }
+
     /// Waits until the client has acknowledged everything, at most until a time of [`now`].
     pub(super) async fn drained(&self, until: Duration) {
-        while self.unsent().is_ok_and(|unsent| unsent > 0) && now() < until {
+        while !self.is_drained() && now() < until {
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -53,7 +58,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.unsent().is_ok_and(|unsent| unsent > 0) {
+        if !self.is_drained() {
             let _ = set_socket_linger(&self.0, Some(Duration::ZERO));
         }
     }
