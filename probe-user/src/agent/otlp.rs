@@ -33,7 +33,7 @@ use tonic::{
 };
 
 use self::tls::Tls;
-use super::{Config, config, published::Sent};
+use super::{Config, config, published::Sent, rights};
 use crate::{
     derive::Report,
     emit::{Otlp, Request},
@@ -64,7 +64,7 @@ impl Push {
         };
         Ok(Some(Self {
             otlp: Otlp::new(&config.series.labels),
-            exporter: Exporter::start(to, &config.otlp, Arc::clone(sent))?,
+            exporter: Exporter::start(to, &config.otlp, Arc::clone(sent), PATIENCE)?,
         }))
     }
 
@@ -120,32 +120,40 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to send to an endpoint.
+    /// Begins to send to an endpoint, which may take so long for a request.
     ///
     /// # Errors
     ///
     /// Where the address or a header is none ([`check`], [`headers`]), a file for TLS cannot be
     /// used, or there can be no thread.
-    fn start(to: String, config: &config::Otlp, sent: Arc<Sent>) -> io::Result<Self> {
+    fn start(
+        to: String,
+        config: &config::Otlp,
+        sent: Arc<Sent>,
+        patience: Duration,
+    ) -> io::Result<Self> {
         let headers = headers(&config.headers).map_err(io::Error::other)?;
         let tls = is_https(&to)
             .then(|| Tls::load(&config.tls))
             .transpose()?
             .map(Arc::new);
         let endpoint = Endpoint::from_shared(to.clone()).map_err(io::Error::other)?;
-        let endpoint = endpoint.connect_timeout(PATIENCE);
+        // A peer that is gone without a word is found out between windows too.
+        let endpoint = endpoint
+            .connect_timeout(PATIENCE)
+            .http2_keep_alive_interval(PATIENCE)
+            .keep_alive_timeout(PATIENCE)
+            .keep_alive_while_idle(true);
         let waiting = Arc::new(Waiting::default());
         let (end, ended) = mpsc::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (all, counts) = (Arc::clone(&waiting), Arc::clone(&sent));
         let run = move || {
             runtime.block_on(async {
-                let channel = match &tls {
-                    Some(tls) => tls.channel(&endpoint),
-                    None => endpoint.connect_lazy(),
-                };
                 let mut sending = Sending {
-                    client: service::MetricsServiceClient::new(channel),
+                    client: client(&endpoint, tls.as_ref()),
+                    endpoint,
+                    patience,
                     headers,
                     to,
                     tls,
@@ -157,7 +165,7 @@ impl Exporter {
             // Nobody waits where the exporter was dropped.
             let _ = end.send(());
         };
-        thread::Builder::new().name("otlp".to_owned()).spawn(run)?;
+        rights::without(|| thread::Builder::new().name("otlp".to_owned()).spawn(run))?;
         Ok(Self {
             waiting,
             sent,
@@ -199,6 +207,9 @@ struct Sending {
     /// How it is spoken to, at `https://`.
     tls: Option<Arc<Tls>>,
     client: service::MetricsServiceClient<Channel>,
+    endpoint: Endpoint,
+    /// How long a request may take.
+    patience: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     sent: Arc<Sent>,
     /// The last request failed, and that was said.
@@ -250,10 +261,13 @@ impl Sending {
         for (name, value) in &self.headers {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
-        let answer = timeout(PATIENCE, self.client.export(request)).await;
-        let answer = answer.map_err(|_| {
-            Status::deadline_exceeded(format!("no answer in {} s", PATIENCE.as_secs()))
-        })??;
+        let Ok(answer) = timeout(self.patience, self.client.export(request)).await else {
+            // Its peer may be gone: the kernel would send for a quarter of an hour.
+            self.client = client(&self.endpoint, self.tls.as_ref());
+            let why = format!("no answer in {} s", self.patience.as_secs());
+            return Err(Status::deadline_exceeded(why));
+        };
+        let answer = answer?;
         self.sent.requests.fetch_add(1, Relaxed);
         if self.fails {
             tracing::info!("{} takes metrics again", self.to);
@@ -283,6 +297,14 @@ impl Sending {
             of_tls.unwrap_or_else(|| why(status)),
         );
     }
+}
+
+/// A client that connects when it has something to send.
+fn client(endpoint: &Endpoint, tls: Option<&Arc<Tls>>) -> service::MetricsServiceClient<Channel> {
+    service::MetricsServiceClient::new(match tls {
+        Some(tls) => tls.channel(endpoint),
+        None => endpoint.connect_lazy(),
+    })
 }
 
 /// Why a request failed.

@@ -78,7 +78,7 @@ fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<Sent>) {
         ..config::Otlp::default()
     };
     let sent = Arc::new(Sent::default());
-    let exporter = Exporter::start(format!("http://{to}"), &config, Arc::clone(&sent));
+    let exporter = Exporter::start(format!("http://{to}"), &config, Arc::clone(&sent), PATIENCE);
     (exporter.unwrap(), sent)
 }
 
@@ -140,6 +140,21 @@ fn windows_that_find_no_collector_are_counted() {
     exporter.finish(LONG);
     assert_eq!(sent.requests.load(Relaxed), 0);
     assert_eq!(sent.lost_windows.load(Relaxed), 3);
+}
+
+/// A connection that is taken and never answered is given up, and the next one is a new one.
+#[test]
+fn a_peer_that_is_gone_is_connected_to_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}", listener.local_addr().unwrap());
+    let (config, sent) = (config::Otlp::default(), Arc::new(Sent::default()));
+    let patience = Duration::from_millis(200);
+    let exporter = Exporter::start(to, &config, Arc::clone(&sent), patience).unwrap();
+    exporter.send(window());
+    let gone = listener.accept().unwrap();
+    let next = listener.accept().unwrap();
+    assert_ne!(gone.1, next.1);
+    assert!(sent.failures.load(Relaxed) > 0);
 }
 
 #[test]

@@ -150,7 +150,12 @@ fn a_window_arrives_by_tls() {
     for host in ["localhost", "127.0.0.1"] {
         let to = format!("https://{host}:{}", address.port());
         let sent = Arc::new(Sent::default());
-        let exporter = Exporter::start(to, &Files::of("ca.pem").config(), Arc::clone(&sent));
+        let exporter = Exporter::start(
+            to,
+            &Files::of("ca.pem").config(),
+            Arc::clone(&sent),
+            PATIENCE,
+        );
         let exporter = exporter.unwrap();
         exporter.send(window());
         assert_eq!([gets.recv_timeout(LONG).unwrap().0], *window());
@@ -233,7 +238,7 @@ fn a_collector_may_ask_for_a_certificate() {
     );
     files.renew("tls.crt", "client.pem");
     files.renew("tls.key", "client.key");
-    let exporter = Exporter::start(to, &files.config(), Arc::default()).unwrap();
+    let exporter = Exporter::start(to, &files.config(), Arc::default(), PATIENCE).unwrap();
     exporter.send(window());
     gets.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
@@ -247,7 +252,8 @@ fn renewed_files_are_read() {
     let to = format!("https://localhost:{}", address.port());
     let files = Files::of("other-ca.pem");
     let sent = Arc::new(Sent::default());
-    let exporter = Exporter::start(to.clone(), &files.config(), Arc::clone(&sent)).unwrap();
+    let exporter =
+        Exporter::start(to.clone(), &files.config(), Arc::clone(&sent), PATIENCE).unwrap();
     exporter.send(window());
     while sent.failures.load(Relaxed) == 0 {
         thread::yield_now();
@@ -265,7 +271,12 @@ fn renewed_files_are_read() {
 fn files_that_are_wrong_are_named() {
     let files = Files::of("ca.pem");
     let start = || {
-        let started = Exporter::start("https://a:1".to_owned(), &files.config(), Arc::default());
+        let started = Exporter::start(
+            "https://a:1".to_owned(),
+            &files.config(),
+            Arc::default(),
+            PATIENCE,
+        );
         started.err().unwrap().to_string()
     };
     files.renew("ca.crt", "server.key");
