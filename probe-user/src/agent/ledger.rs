@@ -146,9 +146,7 @@ impl Ledger {
             let account = self.accounts.entry(subject.clone()).or_default();
             account.seen = true;
             let last = entry(&mut account.session, session);
-            let now = Amount::of(total);
-            let gain = now.since(last);
-            *last = now;
+            let gain = last.advance(Amount::of(total));
             let account = match folds {
                 true => {
                     fold.gains.entry(places).or_default().add(&gain);

@@ -17,6 +17,25 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// [`printable`] for values that tell series apart: different texts stay different. A backslash that
+/// would read as the beginning of an escape is doubled.
+#[must_use]
+pub fn distinct(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return printable(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        let begins = |next: &char| "\\nrtu".contains(*next) || acts(*next);
+        if char == '\\' && chars.peek().is_some_and(begins) {
+            out.push(char);
+        }
+        out.extend(shown(char));
+    }
+    Cow::Owned(out)
+}
+
 /// [`printable`] for text of several lines.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
@@ -131,7 +150,49 @@ mod tests {
         prop::collection::vec(chars, 0..40).prop_map(String::from_iter)
     }
 
+    #[test]
+    fn distinct_texts_have_distinct_values() {
+        let of_systemd = r"dev-by\x2duuid\";
+        assert_eq!(distinct(of_systemd), of_systemd);
+        let [newline, literal] = ["a\nb", r"a\nb"].map(distinct);
+        assert_eq!([&*newline, &*literal], [r"a\nb", r"a\\nb"]);
+    }
+
+    /// What [`distinct`] was given.
+    fn undone(text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('\\') {
+            out.push_str(&rest[..at]);
+            rest = &rest[at + 1..];
+            let control = match rest.chars().next() {
+                Some('n') => Some('\n'),
+                Some('r') => Some('\r'),
+                Some('t') => Some('\t'),
+                Some('\\') => Some('\\'),
+                Some('u') => {
+                    let (code, after) = rest[2..].split_once('}').unwrap();
+                    rest = after;
+                    let code = u32::from_str_radix(code, 16).unwrap();
+                    out.push(char::from_u32(code).unwrap());
+                    continue;
+                }
+                _ => None,
+            };
+            out.push(control.unwrap_or('\\'));
+            rest = &rest[usize::from(control.is_some())..];
+        }
+        out + rest
+    }
+
     proptest! {
+        #[test]
+        fn distinct_values_tell_what_they_were(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
+            let value = distinct(&text).into_owned();
+            prop_assert!(!value.contains(acts), "{value:?}");
+            prop_assert_eq!(undone(&value), text);
+        }
+
         #[test]
         fn nothing_that_acts_is_left(text in text()) {
             let line = printable(&text).into_owned();

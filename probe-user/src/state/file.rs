@@ -35,8 +35,8 @@ const LINE: usize = 64;
 /// Bytes of the checksum at the end.
 const SUM: usize = 8;
 
-/// Far more than any machine has to remember.
-const MOST: u64 = 1 << 30;
+/// The largest file, in bytes: 100,000 containers take less.
+const MOST: u64 = 128 << 20;
 
 impl State<'_> {
     /// Saves it in a directory, which is made where it is missing.
@@ -75,7 +75,10 @@ impl StateFile {
             let write = || {
                 let file = own.file(&unfinished)?;
                 file.set_len(0)?;
-                write(value, &mut BufWriter::new(file))?;
+                write(value, &mut BufWriter::new(&file))?;
+                if file.metadata()?.len() > MOST {
+                    return Err(io::ErrorKind::FileTooLarge.into());
+                }
                 own.rename(&unfinished, self.0)
             };
             write().inspect_err(|_| {
@@ -106,16 +109,15 @@ impl StateFile {
         let Some(bytes) = read(directory, self.0).map_err(failed)? else {
             return Ok(None);
         };
-        let bytes = bytes.ok_or_else(|| StateError::Foreign(path.clone()))?;
-        let format = format(&bytes).ok_or_else(|| StateError::Foreign(path.clone()))?;
         let known = known_format();
-        if format != known {
-            return Err(StateError::Format {
-                path,
-                found: format.to_owned(),
-                known,
-            });
-        }
+        let bytes = match bytes {
+            Content::Foreign => return Err(StateError::Foreign(path)),
+            Content::Format(found) if found != known => {
+                return Err(StateError::Format { path, found, known });
+            }
+            Content::Format(_) => return Err(StateError::Damaged(path)),
+            Content::Whole(bytes) => bytes,
+        };
         let value = parse(&bytes).ok_or_else(|| StateError::Damaged(path.clone()))?;
         match is_of_boot(&value) {
             true => Ok(Some(value)),
@@ -152,21 +154,34 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     rest.is_empty().then_some(value)
 }
 
-/// The bytes of a file: None where there is none, and Some(None) where it cannot be ours.
-fn read(directory: &Path, name: &str) -> io::Result<Option<Option<Vec<u8>>>> {
+/// What a file holds, by its first line. More is read only of files in this format.
+enum Content {
+    /// It is none of ours.
+    Foreign,
+    /// It has another format, or is larger than any of ours.
+    Format(String),
+    Whole(Vec<u8>),
+}
+
+/// The content of a file; None where there is no such file.
+fn read(directory: &Path, name: &str) -> io::Result<Option<Content>> {
     let own = match OwnDirectory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let Some(file) = own.existing(name)? else {
+    let Some(mut file) = own.existing(name)? else {
         return Ok(None);
     };
-    if file.metadata()?.len() > MOST {
-        return Ok(Some(None));
-    }
     let mut bytes = Vec::new();
+    (&mut file).take(LINE as u64).read_to_end(&mut bytes)?;
+    let Some(format) = format(&bytes).map(str::to_owned) else {
+        return Ok(Some(Content::Foreign));
+    };
+    if format != known_format() || file.metadata()?.len() > MOST {
+        return Ok(Some(Content::Format(format)));
+    }
     file.take(MOST).read_to_end(&mut bytes)?;
-    Ok(Some(Some(bytes)))
+    Ok(Some(Content::Whole(bytes)))
 }
 
 /// The format, with the layout of the maps: rows of another one mean something else.

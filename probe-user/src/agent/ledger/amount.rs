@@ -1,6 +1,6 @@
 //! Amounts: what a counter counted, and what is estimated of it.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,25 +50,42 @@ impl Amount {
         }
     }
 
-    /// What was counted since; all, where the counter began again.
-    pub(super) fn since(&self, before: &Self) -> Self {
-        let (now, then) = (self.count, before.count);
-        if self.start != before.start || now.raw < then.raw || now.time.0 < then.time.0 {
-            return *self;
+    /// Takes in what the counter says now. Returns what it gained: all, where it began again. A
+    /// counter that steps back a little has gained nothing until it is where it was.
+    pub(super) fn advance(&mut self, now: Self) -> Self {
+        if self.start != now.start || self.count.began_again(&now.count) {
+            *self = now;
+            return now;
         }
+        let before = mem::replace(self, self.most(&now));
+        let (now, then) = (self.count, before.count);
         Self {
             start: self.start,
             count: Count {
                 raw: now.raw - then.raw,
-                time: (
-                    now.time.0 - then.time.0,
-                    now.time.1.saturating_sub(then.time.1),
-                ),
+                time: (now.time.0 - then.time.0, now.time.1 - then.time.1),
             },
             sum: Sum {
                 start: self.sum.start,
-                estimate: (self.sum.estimate - before.sum.estimate).max(0.0),
-                variance: (self.sum.variance - before.sum.variance).max(0.0),
+                estimate: self.sum.estimate - before.sum.estimate,
+                variance: self.sum.variance - before.sum.variance,
+            },
+        }
+    }
+
+    /// The larger one of each value.
+    fn most(&self, other: &Self) -> Self {
+        let [a, b] = [self, other].map(|it| (it.count.raw, it.count.time, it.sum));
+        Self {
+            start: self.start,
+            count: Count {
+                raw: a.0.max(b.0),
+                time: (a.1.0.max(b.1.0), a.1.1.max(b.1.1)),
+            },
+            sum: Sum {
+                start: b.2.start,
+                estimate: a.2.estimate.max(b.2.estimate),
+                variance: a.2.variance.max(b.2.variance),
             },
         }
     }
@@ -80,6 +97,12 @@ impl Amount {
 }
 
 impl Count {
+    /// Whether a counter of this began again: it has lost half or more, or its time has.
+    fn began_again(&self, now: &Self) -> bool {
+        let lost = |then: u64, now: u64| now < then.div_ceil(2);
+        lost(self.raw, now.raw) || lost(self.time.0, now.time.0)
+    }
+
     pub(super) fn add(&mut self, gain: &Self) {
         self.raw = self.raw.saturating_add(gain.raw);
         self.time.0 = self.time.0.saturating_add(gain.time.0);

@@ -38,7 +38,7 @@ fn report_of(rows: &[(u8, u64, u64)], entity: impl Fn(u8) -> Entity) -> Report {
             raw: *raw,
             estimate: Estimate::exact(2.0 * *raw as f64),
             time: Some(LiveTime {
-                enabled: *raw * 2,
+                enabled: raw.saturating_mul(2),
                 running: *raw,
             }),
         };

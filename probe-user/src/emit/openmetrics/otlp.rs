@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     derive::{Report, Series, Value},
-    emit::printable::printable,
+    emit::printable::distinct,
 };
 
 /// What a collector is sent at one time.
@@ -325,7 +325,7 @@ fn text(name: &str, value: &str) -> KeyValue {
     KeyValue {
         key: name.to_owned(),
         value: Some(AnyValue {
-            value: Some(any_value::Value::StringValue(printable(value).into_owned())),
+            value: Some(any_value::Value::StringValue(distinct(value).into_owned())),
         }),
         ..KeyValue::default()
     }

@@ -3,7 +3,10 @@
 use std::io::Write as _;
 
 use super::Dialect;
-use crate::{derive::Histogram, emit::printable::printable};
+use crate::{
+    derive::Histogram,
+    emit::printable::{distinct, printable},
+};
 
 /// An exposition that is being written.
 pub(super) struct Text<'a> {
@@ -52,13 +55,14 @@ pub fn is_own_label(name: &str) -> bool {
 /// writes it.
 pub(super) fn label(name: &str, value: &str) -> String {
     let mut label = format!("{name}=\"");
-    escape(&mut label, value, true);
+    escape(&mut label, &distinct(value), true);
     label.push('"');
     label
 }
 
+/// The escapes of the format, of text that a terminal does not act on.
 fn escape(into: &mut String, text: &str, quotes: bool) {
-    for char in printable(text).chars() {
+    for char in text.chars() {
         match char {
             '\\' => into.push_str("\\\\"),
             '"' if quotes => into.push_str("\\\""),
@@ -88,7 +92,7 @@ impl<'a> Text<'a> {
         };
         let name = &format!("{name}{suffix}");
         let mut escaped = String::new();
-        escape(&mut escaped, help, open);
+        escape(&mut escaped, &printable(help), open);
         let words: &[&str] = &[
             "# HELP ",
             name,

@@ -173,6 +173,7 @@ impl Book {
     /// Takes in what a runtime answered, as far as it is wanted and can be believed.
     pub(super) fn take(&mut self, answer: Answer, now: Instant) {
         self.health.answers += answer.answers;
+        self.health.cut += answer.cut;
         let mut containers = answer.containers;
         containers.retain(|found| self.containers.contains_key(&*found.id));
         let refused = &mut self.health.refused;

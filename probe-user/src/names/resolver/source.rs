@@ -115,6 +115,8 @@ pub(super) struct Answer {
     pub(super) pods: Vec<FoundPod>,
     /// Answers that were read to their end.
     pub(super) answers: u64,
+    /// Texts of these that were too long.
+    pub(super) cut: u64,
 }
 
 impl Answer {

@@ -4,6 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What a counter does between two windows.
+#[derive(Clone, Debug)]
+enum Step {
+    Gain(u64),
+    Back(u64),
+    Again(bool),
+}
+
 proptest! {
     /// Whoever is folded when, whoever ends, whenever sessions end: no counter steps back, and
     /// nothing is counted twice or lost.
@@ -46,6 +54,43 @@ proptest! {
                 }
             }
             prop_assert_eq!(last.values().sum::<u64>(), all);
+        }
+    }
+
+    /// A counter that steps back a little, begins again, or is at its end: what it counted since it
+    /// began is counted once.
+    #[test]
+    fn a_step_back_is_no_gain(
+        steps in prop::collection::vec(
+            prop_oneof![
+                (0_u64..1000).prop_map(Step::Gain),
+                (1_u64..50).prop_map(Step::Back),
+                any::<bool>().prop_map(Step::Again),
+            ],
+            1..60,
+        ),
+        begins in prop_oneof![Just(0), Just(1_u64 << 48), Just(u64::MAX - 2000)],
+    ) {
+        let mut ledger = Ledger::default();
+        let (mut start, mut counted, mut most, mut before) = (0, begins, begins, 0_u64);
+        for step in [Step::Gain(0)].into_iter().chain(steps) {
+            match step {
+                Step::Gain(gain) => counted = counted.saturating_add(gain),
+                Step::Back(back) => {
+                    counted = counted.saturating_sub(back).max(most.div_ceil(2)).min(counted);
+                }
+                // With another start, or so far below what it was that it is no step.
+                Step::Again(tells) => {
+                    start += u64::from(tells);
+                    before = before.saturating_add(most);
+                    counted = if tells { counted.min(100) } else { most / 3 };
+                    most = counted;
+                }
+            }
+            most = most.max(counted);
+            let mut report = report(&[(1, start, counted)]);
+            ledger.settle(&mut report, &Folded::default());
+            prop_assert_eq!(raw(&report, &container(1)), Some(before.saturating_add(most)));
         }
     }
 

@@ -40,6 +40,7 @@ fn answer(containers: Vec<Found>, pods: Vec<FoundPod>) -> Answer {
         containers,
         pods,
         answers: 1,
+        cut: 0,
     }
 }
 

@@ -17,10 +17,13 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    super::source::{Answer, Fault, Found, FoundPod, LARGEST, Reply, Wanted},
+    super::{
+        clip::{NAME, clip},
+        source::{Answer, Fault, Found, FoundPod, LARGEST, Reply, Wanted},
+    },
     fault, is_absent,
     messages::{
-        Container, ContainerFilter, ListContainersRequest, ListContainersResponse,
+        Container, ContainerFilter, ITEMS, ListContainersRequest, ListContainersResponse,
         ListImagesRequest, ListImagesResponse, ListPodSandboxRequest, ListPodSandboxResponse,
         PodSandbox, PodSandboxFilter, VersionRequest, VersionResponse,
     },
@@ -94,7 +97,9 @@ impl Cri {
             // Docker's containerd has its CRI plugin switched off.
             Err(Refused::Unimplemented) => reply.absent = true,
             Err(Refused::TooLarge) => {
-                let reason = format!("an answer is larger than {LARGEST} bytes");
+                let reason = format!(
+                    "an answer has more than {ITEMS} items, or is larger than {LARGEST} bytes"
+                );
                 reply.fault = Some(Fault::Failed(reason));
             }
             Err(Refused::Fault(fault)) => reply.fault = Some(fault),
@@ -130,7 +135,7 @@ impl Round {
     async fn ask(&mut self, wanted: &Wanted, images: &mut HashMap<String, String>) -> Called<()> {
         let version: VersionResponse = self.call(VERSION, VersionRequest {}).await?;
         if !version.runtime_name.is_empty() {
-            self.runtime = version.runtime_name.into();
+            self.runtime = clip(version.runtime_name, NAME, &mut self.answer.cut).into();
         }
         let all = async {
             let sandboxes: ListPodSandboxResponse = self
@@ -140,7 +145,10 @@ impl Round {
             let containers: ListContainersResponse = self
                 .call(LIST_CONTAINERS, ListContainersRequest::default())
                 .await?;
-            Ok((sandboxes.items, containers.containers))
+            match sandboxes.rest || containers.rest {
+                true => Err(Refused::TooLarge),
+                false => Ok((sandboxes.items, containers.items)),
+            }
         };
         match all.await {
             Ok((sandboxes, containers)) => self.add(wanted, sandboxes, containers),
@@ -158,14 +166,14 @@ impl Round {
             let found: ListContainersResponse = self
                 .call(LIST_CONTAINERS, ListContainersRequest { filter })
                 .await?;
-            let sandbox = found.containers.first().map(|it| it.pod_sandbox_id.clone());
+            let sandbox = found.items.first().map(|it| it.pod_sandbox_id.clone());
             // A pod's pause container is no container of this interface.
             let by_id = PodSandboxFilter {
                 id: sandbox.unwrap_or_else(|| id.to_owned()),
                 ..PodSandboxFilter::default()
             };
             let sandboxes = self.sandboxes(by_id).await?;
-            self.add(wanted, sandboxes, found.containers);
+            self.add(wanted, sandboxes, found.items);
         }
         let pods = wanted.pods().iter().map(AsRef::as_ref);
         let pods = pods.filter(|uid| wanted.contains(uid)).take(SINGLES);
@@ -249,7 +257,7 @@ impl Round {
         let mut ids = ids.filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
         if ids.any(|id| !images.contains_key(id)) {
             let list: ListImagesResponse = self.call(LIST_IMAGES, ListImagesRequest {}).await?;
-            let named = list.images.into_iter().filter_map(|image| {
+            let named = list.items.into_iter().filter_map(|image| {
                 let tag = image.repo_tags.into_iter().next()?;
                 Some((image.id, tag))
             });

@@ -4,6 +4,68 @@
 
 use std::collections::HashMap;
 
+use bytes::{Buf, BufMut};
+use prost::{
+    DecodeError, Message,
+    encoding::{self, DecodeContext, WireType},
+};
+
+/// Items of an answer that are taken. An empty one is two bytes, and hundreds in memory.
+pub(crate) const ITEMS: usize = 16_384;
+
+/// The number of the field that has the items, in all lists.
+const TAG: u32 = 1;
+
+/// An answer that lists items.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct List<T> {
+    pub(crate) items: Vec<T>,
+    /// There are more than were taken.
+    pub(crate) rest: bool,
+}
+
+pub(crate) type ListContainersResponse = List<Container>;
+pub(crate) type ListPodSandboxResponse = List<PodSandbox>;
+pub(crate) type ListImagesResponse = List<Image>;
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            rest: false,
+        }
+    }
+}
+
+impl<T: Message + Default> Message for List<T> {
+    fn encode_raw(&self, into: &mut impl BufMut) {
+        encoding::message::encode_repeated(TAG, &self.items, into);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire: WireType,
+        from: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let full = self.items.len() == ITEMS;
+        self.rest |= full && tag == TAG;
+        match tag {
+            TAG if !full => encoding::message::merge_repeated(wire, &mut self.items, from, context),
+            _ => encoding::skip_field(wire, tag, from, context),
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        encoding::message::encoded_len_repeated(TAG, &self.items)
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ListContainersRequest {
     #[prost(message, optional, tag = "1")]
@@ -14,12 +76,6 @@ pub(crate) struct ListContainersRequest {
 pub(crate) struct ContainerFilter {
     #[prost(string, tag = "1")]
     pub(crate) id: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct ListContainersResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) containers: Vec<Container>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -67,12 +123,6 @@ pub(crate) struct PodSandboxFilter {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct ListPodSandboxResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) items: Vec<PodSandbox>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PodSandbox {
     #[prost(string, tag = "1")]
     pub(crate) id: String,
@@ -105,15 +155,24 @@ pub(crate) struct VersionResponse {
 pub(crate) struct ListImagesRequest {}
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct ListImagesResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) images: Vec<Image>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Image {
     #[prost(string, tag = "1")]
     pub(crate) id: String,
     #[prost(string, repeated, tag = "2")]
     pub(crate) repo_tags: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_nothing_takes_little_memory() {
+        let items = |number| [0x0a, 0].repeat(number);
+        let list = ListPodSandboxResponse::decode(&*items(ITEMS)).unwrap();
+        assert_eq!((list.items.len(), list.rest), (ITEMS, false));
+        let list = ListPodSandboxResponse::decode(&*items(2 << 20)).unwrap();
+        assert_eq!((list.items.len(), list.rest), (ITEMS, true));
+        assert_eq!(list.encode_to_vec(), items(ITEMS));
+    }
 }

@@ -96,7 +96,7 @@ mod cri {
         server::{Runtime, Server, socket},
         *,
     };
-    use crate::names::resolver::sockets::messages::Image;
+    use crate::names::resolver::{clip::NAME, sockets::messages::Image};
 
     fn ask(socket: &Path) -> Resolver {
         let config = ResolverConfig {
@@ -135,6 +135,20 @@ mod cri {
         let health = resolver.health();
         assert_eq!((health.known, health.waiting), (2, 0));
         assert_eq!((health.errors, health.timeouts, health.refused), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_long_name_of_a_runtime_is_cut() {
+        let (_directory, socket) = socket();
+        let mut runtime = Runtime::default().with(UID, "web-0", &id('a'), "app");
+        runtime.name = Some("x".repeat(1 << 20));
+        let _server = Server::start(&socket, runtime);
+        let resolver = ask(&socket);
+        resolver.wanted([path(&id('a')).as_str()]);
+        resolver.settle(LONG);
+        let names = resolver.names();
+        assert_eq!(names.container(&id('a')).unwrap().0.runtime.len(), NAME);
+        assert!(resolver.health().cut > 0);
     }
 
     #[test]

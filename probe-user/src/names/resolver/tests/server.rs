@@ -27,9 +27,8 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use crate::names::resolver::sockets::messages::{
-    Container, ContainerMetadata, Image, ImageSpec, ListContainersRequest, ListContainersResponse,
-    ListImagesRequest, ListImagesResponse, ListPodSandboxRequest, ListPodSandboxResponse,
-    PodSandbox, PodSandboxMetadata, VersionRequest, VersionResponse,
+    Container, ContainerMetadata, Image, ImageSpec, List, ListContainersRequest, ListImagesRequest,
+    ListPodSandboxRequest, PodSandbox, PodSandboxMetadata, VersionRequest, VersionResponse,
 };
 
 /// What the runtime has, and how it behaves.
@@ -38,6 +37,8 @@ pub(super) struct Runtime {
     pub(super) containers: Vec<Container>,
     pub(super) sandboxes: Vec<PodSandbox>,
     pub(super) images: Vec<Image>,
+    /// What it calls itself, if not `test-runtime`.
+    pub(super) name: Option<String>,
     /// No call is answered.
     pub(super) hangs: bool,
     /// Every call is refused.
@@ -158,7 +159,10 @@ async fn answer(
     Ok(match path.as_str() {
         "/runtime.v1.RuntimeService/Version" => {
             unary(request, |_: VersionRequest| VersionResponse {
-                runtime_name: "test-runtime".to_owned(),
+                runtime_name: runtime
+                    .name
+                    .clone()
+                    .unwrap_or_else(|| "test-runtime".to_owned()),
             })
             .await
         }
@@ -167,7 +171,7 @@ async fn answer(
                 let id = asked.filter.unwrap_or_default().id;
                 let mut containers = runtime.containers.clone();
                 containers.retain(|it| id.is_empty() || it.id == id);
-                ListContainersResponse { containers }
+                list(containers)
             })
             .await
         }
@@ -180,18 +184,22 @@ async fn answer(
                     let mut wanted = filter.label_selector.iter();
                     wanted.all(|(key, value)| it.labels.get(key) == Some(value))
                 });
-                ListPodSandboxResponse { items }
+                list(items)
             })
             .await
         }
         "/runtime.v1.ImageService/ListImages" => {
-            unary(request, move |_: ListImagesRequest| ListImagesResponse {
-                images: runtime.images.clone(),
+            unary(request, move |_: ListImagesRequest| {
+                list(runtime.images.clone())
             })
             .await
         }
         _ => Status::unimplemented("no such method").into_http(),
     })
+}
+
+fn list<T>(items: Vec<T>) -> List<T> {
+    List { items, rest: false }
 }
 
 struct Method<F>(F);
