@@ -21,6 +21,7 @@ mod published;
 mod rights;
 mod run_directory;
 mod running;
+mod state_directory;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -37,6 +38,7 @@ pub use self::{
     http::{ServerError, WebError},
     memory::Node,
     run_directory::RunError,
+    state_directory::StateDirectoryError,
 };
 use self::{
     http::Server, published::Published, rights::Kept, run_directory::RunDirectory, running::Running,
@@ -52,6 +54,9 @@ pub enum AgentError {
     /// The run directory.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The state's directory.
+    #[error(transparent)]
+    State(#[from] StateDirectoryError),
     /// The server.
     #[error(transparent)]
     Server(#[from] ServerError),

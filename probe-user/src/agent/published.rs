@@ -17,13 +17,18 @@ use tokio::{
     time::timeout,
 };
 
-use crate::emit::Dialect;
+use crate::{emit::Dialect, sys::clock::now};
 
 /// A format is made with every window as long as somebody asked for it within so many.
 const REMEMBERED: u64 = 32;
 
 /// How long a request waits for its format to be made: a pull may be at work.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Windows follow each other no longer where the next one has not ended after so many intervals,
+/// and after so long.
+const LATE: u32 = 3;
+const LATE_AT_LEAST: Duration = Duration::from_secs(5);
 
 const DIALECTS: [Dialect; 2] = [Dialect::OpenMetrics, Dialect::Prometheus];
 
@@ -81,6 +86,8 @@ struct Last {
     /// Its number, from 1 on; 0 before the first.
     number: u64,
     texts: [Option<Arc<Text>>; 2],
+    /// When it was published, and how long after it the next one is late.
+    times: (Duration, Duration),
     /// Why nothing is counted now.
     not_ready: Option<String>,
 }
@@ -112,8 +119,9 @@ impl Text {
 }
 
 impl Published {
-    /// Publishes a window; `write` makes its text in a format.
-    pub(super) fn window(&self, write: impl Fn(Dialect) -> Vec<u8>) {
+    /// Publishes a window; `write` makes its text in a format. The next one is due after
+    /// `interval`.
+    pub(super) fn window(&self, interval: Duration, write: impl Fn(Dialect) -> Vec<u8>) {
         let number = self.last.borrow().number + 1;
         let texts = [0, 1].map(|at: usize| {
             let asked = self.asked_at[at].load(Relaxed);
@@ -122,6 +130,7 @@ impl Published {
         });
         self.last.send_modify(|last| {
             last.number = number;
+            last.times = (now(), (interval * LATE).max(LATE_AT_LEAST));
             last.texts = texts;
         });
     }
@@ -155,7 +164,11 @@ impl Published {
     pub(super) fn not_ready(&self) -> Option<String> {
         let last = self.last.borrow();
         let starting = (last.number == 0).then(|| "the first window has not ended".to_owned());
-        last.not_ready.clone().or(starting)
+        let (at, late) = last.times;
+        let age = now().saturating_sub(at);
+        let stuck = (last.number > 0 && age > late)
+            .then(|| format!("the last window ended {} s ago", age.as_secs()));
+        last.not_ready.clone().or(starting).or(stuck)
     }
 
     /// The last window in a format, or why there is none.
@@ -185,5 +198,30 @@ impl Published {
             Ok(Err(())) => Err(self.not_ready().unwrap_or_default()),
             Err(_) => Err("the agent is busy: try again".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_not_ready_where_windows_stop() {
+        let published = Published::default();
+        assert!(published.not_ready().is_some());
+        published.window(Duration::from_secs(10), |_| Vec::new());
+        let ended = |ago: u64| {
+            let ago = Duration::from_secs(ago);
+            published
+                .last
+                .send_modify(|last| last.times.0 = now().saturating_sub(ago));
+            published.not_ready()
+        };
+        assert_eq!(ended(29), None);
+        let why = ended(31).unwrap();
+        assert!(why.starts_with("the last window ended 31 s ago"), "{why}");
+        published.window(Duration::from_millis(100), |_| Vec::new());
+        assert_eq!(ended(4), None);
+        assert!(ended(6).is_some());
     }
 }

@@ -19,6 +19,7 @@ use super::{
     published::Published,
     rights,
     run_directory::Switches,
+    state_directory::StateDirectory,
 };
 use crate::{
     derive::{Neighbours, Report},
@@ -77,6 +78,8 @@ pub(super) struct Running {
     period: Option<u64>,
     /// A session missed a switch: this kernel hides some.
     hides: bool,
+    /// Held while the configuration names it.
+    state: Option<StateDirectory>,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
@@ -100,6 +103,8 @@ impl Running {
         directory: RunDirectory,
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
+        let state = config.state.as_deref().map(StateDirectory::take);
+        let state = state.transpose()?;
         let json = open_json(&config, &published)?;
         let resolver = resolver(&config.names)?;
         let push = push(&config, &published)?;
@@ -124,6 +129,7 @@ impl Running {
             before: Report::default(),
             period: None,
             hides: false,
+            state,
             json,
             push,
             own: Own::new(),
@@ -351,9 +357,10 @@ impl Running {
 
     /// Saves the totals, so that they go on after a restart. A failure is said once.
     fn save(&mut self) {
-        let (Some(pipeline), Some(directory)) = (&self.pipeline, &self.config.state) else {
+        let (Some(pipeline), Some(directory)) = (&self.pipeline, &self.state) else {
             return;
         };
+        let directory = directory.path();
         let saved = pipeline.save(&self.boot, directory).and_then(|()| {
             self.ledger.save(&self.boot, directory)?;
             Ok(())
@@ -369,6 +376,7 @@ impl Running {
 
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
+        let interval = self.interval();
         self.own.health.off = self.switches.all.into();
         let mut health = self.own.now(&self.published);
         let counts = self.pipeline.is_some();
@@ -397,7 +405,7 @@ impl Running {
         let exposition = &self.exposition;
         let report = &*report;
         self.published
-            .window(|dialect| exposition.write(report, dialect));
+            .window(interval, |dialect| exposition.write(report, dialect));
         if let Some(push) = &self.push {
             push.send(report);
         }

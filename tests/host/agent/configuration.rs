@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, Given, own},
     support::{pmuscope, shared_machine},
 };
 
@@ -60,6 +60,48 @@ fn a_configuration_is_checked_without_counting() {
         lines[2].starts_with("F:5: spe.period: is 4096 at least"),
         "{said}"
     );
+}
+
+/// Both would go on with the same totals.
+#[test]
+fn a_second_agent_with_the_same_state_is_refused() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let config = format!("interval = \"200ms\"\n[state]\npath = {:?}\n", state.path());
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let mut agent = Agent::with(&given, |_| {});
+    let second = || {
+        pmuscope()
+            .args(["agent", "--listen", "off", "--run-directory"])
+            .arg(agent.directory.path().join("other"))
+            .env("PMUSCOPE_AGENT_STATE_PATH", state.path())
+            .output()
+            .unwrap()
+    };
+    let output = second();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let sentence = format!(
+        "another agent, process {}, saves its totals in {}; ",
+        agent.pid(),
+        state.path().display()
+    );
+    assert!(said.contains(&sentence), "{said}");
+    // It saves elsewhere from here on, and may not come back while another one is there.
+    agent.reload("interval = \"200ms\"\n");
+    let third = Agent::with(&given, |_| {});
+    agent.reload(&config);
+    agent.next_window();
+    assert_eq!(own(&agent.series(), "refused_reloads_total"), 1.0);
+    drop(third);
+    agent.reload(&config);
+    agent.next_window();
+    assert_eq!(own(&agent.series(), "refused_reloads_total"), 1.0);
 }
 
 #[test]

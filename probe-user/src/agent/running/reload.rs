@@ -9,6 +9,7 @@ use crate::{
         config::Config,
         json_lines::JsonLines,
         overhead::Governor,
+        state_directory::StateDirectory,
     },
     emit::Exposition,
 };
@@ -47,6 +48,14 @@ impl Running {
         let json = match config.json != self.config.json {
             true => Some(open_json(&config, &self.published).map_err(|error| error.to_string())?),
             false => None,
+        };
+        let state = match (&config.state, config.state != self.config.state) {
+            (Some(path), true) => {
+                let taken = StateDirectory::take(path).map_err(|error| error.to_string())?;
+                Some(Some(taken))
+            }
+            (None, true) => Some(None),
+            (_, false) => None,
         };
         let interval = self.interval();
         // A session keeps the resolver and the pins it began with.
@@ -100,6 +109,9 @@ impl Running {
         }
         if let Some(push) = push {
             self.push = push;
+        }
+        if let Some(state) = state {
+            self.state = state;
         }
         self.exposition = labels;
         if let Some(json) = json {
