@@ -139,6 +139,10 @@ REFUSED = {
         "appArmorProfile",
     ),
     "a line break in agent.toml": ({"config": {"interval": "1s\n[pins]"}}, "config"),
+    "two agents on a node": (
+        {"updateStrategy": {"rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}},
+        "maxSurge",
+    ),
     "both monitors": (
         {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
         "scraped twice",
@@ -367,6 +371,29 @@ class Values(unittest.TestCase):
             self.assertTrue(kinds <= set(scc["volumes"]))
             account = f"system:serviceaccount:monitoring:{spec['serviceAccountName']}"
             self.assertEqual(scc["users"], [account])
+        for profile, name in (
+            ({"type": "RuntimeDefault"}, "runtime/default"),
+            ({"type": "Unconfined"}, "unconfined"),
+            ({"type": "Localhost", "localhostProfile": "a/b.json"}, "localhost/a/b.json"),
+        ):
+            objects = chart.render({**OPENSHIFT, "seccompProfile": profile})
+            scc = chart.one(objects, "SecurityContextConstraints")
+            self.assertEqual(scc["seccompProfiles"], [name])
+
+    def test_the_network_policy_lets_out_what_is_configured(self):
+        def ports(endpoint):
+            values = {"networkPolicy": {"enabled": True}}
+            if endpoint:
+                values["config"] = {"otlp": {"endpoint": endpoint}}
+            policy = chart.one(chart.render(values), "NetworkPolicy")
+            rules = [rule["ports"] for rule in policy["spec"]["egress"]]
+            return {(port["protocol"], port["port"]) for rule in rules for port in rule}
+
+        dns = {("UDP", 53), ("TCP", 53)}
+        self.assertEqual(ports(""), set())
+        self.assertEqual(ports("http://collector:4317"), {("TCP", 4317)} | dns)
+        self.assertEqual(ports("http://[::1]:4317/"), {("TCP", 4317)} | dns)
+        self.assertEqual(ports("https://collector"), {("TCP", 443)} | dns)
 
     def test_tls_is_asked_for_where_it_is_served(self):
         tls = {**EVERYTHING, "web": {"tlsSecret": "pmuscope-tls"}}

@@ -30,7 +30,7 @@ use crate::{
     session::SessionError,
     state::boot_id,
     sys::{
-        clock::{now, wall},
+        clock::{nanos, now, wall},
         heap,
     },
 };
@@ -377,6 +377,7 @@ impl Running {
     /// Publishes the last window, or nothing but what the agent says of itself.
     fn publish(&mut self) {
         let interval = self.interval();
+        self.own.health.interval_nanos = Some(nanos(interval));
         self.own.health.off = self.switches.all.into();
         let mut health = self.own.now(&self.published);
         let counts = self.pipeline.is_some();

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct AgentHealth {
     /// When it started, by the clock of the report.
     pub began: Duration,
+    /// The length of a window now.
+    pub interval_nanos: Option<u64>,
     /// Windows that were pulled and published.
     pub windows: u64,
     /// Time spent on them.

@@ -172,6 +172,7 @@ self_counters! {
 self_counters! {
     /// Of an agent.
     AGENT of AgentHealth {
+        Gauge "agent_interval_ns" "ns" = |it| it.interval_nanos, "Length of a window now";
         Counter "agent_windows" "" = |it| it.windows, "Windows that were pulled and published";
         Counter "agent_pull_ns" "ns" = |it| it.pull_nanos,
             "Time spent on windows: pulling, naming, computing, writing";
