@@ -2,9 +2,7 @@
 //! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
 //! [`Pipeline::advance`].
 
-use std::{
-    collections::HashSet, convert::Infallible, io, os::fd::RawFd, path::Path, time::Duration,
-};
+use std::{collections::HashSet, convert::Infallible, io, os::fd::RawFd, time::Duration};
 
 use tokio::{
     io::{
@@ -20,7 +18,7 @@ use crate::{
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
-    state::{State, StateError},
+    state::{Encoded, State, StateError},
 };
 
 /// Why counting could not go on.
@@ -84,19 +82,15 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Saves what the totals so far need to go on; nothing before the first window.
-    ///
-    /// # Errors
-    ///
-    /// As of [`State::save`].
-    pub fn save(&self, boot: &str, directory: &Path) -> Result<(), PipelineError> {
+    /// The file that has what the totals so far need to go on; none before the first window.
+    pub(crate) fn state(&self, boot: &str) -> Result<Option<Encoded>, PipelineError> {
         let Some((window, joined)) = self.stages.window() else {
-            return Ok(());
+            return Ok(None);
         };
         let generation = self.session.generation()?;
         let plan = self.session.plan();
         let state = State::of(boot, generation, plan, self.snapshot(), window, joined);
-        Ok(state.save(directory)?)
+        Ok(Some(state.encoded()?))
     }
 
     /// Whether counting went on before this session, in pinned maps.

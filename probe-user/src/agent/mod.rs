@@ -21,9 +21,10 @@ mod published;
 mod rights;
 mod run_directory;
 mod running;
+mod saver;
 mod state_directory;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, process::Command, sync::Arc, time::Duration};
 
 use sd_notify::NotifyState;
 use tokio::{
@@ -38,7 +39,8 @@ pub use self::{
     http::{ServerError, WebError},
     memory::Node,
     run_directory::RunError,
-    state_directory::StateDirectoryError,
+    saver::save_for_parent,
+    state_directory::StateDirectoryHeld,
 };
 use self::{
     http::Server, published::Published, rights::Kept, run_directory::RunDirectory, running::Running,
@@ -56,7 +58,7 @@ pub enum AgentError {
     Run(#[from] RunError),
     /// The state's directory.
     #[error(transparent)]
-    State(#[from] StateDirectoryError),
+    State(#[from] StateDirectoryHeld),
     /// The server.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -95,6 +97,8 @@ pub struct Options {
     pub drop_all: bool,
     /// Counting goes on in pinned maps when the agent is told to end.
     pub keep_pins: bool,
+    /// Starts a process that calls [`save_for_parent`] with this directory.
+    pub save_state: fn(&Path) -> Command,
     /// Has messages of the kernel's programs shown, or not: to be called before counting begins.
     pub show_kernel_log: fn(bool),
 }

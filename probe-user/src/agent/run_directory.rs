@@ -1,8 +1,8 @@
 //! The run directory: a lock against a second agent, and files whose presence switches things off.
 
 use std::{
-    fs::File,
-    io,
+    fs::{File, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
     mem::MaybeUninit,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -11,10 +11,7 @@ use std::{
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::sys::own_files::{LockError, OwnDirectory};
-
-/// The file that is locked.
-const LOCK: &str = "agent.lock";
+use crate::sys::own_files::OwnDirectory;
 
 /// Why an agent cannot have the directory.
 #[derive(Debug, thiserror::Error)]
@@ -71,13 +68,7 @@ impl RunDirectory {
             source,
         };
         let own = OwnDirectory::make(path).map_err(failed)?;
-        let lock = own.lock(LOCK).map_err(|error| match error {
-            LockError::Io(source) => failed(source),
-            LockError::Held(pid) => RunError::Locked {
-                path: path.join(LOCK),
-                pid,
-            },
-        })?;
+        let lock = lock(&own, failed)?;
         let watch = watch(path);
         if let Err(error) = &watch {
             tracing::warn!(
@@ -117,6 +108,33 @@ impl RunDirectory {
             ready.clear_ready();
         }
     }
+}
+
+fn lock(own: &OwnDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
+    const NAME: &str = "agent.lock";
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{NAME}: {error}"));
+    let mut file = own.file(NAME).map_err(|error| failed(named(error)))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // What it says is for the message only.
+            let _ = file.read_to_string(&mut pid);
+            let pid = pid.trim();
+            let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+            return Err(RunError::Locked {
+                path: own.path().join(NAME),
+                pid: is_pid.then(|| pid.to_owned()),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let pid = format!("{}\n", std::process::id());
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(pid.as_bytes()))
+        .map_err(failed)?;
+    Ok(file)
 }
 
 fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {

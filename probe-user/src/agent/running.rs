@@ -103,8 +103,8 @@ impl Running {
         directory: RunDirectory,
         published: Arc<Published>,
     ) -> Result<Self, AgentError> {
-        let state = config.state.as_deref().map(StateDirectory::take);
-        let state = state.transpose()?;
+        let take = |path| StateDirectory::take(path, options.save_state);
+        let state = config.state.as_deref().map(take).transpose()?;
         let json = open_json(&config, &published)?;
         let resolver = resolver(&config.names)?;
         let push = push(&config, &published)?;
@@ -357,13 +357,13 @@ impl Running {
 
     /// Saves the totals, so that they go on after a restart. A failure is said once.
     fn save(&mut self) {
-        let (Some(pipeline), Some(directory)) = (&self.pipeline, &self.state) else {
+        let (Some(pipeline), Some(directory)) = (&self.pipeline, &mut self.state) else {
             return;
         };
-        let directory = directory.path();
-        let saved = pipeline.save(&self.boot, directory).and_then(|()| {
-            self.ledger.save(&self.boot, directory)?;
-            Ok(())
+        let (boot, ledger) = (&self.boot, &self.ledger);
+        let saved = pipeline.state(boot).and_then(|state| {
+            let files = state.into_iter().chain([ledger.encoded(boot)?]).collect();
+            Ok(directory.save(files)?)
         });
         match (&saved, self.save_fails) {
             (Err(error), false) => tracing::warn!("{error}"),

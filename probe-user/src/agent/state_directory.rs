@@ -1,69 +1,57 @@
-//! The directory of the state: one agent at a time goes on with its totals.
+//! The directory of the state: one agent at a time saves its totals there.
 
 use std::{
-    fs::File,
-    io,
+    fs::TryLockError,
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use crate::sys::own_files::{LockError, OwnDirectory};
+use super::saver::Saver;
+use crate::{
+    state::{Encoded, StateError},
+    sys::own_files::OwnDirectory,
+};
 
-/// The file that is locked.
-const LOCK: &str = "lock";
-
-/// Why an agent cannot have the directory.
+/// Another agent has the directory: both would count on from the same totals.
 #[derive(Debug, thiserror::Error)]
-pub enum StateDirectoryError {
-    /// It cannot be made, or is not this user's alone.
-    #[error("cannot use the directory {}: {source}; name another one by state.path", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Another agent saves its totals there: both would count on from the same ones.
-    #[error(
-        "another agent{} saves its totals in {}; name another directory by state.path",
-        pid.as_ref().map_or_else(String::new, |pid| format!(", process {pid},")),
-        path.display()
-    )]
-    Held {
-        /// The directory.
-        path: PathBuf,
-        /// The other agent.
-        pid: Option<String>,
-    },
-}
+#[error(
+    "another agent saves its totals in {}; name another directory by state.path",
+    _0.display()
+)]
+pub struct StateDirectoryHeld(PathBuf);
 
-/// The directory of the state, held until this is dropped.
-#[derive(Debug)]
+/// The directory of the state.
 pub(super) struct StateDirectory {
     path: PathBuf,
-    _lock: File,
+    saver: Saver,
+    /// Locked until this is dropped; none where it cannot be used, which each save says.
+    _locked: Option<OwnDirectory>,
 }
 
 impl StateDirectory {
-    /// Takes it.
-    pub(super) fn take(path: &Path) -> Result<Self, StateDirectoryError> {
-        let own = OwnDirectory::make(path).map_err(LockError::from);
-        match own.and_then(|own| own.lock(LOCK)) {
-            Ok(lock) => Ok(Self {
-                path: path.to_owned(),
-                _lock: lock,
-            }),
-            Err(LockError::Held(pid)) => Err(StateDirectoryError::Held {
-                path: path.to_owned(),
-                pid,
-            }),
-            Err(LockError::Io(source)) => Err(StateDirectoryError::Directory {
-                path: path.to_owned(),
-                source,
-            }),
+    /// Takes it. `save` starts the process that saves.
+    pub(super) fn take(
+        path: &Path,
+        save: fn(&Path) -> Command,
+    ) -> Result<Self, StateDirectoryHeld> {
+        let own = OwnDirectory::make(path).ok();
+        // Of the directory, since a file would have to be written.
+        let locked = own.as_ref().map(|own| own.descriptor().try_lock());
+        if let Some(Err(TryLockError::WouldBlock)) = locked {
+            return Err(StateDirectoryHeld(path.to_owned()));
         }
+        Ok(Self {
+            path: path.to_owned(),
+            saver: Saver::new(path, save),
+            _locked: own,
+        })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// Saves files, in their order.
+    pub(super) fn save(&mut self, files: Vec<Encoded>) -> Result<(), StateError> {
+        self.saver.save(files).map_err(|source| StateError::Save {
+            path: self.path.clone(),
+            source,
+        })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     hash::Hasher as _,
-    io::{self, BufWriter, Read as _, Write},
+    io::{self, Read as _, Write},
     path::Path,
 };
 
@@ -38,6 +38,34 @@ const SUM: usize = 8;
 /// The largest file, in bytes: 100,000 containers take less.
 const MOST: u64 = 128 << 20;
 
+/// A file, as it is to be.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Encoded {
+    /// Writes it in place of the one before, which stays where that fails, and where `still` says
+    /// no once it is written.
+    pub(crate) fn put(&self, into: &OwnDirectory, still: impl FnOnce() -> bool) -> io::Result<()> {
+        // While it is written.
+        let unfinished = format!("{}.new", self.name);
+        let write = || {
+            let mut file = into.file(&unfinished)?;
+            file.set_len(0)?;
+            file.write_all(&self.bytes)?;
+            match still() {
+                true => into.rename(&unfinished, &self.name),
+                false => Err(io::ErrorKind::Interrupted.into()),
+            }
+        };
+        write().inspect_err(|_| {
+            let _ = into.remove_file(&unfinished);
+        })
+    }
+}
+
 impl State<'_> {
     /// Saves it in a directory, which is made where it is missing.
     ///
@@ -45,7 +73,16 @@ impl State<'_> {
     ///
     /// Where the file cannot be written; the one that was saved before stays.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
-        TOTALS.save(directory, self)
+        let put = |encoded: Encoded| encoded.put(&OwnDirectory::make(directory)?, || true);
+        self.encoded().and_then(put).map_err(|source| {
+            let path = directory.join(TOTALS.0);
+            StateError::Save { path, source }
+        })
+    }
+
+    /// The file.
+    pub(crate) fn encoded(&self) -> io::Result<Encoded> {
+        TOTALS.encoded(self)
     }
 }
 
@@ -61,34 +98,15 @@ impl State<'static> {
 }
 
 impl StateFile {
-    /// Saves a value in a directory, which is made where it is missing.
-    ///
-    /// # Errors
-    ///
-    /// Where the file cannot be written; the one that was saved before stays.
-    pub fn save(self, directory: &Path, value: &impl Serialize) -> Result<(), StateError> {
-        let save = || {
-            // Names of containers are nobody else's business.
-            let own = OwnDirectory::make(directory)?;
-            // While it is written.
-            let unfinished = format!("{}.new", self.0);
-            let write = || {
-                let file = own.file(&unfinished)?;
-                file.set_len(0)?;
-                write(value, &mut BufWriter::new(&file))?;
-                if file.metadata()?.len() > MOST {
-                    return Err(io::ErrorKind::FileTooLarge.into());
-                }
-                own.rename(&unfinished, self.0)
-            };
-            write().inspect_err(|_| {
-                let _ = own.remove_file(&unfinished);
-            })
-        };
-        save().map_err(|source| StateError::Save {
-            path: directory.join(self.0),
-            source,
-        })
+    /// The content of the file for a value.
+    pub(crate) fn encoded(self, value: &impl Serialize) -> io::Result<Encoded> {
+        let mut bytes = Vec::new();
+        write(value, &mut bytes)?;
+        if bytes.len() as u64 > MOST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let name = self.0.to_owned();
+        Ok(Encoded { name, bytes })
     }
 
     /// The value that was saved in a directory; None where none was.

@@ -27,6 +27,7 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::file::Encoded;
 use self::plan::{Counts, Places};
 pub use self::{error::StateError, file::StateFile};
 use crate::{

@@ -6,8 +6,8 @@
 
 use std::{
     fmt,
-    fs::{self, DirBuilder, File, Metadata, TryLockError},
-    io::{self, Read as _, Seek as _, Write as _},
+    fs::{self, DirBuilder, File, Metadata},
+    io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -140,29 +140,6 @@ impl OwnDirectory {
         }
     }
 
-    /// Locks a file of it for as long as the file is open, and writes this process' id into it.
-    pub(crate) fn lock(&self, name: &str) -> Result<File, LockError> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
-        let mut file = self.file(name).map_err(named)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                // What it says is for the message only.
-                let _ = file.read_to_string(&mut pid);
-                let pid = pid.trim();
-                let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
-                return Err(LockError::Held(is_pid.then(|| pid.to_owned())));
-            }
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
-        let pid = format!("{}\n", std::process::id());
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(pid.as_bytes())?;
-        Ok(file)
-    }
-
     fn regular(&self, name: &str, flags: OFlags) -> io::Result<File> {
         // A pipe in its place must not be waited for.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -178,16 +155,6 @@ impl OwnDirectory {
         judge_owner(&self.path.join(name), &about)?;
         Ok(file)
     }
-}
-
-/// Why a file cannot be locked.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LockError {
-    /// Another process holds it: its id, as it wrote it there.
-    #[error("another process holds it")]
-    Held(Option<String>),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// Opens a file to write at its end; it is made where it is missing, and nobody else may read it

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
@@ -237,6 +237,63 @@ fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
     let series = agent.series();
     assert!(own(&series, "failed_saves_total") > 0.0);
     assert!(find(&series, &["pmuscope_self_handovers_total"]).is_none());
+}
+
+/// The process that saves an agent's totals.
+fn saver(agent: &Agent) -> Option<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let children =
+        tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok());
+    let children: Vec<String> = children.collect();
+    let mut children = children.iter().flat_map(|line| line.split_whitespace());
+    let child = children.find(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        line.is_ok_and(|line| line.contains("--save-state"))
+    });
+    Pid::from_raw(child?.parse().unwrap())
+}
+
+/// A file system that does not answer, as one that is frozen: a process that waits for it cannot be
+/// ended. Windows go on, so does the end of the agent, and totals are saved once it answers.
+#[test]
+fn a_disk_that_does_not_answer_holds_nothing_up() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let config = format!("interval = \"100ms\"\n[state]\npath = {:?}\n", state.path());
+    let given = Given {
+        config: &config,
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let child = saver(&agent).unwrap();
+    kill_process(child, Signal::STOP).unwrap();
+    agent.wait_until(|series| own(series, "failed_saves_total") >= 3.0);
+    assert_eq!(agent.get("/readyz").status, 200);
+    assert_eq!(agent.log().matches("cannot save totals").count(), 1);
+    kill_process(child, Signal::CONT).unwrap();
+    let mut failed = own(&agent.series(), "failed_saves_total");
+    loop {
+        agent.next_window();
+        let now = own(&agent.series(), "failed_saves_total");
+        if std::mem::replace(&mut failed, now) == now {
+            break;
+        }
+    }
+    assert!(
+        agent.log().contains("totals are saved again"),
+        "{}",
+        agent.log()
+    );
+    kill_process(child, Signal::STOP).unwrap();
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().success());
+    kill_process(child, Signal::KILL).unwrap();
+    // What was saved goes on, and the place is free.
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
 }
 
 /// A disk that runs full, and then is not: counting goes on, it is said once each, and what was

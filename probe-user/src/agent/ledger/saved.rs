@@ -1,12 +1,12 @@
 //! The ledger in the directory of the state: what was exported goes on after a restart, also of
 //! rows that are folded or that ended in one.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::Ledger;
-use crate::state::{StateError, StateFile};
+use crate::state::{Encoded, StateError, StateFile};
 
 /// Its file.
 const FILE: StateFile = StateFile("exported");
@@ -24,10 +24,10 @@ struct Loaded {
 }
 
 impl Ledger {
-    /// Saves it. To be called after the state was saved: what that has more is a gain later.
-    pub(in crate::agent) fn save(&self, boot: &str, directory: &Path) -> Result<(), StateError> {
+    /// Its file. To be saved after the state: what that has more is a gain later.
+    pub(in crate::agent) fn encoded(&self, boot: &str) -> io::Result<Encoded> {
         let ledger = self;
-        FILE.save(directory, &Saved { boot, ledger })
+        FILE.encoded(&Saved { boot, ledger })
     }
 
     /// The one that was saved in this boot; an empty one where none was.

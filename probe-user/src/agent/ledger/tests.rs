@@ -3,10 +3,13 @@
 mod groups;
 mod random;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::*;
-use crate::derive::{Counter, Counting, Estimate, Kind, LiveTime};
+use crate::{
+    derive::{Counter, Counting, Estimate, Kind, LiveTime},
+    sys::own_files::OwnDirectory,
+};
 
 fn container(id: u8) -> Entity {
     Entity::Container {
@@ -153,10 +156,16 @@ fn folded_rows_are_one() {
 
 const BOOT: &str = "boot";
 
+fn save(ledger: &Ledger, directory: &Path) {
+    let directory = OwnDirectory::open(directory).unwrap();
+    let file = ledger.encoded(BOOT).unwrap();
+    file.put(&directory, || true).unwrap();
+}
+
 /// The ledger after a restart of the agent.
 fn restarted(ledger: &Ledger) -> Ledger {
     let directory = tempfile::tempdir().unwrap();
-    ledger.save(BOOT, directory.path()).unwrap();
+    save(&ledger, directory.path());
     Ledger::load(BOOT, directory.path()).unwrap()
 }
 
@@ -199,7 +208,7 @@ fn a_ledger_of_another_boot_or_that_is_damaged_is_refused() {
             .accounts
             .is_empty()
     );
-    Ledger::default().save(BOOT, directory.path()).unwrap();
+    save(&Ledger::default(), directory.path());
     assert!(refused("another").contains("is of an earlier boot"));
     let path = directory.path().join("exported");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -246,7 +255,7 @@ fn the_format_is_raised_with_every_change() {
     let mut ledger = Ledger::default();
     ledger.settle(&mut report(&[(1, 5, 10)]), &folded(&[]));
     let directory = tempfile::tempdir().unwrap();
-    ledger.save(BOOT, directory.path()).unwrap();
+    save(&ledger, directory.path());
     let bytes = std::fs::read(directory.path().join("exported")).unwrap();
     let sum = u64::from_le_bytes(*bytes.last_chunk::<8>().unwrap());
     assert_eq!(

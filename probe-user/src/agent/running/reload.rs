@@ -51,8 +51,8 @@ impl Running {
         };
         let state = match (&config.state, config.state != self.config.state) {
             (Some(path), true) => {
-                let taken = StateDirectory::take(path).map_err(|error| error.to_string())?;
-                Some(Some(taken))
+                let taken = StateDirectory::take(path, self.options.save_state);
+                Some(Some(taken.map_err(|error| error.to_string())?))
             }
             (None, true) => Some(None),
             (_, false) => None,

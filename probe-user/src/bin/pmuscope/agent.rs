@@ -1,6 +1,11 @@
 //! `pmuscope agent`: counts all the time, and serves the last window.
 
-use std::{env, io::Write as _, path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 use anyhow::Result;
 use probe_user::{
@@ -60,6 +65,16 @@ pub(crate) struct Args {
     /// End counting that an agent left on, and remove its pins
     #[arg(long, conflicts_with_all = ["check_config", "keep_pins"])]
     unpin: bool,
+    /// Save what an agent writes to the standard input: it starts this itself
+    #[arg(long, hide = true, value_name = "DIRECTORY")]
+    save_state: Option<PathBuf>,
+}
+
+/// The process that saves an agent's totals.
+fn save_state(directory: &Path) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["agent", "--save-state"]).arg(directory);
+    command
 }
 
 impl Args {
@@ -91,6 +106,10 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(directory) = &args.save_state {
+        agent::save_for_parent(directory)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let sources = args.sources();
     if args.check_config {
         let config = sources.read()?;
@@ -121,6 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         sources,
         drop_all: args.drop_all,
         keep_pins: args.keep_pins,
+        save_state,
         show_kernel_log: shown_messages::show_kernel_log,
     })?;
     Ok(ExitCode::SUCCESS)
