@@ -176,6 +176,32 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
     assert!((0.4..0.6).contains(&after), "{name}: {after}");
 }
 
+/// The error of a share by a weight is that of counting only. JSON and CSV, of which the page has
+/// the same lines, give it no interval.
+#[test]
+fn shares_by_a_weight_have_no_interval() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    record("grace", &by(By::Container), &path, false);
+    let profile = profile_of(&path);
+    let all = profile::json(&profile, &Selection::default());
+    let lines = all["lines"].as_array().unwrap().iter();
+    let shares = lines.filter(|line| line["metric"].as_str().unwrap().ends_with("_apportioned"));
+    let shares: Vec<&Value> = shares.collect();
+    assert!(!shares.is_empty());
+    for share in shares {
+        assert!(share.get("low").is_none(), "{share}");
+    }
+    let mut csv = Vec::new();
+    profile::csv(&mut csv, &profile, &Selection::default()).unwrap();
+    let text = String::from_utf8(csv).unwrap();
+    let shares = text.lines().filter(|line| line.contains("_apportioned,"));
+    let values = shares.filter(|line| !line.ends_with(",,,"));
+    let values: Vec<&str> = values.collect();
+    assert!(!values.is_empty());
+    assert!(values.iter().all(|line| line.ends_with(",,")), "{values:?}");
+}
+
 /// A container's name is shown as it is, and is nothing else.
 #[test]
 fn names_are_only_names() {

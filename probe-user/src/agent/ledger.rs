@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use libm::hypot;
 use serde::{Deserialize, Serialize};
 
 use self::amount::{Amount, Count, Sum, put};
@@ -324,9 +323,7 @@ fn add_share(sums: &mut Vec<Series>, share: &Series) {
         (Ok(Value::Gauge(sum)), Ok(Value::Gauge(share))) => {
             sum.value += share.value;
             sum.live = sum.live.min(share.live);
-            let errors = sum.error.zip(share.error);
-            sum.error = errors.map(|(a, b)| hypot(a, b));
-            sum.interval = None;
+            sum.spread = sum.spread.of_sum(share.spread);
         }
         (sum @ Ok(_), Err(reason)) => drop(mem::replace(sum, Err(reason.clone()))),
         _ => {}

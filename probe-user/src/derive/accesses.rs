@@ -7,7 +7,7 @@ use probe_common::spe::{Class, LATENCY_BUCKETS};
 
 use super::{
     Attributes, Counter, Counting, Estimate, Histogram, Kind, Method, Metric, Reason, Report,
-    Series, Value, latency,
+    Series, Spread, Value, latency,
     spe::{self, REMOTE, of_samples},
     statistics::{self, Interval},
 };
@@ -219,7 +219,7 @@ impl<'a> Accesses<'a> {
                 ever_limited: true, ..
             }) = self.sampler
             {
-                total.estimate.interval = None;
+                total.estimate.spread = Spread::Unknown;
             }
             add.push(self.operations, Ok(Value::Counter(value)), Some(total));
         } else {
@@ -276,7 +276,10 @@ impl<'a> Adding<'a> {
     fn as_sampled(&self, estimate: Estimate) -> Estimate {
         Estimate {
             live: self.time.map_or(estimate.live, LiveTime::live),
-            interval: estimate.interval.filter(|_| !self.limited),
+            spread: match self.limited {
+                true => Spread::Unknown,
+                false => estimate.spread,
+            },
             ..estimate
         }
     }

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use libm::hypot;
-
 use super::{
-    Attributes, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Subject, Value,
+    Attributes, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Spread, Subject, Value,
 };
 use crate::{
     formula::{Absent, NoValue},
@@ -174,7 +172,7 @@ impl Shown<'_> {
             raw: total.raw,
             estimate: Estimate {
                 live: float(total.running) / float(total.enabled.max(1)),
-                error: Some(total.variance.sqrt() * scale),
+                spread: Spread::Error(total.variance.sqrt() * scale),
                 ..Estimate::exact(total.estimate * scale)
             },
             time: Some(LiveTime {
@@ -251,7 +249,7 @@ fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Co
         raw: counted.counts[at],
         estimate: Estimate {
             live: counted.live(),
-            error: Some(counted.covariance(at, at).sqrt() * column.scale),
+            spread: Spread::Error(counted.covariance(at, at).sqrt() * column.scale),
             ..Estimate::exact(estimate * column.scale)
         },
         time: Some(LiveTime {
@@ -303,7 +301,7 @@ pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Opt
         raw: reading.count?,
         estimate: Estimate {
             live: float(reading.running) / float(enabled),
-            error: Some(reading.error() * scale),
+            spread: Spread::Error(reading.error() * scale),
             ..Estimate::exact(reading.estimate()? * scale)
         },
         time: Some(LiveTime {
@@ -328,11 +326,7 @@ fn sum_of(a: Counter, b: Counter) -> Counter {
         raw: a.raw.wrapping_add(b.raw),
         estimate: Estimate {
             live: a.estimate.live.min(b.estimate.live),
-            error: a
-                .estimate
-                .error
-                .zip(b.estimate.error)
-                .map(|(a, b)| hypot(a, b)),
+            spread: a.estimate.spread.of_sum(b.estimate.spread),
             ..Estimate::exact(a.estimate.value + b.estimate.value)
         },
         time: a.time.zip(b.time).map(|(a, b)| LiveTime {
@@ -347,7 +341,7 @@ fn exact(raw: u64, start: Duration) -> Counter {
         start,
         raw,
         estimate: Estimate {
-            error: Some(0.0),
+            spread: Spread::Error(0.0),
             ..Estimate::exact(float(raw))
         },
         time: None,

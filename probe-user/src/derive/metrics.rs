@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Attributes, Estimate, Method, Metric, Reason, Report, Subject, Value, samples::SampledMetric,
+    Attributes, Estimate, Method, Metric, Reason, Report, Spread, Subject, Value,
+    samples::SampledMetric,
 };
 use crate::{
     catalogue::Counts,
@@ -108,7 +109,8 @@ impl<'a> CoreMetrics<'a> {
         };
         let value = value_of(self.plan, planned, &input)?;
         Ok(Estimate {
-            error: error(self.plan, planned, &input, value.value),
+            spread: error(self.plan, planned, &input, value.value)
+                .map_or(Spread::Unknown, Spread::Error),
             ..counted(value)
         })
     }

@@ -34,7 +34,7 @@ pub use self::{
     report::{About, Cell, Finding, Group, Part, Report, Table},
     series::{Attributes, Counting, Kind, Metric, Series, Subject},
     stages::Stages,
-    value::{Counter, Estimate, Histogram, Method, Reason, Value},
+    value::{Counter, Estimate, Histogram, Method, Reason, Spread, Value},
 };
 pub use crate::window::LiveTime;
 use crate::{

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Subject,
-    Table, Value,
+    Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Spread,
+    Subject, Table, Value,
     spe::of_samples,
     statistics::{self, Interval},
 };
@@ -81,14 +81,14 @@ impl<'a> SampledEvents<'a> {
             let value = estimate.map(|estimate| {
                 let mut counter = counter(delta.counts.samples, estimate, report.start, time);
                 if limited {
-                    counter.estimate.interval = None;
+                    counter.estimate.spread = Spread::Unknown;
                 }
                 Value::Counter(counter)
             });
             let total = (total.counts.samples > 0).then(|| {
                 let mut counter = counter(total.counts.samples, all(&total), row.since, None);
                 if self.window.was_ever_limited(event.into()) {
-                    counter.estimate.interval = None;
+                    counter.estimate.spread = Spread::Unknown;
                 }
                 counter
             });
@@ -235,7 +235,7 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
             if let Some(share) = &mut share
                 && window.was_limited(event.into())
             {
-                share.interval = None;
+                share.spread = Spread::Unknown;
             }
             let mut row = vec![
                 Cell::Owner(Subject::Entity(entity.clone())),

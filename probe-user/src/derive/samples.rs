@@ -4,7 +4,7 @@
 use probe_common::spe::{Class, Source};
 
 use super::{
-    Estimate, latency,
+    Estimate, Spread, latency,
     metrics::{self, MetricValue},
     spe::{self, REMOTE},
     statistics::{self, Interval},
@@ -67,9 +67,12 @@ impl<'a> SampledMetric<'a> {
             };
             let (a, b) = (end(low)?, end(high)?);
             let held = Interval::around(value.value, a.min(b), a.max(b));
-            Some((held.low, held.high))
+            Some(Spread::Sampled(held.low, held.high))
         });
-        Ok(Estimate { interval, ..value })
+        Ok(Estimate {
+            spread: interval.unwrap_or_default(),
+            ..value
+        })
     }
 
     fn evaluate(&self, values: &[f64]) -> MetricValue {
@@ -292,7 +295,7 @@ mod tests {
     #[track_caller]
     fn assert_interval(value: &MetricValue, expected: [f64; 3], tolerance: f64) {
         let value = value.as_ref().unwrap();
-        let (low, high) = value.interval.unwrap();
+        let (low, high) = value.sampled_interval().unwrap();
         for (found, expected) in [value.value, low, high].into_iter().zip(expected) {
             assert!((found - expected).abs() < tolerance, "{value:?}");
         }
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!(values.len(), 13);
         for (name, value) in &values {
             let value = value.as_ref().unwrap();
-            let (low, high) = value.interval.expect(name);
+            let (low, high) = value.sampled_interval().expect(name);
             assert!(
                 low <= value.value && value.value <= high,
                 "{name}: {value:?}"

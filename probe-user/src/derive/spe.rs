@@ -3,7 +3,7 @@
 use probe_common::spe::{Class, Source};
 
 use super::{
-    Estimate,
+    Estimate, Spread,
     statistics::{self, Interval},
 };
 use crate::{
@@ -87,7 +87,7 @@ pub(super) fn parts(usage: &SpeUsage, class: Class) -> Vec<(Served, &SpeCounts)>
 /// Of an estimate from samples.
 pub(super) fn of_samples(Interval { value, low, high }: Interval) -> Estimate {
     Estimate {
-        interval: Some((low, high)),
+        spread: Spread::Sampled(low, high),
         ..Estimate::exact(value)
     }
 }

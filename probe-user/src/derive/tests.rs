@@ -156,7 +156,7 @@ fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
         assert_eq!(counter.raw, raw);
         assert_eq!(counter.time, Some(LiveTime { enabled, running }));
         let estimate = counter.estimate;
-        assert_eq!((estimate.value, estimate.live, estimate.error), expected);
+        assert_eq!((estimate.value, estimate.live, estimate.error()), expected);
     }
 }
 
@@ -197,7 +197,7 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
         .unwrap()
         .estimate;
     assert_eq!((total.value, total.live), (39_100_000_000.0, 0.75));
-    assert_eq!(total.error, Some(19_525_000_000.0));
+    assert_eq!(total.error(), Some(19_525_000_000.0));
 }
 
 /// Slices that were divided by time between two owners: what was found is an estimate, and that
@@ -284,9 +284,9 @@ proptest! {
             let total = total.unwrap();
             let sum: f64 = values.iter().map(|value| value.estimate.value).sum();
             prop_assert!((total.estimate.value - sum).abs() <= 1e-9 * sum, "{total:?} {sum}");
-            let errors = values.iter().map(|value| value.estimate.error.unwrap());
+            let errors = values.iter().map(|value| value.estimate.error().unwrap());
             let variance: f64 = errors.map(|error| error.powi(2)).sum();
-            let error = total.estimate.error.unwrap();
+            let error = total.estimate.error().unwrap();
             prop_assert!(
                 (error - variance.sqrt()).abs() <= 1e-6 * sum + 1e-6,
                 "{total:?} {variance}"

@@ -1,8 +1,10 @@
 //! Values of series: numbers, with their error and method.
 
+use libm::hypot;
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
+use super::statistics::Z;
 use crate::{formula::NoValue, join::share, window::LiveTime};
 
 /// The value of a series.
@@ -30,14 +32,28 @@ pub struct Estimate {
     /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was
     /// scaled.
     pub live: f64,
-    /// The ends of its 95% interval, where it is an estimate from samples.
-    pub interval: Option<(f64, f64)>,
-    /// Standard error of the value, as far as it is an estimate of what counters would have counted
-    /// while they were not live; None where it is not known.
-    pub error: Option<f64>,
+    /// How far it may be off.
+    pub spread: Spread,
     /// The largest value that it could have if its events counted the same things, where it is
     /// above that: it is shown as it is, and so is this.
     pub above_bound: Option<f64>,
+}
+
+/// How far a value may be off, in its unit. It is one of these, so that a share whose weights are
+/// not validated cannot have an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Spread {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// The ends of the 95% interval of an estimate from samples.
+    Sampled(f64, f64),
+    /// Standard error of an estimate of what counters would have counted while they were not live.
+    /// An interval can be made of it.
+    Error(f64),
+    /// Standard error of a share as far as counting makes it. How well the weights stand for the
+    /// traffic is not in it and may be most of the error, so no interval can be made of it.
+    CountingOnly(f64),
 }
 
 /// How a value is known.
@@ -100,17 +116,62 @@ impl Estimate {
         Self {
             value,
             live: 1.0,
-            interval: None,
-            error: None,
+            spread: Spread::Unknown,
             above_bound: None,
         }
     }
 
-    /// [`Self::error`] as a part of the value; None where it is not known, or of nothing.
+    /// The standard error, as far as it is known: of a share as far as counting makes it.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        match self.spread {
+            Spread::Error(error) | Spread::CountingOnly(error) => Some(error),
+            Spread::Unknown | Spread::Sampled(..) => None,
+        }
+    }
+
+    /// The ends of the 95% interval of an estimate from samples.
+    #[must_use]
+    pub fn sampled_interval(&self) -> Option<(f64, f64)> {
+        match self.spread {
+            Spread::Sampled(low, high) => Some((low, high)),
+            Spread::Unknown | Spread::Error(_) | Spread::CountingOnly(_) => None,
+        }
+    }
+
+    /// The ends of the 95% interval of an estimate from samples or by a standard error. None where
+    /// the value is exact, or nothing states all of its error.
+    #[must_use]
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        match self.spread {
+            Spread::Sampled(low, high) => Some((low, high)),
+            Spread::Error(error) if error > 0.0 => {
+                Some((self.value - Z * error, self.value + Z * error))
+            }
+            Spread::Unknown | Spread::Error(_) | Spread::CountingOnly(_) => None,
+        }
+    }
+
+    /// [`Self::error()`] as a part of the value; None where it is not known, or of nothing.
     #[must_use]
     pub fn counting_error(&self) -> Option<f64> {
-        let error = self.error?;
+        let error = self.error()?;
         (self.value != 0.0).then(|| error / self.value.abs())
+    }
+}
+
+impl Spread {
+    /// That of the sum of two values whose errors are independent. That of a sum with a part of
+    /// which it is not known is not known.
+    #[must_use]
+    pub fn of_sum(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Error(a), Self::Error(b)) => Self::Error(hypot(a, b)),
+            (Self::Error(a) | Self::CountingOnly(a), Self::Error(b) | Self::CountingOnly(b)) => {
+                Self::CountingOnly(hypot(a, b))
+            }
+            _ => Self::Unknown,
+        }
     }
 }
 

@@ -155,7 +155,7 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
                 line.enabled = text(counter.time.map(|time| time.enabled));
                 line.running_nanos = text(counter.time.map(|time| time.running));
             }
-            ends(&mut line, estimate.interval);
+            ends(&mut line, estimate.sampled_interval());
             if let Some(bound) = estimate.above_bound {
                 line.reason = above_bound(bound);
             }
@@ -232,7 +232,7 @@ impl Lines<'_> {
                 }
                 Cell::Estimate(Some(estimate)) => {
                     line.value = estimate.value.to_string();
-                    ends(&mut line, estimate.interval);
+                    ends(&mut line, estimate.sampled_interval());
                 }
                 Cell::Estimate(None) => {}
                 Cell::Number(_) | Cell::Address(_) | Cell::Owner(_) | Cell::Text(_) => continue,

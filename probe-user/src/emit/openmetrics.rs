@@ -152,13 +152,13 @@ impl<'a> Samples<'a> {
 
     /// The error of a number, where it is known and not zero.
     fn trust(&mut self, series: &'a Series, level: Level, estimate: &Estimate) {
-        if let Some((low, high)) = estimate.interval {
+        if let Some((low, high)) = estimate.sampled_interval() {
             self.push(series, level, Aspect::Lower, low);
             self.push(series, level, Aspect::Upper, high);
         }
         // A share states an error of zero too.
         let share = self.report.attributes(series).method.is_share();
-        if let Some(error) = estimate.error.filter(|error| *error > 0.0 || share) {
+        if let Some(error) = estimate.error().filter(|error| *error > 0.0 || share) {
             self.push(series, level, Aspect::Error, error);
         }
     }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::{
-    derive::{Attributes, Kind, Method, Metric, Part, Reason, Report, Subject, Value, served_name},
+    derive::{
+        Attributes, Estimate, Kind, Method, Metric, Part, Reason, Report, Subject, Value,
+        served_name,
+    },
     emit::label::{Called, label, short},
 };
-
-/// The 97.5% quantile of the normal distribution.
-const Z: f64 = 1.959_964;
 
 /// An interval that is not known.
 const NOWHERE: (f64, f64) = (f64::NAN, f64::NAN);
@@ -156,14 +156,7 @@ impl Line {
         self.values.resize(before, f64::NAN);
         self.values
             .push(estimate.map_or(f64::NAN, |estimate| estimate.value));
-        let interval = estimate.and_then(|estimate| {
-            let by_error = || {
-                let error = estimate.error.filter(|error| *error > 0.0)?;
-                Some((estimate.value - Z * error, estimate.value + Z * error))
-            };
-            estimate.interval.or_else(by_error)
-        });
-        if let Some(interval) = interval {
+        if let Some(interval) = estimate.and_then(Estimate::interval) {
             self.intervals.resize(before, NOWHERE);
             self.intervals.push(interval);
         }

@@ -33,7 +33,7 @@ pub use self::{
     view::Selection,
 };
 use crate::{
-    derive::{About, Estimate, Kind, Part, Reason, Report, Series, Subject, Value},
+    derive::{About, Estimate, Kind, Part, Reason, Report, Series, Spread, Subject, Value},
     formula::NoValue,
     record::Calibrated,
     recording::{ReadError, Replay},
@@ -114,8 +114,7 @@ struct Known {
 const NOTHING: Value = Value::Gauge(Estimate {
     value: 0.0,
     live: 1.0,
-    interval: None,
-    error: None,
+    spread: Spread::Unknown,
     above_bound: None,
 });
 

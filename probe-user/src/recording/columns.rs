@@ -110,17 +110,17 @@ pub(super) const COLUMNS: &[Column] = &[
     column(
         "low",
         "column unit",
-        Fill::Double(|row| Some(row.estimate()?.interval?.0)),
+        Fill::Double(|row| Some(row.estimate()?.sampled_interval()?.0)),
     ),
     column(
         "high",
         "column unit",
-        Fill::Double(|row| Some(row.estimate()?.interval?.1)),
+        Fill::Double(|row| Some(row.estimate()?.sampled_interval()?.1)),
     ),
     column(
         "error",
         "column unit",
-        Fill::Double(|row| row.estimate()?.error),
+        Fill::Double(|row| row.estimate()?.error()),
     ),
     column(
         "live",

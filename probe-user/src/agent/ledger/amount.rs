@@ -4,7 +4,7 @@ use std::{mem, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::derive::{Counter, Estimate, LiveTime};
+use crate::derive::{Counter, Estimate, LiveTime, Spread};
 
 /// What a counter of a session says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl Amount {
             sum: Sum {
                 start: Some(counter.start),
                 estimate: counter.estimate.value,
-                variance: counter.estimate.error.unwrap_or(0.0).powi(2),
+                variance: counter.estimate.error().unwrap_or(0.0).powi(2),
             },
         }
     }
@@ -115,7 +115,10 @@ impl Count {
             start: Duration::ZERO,
             raw: 0,
             estimate: Estimate {
-                error: (sum.variance > 0.0).then_some(0.0),
+                spread: match sum.variance > 0.0 {
+                    true => Spread::Error(0.0),
+                    false => Spread::Unknown,
+                },
                 ..Estimate::exact(0.0)
             },
             time: (self.time.0 > 0).then(LiveTime::default),
@@ -138,13 +141,15 @@ pub(super) fn put(count: &Count, sum: &Sum, total: &mut Counter) {
     total.raw = count.raw;
     total.start = sum.start.unwrap_or(total.start);
     let estimate = &mut total.estimate;
-    // An interval keeps its distance from the estimate.
     let moved = sum.estimate - estimate.value;
-    estimate.interval = estimate
-        .interval
-        .map(|(low, high)| (low + moved, high + moved));
     estimate.value = sum.estimate;
-    estimate.error = estimate.error.map(|_| sum.variance.sqrt());
+    estimate.spread = match estimate.spread {
+        // An interval keeps its distance from the estimate.
+        Spread::Sampled(low, high) => Spread::Sampled(low + moved, high + moved),
+        Spread::Error(_) => Spread::Error(sum.variance.sqrt()),
+        Spread::CountingOnly(_) => Spread::CountingOnly(sum.variance.sqrt()),
+        Spread::Unknown => Spread::Unknown,
+    };
     if let Some(time) = &mut total.time {
         (time.enabled, time.running) = count.time;
     }

@@ -55,11 +55,11 @@ fn loads_and_stores_are_estimated_apart() {
     let total = report.total(&operations).unwrap();
     assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
     assert!((total.estimate.value - 1e6).abs() < 1e-6);
-    assert!(total.estimate.interval.is_some());
+    assert!(total.estimate.sampled_interval().is_some());
     let operations = *operations.counter().unwrap();
     assert_eq!(operations.raw, 1000);
     assert!((operations.estimate.value - 1e6).abs() < 1e-6);
-    let (low, high) = operations.estimate.interval.unwrap();
+    let (low, high) = operations.estimate.sampled_interval().unwrap();
     assert!(low < 1e6 && high > 1e6);
     assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
     assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
@@ -101,7 +101,10 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     let Some(Ok(Value::Counter(samples))) = value(SAMPLES, Class::Load) else {
         panic!("no {SAMPLES}");
     };
-    assert_eq!((samples.raw, samples.estimate.interval), (1000, None));
+    assert_eq!(
+        (samples.raw, samples.estimate.sampled_interval()),
+        (1000, None)
+    );
     assert!(matches!(
         value("spe_remote_share", Class::Load),
         Some(Ok(_))
@@ -135,8 +138,8 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
         let mut all = 0;
         for series in report.of(&Subject::Machine, "spe_operations") {
             let (value, total) = (series.estimate().unwrap(), report.total(series).unwrap());
-            assert!(value.interval.is_some());
-            assert_eq!(total.estimate.interval.is_some(), !ever_limited);
+            assert!(value.sampled_interval().is_some());
+            assert_eq!(total.estimate.sampled_interval().is_some(), !ever_limited);
             all += 1;
         }
         assert!(all > 0);

@@ -5,7 +5,9 @@ mod per_access;
 
 use std::time::Duration;
 
-use super::{Attributes, Estimate, Method, Metric, Reason, Report, Subject, Value, metrics};
+use super::{
+    Attributes, Estimate, Method, Metric, Reason, Report, Spread, Subject, Value, metrics,
+};
 use crate::{
     join::{
         EntityShares, Joined,
@@ -97,14 +99,17 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
     };
+    let stated = match shares.method.needs_validation() {
+        true => Spread::CountingOnly,
+        false => Spread::Error,
+    };
     let (errors, measured) = (shares.errors(), shares.measured());
     let part = |whose, count: u64, live: f64, counting_error: Option<f64>| {
         let own = value.value * errors.fraction(count);
         let share = Estimate {
             value: own,
             live: value.live.min(live),
-            interval: None,
-            error: counting_error.map(|error| error * own.abs()),
+            spread: counting_error.map_or(Spread::Unknown, |error| stated(error * own.abs())),
             above_bound: None,
         };
         row(whose, Some(shares.method.clone()), Ok(share))

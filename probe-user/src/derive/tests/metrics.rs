@@ -62,7 +62,7 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     let report = report(&plan, rows);
     let [ipc, frequency] = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(7), name));
     assert_eq!((ipc.value, ipc.live), (0.5, 0.25));
-    assert_eq!(ipc.error, Some(0.0));
+    assert_eq!(ipc.error(), Some(0.0));
     assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
     assert!(
         (frequency.counting_error().unwrap() - 0.75).abs() < 1e-6,
@@ -79,7 +79,7 @@ fn a_rate_has_the_error_of_its_count() {
     let report = report(&plan, rows);
     let [rate, count] = ["cpus_used", "e10"].map(|name| gauge(&report, &cgroup(7), name));
     assert_eq!((rate.value, count.value), (0.16, 160e6));
-    let (of_rate, of_count) = (rate.error.unwrap(), count.error.unwrap());
+    let (of_rate, of_count) = (rate.error().unwrap(), count.error().unwrap());
     assert!(
         of_count > 0.0 && (of_rate * 1e9 / of_count - 1.0).abs() < 1e-6,
         "{of_rate} {of_count}"
@@ -106,11 +106,11 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     assert!((ratio.value - 0.25).abs() < 1e-12);
     let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
     assert!(
-        (ratio.error.unwrap() / error - 1.0).abs() < 1e-3,
+        (ratio.error().unwrap() / error - 1.0).abs() < 1e-3,
         "{ratio:?} {error}"
     );
     // At its bound a share can be seen to change on one side only.
     let ratio = of([50, 50]);
     assert_eq!(ratio.value, 1.0);
-    assert_eq!(ratio.error, Some(0.0));
+    assert_eq!(ratio.error(), Some(0.0));
 }

@@ -73,7 +73,7 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
         let series = report.of(&subject, "bytes").next().unwrap();
         let Counter { raw, estimate, .. } = *series.counter().unwrap();
         let total = report.total(series).map(|total| total.estimate.value);
-        (raw, estimate.value, estimate.live, estimate.error, total)
+        (raw, estimate.value, estimate.live, estimate.error(), total)
     };
     // 8 in half of the time are 16, or any number up to that more or fewer.
     assert_eq!(
@@ -86,7 +86,7 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
     let total = |subject: Subject| {
         let series = report.of(&subject, "bytes").next().unwrap();
         let estimate = report.total(series).unwrap().estimate;
-        (estimate.live, (estimate.error.unwrap() * 1e6).round())
+        (estimate.live, (estimate.error().unwrap() * 1e6).round())
     };
     let error = (4.0 * 2.0_f64.sqrt() * 1e6).round();
     assert_eq!(total(Subject::Socket(0)), (0.75, error));
@@ -103,7 +103,7 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
         .next()
         .unwrap();
     assert_eq!(time.counter().unwrap().raw, 2_000_000_000);
-    assert_eq!(time.counter().unwrap().estimate.error, Some(0.0));
+    assert_eq!(time.counter().unwrap().estimate.error(), Some(0.0));
     assert_eq!(report.total(time).unwrap().estimate.value, 3e9);
     let unit = |name: &str| {
         let mut metrics = report.metrics.iter();
@@ -151,7 +151,7 @@ fn a_scale_is_of_all_that_is_said_of_an_event() {
     for Counter { raw, estimate, .. } in counters {
         assert_eq!((*raw, estimate.value), (100, 100.0));
         assert!(
-            (estimate.error.unwrap() - 50.0).abs() < 1e-9,
+            (estimate.error().unwrap() - 50.0).abs() < 1e-9,
             "{estimate:?}"
         );
     }

@@ -129,7 +129,7 @@ fn a_total_has_its_counts_its_times_and_its_start() {
     // By hand: of each window all of what was not seen may be off, as it is of one CPU.
     let error = (3.0_f64 * 100.0 * 100.0).sqrt();
     assert!(
-        (seven.estimate.error.unwrap() - error).abs() < 1e-9,
+        (seven.estimate.error().unwrap() - error).abs() < 1e-9,
         "{seven:?}"
     );
     let start = |at: usize| total_of(&reports[at], &cgroup(8), "e00").map(|it| it.start.as_secs());

@@ -82,7 +82,7 @@ fn unit<M: SerializeMap>(map: &mut M, unit: &str) -> Result<(), M::Error> {
 }
 
 fn interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::Error> {
-    if let Some((low, high)) = estimate.interval {
+    if let Some((low, high)) = estimate.sampled_interval() {
         map.serialize_entry("low", &low)?;
         map.serialize_entry("high", &high)?;
     }

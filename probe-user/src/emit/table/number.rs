@@ -49,7 +49,7 @@ impl Number {
     pub(super) fn of(estimate: &Estimate) -> Self {
         Self {
             value: estimate.value,
-            ends: estimate.interval,
+            ends: estimate.sampled_interval(),
             live: estimate.live,
             time: None,
             at_least: false,

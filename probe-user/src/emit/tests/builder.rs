@@ -8,7 +8,7 @@ use crate::{
     catalogue::Place,
     derive::{
         Attributes, Counter, Counting, Estimate, Histogram, Kind, LiveTime, Method, Metric, Reason,
-        Report, Subject, Value,
+        Report, Spread, Subject, Value,
     },
     formula::NoValue,
     join::{
@@ -114,7 +114,7 @@ impl Fixture {
         };
         let estimate = Estimate {
             live,
-            error: Some(scaled * (1.0 - live)),
+            spread: Spread::Error(scaled * (1.0 - live)),
             ..Estimate::exact(scaled)
         };
         #[expect(
@@ -137,7 +137,7 @@ impl Fixture {
             start: BEGAN,
             raw: 2 * raw,
             estimate: Estimate {
-                error: Some(scaled * (1.0 - live) * std::f64::consts::SQRT_2),
+                spread: Spread::Error(scaled * (1.0 - live) * std::f64::consts::SQRT_2),
                 value: 2.0 * scaled,
                 ..estimate
             },
@@ -161,7 +161,7 @@ impl Fixture {
                 self.gauge("ipc", "1/cycle", Estimate::exact(ipc));
                 let turns = Estimate {
                     live: 0.25,
-                    error: Some(ipc / 800.0),
+                    spread: Spread::Error(ipc / 800.0),
                     ..Estimate::exact(ipc / 100.0)
                 };
                 self.gauge("branch_miss_ratio", "1", turns);
@@ -254,7 +254,7 @@ impl Fixture {
         match share {
             Ok((value, error)) => {
                 let estimate = Estimate {
-                    error,
+                    spread: error.map_or(Spread::Unknown, Spread::CountingOnly),
                     ..Estimate::exact(value)
                 };
                 self.gauge(name, "GB/s", estimate);
@@ -266,7 +266,7 @@ impl Fixture {
 
 pub(super) fn sampled(value: f64) -> Estimate {
     Estimate {
-        interval: Some((value * 0.75, value * 1.25)),
+        spread: Spread::Sampled(value * 0.75, value * 1.25),
         ..Estimate::exact(value)
     }
 }

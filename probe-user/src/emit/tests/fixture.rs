@@ -6,7 +6,7 @@ use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
 use crate::{
     derive::{
         About, Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason,
-        Report, Subject, Table, Value,
+        Report, Spread, Subject, Table, Value,
     },
     formula::NoValue,
     join::{Entity, share::NoShare},
@@ -36,7 +36,7 @@ pub(in crate::emit) fn report() -> Report {
         raw: 250_000_000,
         estimate: Estimate {
             live: 0.25,
-            error: Some(75e7),
+            spread: Spread::Error(75e7),
             ..Estimate::exact(1e9)
         },
         time: Some(LiveTime {

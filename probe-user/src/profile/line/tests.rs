@@ -1,9 +1,9 @@
 use super::*;
-use crate::{derive::Estimate, formula::NoValue};
+use crate::{derive::Spread, formula::NoValue};
 
-fn gauge(value: f64, interval: Option<(f64, f64)>) -> Value {
+fn gauge(value: f64, spread: Spread) -> Value {
     Value::Gauge(Estimate {
-        interval,
+        spread,
         ..Estimate::exact(value)
     })
 }
@@ -13,8 +13,8 @@ fn gauge(value: f64, interval: Option<(f64, f64)>) -> Value {
 #[test]
 fn a_line_has_the_windows_of_its_owner() {
     let mut line = Line::new(0, 0, String::new(), 999_990);
-    line.push(999_990, Ok(&gauge(1.0, None)));
-    line.push(999_992, Ok(&gauge(3.0, Some((2.0, 5.0)))));
+    line.push(999_990, Ok(&gauge(1.0, Spread::Unknown)));
+    line.push(999_992, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
     let reason = Reason::NoValue(NoValue::DidNotRun);
     line.push(999_993, Err(&reason));
     assert_eq!((line.values.len(), line.windows()), (4, 999_990..999_994));
@@ -43,4 +43,26 @@ fn a_line_has_the_windows_of_its_owner() {
         (summary.windows, summary.mean, summary.total),
         (2, 4.0, Some(4.0))
     );
+}
+
+/// A share that is not validated has an error of counting, and no interval: what may be most of its
+/// error is not in that.
+#[test]
+fn only_a_validated_error_makes_an_interval() {
+    let mut line = Line::new(0, 0, String::new(), 0);
+    let spreads = [
+        Spread::CountingOnly(0.5),
+        Spread::Error(0.5),
+        Spread::Error(0.0),
+        Spread::Sampled(7.0, 10.0),
+        Spread::Unknown,
+    ];
+    for (at, spread) in spreads.into_iter().enumerate() {
+        line.push(at, Ok(&gauge(8.0, spread)));
+    }
+    let known: Vec<Option<(f64, f64)>> = (0..spreads.len())
+        .map(|at| Some(line.interval(at)).filter(|(low, _)| !low.is_nan()))
+        .collect();
+    let by_error = (8.0 - 0.979_982, 8.0 + 0.979_982);
+    assert_eq!(known, [None, Some(by_error), None, Some((7.0, 10.0)), None]);
 }

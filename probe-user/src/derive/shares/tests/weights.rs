@@ -241,6 +241,19 @@ fn what_took_turns_is_in_the_error_and_is_shown() {
     assert!((error - 0.75 / 2_f64.sqrt()).abs() < 1e-3, "{error}");
 }
 
+/// The error of counting is stated, and is no interval: how well the weight stands for the traffic
+/// is not in it.
+#[test]
+fn a_share_by_a_weight_has_no_interval() {
+    let plan = grace();
+    let counted = [(0, 7, [10_000, 0]), (0, 8, [1_000, 0])];
+    let rows = rows_of(&plan, &window(&plan, &own, &counted));
+    let shares: Vec<_> = rows.iter().flat_map(|row| &row.share).collect();
+    let errors = shares.iter().filter(|share| share.error() > Some(0.0));
+    assert_eq!(errors.count(), 2);
+    assert!(shares.iter().all(|share| share.interval().is_none()));
+}
+
 /// Reads of the bus are those that the system cache served too: no error can be stated.
 #[test]
 fn a_weight_that_counts_something_else_states_no_error() {
@@ -252,12 +265,12 @@ fn a_weight_that_counts_something_else_states_no_error() {
             .share
             .as_ref()
             .unwrap()
-            .error
+            .error()
             .is_some()
     );
     plan.weights[0].but = Some("more".into());
     let rows = rows_of(&plan, &window);
-    assert_eq!(rows[0].share.as_ref().unwrap().error, None);
+    assert_eq!(rows[0].share.as_ref().unwrap().error(), None);
     let weights = Chip::named("grace-hopper").unwrap().platform().weights();
     let bus = weights.iter().find(|weight| weight.name == "bus_reads");
     assert!(bus.unwrap().but.is_some());
