@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, convert::Infallible, io, os::fd::RawFd, time::Duration};
 
+use probe_common::CgroupId;
 use tokio::{
     io::{
         Interest,
@@ -173,6 +174,13 @@ impl Pipeline {
     /// did not run.
     pub fn watch(&mut self, processes: HashSet<u32>) {
         self.session.watch(processes);
+    }
+
+    /// Has the next windows tell what the processes of the command hold in memory
+    /// ([`crate::session::Config::memory`]). To be called when the command starts: until then its
+    /// process is a copy of this one. `command` is whom it is charged to.
+    pub fn watch_command(&mut self, command: CgroupId) {
+        self.session.watch_command(command);
     }
 
     /// Whether a process has a name in the last window: one that ended has none soon.

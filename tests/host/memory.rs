@@ -10,7 +10,11 @@ use probe_user::{
     machine::memory::Holder,
 };
 
-use crate::support::{Counting, TestCgroup, hierarchy, plan, shared_machine};
+use serde_json::Value;
+
+use crate::support::{
+    Counting, TestCgroup, hierarchy, load_binary, plan, pmuscope, shared_machine,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -132,4 +136,40 @@ fn a_process_holds_its_resident_set() {
     let rss: u64 = rss.trim().trim_end_matches(" kB").parse().unwrap();
     let (_, held) = of(sleeper.pid()).expect("it ran until it waited");
     assert_eq!(held.used, rss * 1024);
+}
+
+/// The command's row has what its processes held, whatever rows are by, also after its end.
+#[test]
+fn a_command_has_its_memory_by_whatever_rows_are() {
+    let Some(_lock) = shared_machine() else {
+        return;
+    };
+    let load = load_binary();
+    // More than pmuscope itself, of which a command begins as a copy.
+    let bytes = 256 * MIB;
+    let pages = (bytes / rustix::param::page_size() as u64).to_string();
+    for by in ["container", "pod", "cgroup", "process"] {
+        let output = pmuscope()
+            .args(["stat", "--capacity", "--format", "json", "-e", "task-clock"])
+            .args(["--by", by, "-o", "/dev/stderr", "--"])
+            .arg(&load)
+            .args(["touch", &pages])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut windows = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let window = windows
+            .next()
+            .unwrap_or_else(|| panic!("no window in {text}"));
+        let rows = window["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["kind"] == "command").unwrap();
+        println!("{by}: {}", row["metrics"]);
+        let peak = row["metrics"]["memory_peak"]["value"].as_f64();
+        let peak = peak.unwrap_or_else(|| panic!("no memory by {by}: {row}"));
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+        let (least, most) = (bytes as f64, (bytes + 32 * MIB) as f64);
+        assert!((least..most).contains(&peak), "{by}: {peak}");
+    }
 }

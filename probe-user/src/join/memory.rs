@@ -121,6 +121,9 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
     let mut found: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
     for (holder, held) in &reading.held {
         let entity = match holder {
+            // The last in their order. What the memory controller says of its cgroup comes first:
+            // it has the page cache too.
+            Holder::Command => naming.command().filter(|it| !found.contains_key(it)),
             Holder::Process(tgid) => Some(naming.process(*tgid)),
             Holder::Cgroup(id) => path(id).and_then(|path| {
                 let entity = cgroups.get(path)?;
@@ -128,7 +131,9 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
             }),
         };
         if let Some(entity) = entity {
-            let sum = found.entry(entity).and_modify(|sum| add(sum, held));
+            // Cgroups beside each other that are one entity are added, as the containers of a pod
+            // whose own cgroup is not known.
+            let sum = found.entry(entity).and_modify(|sum| *sum = sum.with(held));
             sum.or_insert(*held);
         }
     }
@@ -138,21 +143,6 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
 /// The paths above a path.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     successors(Some(path), |path| Some(&path[..path.rfind('/')?])).skip(1)
-}
-
-/// Cgroups beside each other that are one entity, as the containers of a pod whose own cgroup is
-/// not known. Their peaks were not at one time, so that the sum has none.
-fn add(sum: &mut MemoryUse, more: &MemoryUse) {
-    let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
-    *sum = MemoryUse {
-        used: sum.used.saturating_add(more.used),
-        anon: both(sum.anon, more.anon),
-        file: both(sum.file, more.file),
-        huge: both(sum.huge, more.huge),
-        peak: None,
-        limit: both(sum.limit, more.limit),
-        age: None,
-    };
 }
 
 #[cfg(test)]

@@ -122,6 +122,13 @@ pub struct CommandOwner {
     pub owner: CgroupId,
 }
 
+impl CommandOwner {
+    /// Its row.
+    fn entity(&self) -> Entity {
+        Entity::Command(self.name.as_str().into())
+    }
+}
+
 /// How owners become rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use probe_common::CgroupId;
 
-use super::{By, Entity, View};
+use super::{By, CommandOwner, Entity, View};
 use crate::{
     names::Claims,
     snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED},
@@ -78,11 +78,12 @@ impl Naming {
             OVERFLOW => return Some(Entity::Overflow),
             UNATTRIBUTED => return Some(Entity::Unattributed),
             CgroupId::ROOT if view.merged_idle => return Some(Entity::SystemAndIdle),
-            _ => {}
-        }
-        match &view.command {
-            Some(command) if command.owner == owner.cgroup => {
-                return Some(Entity::Command(command.name.as_str().into()));
+            _ if view
+                .command
+                .as_ref()
+                .is_some_and(|it| it.owner == owner.cgroup) =>
+            {
+                return self.command();
             }
             _ => {}
         }
@@ -97,6 +98,11 @@ impl Naming {
 }
 
 impl Naming {
+    /// The row of the command, where there is one.
+    pub(super) fn command(&self) -> Option<Entity> {
+        self.view.command.as_ref().map(CommandOwner::entity)
+    }
+
     /// The process of an owner, beside its row; None where the owner is none.
     pub(super) fn process_of(&self, owner: Owner) -> Option<Entity> {
         if owner.tgid == 0 || owner.tgid == ENDED {
@@ -127,7 +133,7 @@ impl Paths<'_> {
         if let Some((command, of_command)) = view.command.as_ref().zip(self.command)
             && below(path, of_command)
         {
-            return Row::Of(Entity::Command(command.name.as_str().into()));
+            return Row::Of(command.entity());
         }
         if view
             .below

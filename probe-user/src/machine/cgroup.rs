@@ -160,6 +160,21 @@ impl Hierarchy {
         }
     }
 
+    /// The processes in a cgroup and those below it, by their ids in this process's pid namespace.
+    /// Where it is gone or cannot be read there are none.
+    pub(crate) fn processes(&self, path: &str) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut open: Vec<PathBuf> = self.directory(path).into_iter().collect();
+        while let Some(directory) = open.pop() {
+            let ids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            found.extend(ids.lines().filter_map(|id| id.parse::<u32>().ok()));
+            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let below = below.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+            open.extend(below.map(|entry| entry.path()));
+        }
+        found
+    }
+
     /// The id of a cgroup.
     ///
     /// # Errors

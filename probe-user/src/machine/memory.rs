@@ -3,6 +3,7 @@
 //! Documentation/admin-guide/cgroup-v1/memory.rst) and `/proc/PID/status`.
 
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -48,6 +49,17 @@ pub enum Holder {
     Cgroup(CgroupId),
     /// A process, by its id in the initial pid namespace.
     Process(u32),
+    /// The processes of the command that pmuscope started.
+    Command,
+}
+
+/// The processes of the command that pmuscope started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CommandProcesses {
+    /// Those that live, by their ids in the initial pid namespace.
+    pub(crate) live: HashSet<u32>,
+    /// The resident set of the largest that has ended, in bytes, where it is known.
+    pub(crate) largest_ended: Option<u64>,
 }
 
 /// What everybody held at one moment.
@@ -164,14 +176,17 @@ impl Reader {
         }
     }
 
-    /// What these hold; who is gone, or has no memory of its own, is left out. Of cgroups the paths
+    /// What these hold; who is gone, or has no memory of its own, is left out. The command's
+    /// processes are told together. Of cgroups the paths
     /// are as in /proc/PID/cgroup: v1 is looked up by the same path, as systemd and the runtimes
     /// make it in every hierarchy. One that is gone is not its successor of the same path.
     pub(crate) fn read<'a>(
         &self,
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
         processes: impl Iterator<Item = u32>,
+        command: Option<&CommandProcesses>,
     ) -> MemoryReading {
+        let is_of_command = |id: &u32| command.is_some_and(|command| command.live.contains(id));
         let mut held: Vec<(Holder, MemoryUse)> = match &self.of {
             Of::Cgroups {
                 cgroup2,
@@ -185,15 +200,17 @@ impl Reader {
                 })
                 .collect(),
             Of::Processes => processes
+                .filter(|id| !is_of_command(id))
                 .filter_map(|id| {
-                    let status = self.proc.join(id.to_string()).join("status");
-                    let held = of_process(&fs::read_to_string(status).ok()?)?;
+                    let held = self.of_process(id)?;
                     let age = born(&self.proc, id)
                         .map(|born| now().saturating_sub(Duration::from_nanos(born)));
                     Some((Holder::Process(id), MemoryUse { age, ..held }))
                 })
                 .collect(),
         };
+        let of_command = command.and_then(|command| self.of_command(command));
+        held.extend(of_command.map(|of_command| (Holder::Command, of_command)));
         held.sort_unstable_by_key(|(holder, _)| *holder);
         held.dedup_by_key(|(holder, _)| *holder);
         let meminfo = fs::read_to_string(self.proc.join("meminfo")).unwrap_or_default();
@@ -201,6 +218,50 @@ impl Reader {
             held,
             machine: of_machine(&meminfo),
             pages: Some(self.pages),
+        }
+    }
+}
+
+impl Reader {
+    fn of_process(&self, id: u32) -> Option<MemoryUse> {
+        let status = self.proc.join(id.to_string()).join("status");
+        of_process(&fs::read_to_string(status).ok()?)
+    }
+
+    /// What the processes of a command hold together. What they held at one time before is not
+    /// known, only what the largest of them did. None where nothing is known of any.
+    fn of_command(&self, command: &CommandProcesses) -> Option<MemoryUse> {
+        let live = command.live.iter().filter_map(|id| self.of_process(*id));
+        let largest = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
+        let live = live.reduce(|sum, more| MemoryUse {
+            peak: largest(sum.peak, more.peak),
+            ..sum.with(&more)
+        });
+        let ended = command.largest_ended.map(|_| MemoryUse {
+            anon: Some(0),
+            file: Some(0),
+            ..MemoryUse::default()
+        });
+        let held = live.or(ended)?;
+        Some(MemoryUse {
+            peak: largest(held.peak, command.largest_ended),
+            ..held
+        })
+    }
+}
+
+impl MemoryUse {
+    /// What two hold together. Their peaks were not at one time, so that the sum has none.
+    pub(crate) fn with(&self, more: &Self) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        Self {
+            used: self.used.saturating_add(more.used),
+            anon: both(self.anon, more.anon),
+            file: both(self.file, more.file),
+            huge: both(self.huge, more.huge),
+            peak: None,
+            limit: both(self.limit, more.limit),
+            age: None,
         }
     }
 }

@@ -29,7 +29,7 @@ mod walk;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use probe_common::{Clock, CpuState, Walk};
+use probe_common::{CgroupId, Clock, CpuState, Walk};
 
 pub(crate) use self::{
     clock::KernelClock,
@@ -100,6 +100,8 @@ pub struct Session {
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
     pub(crate) memory: Option<MemoryReader>,
+    /// Whom the started command is charged to, whose processes' memory is read.
+    pub(crate) command: Option<CgroupId>,
     /// Times of the maps, where those are pinned.
     pub(crate) times: Clock,
     /// While counts are taken over.
@@ -200,6 +202,7 @@ impl Session {
             devices,
             resctrl,
             memory,
+            command: None,
             times,
             handover: goes_on.then(Handover::default),
             pins,
@@ -284,7 +287,7 @@ impl Session {
     }
 
     /// Charges what process `pid`, and every process it makes, does to
-    /// [`probe_common::CgroupId::COMMAND`].
+    /// [`CgroupId::COMMAND`].
     ///
     /// # Errors
     ///

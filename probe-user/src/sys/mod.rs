@@ -6,6 +6,7 @@ pub(crate) mod bpf;
 pub(crate) mod clock;
 pub mod descriptors;
 pub(crate) mod heap;
+pub(crate) mod largest_child;
 pub(crate) mod own_files;
 pub(crate) mod pages;
 pub(crate) mod perf;

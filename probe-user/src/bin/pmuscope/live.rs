@@ -317,8 +317,12 @@ impl<'a> Live<'a> {
             processes: 0,
             hot,
         };
-        let pipeline = Pipeline::start(session, view, turn)?;
+        let owner = command.as_ref().map(Command::owner);
+        let mut pipeline = Pipeline::start(session, view, turn)?;
         windows.begin(&pipeline)?;
+        if let Some(owner) = owner {
+            pipeline.watch_command(owner);
+        }
         ending.start(command)?;
         Ok(Self {
             timer: args.interval.map(Duration::from_millis).map(every),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    join::{By, View},
+    join::{By, CommandOwner, View},
     snapshot::Names,
     window,
 };
@@ -77,6 +77,42 @@ fn an_inner_cgroup_is_in_the_outer_one() {
         (found[0].used, found[0].peak, found[0].limit),
         (90, None, Some(2000))
     );
+}
+
+/// Whatever rows are by: the command has what its processes hold, or its cgroup, where the memory
+/// controller counts it.
+#[test]
+fn a_command_holds_what_its_processes_do() {
+    let mut view = View {
+        command: Some(CommandOwner {
+            name: "make".to_owned(),
+            owner: CgroupId(10),
+        }),
+        ..View::default()
+    };
+    let names = Names {
+        cgroups: [(CgroupId(10), "/run".to_owned())].into(),
+        ..Names::default()
+    };
+    let names = Arc::new(names);
+    let command = Entity::Command("make".into());
+    for by in [By::Container, By::Pod, By::Cgroup, By::Process] {
+        view.by = by;
+        let naming = view.naming(&names);
+        let mut reading = reading(&[]);
+        let used = |used| MemoryUse {
+            used,
+            ..MemoryUse::default()
+        };
+        reading.held.push((Holder::Command, used(7)));
+        let found = by_entity(&reading, &naming);
+        assert_eq!(found[&command].used, 7, "{by:?}");
+        reading
+            .held
+            .insert(0, (Holder::Cgroup(CgroupId(10)), used(9)));
+        let found = by_entity(&reading, &naming);
+        assert_eq!(found[&command].used, 9, "{by:?}");
+    }
 }
 
 /// What one holder held: at the ends of windows, and the kernel's maximum by then.

@@ -30,7 +30,7 @@ fn held(reader: &Reader, paths: &[&str]) -> MemoryReading {
     let id = |path| CgroupId(id(path).map_or(7, |directory| directory.ino()));
     let ids: Vec<CgroupId> = paths.iter().map(|path| id(*path)).collect();
     let cgroups = ids.iter().copied().zip(paths.iter().copied());
-    let mut read = reader.read(cgroups, [].into_iter());
+    let mut read = reader.read(cgroups, [].into_iter(), None);
     // Inode numbers come in any order.
     let place = |holder| ids.iter().position(|id| Holder::Cgroup(*id) == holder);
     read.held.sort_by_key(|(holder, _)| place(*holder));
@@ -133,7 +133,7 @@ fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
         let id = CgroupId(fs::metadata(tree.join(cgroup2).join("box")).unwrap().ino());
         let gone = CgroupId(id.0 - 1);
         let both = [(gone, "/box"), (id, "/box")];
-        let read = reader.read(both.into_iter(), [].into_iter());
+        let read = reader.read(both.into_iter(), [].into_iter(), None);
         let held: Vec<_> = read
             .held
             .iter()
@@ -172,7 +172,7 @@ fn processes_are_those_of_the_initial_namespace() {
         format!("5 (a) b) S {} 100 0", "0 ".repeat(18).trim_end()),
     );
     let reader = Reader::of_processes(&machine).unwrap();
-    let read = reader.read([].into_iter(), [2, 5, 9].into_iter());
+    let read = reader.read([].into_iter(), [2, 5, 9].into_iter(), None);
     let expected = MemoryUse {
         used: 2_048_000,
         anon: Some(512_000),
@@ -184,6 +184,48 @@ fn processes_are_those_of_the_initial_namespace() {
     };
     assert_eq!(read.held, [(Holder::Process(5), expected)]);
     assert!(expected.age.unwrap() > Duration::ZERO);
+}
+
+/// The processes of a command are one holder, beside processes as beside cgroups. Of their sum the
+/// most is not known but that the largest held it, also one that has ended.
+#[test]
+fn the_processes_of_a_command_hold_together() {
+    let tree = Tree::new();
+    let machine = machine(&tree, V2);
+    tree.write("cg/cgroup.controllers", "memory\n");
+    fs::create_dir_all(tree.join("proc/self/ns")).unwrap();
+    let link = tree.join("proc/self/ns/pid");
+    std::os::unix::fs::symlink("pid:[4026531836]", link).unwrap();
+    for (id, peak, used) in [(5, 30, 20), (6, 8, 8), (7, 1, 1)] {
+        let status =
+            format!("VmHWM:\t{peak} kB\nVmRSS:\t{used} kB\nRssAnon:\t{used} kB\nRssFile:\t0 kB\n");
+        tree.write(&format!("proc/{id}/status"), status);
+    }
+    let readers = [
+        Reader::of_processes(&machine).unwrap(),
+        Reader::of_cgroups(&machine).unwrap(),
+    ];
+    let read = |reader: &Reader, live: &[u32], largest_ended| {
+        let command = CommandProcesses {
+            live: live.iter().copied().collect(),
+            largest_ended,
+        };
+        let read = reader.read([].into_iter(), [5, 6, 7].into_iter(), Some(&command));
+        let (of_command, others): (Vec<_>, Vec<_>) =
+            { read.held.into_iter() }.partition(|(holder, _)| *holder == Holder::Command);
+        let of_command = of_command.first().map(|(_, held)| *held);
+        let kib = |bytes: Option<u64>| bytes.map(|bytes| bytes / 1024);
+        let of_command = of_command.map(|it| [kib(Some(it.used)), kib(it.anon), kib(it.peak)]);
+        (of_command, others.len())
+    };
+    for (reader, others) in readers.iter().zip([[1, 3, 3], [0; 3]]) {
+        let both = [Some(28), Some(28), Some(30)];
+        assert_eq!(read(reader, &[5, 6], None), (Some(both), others[0]));
+        let ended = [Some(0), Some(0), Some(90)];
+        assert_eq!(read(reader, &[], Some(90 * 1024)), (Some(ended), others[1]));
+        // Also where it was gone before anybody looked.
+        assert_eq!(read(reader, &[9], None), (None, others[2]));
+    }
 }
 
 /// This process' own status, as the kernel writes it.

@@ -19,8 +19,9 @@ pub(crate) use self::{
 };
 use super::{ByProcess, CgroupSwitches, Session, SessionError};
 use crate::{
-    snapshot::{OVERFLOW, Refused, Snapshot, SpeReading, UsageRows},
-    sys::clock::nanos,
+    machine::memory::CommandProcesses,
+    snapshot::{Names, OVERFLOW, Refused, Snapshot, SpeReading, UsageRows},
+    sys::{clock::nanos, largest_child::largest_child},
 };
 
 impl Session {
@@ -87,7 +88,11 @@ impl Session {
         let memory = self.memory.as_ref().map(|memory| {
             let cgroups = names.cgroups.iter();
             let cgroups = cgroups.map(|(id, path)| (*id, path.as_str()));
-            memory.read(cgroups, names.processes.keys().copied())
+            let command = self
+                .command
+                .map(|command| self.processes_of(command, &names));
+            let processes = names.processes.keys().copied();
+            memory.read(cgroups, processes, command.as_ref())
         });
         if missed > 0 {
             tracing::warn!(
@@ -209,6 +214,29 @@ impl Session {
     /// Has the next pulls tell which of these processes live, also where they have no row.
     pub(crate) fn watch(&mut self, processes: HashSet<u32>) {
         self.watched = processes;
+    }
+
+    /// Has the next pulls tell what the processes of a started command hold in memory, in a session
+    /// that looks. `command` is whom it is charged to.
+    pub(crate) fn watch_command(&mut self, command: CgroupId) {
+        self.command = Some(command).filter(|_| self.machine.is_in_initial_pid_namespace());
+    }
+
+    /// The processes of a command: those in its cgroup and below it, or of its process tree. One
+    /// that cannot be read has ended.
+    fn processes_of(&self, command: CgroupId, names: &Names) -> CommandProcesses {
+        let live = if command == CgroupId::COMMAND {
+            let all = self.object.maps.command.all().unwrap_or_default();
+            all.into_iter().map(|(pid, _)| pid).collect()
+        } else {
+            let path = names.cgroups.get(&command).map(String::as_str);
+            let found = path.map(|path| self.hierarchy.processes(path));
+            found.into_iter().flatten().collect()
+        };
+        CommandProcesses {
+            live,
+            largest_ended: largest_child(),
+        }
     }
 
     /// Where a cgroup's processes have rows, it has one itself, so that it stays when they end.

@@ -232,6 +232,7 @@ fn memory(bytes: u64) -> MemoryReading {
         held: vec![
             (Holder::Cgroup(CgroupId(7)), held),
             (Holder::Process(8), held),
+            (Holder::Command, held),
         ],
         machine: bytes.is_multiple_of(2).then_some(held),
         pages: bytes.is_multiple_of(2).then_some(PageSizes {

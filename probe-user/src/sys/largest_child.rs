@@ -1,0 +1,18 @@
+//! The largest resident set of the processes that this one has waited for (`getrusage(2)`).
+
+/// That of the largest of them and of what they have waited for themselves, in bytes. None where
+/// nobody was waited for, or none was larger than this process: each began as a copy of it, whose
+/// size the kernel counts as the child's.
+pub(crate) fn largest_child() -> Option<u64> {
+    let [own, children] = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(largest);
+    children.filter(|bytes| own.is_some_and(|own| *bytes > own))
+}
+
+fn largest(who: libc::c_int) -> Option<u64> {
+    // SAFETY: rusage is plain integers, of which zero is one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: usage is valid for the kernel to write.
+    let answer = unsafe { libc::getrusage(who, &raw mut usage) };
+    let kib = u64::try_from(usage.ru_maxrss).ok()?;
+    (answer == 0).then(|| kib.saturating_mul(1024))
+}
