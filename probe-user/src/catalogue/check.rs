@@ -1,10 +1,15 @@
-//! Checks that the formula of a bandwidth has the right factor from counts to bytes.
+//! Checks that the formula of a bandwidth has the right factor from counts to bytes, and that
+//! none mixes a clock with other events.
 //!
-//! The check evaluates the formula: one count of one event in one second must give the bytes of
-//! that count in the metric's unit. It needs no algebra of units, and the factor may be written in
-//! any way.
+//! The check of a factor evaluates the formula: one count of one event in one second must give the
+//! bytes of that count in the metric's unit. It needs no algebra of units, and the factor may be
+//! written in any way.
 
-use super::{error::MetricProblem, event_spec::EventSpec, model::Metric};
+use super::{
+    error::{MetricProblem, Problem},
+    event_spec::{CountOf, EventSpec},
+    model::Metric,
+};
 use crate::formula::{Absent, Formula, Implicit, Input, Sample};
 
 /// Units of bytes per second, with the bytes per second of one.
@@ -40,9 +45,26 @@ impl Input for Probe<'_> {
     fn implicit(&self, implicit: Implicit) -> Option<f64> {
         Some(match implicit {
             Implicit::Seconds => self.seconds,
-            Implicit::DurationTime => self.seconds * 1e9,
+            Implicit::DurationTime | Implicit::CounterTime => self.seconds * 1e9,
             Implicit::NumCpus | Implicit::Slots | Implicit::NumUnits | Implicit::NumPorts => 1.0,
         })
+    }
+}
+
+/// Checks that no formula mixes a clock with other events: both begin at other moments of a slice,
+/// and their groups may not be live together.
+pub(super) fn clocks(metric: &Metric) -> Result<(), Problem> {
+    let is_clock = |name: &&String| metric.pmu.events[*name].count == CountOf::Ns;
+    let (clocks, others): (Vec<_>, Vec<_>) = metric.formula.events().iter().partition(is_clock);
+    match (clocks.first(), others.first()) {
+        (Some(clock), Some(other)) => Err(Problem::Metric {
+            name: metric.name.clone(),
+            problem: MetricProblem::Clock {
+                clock: (*clock).clone(),
+                other: (*other).clone(),
+            },
+        }),
+        _ => Ok(()),
     }
 }
 

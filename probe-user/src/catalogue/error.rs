@@ -175,6 +175,17 @@ pub enum MetricProblem {
     /// Events of two PMUs cannot be in one group, so no ratio of them is exact.
     #[error("its events are of two PMUs, {0} and {1}: they cannot be in one group")]
     TwoPmus(String, String),
+    /// A clock and a counter in one formula.
+    #[error(
+        "its formula has the clock {clock} and {other}, which count other parts of the time: write \
+         counter_time for the time of its counters"
+    )]
+    Clock {
+        /// An event that counts ns.
+        clock: String,
+        /// Another event.
+        other: String,
+    },
     /// No event at all, and more than one PMU in the file.
     #[error("its formula names no event, so it is not known which PMU's time it needs")]
     NoPmu,

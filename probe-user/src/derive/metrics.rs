@@ -11,7 +11,7 @@ use crate::{
     devices::Device,
     formula::{self, Absent, Implicit, Input, NoValue, Sample},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    window::{Counted, SpeUsage, Usage, Window},
+    window::{Counted, SpeUsage, Usage, Window, float},
 };
 
 /// A value, or why there is none.
@@ -143,6 +143,7 @@ impl Input for OfUsage<'_> {
             Implicit::DurationTime => Some(self.nanos),
             Implicit::Seconds => Some(self.nanos / 1e9),
             Implicit::NumCpus => Some(self.cpus),
+            Implicit::CounterTime => self.counter_time(),
             _ => None,
         }
     }
@@ -194,6 +195,18 @@ impl<'a> OfUsage<'a> {
                 at,
             })
         })
+    }
+}
+
+impl OfUsage<'_> {
+    /// The nanoseconds for which an entity ran, by the group of its counters: those that the counts
+    /// are estimates for, so that a quotient is that of the turns that the group had. None where
+    /// they could not have counted.
+    fn counter_time(&self) -> Option<f64> {
+        let (first, _) = self.source.events.first()?;
+        let events = self.events().filter(|event| event.name == first);
+        let time = events.map(|event| event.row.enabled);
+        time.reduce(u64::saturating_add).map(float)
     }
 }
 

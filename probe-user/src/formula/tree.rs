@@ -10,6 +10,9 @@ pub enum Implicit {
     DurationTime,
     /// `seconds`: the same in seconds.
     Seconds,
+    /// `counter_time`: ns for which the owner ran, by the counters' own group on the core. It is
+    /// read with the counts: clocks are taken back to the switch, counters are not.
+    CounterTime,
     /// `num_cpus`: the CPUs that are counted.
     NumCpus,
     /// `slots`: what the core can issue per cycle (`caps/slots`, Arm's `PMMIR_EL1.SLOTS`).
@@ -22,9 +25,10 @@ pub enum Implicit {
 
 impl Implicit {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::DurationTime,
         Self::Seconds,
+        Self::CounterTime,
         Self::NumCpus,
         Self::Slots,
         Self::NumUnits,
@@ -37,6 +41,7 @@ impl Implicit {
         match self {
             Self::DurationTime => "duration_time",
             Self::Seconds => "seconds",
+            Self::CounterTime => "counter_time",
             Self::NumCpus => "num_cpus",
             Self::Slots => "slots",
             Self::NumUnits => "num_units",

@@ -87,6 +87,8 @@ impl Counts {
 /// The view of a formula: one count of each of its events, from one group if one has them all.
 pub(super) struct Seen<'a> {
     events: Vec<(&'a str, Option<Sample>)>,
+    /// The time for which the first of them was enabled, ns.
+    enabled: Option<f64>,
     implicits: &'a BTreeMap<Implicit, f64>,
     /// Whether events that were counted more than once are taken from several groups, since none
     /// has them all.
@@ -107,17 +109,19 @@ impl<'a> Seen<'a> {
             let counts = places.iter().find(|counts| counts.has(event));
             counts.into_iter().flat_map(move |counts| counts.of(event))
         };
-        let mut repeated = false;
+        let (mut repeated, mut enabled) = (false, None);
         let single = events.iter().filter_map(|(name, event)| {
             let mut counts = of(*event);
             let first = counts.next()?;
             repeated |= counts.next().is_some();
+            enabled = enabled.or(first.enabled);
             Some((*name, first.sample))
         });
         let single = single.collect();
         if !repeated {
             return Self {
                 events: single,
+                enabled,
                 implicits,
                 mixed: false,
             };
@@ -132,10 +136,14 @@ impl<'a> Seen<'a> {
         let chosen = counts.iter().filter_map(|(name, counts)| {
             let in_group = counts.iter().find(|count| Some(count.group) == group);
             let count = in_group.copied().or_else(|| longest(counts))?;
-            Some((*name, count.sample))
+            Some((*name, count))
         });
+        let chosen: Vec<(&str, &Count)> = chosen.collect();
         Self {
-            events: chosen.collect(),
+            enabled: chosen.iter().find_map(|(_, count)| count.enabled),
+            events: { chosen.into_iter() }
+                .map(|(name, count)| (name, count.sample))
+                .collect(),
             implicits,
             mixed: group.is_none(),
         }
@@ -176,6 +184,10 @@ impl Input for Seen<'_> {
     }
 
     fn implicit(&self, implicit: Implicit) -> Option<f64> {
-        self.implicits.get(&implicit).copied()
+        let given = self.implicits.get(&implicit).copied();
+        match implicit {
+            Implicit::CounterTime => self.enabled.or(given),
+            _ => given,
+        }
     }
 }

@@ -27,6 +27,21 @@ pub(super) fn implicit(reading: &Reading) -> Option<Implicit> {
     Implicit::named(&reading.event)
 }
 
+/// The time for which a target ran by the kernel's clock, ns: it stands for that of the counters
+/// where the input does not tell for how long these were enabled.
+fn clock(reading: &Reading) -> Option<f64> {
+    let name = reading.event.split(':').next()?;
+    let factor = match reading.unit.as_str() {
+        "msec" => 1e6,
+        "ns" | "" => 1.0,
+        _ => return None,
+    };
+    match reading.count {
+        Counted::Value(value) if name == "task-clock" => Some(value * factor),
+        _ => None,
+    }
+}
+
 impl Quantities {
     /// Where only time stamps tell the time, an interval is as long as from the one before, and
     /// what has none is of all of them.
@@ -36,6 +51,10 @@ impl Quantities {
         let mut duration = BTreeMap::new();
         let mut last = None;
         for reading in readings {
+            if let Some(nanos) = clock(reading) {
+                let set = sets.entry(reading.set.clone()).or_default();
+                set.entry(Implicit::CounterTime).or_insert(nanos);
+            }
             if last != Some(reading.set.interval) {
                 last = Some(reading.set.interval);
                 intervals.insert(reading.set.interval);

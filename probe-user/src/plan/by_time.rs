@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::formula::{Absent, Implicit, Input, Sample};
 
-/// Time passes, and nothing is counted.
+/// Time passes, and nobody runs.
 struct Rest;
 
 impl Input for Rest {
@@ -14,8 +14,11 @@ impl Input for Rest {
         })
     }
 
-    fn implicit(&self, _: Implicit) -> Option<f64> {
-        Some(1.0)
+    fn implicit(&self, implicit: Implicit) -> Option<f64> {
+        Some(match implicit {
+            Implicit::CounterTime => 0.0,
+            _ => 1.0,
+        })
     }
 }
 

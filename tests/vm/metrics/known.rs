@@ -47,7 +47,7 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
                 let Source::Counter(counter) = &found[0].events[0].source else {
                     panic!("{name} is no counter")
                 };
-                let Some(code) = code(counter) else { continue };
+                let code = code(counter);
                 let number = u64::try_from(rates.len()).unwrap();
                 let rate = if whole.contains(&name.as_str()) {
                     // Some shares are sums of several events.
@@ -68,14 +68,10 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
     rates
 }
 
-/// The raw code under which the test PMU counts an event; none for those that the kernel counts
-/// itself.
-pub(super) fn code(counter: &Counter) -> Option<u64> {
-    if counter.pmu.as_deref() == Some("software") {
-        return None;
-    }
+/// The raw code under which the test PMU counts an event.
+fn code(counter: &Counter) -> u64 {
     if counter.type_ > 3 {
-        return Some(counter.config);
+        return counter.config;
     }
     // The kernel's numbers: cycles, instructions, cache references and misses, branches and misses.
     let codes = if value("ARCH") == "arm64" {
@@ -89,7 +85,7 @@ pub(super) fn code(counter: &Counter) -> Option<u64> {
         "type {} config {at}",
         counter.type_
     );
-    Some(codes[at])
+    codes[at]
 }
 
 /// Of which every count and every metric is known beforehand.
@@ -129,16 +125,37 @@ pub(super) fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
 
 impl Planned {
     /// Counts per ns of an event of a group.
-    pub(super) fn rate(&self, group: usize, at: usize) -> Option<u64> {
-        let code = code(&self.plan.groups[group][at].counter)?;
-        Some(self.rates[&code])
+    pub(super) fn rate(&self, group: usize, at: usize) -> u64 {
+        self.rates[&code(&self.plan.groups[group][at].counter)]
+    }
+
+    /// A plan of one of these metrics alone.
+    pub(super) fn plan_of(&self, metric: &str) -> Plan {
+        plan_of(self.machine.clone(), &[&self.metric(metric).metric])
+    }
+
+    /// Counts per ns of the first event of a metric.
+    pub(super) fn rate_of(&self, metric: &str) -> f64 {
+        let sources = self.metric(metric).sources.as_ref().unwrap();
+        let (event, place) = &sources[0].events[0];
+        let CountSource::Core { group, at } = *place else {
+            panic!("{event} is not counted on CPUs")
+        };
+        #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
+        let rate = self.rate(group, at) as f64;
+        rate
+    }
+
+    fn metric(&self, name: &str) -> &PlannedMetric {
+        let mut list = self.plan.metrics.list.iter();
+        list.find(|it| it.metric.name == name).unwrap()
     }
 
     /// For how long the PMU counted a group, ns: every event of the group must say the same, to the
     /// count.
     pub(super) fn live(&self, group: usize, row: &Counted) -> u64 {
         let events = 0..self.plan.groups[group].len();
-        let times = events.filter_map(|at| Some((row.counts[at], self.rate(group, at)?)));
+        let times = events.map(|at| (row.counts[at], self.rate(group, at)));
         let times: Vec<(u64, u64)> = times.map(|(n, rate)| (n / rate, n % rate)).collect();
         let first = times[0];
         assert_eq!(first.1, 0, "group {group}: {times:?}");
@@ -153,7 +170,7 @@ impl Planned {
     /// event.
     pub(super) fn estimated(&self, group: usize, row: &Counted) -> f64 {
         let events = 0..self.plan.groups[group].len();
-        let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at)?)));
+        let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at))));
         #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
         let times: Vec<f64> = times.map(|(n, rate)| n / rate as f64).collect();
         let same = |time: &f64| (time / times[0] - 1.0).abs() < 1e-12;
@@ -161,22 +178,26 @@ impl Planned {
         times[0]
     }
 
-    /// What a metric must be, with the counts of its events from `count`: group, and place in it.
+    /// What a metric must be, with the time for which a group's owner ran from `counter_time`, and
+    /// the counts of its events from `count`: group, and place in it.
     pub(super) fn expected(
         &self,
         metric: &PlannedMetric,
         window: Duration,
+        counter_time: impl Fn(usize) -> u64,
         count: impl Fn(usize, usize) -> f64,
     ) -> f64 {
         let mut known = Known {
             counts: BTreeMap::new(),
             cpus: f64::from(u32::try_from(online_cpus().len()).unwrap()),
             window,
+            counter_time: None,
         };
         for (event, place) in &metric.sources.as_ref().unwrap()[0].events {
             let CountSource::Core { group, at } = place else {
                 panic!("{event} is not counted on CPUs")
             };
+            known.counter_time.get_or_insert(counter_time(*group));
             *known.counts.entry(event.clone()).or_default() += count(*group, *at);
         }
         let value = metric.metric.evaluate(&self.machine, &known);
@@ -189,6 +210,8 @@ struct Known {
     counts: BTreeMap<String, f64>,
     cpus: f64,
     window: Duration,
+    /// Of the group of the first event, ns.
+    counter_time: Option<u64>,
 }
 
 impl Input for Known {
@@ -202,6 +225,8 @@ impl Input for Known {
             Implicit::DurationTime => Some(self.window.as_secs_f64() * 1e9),
             Implicit::Seconds => Some(self.window.as_secs_f64()),
             Implicit::NumCpus => Some(self.cpus),
+            #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
+            Implicit::CounterTime => self.counter_time.map(|nanos| nanos as f64),
             _ => None,
         }
     }

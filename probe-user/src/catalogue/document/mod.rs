@@ -111,6 +111,9 @@ fn describe(implicit: Implicit) -> &'static str {
     match implicit {
         Implicit::DurationTime => "the time in ns",
         Implicit::Seconds => "the time in seconds",
+        Implicit::CounterTime => {
+            "the time in ns for which the container ran, by the group of the formula's counters"
+        }
         Implicit::NumCpus => "the CPUs that are counted",
         Implicit::Slots => "what the core can issue per cycle, from sysfs or the catalogue",
         Implicit::NumUnits => "the units of the PMU whose counts were added up",

@@ -1,7 +1,7 @@
 //! Files that are refused, each with a sentence; and user files that are taken.
 
 use super::{
-    super::{Chip, Hardware},
+    super::{Chip, CountOf, Hardware, Metric},
     CATALOGUE, merged, metric_text,
 };
 
@@ -102,6 +102,45 @@ fn a_file_of_the_same_format_adds_metrics() {
             .to_string()
             .contains("none.toml: cannot be read: No such file")
     );
+}
+
+/// Clocks are taken back to the switch, counters are not: the time of these is `counter_time`.
+#[test]
+fn a_clock_and_a_counter_are_not_of_one_formula() {
+    let head = HEAD.replace(
+        "[pmu.scf.events]",
+        "[pmu.scf.events]\nCLOCK = { perf = \"task-clock\", count = \"ns\" }",
+    );
+    let with = |formula: &str| {
+        format!(
+            "{head}\n{}",
+            metric_text("mine", ["1", "ratio"], formula, "")
+        )
+    };
+    for formula in [
+        "CYCLES / CLOCK",
+        "CLOCK / CYCLES",
+        "1000 / (CMEM_RD_ACCESS / CLOCK)",
+    ] {
+        let refusal = refusal(&with(formula));
+        assert!(
+            refusal.contains("the clock CLOCK and ") && refusal.contains("write counter_time"),
+            "{refusal}"
+        );
+    }
+    for formula in ["CLOCK / duration_time", "CYCLES / counter_time"] {
+        merged(&with(formula)).unwrap();
+    }
+    // None of the catalogue does.
+    let is_clock = |metric: &Metric, event: &str| metric.pmu.events[event].count == CountOf::Ns;
+    for metric in CATALOGUE.metrics() {
+        let events = metric.formula.events();
+        let clocks = events
+            .iter()
+            .filter(|event| is_clock(metric, event))
+            .count();
+        assert!(clocks == 0 || clocks == events.len(), "{}", metric.name);
+    }
 }
 
 #[test]

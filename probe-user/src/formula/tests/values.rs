@@ -57,13 +57,14 @@ fn implicit_quantities_come_from_the_input() {
     let mut table = Table::new(&[("A", 60.0)]);
     for (implicit, value) in Implicit::ALL
         .into_iter()
-        .zip([2.0, 3.0, 4.0, 5.0, 6.0, 10.0])
+        .zip([2.0, 3.0, 12.0, 4.0, 5.0, 6.0, 10.0])
     {
         table = table.implicit(implicit, value);
     }
     for (name, expected) in [
         ("duration_time", 30.0),
         ("seconds", 20.0),
+        ("counter_time", 5.0),
         ("num_cpus", 15.0),
         ("slots", 12.0),
         ("num_units", 10.0),

@@ -178,8 +178,8 @@ fn units_of_perf_become_counts() {
         ),
         1.572_864,
     );
-    let text = "9000,,OFFCORE_REQUESTS_OUTSTANDING.DEMAND_DATA_RD,1,100.00,,\n\
-        30,,OFFCORE_REQUESTS.DEMAND_DATA_RD,1,100.00,,\n600,,cycles,1,100.00,,\n0.0002,msec,task-clock,1,100.00,,";
+    let text = "9000,,OFFCORE_REQUESTS_OUTSTANDING.DEMAND_DATA_RD,200,100.00,,\n\
+        30,,OFFCORE_REQUESTS.DEMAND_DATA_RD,200,100.00,,\n600,,cycles,200,100.00,,";
     near(
         value(
             &derived(text, Chip::named("sapphire-rapids").unwrap()),
@@ -191,6 +191,26 @@ fn units_of_perf_become_counts() {
     let odd = derived(text, Chip::named("sapphire-rapids").unwrap());
     assert_eq!(odd.unused[0].0, "uncore_imc/cas_count_read/");
     assert!(odd.unused[0].1.contains("its unit Joules"));
+}
+
+/// A frequency is over the time of its counter, which perf tells to the ns, and not over the clock
+/// that it rounds. That stands for it where nothing else does.
+#[test]
+fn a_frequency_is_over_the_time_of_its_counter() {
+    let clock = "0.51,msec,task-clock,512345,100.00,,";
+    for (cycles, nanos) in [
+        ("1000000,,cycles,500000,100.00,,", 500_000.0),
+        ("1000000,,cycles,250000,50.00,,", 500_000.0),
+    ] {
+        let text = format!("{clock}\n{cycles}");
+        let derived = derived(&text, Chip::named("other").unwrap());
+        near(value(&derived, "frequency"), 1e6 / nanos);
+    }
+    for time in ["task-clock=500000", "counter_time=500000"] {
+        let text = format!("{time}\ncycles=1000000");
+        let derived = derived(&text, Chip::named("other").unwrap());
+        near(value(&derived, "frequency"), 2.0);
+    }
 }
 
 /// The kernel's clock is an event of the software PMU, and the time that a core ran.

@@ -4,7 +4,9 @@ use super::{
     EventSet, Kind, MetricSource, Plan, PlannedMetric, Request, Whose,
     event_set::{kind_of, wanted},
 };
-use crate::{catalogue::Metric, machine::Pmus, plan::RequestedEvent};
+use crate::{
+    catalogue::Metric, event::Exclude, formula::Implicit, machine::Pmus, plan::RequestedEvent,
+};
 
 /// A metric whose events are all among the user's, all with the same filters.
 pub(super) struct Offer<'a> {
@@ -43,7 +45,12 @@ impl<'a> Offer<'a> {
             .enumerate()
             .filter_map(|(column, event)| Some((column, wanted(event)?)))
             .collect();
+        // The time of counters is that of all that ran.
+        let of_all = metric.formula.implicits().contains(&Implicit::CounterTime);
         let with = |exclude| {
+            if of_all && exclude != Exclude::default() {
+                return None;
+            }
             let mut offer = Self {
                 metric,
                 core: Vec::new(),
