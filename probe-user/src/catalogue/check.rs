@@ -1,5 +1,5 @@
-//! Checks that the formula of a bandwidth has the right factor from counts to bytes, and that
-//! none mixes a clock with other events.
+//! Checks that the formula of a bandwidth has the right factor from counts to bytes, that none
+//! mixes a clock with other events, and that perf could take the events.
 //!
 //! The check of a factor evaluates the formula: one count of one event in one second must give the
 //! bytes of that count in the metric's unit. It needs no algebra of units, and the factor may be
@@ -8,9 +8,13 @@
 use super::{
     error::{MetricProblem, Problem},
     event_spec::{CountOf, EventSpec},
-    model::Metric,
+    model::{Metric, PmuSpec},
+    template,
 };
-use crate::formula::{Absent, Formula, Implicit, Input, Sample};
+use crate::{
+    event,
+    formula::{Absent, Formula, Implicit, Input, Sample},
+};
 
 /// Units of bytes per second, with the bytes per second of one.
 const BANDWIDTHS: [(&str, f64); 8] = [
@@ -49,6 +53,18 @@ impl Input for Probe<'_> {
             Implicit::NumCpus | Implicit::Slots | Implicit::NumUnits | Implicit::NumPorts => 1.0,
         })
     }
+}
+
+/// Checks that perf could take the encodings, as far as that does not depend on the machine.
+pub(super) fn events(pmu: &PmuSpec) -> Result<(), Problem> {
+    for (name, event) in &pmu.events {
+        let filled = template::fill(&event.perf, |_| Some("0".to_owned()));
+        event::check(&filled).map_err(|error| Problem::Perf {
+            event: name.clone(),
+            error: Box::new(error),
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks that no formula mixes a clock with other events: both begin at other moments of a slice,

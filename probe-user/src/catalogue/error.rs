@@ -84,6 +84,14 @@ pub enum Problem {
         /// Without the braces.
         placeholder: String,
     },
+    /// An encoding that perf would not take, on any machine.
+    #[error("event {event}: {error}; write an event of its PMU as `{{pmu}}/NAME/`")]
+    Perf {
+        /// The event.
+        event: String,
+        /// What is wrong with it.
+        error: Box<EventError>,
+    },
     /// Something is wrong with one metric.
     #[error("metric {name}: {problem}")]
     Metric {
@@ -110,9 +118,10 @@ impl Problem {
         };
         let about = |line: &str| match self {
             Self::Metric { name, .. } | Self::FamilyTwice(name) => value(line, "name", name),
-            Self::EventName(event) | Self::EventTwice(event) | Self::Placeholder { event, .. } => {
-                is_event(line, event)
-            }
+            Self::EventName(event)
+            | Self::EventTwice(event)
+            | Self::Placeholder { event, .. }
+            | Self::Perf { event, .. } => is_event(line, event),
             Self::Pattern { pattern, .. } => value(line, "pattern", pattern),
             Self::Platform => ["[[platform]]", "[driver]"].contains(&line),
             Self::Read(_)

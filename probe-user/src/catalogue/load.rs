@@ -62,6 +62,7 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
         let file: file::File = toml::from_str(text)?;
         let (family, metrics) = load(catalogue, file)?;
         // A recording's metrics stay as they were: an earlier program may have made it.
+        family.pmus.iter().try_for_each(|pmu| check::events(pmu))?;
         metrics.iter().try_for_each(check::clocks)?;
         Ok((family, metrics))
     };

@@ -67,6 +67,12 @@ pub(super) fn bare(name: &str, kind: Option<&Pmu>, pmus: &Pmus) -> Result<Found,
     Err(unknown(name, pmus))
 }
 
+/// Whether a name without a PMU is an event on any machine.
+pub(super) fn is_generic(name: &str) -> bool {
+    let other = || generic::software(name).is_some() || raw_code(name).is_some();
+    numbered(name).is_some() || other() || name == generic::DURATION_TIME
+}
+
 /// Type and number of a generic hardware event.
 pub(super) fn numbered(name: &str) -> Option<(u32, u64)> {
     let cache = || Some((generic::TYPE_HW_CACHE, generic::cache(name)?.ok()?));

@@ -166,6 +166,25 @@ impl Scope {
     }
 }
 
+/// Checks one event as far as no machine is needed: how it is written, and a name without a PMU.
+///
+/// # Errors
+/// The first thing wrong with it.
+pub(crate) fn check(text: &str) -> Result<(), EventError> {
+    let items = syntax::parse(text)?;
+    let heads = items.iter().flat_map(syntax::Item::heads);
+    for head in heads {
+        if let syntax::Head::Name(name) = head
+            && !bare::is_generic(name)
+        {
+            let event = name.clone();
+            let nearest = Nearest::to(name, generic::names());
+            return Err(EventError::UnknownEvent { event, nearest });
+        }
+    }
+    Ok(())
+}
+
 /// Reads a list of events and resolves it against the PMUs of the machine.
 ///
 /// The syntax is perf's: events separated by commas, `{a,b}` for groups, `pmu/term,term=value/`,

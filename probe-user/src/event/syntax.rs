@@ -47,6 +47,17 @@ pub(super) enum Head {
     Pmu { pmu: String, terms: Vec<Term> },
 }
 
+impl Item {
+    /// What names its events.
+    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+        let events = match self {
+            Self::Event(event) => std::slice::from_ref(event),
+            Self::Group { events, .. } => events,
+        };
+        events.iter().map(|event| &event.head)
+    }
+}
+
 /// Parses the whole list.
 pub(super) fn parse(text: &str) -> Result<Vec<Item>, EventError> {
     if text.trim().is_empty() {

@@ -304,6 +304,14 @@ fn everything_else_that_can_be_wrong() {
             "{pum} is no placeholder of PMU scf",
         ),
         (
+            good().replace("{pmu}/cycles/", "cyclse"),
+            "event CYCLES: unknown event `cyclse`; the nearest known ones are cycles",
+        ),
+        (
+            good().replace("{pmu}/cycles/", "{pmu}/cycles"),
+            "event CYCLES: cannot read the events",
+        ),
+        (
             good().replace("CYCLES = {", "min = {"),
             "event min: a formula cannot name it",
         ),
