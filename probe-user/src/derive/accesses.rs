@@ -149,10 +149,8 @@ impl<'a> Accesses<'a> {
                 parts.iter().map(|(served, _, total)| (*served, *total)),
                 |_| true,
             );
-            let everyone = spe::parts(everyone, class);
-            let mean = latency::mean(&deltas().collect::<Vec<_>>(), &everyone);
             let mut add = self.adding(report, subject, class, None);
-            self.add_counts(&mut add, &all, &total, mean, row.since);
+            self.add_counts(&mut add, &all, &total, row.since);
             if let Some([issue, _]) = self.parts {
                 add.estimate(issue, spe::other_latency(all.issue, &all));
             }
@@ -163,7 +161,8 @@ impl<'a> Accesses<'a> {
                 }
                 // Some cores tell of no access that its address was looked up: unless some walked,
                 // none that did is not known to be none.
-                let walked = self.is_spe() || everyone.iter().any(|(_, all)| all.walks > 0.0);
+                let walked =
+                    self.is_spe() || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
                 if walked {
                     add.gauge(self.walks, spe::walks(&all));
                 }
@@ -173,11 +172,8 @@ impl<'a> Accesses<'a> {
                 add.gauge(self.remote, Some(remote));
             }
             for (served, delta, total) in &parts {
-                let of_place = everyone.iter().filter(|(place, _)| place == served);
-                let of_place: Vec<_> = of_place.copied().collect();
-                let mean = latency::mean(&[(*served, delta)], &of_place);
                 let mut add = self.adding(report, subject, class, Some(*served));
-                self.add_counts(&mut add, delta, total, mean, row.since);
+                self.add_counts(&mut add, delta, total, row.since);
                 add.gauge(self.share, spe::share(delta, &all));
             }
         }
@@ -206,7 +202,6 @@ impl<'a> Accesses<'a> {
         add: &mut Adding<'_>,
         delta: &SpeCounts,
         total: &SpeCounts,
-        mean: Option<Interval>,
         since: Duration,
     ) {
         let counts = self.sampler.is_none_or(|it| it.counts(add.class));
@@ -230,6 +225,8 @@ impl<'a> Accesses<'a> {
                 add.push(samples, Ok(value), Some(taken(total, since)));
             }
         }
+        let max_latency = self.sampler.map_or(u16::MAX.into(), Sampler::max_latency);
+        let mean = latency::mean(delta, max_latency);
         let quantile = |q| spe::quantile(delta, q);
         let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
         for (metric, value) in self.latency.into_iter().zip(latency) {

@@ -1,65 +1,50 @@
 //! The mean of latencies with its interval. Latencies are skewed: most loads take four cycles, one
 //! of a hundred takes 400, and 30 samples see none of those in 74 of 100 cases. So the interval is
-//! built of the error of each bucket of the histogram, and of what was not seen at all.
+//! built of the error of each bucket of the histogram, and of what was not sampled at all.
 //!
 //! The mean is a sum of buckets' latencies times their shares. Each share has its own Poisson
 //! limits (Byar's), upwards wider than downwards; their distances add up by squares (MOVER: Zou and
-//! Donner, Statistics in Medicine 27, 2008, 1693-1702). A source of data that no sample came from,
-//! and latencies above all that were seen, may have as many as Poisson's limit of none (the rule of
-//! three), each at its latency on the whole machine.
+//! Donner, Statistics in Medicine 27, 2008, 1693-1702). Latencies that were not sampled may be as
+//! many as Poisson's limit of none (the rule of three), and anything that a sample can hold: other
+//! rows' samples do not say how long this one's rare accesses take.
 
 use super::{
     spe,
     statistics::{Interval, byar, ends, none, student},
 };
-use crate::{snapshot::SpeCounts, window::Served};
+use crate::snapshot::SpeCounts;
 
-/// Samples of its own that a mean needs for its interval to hold.
-pub(super) const ENOUGH: f64 = 30.0;
+/// Samples that a mean needs for its interval to hold.
+const ENOUGH: f64 = 30.0;
 
-/// Samples on the machine, since sampling began, by which rare latencies are known: of a tail of
-/// 1% a thousand see ten.
-const ENOUGH_ON_MACHINE: f64 = 1000.0;
-
-/// Samples of one class of operations by where they were served.
-pub(super) type Parts<'a> = [(Served, &'a SpeCounts)];
-
-/// The mean total latency of samples, where `machine` are those of the same kind on the whole
-/// machine. None where too few were taken to know its error.
-pub(super) fn mean(own: &Parts<'_>, machine: &Parts<'_>) -> Option<Interval> {
-    let (all, everyone) = (sum(own), sum(machine));
-    let n = all.effective(all.timed());
-    if n < ENOUGH || everyone.effective(everyone.timed()) < ENOUGH_ON_MACHINE {
+/// The mean total latency of samples, of which none can be longer than `max_latency` cycles. None
+/// where too few were taken to know its error.
+pub(super) fn mean(samples: &SpeCounts, max_latency: f64) -> Option<Interval> {
+    let timed = samples.timed();
+    let n = samples.effective(timed);
+    if n < ENOUGH {
         return None;
     }
-    let mean = mean_of(&all);
-    let variance = spe::mean_square(&all) - mean * mean;
+    let mean = samples.cycles / timed;
+    let variance = spe::mean_square(samples) - mean * mean;
     let mut squares = Squares::default();
-    let per_sample = n / all.timed();
-    for (bucket, weight) in all.histogram.iter().enumerate() {
+    let per_sample = n / timed;
+    for (bucket, weight) in samples.histogram.iter().enumerate() {
         let k = weight * per_sample;
         if k > 0.0 {
             let more = (byar(k + 1.0, 1.0) - k) / n;
             let fewer = (k - byar(k, -1.0)) / n;
-            squares.add(middle(bucket) - mean, more, fewer);
+            squares.add(farthest(bucket, mean) - mean, more, fewer);
         }
     }
-    // Within a bucket latencies differ too, which no share tells.
+    // Where all took about as long, the spread of the samples says more than the width of a bucket.
     let normal = student(n).powi(2) * variance.max(0.0) / (n - 1.0);
-    squares.up = squares.up.max(normal);
-    // A share cannot be less than none of what is there: the mean is never lower than that makes
-    // it.
     squares.down = squares.down.min(normal);
     let unseen = none() / n;
-    for (served, counts) in machine {
-        let seen = |(own, counts): &(Served, &SpeCounts)| own == served && counts.timed() > 0.0;
-        if counts.timed() > 0.0 && !own.iter().any(seen) {
-            squares.add(mean_of(counts) - mean, unseen, 0.0);
-        }
-    }
-    squares.add(above(&all, &everyone) - mean, unseen, 0.0);
+    squares.add(max_latency - mean, unseen, 0.0);
+    squares.add(-mean, unseen, 0.0);
     let (low, high) = (mean - squares.down.sqrt(), mean + squares.up.sqrt());
-    Some(Interval::around(mean, low.max(0.0), high))
+    Some(Interval::around(mean, low.max(0.0), high.min(max_latency)))
 }
 
 /// Squares of the distances to both ends.
@@ -83,39 +68,15 @@ impl Squares {
     }
 }
 
-fn sum(parts: &Parts<'_>) -> SpeCounts {
-    let mut sum = SpeCounts::default();
-    for (_, counts) in parts {
-        sum.add(counts);
-    }
-    sum
-}
-
-/// The mean latency of what is above all that was seen: as on the machine, or, where nothing is
-/// there either, of the next bucket.
-fn above(own: &SpeCounts, machine: &SpeCounts) -> f64 {
-    let buckets = own.histogram.len();
-    let last = own.histogram.iter().rposition(|weight| *weight > 0.0);
-    let next = last.map_or(0, |last| last + 1);
-    let (mut cycles, mut weights) = (0.0, 0.0);
-    for bucket in next..buckets {
-        cycles += machine.histogram[bucket] * middle(bucket);
-        weights += machine.histogram[bucket];
-    }
-    if weights > 0.0 {
-        cycles / weights
-    } else {
-        middle(next.min(buckets - 1))
-    }
-}
-
-fn mean_of(counts: &SpeCounts) -> f64 {
-    counts.cycles / counts.timed()
-}
-
-fn middle(bucket: usize) -> f64 {
+/// The latency of a bucket that is farthest from the mean: shares do not say how latencies are
+/// spread within it.
+fn farthest(bucket: usize, mean: f64) -> f64 {
     let (low, high) = ends(bucket);
-    f64::midpoint(low, high)
+    if f64::midpoint(low, high) > mean {
+        high
+    } else {
+        low
+    }
 }
 
 #[cfg(test)]

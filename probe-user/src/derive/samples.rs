@@ -53,8 +53,8 @@ impl<'a> SampledMetric<'a> {
     }
 
     pub(super) fn value(&self, usage: &SpeUsage) -> MetricValue {
-        let everyone = &self.window.total.total;
-        let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage, everyone);
+        let max_latency = self.window.sampler.max_latency();
+        let estimated = |(_, what): &(String, Sampled)| quantity(*what, usage, max_latency);
         let quantities: Option<Vec<Quantity>> = self.events.iter().map(estimated).collect();
         let quantities = quantities.ok_or(NoValue::TooFewSamples)?;
         let values: Vec<f64> = quantities.iter().map(|it| it.alone.value).collect();
@@ -89,12 +89,17 @@ impl<'a> SampledMetric<'a> {
     fn varied(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
         match quantities {
             [one] => {
-                // The weight of a sample that was not taken.
-                let weight = self.window.weight();
                 let Interval { low, high, .. } = if one.alone.value > 0.0 {
                     one.alone
                 } else {
-                    statistics::nothing(weight)
+                    // A sample that was not taken may have had any latency.
+                    let each = match self.events[0].1 {
+                        Sampled::LoadCycles | Sampled::StoreCycles => {
+                            self.window.sampler.max_latency()
+                        }
+                        _ => 1.0,
+                    };
+                    statistics::nothing(self.window.weight() * each)
                 };
                 Some((0, low, high))
             }
@@ -128,9 +133,9 @@ enum Sum {
     ServedBy(&'static [Source]),
 }
 
-/// The estimate of a quantity; None of a mean of too few samples. `everyone` are all of the
-/// machine's since sampling began.
-fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quantity> {
+/// The estimate of a quantity; None of a mean of too few samples. No latency is longer than
+/// `max_latency` cycles.
+fn quantity(what: Sampled, usage: &SpeUsage, max_latency: f64) -> Option<Quantity> {
     let (class, sum) = match what {
         Sampled::Loads => (Class::Load, Sum::Operations),
         Sampled::LoadCycles => (Class::Load, Sum::Cycles),
@@ -154,7 +159,7 @@ fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quan
         Sampled::StoreWalks => (Class::Store, Sum::Walks),
     };
     let parts = spe::parts(usage, class);
-    let of_class = |wanted: &dyn Fn(Served) -> bool| spe::sum(parts.iter().copied(), wanted);
+    let of_class = |wanted: &dyn Fn(Served) -> bool| spe::sum(parts.clone(), wanted);
     let all = of_class(&|_| true);
     let whole = if class == Class::Load {
         Sampled::Loads
@@ -166,14 +171,15 @@ fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quan
         Sum::Operations => (counted(&all), None),
         Sum::Cycles if all.samples == 0 => (counted(&all), None),
         Sum::Cycles => {
-            let mean = latency::mean(&parts, &spe::parts(everyone, class))?;
-            let alone = scaled(&all, mean.value, spe::mean_square(&all));
+            let mean = latency::mean(&all, max_latency)?;
+            let alone = statistics::product(counted(&all), mean);
             (alone, Some((whole, Some(mean))))
         }
         Sum::Walks => {
             let share = spe::walks(&all);
             let factor = share.map_or(0.0, |share| share.value);
-            (scaled(&all, factor, factor), Some((whole, share)))
+            let walked = statistics::count(all.operations * factor, all.variance * factor);
+            (walked, Some((whole, share)))
         }
         Sum::Sourced => {
             let sourced = of_class(&spe::known);
@@ -186,11 +192,6 @@ fn quantity(what: Sampled, usage: &SpeUsage, everyone: &SpeUsage) -> Option<Quan
         }
     };
     Some(Quantity { alone, each })
-}
-
-/// The sum over operations with this mean and mean square of each.
-fn scaled(operations: &SpeCounts, mean: f64, square: f64) -> Interval {
-    statistics::count(operations.operations * mean, operations.variance * square)
 }
 
 #[cfg(test)]
@@ -251,7 +252,7 @@ mod tests {
             (Sampled::StoreWalks, 2_000_000),
         ];
         for (what, expected) in expected {
-            let value = quantity(what, &usage, &usage).unwrap().alone.value;
+            let value = quantity(what, &usage, 4095.0).unwrap().alone.value;
             assert!(
                 (value - f64::from(expected)).abs() < 1e-6,
                 "{what:?}: {value}"
@@ -338,19 +339,16 @@ mod tests {
     fn they_are_the_estimates_of_mem() {
         let usage = usage();
         let values = metrics(&usage);
-        let counts = spe::parts(&usage, Class::Load);
-        let all = spe::sum(counts.iter().copied(), |_| true);
-        let remote = spe::sum(counts.iter().copied(), spe::by(REMOTE));
-        let known = spe::sum(counts.iter().copied(), spe::known);
+        let sum =
+            |wanted: &dyn Fn(Served) -> bool| spe::sum(spe::parts(&usage, Class::Load), wanted);
+        let (all, remote) = (sum(&|_| true), sum(&spe::by(REMOTE)));
+        let known = sum(&spe::known);
         for (name, estimate) in [
             (
                 "spe_load_rate",
                 statistics::count(all.operations, all.variance),
             ),
-            (
-                "spe_load_latency",
-                latency::mean(&counts, &spe::parts(&usage, Class::Load)).unwrap(),
-            ),
+            ("spe_load_latency", latency::mean(&all, 4095.0).unwrap()),
             ("spe_load_tlb_walk_ratio", spe::walks(&all).unwrap()),
             (
                 "spe_load_remote_ratio",

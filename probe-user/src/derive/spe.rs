@@ -77,11 +77,12 @@ fn effective(counts: &SpeCounts) -> f64 {
 }
 
 /// The samples of one class, by where they were served.
-pub(super) fn parts(usage: &SpeUsage, class: Class) -> Vec<(Served, &SpeCounts)> {
-    let of_class = usage.iter().filter(|((of, _), _)| *of == class);
-    of_class
-        .map(|((_, served), counts)| (*served, counts))
-        .collect()
+pub(super) fn parts(
+    usage: &SpeUsage,
+    class: Class,
+) -> impl Iterator<Item = (Served, &SpeCounts)> + Clone {
+    let of_class = usage.iter().filter(move |((of, _), _)| *of == class);
+    of_class.map(|((_, served), counts)| (*served, counts))
 }
 
 /// Of an estimate from samples.

@@ -60,6 +60,17 @@ pub fn nothing(weight: f64) -> Interval {
     }
 }
 
+/// The product of two estimates whose errors are independent.
+pub(super) fn product(a: Interval, b: Interval) -> Interval {
+    let apart = |end: fn(&Interval) -> f64| {
+        let (a_apart, b_apart) = (end(&a) - a.value, end(&b) - b.value);
+        ((a_apart * b.value).powi(2) + (b_apart * a.value).powi(2)).sqrt()
+    };
+    let value = a.value * b.value;
+    let low = value - apart(|it| it.low);
+    Interval::around(value, low.max(0.0), value + apart(|it| it.high))
+}
+
 /// How many of what was not seen may have been there.
 pub(super) fn none() -> f64 {
     byar(1.0, 1.0)

@@ -92,6 +92,16 @@ pub fn min_interval(pmu: &Pmu) -> u64 {
     stated.unwrap_or(PERIOD_STEP)
 }
 
+/// The longest latency that a record of a PMU can hold, in cycles: its counters have 12 or 16 bits
+/// (`caps/count_size`), and saturate.
+#[must_use]
+pub fn max_latency(pmu: &Pmu) -> u16 {
+    match pmu.caps.get("count_size").map(|text| text.trim()) {
+        Some("12") => (1 << 12) - 1,
+        _ => u16::MAX,
+    }
+}
+
 /// The period that the hardware takes of one that is asked for: the driver drops the low bits.
 ///
 /// # Errors
@@ -167,6 +177,18 @@ mod tests {
         let all = Pmus::read(root.path()).unwrap();
         let error = events(&all, "load_filter").unwrap_err().to_string();
         error.replace(root.path().to_str().unwrap(), "SYS")
+    }
+
+    #[test]
+    fn the_longest_latency_is_as_wide_as_the_counters() {
+        for (stated, longest) in [(Some("12\n"), 4095), (Some("16\n"), 65_535), (None, 65_535)] {
+            let root = Tree::new();
+            let mut files = vec![("type", "20\n"), ("cpumask", "0\n")];
+            files.extend(stated.map(|bits| ("caps/count_size", bits)));
+            root.pmu("arm_spe_0", &files);
+            let all = Pmus::read(root.path()).unwrap();
+            assert_eq!(max_latency(pmus(&all).unwrap()[0]), longest, "{stated:?}");
+        }
     }
 
     /// Only where `caps/ernd` is 0, and only where jitter is on.

@@ -157,6 +157,9 @@ pub struct SpeHealth {
     pub hook: SpeHook,
     /// Period in force, in operations.
     pub period: u64,
+    /// The longest latency that a record can hold, in cycles: longer ones are taken as that.
+    #[serde(default = "sixteen_bits")]
+    pub max_latency: u16,
     /// What became of everything that was written, all CPUs; `event`, `next`, `longest` and
     /// `switches` mean nothing.
     pub sum: SpeCpu,
@@ -182,6 +185,11 @@ pub struct SpeHealth {
     /// Nanoseconds in the program at the end of chunks as the kernel itself measured; None where
     /// `kernel.bpf_stats_enabled` is or was off.
     pub bpf_stats: Option<u64>,
+}
+
+/// Of recordings that do not say.
+const fn sixteen_bits() -> u16 {
+    u16::MAX
 }
 
 impl SpeHealth {

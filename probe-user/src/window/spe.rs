@@ -79,6 +79,15 @@ impl Sampler {
             Self::Events { tagged, .. } => !tagged.contains(&class),
         }
     }
+
+    /// The longest latency that a sample can have, in cycles.
+    pub(crate) fn max_latency(&self) -> f64 {
+        match self {
+            Self::Spe(health) => health.max_latency.into(),
+            // Weights are 64 bits wide, and clamped.
+            Self::Events { .. } => u16::MAX.into(),
+        }
+    }
 }
 
 impl SpeWindow {
@@ -203,6 +212,7 @@ pub(crate) mod tests {
             sampler: Sampler::Spe(Box::new(SpeHealth {
                 hook: SpeHook::Fentry,
                 period: 32_768,
+                max_latency: 4095,
                 sum: SpeCpu::default(),
                 longest: 0,
                 rows: 0,

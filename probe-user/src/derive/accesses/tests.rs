@@ -145,3 +145,33 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
         assert!(all > 0);
     }
 }
+
+/// How long the rare accesses of a row take is not known from those of others: of an L1-bound row
+/// beside DRAM-bound ones, or the reverse, the interval is that of the row alone.
+#[test]
+fn a_mean_does_not_depend_on_neighbours() {
+    let latency = |everyone: &SpeUsage| {
+        let mut report = Report::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        let accesses = Accesses::new(&mut report, None);
+        let subject = report.subject(Subject::Machine);
+        let row = Gained::first(usage(), Duration::from_secs(3));
+        accesses.add_row(&mut report, subject, &row, everyone);
+        let all = report.of(&Subject::Machine, "spe_latency_mean_cycles");
+        let all: Vec<_> = all.map(|series| series.value.clone()).collect();
+        // Of loads and of both places; stores are too few.
+        assert_eq!(all.iter().filter(|value| value.is_ok()).count(), 3);
+        all
+    };
+    let alone = latency(&usage());
+    for cycles in [4, 400, 60_000] {
+        let served = Served::By(if cycles == 4 {
+            Source::L1d
+        } else {
+            Source::Dram
+        });
+        let of_others = counts(20_000, cycles, 0);
+        let others = SpeUsage::from([((Class::Load, served), of_others)]);
+        assert_eq!(latency(&others), alone, "{cycles}");
+    }
+}

@@ -57,6 +57,25 @@ fn the_ends_of_a_count_are_byars() {
     assert!((nothing(2.0).high - 2.0 * 3.668_012).abs() < 1e-5);
 }
 
+/// By hand: 10 [8, 13] times 2 [1, 4].
+#[test]
+fn the_distances_of_a_product_add_up_by_squares() {
+    let of = |value, low, high| Interval { value, low, high };
+    let found = product(of(10.0, 8.0, 13.0), of(2.0, 1.0, 4.0));
+    assert_eq!(found.value, 20.0);
+    assert!(
+        (found.low - (20.0 - 116_f64.sqrt())).abs() < 1e-9,
+        "{found:?}"
+    );
+    assert!(
+        (found.high - (20.0 + 436_f64.sqrt())).abs() < 1e-9,
+        "{found:?}"
+    );
+    // Of an exact factor.
+    let tenfold = product(of(10.0, 10.0, 10.0), of(2.0, 1.0, 4.0));
+    assert!((tenfold.low - 10.0).abs() < 1e-9 && (tenfold.high - 40.0).abs() < 1e-9);
+}
+
 /// Ranks are spread evenly over a bucket, also where samples have weights.
 #[test]
 fn a_quantile_is_interpolated_in_its_bucket() {

@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Loads and stores, at a period that varies by itself so that no loop falls into step with it.
+/// Loads and stores, at a period that varies by itself so that no short loop falls into step with
+/// it.
 pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
 
 /// The term for physical addresses in the records.
@@ -33,6 +34,8 @@ pub struct SpeEvents {
     pub period: u64,
     /// The shortest period that all of them allow.
     pub(crate) floor: u64,
+    /// The longest latency that any of them can tell, in cycles.
+    pub(crate) max_latency: u16,
 }
 
 impl SpeEvents {
@@ -47,11 +50,13 @@ impl SpeEvents {
         let period = spe::period(pmus, period)?;
         let floors = spe::pmus(pmus)?.into_iter().map(spe::min_interval);
         let floor = floors.fold(PERIOD_STEP, u64::max);
+        let latencies = spe::pmus(pmus)?.into_iter().map(spe::max_latency);
         let comma = if filters.is_empty() { "" } else { "," };
         Ok(Self {
             events: spe::events(pmus, &format!("ts_enable=1{comma}{filters}"))?,
             period,
             floor,
+            max_latency: latencies.fold(0, u16::max),
         })
     }
 

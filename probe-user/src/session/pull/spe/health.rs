@@ -25,6 +25,7 @@ impl Spe {
         SpeHealth {
             hook: self.hook,
             period: self.period,
+            max_latency: self.config.events.max_latency,
             longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
             bpf_stats: bpf_stats(object, sum.chunks),
             sum,

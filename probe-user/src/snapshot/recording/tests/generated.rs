@@ -128,6 +128,7 @@ fn spe() -> impl Strategy<Value = SpeReading> {
                     SpeHook::Fentry
                 },
                 period: 4096,
+                max_latency: 4095,
                 sum: SpeCpu::from_words(&sum),
                 longest: 7,
                 rows: 3,
