@@ -165,7 +165,7 @@ fn save(ledger: &Ledger, directory: &Path) {
 /// The ledger after a restart of the agent.
 fn restarted(ledger: &Ledger) -> Ledger {
     let directory = tempfile::tempdir().unwrap();
-    save(&ledger, directory.path());
+    save(ledger, directory.path());
     Ledger::load(BOOT, directory.path()).unwrap()
 }
 
