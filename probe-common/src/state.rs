@@ -5,8 +5,9 @@ use crate::{CgroupId, GROUPS, SLOTS, words::words};
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
 /// The second and third are the rotated group that is live from then on, and how many counters of
-/// it are in the slots ([`CpuState::live`], [`CpuState::live_events`]). It returns [`FLUSH_BUSY`]
-/// where it has to be run again.
+/// it are in the slots ([`CpuState::live`], [`CpuState::live_events`]); the fourth and fifth are
+/// [`CpuState::turns`] and [`CpuState::place`]. It returns [`FLUSH_BUSY`] where it has to be run
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FlushMode {
@@ -121,6 +122,8 @@ words! {
         pub counts: CpuCounts,
         /// Nanoseconds between that reading and the one before it.
         pub length: u64,
+        /// Where the maps of counters have this CPU's: its place among the possible CPUs.
+        pub place: u64,
         /// The rotated counter group whose counters are in the slots behind the fixed groups';
         /// [`NO_GROUP`] where none counts on this CPU.
         pub live: u64,

@@ -81,7 +81,7 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             if first {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
-        } else if let Some(value) = counters::read(slot) {
+        } else if let Some(value) = counters::read(slot, state.place) {
             let mut counter = value.counter;
             if CLOCKS.load() >> slot & 1 == 1
                 && switched_at != UNKNOWN
@@ -146,7 +146,7 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
     for slot in counters::slots() {
         if slot as u64 >= ROTATED.load()
             && is_live(state, slot as u64)
-            && let Some(value) = counters::read(slot)
+            && let Some(value) = counters::read(slot, state.place)
         {
             state.last[slot] = value.counter;
             if slot as u64 == ROTATED.load() {

@@ -1,11 +1,11 @@
-//! The counters: one map per slot, indexed by CPU, that user space fills with perf event
-//! descriptors, and the frozen globals that say how many slots there are and how they are grouped.
+//! The counters: one map per slot, into which user space puts a perf event for each possible CPU,
+//! and the frozen globals that say how many slots there are and how they are grouped.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_F_CURRENT_CPU, BPF_F_PRESERVE_ELEMS, bpf_perf_event_value},
+    bindings::{BPF_F_PRESERVE_ELEMS, bpf_perf_event_value},
     helpers::generated::bpf_perf_event_read_value,
     macros::map,
     maps::PerfEventArray,
@@ -35,9 +35,10 @@ macro_rules! slots {
         // put them in closes the map, also where programs still count into pinned maps.
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
-        /// Reads a counter of this CPU with its enabled and running times.
+        /// Reads a counter of this CPU, whose place in the maps is `place`, with its enabled and
+        /// running times.
         #[inline(always)]
-        pub(crate) fn read(slot: usize) -> Option<bpf_perf_event_value> {
+        pub(crate) fn read(slot: usize, place: u64) -> Option<bpf_perf_event_value> {
             let map: *const PerfEventArray<u32> = match slot {
                 $($slot => &raw const $name,)*
                 _ => return None,
@@ -48,7 +49,7 @@ macro_rules! slots {
             unsafe {
                 let failed = bpf_perf_event_read_value(
                     map.cast_mut().cast::<c_void>(),
-                    u64::from(BPF_F_CURRENT_CPU as u32),
+                    place,
                     value.as_mut_ptr(),
                     size_of::<bpf_perf_event_value>() as u32,
                 );

@@ -2,7 +2,13 @@
 //! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
 //! [`Pipeline::advance`].
 
-use std::{collections::HashSet, convert::Infallible, io, os::fd::RawFd, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    convert::Infallible,
+    io,
+    os::fd::RawFd,
+    time::Duration,
+};
 
 use probe_common::CgroupId;
 use tokio::{
@@ -116,7 +122,7 @@ impl Pipeline {
     /// # Errors
     ///
     /// As of [`Session::work`].
-    pub fn work(&self) -> Result<Vec<CpuWork>, SessionError> {
+    pub fn work(&self) -> Result<BTreeMap<u32, CpuWork>, SessionError> {
         self.session.work()
     }
 

@@ -39,7 +39,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
     }
     if mode == FlushMode::Arm as u64 {
         (state.live, state.live_events) = (live, live_events);
-        state.turns = ctx.arg(3);
+        (state.turns, state.place) = (ctx.arg(3), ctx.arg(4));
         slice::arm(state);
         return 0;
     }

@@ -6,7 +6,10 @@ use core::ffi::c_void;
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, programs::RawTracePointContext};
 
-use crate::counters::{self, EVENTS};
+use crate::{
+    counters::{self, EVENTS},
+    state,
+};
 
 /// Nanoseconds to read the counter of slot `arg(0)` once; for no slot, what measuring takes.
 // Without aya's macro, as `flush`: it drops the return value.
@@ -14,10 +17,14 @@ use crate::counters::{self, EVENTS};
 #[unsafe(link_section = "raw_tp")]
 fn read_cost(ctx: *mut c_void) -> u32 {
     let wanted: u64 = RawTracePointContext::new(ctx).arg(0);
+    let Some(state) = state::this_cpu() else {
+        return 0;
+    };
+    let place = state.place;
     // SAFETY: the helper has no preconditions.
     let began = unsafe { bpf_ktime_get_ns() };
     if wanted < EVENTS.load() {
-        let _ = counters::read(wanted as usize);
+        let _ = counters::read(wanted as usize, place);
     }
     // SAFETY: the helper has no preconditions.
     let nanos = unsafe { bpf_ktime_get_ns() } - began;

@@ -40,7 +40,14 @@ impl CpuList {
     /// Whether `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
-        self.0.binary_search(&cpu).is_ok()
+        self.position(cpu).is_some()
+    }
+
+    /// How many CPUs of the set come before `cpu`: its index where the kernel packs one value for
+    /// each of them. None where it is not in the set.
+    #[must_use]
+    pub fn position(&self, cpu: u32) -> Option<usize> {
+        self.0.binary_search(&cpu).ok()
     }
 
     /// The highest CPU of the set.
@@ -229,6 +236,16 @@ mod tests {
         );
         assert_eq!(cpus.iter().collect::<Vec<_>>(), [0, 1, 2, 72]);
         assert_eq!((&cpus).into_iter().sum::<u32>(), 75);
+    }
+
+    #[test]
+    fn a_position_skips_gaps() {
+        let possible = list("0-1,4-5");
+        let positions = [0, 1, 2, 3, 4, 5, 6].map(|cpu| possible.position(cpu));
+        assert_eq!(
+            positions,
+            [Some(0), Some(1), None, None, Some(2), Some(3), None]
+        );
     }
 
     #[test]

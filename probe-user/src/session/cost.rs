@@ -1,7 +1,7 @@
 //! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds
 //! where a hypervisor answers for it.
 
-use std::{collections::BTreeMap, iter::repeat};
+use std::collections::BTreeMap;
 
 use probe_common::SLOTS;
 
@@ -41,16 +41,18 @@ impl Session {
     /// # Errors
     ///
     /// Where the kernel refuses to show the programs' state.
-    pub fn work(&self) -> Result<Vec<CpuWork>, SessionError> {
+    pub fn work(&self) -> Result<BTreeMap<u32, CpuWork>, SessionError> {
         let accesses = self.spe.as_ref().map(Spe::nanos).unwrap_or_default();
         let events = self.sampling.as_ref().map(Sampling::nanos);
-        let accesses = accesses.into_iter().chain(repeat(0));
-        let events = events.unwrap_or_default().into_iter().chain(repeat(0));
-        let states = self.states()?.into_iter().zip(accesses.zip(events));
-        let work = states.map(|(state, (accesses, events))| CpuWork {
-            runs: state.counts.runs,
-            charges: state.counts.charges,
-            sampling: accesses + events,
+        let events = events.unwrap_or_default();
+        let on = |nanos: &BTreeMap<u32, u64>, cpu| nanos.get(&cpu).copied().unwrap_or(0);
+        let work = self.states()?.into_iter().map(|(cpu, state)| {
+            let work = CpuWork {
+                runs: state.counts.runs,
+                charges: state.counts.charges,
+                sampling: on(&accesses, cpu) + on(&events, cpu),
+            };
+            (cpu, work)
         });
         Ok(work.collect())
     }

@@ -104,6 +104,11 @@ pub enum SessionError {
     /// Sampling of events.
     #[error(transparent)]
     Sample(#[from] super::SampleError),
+    /// A CPU that the kernel cannot have.
+    #[error(
+        "CPU {0} is not in /sys/devices/system/cpu/possible: let pmuscope see the machine's own /sys"
+    )]
+    NotPossible(u32),
     /// The list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),

@@ -33,8 +33,9 @@ pub(super) fn run(
     (live, events): (u64, u64),
     turns: bool,
 ) -> Result<bool, SessionError> {
+    let place = object.maps.counters.place(cpu)?;
+    let arguments = [mode as u64, live, events, turns.into(), place.into()];
     for _ in 0..FLUSH_TRIES {
-        let arguments = [mode as u64, live, events, turns.into()];
         match object.programs.run(FLUSH, Some(cpu), &arguments)? {
             Some(FLUSH_BUSY) => std::thread::yield_now(),
             ran => return Ok(ran.is_some()),

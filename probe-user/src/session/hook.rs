@@ -1,7 +1,10 @@
 //! The hook that tells one owner from the next: attaching it, and for `cgroup-switches`
 //! showing first that no run of it is missing, and watching it after.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use probe_common::{CpuState, FlushMode};
 
@@ -158,9 +161,7 @@ impl CgroupSwitches {
         // Runs first: the other way round a switch in between would look like a missed one.
         let states = object.maps.state.get(0)?;
         for watch in &mut watches {
-            watch.runs_before = states
-                .get(watch.cpu as usize)
-                .map_or(0, |state| state.counts.runs);
+            watch.runs_before = states.get(&watch.cpu).map_or(0, |state| state.counts.runs);
             watch.switches_before = watch.count();
         }
         Ok(Self { links, watches })
@@ -172,12 +173,10 @@ impl CgroupSwitches {
     }
 
     /// Switches that the hook did not see.
-    pub(crate) fn missed(&self, switches: &[u64], states: &[CpuState]) -> u64 {
+    pub(crate) fn missed(&self, switches: &[u64], states: &BTreeMap<u32, CpuState>) -> u64 {
         let missed = |(watch, now): (&Watch, &u64)| {
-            let runs = states
-                .get(watch.cpu as usize)
-                .map_or(0, |state| state.counts.runs)
-                - watch.runs_before;
+            let runs =
+                states.get(&watch.cpu).map_or(0, |state| state.counts.runs) - watch.runs_before;
             (now - watch.switches_before).saturating_sub(runs)
         };
         self.watches.iter().zip(switches).map(missed).sum()
@@ -200,7 +199,7 @@ impl CgroupSwitches {
             open.clear();
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
-                let state = states.get(watch.cpu as usize);
+                let state = states.get(&watch.cpu);
                 let runs = state.map_or(0, |state| state.counts.runs) - watch.runs_before;
                 let cpu = watch.cpu;
                 if runs < seen {

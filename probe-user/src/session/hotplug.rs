@@ -1,6 +1,9 @@
 //! CPUs that go offline and come back. Their old counters stay dead, so new ones are opened.
 
-use std::{collections::HashMap, os::fd::RawFd};
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::RawFd,
+};
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
@@ -76,11 +79,14 @@ impl Session {
     }
 
     /// A CPU that left and came back between two looks is told by its counters, which stand still.
-    pub(crate) fn revive_dead(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
+    pub(crate) fn revive_dead(
+        &mut self,
+        states: &BTreeMap<u32, CpuState>,
+    ) -> Result<(), SessionError> {
         let fixed = self.config.plan.fixed() > 0;
         let mut dead: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
         dead.retain(|cpu| {
-            let state = states.get(*cpu as usize);
+            let state = states.get(cpu);
             state.is_some_and(|state| {
                 (fixed || state.live_events > 0) && self.hotplug.stands_still(*cpu, state)
             })

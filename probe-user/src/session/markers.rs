@@ -286,7 +286,7 @@ impl Markers {
     /// Where the kernel cannot tell.
     pub fn counts(&self) -> Result<MarkerCpu, SessionError> {
         let counts = self.object.maps.marker_cpu.get(0)?;
-        Ok(counts.into_iter().fold(MarkerCpu::ZERO, |mut sum, one| {
+        Ok(counts.into_values().fold(MarkerCpu::ZERO, |mut sum, one| {
             probe_common::Field::add(&mut sum, &one);
             sum
         }))

@@ -27,7 +27,11 @@ pub mod spe;
 mod uncore;
 mod walk;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use probe_common::{CgroupId, Clock, CpuState, Walk};
 
@@ -302,7 +306,7 @@ impl Session {
     }
 
     /// The programs' state of every possible CPU.
-    pub(crate) fn states(&self) -> Result<Vec<CpuState>, SessionError> {
+    pub(crate) fn states(&self) -> Result<BTreeMap<u32, CpuState>, SessionError> {
         self.object.maps.state.get(0)
     }
 

@@ -4,7 +4,7 @@
 //!
 //! docs/rotation.md has what a turn costs, and how this compares with the kernel's multiplexing.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
@@ -25,7 +25,7 @@ pub(crate) struct Rotation {
     /// Exchanges of counters, over all CPUs.
     pub(crate) exchanges: u64,
     /// What a CPU had charged at its last turn: one that charged nothing since was asleep.
-    charges: Vec<u64>,
+    charges: BTreeMap<u32, u64>,
     random: u64,
     /// Added to the place of a group in this round, so that no rhythm of a container meets a
     /// group's.
@@ -39,7 +39,7 @@ impl Default for Rotation {
             began: Duration::ZERO,
             turn: 0,
             exchanges: 0,
-            charges: Vec::new(),
+            charges: BTreeMap::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             offset: 0,
         }
@@ -110,12 +110,13 @@ impl Session {
         self.exchange_all(&states)
     }
 
-    fn exchange_all(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
+    fn exchange_all(&mut self, states: &BTreeMap<u32, CpuState>) -> Result<(), SessionError> {
         // Of CPU time: an exchange that waits for a CPU costs nothing.
         let before = (thread_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.next(self.round().max(1));
-        let charges = states.iter().map(|state| state.counts.charges);
+        let charges = states.iter();
+        let charges = charges.map(|(cpu, state)| (*cpu, state.counts.charges));
         self.rotation.charges = charges.collect();
         awake.into_iter().try_for_each(|at| self.exchange(at))?;
         self.rotation.began = now();
@@ -127,12 +128,12 @@ impl Session {
     }
 
     /// Where groups take turns, and something ran since the last one; indices into the counters.
-    fn awake(&self, states: &[CpuState]) -> Vec<usize> {
+    fn awake(&self, states: &BTreeMap<u32, CpuState>) -> Vec<usize> {
         let awake = |at: &usize| {
             let cpu = self.counters[*at].cpu;
-            let before = self.rotation.charges.get(cpu as usize).copied();
+            let before = self.rotation.charges.get(&cpu).copied();
             self.config.plan.turns(cpu).nth(1).is_some()
-                && states.get(cpu as usize).is_some_and(|state| {
+                && states.get(&cpu).is_some_and(|state| {
                     !asleep(state) || before.unwrap_or(0) != state.counts.charges
                 })
         };

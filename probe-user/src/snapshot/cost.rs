@@ -1,7 +1,7 @@
 //! What counting takes of a CPU: by the programs' own samples, else by what reading the counters
 //! takes.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use probe_common::{CpuState, SampledCost};
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub struct CountingCost {
 impl CountingCost {
     /// `read` is by CPU, `same` and `changed` are of all CPUs.
     pub(crate) fn of(
-        states: &[CpuState],
+        states: &BTreeMap<u32, CpuState>,
         elapsed: Duration,
         read: impl Fn(u32) -> ReadCost,
         same: SampledCost,
@@ -69,7 +69,7 @@ impl CountingCost {
     ) -> Self {
         let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
         let (same, changed) = (mean(same).unwrap_or(0), mean(changed).unwrap_or(0));
-        let on = |(cpu, state): (u32, &CpuState)| {
+        let on = |(&cpu, state): (&u32, &CpuState)| {
             let read = read(cpu);
             Self {
                 read,
@@ -81,7 +81,7 @@ impl CountingCost {
                 rest: state.counts.runs.saturating_sub(state.counts.charges) * same,
             }
         };
-        let cpus = (0..).zip(states).map(on);
+        let cpus = states.iter().map(on);
         cpus.max_by_key(Self::nanos).unwrap_or_default()
     }
 
@@ -173,6 +173,7 @@ mod tests {
             }
         };
         let states = [state(1_000, 10), state(2_000, 900), state(5_000, 0)];
+        let states = (0..).zip(states).collect();
         let sampled = |samples, nanos| SampledCost { samples, nanos };
         let read = |_| trapped(0).read;
         let second = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Measure: what the programs and the agent took in a window.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use probe_common::SampledCost;
 
@@ -16,7 +16,7 @@ use crate::{
 /// What had been taken at the end of a window.
 pub(in crate::agent) struct Mark {
     at: Duration,
-    work: Vec<CpuWork>,
+    work: BTreeMap<u32, CpuWork>,
     runs: Sampled,
     process: Duration,
     /// CPU time of this thread when the pull began that is at work.
@@ -101,14 +101,19 @@ impl Sampled {
 }
 
 /// What the programs took on the CPU where they took most.
-fn of_programs(before: &[CpuWork], now: &[CpuWork], runs: Sampled, read: ReadCost) -> Spent {
+fn of_programs(
+    before: &BTreeMap<u32, CpuWork>,
+    now: &BTreeMap<u32, CpuWork>,
+    runs: Sampled,
+    read: ReadCost,
+) -> Spent {
     let mean = |sampled: SampledCost| sampled.nanos.checked_div(sampled.samples);
     // One run in 1,024 is sampled: before the first of them the counters' own cost is known.
     let charge = mean(runs.changed).unwrap_or(0).max(read.all());
     let same = mean(runs.same).unwrap_or(0);
     let nothing = CpuWork::default();
-    let of_cpu = |(at, now): (usize, &CpuWork)| {
-        let before = before.get(at).unwrap_or(&nothing);
+    let of_cpu = |(cpu, now): (&u32, &CpuWork)| {
+        let before = before.get(cpu).unwrap_or(&nothing);
         let gained = |now: u64, before: u64| float(now.saturating_sub(before));
         let charges = gained(now.charges, before.charges);
         let runs = gained(now.runs, before.runs);
@@ -122,7 +127,7 @@ fn of_programs(before: &[CpuWork], now: &[CpuWork], runs: Sampled, read: ReadCos
         }
     };
     let took = |it: &Spent| it.charges * it.charge + it.rest + it.samples;
-    let cpus = now.iter().enumerate().map(of_cpu);
+    let cpus = now.iter().map(of_cpu);
     cpus.max_by(|a, b| took(a).total_cmp(&took(b)))
         .unwrap_or_default()
 }
@@ -164,8 +169,8 @@ mod tests {
             ..Sampled::default()
         };
         // The first CPU did more since the session began, and less in the window.
-        let before = [work(9_000, 8_000), work(100, 50)];
-        let now = [work(9_010, 8_005), work(300, 150)];
+        let before = [(0, work(9_000, 8_000)), (4, work(100, 50))].into();
+        let now = [(0, work(9_010, 8_005)), (4, work(300, 150))].into();
         let spent = of_programs(&before, &now, runs, read);
         assert_eq!((spent.charges, spent.rest), (100.0, 100.0 * 80.0));
         // No charge was sampled: it takes what its counters take at least.

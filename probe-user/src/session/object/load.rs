@@ -115,7 +115,7 @@ impl Object {
         let mut ebpf = loader
             .load(OBJECT)
             .map_err(|error| refused_pin("the eBPF object", &error))?;
-        let mut maps = Maps::take(&mut ebpf)?;
+        let mut maps = Maps::take(&mut ebpf, machine.possible()?)?;
         if log {
             maps.messages = Some(KernelLog::take(&mut ebpf)?);
         }
@@ -151,7 +151,7 @@ impl Object {
         let mut ebpf = loader
             .load(OBJECT)
             .map_err(|error| refused("the eBPF object", &error))?;
-        let maps = Maps::take(&mut ebpf)?;
+        let maps = Maps::take(&mut ebpf, machine.possible()?)?;
         let programs = Programs::new(ebpf, Types::new(types.numbers), None);
         Ok(Self { maps, programs })
     }

@@ -5,6 +5,7 @@ mod kinds;
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use aya::{
@@ -18,6 +19,7 @@ use probe_common::{
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
+pub(super) use self::kinds::Taken;
 pub(crate) use self::kinds::{Array, Counters, Hash, PerCpu, Queue, Ring};
 use super::{
     OBJECT,
@@ -25,7 +27,7 @@ use super::{
     missing,
     slots::Slots,
 };
-use crate::session::SessionError;
+use crate::{machine::cpus::CpuList, session::SessionError};
 
 macro_rules! maps {
     ($($(#[$meta:meta])* $field:ident: $type:ty = $name:ident,)*) => {
@@ -47,10 +49,19 @@ macro_rules! maps {
 
         impl Maps {
             /// Takes the maps out of the object. The programs hold them too, once they are loaded.
-            pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
+            /// `possible`: the CPUs that this machine may have.
+            pub(super) fn take(ebpf: &mut Ebpf, possible: CpuList) -> Result<Self, SessionError> {
+                let possible = Arc::new(possible);
+                let mut taken = |name: &'static str| {
+                    Ok::<_, SessionError>(Taken {
+                        name,
+                        map: take(ebpf, name)?,
+                        possible: Arc::clone(&possible),
+                    })
+                };
                 Ok(Self {
-                    $($field: <$type>::open(name::$name, take(ebpf, name::$name)?)?,)*
-                    counters: Counters::take(ebpf)?,
+                    $($field: <$type>::open(taken(name::$name)?)?,)*
+                    counters: Counters::take(ebpf, possible)?,
                     messages: None,
                 })
             }

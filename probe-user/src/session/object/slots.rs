@@ -8,7 +8,7 @@ use probe_common::sample::{AddressKey, AddressRow, AddressSlot};
 use rustix::mm::ProtFlags;
 
 use super::{
-    maps::{failed, of},
+    maps::{Taken, failed, of},
     missing, refused,
 };
 use crate::{session::SessionError, sys::ring::Mapping};
@@ -25,7 +25,7 @@ impl Slots {
     #[cfg(test)]
     pub(super) const SIZES: super::maps::Sizes = [size_of::<u32>(), size_of::<AddressSlot>()];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
         let Map::Array(data) = map else {
             return Err(missing(of(name)));
         };

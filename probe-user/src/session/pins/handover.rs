@@ -26,7 +26,7 @@ impl Handover {
             return Ok(());
         }
         let state = |object: &Object| -> Result<Option<CpuState>, SessionError> {
-            Ok(object.maps.state.get(0)?.get(cpu as usize).copied())
+            Ok(object.maps.state.get(0)?.get(&cpu).copied())
         };
         let before = state(object)?;
         // A process that was killed in a handover has stopped it: its gap began then.
@@ -44,7 +44,7 @@ impl Handover {
     /// Nanoseconds from there to the first reading of a CPU's new counters.
     fn gap(&self, object: &Object, cpu: u32) -> Result<u64, SessionError> {
         let states = object.maps.state.get(0)?;
-        let read = states.get(cpu as usize).map_or(0, |state| state.read);
+        let read = states.get(&cpu).map_or(0, |state| state.read);
         // A CPU that was never read has counted nothing yet.
         let stopped = self.stopped.get(&cpu).filter(|stopped| **stopped > 0);
         Ok(stopped.map_or(0, |stopped| read.saturating_sub(*stopped)))

@@ -1,5 +1,7 @@
 //! What the programs say of themselves, summed over CPUs.
 
+use std::collections::BTreeMap;
+
 use probe_common::{CpuCounts, CpuState, Field as _};
 
 use crate::{
@@ -20,7 +22,7 @@ impl Session {
             return Ok(None);
         }
         let mut counts = LogCounts::default();
-        for cpu in self.object.maps.kernel_log.get(0)? {
+        for cpu in self.object.maps.kernel_log.get(0)?.values() {
             for kind in cpu.kinds {
                 counts.suppressed += kind.suppressed;
                 counts.dropped += kind.dropped;
@@ -31,7 +33,7 @@ impl Session {
 
     pub(super) fn health(
         &self,
-        states: &[CpuState],
+        states: &BTreeMap<u32, CpuState>,
         rows: usize,
         flushes: u64,
         log: Option<LogCounts>,
@@ -58,9 +60,9 @@ impl Session {
     }
 }
 
-fn sum(states: &[CpuState]) -> CpuCounts {
+fn sum(states: &BTreeMap<u32, CpuState>) -> CpuCounts {
     let mut sum = CpuCounts::ZERO;
-    for state in states {
+    for state in states.values() {
         sum.add(&state.counts);
     }
     sum

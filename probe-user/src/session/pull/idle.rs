@@ -1,7 +1,10 @@
 //! The open slice of a CPU that sleeps. Waking it for a number that the clock gives would be
 //! the one cost of pmuscope that an idle machine could notice.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
@@ -42,13 +45,13 @@ impl Session {
     pub(super) fn add_idle(
         &mut self,
         rows: &mut UsageRows,
-        before: &[CpuState],
-        after: &[CpuState],
+        before: &BTreeMap<u32, CpuState>,
+        after: &BTreeMap<u32, CpuState>,
         until: Duration,
     ) -> Result<(), SessionError> {
         let time = nanos(until);
         for counters in &self.counters {
-            let cpu = counters.cpu as usize;
+            let cpu = &counters.cpu;
             let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {
                 continue;
             };

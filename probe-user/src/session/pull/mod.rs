@@ -9,7 +9,11 @@ mod processes;
 mod sampled;
 mod spe;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
@@ -112,7 +116,7 @@ impl Session {
             tracing::warn!("{news}");
         }
         self.refused = refused;
-        if after.iter().any(|state| state.counts.missed_switches > 0) {
+        if after.values().any(|state| state.counts.missed_switches > 0) {
             self.react_to_missed();
         }
         self.object.programs.settle();
@@ -175,11 +179,11 @@ impl Session {
         Ok(())
     }
 
-    fn flush_busy(&mut self, states: &[CpuState]) -> Result<(), SessionError> {
+    fn flush_busy(&mut self, states: &BTreeMap<u32, CpuState>) -> Result<(), SessionError> {
         let mode = self.charge_mode();
         let busy = |cpu: &u32| {
             states
-                .get(*cpu as usize)
+                .get(cpu)
                 .is_none_or(|state| state.owner != CgroupId::IDLE)
         };
         let cpus = (0..self.counters.len()).filter(|at| busy(&self.counters[*at].cpu));
@@ -189,14 +193,18 @@ impl Session {
     }
 
     /// Counts that USAGE could not take, one row per CPU and group.
-    fn add_overflow(&self, rows: &mut UsageRows, states: &[CpuState]) -> Result<(), SessionError> {
-        if states.iter().all(|state| state.counts.overflowed == 0) {
+    fn add_overflow(
+        &self,
+        rows: &mut UsageRows,
+        states: &BTreeMap<u32, CpuState>,
+    ) -> Result<(), SessionError> {
+        if states.values().all(|state| state.counts.overflowed == 0) {
             return Ok(());
         }
         for group in 0..self.config.plan.groups.len() {
             let group = u16::try_from(group).expect("the key's group is 16 bits wide");
             let rows_of_cpus = self.object.maps.overflow.get(u32::from(group))?;
-            for (cpu, row) in rows_of_cpus.into_iter().enumerate() {
+            for (cpu, row) in rows_of_cpus {
                 if row != UsageRow::ZERO {
                     let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
                     *rows.get_or_zero(UsageKey {
@@ -272,11 +280,11 @@ impl Session {
     /// too, the next pull walks again.
     fn heal(
         &mut self,
-        states: &[CpuState],
+        states: &BTreeMap<u32, CpuState>,
         rows: &UsageRows,
         spe: Option<&SpeReading>,
     ) -> Result<(), SessionError> {
-        let lost = states.iter().map(|state| state.counts.lost_events).sum();
+        let lost = states.values().map(|state| state.counts.lost_events).sum();
         if !self.lifecycle.has_lost(lost) {
             return Ok(());
         }

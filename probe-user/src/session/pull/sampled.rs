@@ -4,7 +4,7 @@
 mod totals;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -128,8 +128,8 @@ impl Sampling {
             object.maps.sample_rows.take(key)?;
         }
         for (event, of_event) in (0_u8..).zip(&cpus) {
-            for (cpu, now) in (0_u32..).zip(of_event) {
-                let before = totals.cpus[usize::from(event)].get(cpu as usize);
+            for (cpu, now) in of_event {
+                let before = totals.cpus[usize::from(event)].get(cpu);
                 let before = before.map(|cpu| cpu.overflow).unwrap_or_default();
                 let sampled = SampledKey {
                     cgroup: OVERFLOW,
@@ -137,7 +137,7 @@ impl Sampling {
                     event,
                     source: 0,
                 };
-                let factor = factor(usize::from(event), cpu);
+                let factor = factor(usize::from(event), *cpu);
                 totals.add(sampled, &before, &now.overflow, factor);
             }
         }
@@ -159,21 +159,18 @@ impl Sampling {
     }
 
     /// Nanoseconds that the program took, by possible CPU, as of the last reading.
-    pub(crate) fn nanos(&self) -> Vec<u64> {
-        let cpus = self.totals.cpus.iter().map(Vec::len).max().unwrap_or(0);
-        let mut nanos = vec![0; cpus];
-        for of_event in &self.totals.cpus {
-            for (sum, cpu) in nanos.iter_mut().zip(of_event) {
-                // One run in some was measured.
-                *sum += cpu.nanos * SampleCpu::MEASURE_EVERY;
-            }
+    pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
+        let mut nanos = BTreeMap::new();
+        for (cpu, account) in self.totals.cpus.iter().flatten() {
+            // One run in some was measured.
+            *nanos.entry(*cpu).or_default() += account.nanos * SampleCpu::MEASURE_EVERY;
         }
         nanos
     }
 
     /// Another rate where the cost of the program asks for it, from the next reading on.
     fn adapt(&mut self) {
-        let nanos = self.nanos();
+        let nanos: Vec<u64> = self.nanos().into_values().collect();
         let Some(budget) = &mut self.budget else {
             return;
         };
@@ -196,12 +193,13 @@ impl Sampling {
     fn health(&self, object: &Object) -> Vec<SampledHealth> {
         let totals = &self.totals;
         let stats = object.programs.overflow_stats(EVENT_SAMPLE);
-        let all: u64 = totals.cpus.iter().flatten().map(|cpu| cpu.samples).sum();
+        let accounts = totals.cpus.iter().flat_map(BTreeMap::values);
+        let all: u64 = accounts.map(|account| account.samples).sum();
         let stats = stats.filter(|(runs, _)| *runs >= all);
         let events = self.config.events.iter().enumerate();
         let health = events.map(|(at, event)| {
             let mut sum = SampleCpu::ZERO;
-            totals.cpus[at].iter().for_each(|cpu| sum.add(cpu));
+            totals.cpus[at].values().for_each(|cpu| sum.add(cpu));
             let scales = totals.scales.iter().filter(|((of, _), _)| *of == at);
             let (period, frequency) = match self.rate(event) {
                 Rate::Period(period) => (Some(period), None),

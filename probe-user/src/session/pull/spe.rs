@@ -41,7 +41,7 @@ pub(crate) struct SpeTotals {
     freed: Freed<SpeCounts>,
     /// Rows that were freed since the session began because their owners were idle.
     freed_idle: u64,
-    cpus: Vec<SpeCpu>,
+    cpus: BTreeMap<u32, SpeCpu>,
     /// Their sum.
     sum: SpeCpu,
     /// Accounts of the CPUs that sample, each as of when it was stopped last.
@@ -151,13 +151,14 @@ impl Session {
 
 impl Spe {
     /// What decoding has taken on each CPU, as of the last time that it was read.
-    pub(crate) fn nanos(&self) -> Vec<u64> {
-        self.totals.cpus.iter().map(|cpu| cpu.nanos).collect()
+    pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
+        let cpus = self.totals.cpus.iter();
+        cpus.map(|(cpu, account)| (*cpu, account.nanos)).collect()
     }
 
     /// A period that fits the budget better than the one in force.
     fn adapt(&mut self) -> Option<u64> {
-        let nanos = self.nanos();
+        let nanos: Vec<u64> = self.nanos().into_values().collect();
         let step = self.budget.as_mut()?.step(now(), &nanos, self.period)?;
         tracing::info!(
             "SPE: period {} instead of {}: {}",
@@ -185,7 +186,7 @@ impl Spe {
     ) -> Result<SpeReading, SessionError> {
         let mut cpus = object.maps.spe_cpu.get(0)?;
         for (number, account) in std::mem::take(&mut self.totals.stopped) {
-            if let Some(cpu) = cpus.get_mut(number as usize) {
+            if let Some(cpu) = cpus.get_mut(&number) {
                 *cpu = account;
             }
         }
@@ -228,11 +229,11 @@ impl Spe {
 
     /// What each sample since the last reading stands for, by CPU.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
-    fn weights(&self, cpus: &[SpeCpu]) -> Vec<f64> {
-        let weights = cpus.iter().enumerate().map(|(at, now)| {
-            let before = self.totals.cpus.get(at).copied().unwrap_or_default();
-            let jitter = u32::try_from(at).map_or(0.0, |cpu| self.config.events.jitter(cpu));
-            weight(&before, now) * (self.period as f64 + jitter)
+    fn weights(&self, cpus: &BTreeMap<u32, SpeCpu>) -> BTreeMap<u32, f64> {
+        let weights = cpus.iter().map(|(cpu, now)| {
+            let before = self.totals.cpus.get(cpu).copied().unwrap_or_default();
+            let period = self.period as f64 + self.config.events.jitter(*cpu);
+            (*cpu, weight(&before, now) * period)
         });
         weights.collect()
     }
@@ -265,7 +266,7 @@ impl Spe {
 fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), SessionError> {
     for class in Class::ALL {
         let rows_of_cpus = object.maps.spe_overflow.get(class as u32)?;
-        for (cpu, row) in rows_of_cpus.into_iter().enumerate() {
+        for (cpu, row) in rows_of_cpus {
             if row.samples > 0 {
                 let key = SpeKey {
                     cgroup: OVERFLOW,

@@ -10,7 +10,12 @@ mod names;
 mod opened;
 mod scale;
 
-use std::{collections::BTreeSet, mem, os::fd::AsFd as _, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    os::fd::AsFd as _,
+    thread,
+};
 
 use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
@@ -321,11 +326,15 @@ impl Sampling {
 
     /// The programs' account of each event and CPU.
     fn counts(&self, object: &Object) -> Result<impl Iterator<Item = SampleCpu>, SessionError> {
-        Ok(self.cpus(object)?.into_iter().flatten())
+        let cpus = self.cpus(object)?.into_iter();
+        Ok(cpus.flat_map(BTreeMap::into_values))
     }
 
     /// The same by event.
-    pub(crate) fn cpus(&self, object: &Object) -> Result<Vec<Vec<SampleCpu>>, SessionError> {
+    pub(crate) fn cpus(
+        &self,
+        object: &Object,
+    ) -> Result<Vec<BTreeMap<u32, SampleCpu>>, SessionError> {
         let events = (0..).take(self.config.events.len());
         events.map(|at| object.maps.sample_cpu.get(at)).collect()
     }

@@ -1,8 +1,10 @@
 //! The kinds of maps, and the calls that each takes.
 
 use std::{
+    collections::BTreeMap,
     marker::PhantomData,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd},
+    sync::Arc,
 };
 
 use aya::{
@@ -15,7 +17,15 @@ use super::{
     super::{io_error, missing, refused},
     Sizes, failed, of, take,
 };
-use crate::{session::SessionError, sys::bpf};
+use crate::{machine::cpus::CpuList, session::SessionError, sys::bpf};
+
+/// A map taken out of the object.
+pub(in super::super) struct Taken {
+    pub(in super::super) name: &'static str,
+    pub(in super::super) map: Map,
+    /// The CPUs for each of which a per-CPU map has a value.
+    pub(super) possible: Arc<CpuList>,
+}
 
 /// The data of a map for raw calls, which trust in its sizes: those are compared with the kernel's.
 fn data(name: &str, map: Map, sizes: Sizes) -> Result<MapData, SessionError> {
@@ -44,7 +54,7 @@ pub(crate) struct Hash<K, V> {
 impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
     pub(super) const SIZES: Sizes = [size_of::<K>(), size_of::<V>()];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
         Ok(Self {
             name,
             data: data(name, map, Self::SIZES)?,
@@ -108,7 +118,7 @@ pub(crate) struct Queue<V> {
 impl<V: Plain<Raw: Pod>> Queue<V> {
     pub(super) const SIZES: Sizes = [0, size_of::<V>()];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
         Ok(Self {
             name,
             data: data(name, map, Self::SIZES)?,
@@ -136,7 +146,7 @@ impl<V: Plain<Raw: Pod>> Array<V> {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [size_of::<u32>(), size_of::<V>()];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
         let map = map.try_into().map_err(|error| refused(of(name), &error))?;
         Ok(Self { name, map })
     }
@@ -158,23 +168,38 @@ impl<V: Plain<Raw: Pod>> Array<V> {
 pub(crate) struct PerCpu<V: Plain<Raw: Pod>> {
     name: &'static str,
     map: PerCpuArray<MapData, V::Raw>,
+    possible: Arc<CpuList>,
 }
 
 impl<V: Plain<Raw: Pod>> PerCpu<V> {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [size_of::<u32>(), size_of::<V>()];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(taken: Taken) -> Result<Self, SessionError> {
+        let Taken {
+            name,
+            map,
+            possible,
+        } = taken;
         let map = map.try_into().map_err(|error| refused(of(name), &error))?;
-        Ok(Self { name, map })
+        Ok(Self {
+            name,
+            map,
+            possible,
+        })
     }
 
-    /// The value of every possible CPU.
-    pub(crate) fn get(&self, index: u32) -> Result<Vec<V>, SessionError> {
+    /// The value of every possible CPU, by the CPU's number.
+    pub(crate) fn get(&self, index: u32) -> Result<BTreeMap<u32, V>, SessionError> {
         let values = self.map.get(&index, 0);
         let values = values.map_err(|error| failed("read", self.name, io_error(error)))?;
-        Ok(values.iter().map(V::from_raw).collect())
+        Ok(by_cpu(&self.possible, values.iter().map(V::from_raw)))
     }
+}
+
+/// The kernel packs the values of the possible CPUs: a number that no CPU has takes no place.
+fn by_cpu<V>(possible: &CpuList, values: impl Iterator<Item = V>) -> BTreeMap<u32, V> {
+    possible.iter().zip(values).collect()
 }
 
 /// The ring of records.
@@ -184,7 +209,7 @@ impl Ring {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [0, 0];
 
-    pub(super) fn open(name: &'static str, map: Map) -> Result<Self, SessionError> {
+    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
         let ring = RingBuf::try_from(map).map_err(|error| refused(of(name), &error))?;
         Ok(Self(ring))
     }
@@ -208,8 +233,12 @@ impl Ring {
     }
 }
 
-/// One map for each slot of counters, with a perf event by CPU.
-pub(crate) struct Counters(Vec<MapData>);
+/// One map for each slot of counters, with a perf event for each possible CPU. They are packed, since
+/// aya makes such maps no larger than the number of these CPUs.
+pub(crate) struct Counters {
+    slots: Vec<MapData>,
+    possible: Arc<CpuList>,
+}
 
 impl Counters {
     /// The map of a slot.
@@ -217,7 +246,7 @@ impl Counters {
         format!("COUNTER{slot}")
     }
 
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
+    pub(super) fn take(ebpf: &mut Ebpf, possible: Arc<CpuList>) -> Result<Self, SessionError> {
         let data = |slot| {
             let name = Self::name(slot);
             match take(ebpf, &name)? {
@@ -225,7 +254,16 @@ impl Counters {
                 _ => Err(missing(of(&name))),
             }
         };
-        (0..SLOTS).map(data).collect::<Result<_, _>>().map(Self)
+        let slots = (0..SLOTS).map(data).collect::<Result<_, _>>()?;
+        Ok(Self { slots, possible })
+    }
+
+    /// Where each map has the counter of a CPU, which the programs are told
+    /// ([`CpuState::place`](probe_common::CpuState::place)).
+    pub(crate) fn place(&self, cpu: u32) -> Result<u32, SessionError> {
+        let place = self.possible.position(cpu);
+        let place = place.and_then(|place| u32::try_from(place).ok());
+        place.ok_or(SessionError::NotPossible(cpu))
     }
 
     /// Hands the counter of a slot and CPU to the programs; the map keeps it alive.
@@ -236,8 +274,21 @@ impl Counters {
         counter: BorrowedFd<'_>,
     ) -> Result<(), SessionError> {
         let name = Self::name(slot);
-        let map = self.0.get(slot).ok_or_else(|| missing(of(&name)))?;
-        bpf::set_perf_event(map.fd().as_fd(), cpu, counter)
+        let map = self.slots.get(slot).ok_or_else(|| missing(of(&name)))?;
+        bpf::set_perf_event(map.fd().as_fd(), self.place(cpu)?, counter)
             .map_err(|source| failed("hand a counter to", &name, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the firmware of some arm64 machines numbers CPUs.
+    #[test]
+    fn values_are_those_of_the_possible_cpus() {
+        let possible: CpuList = "0-1,4-5".parse().unwrap();
+        let values = by_cpu(&possible, ["a", "b", "c", "d"].into_iter());
+        assert_eq!(values, [(0, "a"), (1, "b"), (4, "c"), (5, "d")].into());
     }
 }

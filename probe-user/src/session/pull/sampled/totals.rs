@@ -1,7 +1,7 @@
 //! What samples added up to since the session began: rows, addresses, and by event and CPU what the
 //! events themselves counted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 
@@ -16,7 +16,7 @@ pub(crate) struct SampleTotals {
     pub(super) rows: HashMap<SampledKey, SampledCounts>,
     pub(super) addresses: HashMap<SampledAddress, KeptAddress>,
     /// The programs' account, by event and CPU.
-    pub(super) cpus: Vec<Vec<SampleCpu>>,
+    pub(super) cpus: Vec<BTreeMap<u32, SampleCpu>>,
     /// By event and CPU.
     pub(super) scales: HashMap<(usize, u32), Scale>,
     /// What events did since the last reading.
@@ -59,7 +59,7 @@ impl SampleTotals {
         Self {
             rows: HashMap::new(),
             addresses: HashMap::new(),
-            cpus: vec![Vec::new(); events],
+            cpus: vec![BTreeMap::new(); events],
             scales: HashMap::new(),
             gained: HashMap::new(),
             counted: vec![Gain::default(); events],
@@ -105,18 +105,18 @@ impl SampleTotals {
     pub(super) fn factors(
         &mut self,
         events: &[SampledEvent],
-        cpus: &[Vec<SampleCpu>],
+        cpus: &[BTreeMap<u32, SampleCpu>],
         dropped: &HashSet<(usize, u32)>,
     ) -> HashMap<(usize, u32), f64> {
         let mut factors = HashMap::new();
         let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
         for (event, of_event) in cpus.iter().enumerate().filter(compared) {
-            for (cpu, now) in (0_u32..).zip(of_event) {
+            for (&cpu, now) in of_event {
                 let gained = self.gained.get(&(event, cpu)).copied().unwrap_or_default();
                 if gained.counted == 0 && now.samples == 0 {
                     continue;
                 }
-                let before = self.cpus[event].get(cpu as usize);
+                let before = self.cpus[event].get(&cpu);
                 let before = before.copied().unwrap_or_default();
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
@@ -138,14 +138,19 @@ impl SampleTotals {
     /// Counts where samples came so often that the kernel may have stopped the counter: it does so
     /// up to its next tick, and the count says nothing of it. `limit` is in samples a second of a
     /// CPU.
-    pub(super) fn note_limit(&mut self, cpus: &[Vec<SampleCpu>], moment: u64, limit: Option<u64>) {
+    pub(super) fn note_limit(
+        &mut self,
+        cpus: &[BTreeMap<u32, SampleCpu>],
+        moment: u64,
+        limit: Option<u64>,
+    ) {
         let last = self.moment.replace(moment);
         let Some((last, limit)) = last.zip(limit) else {
             return;
         };
         let elapsed = moment.saturating_sub(last);
         for (event, of_event) in cpus.iter().enumerate() {
-            for (cpu, now) in of_event.iter().enumerate() {
+            for (cpu, now) in of_event {
                 let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
                 self.limited[event] += u64::from(near(now.samples - before, elapsed, limit));
             }

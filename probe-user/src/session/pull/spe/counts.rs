@@ -1,6 +1,6 @@
 //! What the samples of a row stand for: each reading adds those since the one before.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use probe_common::spe::{SpeKey, SpeRow};
 
@@ -52,8 +52,8 @@ struct Last {
 
 impl Last {
     /// Adds what the samples since the last reading stand for.
-    fn add(&mut self, key: &SpeKey, row: &SpeRow, weights: &[f64]) {
-        let weight = weights.get(usize::from(key.cpu)).copied().unwrap_or(0.0);
+    fn add(&mut self, key: &SpeKey, row: &SpeRow, weights: &BTreeMap<u32, f64>) {
+        let weight = weights.get(&key.cpu.into()).copied().unwrap_or(0.0);
         self.counts.add(&SpeCounts::between(&self.row, row, weight));
         if row.samples > self.row.samples {
             self.row = *row;
@@ -67,7 +67,7 @@ impl Weighed {
     pub(super) fn add(
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
-        weights: &[f64],
+        weights: &BTreeMap<u32, f64>,
     ) -> HashMap<SpeKey, SpeCounts> {
         self.readings += 1;
         let now = self.readings;
@@ -110,7 +110,7 @@ impl Weighed {
     pub(super) fn end(
         &mut self,
         freed: Vec<(SpeKey, SpeRow)>,
-        weights: &[f64],
+        weights: &BTreeMap<u32, f64>,
     ) -> Vec<(SpeKey, SpeCounts)> {
         let ended = freed.into_iter().filter_map(|(key, row)| {
             let mut last = self.rows.remove(&key)?;
@@ -168,7 +168,7 @@ mod tests {
                 now += u64::from(delta);
                 all += 2.0 * f64::from(delta);
                 let mut read = |samples| {
-                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[2.0])[&KEY]
+                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[(0, 2.0)].into())[&KEY]
                 };
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);
@@ -196,7 +196,7 @@ mod tests {
             ),
         ) {
             const ROOM: usize = 24;
-            let weights = [2.0; 64];
+            let weights = (0..64).map(|cpu| (cpu, 2.0)).collect();
             let mut weighed = Weighed::default();
             let mut map: HashMap<SpeKey, SpeRow> = HashMap::new();
             let (mut all, mut ended) = (0.0, 0.0);

@@ -13,9 +13,14 @@ use crate::{
 };
 
 impl Spe {
-    pub(super) fn health(&self, object: &Object, cpus: &[SpeCpu], rows: usize) -> SpeHealth {
+    pub(super) fn health(
+        &self,
+        object: &Object,
+        cpus: &BTreeMap<u32, SpeCpu>,
+        rows: usize,
+    ) -> SpeHealth {
         let mut sum = SpeCpu::default();
-        for cpu in cpus {
+        for cpu in cpus.values() {
             sum.add(cpu);
         }
         let mut sampler = BTreeMap::new();
@@ -26,7 +31,7 @@ impl Spe {
             hook: self.hook,
             period: self.period,
             max_latency: self.config.events.max_latency,
-            longest: cpus.iter().map(|cpu| cpu.longest).max().unwrap_or(0),
+            longest: cpus.values().map(|cpu| cpu.longest).max().unwrap_or(0),
             bpf_stats: bpf_stats(object, sum.chunks),
             sum,
             rows,

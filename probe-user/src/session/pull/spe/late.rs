@@ -5,7 +5,7 @@
 //! too. So a drain that shows less than the kernel's log of the buffer is repeated; what is gone
 //! then is lost, and the log tells how many bytes that are.
 
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use probe_common::spe::SpeCpu;
 
@@ -94,15 +94,15 @@ impl Spe {
 
     /// Puts what the logs say into the programs' account, which knows nothing of calls that it
     /// missed.
-    pub(super) fn add_logs(&mut self, cpus: &mut [SpeCpu]) {
-        for (&number, log) in &mut self.totals.logs {
-            if !self.events.iter().any(|event| event.cpu == number) {
-                let account = cpus.get(number as usize).copied().unwrap_or_default();
+    pub(super) fn add_logs(&mut self, cpus: &mut BTreeMap<u32, SpeCpu>) {
+        for (number, log) in &mut self.totals.logs {
+            if !self.events.iter().any(|event| event.cpu == *number) {
+                let account = cpus.get(number).copied().unwrap_or_default();
                 log.missed = missed(log, &account);
             }
         }
-        for (&number, log) in &self.totals.logs {
-            if let Some(cpu) = cpus.get_mut(number as usize) {
+        for (number, log) in &self.totals.logs {
+            if let Some(cpu) = cpus.get_mut(number) {
                 cpu.missed_bytes += log.missed;
                 cpu.truncated = log.sum.truncated;
                 cpu.partial = log.sum.partial;

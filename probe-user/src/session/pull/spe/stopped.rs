@@ -38,15 +38,9 @@ impl Sampling for Account<'_> {
     }
 
     fn account(&self) -> Result<SpeCpu, SessionError> {
-        let number = self.event.cpu as usize;
-        Ok(self
-            .object
-            .maps
-            .spe_cpu
-            .get(0)?
-            .get(number)
-            .copied()
-            .unwrap_or_default())
+        let accounts = self.object.maps.spe_cpu.get(0)?;
+        let account = accounts.get(&self.event.cpu);
+        Ok(account.copied().unwrap_or_default())
     }
 
     fn free_rows(&mut self) -> Result<(), SessionError> {

@@ -26,7 +26,7 @@ fn what_took_turns_stands_for_the_whole_time() {
         periods: 20_000,
         ..SampleCpu::ZERO
     };
-    let factors = totals.factors(&events, &[vec![cpu]], &HashSet::new());
+    let factors = totals.factors(&events, &[[(0, cpu)].into()], &HashSet::new());
     assert_eq!(factors, [((0, 0), 5.0)].into());
     assert_eq!(totals.scales[&(0, 0)].missed, 0);
 }
@@ -45,7 +45,7 @@ fn samples_near_the_kernels_limit_are_noted() {
         (200_000_001, [200, 230], 1),
         (300_000_001, [300, 330], 3),
     ] {
-        let cpus = vec![samples.map(cpu).to_vec()];
+        let cpus = vec![(0..).zip(samples.map(cpu)).collect()];
         totals.note_limit(&cpus, moment, Some(1000));
         totals.cpus = cpus;
         assert_eq!(totals.limited, [limited], "{moment}");
