@@ -19,6 +19,7 @@ use rustix::mount::MountFlags;
 
 use crate::{
     bpffs::Bpffs,
+    sampled,
     support::{Counting, TestCgroup, machine, online_cpus, plan, shared_machine, this_machine},
 };
 
@@ -358,6 +359,42 @@ fn another_build_with_the_same_layout_goes_on() {
     assert_eq!(bpffs.sessions().len(), 1);
     let counting = counting.restart(self::config(plan("task-clock"), bpffs.place()), || {});
     assert_eq!(counting.session.continuity(), Continuity::TakenOver);
+}
+
+/// Its programs may be those of both builds by then.
+#[test]
+fn no_build_adopts_what_a_half_handover_left() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let bpffs = Bpffs::mount();
+    let mut session = start("task-clock", bpffs.place()).unwrap();
+    session.pull().unwrap();
+    session.keep_pins();
+    drop(session);
+    let first = "0123456789abcdef";
+    restamp(&bpffs, 2, first);
+
+    // Sampling starts after all programs are replaced, and no PMU has this number.
+    let mut sampling = sampled::config("page-faults/period=1000/");
+    for event in &mut sampling.events {
+        event.counter.type_ = i32::MAX.unsigned_abs();
+    }
+    let failing = Config {
+        sampling: Some(sampling),
+        ..config(plan("task-clock"), bpffs.place())
+    };
+    assert!(Session::start(failing, &this_machine()).is_err());
+    let left = bpffs.sessions();
+    let name = left[0].file_name().unwrap().to_str().unwrap();
+    assert!(left.len() == 1 && !name.contains(first), "{name}");
+
+    let mut session = start("task-clock", bpffs.place()).unwrap();
+    assert_eq!(session.continuity(), Continuity::Replaced);
+    assert_eq!(handed_over(&session.pull().unwrap()).times, 1);
+    assert_eq!(bpffs.sessions().len(), 1);
+    drop(session);
+    assert!(bpffs.is_empty());
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::support::{
     Counting, Load, TestCgroup, machine, online_cpus, shared_machine, this_machine,
 };
 
-fn config(events: &str) -> SamplingConfig {
+pub(crate) fn config(events: &str) -> SamplingConfig {
     let machine = this_machine();
     let pmus: &Pmus = machine.pmus().unwrap();
     SamplingConfig {

@@ -79,7 +79,7 @@ impl Pins {
         let stamp = Stamp::of(config);
         let mut sessions = place.sessions()?;
         let found = Self::find(&place, &sessions, &stamp, config);
-        let (name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
+        let (mut name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
         if found != Continuity::New {
             sessions.retain(|session| *session != name);
         }
@@ -99,8 +99,18 @@ impl Pins {
                 place.path().display()
             );
         }
-        if found == Continuity::New {
-            place.make(&name)?;
+        match found {
+            Continuity::New => place.make(&name)?,
+            Continuity::TakenOver => {}
+            // From here on the programs may be those of two builds: neither of them may adopt what a
+            // start leaves that comes to no end.
+            Continuity::Replaced => {
+                let mixed = stamp.mixed().name();
+                if mixed != name {
+                    place.rename(&name, &mixed)?;
+                }
+                name = mixed;
+            }
         }
         Ok(Self {
             place,

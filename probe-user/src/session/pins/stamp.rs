@@ -13,6 +13,9 @@ pub(super) const PREFIX: &str = "session-";
 /// The directory of a session that has not started completely.
 pub(super) const UNFINISHED: &str = "session-unfinished";
 
+/// In place of a build's digest, while its programs replace those of another.
+const MIXED: &str = "mixed";
+
 /// What pins are of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -31,6 +34,14 @@ impl Stamp {
             layout: layout(),
             build: digest(&[object::OBJECT, &[u8::from(object::log_is_shown())]].concat()),
             plan: digest(&counted(config)),
+        }
+    }
+
+    /// That of the same pins with programs of more than one build, which all builds replace.
+    pub(super) fn mixed(&self) -> Self {
+        Self {
+            build: MIXED.to_owned(),
+            ..self.clone()
         }
     }
 
