@@ -71,6 +71,14 @@ pub(crate) fn forget(state: &mut CpuState) {
 /// another task has moved it since, which is counted. `set` is its set of cgroups now.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState, prev: Task, set: u64) {
+    count_move(state, prev, set);
+    charge_slice(state, prev);
+}
+
+/// Counts where `prev`, which leaves, is not of the owner with which the open slice began: another
+/// task has moved it. `set` is its set of cgroups now.
+#[inline(always)]
+pub(crate) fn count_move(state: &mut CpuState, prev: Task, set: u64) {
     let in_its_set = state.set != 0 && state.set == set;
     if !in_its_set
         && state.owner != CgroupId::UNKNOWN
@@ -79,7 +87,6 @@ pub(crate) fn charge(state: &mut CpuState, prev: Task, set: u64) {
     {
         state.counts.moved += 1;
     }
-    charge_slice(state, prev);
 }
 
 /// Where the hook does not see which task comes in, the task that leaves is the owner. Idle and the

@@ -76,6 +76,57 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     }
 }
 
+/// The switch that ends its time is to a task of the old cgroup, so the slice goes on.
+#[test]
+fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
+    const BURST: &str = "burst 1 60000000 1 60000 fifo";
+    // Fields of /proc/PID/stat.
+    const STATE: usize = 3;
+    const CPU: usize = 39;
+    const POLICY: usize = 41;
+    let Some(_machine) = machine() else { return };
+    let (old, new) = (TestCgroup::new("old"), TestCgroup::new("new"));
+    let mut counting = Counting::start("task-clock");
+    // At real-time priority, so that no other task comes between these two on their CPU.
+    let [mut first, mut second] = [old.load(BURST), old.load(BURST)];
+    let end = Instant::now() + Duration::from_secs(30);
+    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    let stat = |pid: u32, field: usize| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = text.rsplit_once(") ").unwrap().1.split(' ');
+        fields.skip(field - 3).next().unwrap().to_owned()
+    };
+    let is_there = |pid| stat(pid, CPU) == "1" && is_pinned(pid) && stat(pid, STATE) == "R";
+    first.go();
+    wait_until("the first does not run", &|| is_there(first.pid()));
+    if stat(first.pid(), POLICY) != "1" {
+        println!("skipped: this kernel gives a cgroup no real-time priority");
+        return;
+    }
+    second.go();
+    wait_until("the second does not wait", &|| is_there(second.pid()));
+    let ran = cpu_time(second.pid());
+    let moved = |counting: &mut Counting| counting.session.pull().unwrap().health.sum.moved;
+    let before = moved(&mut counting);
+
+    new.adopt(first.pid());
+    let pid = rustix::process::Pid::from_raw(first.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    wait_until("the second does not run", &|| cpu_time(second.pid()) > ran);
+    assert!(moved(&mut counting) > before);
+}
+
+/// Whether a process may run on CPU 1 alone.
+fn is_pinned(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    text.lines().any(|line| line == "Cpus_allowed_list:\t1")
+}
+
 /// Processes of 2 ms, one after the other. Each moves itself into a cgroup of its own, as a
 /// container's first process does.
 #[test]

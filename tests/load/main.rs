@@ -55,14 +55,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             burn(Duration::from_millis(number(2)?));
         }
         Some("burst") => {
-            pin(number(1)?)?;
             let (on, off) = (
                 Duration::from_micros(number(2)?),
                 Duration::from_micros(number(3)?),
             );
+            // First, since another real-time task may keep its CPU.
             if words.get(5).is_some_and(|word| word == "fifo") {
                 real_time();
             }
+            pin(number(1)?)?;
             let end = Instant::now() + Duration::from_millis(number(4)?);
             while Instant::now() < end {
                 burn(on);

@@ -55,6 +55,8 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
     if !certain && slice::seen(state, prev) {
         let coming = owner_of_next(next);
         if coming == slice::stored(state) {
+            // The slice goes on, with the time of a task that was moved out in the midst of it.
+            slice::count_move(state, prev, prev.cgroup_set());
             slice::open_in(state, next, next.cgroup_set(), coming);
             slice::end(began, &mut state.counts.same);
             return;
