@@ -131,6 +131,12 @@ impl Counter {
         self.type_ != generic::TYPE_SOFTWARE
     }
 
+    /// True for cpu-clock and task-clock, which the kernel counts at all levels.
+    #[must_use]
+    pub fn is_clock(&self) -> bool {
+        self.type_ == generic::TYPE_SOFTWARE && self.config < 2
+    }
+
     /// As the system call takes it.
     pub(crate) fn attr(&self) -> Attr {
         Attr {
@@ -193,6 +199,22 @@ pub(crate) fn check(text: &str) -> Result<(), EventError> {
 /// # Errors
 /// The first thing wrong with the text, or with an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+    let groups = parse_sampled(text, pmus)?;
+    let narrowed = |event: &&Event| {
+        event.exclude != Exclude::default()
+            && matches!(&event.source, Source::Counter(counter) if counter.is_clock())
+    };
+    match groups.iter().flat_map(|group| &group.events).find(narrowed) {
+        Some(event) => Err(EventError::ModifierOnWhole {
+            event: event.name.clone(),
+            why: "the kernel counts a clock at all levels",
+        }),
+        None => Ok(groups),
+    }
+}
+
+/// The same of events that are sampled: the kernel takes samples of a clock at one level, too.
+fn parse_sampled(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
     let events = groups.iter().flat_map(|group| &group.events);
     let counters = events.filter_map(|event| match &event.source {

@@ -4,9 +4,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Accesses, Counter, Event, EventError, Exclude, Scope, Source,
-    generic::TYPE_SOFTWARE,
-    parse,
+    Accesses, Counter, Event, EventError, Exclude, Scope, Source, parse_sampled,
     syntax::{self, EventSpec, Head, Item},
 };
 use crate::machine::{Pmus, terms::Term};
@@ -142,7 +140,7 @@ impl SampledEvent {
     /// Whether it is a clock of the kernel's, whose count is in ns.
     #[must_use]
     pub fn is_clock(&self) -> bool {
-        self.counter.type_ == TYPE_SOFTWARE && self.counter.config < 2
+        self.counter.is_clock()
     }
 
     /// Whether its count leaves out the levels that its samples leave out: a clock of the kernel's
@@ -222,7 +220,7 @@ fn of_spec(
     let letters = spec.modifiers.len();
     spec.modifiers.retain(|letter| letter != 'p');
     let precise = u8::try_from(letters - spec.modifiers.len()).unwrap_or(u8::MAX);
-    let events = parse(&spec.to_string(), pmus)?;
+    let events = parse_sampled(&spec.to_string(), pmus)?;
     let events = events.into_iter().flat_map(|group| group.events);
     events
         .map(|event| resolved(event, rate, precise, pmus, max_rate))

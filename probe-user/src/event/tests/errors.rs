@@ -278,6 +278,16 @@ fn modifiers() {
                  for the whole socket; leave out its modifiers",
             ),
             (
+                "page-faults,task-clock:u",
+                "`task-clock:u` cannot be narrowed to user or kernel: the kernel counts a clock at \
+                 all levels; leave out its modifiers",
+            ),
+            (
+                "{page-faults,cpu-clock}:k",
+                "`cpu-clock:k` cannot be narrowed to user or kernel: the kernel counts a clock at \
+                 all levels; leave out its modifiers",
+            ),
+            (
                 "duration_time:u",
                 "`duration_time:u` cannot be narrowed to user or kernel: it is the wall clock; \
                  leave out its modifiers",

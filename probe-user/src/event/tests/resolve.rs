@@ -227,7 +227,7 @@ fn modifiers() {
 #[test]
 fn groups() {
     let spr = machine("spr");
-    let text = "duration_time, {cycles:u,instructions,task-clock,msr/tsc/,cpu/slots/}:k ,cs";
+    let text = "duration_time, {cycles:u,instructions,page-faults,msr/tsc/,cpu/slots/}:k ,cs";
     let groups = parse(text, &spr).unwrap();
     let shape: Vec<_> = groups
         .iter()
