@@ -14,6 +14,7 @@ pub(crate) mod records;
 pub(crate) mod ring;
 pub mod roots;
 pub(crate) mod samples;
+pub(crate) mod signals;
 pub(crate) mod spawn;
 pub mod spin;
 #[cfg(test)]

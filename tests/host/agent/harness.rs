@@ -163,9 +163,16 @@ impl Agent {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Puts another configuration in the place of its own, as a whole.
+    pub(crate) fn configure(&self, config: &str) {
+        let path = |name: &str| self.directory.path().join(name);
+        fs::write(path("agent.toml.new"), config).unwrap();
+        fs::rename(path("agent.toml.new"), path("agent.toml")).unwrap();
+    }
+
     /// Has it read another configuration, and waits until it did.
     pub(crate) fn reload(&mut self, config: &str) {
-        fs::write(self.directory.path().join("agent.toml"), config).unwrap();
+        self.configure(config);
         self.signal(Signal::HUP);
         self.is_told("RELOADING=1");
         self.is_told("READY=1");

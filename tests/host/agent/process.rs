@@ -1,8 +1,16 @@
 //! The process: signals, and the service manager.
 
-use rustix::process::Signal;
+use std::{
+    sync::mpsc::{TryRecvError, channel},
+    thread,
+};
 
-use crate::{agent::Agent, support::shared_machine};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    agent::{Agent, Series, own, parse},
+    support::shared_machine,
+};
 
 #[test]
 fn a_signal_ends_it_well() {
@@ -16,4 +24,59 @@ fn a_signal_ends_it_well() {
         agent.is_told("STOPPING=1");
         assert!(agent.ended().success());
     }
+}
+
+/// Each signal has the agent read its configuration again, and may come while the kernel checks a
+/// program for it.
+#[test]
+fn counting_goes_on_in_a_stream_of_hangups() {
+    const RELOADS: usize = 12;
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let mut agent = Agent::start();
+    let pid = Pid::from_raw(agent.pid().cast_signed()).unwrap();
+    thread::scope(|scope| {
+        // Gone at the end of this block, also where that is a failure.
+        let (_goes_on, ends) = channel::<()>();
+        scope.spawn(move || {
+            while ends.try_recv() == Err(TryRecvError::Empty) {
+                kill_process(pid, Signal::HUP).unwrap();
+                thread::yield_now();
+            }
+        });
+        let names = ["minor-faults", "major-faults"].into_iter().cycle();
+        for (at, name) in names.take(RELOADS).enumerate() {
+            let config = format!("interval = \"50ms\"\n[count]\nevents = [\"{name}\"]\n");
+            agent.configure(&config);
+            loop {
+                agent.is_told("READY=1");
+                // Between two sessions there may be none yet. The first was there before.
+                let answer = agent.get("/metrics");
+                let series = (answer.status == 200).then(|| parse(&answer.text()));
+                let counts = |series: Series| {
+                    assert_eq!(
+                        own(&series, "refused_reloads_total"),
+                        0.0,
+                        "{}",
+                        agent.log()
+                    );
+                    own(&series, "sessions_total") >= (at + 2) as f64
+                };
+                if series.is_some_and(counts) {
+                    break;
+                }
+            }
+        }
+    });
+    agent.next_window();
+    let series = agent.series();
+    let log = agent.log();
+    assert_eq!(own(&series, "refused_reloads_total"), 0.0, "{log}");
+    assert_eq!(own(&series, "failures_total"), 0.0, "{log}");
+    assert_eq!(
+        own(&series, "sessions_total"),
+        (RELOADS + 1) as f64,
+        "{log}"
+    );
 }

@@ -19,6 +19,7 @@ use crate::{
         memory::{MAX_EXITED, MAX_THREADS},
         pins::Pins,
     },
+    sys::signals::uninterrupted,
 };
 
 /// Processes of a followed command that may live at once.
@@ -112,8 +113,8 @@ impl Object {
                 .map_max_entries(name::SAMPLE_ADDRESSES, of_table(sampling.addresses))
                 .map_max_entries(name::SAMPLE_PAGES, of_table(sampling.pages));
         }
-        let mut ebpf = loader
-            .load(OBJECT)
+        // It tries by programs what the kernel can do.
+        let mut ebpf = uninterrupted(|| loader.load(OBJECT))
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let mut maps = Maps::take(&mut ebpf, machine.possible()?)?;
         if log {
@@ -148,8 +149,7 @@ impl Object {
         loader
             .map_max_entries(name::COMMAND, FOLLOWED_PROCESSES)
             .map_max_entries(name::MARKERS, MARKERS_SIZE);
-        let mut ebpf = loader
-            .load(OBJECT)
+        let mut ebpf = uninterrupted(|| loader.load(OBJECT))
             .map_err(|error| refused("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf, machine.possible()?)?;
         let programs = Programs::new(ebpf, Types::new(types.numbers), None);

@@ -20,6 +20,7 @@ use super::{missing, refused, types::Types};
 use crate::{
     machine::btf::{KIND_FUNCTION, KIND_TYPEDEF},
     session::{SessionError, pins::Pins},
+    sys::signals::uninterrupted,
 };
 
 macro_rules! programs {
@@ -196,9 +197,7 @@ impl Programs {
     /// Loads a program that will be run.
     pub(crate) fn load(&mut self, program: OnDemand) -> Result<(), SessionError> {
         let loaded: &mut RawTracePoint = find(&mut self.ebpf, program.name)?;
-        loaded
-            .load()
-            .map_err(|error| refused(of(program.name), &error))
+        uninterrupted(|| loaded.load()).map_err(|error| refused(of(program.name), &error))
     }
 
     /// Runs a loaded program with these arguments on this CPU. Returns what it returned; None where
@@ -233,9 +232,8 @@ impl Programs {
         let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
         let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
-            loaded
-                .load(WALKED, self.types.get())
-                .map_err(|error| failed(&error))?;
+            let types = self.types.get();
+            uninterrupted(|| loaded.load(WALKED, types)).map_err(|error| failed(&error))?;
         }
         let link = loaded.attach().map_err(|error| failed(&error))?;
         let link = loaded.take_link(link).map_err(|error| failed(&error))?;
@@ -250,7 +248,8 @@ impl Programs {
     pub(crate) fn attach_fentry(&mut self, program: Fentry) -> Result<(), SessionError> {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
-        loaded.load(program.at, self.types.get()).map_err(refused)?;
+        let types = self.types.get();
+        uninterrupted(|| loaded.load(program.at, types)).map_err(refused)?;
         let attached = loaded.attach().map(drop).map_err(refused);
         if attached.is_err() {
             let _ = loaded.unload();
@@ -262,7 +261,7 @@ impl Programs {
     pub(crate) fn attach_kprobe(&mut self, program: Kprobe) -> Result<(), SessionError> {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
-        loaded.load().map_err(refused)?;
+        uninterrupted(|| loaded.load()).map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
     }
 

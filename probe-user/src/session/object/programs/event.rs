@@ -11,7 +11,10 @@ use aya::programs::{
 };
 
 use super::{AtEvent, AtOverflow, Programs, find, of, refused};
-use crate::{session::SessionError, sys::bpf};
+use crate::{
+    session::SessionError,
+    sys::{bpf, signals::uninterrupted},
+};
 
 /// The attachments of an [`AtEvent`].
 pub(crate) struct Links(Vec<PerfEventLinkId>);
@@ -25,7 +28,7 @@ impl Programs {
     ) -> Result<Links, SessionError> {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        loaded.load().map_err(refused)?;
+        uninterrupted(|| loaded.load()).map_err(refused)?;
         let attach = |&cpu: &u32| {
             loaded.attach(
                 PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
@@ -54,9 +57,7 @@ impl Programs {
     /// Loads a program that runs at overflows.
     pub(crate) fn load_at_overflow(&mut self, program: AtOverflow) -> Result<(), SessionError> {
         let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        loaded
-            .load()
-            .map_err(|error| refused(of(program.name), &error))
+        uninterrupted(|| loaded.load()).map_err(|error| refused(of(program.name), &error))
     }
 
     /// Has a loaded program run at the overflows of an event, until the link is closed. It finds

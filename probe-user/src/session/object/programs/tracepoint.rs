@@ -14,6 +14,7 @@ use crate::{
         SessionError,
         pins::{Continuity, Pins, program_files},
     },
+    sys::signals::uninterrupted,
 };
 
 impl Tracepoint {
@@ -65,8 +66,8 @@ impl Programs {
     ) -> Result<&mut BtfTracePoint, SessionError> {
         let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
-            loaded
-                .load(program.at, self.types.get())
+            let types = self.types.get();
+            uninterrupted(|| loaded.load(program.at, types))
                 .map_err(|error| refused(of(program.name), &error))?;
         }
         Ok(loaded)

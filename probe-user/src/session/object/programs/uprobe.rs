@@ -8,7 +8,10 @@ use aya::programs::{
 };
 
 use super::{Programs, Uprobe, find, of, refused};
-use crate::{session::SessionError, sys::roots::Roots};
+use crate::{
+    session::SessionError,
+    sys::{roots::Roots, signals::uninterrupted},
+};
 
 impl Programs {
     /// Has a program run, in all processes, at a place of a file that they execute; it finds
@@ -23,7 +26,7 @@ impl Programs {
         let refused = |error| refused(of(program.name), &error);
         let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
-            loaded.load().map_err(refused)?;
+            uninterrupted(|| loaded.load()).map_err(refused)?;
         }
         // By its descriptor: its name may be in another mount namespace.
         let path = format!("self/fd/{}", file.as_raw_fd());

@@ -1,0 +1,52 @@
+//! Signals that must not come in between.
+
+use std::{mem::MaybeUninit, ptr};
+
+/// The signals of this thread, which [`uninterrupted`] gives back.
+struct Blocked(libc::sigset_t);
+
+/// Does `work` without any signal in this thread. The kernel gives up on the verification of a
+/// program while a signal waits (`EAGAIN`), and a stream of them may come for as long as that takes.
+/// Signals of the process go to another thread, or wait.
+pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: both sets are valid places; the first call fills `all`, the second `before`. Neither
+    // can fail with these arguments.
+    let _blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        Blocked(before.assume_init())
+    };
+    work()
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: a set that the kernel gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks_hangup() -> bool {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: a valid place, which the call fills.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), set.as_mut_ptr());
+            libc::sigismember(set.as_ptr(), libc::SIGHUP) == 1
+        }
+    }
+
+    #[test]
+    fn signals_wait_and_come_again() {
+        assert!(!blocks_hangup());
+        assert!(uninterrupted(blocks_hangup));
+        assert!(!blocks_hangup());
+        std::panic::catch_unwind(|| uninterrupted(|| panic!("a test's"))).unwrap_err();
+        assert!(!blocks_hangup());
+    }
+}
