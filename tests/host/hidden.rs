@@ -14,7 +14,7 @@ use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, plan, pmu
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether hidden switches can be seen; else says that the test is skipped.
-fn exits_can_be_watched() -> bool {
+pub(crate) fn exits_can_be_watched() -> bool {
     let mut grep = Command::new("grep");
     grep.args(["-q", "btf_trace_sched_exit_tp", "/sys/kernel/btf/vmlinux"]);
     let can = grep.status().is_ok_and(|status| status.success());

@@ -73,8 +73,9 @@ pub(super) struct Start {
     pub(super) level: Option<Level>,
     /// The period of memory accesses that was in force, where it is longer than the first one.
     pub(super) period: Option<u64>,
-    /// Whether this kernel is known to hide switches from the program at `sched_switch`.
-    pub(super) hides: bool,
+    /// Whether switches that this kernel hides from the program at `sched_switch` are seen from the
+    /// first one on.
+    pub(super) watch_exits: bool,
     /// Whether totals that were saved are the last ones.
     pub(super) goes_on: bool,
 }
@@ -112,7 +113,7 @@ pub(super) fn start(
     }
     let accesses = session.samples_accesses();
     let mut session = start_session(session, &machine)?;
-    if start.hides
+    if start.watch_exits
         && let Err(error) = session.watch_exits()
     {
         tracing::warn!("{error}");

@@ -275,7 +275,8 @@ impl Running {
             switches: self.switches,
             level: self.governor.as_ref().map(Governor::level),
             period: self.period,
-            hides: self.hides,
+            // The second program cannot be attached once all rights are given up.
+            watch_exits: self.hides || self.options.drop_all,
             // The last state that was saved is older than the ledger where saving fails.
             goes_on: !self.save_fails,
         };

@@ -4,6 +4,7 @@ use std::{fs, os::unix::process::CommandExt as _};
 
 use crate::{
     agent::{Agent, Given, own},
+    hidden::exits_can_be_watched,
     support::{pmuscope, shared_machine},
 };
 
@@ -75,6 +76,42 @@ fn it_keeps_nothing_where_that_is_asked_for() {
             .log()
             .contains("all capabilities were given up (--drop-all)")
     );
+}
+
+/// Programs that hang on a link of the agent's.
+fn attached(agent: &Agent) -> Vec<String> {
+    let directory = fs::read_dir(format!("/proc/{}/fdinfo", agent.pid())).unwrap();
+    let id = |file: std::io::Result<fs::DirEntry>| {
+        let text = fs::read_to_string(file.unwrap().path()).ok()?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse::<u32>().ok()
+        };
+        value("link_id:").and(value("prog_id:"))
+    };
+    let ids: Vec<u32> = directory.filter_map(id).collect();
+    let programs = aya::programs::loaded_programs().map(Result::unwrap);
+    let linked = programs.filter(|program| ids.contains(&program.id()));
+    let name = |program: aya::programs::ProgramInfo| program.name_as_str().unwrap().to_owned();
+    linked.map(name).collect()
+}
+
+/// Once a switch was missed it could attach nothing any more.
+#[test]
+fn without_rights_hidden_switches_are_seen_from_the_start() {
+    let Some(_machine) = shared_machine().filter(|_| exits_can_be_watched()) else {
+        return;
+    };
+    let given = Given {
+        flags: &["--drop-all"],
+        ..Given::default()
+    };
+    let agent = Agent::with(&given, |_| {});
+    agent.next_window();
+    let attached = attached(&agent);
+    for name in ["sched_switch", "sched_exit"] {
+        assert!(attached.iter().any(|it| it == name), "{attached:?}");
+    }
 }
 
 /// An ordinary user who has no more than the two capabilities of counting.
