@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     nobody::{Programs, become_nobody},
-    support::{TestCgroup, load_binary, shared_machine},
+    support::{TestCgroup, load_binary, pmuscope, shared_machine},
 };
 
 /// linux/capability.h
@@ -90,6 +90,37 @@ fn two_capabilities_suffice() {
     // Ten children of 10 ms each, which only following finds, and what starting them costs.
     assert!((100_000_000..1_000_000_000).contains(&counted), "{counted}");
     assert!(rows.iter().any(|row| row["kind"] == "system"));
+}
+
+/// Its root has all rights, over that namespace alone.
+#[test]
+fn a_user_namespace_is_named_as_the_cause() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let in_namespace = |command: &mut Command, arguments: &[&str]| {
+        let program = command.get_program().to_owned();
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user"]).arg(program);
+        unshare.args(arguments).output().unwrap()
+    };
+    if !in_namespace(&mut Command::new("true"), &[])
+        .status
+        .success()
+    {
+        println!("skipped: this kernel makes no user namespace");
+        return;
+    }
+    let output = in_namespace(&mut pmuscope(), &["stat", "-e", "task-clock", "--", "true"]);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(log.contains("those of a user namespace"), "{log}");
+    assert!(!log.contains("6.1"), "{log}");
+    let output = in_namespace(&mut pmuscope(), &["doctor"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Lines are broken where the terminal ends.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("those of a user namespace"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Subject};
+use crate::machine::capabilities;
 
 const AREA: Area = Area::Rights;
 
@@ -51,6 +52,9 @@ fn capabilities(subject: &Subject) -> Finding {
 
 /// How the capabilities are granted.
 fn grant(subject: &Subject, loss: Loss) -> Loss {
+    if capabilities::in_user_namespace(&subject.machine.roots().proc) {
+        return loss.advise(capabilities::OUTSIDE);
+    }
     let binary = subject.process.binary.display();
     loss.run(
         "grant them to the program, once",

@@ -5,10 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::CapabilitySet;
 
 use super::trials::{Live, Trials};
-use crate::{machine::Machine, sys::descriptors::hard_limit};
+use crate::{
+    machine::{Machine, capabilities},
+    sys::descriptors::hard_limit,
+};
 
 /// What the checks look at.
 pub struct Subject {
@@ -63,7 +66,7 @@ impl Subject {
         let process = Process {
             arch: Arch::this(),
             // Where the kernel does not tell, the trials do.
-            capabilities: capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective),
+            capabilities: capabilities::effective(&machine.roots().proc),
             page_size: rustix::param::page_size(),
             descriptors: hard_limit(),
             binary: binary.unwrap_or_else(|_| PathBuf::from("pmuscope")),

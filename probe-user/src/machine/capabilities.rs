@@ -1,9 +1,15 @@
 //! The rights that counting needs: `CAP_BPF` to load programs, `CAP_PERFMON` to attach them and to
 //! open counters of all tasks. `CAP_SYS_ADMIN` implies both.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::thread::{CapabilitySet, capabilities};
+
+use super::Roots;
+
+/// What to do in a user namespace.
+pub(crate) const OUTSIDE: &str = "the rights that it has are those of a user namespace, and the \
+     kernel asks for the machine's own: run it outside, in no rootless container";
 
 /// Rights are missing.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -15,9 +21,28 @@ pub struct MissingCapabilities {
     pub remedy: String,
 }
 
+/// The user namespace that the machine begins with: `PROC_USER_INIT_INO` of the kernel.
+const INITIAL: &str = "user:[4026531837]";
+
+/// Whether this process is in another user namespace than the machine's: its rights are over that
+/// one alone then.
+pub(crate) fn in_user_namespace(proc: &Path) -> bool {
+    let namespace = std::fs::read_link(proc.join("self/ns/user"));
+    namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL))
+}
+
+/// The rights of this process over the machine.
+pub(crate) fn effective(proc: &Path) -> CapabilitySet {
+    match in_user_namespace(proc) {
+        true => CapabilitySet::empty(),
+        false => capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective),
+    }
+}
+
 /// Says which right is missing, before anything is tried.
 pub(crate) fn check() -> Result<(), MissingCapabilities> {
-    let effective = capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective);
+    let proc = Roots::default().proc;
+    let effective = effective(&proc);
     if effective.contains(CapabilitySet::SYS_ADMIN) {
         return Ok(());
     }
@@ -31,8 +56,9 @@ pub(crate) fn check() -> Result<(), MissingCapabilities> {
     if missing.is_empty() {
         return Ok(());
     }
-    // Who is root without it was started with less.
     let remedy = match rustix::process::geteuid().is_root() {
+        _ if in_user_namespace(&proc) => OUTSIDE.to_owned(),
+        // Who is root without it was started with less.
         true => {
             "give it to the container (in Kubernetes by securityContext.capabilities.add), or to \
                  the unit (CapabilityBoundingSet=)"

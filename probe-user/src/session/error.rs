@@ -129,8 +129,16 @@ fn advice(reason: &str) -> String {
     let errno = reason
         .split_once("(os error ")
         .and_then(|(_, rest)| rest.split_once(')')?.0.parse().ok());
-    descriptors::exhausted(errno)
-        .unwrap_or_else(|| "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y".to_owned())
+    let advice = match errno {
+        Some(libc::EPERM) => {
+            "a policy of this machine forbids it to all: see kernel lockdown (`cat \
+             /sys/kernel/security/lockdown`), the container's seccomp profile and SELinux's log"
+        }
+        Some(libc::EAGAIN) => "something came in between: start pmuscope again",
+        Some(libc::ENOMEM) => "the kernel has no memory for it: free some",
+        _ => "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y",
+    };
+    descriptors::exhausted(errno).unwrap_or_else(|| advice.to_owned())
 }
 
 /// How the lines begin that end every log of the verifier.
