@@ -1,7 +1,7 @@
 //! Saves totals by a child process, which waits for their file system where counting must not.
 //!
-//! A thread could not be left behind: the kernel keeps a process as long as one of its threads waits
-//! for a frozen file system, with all that it holds.
+//! A thread could not be left behind: the kernel keeps a process as long as one of its threads
+//! waits for a frozen file system, with all that it holds.
 
 use std::{
     io::{self, BufRead, BufReader, Read as _, Write},
@@ -56,8 +56,8 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Why they were not saved. Where the file system does not answer, these and those of later calls
-    /// are not saved until it does.
+    /// Why they were not saved. Where the file system does not answer, these and those of later
+    /// calls are not saved until it does.
     pub(super) fn save(&mut self, files: Vec<Encoded>) -> io::Result<()> {
         let mut helper = match self.child.take() {
             Some(helper) => helper,
@@ -153,8 +153,8 @@ fn ask(child: &mut Child, files: &[Encoded]) -> io::Result<io::Result<()>> {
     })
 }
 
-/// Saves what the parent writes to the standard input into a directory, until that ends: the child's
-/// side of an agent's state.
+/// Saves what the parent writes to the standard input into a directory, until that ends: the
+/// child's side of an agent's state.
 ///
 /// # Errors
 ///

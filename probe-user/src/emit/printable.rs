@@ -17,8 +17,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// [`printable`] for values that tell series apart: different texts stay different. A backslash that
-/// would read as the beginning of an escape is doubled.
+/// [`printable`] for values that tell series apart: different texts stay different. A backslash
+/// that would read as the beginning of an escape is doubled.
 #[must_use]
 pub fn distinct(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {

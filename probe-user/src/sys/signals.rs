@@ -6,8 +6,8 @@ use std::{mem::MaybeUninit, ptr};
 struct Blocked(libc::sigset_t);
 
 /// Does `work` without any signal in this thread. The kernel gives up on the verification of a
-/// program while a signal waits (`EAGAIN`), and a stream of them may come for as long as that takes.
-/// Signals of the process go to another thread, or wait.
+/// program while a signal waits (`EAGAIN`), and a stream of them may come for as long as that
+/// takes. Signals of the process go to another thread, or wait.
 pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

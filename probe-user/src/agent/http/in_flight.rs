@@ -32,7 +32,7 @@ const MOST: usize = 16 << 20;
 /// The same of those to one address, unless it is a single one.
 const MOST_OF_ONE: usize = MOST / 2;
 
-/// What an answer holds besides its text: the kernel's send buffer, or less.
+/// What an answer holds in addition to its text: the kernel's send buffer, or less.
 const BUFFERS: usize = 256 << 10;
 
 /// All answers in flight.
@@ -55,7 +55,7 @@ struct Sending {
     peer: IpAddr,
     since: Duration,
     makes_room: Arc<Notify>,
-    /// Its connection was told to make room, and has not ended yet.
+    /// Its connection must end to make room, and has not ended yet.
     ends: bool,
 }
 
@@ -70,8 +70,8 @@ fn held<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
 }
 
 impl Flights {
-    /// The oldest one that is in the way of another, if there is no room for that. `counts` says
-    /// which are there.
+    /// The oldest one that is in the way of a new one, which would exceed a bound. `counts` says
+    /// which flights still hold memory.
     fn in_the_way(&self, new: &Sending, counts: fn(&Sending) -> bool) -> Option<u64> {
         let there = || self.all.iter().filter(move |(_, flight)| counts(flight));
         let to_peer = || there().filter(|(_, flight)| flight.peer == new.peer);
@@ -86,8 +86,8 @@ impl Flights {
         there().next().map(|(oldest, _)| *oldest).filter(|_| full)
     }
 
-    /// Adds an answer if there is room for it. If not, others that took long are told to end. Returns
-    /// its number, or how long to wait at most before the next try.
+    /// Adds an answer if it has room. If not, ends those that took too long. Returns its number, or
+    /// how long to wait at most before the next try.
     fn add(&mut self, sending: Sending) -> Result<u64, (Sending, Duration)> {
         if self.in_the_way(&sending, |_| true).is_none() {
             self.began += 1;

@@ -102,8 +102,8 @@ impl Pins {
         match found {
             Continuity::New => place.make(&name)?,
             Continuity::TakenOver => {}
-            // From here on the programs may be those of two builds: neither of them may adopt what a
-            // start leaves that comes to no end.
+            // From here on the programs may be those of two builds: neither of them may adopt what
+            // a start leaves that comes to no end.
             Continuity::Replaced => {
                 let mixed = stamp.mixed().name();
                 if mixed != name {

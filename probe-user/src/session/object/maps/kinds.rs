@@ -233,8 +233,8 @@ impl Ring {
     }
 }
 
-/// One map for each slot of counters, with a perf event for each possible CPU. They are packed, since
-/// aya makes such maps no larger than the number of these CPUs.
+/// One map for each slot of counters, with a perf event for each possible CPU. They are packed,
+/// since aya makes such maps no larger than the number of these CPUs.
 pub(crate) struct Counters {
     slots: Vec<MapData>,
     possible: Arc<CpuList>,
