@@ -7,8 +7,10 @@ words! {
     /// A process that user space asks about.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Process {
-        /// Number of the last walk that met it with a living thread; 0: none did.
+        /// Number of the last walk that met it before its last thread had ended; 0: none did.
         pub met: u64,
+        /// Its threads that had not begun to exit then: 0 while it ends.
+        pub live: u64,
         /// Its command name then, up to the first NUL.
         pub comm: [u8; 16],
     }

@@ -34,12 +34,16 @@ offsets! {
     TASK_THREAD_NODE;
     /// `task_struct.thread_pid`
     TASK_THREAD_PID;
+    /// `task_struct.exit_state`
+    TASK_EXIT_STATE;
     /// `task_struct.signal`
     TASK_SIGNAL;
     /// `signal_struct.thread_head`
     SIGNAL_THREAD_HEAD;
     /// `signal_struct.live`
     SIGNAL_LIVE;
+    /// `signal_struct.nr_threads`
+    SIGNAL_NR_THREADS;
     /// `pid.level`
     PID_LEVEL;
     /// `pid.numbers`

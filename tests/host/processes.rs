@@ -26,6 +26,77 @@ fn has_executed(pid: u32) -> bool {
     words.contains("\0twice\0")
 }
 
+/// Since Linux 6.16 a process frees its memory after its exit was told; on all kernels the first one
+/// of a pid namespace waits for the others then.
+#[test]
+fn a_process_has_its_name_until_its_exit_is_over() {
+    let Some(_machine) = machine() else { return };
+    let cgroup = TestCgroup::new("exits");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pid");
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
+    let mut load = cgroup.load(&format!("longexit {}", file.display()));
+    load.go();
+    wait_for(load.pid(), |_| file.exists());
+    let exits: u32 = fs::read_to_string(&file).unwrap().parse().unwrap();
+    let pid = counting.session.process_id(exits).unwrap();
+    // Its memory is gone, and it sleeps.
+    wait_for(exits, |pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let sleeps = stat.rsplit_once(") ").unwrap().1.starts_with('S');
+        sleeps && fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty()
+    });
+    for _ in 0..4 {
+        counting.first = counting.session.pull().unwrap();
+    }
+    fs::remove_file(&file).unwrap();
+    load.finish();
+    let window = counting.window();
+    let counted = counting.process_count(&window, "task-clock", cgroup.id, pid);
+    assert!(counted.unwrap() > 0);
+    assert_eq!(window.names.processes[&pid], "load");
+    // It has ended now, and is forgotten with its rows.
+    for _ in 0..3 {
+        counting.session.pull().unwrap();
+    }
+    let window = counting.window();
+    assert!(!window.names.processes.contains_key(&pid));
+}
+
+/// A process has the id of one that ended a window before.
+#[test]
+fn a_reused_id_has_the_name_of_its_successor() {
+    let Some(_machine) = machine() else { return };
+    let cgroup = TestCgroup::new("reuse");
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
+    let first = cgroup.load("burn 0 20");
+    let pid = first.pid();
+    if counting.session.process_id(pid).unwrap() != pid {
+        println!("skipped: ids of the initial pid namespace cannot be chosen in another one");
+        return;
+    }
+    first.finish();
+    let window = counting.window();
+    assert_eq!(window.names.processes[&pid], "load");
+
+    let mut second = cgroup.load(&format!("successor {pid}"));
+    second.go();
+    wait_for(pid, |pid| {
+        fs::read_to_string(format!("/proc/{pid}/schedstat"))
+            .is_ok_and(|text| !text.starts_with("0 "))
+            && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it == "successor\n")
+    });
+    for _ in 0..5 {
+        counting.first = counting.session.pull().unwrap();
+        let ran = cgroup.cpu_time();
+        wait_for(pid, |_| cgroup.cpu_time() > ran + 20_000_000);
+        let window = counting.window();
+        assert_eq!(window.names.processes[&pid], "successor");
+        let counted = counting.process_count(&window, "task-clock", cgroup.id, pid);
+        assert!(counted.is_some_and(|counted| counted > 0));
+    }
+}
+
 /// All counts of such a load belong to one row, from before its first thread exits to its end.
 fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };

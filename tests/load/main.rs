@@ -29,12 +29,13 @@ mod churn;
 mod marks;
 mod neighbours;
 mod orphans;
+mod processes;
 mod tenants;
 
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
     touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | maps MS | \
-    twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
+    successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
     stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE | \
     neighbours CONTAINERS PROCESSES";
@@ -85,6 +86,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 thread.join().map_err(|_| "a thread has panicked")?;
             }
         }
+        Some("successor") => processes::successor(number(1)?)?,
+        Some("longexit") => processes::long_exit(Path::new(words.get(1).ok_or(USAGE)?))?,
         Some("twice") => twice(&words)?,
         Some("leaderless") => leaderless(words),
         Some("threadexec") => {

@@ -17,8 +17,8 @@ use probe_common::{Process, Walk};
 use crate::{
     iterator::{self, under_way},
     kernel::{
-        SIGNAL_LIVE, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_PID, TASK_SIGNAL, TASK_TASKS, TASK_TGID,
-        TASK_THREAD_NODE, Task, TaskAt, read,
+        SIGNAL_LIVE, SIGNAL_NR_THREADS, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_EXIT_STATE, TASK_PID,
+        TASK_SIGNAL, TASK_TASKS, TASK_TGID, TASK_THREAD_NODE, Task, TaskAt, read,
     },
     spe::tasks,
 };
@@ -84,14 +84,14 @@ fn process(walk: &mut Walk) -> Option<()> {
     }
     if let Some(process) = PROCESSES.get_ptr_mut(u64::from(tgid)) {
         let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
-        // A process without a living thread is a zombie.
-        if live > 0 {
+        if live > 0 || ends(leader, signal) {
             let comm = leader.0.wrapping_add(TASK_COMM.load()) as *const [u8; 16];
             // SAFETY: user space reads it after the walk; the helper checks the address.
             unsafe {
                 if let Ok(comm) = bpf_probe_read_kernel(comm) {
                     (*process).comm = comm;
                 }
+                (*process).live = u64::from(live);
                 (*process).met = walk.number;
             }
         }
@@ -107,6 +107,15 @@ fn process(walk: &mut Walk) -> Option<()> {
         walk.thread = read(walk.head)?;
     }
     Some(())
+}
+
+/// Whether a process whose threads all exit still runs: since Linux 6.16 it frees its memory after
+/// its exit was told. A zombie has its first thread alone, which is in a state of exit.
+#[inline(always)]
+fn ends(leader: TaskAt, signal: u64) -> bool {
+    let threads: u32 = read(signal.wrapping_add(SIGNAL_NR_THREADS.load())).unwrap_or(0);
+    let state: u32 = leader.field(&TASK_EXIT_STATE).unwrap_or(1);
+    threads > 1 || state == 0
 }
 
 /// Visits a thread. None as for [`process`].

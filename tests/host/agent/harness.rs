@@ -106,6 +106,11 @@ impl Agent {
         }
     }
 
+    /// What it tells the service manager, for a test that takes it itself.
+    pub(crate) fn manager(&self) -> UnixDatagram {
+        self.manager.try_clone().unwrap()
+    }
+
     /// Waits until it tells the service manager this.
     pub(crate) fn is_told(&mut self, expected: &str) {
         let mut message = [0; 4096];

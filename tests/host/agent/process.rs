@@ -5,10 +5,13 @@ use std::{
     thread,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    net::{RecvFlags, recv},
+    process::{Pid, Signal, kill_process},
+};
 
 use crate::{
-    agent::{Agent, Series, own, parse},
+    agent::{Agent, own},
     support::shared_machine,
 };
 
@@ -34,7 +37,8 @@ fn counting_goes_on_in_a_stream_of_hangups() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let mut agent = Agent::start();
+    let agent = Agent::start();
+    let manager = agent.manager();
     let pid = Pid::from_raw(agent.pid().cast_signed()).unwrap();
     thread::scope(|scope| {
         // Gone at the end of this block, also where that is a failure.
@@ -42,6 +46,8 @@ fn counting_goes_on_in_a_stream_of_hangups() {
         scope.spawn(move || {
             while ends.try_recv() == Err(TryRecvError::Empty) {
                 kill_process(pid, Signal::HUP).unwrap();
+                // The agent waits where nobody takes what it tells.
+                while recv(&manager, &mut [0; 64], RecvFlags::DONTWAIT).is_ok() {}
                 thread::yield_now();
             }
         });
@@ -49,24 +55,17 @@ fn counting_goes_on_in_a_stream_of_hangups() {
         for (at, name) in names.take(RELOADS).enumerate() {
             let config = format!("interval = \"50ms\"\n[count]\nevents = [\"{name}\"]\n");
             agent.configure(&config);
-            loop {
-                agent.is_told("READY=1");
-                // Between two sessions there may be none yet. The first was there before.
-                let answer = agent.get("/metrics");
-                let series = (answer.status == 200).then(|| parse(&answer.text()));
-                let counts = |series: Series| {
-                    assert_eq!(
-                        own(&series, "refused_reloads_total"),
-                        0.0,
-                        "{}",
-                        agent.log()
-                    );
-                    own(&series, "sessions_total") >= (at + 2) as f64
-                };
-                if series.is_some_and(counts) {
-                    break;
-                }
-            }
+            // The first session was there before.
+            let began = (at + 2) as f64;
+            let series = agent.wait_until(|series| {
+                own(series, "sessions_total") >= began || own(series, "refused_reloads_total") > 0.0
+            });
+            assert_eq!(
+                own(&series, "refused_reloads_total"),
+                0.0,
+                "{}",
+                agent.log()
+            );
         }
     });
     agent.next_window();

@@ -17,7 +17,7 @@ const SIGNAL: &str = "signal_struct";
 const LIST: Shape<'_> = Structure("list_head");
 
 /// What every session needs.
-const FIELDS: [Field; 32] = [
+const FIELDS: [Field; 34] = [
     field("TASK_PID", TASK, "pid", Integer(4)),
     field("TASK_TGID", TASK, "tgid", Integer(4)),
     field("TASK_CGROUPS", TASK, "cgroups", Pointer),
@@ -30,6 +30,8 @@ const FIELDS: [Field; 32] = [
     field("SIGNAL_THREAD_HEAD", SIGNAL, "thread_head", LIST),
     // An atomic_t.
     field("SIGNAL_LIVE", SIGNAL, "live", Integer(4)),
+    field("SIGNAL_NR_THREADS", SIGNAL, "nr_threads", Integer(4)),
+    field("TASK_EXIT_STATE", TASK, "exit_state", Integer(4)),
     field("PID_LEVEL", "pid", "level", Integer(4)),
     // An array of upid.
     field("PID_NUMBERS", "pid", "numbers", Other),

@@ -1,16 +1,14 @@
 //! Names of cgroups and processes, kept as long as they have rows, and what ended.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
 
+use super::processes::Found;
 use crate::{names::resolver::Resolver, session::object::Ring, snapshot::Names};
 
 /// Owners whose rows can be freed.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ended {
     cgroups: HashSet<CgroupId>,
     processes: HashSet<u32>,
@@ -128,11 +126,12 @@ impl Lifecycle {
     pub(super) fn forget(&mut self) {
         let any_cgroup = self.old.iter().any(|old| !old.cgroups.is_empty());
         for old in std::mem::take(&mut self.old) {
+            // One that still ends is among those that ended later, too.
+            let gone = old.processes.iter().copied();
+            let gone: HashSet<u32> = gone.filter(|tgid| !self.has_ended(*tgid)).collect();
             let names = Arc::make_mut(&mut self.names);
             names.cgroups.retain(|id, _| !old.cgroups.contains(id));
-            names
-                .processes
-                .retain(|tgid, _| !old.processes.contains(tgid));
+            names.processes.retain(|tgid, _| !gone.contains(tgid));
         }
         if let Some(resolver) = self.resolver.as_ref().filter(|_| any_cgroup) {
             resolver.wanted_only(self.names.cgroups.values().map(String::as_str));
@@ -211,15 +210,46 @@ impl Lifecycle {
 
     /// Whether the end of a process was told whose rows may still be there.
     pub(super) fn has_ended(&self, tgid: u32) -> bool {
-        let before = self.before.iter().map(AsRef::as_ref);
-        before
-            .chain([&self.ended])
-            .any(|ended| ended.processes.contains(&tgid))
+        self.lately().any(|ended| ended.processes.contains(&tgid))
     }
 
-    /// Names of processes that live; what exec changes is seen at the next pull.
-    pub(super) fn add_processes(&mut self, names: HashMap<u32, String>) {
+    /// All of these.
+    pub(super) fn ended_processes(&self) -> impl Iterator<Item = u32> {
+        self.lately().flat_map(|ended| &ended.processes).copied()
+    }
+
+    /// What ended, as far as its rows may still be there.
+    fn lately(&self) -> impl Iterator<Item = &Ended> {
+        self.before.iter().map(AsRef::as_ref).chain([&self.ended])
+    }
+
+    /// What a walk found of processes that have rows; what exec changes is seen at the next pull.
+    pub(super) fn add_processes(&mut self, found: Found) {
+        let Found {
+            names,
+            ending,
+            gone,
+        } = found;
+        for tgid in names.keys().filter(|tgid| !ending.contains(tgid)) {
+            self.forget_end(*tgid);
+        }
         Arc::make_mut(&mut self.names).processes.extend(names);
+        // The records of the others were lost, or are on their way.
+        let gone = gone.into_iter().filter(|tgid| !self.has_ended(*tgid));
+        let gone: Vec<u32> = gone.collect();
+        self.add_ended([], gone);
+        // Their ends were told, and they run until they have freed what they held.
+        self.add_ended([], ending);
+    }
+
+    /// A process has the id of one that ended.
+    fn forget_end(&mut self, tgid: u32) {
+        self.ended.processes.remove(&tgid);
+        for ended in self.before.iter_mut().chain(&mut self.old) {
+            if ended.processes.contains(&tgid) {
+                Arc::make_mut(ended).processes.remove(&tgid);
+            }
+        }
     }
 
     /// All names, with what runtimes have told by now.

@@ -264,13 +264,13 @@ impl Session {
         }
     }
 
-    /// Names the processes that live; those that ended told theirs.
+    /// Names the processes that run; those that ended told theirs, and are looked for as long as
+    /// their exits may last.
     fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), SessionError> {
-        tgids.retain(|tgid| *tgid != 0 && !self.lifecycle.has_ended(*tgid));
-        let (names, gone) = self.processes.names(&mut self.object, tgids)?;
-        self.lifecycle.add_processes(names);
-        // Their records were lost, or are on their way.
-        self.lifecycle.add_ended([], gone);
+        tgids.extend(self.lifecycle.ended_processes());
+        tgids.remove(&0);
+        let found = self.processes.find(&mut self.object, tgids)?;
+        self.lifecycle.add_processes(found);
         Ok(())
     }
 

@@ -14,14 +14,24 @@ pub(crate) struct Processes {
     asked: HashSet<u32>,
 }
 
+/// What a walk found of the processes that it was asked about.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The names of those that run.
+    pub(super) names: HashMap<u32, String>,
+    /// Those of them whose threads all exit.
+    pub(super) ending: HashSet<u32>,
+    /// The others.
+    pub(super) gone: HashSet<u32>,
+}
+
 impl Processes {
-    /// The names of those of `wanted` (ids in the initial pid namespace) that live, and who does
-    /// not.
-    pub(super) fn names(
+    /// Looks for those of `wanted`, ids in the initial pid namespace.
+    pub(super) fn find(
         &mut self,
         object: &mut Object,
         wanted: HashSet<u32>,
-    ) -> Result<(HashMap<u32, String>, Vec<u32>), SessionError> {
+    ) -> Result<Found, SessionError> {
         self.set(object, wanted)?;
         self.walks += 1;
         let walk = Walk {
@@ -29,18 +39,23 @@ impl Processes {
             ..Walk::default()
         };
         walk::run(object, walk)?;
-        let mut names = HashMap::new();
+        let mut found = Found::default();
         for (tgid, process) in object.maps.processes.all()? {
             if process.met == self.walks
                 && let Ok(tgid) = u32::try_from(tgid)
             {
                 let name = String::from_utf8_lossy(process.name());
-                names.insert(tgid, name.into_owned());
+                found.names.insert(tgid, name.into_owned());
+                if process.live == 0 {
+                    found.ending.insert(tgid);
+                }
             }
         }
         let gone = self.asked.iter().copied();
-        let gone = gone.filter(|tgid| !names.contains_key(tgid)).collect();
-        Ok((names, gone))
+        found.gone = gone
+            .filter(|tgid| !found.names.contains_key(tgid))
+            .collect();
+        Ok(found)
     }
 
     /// Makes the map hold these.
