@@ -85,7 +85,7 @@ mod tests {
         };
         let named = |name| {
             let [first, second] = words(name);
-            Process::from_words(&[1, first, second])
+            Process::from_words(&[1, 1, first, second])
         };
         assert_eq!(named(b"load\0\0\0\0\0\0\0\0\0\0\0\0").name(), b"load");
         assert_eq!(named(b"sixteen letters!").name(), b"sixteen letters!");

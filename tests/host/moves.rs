@@ -98,8 +98,8 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     };
     let stat = |pid: u32, field: usize| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields = text.rsplit_once(") ").unwrap().1.split(' ');
-        fields.skip(field - 3).next().unwrap().to_owned()
+        let mut fields = text.rsplit_once(") ").unwrap().1.split(' ');
+        fields.nth(field - 3).unwrap().to_owned()
     };
     let is_there = |pid| stat(pid, CPU) == "1" && is_pinned(pid) && stat(pid, STATE) == "R";
     first.go();

@@ -24,7 +24,7 @@ pub struct StateFile(pub &'static str);
 const TOTALS: StateFile = StateFile("totals");
 
 /// To be raised with every change of what a state holds: its bytes do not tell what they are.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// How the first line begins; the format follows.
 const MARK: &str = "pmuscope totals, format ";

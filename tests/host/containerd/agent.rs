@@ -207,7 +207,12 @@ fn the_image_counts_with_the_rights_of_the_chart() {
 
     // It has what the chart gives, under a filter of system calls, and no thread has more.
     let procs = fs::read_to_string(cgroup(&pod, &id).join("cgroup.procs")).unwrap();
-    let [pid] = procs.lines().collect::<Vec<_>>()[..] else {
+    let saves = |pid: &&str| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        line.contains("--save-state")
+    };
+    let (savers, agents): (Vec<_>, Vec<_>) = procs.lines().partition(saves);
+    let ([pid], [saver]) = (&agents[..], &savers[..]) else {
         panic!("{procs}");
     };
     let given = set_of(&node.chart.capabilities());
@@ -220,6 +225,8 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     assert_eq!(sets("CapEff")[0], given);
     // Threads that talk to others have nothing.
     assert!(sets("CapEff").contains(&0), "{:x?}", sets("CapEff"));
+    let of_saver = status(saver, "CapEff");
+    assert!(of_saver.iter().all(|set| set == "0000000000000000"));
     for name in ["CapInh", "CapAmb"] {
         assert!(sets(name).iter().all(|set| *set == 0), "{name}");
     }

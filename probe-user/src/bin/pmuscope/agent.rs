@@ -10,6 +10,7 @@ use std::{
 use anyhow::Result;
 use probe_user::{
     agent::{self, Options, Sources},
+    machine::Machine,
     session::{self, PinPlace},
 };
 
@@ -72,7 +73,8 @@ pub(crate) struct Args {
 
 /// The process that saves an agent's totals.
 fn save_state(directory: &Path) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    // This program, also where its file was replaced since.
+    let mut command = Command::new(Machine::this().roots().proc.join("self/exe"));
     command.args(["agent", "--save-state"]).arg(directory);
     command
 }
