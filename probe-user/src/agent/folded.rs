@@ -11,15 +11,16 @@ use crate::{
 /// What is not shown by itself in a window.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Containers and pods that are one row together.
+    /// Cgroups, containers and pods that are one row together.
     pub(super) rows: HashSet<Entity>,
     /// Processes that are not shown: their containers have their counts.
     pub(super) left_out: HashSet<Entity>,
 }
 
-/// As many processes, and then of the smallest containers and pods, that at most `most` series are
-/// left. The size of a row is what the first event counted since the session began, so that a row
-/// is not in one window there and in another not.
+/// As many processes, then of the smallest cgroups of no container, and then of the smallest
+/// containers and pods, that at most `most` series are left. Whoever may make cgroups can make any
+/// number of the former. The size of a row is what the first event counted since the session began, so
+/// that a row is not in one window there and in another not.
 pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let counts = Exposition::counts(report);
     let mut left: usize = counts.iter().sum();
@@ -32,7 +33,7 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let mut processes: Vec<(&Entity, usize)> = Vec::new();
     for (subject, count) in report.subjects.iter().zip(counts) {
         match subject {
-            Subject::Entity(entity @ (Entity::Container { .. } | Entity::Pod(_))) => {
+            Subject::Entity(entity) if rank(entity).is_some() => {
                 let size = sizes.entry(entity).or_insert_with(|| {
                     rows.push(entity);
                     0
@@ -56,7 +57,10 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let totals = totals(report);
     let total = |row: &Entity| totals.get(row).copied().unwrap_or(0.0);
     // Stable: rows stand in the order of their size in the window.
-    rows.sort_by(|a, b| total(b).total_cmp(&total(a)));
+    rows.sort_by(|a, b| {
+        let sizes = total(b).total_cmp(&total(a));
+        rank(a).cmp(&rank(b)).then(sizes)
+    });
     // The row of all others has as many as one of them.
     left += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
     for row in rows.into_iter().rev() {
@@ -67,6 +71,15 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
         folded.rows.insert(row.clone());
     }
     folded
+}
+
+/// Which rows are folded: those of a higher rank first.
+fn rank(row: &Entity) -> Option<u8> {
+    match row {
+        Entity::Container { .. } | Entity::Pod(_) => Some(0),
+        Entity::Cgroup(_) | Entity::Unnamed(_) => Some(1),
+        _ => None,
+    }
 }
 
 /// By row: what its first event counted.

@@ -51,6 +51,30 @@ fn the_smallest_are_folded_until_the_rest_fits() {
 }
 
 #[test]
+fn cgroups_of_no_container_are_folded_before_containers() {
+    let mut report = report(&[5, 5]);
+    let cgroup = |at: u64| match at {
+        0 => Entity::Unnamed(7),
+        at => Entity::Cgroup(format!("/docker/x{at}").as_str().into()),
+    };
+    for at in 0..100 {
+        let subject = report.subject(Subject::Entity(cgroup(at)));
+        for metric in 0..5 {
+            let value = Value::Gauge(Estimate::exact(9.0));
+            report.push([subject, metric, 0], Ok(value), None);
+        }
+    }
+    // Three of the machine, and five of each row with `other`.
+    let most = choose(&report, 18 + 5);
+    let folded: HashSet<Entity> = (1..100).map(cgroup).chain([cgroup(0)]).collect();
+    let kept: Vec<_> = folded.difference(&most.rows).collect();
+    assert_eq!((kept.len(), most.rows.len()), (1, 99));
+    assert_eq!(choose(&report, 18).rows, folded);
+    let container = [container(1)].into();
+    assert_eq!(choose(&report, 13).rows, &folded | &container);
+}
+
+#[test]
 fn processes_are_left_out_before_a_container_is_folded() {
     let mut report = report(&[5, 5]);
     let process = |tgid| Entity::ProcessOf {
