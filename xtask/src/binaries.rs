@@ -30,6 +30,11 @@ impl Binaries {
     /// Builds what runs in guests of an architecture.
     pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
         let mut cargo = sh::cargo();
+        // Emulated, unoptimised code takes longer to run than optimised code to build.
+        for package in ["probe-common", "probe-user"] {
+            let level = format!("profile.dev.package.{package}.opt-level=1");
+            cargo.args(["--config", &level]);
+        }
         cargo.arg("build").args(PACKAGES);
         cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
         cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
