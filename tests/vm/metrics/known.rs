@@ -131,7 +131,7 @@ impl Planned {
 
     /// A plan of one of these metrics alone.
     pub(super) fn plan_of(&self, metric: &str) -> Plan {
-        plan_of(self.machine.clone(), &[&self.metric(metric).metric])
+        plan_of(self.machine, &[&self.metric(metric).metric])
     }
 
     /// Counts per ns of the first event of a metric.
