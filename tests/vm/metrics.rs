@@ -189,8 +189,8 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         let value = series.estimate().unwrap().value;
         let truth = planned.rate_of("frequency");
         println!("{rotated} groups by rotation: {value} and not {truth} counts per ns");
-        // A slice has its time 0.13 us longer than its counts: measured, -0.66% of 20 us.
-        assert!((value / truth - 1.0).abs() < 0.01, "{value}, {truth}");
+        // Measured: -0.7% on arm64 and -0.8% on amd64, some 0.15 us of each slice.
+        assert!((value / truth - 1.0).abs() < clock_slack());
     }
 }
 
