@@ -31,10 +31,7 @@ impl Binaries {
     pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
         let mut cargo = sh::cargo();
         // Emulated, unoptimised code takes longer to run than optimised code to build.
-        for package in ["probe-common", "probe-user"] {
-            let level = format!("profile.dev.package.{package}.opt-level=1");
-            cargo.args(["--config", &level]);
-        }
+        cargo.args(["--config", "profile.dev.opt-level=1"]);
         cargo.arg("build").args(PACKAGES);
         cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
         cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
