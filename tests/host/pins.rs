@@ -1,5 +1,6 @@
-//! Pins: counting goes on while no process of ours is there, and nothing is left where it should
-//! not.
+//! Pins: counting goes on while no process of ours is there.
+
+mod places;
 
 use std::{
     fs,
@@ -12,10 +13,9 @@ use probe_common::{FlushMode, NO_GROUP};
 use probe_user::{
     plan::Plan,
     session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
-    snapshot::{Hook, Snapshot},
+    snapshot::Snapshot,
     window::{Owner, Window},
 };
-use rustix::mount::MountFlags;
 
 use crate::{
     bpffs::Bpffs,
@@ -395,141 +395,4 @@ fn no_build_adopts_what_a_half_handover_left() {
     assert_eq!(bpffs.sessions().len(), 1);
     drop(session);
     assert!(bpffs.is_empty());
-}
-
-#[test]
-fn damaged_pins_are_removed() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let bpffs = Bpffs::mount();
-    let damages: [(&str, &dyn Fn()); 5] = [
-        ("another layout", &|| restamp(&bpffs, 1, "0x1")),
-        ("no stamp", &|| restamp(&bpffs, 3, "")),
-        ("a map is missing", &|| {
-            fs::remove_file(bpffs.sessions()[0].join("USAGE")).unwrap();
-        }),
-        ("a link is missing", &|| {
-            fs::remove_file(bpffs.sessions()[0].join("sched_switch_link")).unwrap();
-        }),
-        ("a map is another one", &|| {
-            let directory = bpffs.sessions().remove(0);
-            fs::remove_file(directory.join("USAGE")).unwrap();
-            fs::rename(directory.join("OVERFLOW"), directory.join("USAGE")).unwrap();
-        }),
-    ];
-    for (what, damage) in damages {
-        let mut session = start("task-clock", bpffs.place()).unwrap();
-        assert_eq!(session.continuity(), Continuity::New, "{what}");
-        session.pull().unwrap();
-        session.keep_pins();
-        drop(session);
-        damage();
-        let mut session = start("task-clock", bpffs.place()).unwrap();
-        assert_eq!(session.continuity(), Continuity::New, "{what}");
-        let window = session.pull().unwrap();
-        assert_eq!(handed_over(&window).times, 0, "{what}");
-        assert_eq!(bpffs.sessions().len(), 1, "{what}");
-        drop(session);
-        assert!(bpffs.is_empty(), "{what}");
-    }
-}
-
-/// The place may be shared: what is not ours stays.
-#[test]
-fn pins_of_others_stay() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let bpffs = Bpffs::mount();
-    let place = PinPlace(bpffs.path().to_owned());
-    let other = bpffs.path().join("cilium");
-    fs::create_dir(&other).unwrap();
-    drop(start("task-clock", place.clone()).unwrap());
-    assert_eq!(unpin(&place).unwrap(), 0);
-    assert_eq!(bpffs.files(), [other]);
-}
-
-/// A bpffs is for everybody to write unless it is mounted otherwise: what somebody else puts there
-/// leads to no file of others.
-#[test]
-fn nothing_is_removed_through_what_somebody_else_made() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let bpffs = Bpffs::mount();
-    let victim = tempfile::tempdir().unwrap();
-    let kept = victim.path().join("kept");
-    fs::write(&kept, "").unwrap();
-    let nobody = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
-    let place = bpffs.place();
-
-    // The directory of all pins is somebody else's.
-    fs::create_dir(&place.0).unwrap();
-    let link = place.0.join("session-x");
-    std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-    nobody(&link);
-    nobody(&place.0);
-    let text = refusal(place.clone());
-    assert!(text.contains("belongs to user 65534"), "{text}");
-    let text = unpin(&place).unwrap_err().to_string();
-    assert!(text.contains("belongs to user 65534"), "{text}");
-    fs::remove_file(&link).unwrap();
-    fs::remove_dir(&place.0).unwrap();
-
-    // It is a link.
-    std::os::unix::fs::symlink(victim.path(), &place.0).unwrap();
-    nobody(&place.0);
-    assert!(unpin(&place).is_err());
-    let text = refusal(place.clone());
-    assert!(
-        text.contains("symbolic link") || text.contains("no bpffs"),
-        "{text}"
-    );
-    fs::remove_file(&place.0).unwrap();
-
-    // It is the bpffs itself.
-    let place = PinPlace(bpffs.path().to_owned());
-    let link = bpffs.path().join("session-x");
-    std::os::unix::fs::symlink(victim.path(), &link).unwrap();
-    nobody(&link);
-    let theirs = bpffs.path().join("session-y");
-    fs::create_dir(&theirs).unwrap();
-    nobody(&theirs);
-    drop(start("task-clock", place.clone()).unwrap());
-    assert_eq!(unpin(&place).unwrap(), 0);
-    let mut files = bpffs.files();
-    files.sort();
-    assert_eq!(files, [link, theirs]);
-    assert!(kept.exists());
-}
-
-#[test]
-fn places_that_cannot_be_used_are_refused() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let bpffs = Bpffs::mount();
-    let text = refusal(PinPlace("/tmp/pmuscope-pins".into()));
-    assert!(text.contains("on no bpffs; mount one"), "{text}");
-    assert!(!Path::new("/tmp/pmuscope-pins").exists());
-    let text = refusal(PinPlace(bpffs.path().join("missing/pmuscope")));
-    assert!(text.contains("No such file or directory"), "{text}");
-
-    let config = |change: fn(&mut Config)| {
-        let mut config = config(plan("task-clock"), bpffs.place());
-        change(&mut config);
-        let error = Session::start(config, &this_machine()).err().unwrap();
-        error.to_string()
-    };
-    let text = config(|config| config.hook = Hook::CgroupSwitches);
-    assert!(text.contains("cgroup-switches"), "{text}");
-    let text = config(|config| config.follow_command = true);
-    assert!(text.contains("command"), "{text}");
-    assert!(bpffs.is_empty());
-
-    let read_only = MountFlags::RDONLY;
-    rustix::mount::mount_remount(bpffs.path(), read_only, "").unwrap();
-    let text = refusal(bpffs.place());
-    assert!(text.contains("mounted read-only"), "{text}");
 }

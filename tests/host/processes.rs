@@ -26,8 +26,8 @@ fn has_executed(pid: u32) -> bool {
     words.contains("\0twice\0")
 }
 
-/// Since Linux 6.16 a process frees its memory after its exit was told; on all kernels the first one
-/// of a pid namespace waits for the others then.
+/// Since Linux 6.16 a process frees its memory after `sched_process_exit`; on all kernels the first
+/// one of a pid namespace waits for the others then.
 #[test]
 fn a_process_has_its_name_until_its_exit_is_over() {
     let Some(_machine) = machine() else { return };

@@ -35,7 +35,8 @@ mod tenants;
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
     touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | maps MS | \
-    successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | threadexec CPU MS FILE | \
+    successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | \
+    threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
     stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE | \
     neighbours CONTAINERS PROCESSES";

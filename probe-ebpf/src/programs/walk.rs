@@ -110,7 +110,7 @@ fn process(walk: &mut Walk) -> Option<()> {
 }
 
 /// Whether a process whose threads all exit still runs: since Linux 6.16 it frees its memory after
-/// its exit was told. A zombie has its first thread alone, which is in a state of exit.
+/// `sched_process_exit`. Only the first thread of a zombie is left, and has an exit state.
 #[inline(always)]
 fn ends(leader: TaskAt, signal: u64) -> bool {
     let threads: u32 = read(signal.wrapping_add(SIGNAL_NR_THREADS.load())).unwrap_or(0);

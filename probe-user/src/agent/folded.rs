@@ -19,8 +19,8 @@ pub(super) struct Folded {
 
 /// As many processes, then of the smallest cgroups of no container, and then of the smallest
 /// containers and pods, that at most `most` series are left. Whoever may make cgroups can make any
-/// number of the former. The size of a row is what the first event counted since the session began, so
-/// that a row is not in one window there and in another not.
+/// number of the former. The size of a row is what the first event counted since the session began,
+/// so that a row is not shown in one window and folded in the next.
 pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let counts = Exposition::counts(report);
     let mut left: usize = counts.iter().sum();

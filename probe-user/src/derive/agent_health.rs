@@ -51,7 +51,7 @@ pub struct AgentHealth {
     pub connections: u64,
     /// Requests that were answered by an error.
     pub refused_requests: u64,
-    /// Idle connections that were closed to make room for others.
+    /// Connections that were closed to make room, or whose client did not take its answer.
     pub closed_connections: u64,
     /// Lines of JSON that were written.
     pub json_lines: u64,

@@ -205,7 +205,7 @@ self_counters! {
         Counter "agent_refused_requests" "" = |it| it.refused_requests,
             "Requests that were answered by an error";
         Counter "agent_closed_connections" "" = |it| it.closed_connections,
-            "Idle connections that were closed to make room for others";
+            "Connections that were closed to make room, or whose client did not take its answer";
         Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON that were written";
         Counter "agent_lost_json_lines" "" = |it| it.lost_json_lines,
             "Lines of JSON that could not be written";

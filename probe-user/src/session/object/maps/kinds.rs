@@ -258,7 +258,7 @@ impl Counters {
         Ok(Self { slots, possible })
     }
 
-    /// Where each map has the counter of a CPU, which the programs are told
+    /// The index of a CPU's counter in each map, for the programs
     /// ([`CpuState::place`](probe_common::CpuState::place)).
     pub(crate) fn place(&self, cpu: u32) -> Result<u32, SessionError> {
         let place = self.possible.position(cpu);
