@@ -128,6 +128,7 @@ mod killed {
             cpu: Some(3),
             tid: Some(7),
             who: None,
+            cgroup: None,
             origin: None,
             region: None,
             phase: None,

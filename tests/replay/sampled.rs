@@ -103,6 +103,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
             cpu: Some(thread),
             tid: Some(who.pid + thread),
             who: Some(Arc::clone(who)),
+            cgroup: who.cgroup.clone(),
             origin: source.and_then(|source| SourceTable::Common.load(source)),
             region: Some(Arc::clone(region)),
             phase: phase.cloned(),

@@ -99,7 +99,7 @@ pub(super) const COLUMNS: &[Column] = &[
     int!("pid", "process", |s| Some(s.who.as_ref()?.pid)),
     int!("tid", "thread", |s| s.tid),
     text!("comm", "name", |s| Some(&s.who.as_ref()?.name)),
-    text!("cgroup", "path", |s| s.who.as_ref()?.cgroup.as_ref()),
+    text!("cgroup", "path", |s| s.cgroup.as_ref()),
     long!("pc", "address", |s| Some(match &s.seen {
         Seen::Record(record) => record.pc()?.address(),
         Seen::Access(access) => access.pc,

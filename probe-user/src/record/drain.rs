@@ -193,14 +193,15 @@ impl Drain {
                 return None;
             }
         }
-        if let Some((subtree, hierarchy)) = cgroups {
-            let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
-            let is = subtree.has(taken.cgroup, || hierarchy.walk().unwrap_or_default());
-            self.counts.of_unknown_cgroups += u64::from(is.is_none());
-            if is != Some(true) {
-                return None;
+        let cgroup = match cgroups {
+            Some((subtree, hierarchy)) => {
+                let mut subtree = subtree.lock().unwrap_or_else(PoisonError::into_inner);
+                let path = subtree.path(taken.cgroup, || hierarchy.walk().unwrap_or_default());
+                self.counts.of_unknown_cgroups += u64::from(path.is_none());
+                Some(path??)
             }
-        }
+            None => None,
+        };
         let cycles = u32::try_from(taken.weight).unwrap_or(u32::MAX);
         let cycles = Some(cycles).filter(|cycles| *cycles > 0);
         let is_short = cycles.is_some_and(|cycles| cycles < least);
@@ -227,6 +228,7 @@ impl Drain {
             time,
             cpu: Some(taken.cpu),
             tid,
+            cgroup: cgroup.or_else(|| who.as_ref()?.cgroup.clone()),
             who,
             origin: None,
             region,
@@ -278,6 +280,7 @@ impl Drain {
             time,
             cpu: owner.cpu,
             tid,
+            cgroup: who.as_ref().and_then(|who| who.cgroup.clone()),
             who,
             origin: owner
                 .cpu

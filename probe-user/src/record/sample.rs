@@ -54,6 +54,9 @@ pub struct Sample {
     pub tid: Option<u32>,
     /// Its process and names.
     pub who: Option<Arc<Who>>,
+    /// Path in the cgroup2 hierarchy: as the sample itself says it where it does, else that of
+    /// its process.
+    pub cgroup: Option<Arc<str>>,
     /// Where a load's data came from, by the table of its core; none for other operations, and
     /// where the core has no table.
     pub origin: Option<Origin>,

@@ -1,7 +1,10 @@
 //! Which cgroups are recorded where events sample all tasks of a CPU: one and those below it, by
 //! the ids that samples carry (`PERF_SAMPLE_CGROUP`).
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use probe_common::CgroupId;
 
@@ -10,8 +13,8 @@ use probe_common::CgroupId;
 pub(super) struct Subtree {
     /// As the hierarchy shows it.
     path: String,
-    /// Whether they are recorded.
-    known: HashMap<u64, bool>,
+    /// Their paths; none where they are not recorded.
+    known: HashMap<u64, Option<Arc<str>>>,
     /// Those that were nowhere in the hierarchy.
     gone: HashSet<u64>,
 }
@@ -25,28 +28,29 @@ impl Subtree {
         }
     }
 
-    /// Whether a cgroup is recorded; none where it was gone before it was looked for. `walk` gives
-    /// all cgroups that there are now: it is called for ids that were not met before.
-    pub(super) fn has<W>(&mut self, id: u64, walk: impl FnOnce() -> W) -> Option<bool>
+    /// The path of a cgroup that is recorded, and nothing for one that is not; none where it was
+    /// gone before it was looked for. `walk` gives all cgroups that there are now: it is called for
+    /// ids that were not met before.
+    pub(super) fn path<W>(&mut self, id: u64, walk: impl FnOnce() -> W) -> Option<Option<Arc<str>>>
     where
         W: IntoIterator<Item = (CgroupId, String)>,
     {
-        if let Some(is) = self.known.get(&id) {
-            return Some(*is);
+        if let Some(known) = self.known.get(&id) {
+            return Some(known.clone());
         }
         if self.gone.contains(&id) {
             return None;
         }
         let now: Vec<_> = walk().into_iter().collect();
         for (id, path) in now {
-            let is = is_below(&path, &self.path);
-            self.known.insert(id.0, is);
+            let recorded = is_below(&path, &self.path).then(|| path.into());
+            self.known.insert(id.0, recorded);
         }
-        let is = self.known.get(&id).copied();
-        if is.is_none() {
+        let known = self.known.get(&id).cloned();
+        if known.is_none() {
             self.gone.insert(id);
         }
-        is
+        known
     }
 }
 
@@ -70,16 +74,17 @@ mod tests {
                 .collect()
         };
         let before = [(1, "/"), (2, "/pods"), (3, "/pods/a"), (4, "/pods/ab")];
-        assert_eq!(subtree.has(3, || all(&before)), Some(true));
+        assert_eq!(subtree.path(3, || all(&before)), Some(Some("/pods/a".into())));
         let none = || -> Vec<(CgroupId, String)> { panic!("it is known") };
-        let has = [1, 2, 4].map(|id| subtree.has(id, none));
-        assert_eq!(has, [Some(false); 3]);
+        let others = [1, 2, 4].map(|id| subtree.path(id, none));
+        assert_eq!(others, [const { Some(None) }; 3]);
         let later = [&before[..], &[(5, "/pods/a/x")]].concat();
-        assert_eq!(subtree.has(5, || all(&later)), Some(true));
-        assert_eq!(subtree.has(6, || all(&before)), None);
-        assert_eq!(subtree.has(6, none), None);
+        let new = Some(Some("/pods/a/x".into()));
+        assert_eq!(subtree.path(5, || all(&later)), new);
+        assert_eq!(subtree.path(6, || all(&before)), None);
+        assert_eq!(subtree.path(6, none), None);
         // One that ended is what it was.
-        assert_eq!(subtree.has(5, none), Some(true));
+        assert_eq!(subtree.path(5, none), new);
         assert!(is_below("/x", "/") && is_below("/", "/"));
     }
 }

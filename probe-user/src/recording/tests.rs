@@ -52,6 +52,7 @@ fn a_file_of_each_method_is_known_as_one_of_samples() {
             cpu: Some(0),
             tid: Some(7),
             who: None,
+            cgroup: None,
             origin: None,
             region: None,
             phase: None,

@@ -82,6 +82,7 @@ fn texts_have_a_limit_and_what_is_beyond_is_counted() {
         cpu: Some(0),
         tid: Some(7),
         who: None,
+        cgroup: None,
         origin: None,
         region: Some(format!("region {number}").into()),
         phase: None,

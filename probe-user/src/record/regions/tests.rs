@@ -304,6 +304,7 @@ fn sums_are_those_of_the_samples() {
                 name: format!("thread{tid}").into(),
                 cgroup: None,
             })),
+            cgroup: None,
             origin: None,
             region: Some(region.into()),
             phase: phase.map(Into::into),

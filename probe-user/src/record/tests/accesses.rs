@@ -1,7 +1,7 @@
 //! The way of samples of events through rings in plain memory: whose they are, what is left out,
 //! and what was lost.
 
-use std::sync::Mutex;
+use std::{os::unix::fs::MetadataExt as _, sync::Mutex};
 
 use perf_event_open_sys::bindings;
 use probe_common::spe::{Class, Source};
@@ -12,14 +12,18 @@ use super::{
         cpu_buffer::CpuBuffer,
         kin::Kin,
         ring::fake,
+        subtree::Subtree,
         tasks::Tasks,
         wire::{Stamp, build as wire},
     },
     Rounds, of_ring,
 };
-use crate::sys::{
-    samples::{Taken, build},
-    tree::Tree,
+use crate::{
+    machine::cgroup::Hierarchy,
+    sys::{
+        samples::{Taken, build},
+        tree::Tree,
+    },
 };
 
 /// A load from local memory, as Intel's driver says it: its snoop hit a modified line.
@@ -140,6 +144,39 @@ fn samples_of_the_target_are_kept_and_no_others() {
     assert_eq!(samples[3].who.as_ref().unwrap().pid, 7);
     assert_eq!(counts.without_thread, 1);
     assert_eq!(counts.aux_bytes, 0);
+}
+
+/// The kernel says with each sample in which cgroup it was, also where the task has ended and
+/// nothing else is known of it.
+#[test]
+fn samples_of_a_cgroup_have_its_path_also_those_of_tasks_that_ended() {
+    let tree = Tree::new();
+    let id = |path: &str| {
+        tree.write(&format!("{path}/cgroup.procs"), "");
+        tree.path().join(path).metadata().unwrap().ino()
+    };
+    let ids = ["pods/a", "pods/a/x", "other"].map(id);
+    let mut rounds = Rounds::new(true);
+    let hierarchy = Hierarchy {
+        mount: tree.path().to_owned(),
+        root: "/".to_owned(),
+    };
+    rounds.cgroups = Some((Mutex::new(Subtree::of("/pods/a".to_owned())), hierarchy));
+    let (mut areas, all) = ([area(0)], All::default());
+    for (time, cgroup) in (1..).zip(ids.into_iter().chain([u64::MAX])) {
+        let sample = Taken {
+            cgroup,
+            ..taken(u32::MAX, time, LOAD)
+        };
+        assert!(areas[0].buffer.ring.push_aux(&build::sample(&sample)));
+    }
+    rounds.round(&mut areas, &all, false);
+    let samples = all.0.into_inner().unwrap();
+    let paths: Vec<_> = samples.iter().map(|it| it.cgroup.as_deref()).collect();
+    assert_eq!(paths, [Some("/pods/a"), Some("/pods/a/x")]);
+    assert!(samples.iter().all(|it| (it.tid, &it.who) == (None, &None)));
+    let counts = rounds.counts;
+    assert_eq!((counts.without_thread, counts.of_unknown_cgroups), (2, 1));
 }
 
 /// Samples that come while a round goes on are of the next one.

@@ -36,6 +36,7 @@ fn samples_are_read_back_from_parquet() {
                     cgroup: None,
                 })
             }),
+            cgroup: None,
             region: known.then(|| format!("region{}", n % 7).into()),
             phase: None,
             origin: known
@@ -108,6 +109,7 @@ fn sample(time: u64) -> Sample {
         cpu: Some(0),
         tid: Some(7),
         who: None,
+        cgroup: None,
         origin: None,
         region: None,
         phase: None,

@@ -17,11 +17,13 @@ use super::{
         machine::Sources,
         open::Buffer,
         ring::{Ring, fake},
+        subtree::Subtree,
         tasks::Tasks,
         wire::{Stamp, build},
     },
     fields::Fields,
 };
+use crate::machine::cgroup::Hierarchy;
 
 /// The record of a load on a Neoverse core.
 pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
@@ -104,6 +106,8 @@ pub(super) fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
 pub(super) struct Rounds {
     /// The processes that are wanted; none: all.
     pub(super) kin: Option<Kin>,
+    /// The cgroups that are wanted; none: all.
+    pub(super) cgroups: Option<(Mutex<Subtree>, Hierarchy)>,
     pub(super) tasks: Mutex<Tasks>,
     pub(super) counts: Counts,
     pub(super) attribution: Attribution,
@@ -114,6 +118,7 @@ impl Rounds {
     pub(super) fn new(by_context: bool) -> Self {
         Self {
             kin: None,
+            cgroups: None,
             tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
             counts: Counts::default(),
             attribution: Attribution {
@@ -143,14 +148,11 @@ impl Rounds {
             clock: None,
             attribution: self.attribution,
             sources: &Sources::default(),
-            wanted: self
-                .kin
-                .as_ref()
-                .map_or_else(Wanted::default, |kin| Wanted {
-                    kin: Some(kin),
-                    cgroups: None,
-                    least: 20,
-                }),
+            wanted: Wanted {
+                kin: self.kin.as_ref(),
+                cgroups: self.cgroups.as_ref().map(|(subtree, at)| (subtree, at)),
+                least: if self.kin.is_some() { 20 } else { 0 },
+            },
             tasks: &self.tasks,
             book: None,
             sink,

@@ -184,6 +184,7 @@ mod tests {
                 name: EVIL.into(),
                 cgroup: None,
             })),
+            cgroup: None,
             origin: None,
             region: Some(EVIL.into()),
             phase: Some(EVIL.into()),
