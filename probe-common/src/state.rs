@@ -20,6 +20,9 @@ pub enum FlushMode {
     ChargeAndForget = 2,
     /// Count no more until [`Self::Arm`]: the counters here are about to be others.
     Disarm = 3,
+    /// Free a row of this CPU if nothing was added to it since user space read it: its key's
+    /// words, when it was made, and its enabled time. No charge here is under way meanwhile.
+    FreeRow = 4,
 }
 
 /// In place of a rotated group, on a CPU whose kind of core none of them counts.

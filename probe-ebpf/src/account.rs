@@ -300,6 +300,19 @@ fn row_of(state: &mut CpuState, key: &UsageKey) -> Option<&'static mut UsageRow>
     unsafe { row.as_mut() }
 }
 
+/// Frees a row that was made then, and whose enabled time is still this.
+#[inline(always)]
+pub(crate) fn free_row(key: [u64; 2], made: u64, enabled: u64) {
+    // SAFETY: a key is two words without padding, and any words are one (`words!`).
+    let key: UsageKey = unsafe { core::mem::transmute(key) };
+    let same = |row: &UsageRow| row.made == made && row.enabled == enabled;
+    // SAFETY: only this CPU writes the row.
+    if unsafe { USAGE.get(&key) }.is_some_and(same) {
+        // It is there: nothing else frees rows of this key meanwhile.
+        let _ = USAGE.remove(&key);
+    }
+}
+
 /// A function of its own in the kernel: one copy for all slots that may begin a group.
 #[inline(never)]
 fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {

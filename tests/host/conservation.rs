@@ -1,12 +1,13 @@
 //! No count is lost and none is invented: on every CPU the rows gain what the counter gains.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
+use probe_user::{machine::Machine, session::Config, window::Window};
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event, plan};
 
@@ -171,6 +172,70 @@ fn with_a_map_that_is_too_small() {
     counting.assert_whole_time(&window, all, 1.0);
     let overflow = counting.count(&window, "task-clock", probe_user::snapshot::OVERFLOW);
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
+}
+
+/// A process that visits many cgroups takes no row from who comes later. The rows that it had are
+/// freed, and what it ran there stays counted.
+#[test]
+fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
+    const CGROUPS: usize = 400;
+    const TURNS: usize = 8;
+    let Some(_machine) = machine() else { return };
+    let others = Machine::this().hierarchy().unwrap().walk().unwrap().len();
+    // Half of them are more than others have, and some turns.
+    let rows = 2 * online_cpus().len() * others + 3 * CGROUPS;
+    let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
+    let mut counting = Counting::with("task-clock", config);
+    let parent = TestCgroup::new("hops");
+    // They have a process that waits, and one of them is named as a container is.
+    let container = parent.child(&format!("docker-{}.scope", "0123456789abcdef".repeat(4)));
+    let waiting = parent.child("waiting");
+    let mut waits = [&container, &waiting].map(|cgroup| {
+        cgroup.load("burn 0 5").finish();
+        cgroup.load("burn 0 30")
+    });
+    let mut children = Vec::new();
+    let mut gained: HashMap<CgroupId, u64> = HashMap::new();
+    let mut last = counting.first.clone();
+    let mut step = |counting: &mut Counting| {
+        let now = counting.session.pull().unwrap();
+        let window = Window::between(&last, &now, counting.session.plan());
+        last = now;
+        for owner in window.usage.keys() {
+            let count = counting.count(&window, "task-clock", owner.cgroup);
+            *gained.entry(owner.cgroup).or_default() += count.unwrap_or_default();
+        }
+        println!("{} rows of {rows}; {:?}", last.rows.len(), window.health);
+        assert_eq!(window.health.sum.overflowed, 0);
+        let rows = |cgroup: &TestCgroup| last.rows.keys().any(|key| key.cgroup == cgroup.id);
+        [&container, &waiting].map(rows)
+    };
+    let mut kept = Vec::new();
+    for turn in 0..TURNS {
+        let group = parent.child(&turn.to_string());
+        let directory = group.directory.display().to_string();
+        children.extend((0..CGROUPS).map(|at| group.child(&at.to_string())));
+        children.push(group);
+        let group = children.last().unwrap();
+        group.load(&format!("hop {directory} {CGROUPS}")).finish();
+        kept.push(step(&mut counting));
+    }
+    assert!(kept.iter().all(|[container, _]| *container), "{kept:?}");
+    assert!(!kept[TURNS - 1][1], "an idle row stays");
+    waits.iter_mut().for_each(Load::go);
+    waits.into_iter().for_each(|load| drop(load.finish()));
+    assert_eq!(step(&mut counting), [true; 2]);
+    let window = counting.window();
+    for cgroup in [&container, &waiting] {
+        let truth = cgroup.cpu_time();
+        counting.assert_cpu_time(&window, &cgroup.path, gained[&cgroup.id], truth);
+    }
+    let hopped = children.iter().filter_map(|child| gained.get(&child.id));
+    let hopped: Vec<u64> = hopped.copied().collect();
+    assert!(hopped.len() > TURNS * CGROUPS, "{} had a row", hopped.len());
+    let sum = gained.values().sum();
+    let whole = Window::between(&counting.first, &last, counting.session.plan());
+    counting.assert_whole_time(&whole, sum, 1.0);
 }
 
 /// Runs `loads` on every CPU, and flushes and rotates again and again: no row may ever go back.

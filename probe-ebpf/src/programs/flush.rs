@@ -1,5 +1,5 @@
-//! `flush`: closes the open slice of a CPU before user space reads the maps, or exchanges
-//! the counters in the slots (rotation).
+//! `flush`: closes the open slice of a CPU before user space reads the maps, exchanges the counters
+//! in the slots (rotation), or frees a row of that CPU.
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -35,6 +35,10 @@ fn run(ctx: &RawTracePointContext) -> u32 {
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
     if mode == FlushMode::Disarm as u64 {
         state.armed = 0;
+        return 0;
+    }
+    if mode == FlushMode::FreeRow as u64 {
+        account::free_row([ctx.arg(1), ctx.arg(2)], ctx.arg(3), ctx.arg(4));
         return 0;
     }
     if mode == FlushMode::Arm as u64 {

@@ -175,6 +175,16 @@ impl Hierarchy {
         found
     }
 
+    /// Whether there is a process in a cgroup or below it; None where that cannot be read.
+    pub(crate) fn is_populated(&self, path: &str) -> Option<bool> {
+        let events = self.directory(path)?.join("cgroup.events");
+        let events = fs::read_to_string(events).ok()?;
+        let populated = events
+            .lines()
+            .find_map(|line| line.strip_prefix("populated "))?;
+        Some(populated != "0")
+    }
+
     /// The id of a cgroup.
     ///
     /// # Errors

@@ -74,7 +74,10 @@ mod tests {
                 .collect()
         };
         let before = [(1, "/"), (2, "/pods"), (3, "/pods/a"), (4, "/pods/ab")];
-        assert_eq!(subtree.path(3, || all(&before)), Some(Some("/pods/a".into())));
+        assert_eq!(
+            subtree.path(3, || all(&before)),
+            Some(Some("/pods/a".into()))
+        );
         let none = || -> Vec<(CgroupId, String)> { panic!("it is known") };
         let others = [1, 2, 4].map(|id| subtree.path(id, none));
         assert_eq!(others, [const { Some(None) }; 3]);

@@ -60,7 +60,7 @@ pub use self::{
 };
 use self::{
     pins::{Handover, Pins},
-    pull::{Freed, IdleRows, Lifecycle, Processes},
+    pull::{Freed, IdleRows, Lifecycle, Processes, SpareRows},
 };
 use crate::{
     devices::DeviceReader,
@@ -89,6 +89,7 @@ pub struct Session {
     /// Processes that are asked about though they have no row.
     pub(crate) watched: HashSet<u32>,
     pub(crate) freed: Freed<probe_common::UsageRow>,
+    pub(crate) spare: SpareRows,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
@@ -191,6 +192,7 @@ impl Session {
             processes: Processes::default(),
             watched: HashSet::new(),
             freed: Freed::default(),
+            spare: SpareRows::default(),
             hotplug,
             max_rows,
             idle: IdleRows::default(),

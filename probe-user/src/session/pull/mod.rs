@@ -7,6 +7,7 @@ mod idle;
 mod lifecycle;
 mod processes;
 mod sampled;
+mod spare;
 mod spe;
 
 use std::{
@@ -19,7 +20,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 pub(crate) use self::{
     freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes,
-    sampled::SampleTotals, spe::SpeTotals,
+    sampled::SampleTotals, spare::SpareRows, spe::SpeTotals,
 };
 use super::{ByProcess, CgroupSwitches, Session, SessionError};
 use crate::{
@@ -69,6 +70,7 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(rows.iter_mut(), &ended)?;
+        self.spare_rows(&rows, live_rows)?;
         self.keep_rows_of_cgroups(&rows);
         let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
