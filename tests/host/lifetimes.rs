@@ -12,6 +12,7 @@ use std::{
 };
 
 use probe_user::{
+    join::{Entity, View},
     machine::{Machine, cgroup::Hierarchy},
     session::Session,
     window::Window,
@@ -99,6 +100,37 @@ fn cgroup2_knows_no_rename() {
         std::io::ErrorKind::PermissionDenied,
         "{error}"
     );
+}
+
+/// Somebody who was given a directory makes a cgroup there that bears the id of a container under
+/// an unusual root, which the paths alone do not tell apart.
+#[test]
+fn a_container_under_an_unusual_root_keeps_its_id() {
+    const NOBODY: u32 = 65_534;
+    let Some(_machine) = machine() else { return };
+    let [root, given] = ["unusual", "given"].map(TestCgroup::new);
+    std::os::unix::fs::chown(&given.directory, Some(NOBODY), None).unwrap();
+    let id = "0123456789abcdef".repeat(4);
+    let container = root.child(&id);
+    let mut counting = Counting::start("task-clock");
+    // One comes while it is counted.
+    let foreign = given.child(&id);
+    container.load("burn 0 20").finish();
+    foreign.load("burn 0 30").finish();
+    let window = counting.window();
+    let joined = View::default().join(counting.session.plan(), &window, None);
+    let entity = Entity::Container {
+        id: id.into(),
+        pod: None,
+    };
+    let usage = &joined.of(&entity).unwrap().delta;
+    let counted = usage[0].as_ref().unwrap().counts[0];
+    assert_eq!(
+        Some(counted),
+        counting.count(&window, "task-clock", container.id)
+    );
+    let other = Entity::Cgroup(foreign.path.as_str().into());
+    assert!(joined.of(&other).is_some(), "{:?}", joined.rows);
 }
 
 #[test]

@@ -44,7 +44,9 @@ impl Naming {
         let paths = Paths {
             view,
             claims: match view.by {
-                By::Container | By::Pod => Claims::of(names.cgroups.values().map(String::as_str)),
+                By::Container | By::Pod => {
+                    Claims::of(names.cgroups.values().map(String::as_str), &names.delegated)
+                }
                 By::Cgroup | By::Process => Claims::default(),
             },
             command: command.and_then(|command| names.cgroups.get(&command.owner)),

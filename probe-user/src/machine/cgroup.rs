@@ -185,6 +185,16 @@ impl Hierarchy {
         Some(populated != "0")
     }
 
+    /// Whether others than root can make cgroups in one; None where the mount does not show it.
+    pub(crate) fn is_delegated(&self, path: &str) -> Option<bool> {
+        /// Write access of the group, and of all others.
+        const GROUP: u32 = 0o020;
+        const ALL: u32 = 0o002;
+        let metadata = fs::metadata(self.directory(path)?).ok()?;
+        let (mode, uid, gid) = (metadata.mode(), metadata.uid(), metadata.gid());
+        Some(uid != 0 || mode & ALL != 0 || gid != 0 && mode & GROUP != 0)
+    }
+
     /// The id of a cgroup.
     ///
     /// # Errors

@@ -4,11 +4,12 @@
 //! `docker/<id of another>` in its own tree, and a user `docker-<id>.scope` below
 //! `user@1000.service`. The counts of these must not go to the other container. So, of several
 //! cgroups with one id, the id belongs to those in a place where runtimes make them, made by the
-//! authority that depends on the fewest others. Where this does not decide, it belongs to none.
+//! authority that depends on the fewest others. Where this does not decide, it belongs to none. Who
+//! may make cgroups in a directory is told by its owner and mode, which the caller looks up.
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
 use super::{Kind, Named, directories, named};
@@ -51,6 +52,8 @@ struct Claim<'a> {
     /// unusual.
     authority: &'a str,
     directory: &'a str,
+    /// Nobody else can make cgroups there.
+    of_root: bool,
 }
 
 /// The directories whose name has the id of another container or pod.
@@ -60,34 +63,16 @@ pub(crate) struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    /// Compares all cgroups of the machine.
-    pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Self {
-        let paths = paths.into_iter();
-        let number = paths.size_hint().0;
-        let mut pods: HashMap<Cow<'a, str>, &'a str> = HashMap::with_capacity(number);
-        let mut containers = HashMap::with_capacity(number);
-        // An id that only one directory has needs no comparison.
-        let mut rivals: HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
-        for path in paths {
-            for Named { kind, id, depth } in named(path) {
-                let directory = &path[..depth];
-                let first = match kind {
-                    Kind::Pod => &mut pods,
-                    Kind::Container => &mut containers,
-                };
-                match first.get(&id) {
-                    None => drop(first.insert(id, directory)),
-                    Some(first) if *first == directory => {}
-                    Some(first) => {
-                        let rivals = rivals.entry((kind, id)).or_default();
-                        rivals.extend([*first, directory]);
-                    }
-                }
-            }
-        }
+    /// Compares all cgroups of the machine. `delegated` says of the directories above contested
+    /// ones ([`contested`]) whether others than root can make cgroups there, where it is known.
+    pub(crate) fn of(
+        paths: impl IntoIterator<Item = &'a str>,
+        delegated: &BTreeMap<String, bool>,
+    ) -> Self {
         let mut refused = HashSet::new();
-        for ((kind, _), directories) in rivals {
-            let claims = directories.into_iter().map(|it| claim(it, kind)).collect();
+        for ((kind, _), directories) in rivals(paths) {
+            let claims = directories.into_iter();
+            let claims = claims.map(|it| claim(it, kind, delegated)).collect();
             refused.extend(without_right(&claims));
         }
         Self { refused }
@@ -125,15 +110,56 @@ impl<'a> Claims<'a> {
     }
 }
 
+/// The directories above those whose name has an id that others have too, each once.
+pub(crate) fn contested<'a>(paths: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+    let rivals = rivals(paths).into_values().flatten();
+    let above = rivals.flat_map(|directory| {
+        let above = directories(directory).map(|(depth, _)| &directory[..depth]);
+        above.filter(move |above| above.len() < directory.len())
+    });
+    above.collect()
+}
+
+/// The directories that bear one id, where there is more than one.
+fn rivals<'a>(
+    paths: impl IntoIterator<Item = &'a str>,
+) -> HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> {
+    let paths = paths.into_iter();
+    let number = paths.size_hint().0;
+    let mut pods: HashMap<Cow<'a, str>, &'a str> = HashMap::with_capacity(number);
+    let mut containers = HashMap::with_capacity(number);
+    // An id that only one directory has needs no comparison.
+    let mut rivals: HashMap<(Kind, Cow<'a, str>), BTreeSet<&'a str>> = HashMap::new();
+    for path in paths {
+        for Named { kind, id, depth } in named(path) {
+            let directory = &path[..depth];
+            let first = match kind {
+                Kind::Pod => &mut pods,
+                Kind::Container => &mut containers,
+            };
+            match first.get(&id) {
+                None => drop(first.insert(id, directory)),
+                Some(first) if *first == directory => {}
+                Some(first) => {
+                    let rivals = rivals.entry((kind, id)).or_default();
+                    rivals.extend([*first, directory]);
+                }
+            }
+        }
+    }
+    rivals
+}
+
 /// All claims but the strongest. That one does not hold either where a rival of another authority
-/// is as strong: of the same rank, or of a lower rank but in a place where runtimes make theirs.
+/// is as strong: of the same rank, or of a lower rank but in a place where runtimes make theirs and
+/// the strongest may be of anybody.
 fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a str> {
     let surest = claims.first();
     let same = |a: &Claim<'_>, b: &Claim<'_>| (a.given, a.unusual) == (b.given, b.unusual);
     let rival = surest.is_some_and(|surest| {
         claims.iter().any(|claim| {
             same(claim, surest) && claim.authority != surest.authority
-                || surest.unusual && !claim.unusual
+                || surest.unusual && !claim.unusual && !surest.of_root
         })
     });
     let refused = claims
@@ -143,20 +169,26 @@ fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a s
 }
 
 /// The claim of a directory to be such a container or pod.
-fn claim(directory: &str, kind: Kind) -> Claim<'_> {
+fn claim<'a>(directory: &'a str, kind: Kind, delegated: &BTreeMap<String, bool>) -> Claim<'a> {
     let above = &directory[..directory.rfind('/').unwrap_or_default()];
     let containers = named(above).filter(|found| found.kind == Kind::Container);
     let containers: Vec<usize> = containers.map(|found| found.depth).collect();
-    // systemd gives services and scopes what is below them (Delegate=), runtimes their containers.
+    // systemd gives services and scopes what is below them (Delegate=), runtimes their containers,
+    // and root a directory to whoever owns it. What is below is that one's too.
+    let is_delegated = |depth: usize| delegated.get(&above[..depth]) == Some(&true);
+    let mut owned = false;
     let given = directories(above).filter(|(depth, name)| {
         let unit = name.ends_with(".service") || name.ends_with(".scope");
-        (unit && !RUNTIME_SERVICES.contains(name)) || containers.contains(depth)
+        let first = is_delegated(*depth) && !std::mem::replace(&mut owned, is_delegated(*depth));
+        (unit && !RUNTIME_SERVICES.contains(name)) || containers.contains(depth) || first
     });
     let (given, depth) = given.fold((0, 0), |(given, _), (depth, _)| (given + 1, depth));
     let unusual = !usual(&above[depth..], &directory[above.len()..], kind);
+    let is_of_root = |(depth, _)| delegated.get(&above[..depth]) == Some(&false);
     Claim {
         given,
         unusual,
+        of_root: given == 0 && directories(above).all(is_of_root),
         authority: if unusual {
             directory
         } else {
@@ -198,7 +230,7 @@ fn usual(above: &str, name: &str, kind: Kind) -> bool {
 /// Whether the directory is in a place where runtimes make such ones.
 #[cfg(test)]
 pub(super) fn sure(path: &str, found: &Named<'_>) -> bool {
-    !claim(&path[..found.depth], found.kind).unusual
+    !claim(&path[..found.depth], found.kind, &BTreeMap::new()).unusual
 }
 
 #[cfg(test)]
@@ -250,14 +282,56 @@ mod tests {
 
     fn given(path: &str) -> usize {
         let last = named(path).last().unwrap();
-        claim(&path[..last.depth], last.kind).given
+        claim(&path[..last.depth], last.kind, &unknown()).given
+    }
+
+    /// Nothing is known of any owner.
+    fn unknown() -> BTreeMap<String, bool> {
+        BTreeMap::new()
+    }
+
+    /// Under an unusual root only owners tell the container from what somebody else has made.
+    #[test]
+    fn what_only_root_can_make_has_its_id_wherever_it_is() {
+        let real = format!("/custom/pods/{ID}");
+        let below = format!("{real}/init");
+        let user = "/user.slice/user-1000.slice/user@1000.service";
+        for foreign in [
+            format!("/given/{ID}"),
+            format!("/given/deeper/docker-{ID}.scope"),
+            format!("{user}/user.slice/docker-{ID}.scope"),
+            format!("{user}/x/{ID}"),
+            format!("/docker/{OUTER}/docker/{ID}"),
+        ] {
+            let paths = [real.as_str(), &below, &foreign];
+            // Of each directory above them, whether it is given to others.
+            let known = contested(paths).into_iter();
+            let known = known.map(|path| {
+                let given = path.starts_with("/given") || path.starts_with(user);
+                (path.to_owned(), given)
+            });
+            let known: BTreeMap<_, _> = known.collect();
+            let claims = Claims::of(paths, &known);
+            let id = |path: &str| claims.container(path).map(|(id, _)| id.into_owned());
+            assert_eq!(id(&real).as_deref(), Some(ID), "{foreign}");
+            assert_eq!(id(&below).as_deref(), Some(ID), "{foreign}");
+            assert_ne!(id(&foreign).as_deref(), Some(ID), "{foreign}");
+            // A directory that is not known may be anybody's.
+            let mut unsure = known.clone();
+            unsure.remove("/custom");
+            let claims = Claims::of(paths, &unsure);
+            assert_ne!(
+                claims.container(&foreign).map(|(id, _)| id).as_deref(),
+                Some(ID)
+            );
+        }
     }
 
     #[test]
     fn a_foreign_cgroup_does_not_become_the_container_whose_id_it_bears() {
         for real in real() {
             for foreign in foreign() {
-                let claims = Claims::of([real.as_str(), &foreign]);
+                let claims = Claims::of([real.as_str(), &foreign], &unknown());
                 let id = |path: &str| claims.container(path).map(|(id, _)| id.into_owned());
                 assert_ne!(id(&foreign).as_deref(), Some(ID), "{real} {foreign}");
                 assert_eq!(claims.refused(&foreign), Some(foreign.as_str()));
@@ -279,10 +353,10 @@ mod tests {
         );
         let other = format!("/docker/{ID}");
         // Docker in docker.
-        let claims = Claims::of([outer.as_str(), &inner]);
+        let claims = Claims::of([outer.as_str(), &inner], &unknown());
         assert_eq!(claims.container(&inner).unwrap().0, ID);
         // The id is that of a container beside it.
-        let claims = Claims::of([outer.as_str(), &inner, &other]);
+        let claims = Claims::of([outer.as_str(), &inner, &other], &unknown());
         assert_eq!(claims.container(&inner).unwrap().0, OUTER);
         assert_eq!(claims.container(&other).unwrap().0, ID);
     }
@@ -293,13 +367,13 @@ mod tests {
             format!("/user.slice/user-{uid}.slice/user@{uid}.service/user.slice/libpod-{ID}.scope")
         };
         let (one, two) = (rootless(1000), rootless(1001));
-        let claims = Claims::of([one.as_str(), &two]);
+        let claims = Claims::of([one.as_str(), &two], &unknown());
         for path in [&one, &two] {
             assert_eq!(claims.container(path), None);
             assert_eq!(claims.refused(path), Some(path.as_str()));
         }
         let below = format!("{one}/container");
-        let claims = Claims::of([one.as_str(), &below]);
+        let claims = Claims::of([one.as_str(), &below], &unknown());
         assert_eq!(claims.container(&below).unwrap().0, ID);
     }
 
@@ -310,7 +384,7 @@ mod tests {
         let made = |id| format!("/system.slice/containerd.service/{pod}:cri-containerd:{id}");
         let (one, two) = (made(ID), made(OUTER));
         let foreign = format!("/user.slice/user-7.slice/user@7.service/{pod}/x");
-        let claims = Claims::of([slice.as_str(), &one, &two, &foreign]);
+        let claims = Claims::of([slice.as_str(), &one, &two, &foreign], &unknown());
         for path in [&slice, &one, &two] {
             assert_eq!(claims.pod(path).as_deref(), Some(UID), "{path}");
         }

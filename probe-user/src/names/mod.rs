@@ -10,7 +10,7 @@ mod unit;
 
 use std::borrow::Cow;
 
-pub(crate) use self::claims::Claims;
+pub(crate) use self::claims::{Claims, contested};
 pub use self::{described::Described, unit::unit};
 
 /// What the name of a directory of a cgroup path identifies.
@@ -110,6 +110,8 @@ fn is_hex(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::claims::{Claims, sure};
     use super::*;
 
@@ -240,7 +242,7 @@ mod tests {
                 "{form}"
             );
             // No other cgroup has its id.
-            let claims = Claims::of([path.as_str()]);
+            let claims = Claims::of([path.as_str()], &BTreeMap::new());
             let container = claims.container(&path);
             assert_eq!(container, Some((ID.into(), pod.map(Cow::from))), "{form}");
             assert!(sure(&path, &found), "{form}");

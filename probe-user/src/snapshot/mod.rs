@@ -11,7 +11,11 @@ mod rows;
 mod sampled;
 mod spe;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
@@ -139,6 +143,10 @@ pub struct Names {
     /// What runtimes call the containers and pods of these cgroups.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub described: Arc<Described>,
+    /// Whether others than root can make cgroups in a directory: of those above cgroups whose id
+    /// others bear too, as far as it could be looked up.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub delegated: BTreeMap<String, bool>,
 }
 
 fn is_nothing(described: &Described) -> bool {

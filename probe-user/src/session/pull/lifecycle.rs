@@ -1,11 +1,19 @@
 //! Names of cgroups and processes, kept as long as they have rows, and what ended.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use probe_common::{CgroupId, Lifecycle as Record, LifecycleKind, UsageKey};
 
 use super::processes::Found;
-use crate::{names::resolver::Resolver, session::object::Ring, snapshot::Names};
+use crate::{
+    machine::cgroup::Hierarchy,
+    names::{contested, resolver::Resolver},
+    session::object::Ring,
+    snapshot::Names,
+};
 
 /// Owners whose rows can be freed.
 #[derive(Clone, Default)]
@@ -46,6 +54,8 @@ pub(crate) struct Lifecycle {
     unsure: bool,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
+    /// The cgroups that have names changed since [`Self::look_up_owners`].
+    changed: bool,
 }
 
 impl Lifecycle {
@@ -62,6 +72,7 @@ impl Lifecycle {
             lost: 0,
             unsure: false,
             switch_missed: false,
+            changed: true,
         }
     }
 
@@ -85,6 +96,7 @@ impl Lifecycle {
                     }
                     let names = Arc::make_mut(&mut self.names);
                     names.cgroups.insert(CgroupId(id), path);
+                    self.changed = true;
                 }
                 LifecycleKind::CgroupRemoved => {
                     self.ended.cgroups.insert(CgroupId(id));
@@ -133,6 +145,7 @@ impl Lifecycle {
             names.cgroups.retain(|id, _| !old.cgroups.contains(id));
             names.processes.retain(|tgid, _| !gone.contains(tgid));
         }
+        self.changed |= any_cgroup;
         if let Some(resolver) = self.resolver.as_ref().filter(|_| any_cgroup) {
             resolver.wanted_only(self.names.cgroups.values().map(String::as_str));
         }
@@ -171,6 +184,7 @@ impl Lifecycle {
         for (id, path) in &known.cgroups {
             names.cgroups.entry(*id).or_insert_with(|| path.clone());
         }
+        self.changed = true;
         for (tgid, name) in &known.processes {
             names.processes.entry(*tgid).or_insert_with(|| name.clone());
         }
@@ -188,6 +202,7 @@ impl Lifecycle {
             resolver.wanted(found.iter().map(|(_, path)| path.as_str()));
         }
         Arc::make_mut(&mut self.names).cgroups.extend(found);
+        self.changed = true;
     }
 
     /// Owners that a walk has not found, and whose end was not told.
@@ -249,6 +264,20 @@ impl Lifecycle {
             if ended.processes.contains(&tgid) {
                 Arc::make_mut(ended).processes.remove(&tgid);
             }
+        }
+    }
+
+    /// Looks up who may make cgroups where several bear one id, if any came or went.
+    pub(super) fn look_up_owners(&mut self, hierarchy: &Hierarchy) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        let contested = contested(self.names.cgroups.values().map(String::as_str));
+        let owned = contested.into_iter();
+        let owned = owned.filter_map(|path| Some((path.to_owned(), hierarchy.is_delegated(path)?)));
+        let owned: BTreeMap<String, bool> = owned.collect();
+        if owned != self.names.delegated {
+            Arc::make_mut(&mut self.names).delegated = owned;
         }
     }
 

@@ -84,6 +84,7 @@ impl Session {
             let tgids = tgids.chain(self.watched.iter().copied());
             self.name_processes(tgids.collect())?;
         }
+        self.lifecycle.look_up_owners(&self.hierarchy);
         let names = self.lifecycle.names();
         self.lifecycle.forget();
         // Last, since looking at every process takes its time.

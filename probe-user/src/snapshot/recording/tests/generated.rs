@@ -168,11 +168,13 @@ fn names() -> impl Strategy<Value = Names> {
     let cgroups = collection::hash_map(any::<u64>().prop_map(CgroupId), any::<String>(), 0..4);
     let processes = collection::hash_map(any::<u32>(), any::<String>(), 0..4);
     let described = described().prop_map(Arc::new);
-    let all = (cgroups, processes, described);
-    all.prop_map(|(cgroups, processes, described)| Names {
+    let delegated = collection::btree_map(any::<String>(), any::<bool>(), 0..3);
+    let all = (cgroups, processes, described, delegated);
+    all.prop_map(|(cgroups, processes, described, delegated)| Names {
         cgroups,
         processes,
         described,
+        delegated,
     })
 }
 
