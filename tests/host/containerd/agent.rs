@@ -242,7 +242,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         let inside = PathBuf::from(format!("/proc/{pid}/root{path}"));
         assert!(fs::read_dir(&inside).unwrap().next().is_some(), "{path}");
     };
-    for path in ["/bpf/pmuscope", "/var/lib/pmuscope", "/run/pmuscope"] {
+    for path in ["/bpf/pmuscope", "/run/pmuscope/state"] {
         is_there(path);
     }
 

@@ -104,7 +104,7 @@ here; docs/kubernetes.md has what it rests on. */ -}}
 {{- $own := dict
       "http" (dict "listen" (printf "%s:%d" .Values.http.address (int .Values.http.port)))
       "run" (dict "directory" "/run/pmuscope")
-      "state" (dict "path" "/var/lib/pmuscope")
+      "state" (dict "path" "/run/pmuscope/state")
       "spe" (dict "enabled" (ternary "auto" false .Values.spe.enabled)) -}}
 {{- if include "pmuscope.web" . -}}
 {{- $_ := set $own.http "web_config" "/etc/pmuscope-web/web.yml" -}}
