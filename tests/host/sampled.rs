@@ -21,7 +21,8 @@ use probe_user::{
 };
 
 use crate::support::{
-    Counting, Load, TestCgroup, machine, online_cpus, shared_machine, this_machine,
+    Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, shared_machine,
+    this_machine,
 };
 
 pub(crate) fn config(events: &str) -> SamplingConfig {
@@ -95,6 +96,33 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     // 30,000 samples: the ratio is known to 2%, and the loads burn a little beside their time.
     let ratio = ratios[0] / ratios[1];
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
+}
+
+/// A sample's timer wakes who sleeps until then, so that it falls into its work less often than it
+/// works: its row has the time that was counted.
+#[test]
+fn who_sleeps_by_timers_has_its_whole_time() {
+    let Some(_machine) = machine() else { return };
+    let load = load_binary();
+    let output = pmuscope()
+        .args(["stat", "--sample", "cpu-clock", "-e", "task-clock"])
+        .args(["--format", "json", "--runtime-endpoint", "off", "--"])
+        .arg(&load)
+        .args(["burst", "0", "200", "300", "1500"])
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut rows = report["rows"].as_array().unwrap().iter();
+    let row = rows.find(|row| row["kind"] == "command").unwrap();
+    let [sampled, counted] = ["sampled_cpu-clock", "task-clock"].map(|name| &row["events"][name]);
+    println!("{sampled}, {counted}");
+    assert_eq!(sampled["value"], counted["value"]);
+    assert_eq!(sampled["method"], "sampled");
+    assert!(sampled["raw"].as_u64().unwrap() > 100, "{sampled}");
+    assert!(
+        sampled.get("low").is_none() && sampled.get("error").is_none(),
+        "{sampled}"
+    );
 }
 
 /// The kernel counts a clock at all levels, whatever its samples leave out.

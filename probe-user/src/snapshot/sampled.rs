@@ -101,6 +101,9 @@ pub struct SampledHealth {
     pub name: String,
     /// Whether it counts nanoseconds.
     pub clock: bool,
+    /// Whether its count is of what it samples: a clock of one level counts all levels.
+    #[serde(default)]
+    pub counts_as_it_samples: bool,
     /// Whether samples may be some instructions behind what caused them.
     pub skids: bool,
     /// Whether its samples are memory accesses, and what they stand for.
@@ -133,6 +136,13 @@ pub struct SampledHealth {
     /// Nanoseconds in the program as the kernel itself measured, of all events; None where
     /// `kernel.bpf_stats_enabled` is or was off.
     pub bpf_stats: Option<u64>,
+}
+
+impl SampledHealth {
+    /// Whether it is a clock that is sampled wherever it counts.
+    pub(crate) fn is_whole_clock(&self) -> bool {
+        self.clock && self.counts_as_it_samples
+    }
 }
 
 impl SampledCounts {

@@ -48,6 +48,7 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
             window: &window,
             metrics: Vec::new(),
             attributes: 0,
+            clock: None,
         };
         events.none(0).map(|none| (none.value, none.high))
     };

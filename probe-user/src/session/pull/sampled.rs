@@ -208,6 +208,7 @@ impl Sampling {
             SampledHealth {
                 name: event.name.clone(),
                 clock: event.is_clock(),
+                counts_as_it_samples: event.counts_as_it_samples(),
                 skids: event.skids(),
                 accesses: event.accesses,
                 period,
