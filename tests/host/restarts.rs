@@ -348,7 +348,8 @@ fn a_full_or_read_only_disk_is_a_sentence() {
     // For its namespace of mounts.
     let _bpffs = Bpffs::mount();
     let disk = tempfile::tempdir().unwrap();
-    let size = c"size=8k";
+    // Other containers of this machine are in the state too.
+    let size = c"size=1m";
     rustix::mount::mount("tmpfs", disk.path(), "tmpfs", MountFlags::empty(), size).unwrap();
     let directory = disk.path().join("state");
     let config = Config {
