@@ -62,8 +62,7 @@ fn get(agent: &Agent, path: &str, headers: &str, with_certificate: bool) -> Opti
 }
 
 fn password(password: &str) -> String {
-    let given = BASE64_STANDARD.encode(format!("prometheus:{password}"));
-    format!("Authorization: Basic {given}\r\n")
+    basic("prometheus", password)
 }
 
 #[test]
@@ -151,18 +150,20 @@ fn metrics_are_for_who_has_certificate_and_password() {
     );
 }
 
-/// Guesses of many addresses hold up nobody whose password was verified before, nor a probe, and
-/// those of one address do not pile up.
+/// 400 guesses of 40 addresses hold up nobody whose password was verified before, nor a probe; those
+/// of one address do not pile up, and a new password waits for one of each address at most.
 #[test]
 fn guesses_hold_up_nobody_who_is_known() {
     const ADDRESSES: u8 = 40;
+    const OF_EACH: u8 = 10;
     let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("web.yml");
-    let hash = bcrypt::hash("one", 11).unwrap();
-    fs::write(&file, format!("basic_auth_users:\n  prometheus: {hash}\n")).unwrap();
+    let [hash, second] = ["one", "new"].map(|password| bcrypt::hash(password, 11).unwrap());
+    let users = format!("  prometheus: {hash}\n  second: {second}\n");
+    fs::write(&file, format!("basic_auth_users:\n{users}")).unwrap();
     let config = format!("interval = \"200ms\"\n[http]\nweb_config = {file:?}\n");
     let agent = Agent::with(
         &Given {
@@ -171,43 +172,54 @@ fn guesses_hold_up_nobody_who_is_known() {
         },
         |_| {},
     );
-    assert_eq!(
-        status_from(agent.address, 1, "/metrics", &password("one")),
-        200
-    );
+    let server = agent.address;
+    let known = || status_from(server, 1, "/metrics", &password("one"));
+    assert_eq!(known(), 200);
 
     let (sender, statuses) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        for last in 0..ADDRESSES {
-            let (sender, address) = (sender.clone(), agent.address);
+        for guess in 0..u16::from(ADDRESSES) * u16::from(OF_EACH) {
+            let sender = sender.clone();
             scope.spawn(move || {
                 // The names of users that are not there are guesses too.
-                let user = ["prometheus", "root"][usize::from(last % 2)];
-                let guess = BASE64_STANDARD.encode(format!("{user}:guess"));
-                let guess = format!("Authorization: Basic {guess}\r\n");
-                sender
-                    .send(status_from(address, last + 2, "/metrics", &guess))
-                    .unwrap();
+                let user = ["prometheus", "root"][usize::from(guess % 2)];
+                let last = 2 + u8::try_from(guess % u16::from(ADDRESSES)).unwrap();
+                let status = status_from(server, last, "/metrics", &basic(user, "guess"));
+                sender.send(status).unwrap();
             });
         }
-        // The first one is under way or done; the others wait for their turns.
-        assert_eq!(statuses.recv().unwrap(), 401);
-        assert_eq!(
-            status_from(agent.address, 1, "/metrics", &password("one")),
-            200
-        );
-        assert_eq!(
-            status_from(agent.address, 1, "/healthz", &password("two")),
-            200
-        );
-        let answered = 1 + statuses.try_iter().count();
+        drop(sender);
+        // The first one is verified; the others wait for their turns, or were sent away.
+        while statuses.recv().unwrap() != 401 {}
+        let mut verified = 1;
+        let mut count = || {
+            let [wrong, away]: [Vec<u16>; 2] =
+                statuses.try_iter().partition(|it| *it == 401).into();
+            assert!(away.iter().all(|status| *status == 503), "{away:?}");
+            verified += wrong.len();
+            verified
+        };
+        assert_eq!(known(), 200);
+        assert_eq!(status_from(server, 1, "/healthz", &password("two")), 200);
+        let before = count();
         assert!(
-            answered < usize::from(ADDRESSES) / 2,
-            "{answered} were answered"
+            before < usize::from(ADDRESSES) / 2,
+            "{before} were answered"
         );
+        assert_eq!(
+            status_from(server, 250, "/metrics", &basic("second", "new")),
+            200
+        );
+        let meanwhile = count() - before;
+        // One may have been under way.
+        assert!(meanwhile <= usize::from(ADDRESSES) + 1, "{meanwhile}");
     });
-    drop(sender);
-    assert!(statuses.iter().all(|status| status == 401));
+}
+
+/// The header of a user's password.
+fn basic(user: &str, password: &str) -> String {
+    let both = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    format!("Authorization: Basic {both}\r\n")
 }
 
 /// The status of the answer to a GET from 127.0.1.x.
