@@ -1,11 +1,15 @@
 //! Open files: the limit, and what a session opens.
 
+use std::collections::BTreeMap;
+
 use probe_user::{
     session::{Config, Session},
     snapshot::Hook,
 };
 
-use crate::support::{limit_files, online_cpus, plan, pmuscope, shared_machine, this_machine};
+use crate::support::{
+    Counting, limit_files, online_cpus, plan, pmuscope, shared_machine, this_machine,
+};
 
 /// The soft limit is raised to what is opened, all of it, and the command keeps its own.
 #[test]
@@ -72,4 +76,41 @@ fn the_descriptors_of_a_session_are_counted_before() {
             );
         }
     }
+}
+
+/// The memory that a session says its maps take is what the kernel says (`memlock` of
+/// proc_pid_fdinfo(5), which is what a map takes from Linux 6.4 on), but for what its allocator
+/// keeps.
+#[test]
+fn the_memory_of_maps_is_what_the_kernel_says() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let release = rustix::system::uname();
+    let release = release.release().to_str().unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
+    let version = [(); 2].map(|()| numbers.next().unwrap().unwrap());
+    if version < [6, 4] {
+        println!("skipped: Linux {release} does not say it");
+        return;
+    }
+    let mut counting = Counting::start("task-clock,page-faults");
+    let stated = counting.window().health.memory;
+    let mut taken = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        let value = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().parse::<usize>().ok()
+        };
+        taken.extend(value("map_id:").zip(value("memlock:")));
+    }
+    let (taken, stated) = (taken.values().sum::<usize>(), stated.total());
+    println!("{taken} bytes, {stated} stated");
+    // The allocator has up to 96 free rows of each kind on each CPU.
+    let kept = 96 * 256 * this_machine().possible().unwrap().len();
+    assert!(
+        (taken..taken + kept).contains(&(stated + taken / 50)),
+        "{stated} of {taken}"
+    );
 }

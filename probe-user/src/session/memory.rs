@@ -2,7 +2,7 @@
 //! may be. What an agent may take follows from it (`agent/memory.rs`).
 
 use probe_common::{
-    CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
+    CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, Tree, UsageKey, UsageRow,
     sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
@@ -24,6 +24,9 @@ pub(super) const MAX_EXITED: u32 = 1 << 16;
 
 /// The ring of what comes and goes.
 const RING: usize = 256 << 10;
+
+/// A ring has two pages of positions and one of its own data beside its bytes.
+const RING_PAGES: usize = 3;
 
 /// Of a bucket.
 const BUCKET: usize = 16;
@@ -95,11 +98,15 @@ const fn kmalloc_size(bytes: usize) -> usize {
 pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize, log_ring: u32) -> MapMemory {
     let state = size_of::<CpuState>() + size_of::<LogCpu>();
     let per_cpu = state + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
-    let rings = RING + log_ring as usize;
+    let page = rustix::param::page_size();
+    // The third is that of markers, in a session that has none.
+    let rings = RING + log_ring as usize + page + 3 * RING_PAGES * page;
+    // Buckets of the cgroups that a walk is asked about: it has rows for a moment only.
+    let cgroups = Tree::ASKED as usize * BUCKET;
     let counters = SLOTS * size_of::<usize>();
     MapMemory {
         rows: rows * USAGE.row,
-        fixed: USAGE.fixed(max_rows as usize, cpus) + (per_cpu + counters) * cpus + rings,
+        fixed: USAGE.fixed(max_rows as usize, cpus) + (per_cpu + counters) * cpus + cgroups + rings,
     }
 }
 

@@ -91,7 +91,8 @@ impl Object {
             .map_max_entries(name::USAGE, max_rows)
             .map_max_entries(name::OVERFLOW, groups.max(1))
             .map_max_entries(name::PROCESSES, processes)
-            .map_max_entries(name::COMMAND, followed);
+            .map_max_entries(name::COMMAND, followed)
+            .map_max_entries(name::MARKERS, kernel_log::ring_size(false, false));
         if let Some(spe) = &spe {
             spe.set(&mut loader, possible);
         }
