@@ -1,6 +1,8 @@
 //! The ring that tells user space about new and removed cgroups, ended processes, and the first
 //! switch that was missed.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::generated::{bpf_probe_read_kernel_str, bpf_ringbuf_output},
@@ -9,7 +11,7 @@ use aya_ebpf::{
 };
 use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
 
-use crate::{kernel_log, state};
+use crate::{kernel_log, state, words::add_shared};
 
 /// Bytes of the ring; a power of two of pages of 64 KiB.
 const RING_SIZE: u32 = 256 * 1024;
@@ -21,12 +23,16 @@ const WAKE_FROM: u64 = RING_SIZE as u64 / 4;
 #[map]
 static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 
-/// Where a record is put together: it is too large for the stack.
+/// Where the record of a path is put together: it is too large for the stack. From Linux 7.0 on
+/// programs at tracepoints may be preempted, but not those that have a path: the kernel calls them
+/// with a lock held that only one CPU has at a time (`trace_cgroup_path_lock`).
 #[map]
 static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
 
-/// Tells that the first switch was missed on `cpu`. Runs under the scheduler's locks and may have
-/// interrupted [`emit`], so it does not use [`RECORD`].
+/// Bytes of a command name.
+const NAME: usize = 16;
+
+/// Tells that the first switch was missed on `cpu`. Runs under the scheduler's locks.
 #[inline(always)]
 pub(crate) fn switch_missed(cpu: u32) {
     let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
@@ -37,41 +43,77 @@ pub(crate) fn switch_missed(cpu: u32) {
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
-/// Puts a record into the ring. `text` is a string of the kernel, cut to the size of a record, or
-/// null.
+/// Puts the record of a cgroup into the ring. `path` is the string that its tracepoint has.
 #[inline(always)]
-pub(crate) fn emit(kind: LifecycleKind, id: u64, text: *const u8) {
+pub(crate) fn cgroup_made(id: u64, path: *const u8) {
     let Some(record) = RECORD.get_ptr_mut(0) else {
         return;
     };
-    // SAFETY: the record is this CPU's, and tracepoints run with preemption off.
+    // SAFETY: nobody else has the record until this returns.
     unsafe {
         (*record).id = id;
-        (*record).kind = kind as u32;
-        let mut len = 0;
-        if !text.is_null() {
-            let buffer = (&raw mut (*record).text).cast();
-            // The length counts the terminating NUL.
-            let read = bpf_probe_read_kernel_str(buffer, LIFECYCLE_PATH as u32, text.cast());
-            if read > 0 && read <= LIFECYCLE_PATH as i64 {
-                len = read.cast_unsigned() - 1;
-            }
-        }
+        (*record).kind = LifecycleKind::CgroupMade as u32;
+        let buffer = (&raw mut (*record).text).cast();
+        let len = read_text::<LIFECYCLE_PATH>(buffer, path);
         (*record).len = len as u32;
-        let size = LIFECYCLE_HEADER as u64 + (len & (LIFECYCLE_PATH as u64 - 1));
-        let failed = bpf_ringbuf_output(
-            (&raw const LIFECYCLE).cast_mut().cast(),
-            record.cast(),
-            size,
-            wake_up(&LIFECYCLE, WAKE_FROM, size),
-        );
-        if failed != 0
-            && let Some(state) = state::this_cpu()
-        {
-            state.counts.lost_events += 1;
-            if kernel_log::is_on() {
-                kernel_log::event_lost(kind, id, failed);
-            }
+        output(LifecycleKind::CgroupMade, id, record.cast(), len);
+    }
+}
+
+/// Puts a record with a name of the kernel's into the ring, or without one where it is null. It is
+/// on the stack: programs of several tasks may run on one CPU, each preempted by the next.
+#[inline(always)]
+pub(crate) fn emit(kind: LifecycleKind, id: u64, name: *const u8) {
+    const { assert!(LIFECYCLE_HEADER == 16) };
+    let mut record = [id, kind as u64, 0, 0];
+    // SAFETY: the last two words have room for a name. The length is the upper half of the second
+    // one: all targets are little-endian.
+    unsafe {
+        let mut len = 0;
+        if !name.is_null() {
+            len = read_text::<NAME>((&raw mut record[2]).cast(), name);
+        }
+        record[1] |= len << 32;
+        output(kind, id, (&raw mut record).cast(), len);
+    }
+}
+
+/// The length of a string of the kernel, cut to `N` bytes and copied.
+///
+/// # Safety
+///
+/// `buffer` has room for so many bytes.
+#[inline(always)]
+unsafe fn read_text<const N: usize>(buffer: *mut c_void, text: *const u8) -> u64 {
+    // SAFETY: the caller's promise.
+    let read = unsafe { bpf_probe_read_kernel_str(buffer, N as u32, text.cast()) };
+    // The length counts the terminating NUL.
+    if read > 0 && read <= N as i64 {
+        (read.cast_unsigned() - 1) & (N as u64 - 1)
+    } else {
+        0
+    }
+}
+
+/// Puts a record with so much text into the ring, or counts it as lost.
+///
+/// # Safety
+///
+/// `record` is a header with so many bytes behind it.
+#[inline(always)]
+unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
+    let size = LIFECYCLE_HEADER as u64 + len;
+    let ring = (&raw const LIFECYCLE).cast_mut().cast();
+    // SAFETY: the caller's promise.
+    let failed =
+        unsafe { bpf_ringbuf_output(ring, record, size, wake_up(&LIFECYCLE, WAKE_FROM, size)) };
+    if failed != 0
+        && let Some(state) = state::this_cpu()
+    {
+        // SAFETY: a word of a map's value. Two programs that preempt each other may count.
+        unsafe { add_shared(&raw mut state.counts.lost_events, 1) };
+        if kernel_log::is_on() {
+            kernel_log::event_lost(kind, id, failed);
         }
     }
 }

@@ -20,7 +20,7 @@ use probe_user::{
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use crate::support::{
-    Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine, plan,
+    Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine, online_cpus, plan,
     shared_machine,
 };
 
@@ -65,6 +65,61 @@ fn five_hundred_short_cgroups_in_one_interval() {
     };
     counting.window();
     assert_eq!(rows(&counting.window()), 0);
+}
+
+/// Where the kernel preempts programs at tracepoints (Linux 7.0) that of an end may be interrupted
+/// by that of a new cgroup, and by another of its kind.
+#[test]
+fn records_are_whole_while_processes_end() {
+    const CGROUPS: usize = 1_000;
+    let Some(_machine) = machine() else { return };
+    let parent = TestCgroup::new("whole");
+    let ends = parent.child("ends");
+    let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
+    let mut loads: Vec<Load> = { online_cpus().into_iter() }
+        .map(|_| ends.load("forks 1000000 0"))
+        .collect();
+    loads.iter_mut().for_each(Load::go);
+    let mut wrong = Vec::new();
+    let (mut seen, mut processes) = (0, 0);
+    let mut made = Vec::new();
+    for number in 0..CGROUPS {
+        // As long as a name may be, and short.
+        let child = parent.child(&format!("{number}-{}", "x".repeat(number % 200)));
+        made.push((child.id, child.path.clone()));
+        drop(child);
+        if made.len() < 100 {
+            counting.session.upkeep().unwrap();
+            continue;
+        }
+        let snapshot = counting.session.pull().unwrap();
+        for (id, path) in made.drain(..) {
+            match snapshot.names.cgroups.get(&id) {
+                Some(found) if *found != path => wrong.push((found.clone(), path)),
+                found => seen += usize::from(found.is_some()),
+            }
+        }
+        let rows = snapshot
+            .rows
+            .iter()
+            .chain(snapshot.freed.iter().map(|(key, row)| (key, row)));
+        let ours = rows.filter(|(key, _)| key.cgroup == ends.id && key.tgid != 0);
+        for (key, _) in ours {
+            let name = snapshot.names.processes.get(&key.tgid).map(String::as_str);
+            processes += usize::from(name == Some("load"));
+            // One that begins has the name of who forked it until its exec: the same.
+            if name.is_some_and(|name| name != "load") {
+                wrong.push((format!("{name:?}"), key.tgid.to_string()));
+            }
+        }
+    }
+    let health = counting.session.pull().unwrap().health;
+    println!("{seen} cgroups and {processes} processes have their names; {health:?}");
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // A lost record is counted, and cgroups that are gone by then have no name.
+    let lost = health.sum.lost_events + health.skipped_runs.unwrap();
+    assert!(seen as u64 + lost >= CGROUPS as u64, "{seen}, {lost} lost");
+    assert!(processes > 100, "{processes}");
 }
 
 #[test]

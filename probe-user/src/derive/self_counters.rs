@@ -94,6 +94,8 @@ self_counters! {
             "Counter reads that the kernel refused";
         Counter "map_retries" "" = |it| it.map_retries,
             "Map calls of pmuscope that met a busy map and were made again";
+        Counter "skipped_runs" "" = |it| it.skipped_runs,
+            "Runs of programs that the kernel left out, since that program ran on the CPU already";
         Counter "lost_events" "" = |it| it.sum.lost_events,
             "Records of cgroups and processes that came or went, and were lost";
         Counter "kernel_log_suppressed" "" = |it| it.log.map(|it| it.suppressed),

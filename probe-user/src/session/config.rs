@@ -78,13 +78,19 @@ pub struct Config {
 
 impl Config {
     /// The programs that tell what comes and goes.
-    pub(super) fn lifecycle(&self) -> Vec<object::Tracepoint> {
+    ///
+    /// With `PREEMPT_RT` a task can be preempted while the program at its move charges (Linux 7.0),
+    /// and what it has read would be charged twice: its slice is the old cgroup's to its end there,
+    /// and is counted as moved.
+    pub(super) fn lifecycle(&self, machine: &Machine) -> Vec<object::Tracepoint> {
         let mut all = vec![
             object::CGROUP_MKDIR,
             object::CGROUP_RMDIR,
-            object::CGROUP_ATTACH,
             object::CPU_HOTPLUG,
         ];
+        if machine.sys("kernel/realtime").as_deref() != Some("1") {
+            all.push(object::CGROUP_ATTACH);
+        }
         if self.by_process.any() {
             all.push(object::PROCESS_EXIT);
         }

@@ -131,7 +131,9 @@ impl Session {
         let hotplug = Hotplug::listen();
         let online: Vec<u32> = machine.online()?.iter().collect();
         let pins = config.pins.as_ref();
-        let pins = pins.map(|place| Pins::open(place, &config)).transpose()?;
+        let pins = pins
+            .map(|place| Pins::open(place, &config, machine))
+            .transpose()?;
         let pinned_rows = pins.as_ref().and_then(Pins::rows);
         let possible = machine
             .possible()?
@@ -150,7 +152,7 @@ impl Session {
         let programs = &mut object.programs;
         programs.load(object::FLUSH)?;
         programs.load(object::READ_COST)?;
-        for program in config.lifecycle() {
+        for program in config.lifecycle(machine) {
             programs.attach(program)?;
         }
         // After the programs are attached, so that no cgroup falls between walk and events.

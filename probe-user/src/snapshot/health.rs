@@ -31,6 +31,10 @@ pub struct Health {
     pub memory: MapMemory,
     /// Map calls of this process that met a busy map and were made again.
     pub map_retries: u64,
+    /// Runs of programs that the kernel left out. None in a recording by a version that did not
+    /// ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_runs: Option<u64>,
     /// Messages of the kernel log that nobody sees, where it is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogCounts>,

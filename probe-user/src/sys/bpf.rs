@@ -13,7 +13,7 @@ use std::{
 };
 
 use aya::Pod;
-use aya_obj::generated::{BPF_NOEXIST, bpf_attach_type, bpf_attr, bpf_cmd};
+use aya_obj::generated::{BPF_NOEXIST, bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_info};
 
 /// Calls bpf(2).
 ///
@@ -84,6 +84,21 @@ fn zeroed() -> bpf_attr {
 
 fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
+}
+
+/// Runs of a program that the kernel left out, since it ran on that CPU already (kernel 5.12).
+pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: plain integers, of which zeros ask for nothing.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut attr = zeroed();
+    // SAFETY: writing plain integers to the union's fields.
+    let asked = unsafe { &mut attr.info };
+    asked.bpf_fd = raw(program);
+    asked.info_len = u32::try_from(size_of::<bpf_prog_info>()).unwrap_or_default();
+    asked.info = std::ptr::from_mut(&mut info) as u64;
+    // SAFETY: `info` is valid for its length until the call returns.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    Ok(info.recursion_misses)
 }
 
 /// Puts a perf event into slot `index` of a perf event array; the map keeps the event alive.

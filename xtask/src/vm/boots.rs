@@ -119,6 +119,7 @@ pub(super) const BOOTS: &[Boot] = &[
     Boot {
         name: "amd64-7.3",
         ci: true,
+        append: "preempt=full",
         ..AMD64
     },
     Boot {
@@ -198,8 +199,7 @@ pub(super) const BOOTS: &[Boot] = &[
         ..AMD64_EXACT
     },
     Boot {
-        name: "amd64-7.3-preempt",
-        append: "preempt=full",
+        name: "amd64-7.3-lazy",
         ..AMD64
     },
     Boot {

@@ -213,6 +213,13 @@ pub(super) const GROUPS: &[Group] = &[
             "sampled::what_finds",
         ],
     },
+    // A kernel that preempts programs.
+    Group {
+        binary: "host",
+        runs: Runs::In(&["amd64-7.3"]),
+        needs: Needs::TwoCpus,
+        tests: &["lifetimes::records_are_whole"],
+    },
 ];
 
 /// The groups that run in a guest: CI's, or with `all` every group whose needs it meets.

@@ -4,7 +4,7 @@ mod event;
 mod tracepoint;
 mod uprobe;
 
-use std::{io::Read as _, time::Duration};
+use std::{io::Read as _, os::fd::AsFd as _, time::Duration};
 
 use aya::{
     Ebpf,
@@ -20,7 +20,7 @@ use super::{missing, refused, types::Types};
 use crate::{
     machine::btf::{KIND_FUNCTION, KIND_TYPEDEF},
     session::{SessionError, pins::Pins},
-    sys::signals::uninterrupted,
+    sys::{bpf, signals::uninterrupted},
 };
 
 macro_rules! programs {
@@ -263,6 +263,14 @@ impl Programs {
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
         uninterrupted(|| loaded.load()).map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
+    }
+
+    /// Runs of all loaded programs that the kernel left out, since that program ran on the CPU
+    /// already: from Linux 7.0 on one at a tracepoint may be preempted by another task.
+    pub(crate) fn skipped_runs(&self) -> u64 {
+        let fds = self.ebpf.programs().filter_map(|(_, it)| it.fd().ok());
+        let skipped = fds.filter_map(|fd| bpf::skipped_runs(fd.as_fd()).ok());
+        skipped.sum()
     }
 
     /// Runs of the chunks' programs, and the time that they took, as far as the kernel has measured

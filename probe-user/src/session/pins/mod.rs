@@ -19,7 +19,10 @@ use self::{
     stamp::{Stamp, UNFINISHED},
 };
 use super::{Config, object};
-use crate::{machine::Roots, snapshot::Hook};
+use crate::{
+    machine::{Machine, Roots},
+    snapshot::Hook,
+};
 
 /// A directory for pins on a bpffs, which is made where it is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +67,11 @@ pub(crate) fn program_files(directory: &Path, program: &str) -> (PathBuf, PathBu
 
 impl Pins {
     /// Looks for pins that this session can go on with, and removes all others.
-    pub(super) fn open(place: &PinPlace, config: &Config) -> Result<Self, PinError> {
+    pub(super) fn open(
+        place: &PinPlace,
+        config: &Config,
+        machine: &Machine,
+    ) -> Result<Self, PinError> {
         if config.hook != Hook::SchedSwitch {
             return Err(PinError::Unsuited(
                 "with the hook cgroup-switches, which a process has to watch",
@@ -78,7 +85,7 @@ impl Pins {
         let place = Place::hold(&place.0)?;
         let stamp = Stamp::of(config);
         let mut sessions = place.sessions()?;
-        let found = Self::find(&place, &sessions, &stamp, config);
+        let found = Self::find(&place, &sessions, &stamp, config, machine);
         let (mut name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
         if found != Continuity::New {
             sessions.retain(|session| *session != name);
@@ -128,9 +135,10 @@ impl Pins {
         sessions: &[String],
         stamp: &Stamp,
         config: &Config,
+        machine: &Machine,
     ) -> Option<(String, Continuity)> {
         let has_maps = |name: &String| object::can_use(&place.path().join(name));
-        let mut programs = config.lifecycle();
+        let mut programs = config.lifecycle(machine);
         if config.counts_on_cpus() {
             programs.push(object::SCHED_SWITCH);
         }

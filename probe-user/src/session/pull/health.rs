@@ -54,6 +54,7 @@ impl Session {
             rows,
             memory: memory::of_counts(rows, self.max_rows, states.len(), log_ring),
             map_retries: bpf::retries(),
+            skipped_runs: Some(self.object.programs.skipped_runs()),
             log,
             names: self.config.resolver.as_ref().map(|it| it.health()),
         }

@@ -287,7 +287,9 @@ impl Session {
         rows: &UsageRows,
         spe: Option<&SpeReading>,
     ) -> Result<(), SessionError> {
-        let lost = states.values().map(|state| state.counts.lost_events).sum();
+        let lost: u64 = states.values().map(|state| state.counts.lost_events).sum();
+        // One that was left out told nothing either.
+        let lost = lost + self.object.programs.skipped_runs();
         if !self.lifecycle.has_lost(lost) {
             return Ok(());
         }
