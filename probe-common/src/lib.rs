@@ -33,7 +33,9 @@ pub use marker::{
     MARKER_HEADER, MARKER_NAME, Marked, Marker, MarkerCpu, MarkerKind, UNREADABLE, What,
 };
 pub use process::{Process, Walk};
-pub use state::{CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, SampledCost};
+pub use state::{
+    CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, ROW_FREED, SampledCost,
+};
 pub use tree::Tree;
 pub use usage::{CgroupId, UsageKey, UsageRow};
 pub use words::{Field, Plain};

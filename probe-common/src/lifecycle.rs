@@ -20,6 +20,14 @@ pub enum LifecycleKind {
     /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no
     /// text.
     SwitchMissed = 3,
+    /// A CPU found the map of counts full; the id is the CPU, no text. Told once in
+    /// [`Self::FULL_EVERY`] such times.
+    RowsFull = 4,
+}
+
+impl LifecycleKind {
+    /// A CPU finds the map full at most a hundred times a second, and tells of one in so many.
+    pub const FULL_EVERY: u64 = 4;
 }
 
 /// A record of the ring, cut after `len` bytes of text.
@@ -47,6 +55,7 @@ impl Lifecycle {
             1 => LifecycleKind::CgroupRemoved,
             2 => LifecycleKind::ProcessExited,
             3 => LifecycleKind::SwitchMissed,
+            4 => LifecycleKind::RowsFull,
             _ => return None,
         };
         let text = text.get(..u32::from_ne_bytes(*len) as usize)?;

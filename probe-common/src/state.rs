@@ -4,8 +4,8 @@ use crate::{CgroupId, GROUPS, SLOTS, words::words};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
-/// The second and third are the rotated group that is live from then on, and how many counters of
-/// it are in the slots ([`CpuState::live`], [`CpuState::live_events`]); the fourth and fifth are
+/// But for [`Self::FreeRow`] the second and third are the rotated group that is live from then on,
+/// and how many counters of it are in the slots ([`CpuState::live`], [`CpuState::live_events`]); the fourth and fifth are
 /// [`CpuState::turns`] and [`CpuState::place`]. It returns [`FLUSH_BUSY`] where it has to be run
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,9 @@ pub enum FlushMode {
     ChargeAndForget = 2,
     /// Count no more until [`Self::Arm`]: the counters here are about to be others.
     Disarm = 3,
-    /// Free a row of this CPU if nothing was added to it since user space read it: its key's
-    /// words, when it was made, and its enabled time. No charge here is under way meanwhile.
+    /// Free a row of this CPU if it is as user space read it: the two words of its key follow, and
+    /// [`UsageRow::sum`](crate::UsageRow::sum). No charge here is under way meanwhile. Returns
+    /// [`ROW_FREED`] if so.
     FreeRow = 4,
 }
 
@@ -30,6 +31,9 @@ pub const NO_GROUP: u64 = u64::MAX;
 
 /// The flush did nothing: it interrupted a program that was working on the state of that CPU.
 pub const FLUSH_BUSY: u32 = 1;
+
+/// [`FlushMode::FreeRow`] has freed the row.
+pub const ROW_FREED: u32 = 2;
 
 words! {
     /// Durations that the programs measured of themselves, one run in [`crate::SAMPLE_EVERY`].

@@ -68,6 +68,21 @@ words! {
     }
 }
 
+impl UsageRow {
+    /// The sum of all its numbers, which wraps: another one if any number has grown.
+    #[inline(always)]
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        let counts = self
+            .counts
+            .iter()
+            .fold(0, |sum: u64, count| sum.wrapping_add(*count));
+        let times = self.enabled.wrapping_add(self.running);
+        let times = times.wrapping_add(self.estimated).wrapping_add(self.made);
+        counts.wrapping_add(times)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

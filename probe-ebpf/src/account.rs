@@ -10,13 +10,14 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray},
 };
 use probe_common::{
-    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, NO_GROUP, UsageKey, UsageRow,
+    CgroupId, CpuState, GROUP_COUNTERS, GROUPS, GroupTime, LifecycleKind, NO_GROUP, UsageKey,
+    UsageRow,
 };
 
 use crate::{
     counters::{self, CLOCKS, GROUP_ENDS, ROTATED},
     kernel::Task,
-    kernel_log,
+    kernel_log, lifecycle,
     owner::Owner,
     state::cpu,
 };
@@ -300,17 +301,14 @@ fn row_of(state: &mut CpuState, key: &UsageKey) -> Option<&'static mut UsageRow>
     unsafe { row.as_mut() }
 }
 
-/// Frees a row that was made then, and whose enabled time is still this.
+/// Frees a row whose words have this sum, and returns whether it was there.
 #[inline(always)]
-pub(crate) fn free_row(key: [u64; 2], made: u64, enabled: u64) {
+pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
     // SAFETY: a key is two words without padding, and any words are one (`words!`).
     let key: UsageKey = unsafe { core::mem::transmute(key) };
-    let same = |row: &UsageRow| row.made == made && row.enabled == enabled;
     // SAFETY: only this CPU writes the row.
-    if unsafe { USAGE.get(&key) }.is_some_and(same) {
-        // It is there: nothing else frees rows of this key meanwhile.
-        let _ = USAGE.remove(&key);
-    }
+    let same = unsafe { USAGE.get(&key) }.is_some_and(|row| row.sum() == sum);
+    same && USAGE.remove(&key).is_ok()
 }
 
 /// A function of its own in the kernel: one copy for all slots that may begin a group.
@@ -338,6 +336,9 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         match inserted.err() {
             // The kernel finds this out by adding up the rows of all CPUs under one lock.
             Some(E2BIG) => {
+                if state.counts.full.is_multiple_of(LifecycleKind::FULL_EVERY) {
+                    lifecycle::tell(LifecycleKind::RowsFull, cpu());
+                }
                 state.counts.full += 1;
                 state.retry = state.read + BACK_OFF;
             }

@@ -32,10 +32,10 @@ static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
 /// Bytes of a command name.
 const NAME: usize = 16;
 
-/// Tells that the first switch was missed on `cpu`. Runs under the scheduler's locks.
+/// Tells at once what was found on `cpu`. Runs under the scheduler's locks.
 #[inline(always)]
-pub(crate) fn switch_missed(cpu: u32) {
-    let record = [u64::from(cpu), LifecycleKind::SwitchMissed as u64];
+pub(crate) fn tell(kind: LifecycleKind, cpu: u32) {
+    let record = [u64::from(cpu), kind as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
     // If the record is lost, the next pull sees the count. The kind is the lower half of the second
     // word and the length, 0, the upper one: all targets are little-endian. Without the flag the

@@ -1,7 +1,7 @@
 //! The open slice of a CPU: the time from one change of the owner to the next.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use probe_common::{CgroupId, CpuState, SAMPLE_EVERY, SampledCost};
+use probe_common::{CgroupId, CpuState, LifecycleKind, SAMPLE_EVERY, SampledCost};
 
 use crate::{
     account::{self, Moment},
@@ -103,7 +103,7 @@ fn charge_slice(state: &mut CpuState, prev: Task) {
     } else if !seen(state, prev) {
         state.counts.missed_switches += 1;
         if state.counts.missed_switches == 1 {
-            lifecycle::switch_missed(cpu());
+            lifecycle::tell(LifecycleKind::SwitchMissed, cpu());
         }
         let length = state.length;
         // The scheduler does not keep the idle task's time: it is the rest of the slice after the

@@ -174,16 +174,53 @@ fn with_a_map_that_is_too_small() {
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
 }
 
+/// As many rows, and twice as many as others may have on all CPUs: these are less than half.
+fn rows_beside_others(rows: usize) -> usize {
+    let others = Machine::this().hierarchy().unwrap().walk().unwrap().len();
+    2 * online_cpus().len() * others + rows
+}
+
+/// The map is full long before the next pull: rows are evicted in between.
+#[test]
+fn with_a_process_that_hops_through_all_rows_between_two_pulls() {
+    let Some(_machine) = machine() else { return };
+    let rows = rows_beside_others(1_000);
+    let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
+    let mut counting = Counting::with("task-clock", config);
+    let parent = TestCgroup::new("hops");
+    let count = 2 * rows;
+    let _children: Vec<_> = (0..count).map(|at| parent.child(&at.to_string())).collect();
+    let mut load = parent.load(&format!("hop {} {count}", parent.directory.display()));
+    load.go();
+    while !load.has_ended() {
+        counting.session.upkeep().unwrap();
+        std::thread::yield_now();
+    }
+    let now = counting.session.pull().unwrap();
+    let window = Window::between(&counting.first, &now, counting.session.plan());
+    println!("{:?}", window.health);
+    assert!(window.health.sum.full > 0, "the map was never full");
+    assert!(window.health.evicted_rows > Some(rows as u64 / 2));
+    let usage = window.usage.values().flatten().flatten();
+    let all: u64 = usage.map(|row| row.counts[0]).sum();
+    counting.assert_whole_time(&window, all, 1.0);
+    counting.first = now;
+    let late = TestCgroup::new("late");
+    late.load("burn 0 50").finish();
+    let window = counting.window();
+    let counted = counting.count(&window, "task-clock", late.id).unwrap();
+    counting.assert_cpu_time(&window, "late", counted, late.cpu_time());
+}
+
 /// A process that visits many cgroups takes no row from who comes later. The rows that it had are
 /// freed, and what it ran there stays counted.
 #[test]
 fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
     const CGROUPS: usize = 400;
-    const TURNS: usize = 8;
     let Some(_machine) = machine() else { return };
-    let others = Machine::this().hierarchy().unwrap().walk().unwrap().len();
-    // Half of them are more than others have, and some turns.
-    let rows = 2 * online_cpus().len() * others + 3 * CGROUPS;
+    let rows = rows_beside_others(3 * CGROUPS);
+    // Twice half of them.
+    let turns = rows / CGROUPS + 2;
     let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
     let mut counting = Counting::with("task-clock", config);
     let parent = TestCgroup::new("hops");
@@ -211,7 +248,7 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
         [&container, &waiting].map(rows)
     };
     let mut kept = Vec::new();
-    for turn in 0..TURNS {
+    for turn in 0..turns {
         let group = parent.child(&turn.to_string());
         let directory = group.directory.display().to_string();
         children.extend((0..CGROUPS).map(|at| group.child(&at.to_string())));
@@ -221,7 +258,7 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
         kept.push(step(&mut counting));
     }
     assert!(kept.iter().all(|[container, _]| *container), "{kept:?}");
-    assert!(!kept[TURNS - 1][1], "an idle row stays");
+    assert!(!kept[turns - 1][1], "an idle row stays");
     waits.iter_mut().for_each(Load::go);
     waits.into_iter().for_each(|load| drop(load.finish()));
     assert_eq!(step(&mut counting), [true; 2]);
@@ -232,7 +269,7 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
     }
     let hopped = children.iter().filter_map(|child| gained.get(&child.id));
     let hopped: Vec<u64> = hopped.copied().collect();
-    assert!(hopped.len() > TURNS * CGROUPS, "{} had a row", hopped.len());
+    assert!(hopped.len() > turns * CGROUPS, "{} had a row", hopped.len());
     let sum = gained.values().sum();
     let whole = Window::between(&counting.first, &last, counting.session.plan());
     counting.assert_whole_time(&whole, sum, 1.0);

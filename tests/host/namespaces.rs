@@ -11,7 +11,8 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    Counting, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope, shared_machine,
+    Counting, TestCgroup, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope,
+    shared_machine,
 };
 
 /// Runs a script of `sh` in namespaces made by `unshare FLAGS`, and returns its standard output and
@@ -55,6 +56,39 @@ fn rows(out: &str) -> Vec<Value> {
 
 fn task_clock(row: &Value) -> u64 {
     row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0)
+}
+
+/// A pod has a cgroup namespace of its own and the node's mount: mountinfo has the way up from there
+/// in place of the root.
+#[test]
+fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
+    let Some(_machine) = machine() else { return };
+    let [inside, outside] = ["inside", "outside"].map(TestCgroup::new);
+    let mut load = outside.load("burn 0 60000");
+    load.go();
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec unshare --cgroup $stat stat --by cgroup -e task-clock \
+         --format json -- $load burn 0 200",
+        inside.directory.display()
+    );
+    let Some((out, _)) = unshared(&["--mount"], &load_binary(), &script) else {
+        return;
+    };
+    let rows = rows(&out);
+    let of = |kind: &str, name: Option<&str>| {
+        let mut found = rows.iter().filter(|row| row["kind"] == kind);
+        found.find(|row| name.is_none_or(|name| row["name"] == name))
+    };
+    let found = of("cgroup", Some(&outside.path));
+    assert!(found.is_some_and(|row| task_clock(row) > 0), "{rows:?}");
+    // It stays in its own cgroup, and so within the limits of that.
+    let command = of("command", None).unwrap();
+    assert!(task_clock(command) > 150_000_000, "{command}");
+    let names = rows.iter().filter_map(|row| row["name"].as_str());
+    assert!(
+        !names.into_iter().any(|name| name.contains("..")),
+        "{rows:?}"
+    );
 }
 
 #[test]

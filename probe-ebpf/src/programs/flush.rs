@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::programs::RawTracePointContext;
-use probe_common::{CpuState, FLUSH_BUSY, FlushMode};
+use probe_common::{CpuState, FLUSH_BUSY, FlushMode, ROW_FREED};
 
 use crate::{
     account::{self, Moment},
@@ -38,8 +38,10 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         return 0;
     }
     if mode == FlushMode::FreeRow as u64 {
-        account::free_row([ctx.arg(1), ctx.arg(2)], ctx.arg(3), ctx.arg(4));
-        return 0;
+        return match account::free_row([ctx.arg(1), ctx.arg(2)], ctx.arg(3)) {
+            true => ROW_FREED,
+            false => 0,
+        };
     }
     if mode == FlushMode::Arm as u64 {
         (state.live, state.live_events) = (live, live_events);

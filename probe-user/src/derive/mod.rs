@@ -67,7 +67,7 @@ impl Report {
         let capacity = joined.memory.as_ref();
         let capacity = capacity.map(|all| capacity::Columns::new(self, all));
         let sampled = window.sampled.as_ref();
-        let sampled = sampled.map(|window| SampledEvents::new(self, plan, window));
+        let sampled = sampled.map(|window| SampledEvents::new(self, window));
         let unsampled = Gained::<SampledUsage>::default();
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
@@ -88,8 +88,13 @@ impl Report {
                 capacity.add_row(report, subject, row.memory);
             }
             if let Some(sampled) = &sampled {
+                let usage = row
+                    .usage
+                    .iter()
+                    .flat_map(|usage| usage.delta.iter().flatten());
+                let ran = usage.map(|counted| counted.enabled).sum::<u64>() > 0;
                 let gained = row.sampled.unwrap_or(&unsampled);
-                sampled.add_row(report, subject, gained, row.usage.unwrap_or(&unused));
+                sampled.add_row(report, subject, gained, ran);
             }
         };
         let rows = rows(plan, joined);

@@ -12,9 +12,8 @@ use super::{
 use crate::{
     formula::NoValue,
     join::{Entity, Joined, Spot, SpotCounts},
-    plan::{CountSource, Plan},
     snapshot::{SampledCounts, SampledHealth},
-    window::{Gained, LiveTime, SampledUsage, SampledWindow, Usage, float},
+    window::{Gained, LiveTime, SampledUsage, SampledWindow, float},
 };
 
 /// The metrics of sampled events: their indices in a report.
@@ -23,12 +22,10 @@ pub(super) struct SampledEvents<'a> {
     /// By event; none of memory accesses, which are shown by class and source.
     metrics: Vec<Option<u32>>,
     attributes: u32,
-    /// The group of a clock that is counted, and its place there.
-    clock: Option<(usize, usize)>,
 }
 
 impl<'a> SampledEvents<'a> {
-    pub(super) fn new(report: &mut Report, plan: &Plan, window: &'a SampledWindow) -> Self {
+    pub(super) fn new(report: &mut Report, window: &'a SampledWindow) -> Self {
         let metric = |event: &SampledHealth| {
             let metric = Metric {
                 name: format!("sampled_{}", event.name),
@@ -46,81 +43,58 @@ impl<'a> SampledEvents<'a> {
                 method: Method::Sampled,
                 ..Attributes::default()
             }),
-            clock: plan.columns.iter().find_map(|column| match column.place {
-                CountSource::Core { group, at } if column.clock => Some((group, at)),
-                _ => None,
-            }),
             window,
         }
     }
 
-    /// Adds the events of one row, with what was counted of it. Where none of its samples was
+    /// Adds the events of one row, which `ran` in the window or not. Where none of its samples was
     /// taken its value may be more than 0: the interval says so.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
         subject: u32,
         row: &Gained<SampledUsage>,
-        usage: &Gained<Usage>,
+        ran: bool,
     ) {
-        let enabled = usage.delta.iter().flatten().map(|counted| counted.enabled);
-        let ran = enabled.sum::<u64>() > 0;
         let metrics = (0_u8..).zip(&self.metrics);
         for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
             let (delta, total) = (of_event(&row.delta, event), of_event(&row.total, event));
-            let counter = |samples, interval, start, time: Option<LiveTime>| Counter {
-                start,
-                raw: samples,
-                estimate: Estimate {
+            let counter = |of: &SampledCounts, estimate, limited, start, time: Option<LiveTime>| {
+                let mut estimate = Estimate {
                     live: time.map_or(1.0, LiveTime::live),
-                    ..of_samples(interval)
-                },
-                time,
-            };
-            // The timer of a sample wakes sleepers whose time has come, so that they are sampled
-            // less often than they run. How long each ran is known.
-            let is_known = self.window.events[usize::from(event)].is_whole_clock();
-            let counted = |usage| self.clock(usage).filter(|_| is_known);
-            if let Some(ns) = counted(&usage.delta) {
-                let known = |samples, ns, start| Counter {
+                    ..estimate
+                };
+                if limited && of.counted.is_none() {
+                    estimate.spread = Spread::Unknown;
+                }
+                Counter {
                     start,
-                    raw: samples,
-                    estimate: Estimate::exact(ns),
-                    time: None,
-                };
-                let value = match ran {
-                    true => Ok(known(delta.counts.samples, ns, report.start)),
-                    false => Err(Reason::NoValue(NoValue::DidNotRun)),
-                };
-                let all = counted(&usage.total);
-                let all = all.map(|ns| known(total.counts.samples, ns, usage.since));
-                let ids = [subject, metric, self.attributes];
-                report.push(ids, value.map(Value::Counter), all);
-                continue;
-            }
-            let all =
-                |of: &SampledCounts| statistics::count(of.counts.operations, of.counts.variance);
+                    raw: of.counts.samples,
+                    estimate,
+                    time,
+                }
+            };
+            let all = |of: &SampledCounts| {
+                let sampled = || statistics::count(of.counts.operations, of.counts.variance);
+                of.counted
+                    .map_or_else(|| of_samples(sampled()), Estimate::exact)
+            };
             let time = self.window.took_turns(event.into());
             let limited = self.window.was_limited(event.into());
             let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
+                _ if delta.counted.is_some() => Ok(all(&delta)),
                 0 if limited => Err(Reason::NotMeasured),
-                0 => self.none(event),
+                0 => self.none(event).map(of_samples),
                 _ => Ok(all(&delta)),
             };
             let value = estimate.map(|estimate| {
-                let mut counter = counter(delta.counts.samples, estimate, report.start, time);
-                if limited {
-                    counter.estimate.spread = Spread::Unknown;
-                }
-                Value::Counter(counter)
+                Value::Counter(counter(&delta, estimate, limited, report.start, time))
             });
-            let total = (total.counts.samples > 0).then(|| {
-                let mut counter = counter(total.counts.samples, all(&total), row.since, None);
-                if self.window.was_ever_limited(event.into()) {
-                    counter.estimate.spread = Spread::Unknown;
-                }
-                counter
+            let is_known = total.counts.samples > 0 || total.counted.is_some();
+            let total = is_known.then(|| {
+                let limited = self.window.was_ever_limited(event.into());
+                counter(&total, all(&total), limited, row.since, None)
             });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
@@ -129,13 +103,6 @@ impl<'a> SampledEvents<'a> {
 }
 
 impl SampledEvents<'_> {
-    /// How long an owner ran, in ns; None where no clock was counted.
-    fn clock(&self, usage: &Usage) -> Option<f64> {
-        let (group, at) = self.clock?;
-        let counted = usage.get(group)?.as_ref()?;
-        Some(float(counted.counts[at]))
-    }
-
     /// The events of an owner of whom no sample was taken in the window.
     fn none(&self, event: u8) -> Result<Interval, Reason> {
         let at = usize::from(event);

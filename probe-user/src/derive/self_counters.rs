@@ -68,6 +68,9 @@ self_counters! {
         Gauge "rows" "" = |it| it.rows as u64, "Rows in the map of counts";
         Counter "rows_made" "" = |it| it.sum.rows_made,
             "Rows that were made: far more than `rows` where owners come and go";
+        Counter "evicted_rows" "" = |it| it.evicted_rows,
+            "Rows of cgroups without processes, or of idle ones that are no container, that were \
+             freed since the map was more than half full";
         Gauge "map_memory_bytes" "B" = |it| it.memory.total() as u64,
             "Kernel memory of the maps, by arithmetic";
         Counter "missed_switches" "" = |it| it.sum.missed_switches,

@@ -61,9 +61,23 @@ impl Hierarchy {
     /// Where the file cannot be read or lists no cgroup2.
     pub fn find(proc: &Path) -> Result<Self, CgroupError> {
         let (mountinfo, text) = mounts(proc)?;
-        text.lines()
-            .find_map(Self::parse)
-            .ok_or(CgroupError::NotMounted { mountinfo })
+        let found = text.lines().find_map(Self::parse);
+        let found = found.ok_or(CgroupError::NotMounted { mountinfo })?;
+        Ok(found.by_its_root())
+    }
+
+    /// The same with the root that the mount has. In a cgroup namespace mountinfo has the way up
+    /// from the namespace's own root, such as `/../..` where a node's mount is given to a pod;
+    /// programs in the kernel tell paths from the hierarchy's root.
+    fn by_its_root(self) -> Self {
+        let leads_up = self.root.starts_with("/..");
+        match fs::metadata(&self.mount) {
+            Ok(metadata) if leads_up && id(&metadata) == CgroupId::ROOT => Self {
+                root: "/".to_owned(),
+                ..self
+            },
+            _ => self,
+        }
     }
 
     /// The mount of a controller of v1; None where there is none.
@@ -213,7 +227,8 @@ impl Hierarchy {
     #[must_use]
     pub fn directory(&self, path: &str) -> Option<PathBuf> {
         let below = path.strip_prefix(self.root.trim_end_matches('/'))?;
-        Some(self.mount.join(below.trim_start_matches('/')))
+        let is_inside = below.is_empty() || below.starts_with('/');
+        is_inside.then(|| self.mount.join(below.trim_start_matches('/')))
     }
 
     /// The cgroup of this process.

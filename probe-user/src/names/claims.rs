@@ -54,6 +54,8 @@ struct Claim<'a> {
     directory: &'a str,
     /// Nobody else can make cgroups there.
     of_root: bool,
+    /// Others than root can: not a container's root, who may be root of the host too.
+    of_others: bool,
 }
 
 /// The directories whose name has the id of another container or pod.
@@ -159,7 +161,7 @@ fn without_right<'a>(claims: &BTreeSet<Claim<'a>>) -> impl Iterator<Item = &'a s
     let rival = surest.is_some_and(|surest| {
         claims.iter().any(|claim| {
             same(claim, surest) && claim.authority != surest.authority
-                || surest.unusual && !claim.unusual && !surest.of_root
+                || surest.unusual && !claim.unusual && !(surest.of_root && claim.of_others)
         })
     });
     let refused = claims
@@ -176,11 +178,14 @@ fn claim<'a>(directory: &'a str, kind: Kind, delegated: &BTreeMap<String, bool>)
     // systemd gives services and scopes what is below them (Delegate=), runtimes their containers,
     // and root a directory to whoever owns it. What is below is that one's too.
     let is_delegated = |depth: usize| delegated.get(&above[..depth]) == Some(&true);
-    let mut owned = false;
+    let first = directories(above).find(|(depth, _)| is_delegated(*depth));
     let given = directories(above).filter(|(depth, name)| {
         let unit = name.ends_with(".service") || name.ends_with(".scope");
-        let first = is_delegated(*depth) && !std::mem::replace(&mut owned, is_delegated(*depth));
-        (unit && !RUNTIME_SERVICES.contains(name)) || containers.contains(depth) || first
+        let unit = unit && !RUNTIME_SERVICES.contains(name);
+        let first = first.is_some_and(|(first, _)| first == *depth);
+        // LXC's, whose root may be root of the host.
+        let lxc = name.starts_with("lxc.payload") || above[..*depth] == *"/lxc";
+        unit || lxc || containers.contains(depth) || first
     });
     let (given, depth) = given.fold((0, 0), |(given, _), (depth, _)| (given + 1, depth));
     let unusual = !usual(&above[depth..], &directory[above.len()..], kind);
@@ -189,6 +194,7 @@ fn claim<'a>(directory: &'a str, kind: Kind, delegated: &BTreeMap<String, bool>)
         given,
         unusual,
         of_root: given == 0 && directories(above).all(is_of_root),
+        of_others: first.is_some(),
         authority: if unusual {
             directory
         } else {
@@ -301,7 +307,6 @@ mod tests {
             format!("/given/deeper/docker-{ID}.scope"),
             format!("{user}/user.slice/docker-{ID}.scope"),
             format!("{user}/x/{ID}"),
-            format!("/docker/{OUTER}/docker/{ID}"),
         ] {
             let paths = [real.as_str(), &below, &foreign];
             // Of each directory above them, whether it is given to others.
@@ -316,6 +321,16 @@ mod tests {
             assert_eq!(id(&real).as_deref(), Some(ID), "{foreign}");
             assert_eq!(id(&below).as_deref(), Some(ID), "{foreign}");
             assert_ne!(id(&foreign).as_deref(), Some(ID), "{foreign}");
+            // A container's root may be root of the host: its own is not told from this one.
+            let nested = format!("/docker/{OUTER}/docker/{ID}");
+            let known_with = |path: &str| known.get(path).copied().unwrap_or(false);
+            let paths = [real.as_str(), &nested];
+            let all = contested(paths).into_iter();
+            let all = all
+                .map(|path| (path.to_owned(), known_with(path)))
+                .collect();
+            assert_eq!(Claims::of(paths, &all).container(&real), None);
+            let paths = [real.as_str(), &below, &foreign];
             // A directory that is not known may be anybody's.
             let mut unsure = known.clone();
             unsure.remove("/custom");

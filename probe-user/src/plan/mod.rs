@@ -326,6 +326,21 @@ impl Plan {
             .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
     }
 
+    /// The group of a clock, and its place there: of one whose group is on the CPU all the time,
+    /// since hardware has no part in it.
+    pub(crate) fn clock(&self) -> Option<(usize, usize)> {
+        self.columns.iter().find_map(|column| match column.place {
+            CountSource::Core { group, at } if column.clock && group < self.fixed() => {
+                let counters = self.groups[group].iter().map(|planned| &planned.counter);
+                let alone = counters.map(|counter| counter.type_ == SOFTWARE);
+                alone
+                    .fold(true, |all, one| all & one)
+                    .then_some((group, at))
+            }
+            _ => None,
+        })
+    }
+
     /// Slots of the groups that are always live: the rotated group's come behind them.
     pub(crate) fn fixed_slots(&self) -> usize {
         self.groups[..self.fixed()].iter().map(Vec::len).sum()

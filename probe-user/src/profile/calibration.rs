@@ -16,6 +16,9 @@ const CLASSES: [&str; 2] = ["load", "store"];
 /// Events that are sampled have this before their name.
 const SAMPLED: &str = "sampled_";
 
+/// The kernel's clocks.
+const WHOLE_CLOCKS: [&str; 2] = ["cpu-clock", "task-clock"];
+
 /// Traffic of a socket for each access that its CPUs counted.
 const PER_ACCESS: &str = "_bytes_per_access";
 
@@ -66,7 +69,9 @@ impl Calibration {
                     points: pairs(profile, at, count, whole),
                 })
             };
-            if let Some(event) = metric.name.strip_prefix(SAMPLED) {
+            // A whole clock that is sampled has the time that was counted.
+            let event = metric.name.strip_prefix(SAMPLED);
+            if let Some(event) = event.filter(|event| !WHOLE_CLOCKS.contains(event)) {
                 all.extend(of(event, &[""]));
             }
             if metric.name == OPERATIONS {

@@ -60,7 +60,7 @@ pub use self::{
 };
 use self::{
     pins::{Handover, Pins},
-    pull::{Freed, IdleRows, Lifecycle, Processes, SpareRows},
+    pull::{EvictionCandidates, Freed, IdleRows, Lifecycle, Processes},
 };
 use crate::{
     devices::DeviceReader,
@@ -89,7 +89,7 @@ pub struct Session {
     /// Processes that are asked about though they have no row.
     pub(crate) watched: HashSet<u32>,
     pub(crate) freed: Freed<probe_common::UsageRow>,
-    pub(crate) spare: SpareRows,
+    pub(crate) candidates: EvictionCandidates,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: IdleRows,
@@ -194,7 +194,7 @@ impl Session {
             processes: Processes::default(),
             watched: HashSet::new(),
             freed: Freed::default(),
-            spare: SpareRows::default(),
+            candidates: EvictionCandidates::default(),
             hotplug,
             max_rows,
             idle: IdleRows::default(),

@@ -45,7 +45,17 @@ impl OwnCgroup {
                 hierarchy.mount.display()
             ))
         })?;
-        let name = format!("pmuscope-{}-{purpose}", std::process::id());
+        // In a cgroup namespace a path begins at the namespace's own root, which may be anywhere in
+        // the mount.
+        let pid = std::process::id().to_string();
+        let processes = fs::read_to_string(parent.join("cgroup.procs"));
+        if processes.is_ok_and(|all| !all.lines().any(|line| line == pid)) {
+            return Err(io::Error::other(format!(
+                "{} is not the cgroup of this process, whose namespace hides the path",
+                parent.display()
+            )));
+        }
+        let name = format!("pmuscope-{pid}-{purpose}");
         let mut path = parent.join(&name);
         let mut number = 1;
         loop {

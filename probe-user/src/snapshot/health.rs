@@ -27,6 +27,10 @@ pub struct Health {
     pub exchanges: u64,
     /// Rows in the USAGE map.
     pub rows: usize,
+    /// Rows that were evicted since the session began. None in a recording by a version that
+    /// evicted none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted_rows: Option<u64>,
     /// Kernel memory of the maps.
     pub memory: MapMemory,
     /// Map calls of this process that met a busy map and were made again.

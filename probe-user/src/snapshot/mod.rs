@@ -143,8 +143,8 @@ pub struct Names {
     /// What runtimes call the containers and pods of these cgroups.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub described: Arc<Described>,
-    /// Whether others than root can make cgroups in a directory: of those above cgroups whose id
-    /// others bear too, as far as it could be looked up.
+    /// Whether others than root can make cgroups in a directory; only of those above cgroups that
+    /// share an id, as far as it could be looked up.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub delegated: BTreeMap<String, bool>,
 }

@@ -53,6 +53,9 @@ pub struct SampledCounts {
     pub periods: u64,
     /// The same scaled by what the event counted, with weights as latencies.
     pub counts: SpeCounts,
+    /// In a window: nanoseconds that a clock counted of this row, where the event is one too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<f64>,
 }
 
 /// Samples at an address.
@@ -101,7 +104,7 @@ pub struct SampledHealth {
     pub name: String,
     /// Whether it counts nanoseconds.
     pub clock: bool,
-    /// Whether its count is of what it samples: a clock of one level counts all levels.
+    /// Whether it counts only what it samples: a clock of one level counts all levels.
     #[serde(default)]
     pub counts_as_it_samples: bool,
     /// Whether samples may be some instructions behind what caused them.
@@ -177,6 +180,7 @@ impl SampledCounts {
                 histogram: std::array::from_fn(buckets),
                 ..SpeCounts::default()
             },
+            counted: None,
         }
     }
 
@@ -187,6 +191,7 @@ impl SampledCounts {
         Self {
             periods: self.periods.saturating_sub(before.periods),
             counts: self.counts.since(&before.counts),
+            counted: None,
         }
     }
 
@@ -194,6 +199,8 @@ impl SampledCounts {
     pub(crate) fn add(&mut self, other: &Self) {
         self.periods = self.periods.wrapping_add(other.periods);
         self.counts.add(&other.counts);
+        let counted = [self.counted, other.counted].into_iter().flatten();
+        self.counted = counted.reduce(|a, b| a + b);
     }
 }
 

@@ -129,6 +129,7 @@ mod tests {
                 samples,
                 ..SpeCounts::default()
             },
+            counted: None,
         }
     }
 

@@ -90,6 +90,10 @@ impl Window {
         total.iter_mut().flatten().for_each(|it| it.estimated = 0);
         let uncore = uncore(&earlier.uncore, &later.uncore);
         let sampled = SampledWindow::between(earlier, later);
+        let sampled = sampled.map(|sampled| match plan.clock() {
+            Some(clock) => sampled.with_clock(&usage, clock),
+            None => sampled,
+        });
         Self {
             began: earlier.at,
             boot_time: earlier.boot_time,

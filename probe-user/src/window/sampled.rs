@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Gained, LiveTime, Owner, Sum};
+use super::{Gained, LiveTime, Owner, Sum, Usage, float};
 use crate::snapshot::{
     AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth,
     SampledReading, Snapshot,
@@ -74,6 +74,41 @@ impl SampledWindow {
             events_gained: events_gained(&before.events, &now.events),
             events: now.events.clone(),
         })
+    }
+
+    /// The same with the time that a clock counted of each owner, for events that are clocks too.
+    ///
+    /// The timer of a sample wakes whoever sleeps until that moment, so that fewer samples fall
+    /// into its work than it works. How long it ran is counted.
+    pub(super) fn with_clock(
+        mut self,
+        counted: &BTreeMap<Owner, Usage>,
+        (group, at): (usize, usize),
+    ) -> Self {
+        let events = (0_u8..).zip(&self.events);
+        let clocks = events.filter(|(_, event)| event.is_whole_clock());
+        let clocks: Vec<u8> = clocks.map(|(event, _)| event).collect();
+        for event in &clocks {
+            for of_owner in self.usage.values_mut() {
+                if let Some(counts) = of_owner.get_mut(&(*event, 0)) {
+                    // For want of a row of counts.
+                    counts.counted = Some(counts.counts.operations);
+                }
+            }
+            for (owner, usage) in counted {
+                if let Some(Some(counted)) = usage.get(group) {
+                    let of_owner = self.usage.entry(*owner).or_default();
+                    let counts = of_owner.entry((*event, 0)).or_default();
+                    counts.counted = Some(float(counted.counts[at]));
+                }
+            }
+        }
+        let mut total = SampledUsage::new();
+        for of_owner in self.usage.values() {
+            total.add_all(of_owner);
+        }
+        self.total = Gained::first(total, self.total.since);
+        self
     }
 
     /// Whether samples of an event came near the kernel's limit.

@@ -190,14 +190,14 @@ fn guesses_hold_up_nobody_who_is_known() {
         }
         drop(sender);
         // The first one is verified; the others wait for their turns, or were sent away.
-        while statuses.recv().unwrap() != 401 {}
-        let mut verified = 1;
+        let mut all: Vec<u16> = Vec::new();
+        let verified = |all: &[u16]| all.iter().filter(|status| **status == 401).count();
+        while verified(&all) == 0 {
+            all.push(statuses.recv().unwrap());
+        }
         let mut count = || {
-            let [wrong, away]: [Vec<u16>; 2] =
-                statuses.try_iter().partition(|it| *it == 401).into();
-            assert!(away.iter().all(|status| *status == 503), "{away:?}");
-            verified += wrong.len();
-            verified
+            all.extend(statuses.try_iter());
+            verified(&all)
         };
         assert_eq!(known(), 200);
         assert_eq!(status_from(server, 1, "/healthz", &password("two")), 200);
@@ -213,6 +213,12 @@ fn guesses_hold_up_nobody_who_is_known() {
         let meanwhile = count() - before;
         // One may have been under way.
         assert!(meanwhile <= usize::from(ADDRESSES) + 1, "{meanwhile}");
+        all.extend(&statuses);
+        assert!(
+            all.iter().all(|status| [401, 503].contains(status)),
+            "{all:?}"
+        );
+        assert!(verified(&all) >= usize::from(ADDRESSES), "{all:?}");
     });
 }
 

@@ -12,6 +12,7 @@ fn counts(samples: u64) -> SampledCounts {
             variance: 1e6 * float(samples),
             ..SpeCounts::default()
         },
+        counted: None,
     }
 }
 
@@ -48,7 +49,6 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
             window: &window,
             metrics: Vec::new(),
             attributes: 0,
-            clock: None,
         };
         events.none(0).map(|none| (none.value, none.high))
     };

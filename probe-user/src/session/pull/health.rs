@@ -52,6 +52,7 @@ impl Session {
             handed_over: self.handed_over(),
             exchanges: self.rotation.exchanges,
             rows,
+            evicted_rows: Some(self.candidates.evicted),
             memory: memory::of_counts(rows, self.max_rows, states.len(), log_ring),
             map_retries: bpf::retries(),
             skipped_runs: Some(self.object.programs.skipped_runs()),

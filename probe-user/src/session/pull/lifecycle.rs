@@ -54,6 +54,8 @@ pub(crate) struct Lifecycle {
     unsure: bool,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
+    /// The map of counts was found full, and that was not told yet.
+    rows_full: bool,
     /// The cgroups that have names changed since [`Self::look_up_owners`].
     changed: bool,
 }
@@ -72,6 +74,7 @@ impl Lifecycle {
             lost: 0,
             unsure: false,
             switch_missed: false,
+            rows_full: false,
             changed: true,
         }
     }
@@ -109,6 +112,7 @@ impl Lifecycle {
                     self.ended.processes.insert(tgid);
                 }
                 LifecycleKind::SwitchMissed => self.switch_missed = true,
+                LifecycleKind::RowsFull => self.rows_full = true,
             }
         });
     }
@@ -116,6 +120,11 @@ impl Lifecycle {
     /// Whether a switch was missed since this was asked last.
     pub(crate) fn take_switch_missed(&mut self) -> bool {
         std::mem::take(&mut self.switch_missed)
+    }
+
+    /// Whether the map of counts was full since this was asked last.
+    pub(super) fn take_rows_full(&mut self) -> bool {
+        std::mem::take(&mut self.rows_full)
     }
 
     /// Owners whose end was told, and not to [`Self::take_ended`] yet.
@@ -273,8 +282,16 @@ impl Lifecycle {
             return;
         }
         let contested = contested(self.names.cgroups.values().map(String::as_str));
+        // Owners change, and no record tells.
+        self.changed = !contested.is_empty();
+        // A directory that is gone was whose it was: cgroups in it still have their names.
+        let known = |path| {
+            hierarchy
+                .is_delegated(path)
+                .or(self.names.delegated.get(path).copied())
+        };
         let owned = contested.into_iter();
-        let owned = owned.filter_map(|path| Some((path.to_owned(), hierarchy.is_delegated(path)?)));
+        let owned = owned.filter_map(|path| Some((path.to_owned(), known(path)?)));
         let owned: BTreeMap<String, bool> = owned.collect();
         if owned != self.names.delegated {
             Arc::make_mut(&mut self.names).delegated = owned;

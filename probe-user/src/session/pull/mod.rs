@@ -1,13 +1,13 @@
 //! Pull: one [`Snapshot`] of every map and uncore counter, stamped with one clock.
 
 mod cgroups;
+mod evict;
 mod freed;
 mod health;
 mod idle;
 mod lifecycle;
 mod processes;
 mod sampled;
-mod spare;
 mod spe;
 
 use std::{
@@ -19,8 +19,8 @@ use std::{
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 pub(crate) use self::{
-    freed::Freed, idle::IdleRows, lifecycle::Lifecycle, processes::Processes,
-    sampled::SampleTotals, spare::SpareRows, spe::SpeTotals,
+    evict::EvictionCandidates, freed::Freed, idle::IdleRows, lifecycle::Lifecycle,
+    processes::Processes, sampled::SampleTotals, spe::SpeTotals,
 };
 use super::{ByProcess, CgroupSwitches, Session, SessionError};
 use crate::{
@@ -70,7 +70,6 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(rows.iter_mut(), &ended)?;
-        self.spare_rows(&rows, live_rows)?;
         self.keep_rows_of_cgroups(&rows);
         let freed = self.freed.take(nanos(at));
         self.heal(&after, &rows, spe.as_ref())?;
@@ -123,6 +122,8 @@ impl Session {
             self.react_to_missed();
         }
         self.object.programs.settle();
+        // Last: what is read after the counts is of their time.
+        self.evict_rows(&rows)?;
         Ok(Snapshot {
             at,
             boot_time: self.clock.boot_time(),
@@ -163,7 +164,8 @@ impl Session {
 
     /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
     /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed.
-    /// Where much has ended, its rows are freed, so that the map does not fill either.
+    /// Where much has ended, its rows are freed, so that the map does not fill either; where it
+    /// is full, rows are evicted.
     ///
     /// # Errors
     ///
@@ -176,6 +178,9 @@ impl Session {
         }
         if self.lifecycle.take_switch_missed() {
             self.react_to_missed();
+        }
+        if self.lifecycle.take_rows_full() {
+            self.evict_in_between()?;
         }
         self.follow_cpus()?;
         self.object.programs.settle();

@@ -264,6 +264,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 skew: topology.then_some(state[3]),
                 exchanges: state[1],
                 map_retries: state[2],
+                evicted_rows: topology.then_some(state[5]),
                 skipped_runs: topology.then_some(state[4]),
                 names: hook.then(|| ResolverHealth {
                     answers: state[0],
