@@ -79,14 +79,14 @@ fn the_descriptors_of_a_session_are_counted_before() {
 }
 
 /// The memory that a session says its maps take is what the kernel says (`memlock` of
-/// proc_pid_fdinfo(5), which is what a map takes from Linux 6.4 on), but for what its allocator
+/// `proc_pid_fdinfo(5)`, which is what a map takes from Linux 6.4 on), but for what its allocator
 /// keeps.
 #[test]
 fn the_memory_of_maps_is_what_the_kernel_says() {
     let Some(_machine) = machine() else { return };
     let release = rustix::system::uname();
     let release = release.release().to_str().unwrap();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
+    let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
     let version = [(); 2].map(|()| numbers.next().unwrap().unwrap());
     if version < [6, 4] {
         println!("skipped: Linux {release} does not say it");
