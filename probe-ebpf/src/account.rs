@@ -307,8 +307,8 @@ pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
     // SAFETY: a key is two words without padding, and any words are one (`words!`).
     let key: UsageKey = unsafe { core::mem::transmute(key) };
     // SAFETY: only this CPU writes the row.
-    let same = unsafe { USAGE.get(&key) }.is_some_and(|row| row.sum() == sum);
-    same && USAGE.remove(&key).is_ok()
+    let same = unsafe { USAGE.get(key) }.is_some_and(|row| row.sum() == sum);
+    same && USAGE.remove(key).is_ok()
 }
 
 /// A function of its own in the kernel: one copy for all slots that may begin a group.

@@ -5,7 +5,8 @@ use std::{fs, os::unix::process::CommandExt as _};
 use crate::{
     agent::{Agent, Given, own},
     hidden::exits_can_be_watched,
-    support::{pmuscope, shared_machine},
+    nobody::Programs,
+    support::shared_machine,
 };
 
 /// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
@@ -127,7 +128,8 @@ fn two_capabilities_suffice() {
     };
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(directory.path(), Some(NOBODY), None).unwrap();
-    let mut command = pmuscope();
+    let programs = Programs::new();
+    let mut command = programs.pmuscope();
     command
         .args([
             "agent",
