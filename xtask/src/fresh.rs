@@ -2,8 +2,9 @@
 //! is installed but a C compiler, git, and rustup with the pinned toolchain. It finds the set-up
 //! steps that only work because of what this machine already has.
 //!
-//! The root has a mount and a pid namespace of its own. Kernel, network, cgroups and devices are
-//! this machine's, and so are its settings for package registries.
+//! The root has a mount namespace of its own. Kernel, processes, network, cgroups and devices are
+//! this machine's, and so are its settings for package registries. In a pid namespace pmuscope can
+//! name no function and no process, which is not what a machine has.
 
 use std::{
     env, fs,
@@ -166,7 +167,7 @@ fn toolchain(root: &Path) -> Result<()> {
 /// A command that runs `script` in the new root.
 fn enter(root: &Path, script: &str) -> Command {
     let mut enter = Command::new("unshare");
-    enter.args(["--mount", "--pid", "--fork", "--kill-child", "--"]);
+    enter.args(["--mount", "--fork", "--kill-child", "--"]);
     enter
         .args(["sh", "-euc", ENTER, "sh"])
         .arg(root)
