@@ -34,6 +34,8 @@ pub struct Derived<'a> {
     pub repeated: BTreeSet<String>,
     /// Metrics whose events are from several groups, since none has them all.
     pub mixed: BTreeSet<&'a str>,
+    /// Times of the input that do not agree, in sentences.
+    pub times: BTreeSet<String>,
     /// The work that was done, in steps.
     pub(super) work: Work,
 }
@@ -95,6 +97,7 @@ pub fn derive<'a>(
         unused: events.unused(&metrics, &pmus),
         repeated: BTreeSet::new(),
         mixed: BTreeSet::new(),
+        times: BTreeSet::new(),
         work: Work::default(),
     };
     let mut order = Order::new(events.streams, events.texts.len());
@@ -207,6 +210,9 @@ impl Input<'_> {
             let Spot { pmu, place, .. } = &self.events.spots[*spot];
             let pmu = &self.pmus[*pmu];
             *values = self.quantities.for_counts(set, counts, pmu);
+            derived
+                .times
+                .extend(self.quantities.disagree(set, counts, pmu));
             if let Some(ports) = place.ports(pmu) {
                 values.insert(Implicit::NumPorts, f64::from(ports));
             }

@@ -263,9 +263,9 @@ fn findings(derived: &Derived<'_>) -> Vec<String> {
         }
     }
     let findings = largest.into_iter();
-    findings
-        .filter_map(|((metric, of), value)| finding(metric, value, &printable(&of)))
-        .collect()
+    let findings =
+        findings.filter_map(|((metric, of), value)| finding(metric, value, &printable(&of)));
+    derived.times.iter().cloned().chain(findings).collect()
 }
 
 fn advice(derived: &Derived<'_>) -> &'static [Advice] {

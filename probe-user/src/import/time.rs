@@ -86,6 +86,34 @@ impl Quantities {
         Self { sets, duration }
     }
 
+    /// Says where `duration_time` is not the time for which a PMU's counters were enabled: with one
+    /// that was misread every bandwidth is wrong, and may still look possible.
+    ///
+    /// perf opens and closes them one after the other, and adds up the times of units of one name.
+    pub(super) fn disagree(&self, set: &Set, counts: &Counts, pmu: &PmuSpec) -> Option<String> {
+        /// Of the duration, and in ns.
+        const MOST: [f64; 2] = [0.02, 1e6];
+        if pmu.pattern.is_core() {
+            return None;
+        }
+        let nanos = *self.duration.get(&set.interval)?;
+        let enabled = counts.enabled()?;
+        let units = match pmu.pattern.has_socket() {
+            true => 1.0,
+            false => (enabled / nanos).round().max(1.0),
+        };
+        let (each, most) = (enabled / units, MOST[1].max(MOST[0] * nanos));
+        ((each - nanos).abs() > most).then(|| {
+            format!(
+                "{}: its counters were enabled for {:.6} s, and the duration is {:.6} s: one of them is \
+                 wrong, and with the duration every bandwidth",
+                pmu.key,
+                each / 1e9,
+                nanos / 1e9
+            )
+        })
+    }
+
     /// What holds for counts of a PMU in a part of the input.
     pub(super) fn for_counts(&self, set: &Set, counts: &Counts, pmu: &PmuSpec) -> Values {
         let mut values = Values::new();

@@ -167,6 +167,34 @@ fn time_comes_from_where_it_can() {
     );
 }
 
+/// The Grace guide prints 27,496,157 ns where dd took 127,496,157: a write of 1 GiB at 36.7 GB/s.
+#[test]
+fn a_duration_that_counters_contradict_is_told() {
+    let chip = Chip::named("grace-cpu-superchip").unwrap();
+    let times = |enabled: u64, duration: u64| {
+        let text = format!(
+            "1009280460,,nvidia_scf_pmu_0/cmem_wr_total_bytes/,{enabled},100.00,,\n\
+             {duration},ns,duration_time,{duration},100.00,,"
+        );
+        let derived = derived(&text, chip);
+        let mut out = Vec::new();
+        table(&mut out, &derived).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let times = derived.times.into_iter().next();
+        assert!(times.iter().all(|text| out.contains(text)), "{out}");
+        times
+    };
+    assert_eq!(times(127_496_157, 127_496_157), None);
+    assert_eq!(times(127_400_000, 127_496_157), None);
+    assert_eq!(
+        times(127_496_157, 27_496_157).as_deref(),
+        Some(
+            "scf: its counters were enabled for 0.127496 s, and the duration is 0.027496 s: \
+             one of them is wrong, and with the duration every bandwidth"
+        )
+    );
+}
+
 #[test]
 fn units_of_perf_become_counts() {
     let text =
