@@ -83,7 +83,11 @@ fn records_are_whole_while_processes_end() {
     let mut wrong = Vec::new();
     let (mut seen, mut processes) = (0, 0);
     let mut made = Vec::new();
-    for number in 0..CGROUPS {
+    for number in 0.. {
+        // Emulation makes processes slowly.
+        if number >= CGROUPS && processes > 100 {
+            break;
+        }
         // As long as a name may be, and short.
         let child = parent.child(&format!("{number}-{}", "x".repeat(number % 200)));
         made.push((child.id, child.path.clone()));
@@ -119,7 +123,6 @@ fn records_are_whole_while_processes_end() {
     // A lost record is counted, and cgroups that are gone by then have no name.
     let lost = health.sum.lost_events + health.skipped_runs.unwrap();
     assert!(seen as u64 + lost >= CGROUPS as u64, "{seen}, {lost} lost");
-    assert!(processes > 100, "{processes}");
 }
 
 #[test]
