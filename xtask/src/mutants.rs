@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::{sh, tools::CARGO_MUTANTS};
+use crate::{sh, test, tools::CARGO_MUTANTS};
 
 /// The part of the mutants that tests must catch, in percent.
 const CAUGHT: usize = 90;
@@ -34,10 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("xtask: no source of probe-user differs from main: nothing to change");
         return Ok(());
     }
-    ensure!(
-        sh::output(sh::cargo().args(["nextest", "--version"])).is_some(),
-        "cargo-nextest is not installed: it runs each test in a process of its own"
-    );
+    test::nextest()?;
     CARGO_MUTANTS.provide()?;
     let output = sh::target_dir().join("mutants");
     fs::create_dir_all(&output)?;

@@ -1,6 +1,5 @@
-//! `cargo xtask test`: unit, property and host tests, with nextest where it is installed, and those
-//! of deploy/; beside them the guest tests, where guests can run and something in them has changed
-//! since they passed.
+//! `cargo xtask test`: unit, property and host tests, and those of deploy/; beside them the guest
+//! tests, where guests can run and something in them has changed since they passed.
 
 use std::{fs, path::PathBuf, thread};
 
@@ -15,6 +14,7 @@ use crate::{
     setup::set_up,
     sh,
     stages::{Counts, Stages},
+    tools::CARGO_NEXTEST,
     vm::{self, Arch, Guests},
 };
 
@@ -113,14 +113,9 @@ fn load() -> Result<PathBuf> {
 
 /// Unit, property and host tests; of these binaries only, where any are named.
 fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
-    let nextest = sh::output(sh::cargo().args(["nextest", "--version"])).is_some();
+    nextest()?;
     let mut cargo = sh::cargo();
-    if nextest {
-        cargo.args(["nextest", "run"]);
-    } else {
-        println!("xtask: cargo-nextest is not installed, using cargo test");
-        cargo.arg("test");
-    }
+    cargo.args(["nextest", "run"]);
     // The build for guests has the same target.
     cargo.args(PACKAGES).args(["--target", Arch::HOST.triple()]);
     // One run shows all failures.
@@ -143,6 +138,14 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
             Ok(Some(counts))
         }
         Err(_) => ran.map(|()| None),
+    }
+}
+
+/// cargo-nextest: that of this machine, or one that is installed.
+pub(crate) fn nextest() -> Result<()> {
+    match sh::output(sh::cargo().args(["nextest", "--version"])) {
+        Some(_) => Ok(()),
+        None => CARGO_NEXTEST.provide(),
     }
 }
 

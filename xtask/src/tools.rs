@@ -45,6 +45,15 @@ pub(crate) const CARGO_SHEAR: Tool = Tool {
     options: &[],
 };
 
+/// Runs each test in a process of its own, which the host tests need: some change what a process has
+/// once, such as its log.
+pub(crate) const CARGO_NEXTEST: Tool = Tool {
+    name: "cargo-nextest",
+    version: "0.9.143",
+    debug: true,
+    options: &["--no-default-features", "--features", "default-no-update"],
+};
+
 /// Changes the sources in small ways; another version makes other changes.
 pub(crate) const CARGO_MUTANTS: Tool = Tool {
     name: "cargo-mutants",

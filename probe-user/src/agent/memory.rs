@@ -32,7 +32,7 @@ const PROCESS_ROW: usize = 3 * KIB;
 
 /// Where events are sampled: 16,384 rows of samples in the kernel, and what is kept of each of
 /// those.
-const EVENTS: usize = 50 * MIB;
+const EVENTS: usize = 51 * MIB;
 
 /// The same of each CPU: spare rows, and what became of its samples.
 const EVENTS_CPU: usize = 64 * KIB;

@@ -1,7 +1,7 @@
 //! Values of sampled events: what each owner's samples stand for, and the addresses that they were
 //! at, each with its 95% interval.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU64};
 
 use super::{
     Attributes, Cell, Counter, Counting, Estimate, Kind, Method, Metric, Reason, Report, Spread,
@@ -76,8 +76,8 @@ impl<'a> SampledEvents<'a> {
             };
             let all = |of: &SampledCounts| {
                 let sampled = || statistics::count(of.counts.operations, of.counts.variance);
-                of.counted
-                    .map_or_else(|| of_samples(sampled()), Estimate::exact)
+                let known = |ns: NonZeroU64| Estimate::exact(float(ns.get()));
+                of.counted.map_or_else(|| of_samples(sampled()), known)
             };
             let time = self.window.took_turns(event.into());
             let limited = self.window.was_limited(event.into());

@@ -1,6 +1,6 @@
 //! What sampled events say: samples by owner, by address, and what became of them all.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, num::NonZeroU64};
 
 use probe_common::{
     CgroupId,
@@ -53,9 +53,10 @@ pub struct SampledCounts {
     pub periods: u64,
     /// The same scaled by what the event counted, with weights as latencies.
     pub counts: SpeCounts,
-    /// In a window: nanoseconds that a clock counted of this row, where the event is one too.
+    /// In a window: nanoseconds that a clock counted of this row, where the event is one too. Not 0,
+    /// so that it takes no more than a word of each row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<f64>,
+    pub counted: Option<NonZeroU64>,
 }
 
 /// Samples at an address.
@@ -200,7 +201,7 @@ impl SampledCounts {
         self.periods = self.periods.wrapping_add(other.periods);
         self.counts.add(&other.counts);
         let counted = [self.counted, other.counted].into_iter().flatten();
-        self.counted = counted.reduce(|a, b| a + b);
+        self.counted = counted.reduce(|a, b| a.saturating_add(b.get()));
     }
 }
 

@@ -1,8 +1,11 @@
 //! What sampled events say of the time between two snapshots.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroU64,
+};
 
-use super::{Gained, LiveTime, Owner, Sum, Usage, float};
+use super::{Gained, LiveTime, Owner, Sum, Usage};
 use crate::snapshot::{
     AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth,
     SampledReading, Snapshot,
@@ -80,6 +83,11 @@ impl SampledWindow {
     ///
     /// The timer of a sample wakes whoever sleeps until that moment, so that fewer samples fall
     /// into its work than it works. How long it ran is counted.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "nanoseconds, rounded down"
+    )]
     pub(super) fn with_clock(
         mut self,
         counted: &BTreeMap<Owner, Usage>,
@@ -92,14 +100,14 @@ impl SampledWindow {
             for of_owner in self.usage.values_mut() {
                 if let Some(counts) = of_owner.get_mut(&(*event, 0)) {
                     // For want of a row of counts.
-                    counts.counted = Some(counts.counts.operations);
+                    counts.counted = NonZeroU64::new(counts.counts.operations as u64);
                 }
             }
             for (owner, usage) in counted {
                 if let Some(Some(counted)) = usage.get(group) {
                     let of_owner = self.usage.entry(*owner).or_default();
                     let counts = of_owner.entry((*event, 0)).or_default();
-                    counts.counted = Some(float(counted.counts[at]));
+                    counts.counted = NonZeroU64::new(counted.counts[at]);
                 }
             }
         }
