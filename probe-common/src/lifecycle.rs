@@ -20,13 +20,13 @@ pub enum LifecycleKind {
     /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no
     /// text.
     SwitchMissed = 3,
-    /// A CPU found the map of counts full; the id is the CPU, no text. Told once in
-    /// [`Self::FULL_EVERY`] such times.
+    /// A CPU found the map of counts full; the id is the CPU, no text. Reported
+    /// once in [`Self::FULL_EVERY`] such times.
     RowsFull = 4,
 }
 
 impl LifecycleKind {
-    /// A CPU finds the map full at most a hundred times a second, and tells of one in so many.
+    /// A CPU finds the map full at most a hundred times a second, and reports one in so many.
     pub const FULL_EVERY: u64 = 4;
 }
 

@@ -4,10 +4,10 @@ use crate::{CgroupId, GROUPS, SLOTS, words::words};
 
 /// What the `flush` program does; user space passes it as the first argument of the test run.
 ///
-/// But for [`Self::FreeRow`] the second and third are the rotated group that is live from then on,
-/// and how many counters of it are in the slots ([`CpuState::live`], [`CpuState::live_events`]); the fourth and fifth are
-/// [`CpuState::turns`] and [`CpuState::place`]. It returns [`FLUSH_BUSY`] where it has to be run
-/// again.
+/// [`Self::FreeRow`] has arguments of its own. For all others the second and third are the rotated
+/// group that is live from then on, and how many of its counters are in the slots
+/// ([`CpuState::live`], [`CpuState::live_events`]); the fourth and fifth are [`CpuState::turns`]
+/// and [`CpuState::place`]. It returns [`FLUSH_BUSY`] where it has to be run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FlushMode {

@@ -58,8 +58,8 @@ fn task_clock(row: &Value) -> u64 {
     row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0)
 }
 
-/// A pod has a cgroup namespace of its own and the node's mount: mountinfo has the way up from there
-/// in place of the root.
+/// A pod has a cgroup namespace of its own and the node's mount: the root in mountinfo is the way
+/// up from the pod's cgroup.
 #[test]
 fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     let Some(_machine) = machine() else { return };

@@ -19,8 +19,8 @@ use crate::{
 /// Instructions of a round of `load count`.
 const PER_ROUND: u64 = 2;
 
-/// The kernel's part that differs from run to run: the caches of exit, and the interrupts of the run
-/// (10 million instructions are 20 ms of guest time, some 5 of the timer; a host that is busy makes
+/// The kernel's part that differs from run to run: the caches of exit, and the run's interrupts (10
+/// million instructions are 20 ms of guest time, some 5 of the timer; a host that is busy makes
 /// more of devices). Seen: 8,000 without one, 33,000 more with the 5.
 const NOISE: u64 = 20_000;
 const NOISE_OF_INTERRUPT: u64 = 8_000;

@@ -45,7 +45,7 @@ pub(crate) const CARGO_SHEAR: Tool = Tool {
     options: &[],
 };
 
-/// Runs each test in a process of its own, which the host tests need: some change what a process has
+/// Runs each test in a process of its own. The host tests need that: some change what a process has
 /// once, such as its log.
 pub(crate) const CARGO_NEXTEST: Tool = Tool {
     name: "cargo-nextest",

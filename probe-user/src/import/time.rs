@@ -105,8 +105,8 @@ impl Quantities {
         let (each, most) = (enabled / units, MOST[1].max(MOST[0] * nanos));
         ((each - nanos).abs() > most).then(|| {
             format!(
-                "{}: its counters were enabled for {:.6} s, and the duration is {:.6} s: one of them is \
-                 wrong, and with the duration every bandwidth",
+                "{}: its counters were enabled for {:.6} s, and the duration is {:.6} s: one of \
+                 them is wrong, and with the duration every bandwidth",
                 pmu.key,
                 each / 1e9,
                 nanos / 1e9

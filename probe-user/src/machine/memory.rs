@@ -177,9 +177,9 @@ impl Reader {
     }
 
     /// What these hold; who is gone, or has no memory of its own, is left out. The command's
-    /// processes are one holder. Paths of cgroups are as in /proc/PID/cgroup: v1 is looked up by the
-    /// same path, as systemd and the runtimes make it in every hierarchy. One that is gone is not its
-    /// successor of the same path.
+    /// processes are one holder. Paths of cgroups are as in /proc/PID/cgroup. In v1 a cgroup is
+    /// looked up by the same path, which systemd and the runtimes make in every hierarchy. A new
+    /// cgroup at the path of one that is gone is not taken for it.
     pub(crate) fn read<'a>(
         &self,
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,

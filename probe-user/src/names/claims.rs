@@ -4,8 +4,8 @@
 //! `docker/<id of another>` in its own tree, and a user `docker-<id>.scope` below
 //! `user@1000.service`. The counts of these must not go to the other container. So, of several
 //! cgroups with one id, the id belongs to those in a place where runtimes make them, made by the
-//! authority that depends on the fewest others. Where this does not decide, it belongs to none. Who
-//! may make cgroups in a directory is told by its owner and mode, which the caller looks up.
+//! authority that depends on the fewest others. Where this does not decide, it belongs to none. The
+//! caller looks up the owner and mode of a directory: they decide who may make cgroups in it.
 
 use std::{
     borrow::Cow,
@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(id(&real).as_deref(), Some(ID), "{foreign}");
             assert_eq!(id(&below).as_deref(), Some(ID), "{foreign}");
             assert_ne!(id(&foreign).as_deref(), Some(ID), "{foreign}");
-            // A container's root may be root of the host: its own is not told from this one.
+            // A container's root may be root of the host: nothing distinguishes its cgroup.
             let nested = format!("/docker/{OUTER}/docker/{ID}");
             let known_with = |path: &str| known.get(path).copied().unwrap_or(false);
             let paths = [real.as_str(), &nested];

@@ -53,8 +53,8 @@ pub struct SampledCounts {
     pub periods: u64,
     /// The same scaled by what the event counted, with weights as latencies.
     pub counts: SpeCounts,
-    /// In a window: nanoseconds that a clock counted of this row, where the event is one too. Not 0,
-    /// so that it takes no more than a word of each row.
+    /// In a window: nanoseconds that a clock counted of this row, where the event is one too. Never
+    /// 0, so that it takes one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<NonZeroU64>,
 }

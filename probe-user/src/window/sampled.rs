@@ -96,6 +96,9 @@ impl SampledWindow {
         let events = (0_u8..).zip(&self.events);
         let clocks = events.filter(|(_, event)| event.is_whole_clock());
         let clocks: Vec<u8> = clocks.map(|(event, _)| event).collect();
+        if clocks.is_empty() {
+            return self;
+        }
         for event in &clocks {
             for of_owner in self.usage.values_mut() {
                 if let Some(counts) = of_owner.get_mut(&(*event, 0)) {

@@ -150,8 +150,8 @@ fn metrics_are_for_who_has_certificate_and_password() {
     );
 }
 
-/// 400 guesses of 40 addresses hold up nobody whose password was verified before, nor a probe; those
-/// of one address do not pile up, and a new password waits for one of each address at most.
+/// 400 guesses of 40 addresses hold up nobody whose password was verified before, nor a probe.
+/// Those of one address do not pile up; a new password waits for one of each address at most.
 #[test]
 fn guesses_hold_up_nobody_who_is_known() {
     const ADDRESSES: u8 = 40;

@@ -65,9 +65,9 @@ impl Session {
         }
         if self.candidates.evicted == 0 && !evicted.is_empty() {
             tracing::info!(
-                "{live} of {} rows of counts are in use: those of cgroups without processes, and of \
-                 idle ones that are no container, are evicted; count.max_rows, or --max-rows, makes \
-                 room for more",
+                "{live} of {} rows of counts are in use: those of cgroups without processes, and \
+                 of idle ones that are no container, are evicted; count.max_rows, or --max-rows, \
+                 makes room for more",
                 self.max_rows
             );
         }
@@ -89,8 +89,8 @@ impl Session {
         Ok(())
     }
 
-    /// Frees a row if nothing was added to it since it was read, and returns whether it did: its CPU
-    /// may be busy with a charge, or offline.
+    /// Frees a row if nothing was added to it since it was read, and returns whether it did. Its
+    /// CPU may be busy with a charge, or offline.
     fn free_row(&mut self, key: &UsageKey, row: &UsageRow) -> Result<bool, SessionError> {
         let [owner, place] = key.to_words();
         let arguments = [FlushMode::FreeRow as u64, owner, place, row.sum()];

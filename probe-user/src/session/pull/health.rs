@@ -55,7 +55,7 @@ impl Session {
             evicted_rows: Some(self.candidates.evicted),
             memory: memory::of_counts(rows, self.max_rows, states.len(), log_ring),
             map_retries: bpf::retries(),
-            skipped_runs: Some(self.object.programs.skipped_runs()),
+            skipped_runs: None,
             log,
             names: self.config.resolver.as_ref().map(|it| it.health()),
         }

@@ -54,7 +54,7 @@ pub(crate) struct Lifecycle {
     unsure: bool,
     /// A switch was missed, and that was not told yet.
     switch_missed: bool,
-    /// The map of counts was found full, and that was not told yet.
+    /// A program found the map of counts full since [`Self::take_rows_full`].
     rows_full: bool,
     /// The cgroups that have names changed since [`Self::look_up_owners`].
     changed: bool,

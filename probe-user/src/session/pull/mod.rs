@@ -72,7 +72,8 @@ impl Session {
         self.free(rows.iter_mut(), &ended)?;
         self.keep_rows_of_cgroups(&rows);
         let freed = self.freed.take(nanos(at));
-        self.heal(&after, &rows, spe.as_ref())?;
+        let skipped_runs = self.object.programs.skipped_runs();
+        self.heal(&after, &rows, spe.as_ref(), skipped_runs)?;
         // After all counts are read: names of addresses take their time.
         let events = self.pull_sampled(&ended)?;
         if self.config.by_process.any() {
@@ -113,6 +114,7 @@ impl Session {
         let log = self.log_counts()?;
         let mut health = self.health(&after, live_rows, self.flushes - flushes, log);
         health.skew = Some(skew);
+        health.skipped_runs = Some(skipped_runs);
         let refused = Refused::of(&health.sum);
         for news in refused.news(self.refused, self.max_rows) {
             tracing::warn!("{news}");
@@ -291,10 +293,11 @@ impl Session {
         states: &BTreeMap<u32, CpuState>,
         rows: &UsageRows,
         spe: Option<&SpeReading>,
+        skipped_runs: u64,
     ) -> Result<(), SessionError> {
         let lost: u64 = states.values().map(|state| state.counts.lost_events).sum();
-        // One that was left out told nothing either.
-        let lost = lost + self.object.programs.skipped_runs();
+        // A run that the kernel left out is a lost record too.
+        let lost = lost + skipped_runs;
         if !self.lifecycle.has_lost(lost) {
             return Ok(());
         }
