@@ -112,13 +112,32 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     wait_until("the second does not wait", &|| is_there(second.pid()));
     let ran = cpu_time(second.pid());
     let moved = |counting: &mut Counting| counting.session.pull().unwrap().health.sum.moved;
-    let before = moved(&mut counting);
-
-    new.adopt(first.pid());
+    let mut before = moved(&mut counting);
+    // The fair tasks of the CPU have a part of each second. The first ran while it was moved if
+    // it ran before and no switch away from it was counted since.
+    let ran_while_moved = || {
+        let switches = switches_away(first.pid());
+        let time = cpu_time(first.pid());
+        wait_until("the first does not run", &|| cpu_time(first.pid()) > time);
+        new.adopt(first.pid());
+        switches_away(first.pid()) == switches
+    };
+    while !ran_while_moved() {
+        assert!(Instant::now() < end, "the first never ran while it was moved");
+        old.adopt(first.pid());
+        before = moved(&mut counting);
+    }
     let pid = rustix::process::Pid::from_raw(first.pid().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     wait_until("the second does not run", &|| cpu_time(second.pid()) > ran);
     assert!(moved(&mut counting) > before);
+}
+
+/// How often a process was switched away from, willing or not.
+fn switches_away(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:\t"));
+    lines.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
 }
 
 /// Whether a process may run on CPU 1 alone.
