@@ -123,7 +123,10 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
         switches_away(first.pid()) == switches
     };
     while !ran_while_moved() {
-        assert!(Instant::now() < end, "the first never ran while it was moved");
+        assert!(
+            Instant::now() < end,
+            "the first never ran while it was moved"
+        );
         old.adopt(first.pid());
         before = moved(&mut counting);
     }
@@ -136,7 +139,9 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
 /// How often a process was switched away from, willing or not.
 fn switches_away(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let lines = text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:\t"));
+    let lines = text
+        .lines()
+        .filter_map(|line| line.split_once("voluntary_ctxt_switches:\t"));
     lines.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
 }
 
