@@ -266,7 +266,8 @@ impl<'a> Report<'a> {
     /// Counts a failure and why it is one; returns its line.
     fn fail(&mut self, what: &str, reason: Vec<String>) -> String {
         self.totals.failed.push(Failure {
-            what: format!("[{}] {what}", self.guest),
+            guest: self.guest.to_owned(),
+            what: what.to_owned(),
             reason,
         });
         format!("FAILED  {what}")

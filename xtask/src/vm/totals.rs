@@ -4,8 +4,12 @@ use std::fmt;
 
 use crate::stages::Counts;
 
+/// Failures of a guest whose names are in its last line.
+const LISTED: usize = 8;
+
 /// A failed test, its guest, and the last lines of its output.
 pub(super) struct Failure {
+    pub(super) guest: String,
     pub(super) what: String,
     pub(super) reason: Vec<String>,
 }
@@ -52,9 +56,19 @@ impl fmt::Display for Totals {
             unchanged,
         } = self;
         for failure in failed {
-            writeln!(f, "failed: {}", failure.what)?;
+            writeln!(f, "failed: [{}] {}", failure.guest, failure.what)?;
             for line in &failure.reason {
                 writeln!(f, "{line}")?;
+            }
+        }
+        // Last, since whoever reads a long log begins at its end.
+        for failures in failed.chunk_by(|a, b| a.guest == b.guest) {
+            let names: Vec<_> = failures.iter().map(|it| it.what.as_str()).collect();
+            let listed = names[..names.len().min(LISTED)].join(", ");
+            write!(f, "failed in {}: {listed}", failures[0].guest)?;
+            match names.len().saturating_sub(LISTED) {
+                0 => writeln!(f)?,
+                more => writeln!(f, ", and {more} more")?,
             }
         }
         write!(f, "{passed} passed, {} failed", failed.len())?;

@@ -37,7 +37,7 @@ fn results_are_counted_and_reasons_said_at_the_end() {
     let (totals, shown) = read(&console(), Show::All, Some(Death::Quit));
     assert_eq!(
         totals.to_string(),
-        "failed: [guest] b\n    thread 'b' panicked\n1 passed, 1 failed, 1 skipped"
+        "failed: [guest] b\n    thread 'b' panicked\nfailed in guest: b\n1 passed, 1 failed, 1 skipped"
     );
     assert!(shown.iter().any(|line| line == "    skipped: no PMU"));
     assert!(shown.iter().any(|line| line == "    0.2% off"));
@@ -70,7 +70,7 @@ fn a_fault_in_the_kernels_log_fails_the_test_in_which_it_is() {
     assert_eq!(
         totals.to_string(),
         "failed: [guest] a::x\n    kernel: WARNING: at x\nfailed: [guest] b\n    \
-         thread 'b' panicked\n0 passed, 2 failed, 1 skipped"
+         thread 'b' panicked\nfailed in guest: a::x, b\n0 passed, 2 failed, 1 skipped"
     );
     assert_eq!(shown[0], "    0.2% off");
     assert!(shown[2].contains("a fault in the kernel's log"));
@@ -104,7 +104,10 @@ fn what_a_test_records_is_kept_and_not_shown() {
 fn exit_0_without_a_passed_test_is_no_pass() {
     let console = "@@ plan vm a\n@@ begin vm a\n@@ exit 0\n@@ end\n";
     let (totals, _) = read(console, Show::All, None);
-    assert_eq!(totals.to_string(), "failed: [guest] a\n0 passed, 1 failed");
+    assert_eq!(
+        totals.to_string(),
+        "failed: [guest] a\nfailed in guest: a\n0 passed, 1 failed"
+    );
 }
 
 #[test]
