@@ -28,6 +28,7 @@ use crate::{
 fn the_guest_is_what_its_row_says() {
     kernel_and_architecture_are_those_of_the_boot();
     pages_are_as_large_as_the_kernel_name_says();
+    kernel_is_realtime_if_its_name_says_so();
     command_line_is_that_of_the_boot();
     file_systems_are_mounted();
     kernel_has_btf();
@@ -59,6 +60,12 @@ fn pages_are_as_large_as_the_kernel_name_says() {
         "4 kB"
     };
     assert_eq!(size.trim(), expected);
+}
+
+fn kernel_is_realtime_if_its_name_says_so() {
+    let version = fs::read_to_string("/proc/sys/kernel/version").expect("procfs");
+    let realtime = version.split(' ').any(|word| word == "PREEMPT_RT");
+    assert_eq!(realtime, value("RELEASE").contains("-rt-"), "{version}");
 }
 
 fn command_line_is_that_of_the_boot() {

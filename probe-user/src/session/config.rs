@@ -88,7 +88,9 @@ impl Config {
             object::CGROUP_RMDIR,
             object::CPU_HOTPLUG,
         ];
-        if machine.sys("kernel/realtime").as_deref() != Some("1") {
+        // As in `uname -v`. /sys/kernel/realtime is in kernels with the patch of before 6.12 alone.
+        let version = machine.proc("sys/kernel/version").unwrap_or_default();
+        if !version.split(' ').any(|word| word == "PREEMPT_RT") {
             all.push(object::CGROUP_ATTACH);
         }
         if self.by_process.any() {

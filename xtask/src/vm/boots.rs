@@ -2,8 +2,8 @@
 //!
 //! CI boots one guest of each kernel series and architecture, and some for tests that need a guest
 //! of their own. Together they have every option, which a test checks: 16 KiB pages, UEFI,
-//! preemption everywhere, a PMU of QEMU's own or none, one CPU, a clock that runs alone or counts
-//! instructions. `--all` boots the other combinations too.
+//! preemption everywhere, `PREEMPT_RT`, a PMU of QEMU's own or none, one CPU, a clock that runs
+//! alone or counts instructions. `--all` boots the other combinations too.
 //!
 //! [`super::placement`] says which tests run in which guest.
 
@@ -12,10 +12,13 @@ mod tests;
 
 use super::packages::Arch;
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Flavour {
     Normal,
     /// 16 KiB pages; Debian has it for arm64 from 6.12 on.
     Pages16k,
+    /// `PREEMPT_RT`: programs at tracepoints and their interrupts are preempted.
+    Realtime,
 }
 
 /// How the guest learns its devices; the sysfs name of the arm64 PMU depends on it.
@@ -147,6 +150,12 @@ pub(super) const BOOTS: &[Boot] = &[
         ci: true,
         firmware: Firmware::Uefi,
         ..ICOUNTED
+    },
+    Boot {
+        name: "amd64-7.3-rt",
+        ci: true,
+        flavour: Flavour::Realtime,
+        ..AMD64
     },
     Boot {
         name: "amd64-7.3-nocss",

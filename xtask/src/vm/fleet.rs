@@ -96,9 +96,10 @@ impl<'a> Fleet<'a> {
         let mut totals = Totals::default();
         let (rig, selection, name) = (self.rig, self.selection, boot.name);
         let kernel = rig.kernel(boot);
+        let all = selection.all || !boot.ci;
         let run = Run::Tests {
             filter: selection.filter,
-            all: selection.all || !boot.ci,
+            all,
             record: selection.record.is_some(),
         };
         let initramfs = rig.initramfs(boot, run)?;
@@ -112,7 +113,7 @@ impl<'a> Fleet<'a> {
         let since = Instant::now();
         let whole = selection.filter.is_empty();
         let mut report = Report::new(name, &mut totals, whole, selection.show);
-        guest::run(boot, &kernel, &initramfs, &mut report)?;
+        guest::run(boot, &kernel, &initramfs, all, &mut report)?;
         if let Some(directory) = selection.record {
             report.write_recordings(directory)?;
         }

@@ -26,8 +26,10 @@ pub(super) const UEFI: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 
 /// Generous, because two cores may be shared with other work: a boot takes about 4 s alone.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// The longest time of one test, by this machine's clock.
+/// The longest time of one test in CI, by this machine's clock.
 const TEST_LIMIT: Duration = Duration::from_secs(180);
+/// The same with `--all`, where tests of rare events run longer.
+const TEST_LIMIT_OF_ALL: Duration = Duration::from_secs(3600);
 
 /// QEMU with everything but the console.
 pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
@@ -94,6 +96,7 @@ pub(super) fn run(
     boot: &Boot,
     kernel: &Path,
     initramfs: &Path,
+    all: bool,
     report: &mut Report<'_>,
 ) -> Result<()> {
     let mut qemu = qemu(boot, kernel, initramfs);
@@ -112,10 +115,10 @@ pub(super) fn run(
     let show = |line: &str| println!("[{}] {line}", boot.name);
     let mut since = Instant::now();
     let death = loop {
-        let limit = if report.booted() {
-            TEST_LIMIT
-        } else {
-            BOOT_LIMIT
+        let limit = match (report.booted(), all) {
+            (false, _) => BOOT_LIMIT,
+            (true, false) => TEST_LIMIT,
+            (true, true) => TEST_LIMIT_OF_ALL,
         };
         match lines.recv_timeout(limit.saturating_sub(since.elapsed())) {
             Ok(line) => {

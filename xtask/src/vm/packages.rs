@@ -173,7 +173,7 @@ impl Package {
 pub(super) struct Kernel {
     pub(super) arch: Arch,
     pin: &'static Pin,
-    suffix: &'static str,
+    flavour: Flavour,
 }
 
 impl Kernel {
@@ -182,16 +182,18 @@ impl Kernel {
         Self {
             arch: boot.arch,
             pin: pin.expect("every series of the boot table is pinned: a test checks it"),
-            suffix: match boot.flavour {
-                Flavour::Normal => "",
-                Flavour::Pages16k => "-16k",
-            },
+            flavour: boot.flavour,
         }
     }
 
     /// What `uname -r` says in the guest.
     pub(super) fn release(&self) -> String {
-        format!("{}-{}{}", self.pin.abi, self.arch.debian(), self.suffix)
+        let (abi, arch) = (self.pin.abi, self.arch.debian());
+        match self.flavour {
+            Flavour::Normal => format!("{abi}-{arch}"),
+            Flavour::Pages16k => format!("{abi}-{arch}-16k"),
+            Flavour::Realtime => format!("{abi}-rt-{arch}"),
+        }
     }
 
     /// The image, as a path below the tree.

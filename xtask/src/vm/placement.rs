@@ -64,7 +64,12 @@ pub(super) const GROUPS: &[Group] = &[
     // The same on guests for something else.
     Group {
         binary: "vm",
-        runs: Runs::In(&["arm64-7.3-exact", "arm64-7.3-icount", "amd64-7.3-nocss"]),
+        runs: Runs::In(&[
+            "amd64-7.3-nocss",
+            "amd64-7.3-rt",
+            "arm64-7.3-exact",
+            "arm64-7.3-icount",
+        ]),
         needs: Needs::Nothing,
         tests: &["smoke::"],
     },
@@ -87,10 +92,21 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::TwoCpus,
         tests: &["hooks::without_the_perf_event_css"],
     },
+    Group {
+        binary: "vm",
+        runs: Runs::In(&["amd64-7.3-rt"]),
+        needs: Needs::TwoCpus,
+        tests: &[
+            "accounting::",
+            "hooks::where_it_is_complete",
+            "pins::",
+            "sampled::",
+        ],
+    },
     // Kernels that preempt themselves.
     Group {
         binary: "vm",
-        runs: Runs::In(&["amd64-6.12", "amd64-7.3", "arm64-7.3"]),
+        runs: Runs::In(&["amd64-6.12", "amd64-7.3", "amd64-7.3-rt", "arm64-7.3"]),
         needs: Needs::TwoCpus,
         tests: &["hooks::missed_switches"],
     },
@@ -207,16 +223,17 @@ pub(super) const GROUPS: &[Group] = &[
             "doctor::what_is_listed",
             "lifetimes::five_hundred",
             "lifetimes::rows_of_cgroups",
+            "memory::a_command_has_its_memory",
             "moves::by_process",
             "rights::",
             "sampled::samples_of",
             "sampled::what_finds",
         ],
     },
-    // A kernel that preempts programs.
+    // Kernels that preempt programs.
     Group {
         binary: "host",
-        runs: Runs::In(&["amd64-7.3"]),
+        runs: Runs::In(&["amd64-7.3", "amd64-7.3-rt"]),
         needs: Needs::TwoCpus,
         tests: &["lifetimes::records_are_whole"],
     },

@@ -208,19 +208,11 @@ fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
     let icount = boot.icount_shift.filter(|_| boot.cpus == 1);
     let icount = icount.map(|shift| shift.to_string());
     let clock = boot.icount_shift.map_or("host", |_| "instructions");
-    // QEMU emulates no x86 counters; the kernel still registers `cpu` on some versions.
-    let pmu = if boot.arch == Arch::Arm64 && boot.pmu {
-        "1"
-    } else {
-        ""
+    let (all, record) = match run {
+        Run::Tests { all, record, .. } => (all, record),
+        Run::Shell => (true, false),
     };
-    let record = if let Run::Tests { record: true, .. } = run {
-        "1"
-    } else {
-        ""
-    };
-    let shell = if let Run::Shell = run { "1" } else { "" };
-    let controllers = if boot.controllers { "1" } else { "" };
+    let set = |flag| if flag { "1" } else { "" };
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
         ("PMUSCOPE_VM_ARCH", boot.arch.debian()),
@@ -229,13 +221,15 @@ fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
         ("PMUSCOPE_VM_APPEND", boot.append),
         ("PMUSCOPE_VM_CLOCK", clock),
         ("PMUSCOPE_VM_ICOUNT", icount.as_deref().unwrap_or_default()),
-        ("PMUSCOPE_VM_PMU", pmu),
-        ("PMUSCOPE_VM_CONTROLLERS", controllers),
+        // QEMU emulates no x86 counters; the kernel still registers `cpu` on some versions.
+        ("PMUSCOPE_VM_PMU", set(boot.arch == Arch::Arm64 && boot.pmu)),
+        ("PMUSCOPE_VM_CONTROLLERS", set(boot.controllers)),
+        ("PMUSCOPE_VM_ALL", set(all)),
         ("PMUSCOPE_VM_MODULES", &boot.modules.join(",")),
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
         ("PMUSCOPE_LOAD", "/bin/load"),
-        ("PMUSCOPE_VM_RECORD", record),
-        ("VM_SHELL", shell),
+        ("PMUSCOPE_VM_RECORD", set(record)),
+        ("VM_SHELL", set(matches!(run, Run::Shell))),
     ]
     .map(|(name, value)| format!("export {name}='{value}'\n"))
     .concat()

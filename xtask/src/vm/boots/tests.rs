@@ -8,7 +8,7 @@ use super::*;
 fn options(boot: &Boot) -> [String; 8] {
     [
         format!("{:?} {}", boot.arch, boot.series),
-        format!("16k {}", matches!(boot.flavour, Flavour::Pages16k)),
+        format!("{:?}", boot.flavour),
         format!("UEFI {}", matches!(boot.firmware, Firmware::Uefi)),
         format!("icount {}", boot.icount_shift.is_some()),
         format!("CPUs {}", boot.cpus),
