@@ -10,7 +10,6 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=../probe-common");
     let out_dir = env::var_os("OUT_DIR").context("cargo sets OUT_DIR")?;
     catalogue(Path::new(&out_dir))?;
-    #[cfg(feature = "report")]
     plotting(Path::new(&out_dir))?;
     // `cargo xtask setup` puts bpf-linker below the target directory, wherever that is.
     let tools = Path::new(&out_dir)
@@ -63,7 +62,6 @@ fn catalogue(out_dir: &Path) -> Result<()> {
 }
 
 /// `plotly.js.gz`: plotly.js as the crate of that name has it inside.
-#[cfg(feature = "report")]
 fn plotting(out_dir: &Path) -> Result<()> {
     use std::{fs::File, io::Write as _};
 

@@ -38,10 +38,8 @@ pub mod machine;
 pub mod names;
 pub mod pipeline;
 pub mod plan;
-#[cfg(feature = "parquet")]
 pub mod profile;
 pub mod record;
-#[cfg(feature = "parquet")]
 pub mod recording;
 pub mod roofline;
 pub mod session;
@@ -49,6 +47,5 @@ pub mod snapshot;
 pub mod state;
 pub mod symbols;
 pub mod sys;
-#[cfg(feature = "top")]
 pub mod top;
 pub mod window;

@@ -9,7 +9,6 @@ mod attribution;
 mod bpffs;
 mod command;
 mod conservation;
-#[cfg(feature = "cri")]
 mod containerd;
 mod descriptors;
 mod doctor;
@@ -28,7 +27,6 @@ mod nobody;
 mod peers;
 mod pins;
 mod processes;
-#[cfg(feature = "parquet")]
 mod recordings;
 mod regions;
 mod restarts;
@@ -39,7 +37,6 @@ mod sampled;
 mod soak;
 mod support;
 mod terminal;
-#[cfg(feature = "parquet")]
 #[path = "../replay/texts.rs"]
 mod texts;
 mod usage;

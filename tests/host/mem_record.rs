@@ -88,7 +88,6 @@ fn a_machine_without_spe_says_so() {
 
 /// The file and its parts when the writer is killed: each part can be read by itself, and has the
 /// metadata that names its addresses; what was open is passed over.
-#[cfg(feature = "parquet")]
 mod killed {
     use std::{
         cell::RefCell,

@@ -2,21 +2,13 @@
 //! without a kernel. The output is golden.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(feature = "report")]
 mod browser;
-#[cfg(feature = "report")]
 mod hour;
-#[cfg(feature = "report")]
 mod measured;
-#[cfg(feature = "report")]
 mod page;
-#[cfg(feature = "parquet")]
 mod recorded;
-#[cfg(feature = "report")]
 mod sampled;
-#[cfg(feature = "report")]
 mod sampling;
-#[cfg(feature = "report")]
 mod single;
 mod texts;
 

@@ -24,7 +24,6 @@ pub(crate) fn record(name: &str, view: &View, path: &Path, cut: bool) {
 }
 
 /// The same, with each snapshot changed before.
-#[cfg(feature = "report")]
 pub(crate) fn record_with(name: &str, view: &View, path: &Path, change: impl Fn(&mut Snapshot)) {
     write(name, view, path, false, change);
 }

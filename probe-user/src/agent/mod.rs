@@ -11,11 +11,9 @@ mod http;
 mod json_lines;
 mod ledger;
 mod memory;
-#[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
 mod overhead;
 mod own;
-#[cfg(feature = "tls")]
 mod pem;
 mod published;
 mod rights;

@@ -5,7 +5,6 @@
 
 #[cfg(test)]
 mod tests;
-#[cfg_attr(not(feature = "tls"), path = "otlp/no_tls.rs")]
 mod tls;
 
 use std::{

@@ -12,11 +12,8 @@ pub(crate) mod tests;
 
 use std::io::{self, Write};
 
-#[cfg(feature = "otlp")]
 pub use self::openmetrics::{Otlp, Request};
-#[cfg(feature = "top")]
 pub use self::table::{Sheet, SheetColumn, Sheets};
-#[cfg(feature = "top")]
 pub(crate) use self::table::{fitted, width, wrapped};
 pub use self::{
     label::name_of,

@@ -12,13 +12,11 @@
 mod exposition;
 mod family;
 mod info;
-#[cfg(feature = "otlp")]
 mod otlp;
 mod text;
 
 use std::{collections::BTreeMap, io};
 
-#[cfg(feature = "otlp")]
 pub use self::otlp::{Otlp, Request};
 pub use self::{
     exposition::{Dialect, Exposition},

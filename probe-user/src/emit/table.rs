@@ -9,7 +9,6 @@ mod notes;
 mod number;
 mod places;
 mod shares;
-#[cfg(feature = "top")]
 mod sheet;
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,6 @@ mod text;
 use std::io::{self, Write};
 
 pub(super) use self::names::names;
-#[cfg(feature = "top")]
 pub use self::sheet::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::text::wrapped;
 use self::{
@@ -26,7 +24,6 @@ use self::{
     number::{Form, Number},
     text::{left, right},
 };
-#[cfg(feature = "top")]
 pub(crate) use self::{names::fitted, text::width};
 use super::{Options, Screen};
 use crate::derive::{Group, Part, Report, Series, Subject, Value};

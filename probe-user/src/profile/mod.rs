@@ -5,7 +5,6 @@ mod calibration;
 mod compare;
 mod compared_text;
 mod line;
-#[cfg(feature = "report")]
 mod page;
 mod roofline;
 mod samples;
@@ -17,7 +16,6 @@ mod view;
 
 use std::collections::{HashMap, HashSet};
 
-#[cfg(feature = "report")]
 pub use self::page::page;
 pub use self::{
     calibration::Calibration,

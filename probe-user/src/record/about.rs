@@ -126,7 +126,7 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
 }
 
 /// What recordings by SPE and by events say of themselves, for the tests of those who read files.
-#[cfg(all(test, feature = "parquet"))]
+#[cfg(test)]
 pub(crate) fn of_each_method() -> [Vec<(String, String)>; 2] {
     use super::{AccessSampling, Buffers, Method, Size, Target};
 

@@ -9,10 +9,8 @@
 mod about;
 mod baseline;
 mod calibrated;
-#[cfg(feature = "parquet")]
 mod chunk;
 mod clock;
-#[cfg(feature = "parquet")]
 mod columns;
 mod cpu_buffer;
 mod drain;
@@ -27,7 +25,6 @@ mod observer;
 mod open;
 mod options;
 mod own;
-#[cfg(feature = "parquet")]
 pub(crate) mod parts;
 pub mod perf_data;
 mod perf_features;
@@ -37,10 +34,8 @@ mod recorder;
 pub mod regions;
 mod replay;
 mod ring;
-#[cfg(feature = "parquet")]
 mod rows;
 mod sample;
-#[cfg_attr(not(feature = "parquet"), path = "no_sample_file.rs")]
 mod sample_file;
 mod spaces;
 mod subtree;
@@ -49,14 +44,12 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod time_namespace;
-#[cfg(feature = "parquet")]
 mod waiting;
 
 use crate::{symbols::maps as mapping, sys::wire};
 
-#[cfg(feature = "parquet")]
 pub(crate) use self::about::RING_BYTES;
-#[cfg(all(test, feature = "parquet"))]
+#[cfg(test)]
 pub(crate) use self::about::of_each_method;
 pub use self::{
     about::of_machine,

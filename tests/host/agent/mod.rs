@@ -15,7 +15,6 @@ mod rights;
 mod samples;
 mod time;
 mod top;
-#[cfg(feature = "tls")]
 mod web;
 
 pub(crate) use self::harness::{

@@ -1,8 +1,6 @@
 //! Real containers, from a real containerd of the test's own.
 
-#[cfg(feature = "tls")]
 mod agent;
-#[cfg(feature = "tls")]
 mod chart;
 mod cri;
 mod daemon;

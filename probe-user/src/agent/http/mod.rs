@@ -4,10 +4,6 @@ mod answer;
 mod connections;
 mod in_flight;
 mod socket;
-#[cfg(feature = "tls")]
-mod web;
-#[cfg(not(feature = "tls"))]
-#[path = "no_web.rs"]
 mod web;
 
 use std::{
@@ -186,7 +182,6 @@ async fn serve(stream: TcpStream, answers: Answers) {
 async fn converse(stream: TcpStream, answers: Arc<Answers>) {
     match answers.web.acceptor() {
         None => speak(TokioIo::new(stream), answers).await,
-        #[cfg(feature = "tls")]
         Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => speak(TokioIo::new(stream), answers).await,
             Ok(Err(error)) => tracing::debug!("TLS: {error}"),

@@ -43,7 +43,6 @@ use crate::{
 const LAST_NAMES: Duration = Duration::from_millis(500);
 
 /// The length of a window in ms where one is needed and the user sets none.
-#[cfg(any(feature = "parquet", feature = "top"))]
 pub(crate) const INTERVAL: u64 = 1000;
 
 /// Options of a run that is shown, whatever it counts.

@@ -2,7 +2,6 @@
 
 mod agent;
 mod derive;
-#[cfg(feature = "parquet")]
 mod diff;
 mod doctor;
 mod ending;
@@ -12,16 +11,13 @@ mod live;
 mod mem;
 mod perfs;
 mod print;
-#[cfg(feature = "parquet")]
 mod record;
-#[cfg(feature = "parquet")]
 mod report;
 mod roofline;
 mod sampling;
 mod shown_messages;
 mod stat;
 mod terminal;
-#[cfg(feature = "top")]
 mod top;
 
 use std::process::ExitCode;
@@ -44,17 +40,13 @@ enum Command {
     /// Count events per container: for a command, or for the whole machine until Ctrl-C
     Stat(stat::Args),
     /// Watch what `stat` counts on a terminal: choose rows, sort, filter, go back in time
-    #[cfg(feature = "top")]
     Top(top::Args),
     /// Record what `stat` counts into a file, for `stat --replay` and other programs (Parquet)
-    #[cfg(feature = "parquet")]
     Record(record::Args),
     /// Show a whole recording: as a page with plots (HTML), or one view of it
-    #[cfg(feature = "parquet")]
     Report(report::Args),
     /// Compare two recordings, or two parts of one: every metric, and whether the difference
     /// exceeds what chance allows
-    #[cfg(feature = "parquet")]
     Diff(diff::Args),
     /// List the PMUs and events of this machine, and why it cannot count the others
     List(list::Args),
@@ -78,13 +70,9 @@ fn main() -> ExitCode {
     shown_messages::begin();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
-        #[cfg(feature = "top")]
         Command::Top(args) => top::run(args),
-        #[cfg(feature = "parquet")]
         Command::Record(args) => record::run(args),
-        #[cfg(feature = "parquet")]
         Command::Report(args) => report::run(&args),
-        #[cfg(feature = "parquet")]
         Command::Diff(args) => diff::run(&args),
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -59,10 +59,8 @@ pub(crate) struct Args {
 /// What is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    #[cfg(feature = "report")]
     #[default]
     Html,
-    #[cfg_attr(not(feature = "report"), default)]
     Svg,
     Json,
     Csv,
@@ -164,11 +162,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let only_samples = profile.windows.is_empty() && args.format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
     match (args.format, single) {
-        #[cfg(feature = "report")]
         (Format::Html, _) if args.view.is_some() => {
             bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
         }
-        #[cfg(feature = "report")]
         (Format::Html, _) => {}
         (format, Some(view)) => return single_view(args, &profile, view, format),
         (_, None) => {}
@@ -187,7 +183,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut out = Vec::new();
     match args.format {
-        #[cfg(feature = "report")]
         Format::Html => profile::page(&mut out, &profile)?,
         Format::Svg => {
             let Some(picture) = profile::svg(&profile, &selection) else {

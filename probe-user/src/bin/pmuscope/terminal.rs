@@ -2,7 +2,6 @@
 
 mod drawing;
 
-#[cfg(feature = "top")]
 use std::mem;
 use std::{
     env,
@@ -65,7 +64,6 @@ fn kept() -> MutexGuard<'static, Option<(Vec<u8>, usize)>> {
 }
 
 /// Messages are kept for a view from here on; or the view has ended, and they are printed.
-#[cfg(feature = "top")]
 pub(crate) fn keep_messages(keep: bool) {
     let before = mem::replace(&mut *kept(), keep.then(Default::default));
     if let Some((all, _)) = before {
@@ -75,7 +73,6 @@ pub(crate) fn keep_messages(keep: bool) {
 }
 
 /// The lines that were kept since the last call.
-#[cfg(feature = "top")]
 pub(crate) fn kept_messages() -> Vec<String> {
     let mut kept = kept();
     let Some((all, given)) = kept.as_mut() else {

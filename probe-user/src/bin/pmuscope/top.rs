@@ -1,6 +1,5 @@
 //! `pmuscope top`: windows on a terminal, with a view that keys move.
 
-#[cfg(feature = "parquet")]
 use std::time::Duration;
 use std::{
     future::{Future, poll_fn},
@@ -23,19 +22,16 @@ use probe_user::{
 };
 use ratatui::DefaultTerminal;
 
-#[cfg(feature = "parquet")]
 use crate::ending::runtime;
 use crate::{live, stat, terminal};
 
 /// Arguments of `top`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[cfg(feature = "parquet")]
     #[command(flatten)]
     replayed: stat::Replayed,
     /// Also sample memory accesses as `mem` does: their data sources and latencies
-    #[arg(long)]
-    #[cfg_attr(feature = "parquet", arg(conflicts_with = "replay"))]
+    #[arg(long, conflicts_with = "replay")]
     accesses: bool,
     /// Show all digits instead of three with a prefix (47,038,780 for 47.0 M)
     #[arg(long)]
@@ -56,7 +52,6 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
         bail!("top needs a terminal: use `pmuscope stat -I 1000` for a file or a pipe");
     }
-    #[cfg(feature = "parquet")]
     if let Some(file) = &args.replayed.replay {
         let replay = stat::replayed(file, &args.counting, &args.counted)?;
         return runtime()?.block_on(play(replay, args.exact));
@@ -175,7 +170,6 @@ impl live::Windows for Shown {
 }
 
 /// Shows a recording as its windows came, or as keys want them.
-#[cfg(feature = "parquet")]
 async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<ExitCode> {
     let mut shown = Shown::new(
         Source::Replay {
@@ -237,7 +231,6 @@ async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<
 }
 
 /// Forever where there is no such time.
-#[cfg(feature = "parquet")]
 async fn until(due: Option<tokio::time::Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,

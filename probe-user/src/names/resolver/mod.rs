@@ -7,7 +7,6 @@
 mod book;
 mod clip;
 mod files;
-#[cfg(feature = "cri")]
 mod sockets;
 mod source;
 #[cfg(test)]
@@ -59,11 +58,6 @@ impl FromStr for RuntimeEndpoint {
                 "{text} is none: give auto, off or the socket of a CRI runtime, such as \
                  unix:///run/containerd/containerd.sock"
             )),
-            _ if !cfg!(feature = "cri") => Err(
-                "this pmuscope was built without CRI: give auto or off, or build it with the \
-                 feature cri"
-                    .to_owned(),
-            ),
             _ => Ok(Self::Socket(path.into())),
         }
     }

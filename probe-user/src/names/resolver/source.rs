@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "cri")]
 use super::sockets::{Cri, Engine};
 use super::{ResolverConfig, RuntimeEndpoint, files};
 
@@ -15,7 +14,6 @@ use super::{ResolverConfig, RuntimeEndpoint, files};
 pub(super) const LARGEST: usize = 4 << 20;
 
 /// Usual places of CRI sockets.
-#[cfg(feature = "cri")]
 const CRI_SOCKETS: [&str; 8] = [
     "run/containerd/containerd.sock",
     "run/crio/crio.sock",
@@ -28,7 +26,6 @@ const CRI_SOCKETS: [&str; 8] = [
 ];
 
 /// Usual places of the sockets of engines with Docker's API.
-#[cfg(feature = "cri")]
 const ENGINE_SOCKETS: [(&str, &str); 2] = [
     ("docker", "run/docker.sock"),
     ("podman", "run/podman/podman.sock"),
@@ -183,11 +180,9 @@ impl Reply {
 /// Who can be asked.
 #[derive(Debug)]
 pub(super) enum Source {
-    #[cfg(feature = "cri")]
     Cri(Cri),
     DockerFiles(PathBuf),
     PodmanFiles(PathBuf),
-    #[cfg(feature = "cri")]
     Engine(Engine),
 }
 
@@ -197,31 +192,24 @@ impl Source {
     pub(super) fn all(config: &ResolverConfig) -> Vec<Self> {
         match &config.runtime {
             RuntimeEndpoint::Off => Vec::new(),
-            #[cfg(feature = "cri")]
             RuntimeEndpoint::Socket(socket) => vec![Self::Cri(Cri::new(socket.clone()))],
-            #[cfg(not(feature = "cri"))]
-            RuntimeEndpoint::Socket(_) => Vec::new(),
             RuntimeEndpoint::Auto => Self::usual(&config.root),
         }
     }
 
     fn usual(root: &Path) -> Vec<Self> {
         let mut sources = Vec::new();
-        #[cfg(feature = "cri")]
-        {
-            let mut places: Vec<PathBuf> = Vec::new();
-            for socket in CRI_SOCKETS.map(|socket| root.join(socket)) {
-                // /var/run is a link to /run almost everywhere.
-                let place = socket.canonicalize().unwrap_or_else(|_| socket.clone());
-                if !places.contains(&place) {
-                    places.push(place);
-                    sources.push(Self::Cri(Cri::new(socket)));
-                }
+        let mut places: Vec<PathBuf> = Vec::new();
+        for socket in CRI_SOCKETS.map(|socket| root.join(socket)) {
+            // /var/run is a link to /run almost everywhere.
+            let place = socket.canonicalize().unwrap_or_else(|_| socket.clone());
+            if !places.contains(&place) {
+                places.push(place);
+                sources.push(Self::Cri(Cri::new(socket)));
             }
         }
         sources.push(Self::DockerFiles(root.join("var/lib/docker/containers")));
         sources.push(Self::PodmanFiles(root.join("var/lib/containers/storage")));
-        #[cfg(feature = "cri")]
         for (runtime, socket) in ENGINE_SOCKETS {
             sources.push(Self::Engine(Engine::new(runtime, root.join(socket))));
         }
@@ -231,24 +219,18 @@ impl Source {
     /// Its place, for messages.
     pub(super) fn place(&self) -> &Path {
         match self {
-            #[cfg(feature = "cri")]
             Self::Cri(cri) => cri.socket(),
             Self::DockerFiles(directory) | Self::PodmanFiles(directory) => directory,
-            #[cfg(feature = "cri")]
             Self::Engine(engine) => engine.socket(),
         }
     }
 
     /// Asks for all that is wanted; each single question has the time of the timeout.
     pub(super) async fn ask(&mut self, wanted: &Wanted, timeout: Duration) -> Reply {
-        #[cfg(not(feature = "cri"))]
-        let _ = timeout;
         match self {
-            #[cfg(feature = "cri")]
             Self::Cri(cri) => cri.ask(wanted, timeout).await,
             Self::DockerFiles(directory) => files::docker(directory, wanted),
             Self::PodmanFiles(storage) => files::podman(storage, wanted),
-            #[cfg(feature = "cri")]
             Self::Engine(engine) => engine.ask(wanted, timeout).await,
         }
     }

@@ -3,7 +3,6 @@
 mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
 mod fields;
-#[cfg(feature = "parquet")]
 mod files;
 mod order;
 mod perf;

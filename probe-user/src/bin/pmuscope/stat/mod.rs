@@ -1,7 +1,6 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
 mod dear;
-#[cfg(feature = "parquet")]
 mod replay;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
@@ -17,15 +16,12 @@ use probe_user::{
     snapshot::{Hook, Snapshot},
 };
 
-#[cfg(feature = "top")]
-#[cfg(feature = "parquet")]
 pub(crate) use self::replay::begin as replayed;
 use crate::{live, sampling};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[cfg(feature = "parquet")]
     #[command(flatten)]
     replayed: Replayed,
     #[command(flatten)]
@@ -35,7 +31,6 @@ pub(crate) struct Args {
 }
 
 /// A recording in place of a run.
-#[cfg(feature = "parquet")]
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Replayed {
@@ -107,7 +102,6 @@ pub(crate) struct Counting {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    #[cfg(feature = "parquet")]
     if let Some(file) = &args.replayed.replay {
         return replay::run(file, args);
     }

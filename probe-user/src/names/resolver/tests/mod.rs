@@ -1,6 +1,4 @@
-#[cfg(feature = "cri")]
 mod engine;
-#[cfg(feature = "cri")]
 mod server;
 
 use std::{fs, path::Path};
@@ -90,7 +88,6 @@ fn docker_container(root: &Path, id: &str, name: &str) {
     fs::rename(directory.join("new"), directory.join("config.v2.json")).unwrap();
 }
 
-#[cfg(feature = "cri")]
 mod cri {
     use super::{
         server::{Runtime, Server, socket},

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use probe_user::record::{
     AuxPlace, EventFile, Mapping, News, RawFile, Recorder, Sample, SampleFile, Sink,
     regions::{By, Summary},
@@ -23,15 +23,12 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// By the options; without any, samples go into a file of a fixed name.
-    pub(crate) fn of(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn of(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Self {
         let samples = match (samples, &raw) {
             (None, None) => Some("pmuscope-mem.parquet".into()),
             (samples, _) => samples,
         };
-        if samples.is_some() && cfg!(not(feature = "parquet")) {
-            bail!("this program was built without Parquet: give --raw FILE and no --output");
-        }
-        Ok(Self { samples, raw })
+        Self { samples, raw }
     }
 
     /// Begins the files; `command` is how this program was called.

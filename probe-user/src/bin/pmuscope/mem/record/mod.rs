@@ -201,7 +201,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let called = called();
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
-    let paths = Paths::of(args.output.clone(), args.raw.clone())?;
+    let paths = Paths::of(args.output.clone(), args.raw.clone());
     let summary = (!args.regions.is_empty()).then(|| Summary::new(drains));
     let files = paths.begin(&recorder, drains, &called, summary)?;
     if let Err(error) = recorder.start() {
