@@ -1,5 +1,5 @@
 //! Marker functions: a program names its memory and its phases, and pmuscope sees it
-//! (docs/regions.md). The same as `include/pmuscope.h` for C.
+//! (docs/regions.md). The same as `include/pmuscope.h` of this package for C.
 //!
 //! They do nothing but return; pmuscope observes their calls by uprobes. Each is one function of
 //! machine code that no optimisation looks into, so that its arguments are where the calling

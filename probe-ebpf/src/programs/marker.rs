@@ -1,4 +1,4 @@
-//! `marker`: a program calls one of the functions of include/pmuscope.h. The link's cookie says
+//! `marker`: a program calls one of the functions of pmuscope.h. The link's cookie says
 //! which (kernel 5.15). It may sleep (kernel 6.0), so that every name can be read.
 
 use aya_ebpf::{

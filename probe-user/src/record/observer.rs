@@ -157,7 +157,7 @@ impl Observer {
                 Has::TooMuch => "is too large to be looked at",
                 Has::Narrow => "has 32 bits, and only programs of 64 bits are read",
                 _ => {
-                    "has no marker functions, and its libraries have none (include/pmuscope.h has \
+                    "has no marker functions, and its libraries have none (pmuscope.h has \
                      them)"
                 }
             };

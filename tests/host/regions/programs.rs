@@ -162,7 +162,7 @@ pub(super) fn with_copies(made: &Made, copies: usize) -> Option<PathBuf> {
 }
 
 fn compile(sources: &[&Path], into: &Path, options: &[&str]) -> bool {
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe-common/include");
     let mut compiler = Command::new("cc");
     compiler
         .args(options)
