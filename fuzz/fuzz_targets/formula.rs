@@ -1,6 +1,7 @@
-//! No text makes the formula parser or the evaluation panic, and what is read can be read again.
+//! No text makes the formula parser or the evaluation panic, and a parsed formula's text parses to
+//! the same formula.
 //!
-//! The module is compiled by its path: as a dependency, probe-user would bring the eBPF build.
+//! The module is compiled by its path, since probe-user as a dependency would need the eBPF build.
 
 #![no_main]
 #![allow(
@@ -12,24 +13,24 @@
 #[path = "../../probe-user/src/formula/mod.rs"]
 mod formula;
 
-use formula::{Absent, Formula, Implicit, Input, Sample};
+use formula::{Absent, EventCount, Formula, Implicit, Input};
 use libfuzzer_sys::fuzz_target;
 
-/// Counts that depend on the name only: some 0, some missing, some that never ran.
+/// Counts that depend only on the name: some are 0, some missing, some never ran.
 struct Counts;
 
 impl Input for Counts {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         match name.len() % 5 {
             0 => Err(Absent::Missing),
             1 => Err(Absent::NeverRan),
-            2 => Ok(Sample {
+            2 => Ok(EventCount {
                 count: 0.0,
-                live: 1.0,
+                running_ratio: 1.0,
             }),
-            length => Ok(Sample {
+            length => Ok(EventCount {
                 count: length as f64 * 1e9,
-                live: 0.5,
+                running_ratio: 0.5,
             }),
         }
     }
@@ -44,7 +45,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     if let Ok(value) = formula.evaluate(&Counts) {
-        assert!(value.value.is_finite() && (0.0..=1.0).contains(&value.live));
+        assert!(value.value.is_finite() && (0.0..=1.0).contains(&value.running_ratio));
     }
     let again = Formula::parse(formula.text()).expect("it was read before");
     assert_eq!(again, formula);

@@ -1,13 +1,13 @@
-//! Any bytes at any offset: the iterator ends, gives no more items than there are bytes, agrees
-//! with the walk that the kernel makes, which looks at one window after the other, and what it
-//! decodes does not depend on what lies behind a window.
+//! For any bytes at any offset, the iterator ends and returns no more items than bytes. It agrees
+//! with the kernel's way to decode, window by window, and does not depend on the bytes after a
+//! window.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use probe_common::spe::{BadKind, Bytes, Found, Record, Records, Stream};
+use probe_common::spe::{BadKind, Bytes, Record, Records, Stream, WindowContent};
 
-/// A window on the data: behind their end are zeros, behind the window bytes on which the decoder
-/// may not depend.
+/// A window of the data. After the end of the data are zeros; after the window are bytes on which
+/// the decoder must not depend.
 struct Window<'a> {
     data: &'a [u8],
     behind: u8,
@@ -23,16 +23,15 @@ impl Bytes for Window<'_> {
         assert!(at < 64, "the decoder looked at byte {at}");
         let byte = |i: u32| {
             let behind = if at + i < 64 { 0 } else { self.behind };
-            let place = (at + i) as usize;
-            self.data.get(place).copied().unwrap_or(behind)
+            let index = (at + i) as usize;
+            self.data.get(index).copied().unwrap_or(behind)
         };
         u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(byte))
     }
 }
 
-/// What a walk over the data finds, where other bytes lie behind them, and the bytes that it
-/// accounts for.
-fn walked(data: &[u8], offset: usize, behind: u8) -> Vec<Result<Record, BadKind>> {
+/// Decodes window by window, with the byte `behind` after each window.
+fn decode_by_windows(data: &[u8], offset: usize, behind: u8) -> Vec<Result<Record, BadKind>> {
     let base = (offset % (1 << 16)) as u64;
     let mut stream = Stream::new(base, base + data.len() as u64);
     let mut record = Record::EMPTY;
@@ -49,15 +48,15 @@ fn walked(data: &[u8], offset: usize, behind: u8) -> Vec<Result<Record, BadKind>
             }
         };
         match found {
-            Some(Found::Record) => items.push(Ok(record)),
-            Some(Found::Bad { kind, at, bytes }) => {
+            Some(WindowContent::Record) => items.push(Ok(record)),
+            Some(WindowContent::Bad { kind, at, bytes }) => {
                 assert!(at >= base && at <= stream.end && bytes > 0);
                 items.push(Err(kind));
             }
-            Some(Found::Padding(bytes) | Found::Lost(bytes)) => {
+            Some(WindowContent::Padding(bytes) | WindowContent::Lost(bytes)) => {
                 assert_eq!(last + bytes, stream.at);
             }
-            Some(Found::Part) => {}
+            Some(WindowContent::Part) => {}
             None => return items,
         }
         last = stream.at;
@@ -74,6 +73,6 @@ fuzz_target!(|input: (u32, &[u8])| {
         items.push(item.map_err(|bad| bad.kind));
         assert!(items.len() <= data.len());
     }
-    assert_eq!(items, walked(data, offset, 0));
-    assert_eq!(items, walked(data, offset, 0xb2));
+    assert_eq!(items, decode_by_windows(data, offset, 0));
+    assert_eq!(items, decode_by_windows(data, offset, 0xb2));
 });

@@ -17,7 +17,7 @@ use std::{
 };
 
 use probe_common::spe::{
-    Events, Found, InstructionAddress, Operation, Record, Records, Stream, VirtualAddress,
+    Events, InstructionAddress, Operation, Record, Records, Stream, VirtualAddress, WindowContent,
 };
 use support::{fields::Fields, perf, random::Random};
 
@@ -179,7 +179,7 @@ fn cells(bytes: &[u8]) {
     let mut stream = Stream::new(0, bytes.len() as u64);
     for window in black_box(bytes).windows(72).step_by(64) {
         let window: &[u8; 72] = window.try_into().unwrap();
-        assert_eq!(stream.decode(window, &mut record), Found::Record);
+        assert_eq!(stream.decode(window, &mut record), WindowContent::Record);
         sum = sum.wrapping_add(look(&record));
     }
     black_box(sum);

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Markers for pmuscope: a program names its memory and its phases, and
- * `pmuscope mem record --regions` says which of them is accessed, how often and at what latency
- * (docs/regions.md). Include it where they are called; nothing is linked.
+ * Markers for pmuscope: a program names its memory and its phases, and `pmuscope mem record
+ * --regions` shows how often and at what latency each is accessed (docs/regions.md). Include this
+ * file where markers are called; it needs no library.
  *
  *     pmuscope_tag_addr("a", a, a + n);      // from now on these addresses are the region "a"
  *     pmuscope_start("triad");               // this thread begins a phase; phases nest
  *     ...
- *     pmuscope_stop();                       // and ends the phase that it began last
+ *     pmuscope_stop();                       // this thread ends its innermost phase
  *
- *     pmuscope_tag_addr(NULL, a, a + n);     // before free(a): ends what was tagged in there
- *     pmuscope_tag_addr("a", NULL, NULL);    // ends all of "a"
+ *     pmuscope_tag_addr(NULL, a, a + n);     // before free(a): ends all tags of these addresses
+ *     pmuscope_tag_addr("a", NULL, NULL);    // ends all of region "a"
  *
- * They are functions that return at once. pmuscope observes their calls from the kernel, so the
- * program must keep their names: link without -s, or put them into a shared library.
+ * Markers are functions that return at once. pmuscope observes their calls from the kernel, so the
+ * program must keep their symbols: link without -s, or put them into a shared library.
  */
 #ifndef PMUSCOPE_H
 #define PMUSCOPE_H
 
-/* One function of each in a program, however many files call it, called as it is written. */
+/* A program has one function for each marker, whichever files call it; calls are not inlined. */
 #if defined(__clang__)
 #define PMUSCOPE_MARKER __attribute__((weak, used, noinline, optnone, visibility("default")))
 #else

@@ -1,24 +1,23 @@
-//! The CLOCK map: the programs' clock, and the times of a count that outlives its process.
+//! The CLOCK map: times of the programs' clock, for counts that continue across processes.
 
-use crate::words::words;
+use crate::pod::pod;
 
-words! {
-    /// Times of the programs' clock, in nanoseconds. The program writes the first, user space the
-    /// rest.
+pod! {
+    /// Times of the programs' clock, in nanoseconds. The program writes `now`, user space the rest.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Clock {
+    pub struct ProgramClock {
         /// At the last run of the program.
         pub now: u64,
         /// When counting into these maps began.
         pub began: u64,
-        /// When the maps were read last. Nobody has read what is not in them since.
+        /// When the maps were last read.
         pub pulled: u64,
-        /// How often another process took the maps over.
+        /// Number of times another process took the maps over.
         pub handovers: u64,
-        /// Time of CPUs that was counted for nobody, since counters were exchanged at these times.
+        /// CPU time that was charged to no owner while counters were exchanged.
         pub gap: u64,
-        /// Time between the last reading by a process and the start of the next: nothing was
-        /// sampled, and no uncore counter read.
+        /// Time between the last reading by one process and the start of the next. Nothing was
+        /// sampled then, and no uncore counter was read.
         pub unattended: u64,
     }
 }

@@ -1,20 +1,20 @@
-//! The kernel log: what became of the messages that programs have about rare events.
+//! The kernel log: rate limits and loss counts of the programs' messages about rare events.
 
-use crate::{SLOTS, words::words};
+use crate::{SLOTS, pod::pod};
 
-/// What a message is about. Each kind has a limit of its own.
+/// The subject of a message. Each kind has its own rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LogKind {
-    /// The map of counts took no row.
+    /// The map of counts refused a row.
     RowRefused,
     /// A counter went back.
     CounterBack,
     /// A switch was missed.
     SwitchMissed,
-    /// A chunk of SPE could not be read.
+    /// An SPE chunk could not be read.
     ChunkUnreadable,
-    /// The record of a cgroup or process that came or went was lost.
+    /// The lifecycle record of a cgroup or process was lost.
     EventLost,
 }
 
@@ -28,34 +28,34 @@ impl LogKind {
         Self::EventLost,
     ];
 
-    /// The most messages of a kind that a CPU sends within a second.
-    pub const MOST: u64 = 4;
+    /// Maximum number of messages of a kind that a CPU sends within a second.
+    pub const MAX_PER_SECOND: u64 = 4;
 }
 
-words! {
+pod! {
     /// The messages of one kind on one CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LogLimit {
-        /// `CLOCK_MONOTONIC` nanoseconds at which the second began that the limit is for.
+        /// Start of the current rate-limit second, in `CLOCK_MONOTONIC` nanoseconds.
         pub since: u64,
-        /// Messages since then.
+        /// Messages sent since then.
         pub sent: u64,
-        /// Messages that the limit kept back.
+        /// Messages suppressed by the limit.
         pub suppressed: u64,
-        /// Those of them that a later message has reported.
+        /// Suppressed messages that a later message has reported.
         pub reported: u64,
-        /// Messages that the ring had no room for.
+        /// Messages dropped because the ring was full.
         pub dropped: u64,
     }
 }
 
-words! {
+pod! {
     /// The messages of one CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LogCpu {
         /// By [`LogKind`].
         pub kinds: [LogLimit; LogKind::ALL.len()],
-        /// The counters' last readings, while they are read again.
+        /// The previous counter readings, while the counters are read again.
         pub readings: [u64; SLOTS],
     }
 }

@@ -1,21 +1,22 @@
-//! What pmuscope's eBPF programs and its user space share: map keys and values.
+//! Map keys and values shared by pmuscope's eBPF programs and its user space.
 //!
 //! Everything but the decoder in [`spe`] is plain old data made of 64-bit words: user space reads
-//! the maps as arrays of words and converts them by [`Plain`]. No I/O, no allocation, and no
-//! dependency but serde in user space, which records them in files (feature `serde`).
+//! the maps as arrays of words and converts them by [`Plain`]. There is no I/O and no allocation.
+//! The only dependency is serde (feature `serde`), with which user space records them in files.
 #![no_std]
 #![cfg_attr(not(feature = "tags"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
 
+mod cgroup_walk;
 mod clock;
 mod kernel_log;
 mod lifecycle;
 mod marker;
-mod process;
+mod process_walk;
 mod state;
-mod tree;
 mod usage;
 
+pub mod pod;
 pub mod sample;
 pub mod spe;
 #[cfg(feature = "tags")]
@@ -24,31 +25,32 @@ pub mod spe;
     reason = "functions that no optimisation looks into are machine code"
 )]
 pub mod tags;
-pub mod words;
 
-pub use clock::Clock;
+pub use cgroup_walk::CgroupWalk;
+pub use clock::ProgramClock;
 pub use kernel_log::{LogCpu, LogKind, LogLimit};
-pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+pub use lifecycle::{LIFECYCLE_HEADER, LIFECYCLE_PATH, LifecycleKind, LifecycleRecord};
 pub use marker::{
-    MARKER_HEADER, MARKER_NAME, Marked, Marker, MarkerCpu, MarkerKind, UNREADABLE, What,
+    MARKER_HEADER, MARKER_NAME, Marker, MarkerCpu, MarkerEvent, MarkerKind, MarkerRecord,
+    UNREADABLE,
 };
-pub use process::{Process, Walk};
+pub use pod::{Field, Plain};
+pub use process_walk::{ProcessWalk, WalkedProcess};
 pub use state::{
     CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, ROW_FREED, SampledCost,
 };
-pub use tree::Tree;
 pub use usage::{CgroupId, UsageKey, UsageRow};
-pub use words::{Field, Plain};
 
-/// Counters that can be live on a CPU at once, over all groups.
+/// Counters that can be active on a CPU at once, over all groups.
 pub const SLOTS: usize = 16;
 
 /// Counters in one group, and in one row.
 pub const GROUP_COUNTERS: usize = 8;
 
-/// Groups that can be live at once. Rotated ones may be more: one of them is live on a CPU.
+/// Groups that can be active at once. There may be more rotated groups: only one of those is active
+/// on a CPU at a time.
 pub const GROUPS: usize = 16;
 
-/// One run in this many measures its own duration: `bpf_stats` would need root and costs 20 ns a
+/// One run in this many measures its own duration. `bpf_stats` would need root and costs 20 ns per
 /// run.
 pub const SAMPLE_EVERY: u64 = 1024;

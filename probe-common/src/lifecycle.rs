@@ -1,5 +1,5 @@
-//! The LIFECYCLE ring: cgroups and processes that come and go, so that one that lived
-//! 50 ms still has its name, and what else cannot wait for a pull.
+//! The LIFECYCLE ring: creation and removal of cgroups, exits of processes, and other events that
+//! cannot wait for a pull. By it even a cgroup that lived for 50 ms has its name.
 
 /// Longest path in a record; the kernel's own `cgroup_mkdir` event cuts paths at 1,024 bytes too.
 pub const LIFECYCLE_PATH: usize = 1024;
@@ -11,7 +11,8 @@ pub const LIFECYCLE_HEADER: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LifecycleKind {
-    /// A cgroup of the default hierarchy was made; the text is its path from the hierarchy's root.
+    /// A cgroup of the default hierarchy was created; the text is its path from the hierarchy's
+    /// root.
     CgroupMade = 0,
     /// A cgroup of the default hierarchy was removed; no text.
     CgroupRemoved = 1,
@@ -20,19 +21,20 @@ pub enum LifecycleKind {
     /// The first switch on a CPU that the `sched_switch` program did not see; the id is the CPU, no
     /// text.
     SwitchMissed = 3,
-    /// A CPU found the map of counts full; the id is the CPU, no text. Reported
-    /// once in [`Self::FULL_EVERY`] such times.
+    /// A CPU found the map of counts full; the id is the CPU, no text. One in
+    /// [`Self::FULL_EVERY`] such events is reported.
     RowsFull = 4,
 }
 
 impl LifecycleKind {
-    /// A CPU finds the map full at most a hundred times a second, and reports one in so many.
+    /// A CPU reports one in this many times at which it finds the map full. It looks at most a
+    /// hundred times a second.
     pub const FULL_EVERY: u64 = 4;
 }
 
-/// A record of the ring, cut after `len` bytes of text.
+/// A record of the ring, truncated after `len` bytes of text.
 #[repr(C)]
-pub struct Lifecycle {
+pub struct LifecycleRecord {
     /// cgroup id, tgid or CPU.
     pub id: u64,
     /// A [`LifecycleKind`].
@@ -43,8 +45,8 @@ pub struct Lifecycle {
     pub text: [u8; LIFECYCLE_PATH],
 }
 
-impl Lifecycle {
-    /// The parts of the record that the kernel wrote as `bytes`; None where it is none.
+impl LifecycleRecord {
+    /// Kind, id and text of the record that the kernel wrote as `bytes`; None for an invalid one.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(LifecycleKind, u64, &[u8])> {
         let (id, rest) = bytes.split_first_chunk::<8>()?;
@@ -63,4 +65,4 @@ impl Lifecycle {
     }
 }
 
-const _: () = assert!(size_of::<Lifecycle>() == LIFECYCLE_HEADER + LIFECYCLE_PATH);
+const _: () = assert!(size_of::<LifecycleRecord>() == LIFECYCLE_HEADER + LIFECYCLE_PATH);

@@ -1,18 +1,18 @@
-//! The MARKERS ring: what programs say of themselves by the marker functions of
-//! `include/pmuscope.h` and of `tags`, and what happens to their processes meanwhile.
+//! The MARKERS ring: calls of the marker functions of `include/pmuscope.h` and of `tags`, with the
+//! forks, execs and exits of the observed processes.
 
-use crate::words::words;
+use crate::pod::pod;
 
-/// Bytes of a name, with the zero behind it; a longer name is cut.
+/// Maximum size of a name in bytes, including the terminating zero; longer names are truncated.
 pub const MARKER_NAME: usize = 128;
 
 /// Bytes before the name in a record.
 pub const MARKER_HEADER: usize = 40;
 
-/// The length of a name that could not be read: it is not in the process's memory.
+/// Length of a name that could not be read, since it is not in the process's memory.
 pub const UNREADABLE: u32 = u32::MAX;
 
-/// What happened.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MarkerKind {
@@ -22,7 +22,7 @@ pub enum MarkerKind {
     Start = 1,
     /// `stop()`.
     Stop = 2,
-    /// A process made another one, whose id is in `start`.
+    /// A process forked; `start` is the child's id.
     Fork = 3,
     /// The process executes another program.
     Exec = 4,
@@ -31,7 +31,7 @@ pub enum MarkerKind {
 }
 
 impl MarkerKind {
-    /// All that a program calls, with the names of their functions.
+    /// The kinds that programs call, with the names of the functions.
     pub const FUNCTIONS: [(Self, &'static str); 3] = [
         (Self::Tag, "pmuscope_tag_addr"),
         (Self::Start, "pmuscope_start"),
@@ -39,18 +39,18 @@ impl MarkerKind {
     ];
 }
 
-/// A record of the ring, cut after `len` bytes of the name.
+/// A record of the ring, truncated after `len` bytes of the name.
 #[repr(C)]
 pub struct Marker {
     /// ns of `CLOCK_MONOTONIC`.
     pub time: u64,
     /// The first address of a tag.
     pub start: u64,
-    /// The first address behind it.
+    /// The first address after it.
     pub end: u64,
-    /// The process, as the initial pid namespace numbers it.
+    /// Process id in the initial pid namespace.
     pub tgid: u32,
-    /// The thread, likewise.
+    /// Thread id in the initial pid namespace.
     pub tid: u32,
     /// A [`MarkerKind`].
     pub kind: u32,
@@ -64,27 +64,27 @@ const _: () = assert!(size_of::<Marker>() == MARKER_HEADER + MARKER_NAME);
 
 /// A record as user space reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marked<'a> {
+pub struct MarkerRecord<'a> {
     /// ns of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// The process, as the initial pid namespace numbers it.
+    /// Process id in the initial pid namespace.
     pub tgid: u32,
-    /// The thread, likewise.
+    /// Thread id in the initial pid namespace.
     pub tid: u32,
     /// What happened.
-    pub what: What<'a>,
+    pub what: MarkerEvent<'a>,
 }
 
-/// What happened, with what belongs to it.
+/// What happened, with the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What<'a> {
+pub enum MarkerEvent<'a> {
     /// `tag_addr(name, start, end)`.
     Tag {
         /// None where it could not be read.
         name: Option<&'a [u8]>,
         /// The first address.
         start: u64,
-        /// The first address behind it.
+        /// The first address after it.
         end: u64,
     },
     /// `start(name)`.
@@ -94,19 +94,19 @@ pub enum What<'a> {
     },
     /// `stop()`.
     Stop,
-    /// The process made this one.
+    /// The process forked this child.
     Fork(u32),
     /// The process executes another program.
     Exec,
     /// The thread ends.
     Exit {
-        /// And its process with it.
+        /// Whether it is the last thread of its process.
         last: bool,
     },
 }
 
-impl<'a> Marked<'a> {
-    /// The record that the kernel wrote as `bytes`; None where it is none.
+impl<'a> MarkerRecord<'a> {
+    /// The record that the kernel wrote as `bytes`; None for an invalid one.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -117,12 +117,12 @@ impl<'a> Marked<'a> {
             len => Some(bytes.get(MARKER_HEADER..MARKER_HEADER + len as usize)?),
         };
         let what = match word(32)? {
-            0 => What::Tag { name, start, end },
-            1 => What::Start { name },
-            2 => What::Stop,
-            3 => What::Fork(u32::try_from(start).ok()?),
-            4 => What::Exec,
-            5 => What::Exit { last: end != 0 },
+            0 => MarkerEvent::Tag { name, start, end },
+            1 => MarkerEvent::Start { name },
+            2 => MarkerEvent::Stop,
+            3 => MarkerEvent::Fork(u32::try_from(start).ok()?),
+            4 => MarkerEvent::Exec,
+            5 => MarkerEvent::Exit { last: end != 0 },
             _ => return None,
         };
         Some(Self {
@@ -134,13 +134,13 @@ impl<'a> Marked<'a> {
     }
 }
 
-words! {
-    /// What became of the records on a CPU.
+pod! {
+    /// The record counts of a CPU.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MarkerCpu {
-        /// Those that are in the ring, or were.
+        /// Records written to the ring.
         pub written: u64,
-        /// Those for which it had no room.
+        /// Records lost because the ring was full.
         pub lost: u64,
     }
 }
@@ -162,32 +162,32 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         let (bytes, size) = record(0, 5, b"array");
-        let tag = What::Tag {
+        let tag = MarkerEvent::Tag {
             name: Some(b"array"),
             start: 0x1000,
             end: 0x2000,
         };
-        let expected = |what| Marked {
+        let expected = |what| MarkerRecord {
             time: 7,
             tgid: 10,
             tid: 11,
             what,
         };
-        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(tag)));
+        assert_eq!(MarkerRecord::parse(&bytes[..size]), Some(expected(tag)));
         let (bytes, size) = record(1, UNREADABLE, b"");
-        let start = What::Start { name: None };
-        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(start)));
+        let start = MarkerEvent::Start { name: None };
+        assert_eq!(MarkerRecord::parse(&bytes[..size]), Some(expected(start)));
         let (bytes, size) = record(3, 0, b"");
-        let fork = What::Fork(0x1000);
-        assert_eq!(Marked::parse(&bytes[..size]), Some(expected(fork)));
+        let fork = MarkerEvent::Fork(0x1000);
+        assert_eq!(MarkerRecord::parse(&bytes[..size]), Some(expected(fork)));
     }
 
     #[test]
     fn what_is_no_record_is_none() {
         let (bytes, _) = record(0, 9, b"array");
-        assert_eq!(Marked::parse(&bytes), None, "the name is cut");
-        assert_eq!(Marked::parse(&bytes[..39]), None);
+        assert_eq!(MarkerRecord::parse(&bytes), None, "the name is cut");
+        assert_eq!(MarkerRecord::parse(&bytes[..39]), None);
         let (bytes, size) = record(6, 0, b"");
-        assert_eq!(Marked::parse(&bytes[..size]), None);
+        assert_eq!(MarkerRecord::parse(&bytes[..size]), None);
     }
 }

@@ -1,76 +1,75 @@
-//! The maps of samples that events raise when their counters overflow: rows by owner, the table of
-//! addresses, and what became of the samples of each CPU.
+//! The maps of samples taken at counter overflows: rows by owner ([`SampleKey`], [`SampleRow`]),
+//! the table of addresses ([`AddressSlot`]), and the sample accounting of each CPU ([`SampleCpu`]).
 //!
-//! Rows and addresses have a generation. User space begins a new one at each reading, waits until
-//! the runs that began before have finished, and then reads those of the generation before: nothing
-//! adds to them any more.
+//! Rows and addresses have a generation. User space starts a new generation at each reading, waits
+//! until the program runs that began in the previous one have finished, and then reads the previous
+//! one, which no longer changes.
 
 mod data_source;
 mod table;
 
 pub use self::{
-    data_source::{DataSource, Said},
+    data_source::{DataSource, MemoryAccess},
     table::{AddressSlot, TRIES},
 };
 use crate::{
     CgroupId,
+    pod::pod,
     spe::{LATENCY_BUCKETS, LatencySum},
-    words::words,
 };
 
 /// Events that can be sampled at once.
 pub const SAMPLED_EVENTS: usize = 8;
 
-words! {
-    /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are
-    /// enough.
+pod! {
+    /// Key of a row. It includes the CPU, so no row is written by two CPUs and plain adds suffice.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SampleKey {
-        /// Whom the samples belong to.
+        /// Owner of the samples.
         pub cgroup: CgroupId,
         /// Process id in the initial pid namespace; 0 unless counting by process.
         pub tgid: u32,
         /// CPU number.
         pub cpu: u16,
-        /// Number of the event.
+        /// Index of the event.
         pub event: u8,
         /// A [`DataSource`].
         pub source: u8,
-        /// See the module's description.
+        /// Generation (module documentation).
         pub generation: u64,
     }
 }
 
-words! {
+pod! {
     /// Value of a row.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SampleRow {
         /// Samples.
         pub samples: u64,
-        /// The sum of their periods: the events that they stand for by what the kernel says.
+        /// Sum of their periods: the number of events that they stand for.
         pub periods: u64,
-        /// The sum of the squares of the periods, with [`Self::squares_high`] above it.
+        /// Sum of the squared periods, low 64 bits.
         pub squares: u64,
-        /// In units of 2^64.
+        /// Sum of the squared periods, in units of 2^64.
         pub squares_high: u64,
-        /// Samples whose data source says that the address needed a page walk.
+        /// Samples with a page walk, by their data source.
         #[cfg_attr(feature = "serde", serde(default))]
         pub walks: u64,
         /// Sum of the weights (latencies in cycles), where samples have one.
         pub weight: LatencySum,
-        /// Samples by weight, in the buckets of [`crate::spe::SpeRow::bucket`]; one without a
-        /// weight is in none.
+        /// Samples by weight, in the buckets of [`crate::spe::SpeRow::bucket`]. Samples without a
+        /// weight are in no bucket.
         pub histogram: [u32; LATENCY_BUCKETS],
     }
 }
 
 impl SampleRow {
-    /// Adds a sample that stands for `period` events, but for its weight.
+    /// Adds a sample of this period, without its weight.
     #[inline(always)]
     pub const fn add(&mut self, period: u64) {
         self.samples += 1;
         self.periods = self.periods.wrapping_add(period);
-        // A period is below 2^63; above 2^32 the square is not held.
+        // A period is below 2^63. Above 2^32 it is clamped, so that its square fits 64 bits.
         let period = if period > u32::MAX as u64 {
             u32::MAX as u64
         } else {
@@ -83,7 +82,7 @@ impl SampleRow {
         }
     }
 
-    /// A weight as far as its histogram goes.
+    /// A weight, clamped to the range of the histogram.
     #[must_use]
     #[inline(always)]
     pub const fn clamped(weight: u64) -> u16 {
@@ -97,30 +96,30 @@ impl SampleRow {
     }
 }
 
-words! {
+pod! {
     /// Key of the table of addresses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct AddressKey {
-        /// Whom the samples belong to.
+        /// Owner of the samples.
         pub cgroup: CgroupId,
-        /// Of an instruction; of a data page, the address of its first byte.
+        /// Address of an instruction, or of the first byte of a data page.
         pub address: u64,
-        /// Process whose address it is; 0: the kernel's, which is the same in all processes, unless
-        /// counting by process.
+        /// Process of the address. 0 for a kernel address, which is the same in all processes,
+        /// unless counting by process.
         pub tgid: u32,
-        /// Number of the event.
+        /// Index of the event.
         pub event: u8,
         /// 1: a data page.
         pub page: u8,
-        /// CPU number: what a sample stands for differs from CPU to CPU.
+        /// CPU number: the number of events that a sample stands for differs between CPUs.
         pub cpu: u16,
-        /// See the module's description.
+        /// Generation (module documentation).
         pub generation: u64,
     }
 }
 
 impl AddressKey {
-    /// Whether it is one of the kernel's: those are in the upper half on x86-64 and Arm.
+    /// Whether the address is the kernel's: in the upper half on x86-64 and Arm.
     #[must_use]
     #[inline(always)]
     pub const fn is_kernel(address: u64) -> bool {
@@ -128,52 +127,52 @@ impl AddressKey {
     }
 }
 
-words! {
+pod! {
     /// Value of the table of addresses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressRow {
         /// Samples.
         pub samples: u32,
-        /// Of a data page: samples with a weight.
+        /// Samples with a weight, of a data page.
         pub timed: u32,
-        /// The sum of their periods.
+        /// Sum of the periods.
         pub periods: u64,
-        /// Sum of these weights.
+        /// Sum of the weights.
         pub cycles: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds of the first of them: the process may execute another
+        /// `CLOCK_MONOTONIC` nanoseconds of the first sample: the process may execute another
         /// program later.
         pub first: u64,
     }
 }
 
-words! {
-    /// What became of the samples of an event on a CPU. Only programs running there write it.
+pod! {
+    /// Sample accounting of an event on a CPU. Only programs that run on that CPU write it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SampleCpu {
-        /// All samples, whatever became of them.
+        /// All samples, including dropped ones.
         pub samples: u64,
-        /// The sum of their periods.
+        /// Sum of their periods.
         pub periods: u64,
-        /// Samples of events of memory accesses that are no access, or took less time than asked
-        /// for: they are in no row.
+        /// Samples of memory-access events that are no access or are below the requested latency:
+        /// they are in no row.
         #[cfg_attr(feature = "serde", serde(default))]
         pub others: u64,
         /// Runs that measured their own duration: one in [`Self::MEASURE_EVERY`].
         pub measured: u64,
         /// Nanoseconds that these took.
         pub nanos: u64,
-        /// Samples whose instruction found no room in the table of addresses.
+        /// Samples whose instruction did not fit into the table of addresses.
         pub unplaced: u64,
-        /// Samples whose data page found none.
+        /// Samples whose data page did not fit into the table of addresses.
         pub unpaged: u64,
-        /// Rows that the kernel refused since the map was full.
+        /// Rows that the kernel refused because the map was full.
         pub full: u64,
-        /// Rows that it refused since it had no memory at hand, or the map was locked.
+        /// Rows that it refused because memory was short or the map was locked.
         pub refused: u64,
-        /// Runs that have done what they do: fewer than [`Self::samples`] while one is under way.
+        /// Finished runs: fewer than [`Self::samples`] while a run is in progress.
         #[cfg_attr(feature = "serde", serde(default))]
         pub finished: u64,
-        /// Samples for which the rows had no room.
+        /// Samples without a row.
         pub overflow: SampleRow,
     }
 }
@@ -189,12 +188,12 @@ impl SampleCpu {
 pub enum SampleSetting {
     /// The generation of new rows.
     Generation = 0,
-    /// The last generation whose addresses were read: their slots are free.
+    /// The last generation whose addresses were read. Its slots are free.
     Read = 1,
 }
 
 impl SampleSetting {
-    /// How many there are.
+    /// Number of settings.
     pub const COUNT: u32 = 2;
 }
 

@@ -1,10 +1,9 @@
-//! Marker functions: a program names its memory and its phases, and pmuscope sees it
-//! (docs/regions.md). The same as `include/pmuscope.h` of this package for C.
+//! Marker functions, by which a program names its memory regions and phases (docs/regions.md).
+//! `include/pmuscope.h` has the same for C.
 //!
-//! They do nothing but return; pmuscope observes their calls by uprobes. Each is one function of
-//! machine code that no optimisation looks into, so that its arguments are where the calling
-//! convention has them. On other machines than x86-64 and arm64 pmuscope does not run, and they
-//! are empty.
+//! They only return; pmuscope observes their calls by uprobes. Each is a naked function, opaque to
+//! the optimiser, so that its arguments are where the calling convention puts them. On machines
+//! other than x86-64 and arm64, on which pmuscope does not run, they are empty.
 
 use core::{
     ffi::{CStr, c_char},
@@ -13,8 +12,8 @@ use core::{
 
 macro_rules! marker {
     ($name:ident($($argument:ident: $type:ty),*)) => {
-        // SAFETY: it touches no memory and no register. Nobody else has a function of this name:
-        // those of include/pmuscope.h are weak.
+        // SAFETY: it touches no memory and no register. The name is unique: the functions of
+        // include/pmuscope.h are weak.
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -31,20 +30,20 @@ marker!(pmuscope_tag_addr(_name: *const c_char, _start: *const u8, _end: *const 
 marker!(pmuscope_start(_name: *const c_char));
 marker!(pmuscope_stop());
 
-/// From now on addresses from `range.start` to below `range.end` belong to the region `name`. An
-/// empty name ends what was tagged inside the range, an empty range ends all of `name`.
+/// Makes the addresses from `range.start` to below `range.end` part of the region `name`. An empty
+/// name ends the tags inside the range; an empty range ends the whole region `name`.
 #[inline]
 pub fn tag_addr<T>(name: &CStr, range: Range<*const T>) {
     pmuscope_tag_addr(name.as_ptr(), range.start.cast(), range.end.cast());
 }
 
-/// This thread begins the phase `name`, inside the phase that it is in.
+/// Begins the phase `name` of this thread, nested in its current phase.
 #[inline]
 pub fn start(name: &CStr) {
     pmuscope_start(name.as_ptr());
 }
 
-/// This thread ends the phase that it began last.
+/// Ends the phase that this thread began last.
 #[inline]
 pub fn stop() {
     pmuscope_stop();

@@ -1,8 +1,8 @@
-//! The USAGE map: who used how much of each counter, on which CPU.
+//! The USAGE map: counts by owner, CPU and counter group.
 
 use crate::{
     GROUP_COUNTERS,
-    words::{number, words},
+    pod::{number, pod},
 };
 
 /// A cgroup of the default hierarchy (cgroup2): the inode number of its directory, `kernfs_node.id`
@@ -17,9 +17,9 @@ number!(CgroupId);
 impl CgroupId {
     /// The idle task of a CPU.
     pub const IDLE: Self = Self(0);
-    /// The process tree of a command that has no cgroup of its own.
+    /// The process tree of a command without its own cgroup.
     pub const COMMAND: Self = Self(u64::MAX);
-    /// Not known yet: the next event tells (hook `cgroup-switches` sees the owner when it leaves).
+    /// Not known until the next event: hook `cgroup-switches` sees the owner when it leaves.
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
@@ -31,12 +31,12 @@ impl CgroupId {
     }
 }
 
-words! {
-    /// Key of a USAGE row. With the CPU in the key no row is ever written by two CPUs,
-    /// so plain adds are enough.
+pod! {
+    /// Key of a USAGE row. It includes the CPU, so no row is written by two CPUs and plain adds
+    /// suffice.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct UsageKey {
-        /// Whom the counts belong to.
+        /// Owner of the counts.
         pub cgroup: CgroupId,
         /// Process id in the initial pid namespace; 0 unless counting by process.
         pub tgid: u32,
@@ -47,29 +47,29 @@ words! {
     }
 }
 
-words! {
-    /// Value of a USAGE row: raw (unscaled) counts since counting began, and the time
-    /// during which they could have been counted and were.
+pod! {
+    /// Value of a USAGE row: raw (unscaled) counts since counting began, with the group's enabled
+    /// and running time.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct UsageRow {
         /// One count per event of the group, in the group's order.
         pub counts: [u64; GROUP_COUNTERS],
         /// Nanoseconds for which the group was enabled while this owner ran.
         pub enabled: u64,
-        /// Nanoseconds of those for which the group was on the PMU.
+        /// Nanoseconds for which the group was on the PMU while this owner ran.
         pub running: u64,
-        /// Nanoseconds of slices that were divided by time between this owner and another one, since a
-        /// switch was missed: whose their counts are is estimated.
+        /// Nanoseconds of slices that were split by time between this owner and another, because a
+        /// switch was missed: the split of their counts is an estimate.
         #[cfg_attr(feature = "serde", serde(default))]
         pub estimated: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the row was made: tells it from one of the same key
-        /// that was freed before. 0 for rows that are never freed, and for sums.
+        /// `CLOCK_MONOTONIC` nanoseconds when the row was created: distinguishes it from a freed
+        /// row of the same key. 0 for rows that are never freed, and for sums.
         pub made: u64,
     }
 }
 
 impl UsageRow {
-    /// The sum of all its numbers, which wraps: another one if any number has grown.
+    /// The wrapping sum of all its numbers: it changes if any number grows.
     #[inline(always)]
     #[must_use]
     pub fn sum(&self) -> u64 {
@@ -77,8 +77,11 @@ impl UsageRow {
             .counts
             .iter()
             .fold(0, |sum: u64, count| sum.wrapping_add(*count));
-        let times = self.enabled.wrapping_add(self.running);
-        let times = times.wrapping_add(self.estimated).wrapping_add(self.made);
+        let times = self
+            .enabled
+            .wrapping_add(self.running)
+            .wrapping_add(self.estimated)
+            .wrapping_add(self.made);
         counts.wrapping_add(times)
     }
 }

@@ -358,7 +358,7 @@ fn data_src(record: &Record) -> u64 {
     }
     // perf reads an absent packet as source 0, level 1.
     let source = record.data_source().unwrap_or(0);
-    let table = SourceTable::of_midr(NEOVERSE_N1).unwrap();
+    let table = SourceTable::for_midr(NEOVERSE_N1).unwrap();
     match table.load(source).map(|Origin { source, .. }| source) {
         Some(Source::L1d) => build(2, 0x0a, 2, 1, 0, 0),
         Some(Source::L2) => build(2, 0x22, 2, 2, 0, 0),

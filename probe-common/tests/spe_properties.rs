@@ -5,7 +5,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use probe_common::spe::{BadCounts, BadKind, Found, Record, Records, Stream};
+use probe_common::spe::{BadCounts, BadKind, Record, Records, Stream, WindowContent};
 use proptest::{collection::vec, option, prelude::*};
 use support::{fields::Fields, random::Random};
 
@@ -98,7 +98,7 @@ fn window(cell: &[u8], behind: u8) -> [u8; 72] {
 }
 
 /// What the kernel finds in one window.
-fn one(window: &[u8; 72], place: u64, record: &mut Record) -> Found {
+fn one(window: &[u8; 72], place: u64, record: &mut Record) -> WindowContent {
     let place = place % (1 << 16);
     Stream::new(place, place + 64).decode(window, record)
 }
@@ -115,7 +115,7 @@ proptest! {
         let (bytes, fields) = cell(fields, &mut Random(seed));
         let mut record = Record::EMPTY;
         let found = one(&window(&bytes, behind), offset.into(), &mut record);
-        let expected = if fields == Fields::default() { Found::Padding(64) } else { Found::Record };
+        let expected = if fields == Fields::default() { WindowContent::Padding(64) } else { WindowContent::Record };
         prop_assert_eq!(found, expected);
         prop_assert_eq!(Fields::of(&record), fields);
         prop_assert_eq!(record.skipped(), 0);
@@ -181,9 +181,9 @@ proptest! {
         let alone = one(&window(&data[hit * 64..][..64], 0), place, &mut record);
         // Where the end of a record was hit, what it is a part of may reach into the next cell.
         let (lost, own) = match alone {
-            Found::Padding(64) => (0, Some(vec![])),
-            Found::Bad { kind, .. } if kind != BadKind::CutShort => (0, Some(vec![Err(kind)])),
-            Found::Padding(65..) => return Err(TestCaseError::reject("alignment")),
+            WindowContent::Padding(64) => (0, Some(vec![])),
+            WindowContent::Bad { kind, .. } if kind != BadKind::CutShort => (0, Some(vec![Err(kind)])),
+            WindowContent::Padding(65..) => return Err(TestCaseError::reject("alignment")),
             _ => (1, None),
         };
         let of = |range: std::ops::Range<usize>| {

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use probe_common::spe::{
-    BadKind, Branch, Class, Events, ExceptionLevel, Found, LoadStoreKind, Operation, Record,
-    Records, SecurityState, Source, SourceTable, Stream,
+    BadKind, Branch, Class, Events, ExceptionLevel, LoadStoreKind, Operation, Record, Records,
+    SecurityState, Source, SourceTable, Stream, WindowContent,
 };
 
 /// The bytes of a text of hexadecimal pairs, comments left out.
@@ -149,7 +149,7 @@ fn published_operations() {
     };
     assert_eq!(access("49 16"), (false, ordered));
     // LDST = 0 of an atomic that returns a value, 1 of one that returns none: as perf has it.
-    let class = |text| Class::of(&packets(text));
+    let class = |text| Class::from_record(&packets(text));
     assert_eq!(
         [class("49 16"), class("49 17")],
         [Class::Load, Class::Store]
@@ -197,7 +197,7 @@ fn published_frame() {
     assert_eq!(load.translation_latency(), Some(1));
     assert_eq!(load.timestamp(), Some(13_196_304_120_239));
     // Recorded on an Altra (Neoverse N1).
-    let table = SourceTable::of_midr(0x413f_d0c1).unwrap();
+    let table = SourceTable::for_midr(0x413f_d0c1).unwrap();
     let origin = table.load(load.data_source().unwrap()).unwrap();
     assert_eq!(origin.source, Source::L1d);
 }
@@ -209,6 +209,6 @@ fn a_whole_recorded_cell_is_what_the_kernel_decodes() {
     window[..64].copy_from_slice(&data);
     let mut record = Record::EMPTY;
     let found = Stream::new(0, 64).decode(&window, &mut record);
-    assert_eq!(found, Found::Record);
+    assert_eq!(found, WindowContent::Record);
     assert_eq!(record, only(&data));
 }

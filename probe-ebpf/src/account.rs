@@ -1,5 +1,5 @@
-//! The accounting itself: reads the counters, and charges their deltas since the last reading to an
-//! owner's row. Every program that charges ends here.
+//! Accounting: [`read`] reads the counters, [`charge`] adds their deltas since the last reading to
+//! an owner's row.
 
 use core::mem::MaybeUninit;
 
@@ -22,7 +22,8 @@ use crate::{
     state::cpu,
 };
 
-/// Who used how much. Not preallocated: only pairs that ran cost memory. User space sets the size.
+/// Counts by owner, CPU and group. Not preallocated: only pairs that ran cost memory. User space
+/// sets the size.
 #[map]
 static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
@@ -30,14 +31,14 @@ static USAGE: HashMap<UsageKey, UsageRow> = HashMap::with_max_entries(1, BPF_F_N
 const E2BIG: i32 = -7;
 const ENOMEM: i32 = -12;
 
-/// Nanoseconds for which a CPU makes no row after it has found the map full. A pull frees rows.
+/// Nanoseconds for which a CPU inserts no row after it found the map full. A pull frees rows.
 const BACK_OFF: u64 = 10_000_000;
 
-/// Where a charge goes that USAGE cannot take; one row per group.
+/// Takes the charges for which USAGE has no room; one row per group.
 #[map]
 static OVERFLOW: PerCpuArray<UsageRow> = PerCpuArray::with_max_entries(GROUPS as u32, 0);
 
-/// No delay was found yet.
+/// An unknown time or delay.
 const UNKNOWN: u64 = u64::MAX;
 
 /// When the counters are read.
@@ -45,40 +46,40 @@ pub(crate) enum Moment {
     /// At no switch.
     Now,
     /// At a switch, before this task has left.
-    Leaves(Task),
-    /// After a switch by which this task came in.
-    CameIn(Task),
+    SwitchOut(Task),
+    /// After the switch that brought this task in.
+    SwitchIn(Task),
 }
 
-/// Reads every live counter and keeps what it gained since its last reading.
+/// Reads every running counter and stores its delta since the last reading.
 ///
-/// All counters are read before anything else is done: they are read close together, so that
-/// ratios of them are of one time, and the look-ups that follow are not charged to whoever leaves.
+/// Counters are read first and close together: ratios of them then cover the same time, and the
+/// look-ups that follow are not charged to the outgoing task.
 ///
-/// Programs run after the switch that they are for: out of idle tens of microseconds, while caches
-/// are cold. Clocks are taken back to the switch itself.
+/// Programs run after their switch: tens of microseconds after it when the CPU leaves idle with
+/// cold caches. Clock counters are set back to the switch itself.
 #[inline(always)]
 pub(crate) fn read(state: &mut CpuState, moment: Moment) {
-    // Where no clock is counted, the verifier drops the look-up.
+    // The verifier drops the look-up where no clock is counted.
     let switched_at = match moment {
-        Moment::Leaves(task) if CLOCKS.load() != 0 => task.left_at(),
-        Moment::CameIn(task) if CLOCKS.load() != 0 => task.came_in_at(state.read),
+        Moment::SwitchOut(task) if CLOCKS.load() != 0 => task.switched_out_at(),
+        Moment::SwitchIn(task) if CLOCKS.load() != 0 => task.switched_in_at(state.read),
         _ => None,
     };
     read_all(state, switched_at.unwrap_or(UNKNOWN));
 }
 
-/// A function of its own in the kernel, and a loop: with a copy for each slot and caller the kernel
-/// took longer to load the programs than all else at the start of a session.
+/// Not inlined, and a loop: with a copy for each slot and caller, the kernel took longer to load
+/// the programs than everything else at the start of a session.
 #[inline(never)]
 fn read_all(state: &mut CpuState, switched_at: u64) {
     let mut group = 0;
     let mut first = true;
     // Not an Option: before 6.3 the verifier refuses to read the unset half of a spilled None.
-    let mut late = UNKNOWN;
+    let mut delay = UNKNOWN;
     for slot in counters::slots() {
         state.delta[slot] = 0;
-        if !is_live(state, slot as u64) {
+        if !is_running(state, slot as u64) {
             if first {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
@@ -88,14 +89,14 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
                 && switched_at != UNKNOWN
                 && counter >= state.last[slot]
             {
-                if late == UNKNOWN {
-                    late = hook_delay(state, counter, switched_at);
+                if delay == UNKNOWN {
+                    delay = hook_delay(state, counter, switched_at);
                 }
-                // Not behind the last reading: a flush reads at its own time.
-                counter = state.last[slot].max(counter.saturating_sub(late));
+                // At least the last reading: a flush may have read in between.
+                counter = state.last[slot].max(counter.saturating_sub(delay));
             }
-            // A counter below its last reading was reset or is another one: the new value is the
-            // baseline, and no difference is made up.
+            // A counter below its last reading was reset or replaced: the new value is the
+            // baseline, and nothing is charged.
             if counter >= state.last[slot] {
                 state.delta[slot] = counter - state.last[slot];
             } else {
@@ -103,8 +104,8 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             }
             state.last[slot] = counter;
             if first {
-                time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
-                time(&mut state.running[group & (GROUPS - 1)], value.running);
+                update_time(&mut state.enabled[group & (GROUPS - 1)], value.enabled);
+                update_time(&mut state.running[group & (GROUPS - 1)], value.running);
             }
         } else {
             state.counts.read_errors += 1;
@@ -118,27 +119,29 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
     }
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
-    // From reading to reading, as the counters' own times: a group's live time is part of it.
+    // From reading to reading, like the counters' own times: a group's running time is a part of
+    // it.
     state.length = now - state.read;
     state.read = now;
-    // The scheduler's clock may be as old as the wake-up that led to this switch, and a flush may
-    // have come in between.
-    state.since = if late == UNKNOWN {
+    // The scheduler's clock may date from the wake-up that led to this switch, and a flush may have
+    // run since.
+    state.since = if delay == UNKNOWN {
         now
     } else {
-        state.since.max(now.saturating_sub(late))
+        state.since.max(now.saturating_sub(delay))
     };
 }
 
-/// True for the slots of fixed groups, and for those of the rotated group that hold a counter.
+/// True for slots of fixed groups, and for slots of the rotated group that hold a counter.
 #[inline(always)]
-fn is_live(state: &CpuState, slot: u64) -> bool {
+fn is_running(state: &CpuState, slot: u64) -> bool {
     slot < ROTATED.load() || slot - ROTATED.load() < state.live_events
 }
 
-/// Makes a rotated group the live one. Its counters' present values are the baseline.
+/// Makes `group` the running one of the rotated groups. Its counters' current values are the
+/// baseline.
 #[inline(always)]
-pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
+pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     if (state.live, state.live_events) == (group, events) {
         return;
     }
@@ -146,7 +149,7 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
     let mut index = 0;
     for slot in counters::slots() {
         if slot as u64 >= ROTATED.load()
-            && is_live(state, slot as u64)
+            && is_running(state, slot as u64)
             && let Some(value) = counters::read(slot, state.place)
         {
             state.last[slot] = value.counter;
@@ -158,14 +161,14 @@ pub(crate) fn go_live(state: &mut CpuState, group: u64, events: u64) {
         index += (GROUP_ENDS.load() >> slot & 1) as usize;
     }
     if kernel_log::is_on() {
-        kernel_log::keep_readings(state);
+        kernel_log::store_readings(state);
     }
 }
 
 /// Nanoseconds from the switch at `clock` to now, when a clock event has counted `counter`.
 ///
-/// Both run at one rate from two starts. The least that the event was ever ahead stands for
-/// no delay: the true one there is that of a warm switch, well below a microsecond.
+/// Both clocks run at the same rate from different starts. The smallest lead of the event so far
+/// counts as no delay: its true delay is that of a warm switch, well below a microsecond.
 #[inline(always)]
 fn hook_delay(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
     let ahead = counter.wrapping_sub(clock).cast_signed();
@@ -176,16 +179,16 @@ fn hook_delay(state: &mut CpuState, counter: u64, clock: u64) -> u64 {
 }
 
 #[inline(always)]
-fn time(time: &mut GroupTime, now: u64) {
+fn update_time(time: &mut GroupTime, now: u64) {
     time.delta = now.saturating_sub(time.last);
     time.last = now;
 }
 
-/// All of what [`read`] found, as a share.
+/// Share of the whole of what [`read`] found.
 const ALL: u64 = 1 << 16;
 
-/// Charges what [`read`] found to `owner`, but for a share of it to another one. Whose these
-/// nanoseconds were is an estimate.
+/// Charges what [`read`] found: `share` of it to `other`, the rest to `owner`. `estimated` is the
+/// nanoseconds that were divided between them by an estimate.
 #[inline(always)]
 pub(crate) fn charge(
     state: &mut CpuState,
@@ -202,29 +205,28 @@ pub(crate) fn charge(
     state.counts.charges += 1;
 }
 
-/// The share of a slice of `length` nanoseconds of whoever ran for the last `ran` of them.
+/// The share of the task that ran for the last `ran` nanoseconds of a slice of `length`.
 #[inline(always)]
 pub(crate) fn share(ran: u64, length: u64) -> u64 {
     // In 1/65536, so that no product overflows.
     if ran < length {
         (ran << 16) / length
     } else if ran - length < length >> 3 {
-        // All of it: the two clocks may differ a little.
+        // The two clocks may differ a little.
         ALL
     } else {
-        // For a real-time task `ran` may be the time since it began. Such tasks run for a moment.
+        // For a real-time task `ran` may be the time since its start. Such tasks run only briefly.
         0
     }
 }
 
-/// Charges `share` of 65,536 parts of what was read. A function of its own in the kernel, as
-/// [`read_all`] is.
+/// Charges `share` of 65,536 parts of what was read. Not inlined, like [`read_all`].
 #[inline(never)]
 fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
     charge_part(state, (cgroup, tgid), estimated, |from| take(from, share));
 }
 
-/// Charges what was read and not charged yet.
+/// Charges what was read and not yet charged.
 #[inline(never)]
 fn charge_rest(state: &mut CpuState, cgroup: CgroupId, tgid: u32, estimated: u64) {
     charge_part(state, (cgroup, tgid), estimated, |from| *from);
@@ -260,10 +262,9 @@ fn charge_part(
                 row_of(state, &key)
             };
             if let Some(row) = row.as_deref_mut() {
-                // Where groups take turns, some group could be live at any time, also while they are
-                // exchanged: the sum over the groups is the time for which each could have been live.
-                // A group alone has its counters' own time: the clock is read later than they are, and
-                // a hypervisor may stop the CPU in between.
+                // A multiplexed group could run at any time, also while groups are exchanged: the
+                // whole slice is its enabled time. An unmultiplexed group has its counters' own
+                // time: the clock is read after them, and a hypervisor may stop the CPU in between.
                 let enabled = if rotated && state.turns == 1 {
                     &mut state.length
                 } else {
@@ -285,7 +286,7 @@ fn charge_part(
     }
 }
 
-/// Takes a share away.
+/// Moves a share out of `from`.
 #[inline(always)]
 fn take(from: &mut u64, share: u64) -> u64 {
     let part = (*from >> 16) * share + (((*from & 0xffff) * share) >> 16);
@@ -293,34 +294,35 @@ fn take(from: &mut u64, share: u64) -> u64 {
     part
 }
 
-/// The owner's row, made if need be; the overflow row of the group where USAGE takes no more.
+/// The owner's row, inserted if it is missing; the group's overflow row where USAGE has no room.
 #[inline(always)]
 fn row_of(state: &mut CpuState, key: &UsageKey) -> Option<&'static mut UsageRow> {
-    let row = find(state, key);
-    // SAFETY: the key holds this CPU, so no other CPU writes this row.
+    let row = find_or_insert(state, key);
+    // SAFETY: the key contains this CPU, so no other CPU writes this row.
     unsafe { row.as_mut() }
 }
 
-/// Frees a row whose words have this sum, and returns whether it was there.
+/// Frees the row if its words have this sum. Returns whether it did.
 #[inline(always)]
 pub(crate) fn free_row(key: [u64; 2], sum: u64) -> bool {
-    // SAFETY: a key is two words without padding, and any words are one (`words!`).
+    // SAFETY: a key is two words without padding, and any two words are a key (`pod!`).
     let key: UsageKey = unsafe { core::mem::transmute(key) };
     // SAFETY: only this CPU writes the row.
     let same = unsafe { USAGE.get(key) }.is_some_and(|row| row.sum() == sum);
     same && USAGE.remove(key).is_ok()
 }
 
-/// A function of its own in the kernel: one copy for all slots that may begin a group.
+/// Not inlined: one copy for all slots that may be the first of a group.
 #[inline(never)]
-fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
+fn find_or_insert(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
     if let Some(row) = USAGE.get_ptr_mut(key) {
         return row;
     }
     if state.read >= state.retry {
         let mut row = MaybeUninit::<UsageRow>::uninit();
-        // Word by word: the compiler's memset is a loop over bytes, whose every round is verified.
-        // SAFETY: a row is words, and zeros are one.
+        // Word by word: the compiler's memset loops over bytes, and the verifier follows each
+        // round.
+        // SAFETY: a row consists of words, and all zeros are a valid row.
         let mut row = unsafe {
             let words = row.as_mut_ptr().cast::<u64>();
             (0..UsageRow::WORDS).for_each(|at| words.add(at).write_volatile(0));
@@ -334,10 +336,10 @@ fn find(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
             return row;
         }
         match inserted.err() {
-            // The kernel finds this out by adding up the rows of all CPUs under one lock.
+            // Costly: the kernel adds up the rows of all CPUs under one lock.
             Some(E2BIG) => {
                 if state.counts.full.is_multiple_of(LifecycleKind::FULL_EVERY) {
-                    lifecycle::tell(LifecycleKind::RowsFull, cpu());
+                    lifecycle::notify(LifecycleKind::RowsFull, cpu());
                 }
                 state.counts.full += 1;
                 state.retry = state.read + BACK_OFF;

@@ -1,5 +1,5 @@
-//! The counters: one map per slot, into which user space puts a perf event for each possible CPU,
-//! and the frozen globals that say how many slots there are and how they are grouped.
+//! The counters: one map per slot, filled by user space with a perf event for each possible CPU.
+//! The frozen globals give the number of slots and their groups.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
@@ -12,31 +12,31 @@ use aya_ebpf::{
 };
 use probe_common::SLOTS;
 
-/// Slots in use: 0..EVENTS. A rotated group uses as many of its slots as it has counters.
+/// Number of slots in use: 0..EVENTS. A rotated group uses only as many slots as it has counters.
 #[unsafe(no_mangle)]
 pub(crate) static EVENTS: Global<u64> = Global::new(0);
 
-/// Bit n is set where slot n is the last of its group.
+/// Bit n: slot n is the last of its group.
 #[unsafe(no_mangle)]
 pub(crate) static GROUP_ENDS: Global<u64> = Global::new(0);
 
-/// The first slot of the rotated group, behind those of the groups that are always live; EVENTS
-/// where nothing is rotated.
+/// The first slot of the rotated group, after the slots of the groups that always run; EVENTS where
+/// nothing is rotated.
 #[unsafe(no_mangle)]
 pub(crate) static ROTATED: Global<u64> = Global::new(0);
 
-/// Bit n is set where slot n counts the nanoseconds of a clock (cpu-clock, task-clock).
+/// Bit n: slot n counts the nanoseconds of a clock (cpu-clock, task-clock).
 #[unsafe(no_mangle)]
 pub(crate) static CLOCKS: Global<u64> = Global::new(0);
 
 macro_rules! slots {
     ($($slot:literal $name:ident),*) => {
-        // Without the flag (kernel 5.10) the kernel takes the counters out when the process that
-        // put them in closes the map, also where programs still count into pinned maps.
+        // Without the flag (kernel 5.10) the kernel removes the counters when the process that
+        // inserted them closes the map, even if programs still count into pinned maps.
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
-        /// Reads a counter of this CPU, whose place in the maps is `place`, with its enabled and
-        /// running times.
+        /// Reads a counter of this CPU, with its enabled and running times. `place` is this CPU's
+        /// index in the maps.
         #[inline(always)]
         pub(crate) fn read(slot: usize, place: u64) -> Option<bpf_perf_event_value> {
             let map: *const PerfEventArray<u32> = match slot {
@@ -44,8 +44,8 @@ macro_rules! slots {
                 _ => return None,
             };
             let mut value = MaybeUninit::<bpf_perf_event_value>::uninit();
-            // SAFETY: the map is a perf event array, the buffer has the size that is passed; the
-            // helper fills it, with zeros where it fails.
+            // SAFETY: the map is a perf event array, and the buffer has the passed size. The helper
+            // fills it, with zeros on failure.
             unsafe {
                 let failed = bpf_perf_event_read_value(
                     map.cast_mut().cast::<c_void>(),

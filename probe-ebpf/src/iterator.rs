@@ -1,17 +1,16 @@
-//! What the programs of iterators share: the first call walks the whole list.
+//! Shared code of iterator programs: [`walk`] walks a whole kernel list in the first call.
 //!
-//! Walks run in an iterator because it runs in the context of the reader and can be preempted. What
-//! it iterates over does not matter.
+//! Walks use an iterator because it runs in the reader's context and can be preempted. The objects
+//! that the iterator itself visits are ignored.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{helpers::generated::bpf_loop, maps::Array};
 
-/// Steps of a walk: the most that `bpf_loop` makes, and more than there can be threads and
-/// processes.
+/// Most steps of a walk: the limit of `bpf_loop`, above any number of threads and processes.
 const MAX_STEPS: u32 = 1 << 23;
 
-/// What an iterator's program gets first (`struct bpf_iter_meta`).
+/// The kernel's `struct bpf_iter_meta`, to which the context of an iterator's program points first.
 #[repr(C)]
 struct Meta {
     sequence: *const c_void,
@@ -31,20 +30,20 @@ unsafe fn is_first_call(ctx: *mut c_void) -> bool {
     }
 }
 
-/// The walk that is under way, in the map of one value that holds it: there is one at a time.
+/// The state of the current walk, from its map of one value. Only one walk runs at a time.
 #[inline(always)]
 #[expect(
     clippy::mut_from_ref,
     reason = "a map is shared memory; one walk at a time borrows its value"
 )]
-pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
-    // SAFETY: nobody else touches it during a walk.
+pub(crate) fn walk_state<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
+    // SAFETY: only the walk accesses the value while it runs.
     walk.get_ptr_mut(0).map(|walk| unsafe { &mut *walk })
 }
 
-/// Walks the list in the first call: `begin` finds its start, and `step` is called until 1 is
-/// returned. An iterator's program runs under RCU: no entry is freed meanwhile, and an entry that
-/// is taken out of the list still leads to the next one.
+/// Walks a list in the iterator's first call: `start` finds its first entry, then `step` is called
+/// until it returns 1. An iterator's program runs under RCU, so no entry is freed during the walk,
+/// and an unlinked entry still leads to the next one.
 ///
 /// # Safety
 ///
@@ -52,11 +51,11 @@ pub(crate) fn under_way<W>(walk: &'static Array<W>) -> Option<&'static mut W> {
 #[inline(always)]
 pub(crate) unsafe fn walk(
     ctx: *mut c_void,
-    begin: impl FnOnce() -> Option<()>,
+    start: impl FnOnce() -> Option<()>,
     step: extern "C" fn(u32, *mut c_void) -> i64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    if unsafe { is_first_call(ctx) } && begin().is_some() {
+    if unsafe { is_first_call(ctx) } && start().is_some() {
         // SAFETY: the callback is a function of the type that the helper calls.
         unsafe {
             bpf_loop(MAX_STEPS, step as *mut c_void, ptr::null_mut::<c_void>(), 0);

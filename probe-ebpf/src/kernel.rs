@@ -1,8 +1,8 @@
-//! Fields of kernel structures, at the offsets that the running kernel's BTF gives.
+//! Fields of kernel structures, at the offsets in the running kernel's BTF.
 //!
-//! rustc emits no CO-RE relocations, so user space looks the offsets up and sets them as
-//! read-only globals before loading. The map behind them is frozen, hence the verifier
-//! knows their values and admits direct loads through BTF pointers: no probe reads.
+//! rustc emits no CO-RE relocations, so user space looks the offsets up and sets them as read-only
+//! globals before loading. Their map is frozen, so the verifier knows the values and admits direct
+//! loads through BTF pointers, without probe reads.
 
 use aya_ebpf::{
     Global,
@@ -108,27 +108,26 @@ pub(crate) struct Cgroup(*const u8);
 ///
 /// # Safety
 ///
-/// `base` is a pointer whose type the verifier knows, `offset` the offset of a `T` in it.
+/// The verifier knows the type of `base`, and `offset` is the offset of a `T` in it.
 #[inline(always)]
 unsafe fn field<T: Copy>(base: *const u8, offset: &Global<u64>) -> T {
     // SAFETY: the caller's promise; the verifier checks it at load, and a fault reads as 0.
     unsafe { base.add(offset.load() as usize).cast::<T>().read_volatile() }
 }
 
-/// Reads kernel memory; None where the address is none.
+/// Reads kernel memory; None for an invalid address.
 #[inline(always)]
 pub(crate) fn read<T>(address: u64) -> Option<T> {
     // SAFETY: the helper checks the address; T is plain data.
     unsafe { bpf_probe_read_kernel(address as *const T) }.ok()
 }
 
-/// A `struct task_struct` at an address that the kernel's own lists gave: every load is a probe
-/// read.
+/// A `struct task_struct` at an address from a kernel list. Every load is a probe read.
 #[derive(Clone, Copy)]
-pub(crate) struct TaskAt(pub(crate) u64);
+pub(crate) struct UntypedTask(pub(crate) u64);
 
-impl TaskAt {
-    /// Address of its `css_set`, as [`Task::cgroup_set`]; 0 where it cannot be read.
+impl UntypedTask {
+    /// Address of its `css_set`, like [`Task::cgroup_set`]; 0 where it cannot be read.
     #[inline(always)]
     pub(crate) fn cgroup_set(self) -> u64 {
         self.field(&TASK_CGROUPS).unwrap_or(0)
@@ -147,20 +146,20 @@ impl TaskAt {
         read(node.wrapping_add(KERNFS_NODE_ID.load())).map(CgroupId)
     }
 
-    /// Where that is.
+    /// Address of its `struct cgroup` in the default hierarchy.
     #[inline(always)]
     pub(crate) fn cgroup_address(self) -> Option<u64> {
         read(self.cgroup_set().wrapping_add(CSS_SET_DFL_CGRP.load()))
     }
 
-    /// Its id in the pid namespace `of` (its address) at this depth; None where it has none.
+    /// Its id in a pid namespace, given by address and depth; None where it has none.
     #[inline(always)]
-    pub(crate) fn id_in(self, of: u64, depth: u64) -> Option<u32> {
+    pub(crate) fn id_in(self, wanted: u64, depth: u64) -> Option<u32> {
         let (nr, namespace) = self.upid(depth)?;
-        (namespace == of).then_some(nr)
+        (namespace == wanted).then_some(nr)
     }
 
-    /// Its own pid namespace, and the depth of that.
+    /// Address and depth of its own pid namespace.
     #[inline(always)]
     pub(crate) fn namespace(self) -> Option<(u64, u64)> {
         let pid: u64 = self.field(&TASK_THREAD_PID)?;
@@ -169,14 +168,14 @@ impl TaskAt {
         Some((namespace, u64::from(depth)))
     }
 
-    /// Its id in the pid namespace at a depth, and the address of that.
+    /// Its id in the pid namespace at `depth`, and the address of this namespace.
     #[inline(always)]
     fn upid(self, depth: u64) -> Option<(u32, u64)> {
-        /// Of `struct upid`: an int and a pointer.
+        /// Size of `struct upid`: an int and a pointer.
         const UPID_SIZE: u64 = 16;
         let pid: u64 = self.field(&TASK_THREAD_PID)?;
-        let own: u32 = read(pid.wrapping_add(PID_LEVEL.load()))?;
-        if u64::from(own) < depth {
+        let level: u32 = read(pid.wrapping_add(PID_LEVEL.load()))?;
+        if u64::from(level) < depth {
             return None;
         }
         let upid = pid
@@ -215,7 +214,7 @@ impl Task {
         unsafe { field(self.0, &TASK_TGID) }
     }
 
-    /// The first thread of its process.
+    /// The first thread (group leader) of its process.
     #[inline(always)]
     pub(crate) fn leader(self) -> Self {
         // SAFETY: TASK_GROUP_LEADER is the offset of a pointer to a task_struct.
@@ -225,23 +224,23 @@ impl Task {
     /// Threads of its process that have not begun to exit.
     #[inline(always)]
     pub(crate) fn live_threads(self) -> u32 {
-        // SAFETY: the offsets are those of a pointer to the signal_struct, which a task has up to
-        // its release, and of an atomic_t in it.
+        // SAFETY: the offsets lead to a pointer to the signal_struct, which a task has until its
+        // release, and to an atomic_t in it.
         unsafe {
             let signal: *const u8 = field(self.0, &TASK_SIGNAL);
             field(signal, &SIGNAL_LIVE)
         }
     }
 
-    /// The same task, whose fields are probe reads then. A pointer that is loaded through one of
-    /// the kernel's types takes long to verify: Linux 6.18 searches all its types by name up to four
-    /// times, 0.3 ms in all. So only what every switch runs loads them.
+    /// The same task, read by probe reads. A pointer that is loaded through a kernel type takes
+    /// long to verify: Linux 6.18 searches all types by name up to four times, 0.3 ms in all. So
+    /// only code that every switch runs loads such pointers.
     #[inline(always)]
-    pub(crate) fn at(self) -> TaskAt {
-        TaskAt(self.address())
+    pub(crate) fn untyped(self) -> UntypedTask {
+        UntypedTask(self.address())
     }
 
-    /// Its address, which no other living task has.
+    /// Its address, unique among existing tasks.
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {
         self.0.addr() as u64
@@ -253,21 +252,21 @@ impl Task {
         self.0.wrapping_add(TASK_COMM.load() as usize)
     }
 
-    /// Nanoseconds that it has run since it was switched in, at a switch by which it leaves. `most`:
-    /// it cannot have run longer.
+    /// Nanoseconds for which it ran, at the switch that takes it off the CPU; at most `limit` if
+    /// they come from `last_arrival`.
     ///
-    /// The scheduler's own count begins anew where a task is moved between its queues, which every
-    /// exit does. The time at which the task came in stays, but the kernel does not set it each time.
+    /// The scheduler's own count restarts when a task is moved between run queues, which every exit
+    /// does. `last_arrival` survives such a move, but the kernel does not set it at each switch.
     #[inline(always)]
-    pub(crate) fn ran(self, most: u64) -> u64 {
+    pub(crate) fn ran(self, limit: u64) -> u64 {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
-            && let Some(left) = self.left_at()
+            && let Some(switched_out) = self.switched_out_at()
         {
             let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-            // SAFETY: the offsets are those of a 64-bit time in the scheduler's information.
-            let came: u64 = unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) };
-            let ran = left.wrapping_sub(came);
-            if ran <= most {
+            // SAFETY: the offsets lead to a 64-bit time in the scheduler's information.
+            let switched_in: u64 = unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) };
+            let ran = switched_out.wrapping_sub(switched_in);
+            if ran <= limit {
                 return ran;
             }
         }
@@ -275,11 +274,11 @@ impl Task {
     }
 
     /// Nanoseconds that the scheduler has counted for it since it was switched in or moved between
-    /// queues. Too many for real-time tasks: the scheduler does not keep this time for them.
+    /// run queues. Too many for real-time tasks: the scheduler does not keep this time for them.
     #[inline(always)]
     fn accounted(self) -> u64 {
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
-        // SAFETY: the offsets are those of two 64-bit times in the scheduling entity.
+        // SAFETY: the offsets lead to two 64-bit times in the scheduling entity.
         unsafe {
             let now: u64 = field(entity, &SCHED_ENTITY_SUM_EXEC_RUNTIME);
             let then: u64 = field(entity, &SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME);
@@ -287,31 +286,31 @@ impl Task {
         }
     }
 
-    /// The same of the task that was at `address`: an estimate, since the task may be gone or run
-    /// elsewhere by now.
+    /// Nanoseconds for which the task that was at `address` ran. An estimate, since the task may be
+    /// gone or run elsewhere by now.
     #[inline(always)]
     pub(crate) fn ran_at(address: u64) -> Option<u64> {
         let entity = address + TASK_SE.load();
         let read = |offset: &Global<u64>| {
             let time = (entity + offset.load()) as *const u64;
-            // SAFETY: the helper copies what is there, or fails.
+            // SAFETY: the helper checks the address.
             unsafe { bpf_probe_read_kernel(time) }.ok()
         };
         let now = read(&SCHED_ENTITY_SUM_EXEC_RUNTIME)?;
         Some(now.wrapping_sub(read(&SCHED_ENTITY_PREV_SUM_EXEC_RUNTIME)?))
     }
 
-    /// The time at which this CPU's scheduler ended its accounting of this task, which leaves; for
-    /// the idle task, the time of the switch. The clock is that of perf's clock events but for its
-    /// start. None where the kernel's types do not lead to it.
+    /// When this CPU's scheduler last accounted for this outgoing task; for the idle task, the time
+    /// of the switch. The clock is that of perf's clock events, but with another start. None where
+    /// the kernel's types lack the fields.
     #[inline(always)]
-    pub(crate) fn left_at(self) -> Option<u64> {
+    pub(crate) fn switched_out_at(self) -> Option<u64> {
         if SCHED_ENTITY_CFS_RQ.load() == u64::MAX || CFS_RQ_RQ.load() == u64::MAX {
             return None;
         }
         let entity = self.0.wrapping_add(TASK_SE.load() as usize);
-        // SAFETY: the offsets are those of the pointers on the way and of 64-bit times; a task that
-        // leaves a CPU has the run queue of that CPU.
+        // SAFETY: the offsets lead over pointers to 64-bit times; a task that leaves a CPU has the
+        // run queue of this CPU.
         unsafe {
             let queue: *const u8 = field(entity, &SCHED_ENTITY_CFS_RQ);
             let cpu: *const u8 = field(queue, &CFS_RQ_RQ);
@@ -319,7 +318,7 @@ impl Task {
             if self.pid() == 0 {
                 return Some(clock);
             }
-            // The task clock leaves out interrupts and what the hypervisor took.
+            // The task clock excludes interrupts and time taken by the hypervisor.
             let task_clock: u64 = field(cpu, &RQ_CLOCK_TASK);
             let accounted: u64 = field(entity, &SCHED_ENTITY_EXEC_START);
             let since = task_clock.wrapping_sub(accounted);
@@ -327,28 +326,28 @@ impl Task {
         }
     }
 
-    /// The time at which this CPU's scheduler let in this task, which runs; of the idle task, about
-    /// that. The task did not run at `read` (`CLOCK_MONOTONIC`). Clock and None as of
-    /// [`Self::left_at`].
+    /// When this CPU's scheduler switched in this running task; approximate for the idle task. The
+    /// task did not run at `read` (`CLOCK_MONOTONIC`). Clock and None as for
+    /// [`Self::switched_out_at`].
     #[inline(always)]
-    pub(crate) fn came_in_at(self, read: u64) -> Option<u64> {
-        let accounted = self.left_at()?;
+    pub(crate) fn switched_in_at(self, read: u64) -> Option<u64> {
+        let accounted = self.switched_out_at()?;
         if self.pid() == 0 {
             return Some(accounted);
         }
-        // What a tick has accounted since. Of a real-time task it may be of earlier times.
+        // What ticks have accounted since. For a real-time task it may include earlier times.
         let ran = self.accounted();
         // SAFETY: the helper has no preconditions.
-        let most = unsafe { bpf_ktime_get_ns() } - read;
-        Some(if ran <= most {
+        let limit = unsafe { bpf_ktime_get_ns() } - read;
+        Some(if ran <= limit {
             accounted.wrapping_sub(ran)
         } else {
             accounted
         })
     }
 
-    /// Address of its `css_set`, one cgroup per hierarchy. Tasks that share it are in the same
-    /// cgroups.
+    /// Address of its `css_set`, which has one cgroup per hierarchy. Tasks that share it are in the
+    /// same cgroups.
     #[inline(always)]
     pub(crate) fn cgroup_set(self) -> u64 {
         // SAFETY: TASK_CGROUPS is the offset of a pointer in task_struct.
@@ -356,11 +355,11 @@ impl Task {
         set.addr() as u64
     }
 
-    /// Its cgroup in the default hierarchy. A task that was moved while it ran has the new one.
+    /// Its cgroup in the default hierarchy; the new one if it was moved while it ran.
     #[inline(always)]
     pub(crate) fn cgroup(self) -> CgroupId {
-        // SAFETY: the offsets are those of the pointers on the way and of a 64-bit id; `cgroups` of
-        // a task that the scheduler switches is never null.
+        // SAFETY: the offsets lead over pointers to a 64-bit id; `cgroups` of a task that the
+        // scheduler switches is never null.
         unsafe {
             let css_set: *const u8 = field(self.0, &TASK_CGROUPS);
             let cgroup: *const u8 = field(css_set, &CSS_SET_DFL_CGRP);
@@ -373,7 +372,7 @@ impl Task {
 impl Cgroup {
     /// # Safety
     ///
-    /// `cgroup` is an argument that the verifier knows as a `struct cgroup`.
+    /// The verifier knows `cgroup` as a `struct cgroup`.
     #[inline(always)]
     pub(crate) unsafe fn new(cgroup: *const u8) -> Self {
         Self(cgroup)
@@ -385,15 +384,14 @@ impl Cgroup {
         CgroupId(read(node.wrapping_add(KERNFS_NODE_ID.load())).unwrap_or(0))
     }
 
-    /// 0 for the default hierarchy; v1 hierarchies have their own ids, and their cgroup ids collide
-    /// with ours.
+    /// 0 for the default hierarchy. Cgroup ids of v1 hierarchies collide with its ids.
     #[inline(always)]
     pub(crate) fn hierarchy(self) -> i32 {
         let root = self.field(&CGROUP_ROOT);
         read(root.wrapping_add(CGROUP_ROOT_HIERARCHY_ID.load())).unwrap_or(-1)
     }
 
-    /// A pointer in it, by a probe read as of [`Task::at`].
+    /// A pointer in it, by a probe read (see [`Task::untyped`]).
     #[inline(always)]
     fn field(self, offset: &Global<u64>) -> u64 {
         read((self.0.addr() as u64).wrapping_add(offset.load())).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! The kernel log: messages about rare and surprising events, with their values, for whoever looks
-//! for a cause. Where user space shows none, the verifier drops the code.
+//! The kernel log: messages about rare and surprising events, with their values, for diagnosis.
+//! Where user space shows no messages, the verifier drops the code.
 //!
-//! Programs that may be preempted do not log ([`may_log`]), nor does `event_sample`, which may run in
-//! an NMI.
+//! Programs that may be preempted do not log ([`may_log`]), nor does `event_sample`, which may run
+//! in an NMI.
 
 use aya_ebpf::{
     bindings::BPF_RB_PROD_POS, helpers::bpf_ktime_get_ns, macros::map, maps::PerCpuArray,
@@ -18,18 +18,18 @@ use crate::{kernel::Task, slice, state::cpu};
 /// The target of the messages.
 const TARGET: &str = "kernel";
 
-/// What became of the messages.
+/// Counts of messages by kind, and the readings that the next run is compared with.
 #[map]
 static KERNEL_LOG: PerCpuArray<LogCpu> = PerCpuArray::with_max_entries(1, 0);
 
-/// Whether messages are sent. The level is frozen.
+/// Whether messages are sent. The verifier knows the level, which is frozen.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     level_enabled(Level::Debug)
 }
 
-/// Whether the program that has the state may log: programs that can be preempted have claimed it. On
-/// a CPU that is not armed, nothing is counted that could be rare.
+/// Whether this program may log. Programs that can be preempted have claimed the state and may not.
+/// A CPU that is not armed counts nothing that could be worth a message.
 #[inline(always)]
 pub(crate) fn may_log(state: &CpuState) -> bool {
     state.busy == 0 && state.armed == CpuState::ARMED
@@ -37,12 +37,12 @@ pub(crate) fn may_log(state: &CpuState) -> bool {
 
 #[inline(always)]
 fn this_cpu() -> Option<&'static mut LogCpu> {
-    // SAFETY: a per-CPU value; programs that interrupt each other use other kinds.
+    // SAFETY: a per-CPU value; programs that interrupt each other use different kinds.
     unsafe { KERNEL_LOG.get_ptr_mut(0)?.as_mut() }
 }
 
-/// Sends the values of a message, unless its kind has reached its limit on this CPU. User space has
-/// the words: with them in the programs, each would be loaded with a thousand instructions more.
+/// Sends the values of a message, unless its kind has reached its limit on this CPU. The texts are
+/// in user space: in the programs, each would add a thousand instructions.
 #[inline(never)]
 fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
     const SECOND: u64 = 1_000_000_000;
@@ -55,7 +55,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
         limit.since = now;
         limit.sent = 0;
     }
-    if limit.sent >= LogKind::MOST {
+    if limit.sent >= LogKind::MAX_PER_SECOND {
         limit.suppressed += 1;
         return;
     }
@@ -75,7 +75,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
         fourth,
         more
     );
-    // The macro does not say whether there was room.
+    // The macro does not report whether the ring had room.
     if AYA_LOGS.query(u64::from(BPF_RB_PROD_POS)) == before {
         limit.dropped += 1;
     } else {
@@ -83,7 +83,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
     }
 }
 
-/// The map of counts took no row.
+/// The map of counts refused a row.
 #[inline(always)]
 pub(crate) fn row_refused(key: &UsageKey, error: i32) {
     send(
@@ -95,32 +95,31 @@ pub(crate) fn row_refused(key: &UsageKey, error: i32) {
     );
 }
 
-/// Tells of counters that went back in the last run, and of a missed switch to `task`, whose slice
-/// ends.
+/// Logs counters that went back in the last run, and a missed switch to `task`, which leaves.
 ///
-/// Called at the start of a run, which the verifier checks once. It checks the places that count both
-/// up to a hundred times, and a look at the level there is code on each path.
+/// Called at the start of a run, which the verifier checks once. It checks the code that counts
+/// both up to a hundred times, and a test of the level there would add to each path.
 #[inline(always)]
-pub(crate) fn look_back(state: &CpuState, task: Task) {
+pub(crate) fn log_anomalies(state: &CpuState, task: Task) {
     if is_on() && may_log(state) {
-        compare_readings(state);
-        if state.owner != CgroupId::UNKNOWN && !slice::seen(state, task) {
+        log_counter_back(state);
+        if state.owner != CgroupId::UNKNOWN && !slice::is_slice_task(state, task) {
             switch_missed(state, task);
         }
     }
 }
 
-/// Keeps the last readings of the counters: they are other counters from here on.
+/// Stores the last readings as the baseline of the next comparison: the counters were exchanged.
 #[inline(never)]
-pub(crate) fn keep_readings(state: &CpuState) {
+pub(crate) fn store_readings(state: &CpuState) {
     if let Some(log) = this_cpu() {
         log.readings = state.last;
     }
 }
 
-/// Tells of the first counter that is below the reading that was kept.
+/// Logs the first counter that is below its stored reading.
 #[inline(never)]
-fn compare_readings(state: &CpuState) {
+fn log_counter_back(state: &CpuState) {
     let Some(log) = this_cpu() else { return };
     let mut back = None;
     for (slot, readings) in log.readings.iter().zip(&state.last).enumerate() {
@@ -134,7 +133,7 @@ fn compare_readings(state: &CpuState) {
     }
 }
 
-/// A switch to `task`, which leaves, was missed.
+/// Logs a missed switch to `task`, which leaves.
 #[inline(never)]
 fn switch_missed(state: &CpuState, task: Task) {
     // SAFETY: the helper has no preconditions.
@@ -148,13 +147,13 @@ fn switch_missed(state: &CpuState, task: Task) {
     );
 }
 
-/// A chunk of `size` bytes, whose end is at `head`, could not be read.
+/// A chunk of `size` bytes that ends at `head` could not be read.
 #[inline(always)]
 pub(crate) fn chunk_unreadable(size: u64, head: u64) {
     send(LogKind::ChunkUnreadable as usize, size, head, 0, 0);
 }
 
-/// The record of a cgroup or process that came or went was lost.
+/// The record of a new or removed cgroup, or of an ended process, was lost.
 #[inline(always)]
 pub(crate) fn event_lost(kind: LifecycleKind, id: u64, error: i64) {
     let kind = u64::from(kind as u32);

@@ -1,5 +1,5 @@
-//! The ring that tells user space about new and removed cgroups, ended processes, and the first
-//! switch that was missed.
+//! The ring that reports new and removed cgroups, ended processes, the first missed switch and a
+//! full map of rows to user space.
 
 use core::ffi::c_void;
 
@@ -9,11 +9,11 @@ use aya_ebpf::{
     macros::map,
     maps::{PerCpuArray, RingBuf},
 };
-use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, Lifecycle, LifecycleKind};
+use probe_common::{LIFECYCLE_HEADER, LIFECYCLE_PATH, LifecycleKind, LifecycleRecord};
 
-use crate::{kernel_log, state, words::add_shared};
+use crate::{kernel_log, pod::add_shared, state};
 
-/// Bytes of the ring; a power of two of pages of 64 KiB.
+/// Bytes of the ring: a power of two, and a multiple of 64 KiB pages.
 const RING_SIZE: u32 = 256 * 1024;
 
 /// Bytes in the ring at which the reader is woken. A wake-up costs some microseconds, and no name
@@ -23,33 +23,33 @@ const WAKE_FROM: u64 = RING_SIZE as u64 / 4;
 #[map]
 static LIFECYCLE: RingBuf = RingBuf::with_byte_size(RING_SIZE, 0);
 
-/// Where the record of a path is put together: it is too large for the stack. From Linux 7.0 on
-/// programs at tracepoints may be preempted, but not those that have a path: the kernel calls them
-/// with a lock held that only one CPU has at a time (`trace_cgroup_path_lock`).
+/// Buffer for the record of a path, which is too large for the stack. From Linux 7.0 on programs at
+/// tracepoints may be preempted, but not those that get a path: the kernel calls them with
+/// `trace_cgroup_path_lock` held, which one CPU has at a time.
 #[map]
-static RECORD: PerCpuArray<Lifecycle> = PerCpuArray::with_max_entries(1, 0);
+static RECORD: PerCpuArray<LifecycleRecord> = PerCpuArray::with_max_entries(1, 0);
 
 /// Bytes of a command name.
 const NAME: usize = 16;
 
-/// Tells at once what was found on `cpu`. Runs under the scheduler's locks.
+/// Sends a record about `cpu` and wakes the reader at once. Runs under the scheduler's locks.
 #[inline(always)]
-pub(crate) fn tell(kind: LifecycleKind, cpu: u32) {
+pub(crate) fn notify(kind: LifecycleKind, cpu: u32) {
     let record = [u64::from(cpu), kind as u64];
     const { assert!(LIFECYCLE_HEADER == 16) };
     // If the record is lost, the next pull sees the count. The kind is the lower half of the second
-    // word and the length, 0, the upper one: all targets are little-endian. Without the flag the
+    // word and the length, 0, the upper half: all targets are little-endian. Without the flag the
     // kernel wakes no reader while earlier records of a batch are in the ring.
     let _ = LIFECYCLE.output::<[u64; 2]>(&record, u64::from(BPF_RB_FORCE_WAKEUP));
 }
 
-/// Puts the record of a cgroup into the ring. `path` is the string that its tracepoint has.
+/// Puts the record of a new cgroup into the ring. `path` is the path argument of the tracepoint.
 #[inline(always)]
-pub(crate) fn cgroup_made(id: u64, path: *const u8) {
+pub(crate) fn emit_cgroup(id: u64, path: *const u8) {
     let Some(record) = RECORD.get_ptr_mut(0) else {
         return;
     };
-    // SAFETY: nobody else has the record until this returns.
+    // SAFETY: only this run uses the record until it returns.
     unsafe {
         (*record).id = id;
         (*record).kind = LifecycleKind::CgroupMade as u32;
@@ -60,14 +60,14 @@ pub(crate) fn cgroup_made(id: u64, path: *const u8) {
     }
 }
 
-/// Puts a record with a name of the kernel's into the ring, or without one where it is null. It is
-/// on the stack: programs of several tasks may run on one CPU, each preempted by the next.
+/// Puts a record with a name from kernel memory into the ring; a null `name` means none. The record
+/// is on the stack: programs of several tasks may preempt each other on one CPU.
 #[inline(always)]
 pub(crate) fn emit(kind: LifecycleKind, id: u64, name: *const u8) {
     const { assert!(LIFECYCLE_HEADER == 16) };
     let mut record = [id, kind as u64, 0, 0];
     // SAFETY: the last two words have room for a name. The length is the upper half of the second
-    // one: all targets are little-endian.
+    // word: all targets are little-endian.
     unsafe {
         let mut len = 0;
         if !name.is_null() {
@@ -78,11 +78,11 @@ pub(crate) fn emit(kind: LifecycleKind, id: u64, name: *const u8) {
     }
 }
 
-/// The length of a string of the kernel, cut to `N` bytes and copied.
+/// Copies a string of the kernel, cut to `N` bytes. Returns its length.
 ///
 /// # Safety
 ///
-/// `buffer` has room for so many bytes.
+/// `buffer` has room for `N` bytes.
 #[inline(always)]
 unsafe fn read_text<const N: usize>(buffer: *mut c_void, text: *const u8) -> u64 {
     // SAFETY: the caller's promise.
@@ -95,11 +95,11 @@ unsafe fn read_text<const N: usize>(buffer: *mut c_void, text: *const u8) -> u64
     }
 }
 
-/// Puts a record with so much text into the ring, or counts it as lost.
+/// Puts a record with `len` bytes of text into the ring, or counts it as lost.
 ///
 /// # Safety
 ///
-/// `record` is a header with so many bytes behind it.
+/// `record` is a header with `len` bytes after it.
 #[inline(always)]
 unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
     let size = LIFECYCLE_HEADER as u64 + len;
@@ -110,7 +110,8 @@ unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
     if failed != 0
         && let Some(state) = state::this_cpu()
     {
-        // SAFETY: a word of a map's value. Two programs that preempt each other may count.
+        // SAFETY: a word of a map's value. Atomic, since two programs that preempt each other may
+        // add.
         unsafe { add_shared(&raw mut state.counts.lost_events, 1) };
         if kernel_log::is_on() {
             kernel_log::event_lost(kind, id, failed);
@@ -118,8 +119,8 @@ unsafe fn output(kind: LifecycleKind, id: u64, record: *mut c_void, len: u64) {
     }
 }
 
-/// Whether a record of `size` bytes fills a batch of `from` bytes, as a flag of
-/// `bpf_ringbuf_output`.
+/// The flag of `bpf_ringbuf_output` that wakes the reader if a record of `size` bytes fills a batch
+/// of `from` bytes.
 #[inline(always)]
 pub(crate) fn wake_up(ring: &RingBuf, from: u64, size: u64) -> u64 {
     let waiting = ring.query(u64::from(BPF_RB_AVAIL_DATA));

@@ -1,5 +1,5 @@
-//! pmuscope's eBPF programs, in `programs` one file each. They only add: names, ratios and scaling
-//! are user space's.
+//! pmuscope's eBPF programs, one file each in `programs`. They only add: user space does names,
+//! ratios and scaling.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -20,12 +20,12 @@ mod kernel_log;
 mod lifecycle;
 mod markers;
 mod owner;
+mod pod;
 mod programs;
 mod sample;
 mod slice;
 mod spe;
 mod state;
-mod words;
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

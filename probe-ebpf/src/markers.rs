@@ -1,5 +1,5 @@
-//! The ring that tells user space what observed processes call their memory and phases, and of
-//! their forks, programs and ends.
+//! The ring that reports the markers of observed processes (their names for memory and phases) and
+//! their forks, execs and exits to user space.
 
 use core::arch::asm;
 
@@ -14,17 +14,17 @@ use aya_ebpf::{
 };
 use probe_common::{MARKER_HEADER, MARKER_NAME, Marker, MarkerCpu, MarkerKind, UNREADABLE};
 
-use crate::{lifecycle::wake_up, owner::COMMAND, words::add_shared};
+use crate::{lifecycle::wake_up, owner::COMMAND, pod::add_shared};
 
-/// User space sets its size; a power of two of pages of 64 KiB.
+/// User space sets its size: a power of two, and a multiple of 64 KiB pages.
 #[map]
 static MARKERS: RingBuf = RingBuf::with_byte_size(64 * 1024, 0);
 
-/// What became of the records.
+/// Counts of written and lost records.
 #[map]
 static MARKER_CPU: PerCpuArray<MarkerCpu> = PerCpuArray::with_max_entries(1, 0);
 
-/// The cgroup whose processes are observed, with those below it; 0: processes in COMMAND are.
+/// The cgroup that is observed, with its descendants; 0: the processes in COMMAND are observed.
 #[unsafe(no_mangle)]
 static MARKER_CGROUP: Global<u64> = Global::new(0);
 
@@ -32,7 +32,7 @@ static MARKER_CGROUP: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 static MARKER_WAKE_FROM: Global<u64> = Global::new(0);
 
-/// How deep a cgroup can be below the root to be found.
+/// Levels below the root at which the observed cgroup is looked for.
 const LEVELS: i32 = 32;
 
 /// Whether the current task, of the process `tgid`, is observed.
@@ -59,7 +59,7 @@ pub(crate) fn observed(tgid: u32) -> bool {
 
 /// A record without a name.
 #[inline(always)]
-pub(crate) fn record(kind: MarkerKind, time: u64, tgid: u32, tid: u32) -> Marker {
+pub(crate) fn new_record(kind: MarkerKind, time: u64, tgid: u32, tid: u32) -> Marker {
     Marker {
         time,
         start: 0,
@@ -72,8 +72,8 @@ pub(crate) fn record(kind: MarkerKind, time: u64, tgid: u32, tid: u32) -> Marker
     }
 }
 
-/// Reads a name from the memory of the current process. Only for a program that may sleep: what is
-/// not in memory yet, such as a text that nobody has read, is brought there.
+/// Reads a name from the memory of the current process. Only for programs that may sleep: a page
+/// that is not in memory, such as a text not read before, is faulted in.
 #[inline(always)]
 pub(crate) fn read_name(record: &mut Marker, name: u64) {
     if name == 0 {
@@ -82,7 +82,7 @@ pub(crate) fn read_name(record: &mut Marker, name: u64) {
     let mut read = text(record, name);
     if read < 0 {
         let mut byte = 0_u8;
-        // Both pages that it may lie in; the second need not be there.
+        // Both pages that the name may span; the second may not exist.
         let mut at = name;
         let mut tries = 0;
         while tries < 2 {
@@ -108,8 +108,7 @@ fn text(record: &mut Marker, name: u64) -> i64 {
     unsafe { bpf_probe_read_user_str(buffer, MARKER_NAME as u32, name as *const _) }
 }
 
-/// Puts a record into the ring. Counts are added by atomic adds: a program that sleeps shares its
-/// CPU.
+/// Puts a record into the ring. Counts are added atomically: a program that sleeps shares its CPU.
 #[inline(always)]
 pub(crate) fn emit(record: &Marker) {
     let mut len = if record.len == UNREADABLE {

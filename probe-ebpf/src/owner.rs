@@ -1,19 +1,19 @@
-//! The owner of a task's time: its cgroup, also its process where rows are by process, or a command
-//! that is followed.
+//! The owner of a task's time: its cgroup (and its process where rows are keyed by process), or a
+//! followed command.
 
 use aya_ebpf::{Global, bindings::BPF_F_NO_PREALLOC, macros::map, maps::HashMap};
 use probe_common::CgroupId;
 
 use crate::kernel::Task;
 
-/// Whom a slice belongs to.
+/// The owner of a slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) cgroup: CgroupId,
     pub(crate) tgid: u32,
 }
 
-/// 1: rows are keyed by process as well; 2: those of memory accesses are not.
+/// 0: rows are keyed by cgroup. 1: all rows also by process. 2: all but rows of memory accesses.
 #[unsafe(no_mangle)]
 pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 
@@ -21,18 +21,18 @@ pub(crate) static BY_PROCESS: Global<u8> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static FOLLOW_COMMAND: Global<u8> = Global::new(0);
 
-/// Processes of a command that could not be given a cgroup of its own. User space sets the size.
+/// Processes of a command that has no cgroup of its own. User space sets the size.
 #[map]
 pub(crate) static COMMAND: HashMap<u32, u8> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// Whom a slice of this task belongs to.
+/// The owner of a slice of this task.
 #[inline(always)]
 pub(crate) fn owner_of(task: Task) -> Owner {
-    // The fields of a task that is switched or runs can be read.
-    owner(task, || task.at().cgroup().unwrap_or(CgroupId::ROOT))
+    // The fields of a running or switching task can be read.
+    owner(task, || task.untyped().cgroup().unwrap_or(CgroupId::ROOT))
 }
 
-/// The same for the task that comes in at a switch: sooner found, and later verified.
+/// [`owner_of`] for the task that a switch brings in: faster at run time, slower to verify.
 #[inline(always)]
 pub(crate) fn owner_of_next(next: Task) -> Owner {
     owner(next, || next.cgroup())
@@ -53,14 +53,14 @@ fn owner(task: Task, cgroup: impl FnOnce() -> CgroupId) -> Owner {
     if BY_PROCESS.load() != 0 {
         owner.tgid = task.tgid();
     }
-    if follows(task) {
+    if is_followed(task) {
         owner.cgroup = CgroupId::COMMAND;
     }
     owner
 }
 
-/// Whether its slices are the command's.
+/// Whether the task belongs to the followed command.
 #[inline(always)]
-pub(crate) fn follows(task: Task) -> bool {
+pub(crate) fn is_followed(task: Task) -> bool {
     FOLLOW_COMMAND.load() == 1 && COMMAND.get_ptr(task.tgid()).is_some()
 }

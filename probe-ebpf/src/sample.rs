@@ -1,13 +1,13 @@
-//! Samples that events raise when their counters overflow: each is added to the row of the owner
-//! that accounting has open on this CPU, and to the address that was sampled. No record is made.
+//! Samples of events whose counters overflow: each is added to the row of the open slice's owner on
+//! this CPU, and to the sampled address. No perf record is written.
 //!
-//! Hardware events interrupt with NMIs. So no map here is of a kind whose locks such an interrupt
-//! may meet held by its own CPU (LRU maps are): plain hash maps refuse the row then, and it is
-//! counted.
+//! Hardware events raise NMIs. This module uses only map types that are safe in NMI context: LRU
+//! maps would deadlock on a lock that their own CPU holds. Plain hash maps refuse the row instead,
+//! and the refusal is counted.
 //!
-//! Nearly every sample may be at an address of its own. So addresses are in arrays, of which each
-//! CPU has its own part: to take a row of a hash map runs through so much of the kernel's code and
-//! memory that it costs most of a microsecond, which a CPU's caches do not have by then.
+//! Nearly every sample may have a new address. So addresses are in arrays, with a part for each
+//! CPU: inserting into a hash map costs most of a microsecond, for kernel code and memory that the
+//! CPU's caches no longer hold.
 
 use aya_ebpf::{
     Global,
@@ -28,9 +28,9 @@ use probe_common::{
 use crate::{
     kernel::{Task, offsets, read},
     owner::{BY_PROCESS, Owner, owner_of},
+    pod::{bucket, keep_order},
     slice,
     state::{cpu, this_cpu},
-    words::{bucket, keep_order},
 };
 
 offsets! {
@@ -46,17 +46,17 @@ offsets! {
     SAMPLE_PAGE_SHIFT;
     /// Slots of each CPU in a table of addresses: a power of two.
     SAMPLE_SLOTS;
-    /// 1: the table of instructions is kept.
+    /// 1: the table of instructions is filled.
     SAMPLE_WITH_ADDRESSES;
-    /// 1: the table of data pages is kept.
+    /// 1: the table of data pages is filled.
     SAMPLE_WITH_PAGES;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
-    /// Bit n: samples of event n may have the address of data, and data pages are kept.
+    /// Bit n: samples of event n may have a data address, and the table of data pages is filled.
     SAMPLE_ADDRESSED;
-    /// Bit n: samples of event n are memory accesses, or are left out.
+    /// Bit n: only memory accesses of event n count; its other samples are left out.
     SAMPLE_ACCESSES;
-    /// The least weight of an access.
+    /// The minimum weight of an access.
     SAMPLE_LEAST_WEIGHT;
 }
 
@@ -65,20 +65,21 @@ offsets! {
 #[map]
 static SAMPLE_ROWS: HashMap<SampleKey, SampleRow> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// The instructions that were sampled, [`SAMPLE_SLOTS`] of each CPU. User space sets the size, and
-/// reads it in memory that both share (kernel 5.5).
+/// Sampled instructions: [`SAMPLE_SLOTS`] slots for each CPU. User space sets the size, and reads
+/// the map through shared memory (kernel 5.5).
 #[map]
 static SAMPLE_ADDRESSES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// The data pages that were sampled, apart: where each fault is sampled they are far more.
+/// Sampled data pages, in a table of their own: where each fault is sampled they are far more than
+/// instructions.
 #[map]
 static SAMPLE_PAGES: Array<AddressSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// What became of the samples of each event on each CPU.
+/// Counts of samples for each event and CPU: added, left out and refused.
 #[map]
 static SAMPLE_CPU: PerCpuArray<SampleCpu> = PerCpuArray::with_max_entries(SAMPLED_EVENTS as u32, 0);
 
-/// A row that is too large for the stack: zeros.
+/// A row of zeros, which is too large for the stack.
 #[map]
 static SAMPLE_ZERO: Array<SampleRow> = Array::with_max_entries(1, 0);
 
@@ -93,20 +94,20 @@ const WEIGHT: u64 = 1 << 14;
 const DATA_SRC: u64 = 1 << 15;
 const WEIGHT_STRUCT: u64 = 1 << 24;
 
-/// What a sample says beside its address and period.
-struct Said {
+/// The fields of a sample other than its address and period.
+struct SampleData {
     weight: u64,
     source: DataSource,
     walked: bool,
     page: u64,
 }
 
-impl Said {
-    /// Takes the weight, where flags say that it holds.
+impl SampleData {
+    /// Sets the weight, if the flags mark it as valid.
     #[inline(always)]
-    fn weigh(&mut self, flags: u64, word: u64) {
+    fn set_weight(&mut self, flags: u64, word: u64) {
         if flags & (WEIGHT | WEIGHT_STRUCT) != 0 {
-            // Of a structure the first word is the latency.
+            // The first word of a structure is the latency.
             self.weight = if flags & WEIGHT_STRUCT != 0 {
                 word & 0xffff_ffff
             } else {
@@ -115,57 +116,63 @@ impl Said {
         }
     }
 
-    /// Takes the data source, likewise.
+    /// Sets the data source, if the flags mark it as valid.
     #[inline(always)]
-    fn serve(&mut self, flags: u64, word: u64) {
+    fn set_source(&mut self, flags: u64, word: u64) {
         if flags & DATA_SRC != 0 {
-            self.source = DataSource::of(word);
+            self.source = DataSource::from_word(word);
             self.walked = DataSource::walked(word);
         }
     }
 }
 
-/// Adds the sample of the event that raised it.
+/// Adds the sample of an overflow.
 #[inline(always)]
 pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // SAFETY: the helper has no preconditions but the context.
     let event = unsafe { bpf_get_attach_cookie(ctx.cast()) } as u32;
-    let Some(own) = SAMPLE_CPU.get_ptr_mut(event) else {
+    let Some(counts) = SAMPLE_CPU.get_ptr_mut(event) else {
         return;
     };
-    // SAFETY: a per-CPU value; the kernel lets no second such program run on this CPU meanwhile.
-    let own: &mut SampleCpu = unsafe { &mut *own };
-    own.samples += 1;
-    // Before it looks at the generation: user space waits for runs that may have seen the last one.
+    // SAFETY: a per-CPU value; the kernel runs no second such program on this CPU meanwhile.
+    let counts: &mut SampleCpu = unsafe { &mut *counts };
+    counts.samples += 1;
+    // Before the generation is read: user space waits for runs that may have read the previous one.
     keep_order();
-    let began = if own.samples.is_multiple_of(SampleCpu::MEASURE_EVERY) {
+    let started = if counts.samples.is_multiple_of(SampleCpu::MEASURE_EVERY) {
         now()
     } else {
         0
     };
     // SAFETY: fields of the context, which the kernel translates.
     let period = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
-    own.periods = own.periods.wrapping_add(period);
-    let said = said(ctx, event);
-    // One without a weight is not known to be a short one.
-    let is_short = said.weight != 0 && said.weight < SAMPLE_LEAST_WEIGHT.load();
-    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1 && (!said.source.is_said() || is_short) {
-        own.others += 1;
+    counts.periods = counts.periods.wrapping_add(period);
+    let data = sample_data(ctx, event);
+    // A sample without a weight is not known to be short.
+    let is_short = data.weight != 0 && data.weight < SAMPLE_LEAST_WEIGHT.load();
+    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1 && (!data.source.is_access() || is_short) {
+        counts.others += 1;
     } else {
-        keep(own, ctx, event, &said, period);
+        add_to_tables(counts, ctx, event, &data, period);
     }
-    if began != 0 {
-        own.measured += 1;
-        own.nanos += now() - began;
+    if started != 0 {
+        counts.measured += 1;
+        counts.nanos += now() - started;
     }
-    // User space has no part of a sample: it reads what finished runs have left.
+    // User space reads only the results of finished runs, so it sees no partly added sample.
     keep_order();
-    own.finished = own.samples;
+    counts.finished = counts.samples;
 }
 
-/// Adds a sample to its owner's row, and to where it was.
+/// Adds a sample to its owner's row, and to its instruction and data page.
 #[inline(always)]
-fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &Said, period: u64) {
+fn add_to_tables(
+    counts: &mut SampleCpu,
+    ctx: *mut bpf_perf_event_data,
+    event: u32,
+    data: &SampleData,
+    period: u64,
+) {
     let generation = setting(SampleSetting::Generation);
     let (owner, cpu) = (owner(), cpu());
     if SAMPLE_WITH_ADDRESSES.load() == 1 || SAMPLE_WITH_PAGES.load() == 1 {
@@ -178,7 +185,7 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
             cpu: cpu as u16,
             generation,
         };
-        places(own, ctx, key, owner, said, period);
+        add_addresses(counts, ctx, key, owner, data, period);
     }
     let key = SampleKey {
         cgroup: owner.cgroup,
@@ -189,15 +196,15 @@ fn keep(own: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32, said: &S
         },
         cpu: cpu as u16,
         event: event as u8,
-        source: said.source.0,
+        source: data.source.0,
         generation,
     };
-    // SAFETY: the key holds this CPU, or the row is this CPU's own.
-    if let Some(row) = unsafe { row(own, &key).as_mut() } {
+    // SAFETY: the key contains this CPU, or the row is this CPU's own.
+    if let Some(row) = unsafe { row(counts, &key).as_mut() } {
         row.add(period);
-        row.walks += u64::from(said.walked);
-        if said.weight != 0 {
-            let weight = SampleRow::clamped(said.weight);
+        row.walks += u64::from(data.walked);
+        if data.weight != 0 {
+            let weight = SampleRow::clamped(data.weight);
             row.weight.add(weight);
             let count = &mut row.histogram[bucket(weight)];
             *count = count.wrapping_add(1);
@@ -224,16 +231,16 @@ fn owner() -> Owner {
         return unknown;
     }
     if state.owner == CgroupId::UNKNOWN {
-        // The hook that sees owners when they leave.
+        // `cgroup_switch` finds owners only when they leave.
         return owner_of(Task::current());
     }
-    slice::stored(state)
+    slice::stored_owner(state)
 }
 
-/// Reads what the event gives beside its address: flags tell which fields hold.
+/// Reads the fields of a sample other than its address. Flags mark the valid ones.
 #[inline(always)]
-fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
-    let mut said = Said {
+fn sample_data(ctx: *mut bpf_perf_event_data, event: u32) -> SampleData {
+    let mut data = SampleData {
         weight: 0,
         source: DataSource(0),
         walked: false,
@@ -242,46 +249,46 @@ fn said(ctx: *mut bpf_perf_event_data, event: u32) -> Said {
     let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
     let addressed = SAMPLE_ADDRESSED.load() >> (event & 63) & 1 == 1;
     if !weighed && !addressed {
-        return said;
+        return data;
     }
     if SAMPLE_FLAGS.load() == u64::MAX || EVENT_DATA.load() == u64::MAX {
         // Without flags all software events have an address, or 0.
         if !weighed {
-            said.page = page(ctx);
+            data.page = page(ctx);
         }
-        return said;
+        return data;
     }
     // The context is the kernel's own structure; its fields are read as memory.
-    let Some(data) = read::<u64>(ctx as u64 + EVENT_DATA.load()) else {
-        return said;
+    let Some(kernel_data) = read::<u64>(ctx as u64 + EVENT_DATA.load()) else {
+        return data;
     };
-    let Some(flags) = read::<u64>(data + SAMPLE_FLAGS.load()) else {
-        return said;
+    let Some(flags) = read::<u64>(kernel_data + SAMPLE_FLAGS.load()) else {
+        return data;
     };
-    // Linux 6.1 and 6.2 leave the address as it was on the stack where they have none.
+    // Linux 6.1 and 6.2 leave a stale address on the stack where a sample has none.
     if flags & ADDR != 0 {
-        said.page = page(ctx);
+        data.page = page(ctx);
     }
     if !weighed {
-        return said;
+        return data;
     }
     let weight_at = SAMPLE_WEIGHT.load();
     let source_at = SAMPLE_DATA_SRC.load();
     if weight_at.wrapping_add(8) == source_at {
-        // So in all kernels up to 7.3; each read costs a call.
-        if let Some([weight, source]) = read::<[u64; 2]>(data + weight_at) {
-            said.weigh(flags, weight);
-            said.serve(flags, source);
+        // True for all kernels up to 7.3. One read saves a call.
+        if let Some([weight, source]) = read::<[u64; 2]>(kernel_data + weight_at) {
+            data.set_weight(flags, weight);
+            data.set_source(flags, source);
         }
-        return said;
+        return data;
     }
     if weight_at != u64::MAX {
-        said.weigh(flags, read(data + weight_at).unwrap_or(0));
+        data.set_weight(flags, read(kernel_data + weight_at).unwrap_or(0));
     }
     if source_at != u64::MAX {
-        said.serve(flags, read(data + source_at).unwrap_or(0));
+        data.set_source(flags, read(kernel_data + source_at).unwrap_or(0));
     }
-    said
+    data
 }
 
 /// The number of the data page.
@@ -292,15 +299,15 @@ fn page(ctx: *mut bpf_perf_event_data) -> u64 {
     address >> (SAMPLE_PAGE_SHIFT.load() & 63)
 }
 
-/// Adds the sample to its instruction and to its data page, as far as these are kept. `key` lacks
-/// the address.
+/// Adds the sample to its instruction and to its data page, where these tables are filled. `key`
+/// lacks the address.
 #[inline(always)]
-fn places(
-    own: &mut SampleCpu,
+fn add_addresses(
+    counts: &mut SampleCpu,
     ctx: *mut bpf_perf_event_data,
     key: AddressKey,
     owner: Owner,
-    said: &Said,
+    data: &SampleData,
     period: u64,
 ) {
     let at = |address: u64, page: u8| AddressKey {
@@ -313,26 +320,26 @@ fn places(
         page,
         ..key
     };
-    let mut gained = AddressRow {
+    let mut increment = AddressRow {
         samples: 1,
         periods: period,
         ..AddressRow::ZERO
     };
     if SAMPLE_WITH_ADDRESSES.load() == 1 {
         let key = at(instruction(ctx), 0);
-        own.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key, &gained));
+        counts.unplaced += u64::from(!add_to(&SAMPLE_ADDRESSES, &key, &increment));
     }
-    if SAMPLE_WITH_PAGES.load() == 1 && said.page != 0 {
-        let key = at(said.page << (SAMPLE_PAGE_SHIFT.load() & 63), 1);
-        if said.weight != 0 {
-            gained.timed = 1;
-            gained.cycles = u64::from(SampleRow::clamped(said.weight));
+    if SAMPLE_WITH_PAGES.load() == 1 && data.page != 0 {
+        let key = at(data.page << (SAMPLE_PAGE_SHIFT.load() & 63), 1);
+        if data.weight != 0 {
+            increment.timed = 1;
+            increment.cycles = u64::from(SampleRow::clamped(data.weight));
         }
-        own.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key, &gained));
+        counts.unpaged += u64::from(!add_to(&SAMPLE_PAGES, &key, &increment));
     }
 }
 
-/// The address at which the CPU was interrupted, or that a precise event gives.
+/// The address at which the CPU was interrupted, or the address that a precise event gives.
 #[inline(always)]
 fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
     // SAFETY: a field of the context, which the kernel translates.
@@ -344,20 +351,20 @@ fn instruction(ctx: *mut bpf_perf_event_data) -> u64 {
     address
 }
 
-/// Adds a sample to its address. False where the table has no slot for it.
+/// Adds a sample to its address. False if the table has no slot for it.
 #[inline(always)]
-fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> bool {
+fn add_to(table: &Array<AddressSlot>, key: &AddressKey, increment: &AddressRow) -> bool {
     let slots = SAMPLE_SLOTS.load() as u32;
-    let (first, own) = (key.hash(), u32::from(key.cpu) * slots);
+    let (first, base) = (key.hash(), u32::from(key.cpu) * slots);
     let read = setting(SampleSetting::Read);
     let mut tried = 0;
     while tried < TRIES {
         let at = first.wrapping_add(tried) & (slots - 1);
-        let Some(slot) = table.get_ptr_mut(own + at) else {
+        let Some(slot) = table.get_ptr_mut(base + at) else {
             return false;
         };
-        // SAFETY: a slot of this CPU, on which the kernel runs no second such program meanwhile.
-        if unsafe { (*slot).add(key, gained, read, now) } {
+        // SAFETY: a slot of this CPU; the kernel runs no second such program on it meanwhile.
+        if unsafe { (*slot).add(key, increment, read, now) } {
             return true;
         }
         tried += 1;
@@ -365,9 +372,9 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, gained: &AddressRow) -> 
     false
 }
 
-/// Makes the kernel keep more free rows on this CPU. It keeps one to four at first and fills up
-/// after the first one is taken (kernel/bpf/memalloc.c), but only once interrupts are on again: not
-/// between the samples of one interrupt.
+/// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills after
+/// the first allocation (kernel/bpf/memalloc.c), but only once interrupts are on again: not between
+/// the samples of one interrupt.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SampleKey {
@@ -384,8 +391,9 @@ pub(crate) fn preallocate_rows() {
     }
 }
 
+/// The row of `key`, inserted if it is missing; this CPU's overflow row if the map refuses it.
 #[inline(always)]
-fn row(own: &mut SampleCpu, key: &SampleKey) -> *mut SampleRow {
+fn row(counts: &mut SampleCpu, key: &SampleKey) -> *mut SampleRow {
     if let Some(row) = SAMPLE_ROWS.get_ptr_mut(key) {
         return row;
     }
@@ -399,11 +407,11 @@ fn row(own: &mut SampleCpu, key: &SampleKey) -> *mut SampleRow {
     /// The map is full.
     const E2BIG: i32 = -7;
     if refused == Some(E2BIG) {
-        own.full += 1;
+        counts.full += 1;
     } else {
-        own.refused += 1;
+        counts.refused += 1;
     }
-    &raw mut own.overflow
+    &raw mut counts.overflow
 }
 
 /// `CLOCK_MONOTONIC` nanoseconds.

@@ -1,4 +1,4 @@
-//! The state of each CPU, which all programs of the accounting share.
+//! The state of each CPU, shared by all accounting programs.
 
 use aya_ebpf::{
     helpers::generated::{bpf_get_smp_processor_id, bpf_map_lookup_percpu_elem},
@@ -7,9 +7,9 @@ use aya_ebpf::{
 };
 use probe_common::CpuState;
 
-use crate::words::keep_order;
+use crate::pod::keep_order;
 
-/// What each CPU is doing.
+/// The state of each CPU.
 #[map]
 static STATE: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
 
@@ -17,16 +17,16 @@ static STATE: PerCpuArray<CpuState> = PerCpuArray::with_max_entries(1, 0);
 #[inline(always)]
 pub(crate) fn this_cpu() -> Option<&'static mut CpuState> {
     // SAFETY: a per-CPU value that only this CPU writes, in programs that do not interrupt each
-    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off. What
-    // runs with interrupts on claims the state, or writes a field of its own (lost_events).
+    // other: switch hooks run with interrupts off, the flush in an IPI or with preemption off.
+    // Programs that run with interrupts on claim the state, or write only lost_events.
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
 }
 
-/// The state of another CPU, for a word that this one may write there.
+/// The state of another CPU, for the words that this CPU may write.
 #[inline(always)]
 pub(crate) fn of_cpu(cpu: u32) -> Option<&'static mut CpuState> {
     let key = 0_u32;
-    // SAFETY: the map and a key of its size, and the value's type is that of the map.
+    // SAFETY: the key has the map's key size, and the cast is to the map's value type.
     unsafe {
         bpf_map_lookup_percpu_elem(
             (&raw const STATE).cast_mut().cast(),
@@ -38,14 +38,14 @@ pub(crate) fn of_cpu(cpu: u32) -> Option<&'static mut CpuState> {
     }
 }
 
-/// Makes a flush return without doing anything until [`release`].
+/// Makes flushes return at once until [`release`].
 #[inline(always)]
 pub(crate) fn claim(state: &mut CpuState) {
     state.busy = 1;
     keep_order();
 }
 
-/// Ends what [`claim`] began.
+/// Lets flushes run again after [`claim`].
 #[inline(always)]
 pub(crate) fn release(state: &mut CpuState) {
     keep_order();

@@ -1,27 +1,27 @@
 //! pmuscope: which container (pod, process) causes what the hardware counters see.
 //!
-//! A count passes through these stages, and each stage knows nothing of those after it:
+//! A count passes through these stages. No stage depends on a later one:
 //!
-//! 1. [`machine`] reads what the machine is, once;
-//! 2. [`plan`] decides what is counted where, of the events ([`event`]) and the documented metrics
-//!    ([`catalogue`]) that are asked for;
-//! 3. [`session`] opens the counters, puts the eBPF programs into the kernel and pulls
-//!    a [`snapshot`] of every map and uncore counter;
+//! 1. [`machine`] reads the machine's description, once;
+//! 2. [`plan`] assigns the requested events ([`event`]) and documented metrics ([`catalogue`]) to
+//!    counters;
+//! 3. [`session`] opens the counters, loads the eBPF programs into the kernel and pulls a
+//!    [`snapshot`] of every map and uncore counter;
 //! 4. [`window`] is the difference of two snapshots;
-//! 5. [`join`] gives owners the [`names`] of containers, pods, processes, and shares of uncore
+//! 5. [`join`] gives owners the [`names`] of containers, pods and processes, and shares of uncore
 //!    counts;
-//! 6. [`mod@derive`] makes values and ratios of counts;
+//! 6. [`mod@derive`] computes values and metrics from counts;
 //! 7. [`emit`] writes them.
 //!
-//! [`symbols`] names the addresses of samples. [`state`] remembers totals over restarts. [`record`]
-//! is apart from these: it keeps whole SPE samples in files. [`recording`] keeps snapshots with
-//! what their windows show, and replays them; [`profile`] shows a whole one at once. [`formula`]
-//! computes metrics, [`import`] does so for counts taken elsewhere. [`doctor`] says whether this
-//! machine can count, [`list`] what it can count, and [`roofline`] what its cores and memory can
-//! do. `top` is the view of windows that keys move.
+//! [`symbols`] names the addresses of samples. [`state`] saves totals across restarts. [`record`]
+//! is separate: it writes whole SPE samples to files. [`recording`] stores snapshots with the
+//! values of their windows, and replays them; [`profile`] shows a whole recording at once.
+//! [`formula`] evaluates metrics, [`import`] does so for counts taken elsewhere. [`doctor`] checks
+//! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
+//! peaks of its cores and memory. `top` is the interactive view of windows.
 //!
-//! docs/architecture.md has the picture, and which module may import which: `cargo xtask check`
-//! enforces it.
+//! docs/architecture.md has the picture and the allowed imports between modules; `cargo xtask
+//! check` enforces them.
 
 pub mod agent;
 pub mod catalogue;

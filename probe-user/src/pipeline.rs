@@ -1,5 +1,5 @@
-//! Pipeline: a running session with the stages behind it, and what it needs between two pulls.
-//! Whoever shows windows drives it: [`Pipeline::keep`] until the time of the next one, then
+//! Pipeline: a running session with the stages after it, and its upkeep between two pulls. A verb
+//! that shows windows drives it: [`Pipeline::run_upkeep`] until the next window is due, then
 //! [`Pipeline::advance`].
 
 use std::{
@@ -25,38 +25,39 @@ use crate::{
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
-    state::{Encoded, State, StateError},
+    state::{EncodedState, SavedState, StateError},
 };
 
-/// Why counting could not go on.
+/// Why counting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
     /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A descriptor that tells of what comes and goes.
+    /// A descriptor for lifecycle events cannot be waited for.
     #[error("cannot listen for cgroups and CPUs that come and go: {0}")]
     Listen(#[from] io::Error),
-    /// Totals that go on after a restart.
+    /// Totals cannot be saved or resumed.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
-/// A running session, and what became of its last window.
+/// A running session, with the results of its last window.
 pub struct Pipeline {
     session: Session,
     stages: Stages,
-    /// When to look whether the next counter group has its turn, where groups take turns.
+    /// When to check whether the next counter group is due, if groups are multiplexed.
     rotation: Option<Instant>,
-    /// How long a turn lasts, if the user sets it.
-    turn: Option<Duration>,
-    /// Of samples, where there are any.
+    /// Multiplexing interval, if the user sets it.
+    interval: Option<Duration>,
+    /// Timer for the upkeep of sampling, if the session samples.
     upkeep: Option<Interval>,
 }
 
 impl Pipeline {
-    /// Takes the first snapshot of a session: the first window begins here. To be called in a
-    /// runtime, where samples are taken. `turn` is how long a turn lasts, if the user sets it.
+    /// Takes the first snapshot of a session, at which the first window begins. Must be called in a
+    /// tokio runtime if the session samples. `interval` is the multiplexing interval, if the user
+    /// sets it.
     ///
     /// # Errors
     ///
@@ -64,24 +65,24 @@ impl Pipeline {
     pub fn start(
         mut session: Session,
         view: View,
-        turn: Option<Duration>,
+        interval: Option<Duration>,
     ) -> Result<Self, SessionError> {
         Ok(Self {
             stages: Stages::new(view, session.pull()?),
             rotation: session.rotates().then(Instant::now),
             upkeep: session.samples().then(|| every(UPKEEP)),
             session,
-            turn,
+            interval,
         })
     }
 
-    /// Goes on with the totals of an earlier session. To be called before the first window ends,
-    /// with a state that the session recalled ([`Session::recall`]).
+    /// Continues the totals of an earlier session. Must be called before the first window ends,
+    /// with a state that the session restored ([`Session::restore`]).
     ///
     /// # Errors
     ///
-    /// As of [`State::resume`]: totals begin anew.
-    pub fn resume(&mut self, state: State<'_>) -> Result<(), PipelineError> {
+    /// As of [`SavedState::resume`]: totals start from zero.
+    pub fn resume(&mut self, state: SavedState<'_>) -> Result<(), PipelineError> {
         let generation = self.session.generation()?;
         let plan = self.session.plan();
         let before = state.resume(self.snapshot(), generation, plan, self.view())?;
@@ -89,24 +90,24 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The file that has what the totals so far need to go on; none before the first window.
-    pub(crate) fn state(&self, boot: &str) -> Result<Option<Encoded>, PipelineError> {
+    /// The file from which the totals can be resumed; None before the first window.
+    pub(crate) fn state(&self, boot: &str) -> Result<Option<EncodedState>, PipelineError> {
         let Some((window, joined)) = self.stages.window() else {
             return Ok(None);
         };
         let generation = self.session.generation()?;
         let plan = self.session.plan();
-        let state = State::of(boot, generation, plan, self.snapshot(), window, joined);
+        let state = SavedState::new(boot, generation, plan, self.snapshot(), window, joined);
         Ok(Some(state.encoded()?))
     }
 
-    /// Whether counting went on before this session, in pinned maps.
+    /// Whether counting continued from before this session, in pinned maps.
     #[must_use]
     pub fn continuity(&self) -> Continuity {
         self.session.continuity()
     }
 
-    /// Counting goes on in pinned maps when this ends.
+    /// Lets counting continue in pinned maps after this ends.
     pub fn keep_pins(&mut self) {
         self.session.keep_pins();
     }
@@ -117,7 +118,7 @@ impl Pipeline {
         self.session.plan()
     }
 
-    /// What the programs did so far, by CPU.
+    /// The work of the programs so far, by CPU.
     ///
     /// # Errors
     ///
@@ -132,26 +133,26 @@ impl Pipeline {
         self.stages.snapshot()
     }
 
-    /// How rows are made.
+    /// How owners become rows.
     #[must_use]
     pub fn view(&self) -> &View {
         self.stages.view()
     }
 
-    /// What the last window shows; empty before the first.
+    /// The report of the last window; empty before the first.
     #[must_use]
     pub fn report(&self) -> &Report {
         self.stages.report()
     }
 
-    /// The same, to be changed before it is shown.
+    /// The report of the last window, to be changed before it is shown.
     pub fn report_mut(&mut self) -> &mut Report {
         self.stages.report_mut()
     }
 
-    /// The rows of all cgroups that there are.
+    /// The rows of all existing cgroups.
     #[must_use]
-    pub fn live(&self) -> HashSet<Entity> {
+    pub fn entities(&self) -> HashSet<Entity> {
         let naming = self.view().naming(&self.snapshot().names);
         naming.rows().cloned().collect()
     }
@@ -162,7 +163,7 @@ impl Pipeline {
         self.session.samples()
     }
 
-    /// Ends the sampling of memory accesses: its PMU is free for others.
+    /// Ends the sampling of memory accesses, which frees its PMU.
     pub fn stop_accesses(&mut self) {
         self.session.stop_accesses();
         if !self.session.samples() {
@@ -170,38 +171,39 @@ impl Pipeline {
         }
     }
 
-    /// A time of this process' monotonic clock by that of reports: another one in a time namespace.
+    /// Converts a time of this process's monotonic clock to the clock of reports; they differ in a
+    /// time namespace.
     #[must_use]
     pub fn kernel_time(&self, ours: Duration) -> Duration {
         self.session.kernel_time(ours)
     }
 
-    /// Has the next windows tell which of these processes live ([`Self::lives`]), also where they
-    /// did not run.
+    /// Makes the next windows report which of these processes are alive ([`Self::is_alive`]), even
+    /// if they did not run.
     pub fn watch(&mut self, processes: HashSet<u32>) {
         self.session.watch(processes);
     }
 
-    /// Has the next windows tell what the processes of the command hold in memory
-    /// ([`crate::session::Config::memory`]). To be called when the command starts: until then its
-    /// process is a copy of this one. `command` is whom it is charged to.
+    /// Makes the next windows measure the memory of the command's processes
+    /// ([`crate::session::Config::memory`]). Must be called when the command starts: until then its
+    /// process is a copy of this one. `command` is the owner that it is charged to.
     pub fn watch_command(&mut self, command: CgroupId) {
         self.session.watch_command(command);
     }
 
-    /// Whether a process has a name in the last window: one that ended has none soon.
+    /// Whether a process has a name in the last window: it loses its name soon after its end.
     #[must_use]
-    pub fn lives(&self, process: u32) -> bool {
+    pub fn is_alive(&self, process: u32) -> bool {
         self.snapshot().names.processes.contains_key(&process)
     }
 
-    /// Ends sampling, and frees what it holds.
+    /// Ends sampling and frees its resources.
     pub fn stop_sampling(&mut self) {
         self.session.stop_sampling();
         self.upkeep = None;
     }
 
-    /// Ends the window that is running, and begins the next one.
+    /// Ends the current window and begins the next one.
     ///
     /// # Errors
     ///
@@ -210,7 +212,7 @@ impl Pipeline {
         self.advance_with_names(None)
     }
 
-    /// The same; waits for so long for names that are not known yet.
+    /// As [`Self::advance`]; waits up to `wait` for names that are not known yet.
     ///
     /// # Errors
     ///
@@ -226,14 +228,13 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Does what the session needs between two pulls, and never ends but by an error: gives counter
-    /// groups their turns, takes in what comes and goes, looks after samples. May be dropped and
-    /// called again.
+    /// Does the session's upkeep between two pulls: multiplexes counter groups, drains lifecycle
+    /// events, maintains sampling. Returns only with an error. May be dropped and called again.
     ///
     /// # Errors
     ///
-    /// As of [`Session::drain`], or where a descriptor cannot be waited for.
-    pub async fn keep(&mut self) -> Result<Infallible, PipelineError> {
+    /// As of [`Session::drain`], or if a descriptor cannot be waited for.
+    pub async fn run_upkeep(&mut self) -> Result<Infallible, PipelineError> {
         // SAFETY: the session owns the descriptor and outlives this function.
         let lifecycle = unsafe {
             AsyncFd::register_with_interest(self.session.lifecycle_fd(), Interest::READABLE)
@@ -248,7 +249,7 @@ impl Pipeline {
         loop {
             tokio::select! {
                 () = until(self.rotation) => {
-                    let left = self.session.take_turn(self.turn)?;
+                    let left = self.session.rotate_if_due(self.interval)?;
                     self.rotation = Some(Instant::now() + left);
                 }
                 () = tick(&mut self.upkeep) => self.session.upkeep()?,
@@ -265,7 +266,7 @@ impl Pipeline {
     }
 }
 
-/// A timer whose first tick is one period from now. Ticks that nobody waited for are left out.
+/// A timer with its first tick one period from now. Missed ticks are skipped.
 #[must_use]
 pub fn every(period: Duration) -> Interval {
     let mut timer = interval_at(Instant::now() + period, period);
@@ -273,7 +274,7 @@ pub fn every(period: Duration) -> Interval {
     timer
 }
 
-/// Waits for the next tick; for ever where there is no timer.
+/// Waits for the next tick; forever without a timer.
 pub async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
@@ -281,11 +282,11 @@ pub async fn tick(timer: &mut Option<Interval>) {
     }
 }
 
-/// Waits until the descriptor is readable; for ever where there is none.
+/// Waits until the descriptor is readable; forever without a descriptor.
 ///
 /// # Errors
 ///
-/// Where the kernel refuses to wait.
+/// The kernel refuses to wait.
 pub async fn readable(fd: Option<&AsyncFd<RawFd>>) -> io::Result<AsyncFdReadyGuard<'_, RawFd>> {
     match fd {
         Some(fd) => fd.readable().await,

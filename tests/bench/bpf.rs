@@ -1,5 +1,5 @@
-//! The benchmarks' own use of bpf(2): a program that does nothing, the kernel's clock of programs,
-//! and a map to fill.
+//! The benchmarks' own use of bpf(2): an empty program, the kernel's run time of programs, and a
+//! map to fill.
 
 use std::{
     fs, io,
@@ -12,16 +12,17 @@ use aya_obj::{
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type},
 };
 
-/// A program that does nothing: it costs what the kernel needs to run any program there. Its two
-/// instructions are loaded here, so that the product's eBPF object has nothing for benchmarks only.
-pub(crate) struct Empty {
+/// A program that does nothing: its cost is the kernel's cost of running any program at its hook.
+/// Its two instructions are here, so that the product's eBPF object has no code only for
+/// benchmarks.
+pub(crate) struct EmptyProgram {
     _program: OwnedFd,
     _link: OwnedFd,
 }
 
-impl Empty {
-    /// Loads it as `tp_btf/sched_switch` and attaches it, by the calls that aya makes for
-    /// pmuscope's own.
+impl EmptyProgram {
+    /// Loads it as `tp_btf/sched_switch` and attaches it, by the same calls as aya for pmuscope's
+    /// own program.
     pub(crate) fn attach() -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
         let tracepoint = btf
@@ -44,7 +45,7 @@ impl Empty {
         })
     }
 
-    /// Loads it for the overflows of a sampled event.
+    /// Loads it and attaches it to the overflows of a sampled event.
     pub(crate) fn at_overflows(event: BorrowedFd<'_>) -> io::Result<Self> {
         let mut attr = zeroed();
         // SAFETY: writing a plain integer to the union's field.
@@ -67,7 +68,7 @@ impl Empty {
         })
     }
 
-    /// Loads it as a program of the type that `attr` has.
+    /// Loads it as a program of the type in `attr`.
     fn load(attr: &mut bpf_attr) -> io::Result<OwnedFd> {
         // r0 = 0, exit (linux/bpf.h: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT).
         let instructions = [0xb7, 0x95].map(|code| bpf_insn {
@@ -87,31 +88,31 @@ impl Empty {
     }
 }
 
-/// While it lives, the kernel takes the time of every program (`BPF_ENABLE_STATS`, Linux 5.8; it
-/// reads its clock twice a run).
-pub(crate) struct Clocked(#[expect(dead_code, reason = "held open")] OwnedFd);
+/// While this exists, the kernel measures the run time of every program (`BPF_ENABLE_STATS`, Linux
+/// 5.8). It reads its clock twice for each run.
+pub(crate) struct RunTimeStats(#[expect(dead_code, reason = "held open")] OwnedFd);
 
-impl Clocked {
-    pub(crate) fn on() -> io::Result<Self> {
-        // All zeros asks for the run time.
+impl RunTimeStats {
+    pub(crate) fn enable() -> io::Result<Self> {
+        // All zeros is the run time.
         let mut attr = zeroed();
         // SAFETY: no pointer is passed.
         unsafe { bpf(bpf_cmd::BPF_ENABLE_STATS, &mut attr) }.map(Self)
     }
 }
 
-/// Nanoseconds and runs, so far, of the program of this type and process that ran most (`proc(5)`,
-/// fdinfo).
-pub(crate) fn busiest_program(of: bpf_prog_type) -> io::Result<(u64, u64)> {
+/// Nanoseconds and number of runs, so far, of this process's program of a type with the most runs
+/// (`proc(5)`, fdinfo).
+pub(crate) fn busiest_program(kind: bpf_prog_type) -> io::Result<(u64, u64)> {
     let mut busiest = (0, 0);
     for fd in fs::read_dir("/proc/self/fdinfo")? {
-        // The directory's own descriptor is gone when it is read.
+        // The descriptor of the directory itself is already closed.
         let text = fs::read_to_string(fd?.path()).unwrap_or_default();
         let field = |name: &str| {
             let value = text.lines().find_map(|line| line.strip_prefix(name));
             value.and_then(|value| value.trim().parse().ok())
         };
-        if field("prog_type:") == Some(of as u64)
+        if field("prog_type:") == Some(kind as u64)
             && let (Some(nanos), Some(runs)) = (field("run_time_ns:"), field("run_cnt:"))
             && runs > busiest.1
         {
@@ -122,8 +123,7 @@ pub(crate) fn busiest_program(of: bpf_prog_type) -> io::Result<(u64, u64)> {
 }
 
 fn zeroed() -> bpf_attr {
-    // SAFETY: bpf_attr is a union of plain integers; all zeros is what the kernel wants of unused
-    // bytes.
+    // SAFETY: bpf_attr is a union of plain integers; the kernel requires unused bytes to be zero.
     unsafe { std::mem::zeroed() }
 }
 
@@ -133,7 +133,7 @@ fn zeroed() -> bpf_attr {
 ///
 /// Every pointer in `attr` is valid for what `command` reads through it.
 unsafe fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
-    // SAFETY: the caller's promise; the size is that of the union.
+    // SAFETY: guaranteed by the caller; the size is the union's.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -152,16 +152,16 @@ unsafe fn call(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
 ///
 /// # Safety
 ///
-/// As of [`call`].
+/// As for [`call`].
 unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attr) }?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A hash map of this process with keys and values of these types (`proc(5)`, fdinfo).
+/// A hash map of this process with keys and values of the sizes of these types (`proc(5)`, fdinfo).
 pub(crate) fn hash_map<K, V>() -> io::Result<RawFd> {
     let wanted = [
         ("map_type:", bpf_map_type::BPF_MAP_TYPE_HASH as usize),

@@ -1,5 +1,5 @@
-//! How long `pmuscope derive` takes for the output of `perf stat -x, -I`: from the text to the
-//! table and to JSON. Times are of the CPU, the shortest of three runs.
+//! CPU time of `pmuscope derive` for the output of `perf stat -x, -I`, from the text to the table
+//! and to JSON: the shortest of three runs.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -63,7 +63,7 @@ fn fastest<T>(run: impl Fn() -> T) -> (Duration, T) {
     (others.fold(first, Duration::min), result)
 }
 
-/// What this thread has used of a CPU.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap()

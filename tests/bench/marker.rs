@@ -1,5 +1,5 @@
-//! What a call of a marker costs: while nobody observes it, and observed by `mem record --regions`.
-//! CPU time of the calling thread, the fastest of a few runs.
+//! The cost of a marker call, unobserved and observed by `mem record --regions`: CPU time of the
+//! calling thread, the fastest of a few runs.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -12,7 +12,7 @@ use std::{fs::File, hint::black_box};
 use probe_common::tags;
 use probe_user::{
     machine::Machine,
-    session::markers::{Has, Markers, Observed},
+    session::markers::{MarkerScope, Markers, ScanResult},
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -27,15 +27,18 @@ fn main() {
     let tag = || tags::tag_addr(black_box(c"array"), memory.as_ptr_range());
     let alone = [fastest(10_000_000, phase) / 2.0, fastest(10_000_000, tag)];
 
-    let own = Observed::Processes(vec![std::process::id()]);
+    let own = MarkerScope::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&Machine::this(), &own).unwrap();
     let program = File::open(std::env::current_exe().unwrap()).unwrap();
-    assert_eq!(markers.observe(&program).unwrap(), Some(Has::Markers));
+    assert_eq!(
+        markers.observe(&program).unwrap(),
+        Some(ScanResult::Markers)
+    );
     let mut seen = 0;
     let mut observed = |calls: u32, call: &dyn Fn()| {
         let runs = (0..RUNS).map(|_| {
             let time = ns(calls, call);
-            // Before the ring is full.
+            // Drains the ring before it is full.
             markers.drain(|_| seen += 1).unwrap();
             time
         });

@@ -1,11 +1,11 @@
-//! What a sample costs `pmuscope mem record`: from the bytes of SPE records, and from samples of
-//! events as the kernel writes them into a ring (x86), to rows of a Parquet file. The same accesses
-//! in one run.
+//! The cost of a sample in `pmuscope mem record`, for the same accesses: from the bytes of SPE
+//! records, and from event samples as the kernel writes them into a ring (x86), to rows of a
+//! Parquet file.
 //!
-//! SPE's records are loads and stores as a Neoverse core writes them, with all fields that it has
-//! without `pa_enable`: a program of some hundred instructions that walks over arrays and reads at
-//! random, in turns of two threads. Times are of the CPU, the shortest of a few runs. The files are
-//! in memory, if /dev/shm is there.
+//! SPE records are loads and stores as a Neoverse core writes them, with all its fields without
+//! `pa_enable`. The accesses are of a program of some hundred instructions that walks over arrays
+//! and reads at random, in alternation of two threads. Times are CPU times, the shortest of a few
+//! runs. Files are in memory, if there is /dev/shm.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -34,7 +34,7 @@ use probe_user::{
 const RECORDS: usize = 1 << 20;
 const RUNS: usize = 7;
 /// Records of one thread before the other runs.
-const TURN: usize = 5_000;
+const RECORDS_PER_SLICE: usize = 5_000;
 
 /// 1 GHz, as on Neoverse V2.
 const TICKS: TickClock = TickClock {
@@ -43,8 +43,8 @@ const TICKS: TickClock = TickClock {
     shift: 20,
 };
 
-/// Passes the accesses to a sink, on one of the ways.
-type Way<'a> = &'a dyn Fn(&dyn Sink) -> u64;
+/// Passes the accesses to a sink, from one of the sources; returns the number of samples.
+type Replay<'a> = &'a dyn Fn(&dyn Sink) -> u64;
 
 fn main() {
     let machine = machine();
@@ -54,11 +54,11 @@ fn main() {
     drop(all);
     let directory = tempfile::tempdir_in(memory()).unwrap();
     let path = directory.path().join("samples.parquet");
-    let of_spe = |sink: &dyn Sink| {
+    let replay_spe = |sink: &dyn Sink| {
         let counts = replay(&spe, 0, TICKS, &machine, 0, sink).unwrap();
         counts.samples
     };
-    let of_ring = |sink: &dyn Sink| {
+    let replay_ring = |sink: &dyn Sink| {
         let counts = replay_events(&ring, &machine, 0, sink).unwrap();
         assert_eq!((counts.without_process, counts.damaged_ring_bytes), (0, 0));
         counts.samples
@@ -72,15 +72,15 @@ fn main() {
     let decoded = fastest(|| decode(&spe));
     println!("{:<44}{:>10.1}", "decoded", each(decoded));
     let mut written = Vec::new();
-    for (head, way) in [
-        ("", &of_spe as Way<'_>),
-        ("x86: samples in a ring", &of_ring),
+    for (head, replay) in [
+        ("", &replay_spe as Replay<'_>),
+        ("x86: samples in a ring", &replay_ring),
     ] {
         if !head.is_empty() {
             println!("\n{head}");
         }
-        let samples = fastest(|| assert_eq!(way(&()), RECORDS as u64));
-        let whole = fastest(|| write(way, &path));
+        let samples = fastest(|| assert_eq!(replay(&()), RECORDS as u64));
+        let whole = fastest(|| write(replay, &path));
         let size = fs::metadata(&path).unwrap().len() as f64 / RECORDS as f64;
         println!(
             "{:<44}{:>10.1}",
@@ -95,7 +95,7 @@ fn main() {
         written.push((samples, whole));
     }
     let [(spe_samples, spe_whole), (ring_samples, ring_whole)] = written[..] else {
-        unreachable!("there are two ways")
+        unreachable!("there are two sources")
     };
     let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
     println!(
@@ -111,7 +111,7 @@ fn main() {
     );
 }
 
-/// Neoverse V1, by its MIDR, with the processes of this machine.
+/// A Neoverse V1 machine, by its MIDR, with the processes of this machine.
 fn machine() -> Machine {
     let sys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/sysfs/neoverse-v1");
     assert!(sys.join("devices").exists(), "{}", sys.display());
@@ -121,7 +121,7 @@ fn machine() -> Machine {
     })
 }
 
-/// A directory that is no disk.
+/// A directory in memory, if there is one.
 fn memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() {
@@ -131,9 +131,9 @@ fn memory() -> PathBuf {
     }
 }
 
-/// Where the data of an access came from.
+/// The data source of an access.
 #[derive(Clone, Copy)]
-enum Served {
+enum DataSource {
     L1,
     L2,
     L3,
@@ -141,14 +141,14 @@ enum Served {
     Memory,
 }
 
-/// An access, on whatever machine.
+/// An access, in a form for all machines.
 struct Access {
     tid: u32,
     ticks: u64,
     pc: u64,
     address: u64,
     store: bool,
-    from: Served,
+    from: DataSource,
     vector: bool,
     latency: u16,
     issue: u16,
@@ -156,15 +156,15 @@ struct Access {
 }
 
 impl Access {
-    /// As a Neoverse core records it.
+    /// The SPE record of a Neoverse core.
     fn spe(&self) -> Vec<u8> {
         let (source, events) = match self.from {
             _ if self.store => (None, 0x06),
-            Served::L1 => (Some(0), 0x06),
-            Served::L2 => (Some(8), 0x0e),
-            Served::L3 => (Some(0xb), 0x0e),
-            Served::Peer => (Some(9), 0x0e),
-            Served::Memory => (Some(0xe), 0x30e),
+            DataSource::L1 => (Some(0), 0x06),
+            DataSource::L2 => (Some(8), 0x0e),
+            DataSource::L3 => (Some(0xb), 0x0e),
+            DataSource::Peer => (Some(9), 0x0e),
+            DataSource::Memory => (Some(0xe), 0x30e),
         };
         let fields = Fields {
             pc: Some(self.pc | 1 << 63),
@@ -182,21 +182,20 @@ impl Access {
         fields.neoverse().to_vec()
     }
 
-    /// As the kernel of an x86 machine writes it for this program's events: `PERF_RECORD_SAMPLE`
-    /// with identifier, ip, tid, time, addr, cpu, weight, data source and cgroup
-    /// (`linux/perf_event.h`).
+    /// The `PERF_RECORD_SAMPLE` that an x86 kernel writes for pmuscope's events, with identifier,
+    /// ip, tid, time, addr, cpu, weight, data source and cgroup (`linux/perf_event.h`).
     fn ring(&self) -> Vec<u8> {
         const SAMPLE: u32 = 9;
         /// `mem_op` and `mem_lvl` of `perf_mem_data_src`, with the bit of a hit.
         const HIT: u64 = 0x02;
         let operation: u64 = if self.store { 0x04 } else { 0x02 };
         let level: u64 = match self.from {
-            Served::L1 => 0x08,
-            Served::L2 => 0x20,
-            Served::L3 | Served::Peer => 0x40,
-            Served::Memory => 0x80,
+            DataSource::L1 => 0x08,
+            DataSource::L2 => 0x20,
+            DataSource::L3 | DataSource::Peer => 0x40,
+            DataSource::Memory => 0x80,
         };
-        let snoop: u64 = if matches!(self.from, Served::Peer) {
+        let snoop: u64 = if matches!(self.from, DataSource::Peer) {
             0x10
         } else {
             0x02
@@ -233,30 +232,30 @@ fn accesses() -> Vec<Access> {
         (random >> 11) % below
     };
     let own = std::process::id();
-    let parent = rustix::process::getppid();
-    let parent = parent.map_or(own, |it| it.as_raw_nonzero().get().cast_unsigned());
+    let parent =
+        rustix::process::getppid().map_or(own, |pid| pid.as_raw_nonzero().get().cast_unsigned());
     let threads = [own, parent];
-    let (mut ticks, mut place) = (10_u64.pow(15), 0);
+    let (mut ticks, mut offset) = (10_u64.pow(15), 0);
     let small = |number: u64| u16::try_from(number).unwrap();
     let access = |at: usize| {
-        // A sample each 10 us.
+        // A sample every 10 us.
         ticks += 9_000 + random(2_000);
-        place += 8 * (1 + random(512));
+        offset += 8 * (1 + random(512));
         let instruction = random(300);
         let store = instruction % 3 == 0;
         let walks = instruction % 2 == 0;
         let heap = 0xffff_a000_0000;
-        let address = heap + if walks { place } else { random(1 << 30) & !7 };
+        let address = heap + if walks { offset } else { random(1 << 30) & !7 };
         let (from, latency) = match random(100) {
-            _ if store => (Served::L1, 10 + random(8)),
-            0..80 => (Served::L1, 4 + random(12)),
-            80..90 => (Served::L2, 20 + random(20)),
-            90..94 => (Served::L3, 90 + random(100)),
-            94..95 => (Served::Peer, 120 + random(60)),
-            _ => (Served::Memory, 300 + random(700)),
+            _ if store => (DataSource::L1, 10 + random(8)),
+            0..80 => (DataSource::L1, 4 + random(12)),
+            80..90 => (DataSource::L2, 20 + random(20)),
+            90..94 => (DataSource::L3, 90 + random(100)),
+            94..95 => (DataSource::Peer, 120 + random(60)),
+            _ => (DataSource::Memory, 300 + random(700)),
         };
         Access {
-            tid: threads[at / TURN % threads.len()],
+            tid: threads[at / RECORDS_PER_SLICE % threads.len()],
             ticks,
             pc: 0x0040_1000 + 4 * instruction,
             address,
@@ -277,9 +276,9 @@ fn decode(bytes: &[u8]) {
     black_box(sum.fold(0, u64::wrapping_add));
 }
 
-fn write(way: Way<'_>, path: &Path) {
+fn write(replay: Replay<'_>, path: &Path) {
     let file = SampleFile::begin(path, NonZeroUsize::MIN, Vec::new()).unwrap();
-    assert_eq!(way(&file), RECORDS as u64);
+    assert_eq!(replay(&file), RECORDS as u64);
     file.finish(&[]).unwrap();
 }
 

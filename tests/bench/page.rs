@@ -1,8 +1,8 @@
-//! How large the page of an hour of fifty containers is, and how long headless Chromium takes from
-//! opening it until it is drawn.
+//! The size of the page of an hour of fifty containers, and the time until headless Chromium has
+//! drawn it.
 //!
-//! A browser is started anew for each run, so that nothing of the page is in its caches. The time
-//! is the page's own: from the beginning of the navigation until all plots are drawn.
+//! Each run starts a new browser, so that its caches are empty. The page itself measures the time,
+//! from the start of the navigation until all plots are drawn.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 

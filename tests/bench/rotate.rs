@@ -1,10 +1,9 @@
-//! What the rotation of counter groups costs: an exchange of the counters on a CPU, and a switch
-//! between two containers with all groups live (as the kernel multiplexes them) against one live
+//! The cost of rotating counter groups: an exchange of the counters on a CPU, and a switch between
+//! two containers with all groups enabled (as the kernel multiplexes them) against one enabled
 //! group.
 //!
-//! Software events stand in for hardware ones: opening, stopping, starting and handing them to the
-//! programs goes the same way in the kernel; a read of a hardware counter takes some tens of ns
-//! more.
+//! Software events stand in for hardware events: the kernel opens, stops, starts and passes them to
+//! programs in the same way. A read of a hardware counter takes some tens of ns more.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -34,7 +33,7 @@ const REPEAT: usize = 10;
 fn plan(groups: usize, rotated: bool) -> Plan {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let text = vec![GROUP; groups].join(",");
-    // Made by hand, since Plan::new makes all groups live and these fit only in turns.
+    // Made by hand, since Plan::new enables all groups at one time, and these do not fit.
     let one = Plan::new(&event::parse(GROUP, &pmus).unwrap()).unwrap();
     if rotated {
         Plan {
@@ -56,11 +55,11 @@ fn main() {
     switches();
 }
 
-/// Measures the time of the calls, and how long a busy CPU is kept from its work.
+/// Measures the time of the calls, and the time taken from a busy CPU.
 fn exchange() {
     let cpus = online_cpus();
     let load = TestCgroup::new("busy");
-    // An idle CPU is left asleep: keep them all busy.
+    // Keeps all CPUs busy: rotation leaves idle ones asleep.
     let mut loads: Vec<_> = cpus
         .iter()
         .map(|cpu| load.load(&format!("burn {cpu} 600000")))
@@ -80,13 +79,13 @@ fn exchange() {
     let exchanges = after.exchanges - before.exchanges;
     times.sort();
     let cpus = u32::try_from(cpus.len()).unwrap();
-    let of = |at: usize| times[at] / cpus;
+    let per_cpu = |at: usize| times[at] / cpus;
     println!("{exchanges} exchanges of 7 counters, {cpus} CPUs; per CPU:");
     println!(
         "  fastest {:?}, median {:?}, 90% {:?}",
-        of(0),
-        of(250),
-        of(450)
+        per_cpu(0),
+        per_cpu(250),
+        per_cpu(450)
     );
     println!(
         "  11 system calls (stop, 2 flushes, 7 map updates, start) and 4 interrupts; 1 map read \
@@ -94,7 +93,7 @@ fn exchange() {
     );
 }
 
-/// A switch between two containers, with this many groups and how many of them live.
+/// Measures a switch between two containers, by the number of groups and of enabled groups.
 fn switches() {
     println!(
         "{:<34} {:>12} {:>12} {:>10}",

@@ -1,15 +1,16 @@
-//! What a sample costs: the interrupt with a program that does nothing, and pmuscope's program:
-//! with rows of owners alone (`stat --sample`), with instructions, and with data pages too (`hot`).
-//! On one CPU: cpu-clock, and page faults, whose samples have the address of data.
+//! The cost of a sample on one CPU: of the interrupt with an empty program, and of pmuscope's
+//! program with only rows of owners (`stat --sample`), with instructions, and also with data pages
+//! (`hot`). Events are cpu-clock, and page faults, which have a data address.
 //!
-//! A turn runs a load on that CPU. Its rounds in so much CPU time tell what interrupts took of it;
-//! a sample's cost is the difference of two turns of one round. The program's own cost is by the
-//! kernel's clock of programs: programs run with interrupts off, so other load hardly disturbs it.
+//! Each set-up runs a load on that CPU. The number of load iterations in a given CPU time shows the
+//! time of interrupts; a sample's cost is the difference between two set-ups in one round. The
+//! program's own cost is the kernel's run time of programs: they run with interrupts off, so other
+//! load hardly disturbs it.
 //!
-//! Two loads: one loop, so that samples are at few addresses; and code that is larger than the
-//! caches, beside memory that is: there nearly each sample is at an address of its own, and meets
-//! caches that have nothing of the program's. Page faults are of a load that touches one new page
-//! after the other, so that each sample is of a page of its own; they interrupt nothing.
+//! There are two loads for cpu-clock. One is a small loop, with samples at few addresses. The other
+//! has code and memory larger than the caches: nearly every sample has a different address, and
+//! finds cold caches. The load for page faults touches new pages, so that each sample has a
+//! different page; page faults cause no interrupts.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -30,7 +31,7 @@ use std::{
 };
 
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT as AT_OVERFLOWS;
-use bpf::{Clocked, Empty, busiest_program};
+use bpf::{EmptyProgram, RunTimeStats, busiest_program};
 use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
 use probe_user::{event::sampling::sampled, session::SamplingConfig, sys::spin::spin};
 use rustix::{
@@ -40,10 +41,10 @@ use rustix::{
 };
 use support::{Counting, online_cpus, plan, this_machine};
 
-/// Rounds of turns.
+/// Rounds over all set-ups.
 const REPEAT: usize = 9;
 
-/// CPU time of a turn, in nanoseconds.
+/// CPU time of a measurement, in nanoseconds.
 const TIME: u64 = 600_000_000;
 
 /// Nanoseconds from one sample to the next.
@@ -52,7 +53,7 @@ const PERIODS: [u64; 2] = [1_000_000, 100_000];
 /// Page faults from one sample to the next.
 const FAULTS: [u64; 2] = [1_000, 100];
 
-/// What is sampled, every so many of them.
+/// A sampled event with its period.
 #[derive(Clone, Copy)]
 enum Event {
     Clock(u64),
@@ -60,7 +61,7 @@ enum Event {
 }
 
 impl Event {
-    /// The number in `linux/perf_event.h`, of `PERF_TYPE_SOFTWARE`, and the period.
+    /// The number of the `PERF_TYPE_SOFTWARE` event in `linux/perf_event.h`, and the period.
     const fn config(self) -> (u64, u64) {
         match self {
             // `PERF_COUNT_SW_CPU_CLOCK`
@@ -70,7 +71,7 @@ impl Event {
         }
     }
 
-    fn written(self) -> String {
+    fn term(self) -> String {
         match self {
             Self::Clock(period) => format!("cpu-clock/period={period}/"),
             Self::Faults(period) => format!("page-faults/period={period}/"),
@@ -78,9 +79,9 @@ impl Event {
     }
 }
 
-/// The set-up of a turn.
+/// What is attached during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Turn {
+enum SetUp {
     Nothing,
     Empty,
     Rows,
@@ -88,19 +89,19 @@ enum Turn {
     Pages,
 }
 
-const TURNS: [Turn; 5] = [
-    Turn::Nothing,
-    Turn::Empty,
-    Turn::Rows,
-    Turn::Instructions,
-    Turn::Pages,
+const SET_UPS: [SetUp; 5] = [
+    SetUp::Nothing,
+    SetUp::Empty,
+    SetUp::Rows,
+    SetUp::Instructions,
+    SetUp::Pages,
 ];
 
 fn main() {
     let Some(_machine) = support::machine() else {
         return;
     };
-    // The last CPU: others are busier on most machines.
+    // Uses the last CPU: others are busier on most machines.
     let cpu = *online_cpus().last().unwrap();
     let mut cpus = CpuSet::new();
     cpus.set(cpu as usize);
@@ -131,35 +132,35 @@ fn main() {
     }
 }
 
-/// What each round gave, by turn.
+/// Results of each round, by set-up.
 #[derive(Default)]
 struct Row {
-    /// Rounds of the load per nanosecond.
-    speed: [Vec<f64>; TURNS.len()],
+    /// Load iterations per nanosecond.
+    speed: [Vec<f64>; SET_UPS.len()],
     /// ns per run of the program.
-    program: [Vec<f64>; TURNS.len()],
+    program: [Vec<f64>; SET_UPS.len()],
 }
 
 impl Row {
     fn measure(cpu: u32, sampled: Event, mut round: impl FnMut()) -> Self {
         let mut row = Self::default();
         for at in 0..REPEAT {
-            // Each round begins with another set-up, so that none always follows the same one.
-            for turn in 0..TURNS.len() {
-                let turn = TURNS[(at + turn) % TURNS.len()];
-                let event = (turn == Turn::Empty).then(|| sampling_event(cpu, sampled));
+            // Each round begins with a different set-up, so that none always follows the same one.
+            for index in 0..SET_UPS.len() {
+                let set_up = SET_UPS[(at + index) % SET_UPS.len()];
+                let event = (set_up == SetUp::Empty).then(|| sampling_event(cpu, sampled));
                 let _empty =
-                    event.map(|event| (Empty::at_overflows(event.as_fd()).unwrap(), event));
-                let _counting = matches!(turn, Turn::Rows | Turn::Instructions | Turn::Pages)
-                    .then(|| counting(sampled, turn));
-                row.speed[turn as usize].push(speed(TIME, &mut round));
-                if turn != Turn::Nothing {
-                    let _clocked = Clocked::on().unwrap();
+                    event.map(|event| (EmptyProgram::at_overflows(event.as_fd()).unwrap(), event));
+                let _counting = matches!(set_up, SetUp::Rows | SetUp::Instructions | SetUp::Pages)
+                    .then(|| counting(sampled, set_up));
+                row.speed[set_up as usize].push(speed(TIME, &mut round));
+                if set_up != SetUp::Nothing {
+                    let _stats = RunTimeStats::enable().unwrap();
                     let (nanos, runs) = busiest_program(AT_OVERFLOWS).unwrap();
                     speed(TIME, &mut round);
                     let (nanos_after, runs_after) = busiest_program(AT_OVERFLOWS).unwrap();
                     let per_run = (nanos_after - nanos) as f64 / (runs_after - runs) as f64;
-                    row.program[turn as usize].push(per_run);
+                    row.program[set_up as usize].push(per_run);
                 }
             }
         }
@@ -167,70 +168,67 @@ impl Row {
     }
 
     fn print(&self, event: Event, addresses: &str) {
-        let program = |turn| {
-            let pairs = self
-                .of(&self.program, Turn::Empty)
-                .zip(self.of(&self.program, turn));
+        let program = |set_up| {
+            let pairs =
+                Self::rounds(&self.program, SetUp::Empty).zip(Self::rounds(&self.program, set_up));
             pairs.map(|(empty, it)| it - empty).collect::<Vec<_>>()
         };
-        let [rows, without, with] = [Turn::Rows, Turn::Instructions, Turn::Pages].map(program);
+        let [rows, without, with] = [SetUp::Rows, SetUp::Instructions, SetUp::Pages].map(program);
         let ratios: Vec<_> = with
             .iter()
             .zip(&without)
             .map(|(with, without)| with / without)
             .collect();
-        // The share of the time that the load did not have, by the samples of a nanosecond.
-        let interrupt = |turn| {
+        // The part of the time that the load lost, divided by the samples in a nanosecond.
+        let interrupt = |set_up| {
             let Event::Clock(period) = event else {
                 return "none".to_owned();
             };
-            let pairs = self
-                .of(&self.speed, Turn::Nothing)
-                .zip(self.of(&self.speed, turn));
+            let pairs =
+                Self::rounds(&self.speed, SetUp::Nothing).zip(Self::rounds(&self.speed, set_up));
             let times = pairs.map(|(alone, it)| (1.0 - it / alone) * period as f64);
-            told(times.collect(), 0)
+            median_and_quartiles(times.collect(), 0)
         };
         println!(
             "{:<28} {addresses:<10} {:>22} {:>22} {:>22} {:>20} {:>26} {:>26}",
-            event.written(),
-            told(rows, 0),
-            told(without, 0),
-            told(with, 0),
-            told(ratios, 2),
-            interrupt(Turn::Empty),
-            interrupt(Turn::Pages)
+            event.term(),
+            median_and_quartiles(rows, 0),
+            median_and_quartiles(without, 0),
+            median_and_quartiles(with, 0),
+            median_and_quartiles(ratios, 2),
+            interrupt(SetUp::Empty),
+            interrupt(SetUp::Pages)
         );
     }
 
-    fn of<'a>(
-        &self,
-        values: &'a [Vec<f64>; TURNS.len()],
-        turn: Turn,
-    ) -> impl Iterator<Item = f64> + use<'a> {
-        values[turn as usize].iter().copied()
+    fn rounds(
+        values: &[Vec<f64>; SET_UPS.len()],
+        set_up: SetUp,
+    ) -> impl Iterator<Item = f64> + use<'_> {
+        values[set_up as usize].iter().copied()
     }
 }
 
-/// Median and quartiles, with so many digits.
-fn told(mut values: Vec<f64>, digits: usize) -> String {
+/// Median and quartiles as text, with `digits` decimal digits.
+fn median_and_quartiles(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_unstable_by(f64::total_cmp);
     let [low, middle, high] = [1, 2, 3].map(|quarter| values[values.len() * quarter / 4]);
     format!("{middle:.digits$} ({low:.digits$} to {high:.digits$})")
 }
 
 /// A session that samples.
-fn counting(event: Event, turn: Turn) -> Counting {
+fn counting(event: Event, set_up: SetUp) -> Counting {
     let machine = this_machine();
     let sampling = SamplingConfig {
-        events: sampled(&event.written(), machine.pmus().unwrap(), None).unwrap(),
-        addresses: turn != Turn::Rows,
-        pages: turn == Turn::Pages,
+        events: sampled(&event.term(), machine.pmus().unwrap(), None).unwrap(),
+        addresses: set_up != SetUp::Rows,
+        pages: set_up == SetUp::Pages,
         ..SamplingConfig::default()
     };
     Counting::plain(plan("dummy"), |config| config.sampling = Some(sampling))
 }
 
-/// Rounds of the load per nanosecond of CPU time, interrupts included.
+/// Load iterations per nanosecond of CPU time, interrupts included.
 fn speed(time: u64, round: &mut impl FnMut()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -259,9 +257,9 @@ struct Scattered {
 impl Scattered {
     /// Bytes of code.
     const CODE: usize = 16 << 20;
-    /// Each ends with a return.
+    /// Bytes of a function, which ends with a return.
     const FUNCTION: usize = 2048;
-    /// Words.
+    /// Words of memory.
     const MEMORY: usize = 8 << 20;
 
     fn new() -> Self {
@@ -273,17 +271,17 @@ impl Scattered {
         let mut function = vec![nop; Self::FUNCTION / size_of_val(&nop)];
         *function.last_mut().unwrap() = ret;
         let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new pages, which this structure alone has.
+        // SAFETY: new pages that only this structure uses.
         let code = unsafe { mmap_anonymous(null_mut(), Self::CODE, rw, MapFlags::PRIVATE) };
         let code = code.unwrap().cast::<u8>();
         for at in (0..Self::CODE).step_by(Self::FUNCTION) {
-            // SAFETY: both have a function's size; pages are aligned.
+            // SAFETY: both have the size of a function; pages are aligned.
             unsafe {
                 let to = code.add(at).cast();
                 std::ptr::copy_nonoverlapping(function.as_ptr(), to, function.len());
             }
         }
-        // SAFETY: the pages of above; the kernel makes instruction caches see what was written.
+        // SAFETY: the pages from above; the kernel makes instruction caches coherent.
         unsafe {
             mprotect(
                 code.cast(),
@@ -299,7 +297,7 @@ impl Scattered {
         }
     }
 
-    /// Calls some function, and reads some words.
+    /// Calls a random function, and reads random words.
     fn round(&mut self) {
         let mut next = || {
             // A linear congruential generator (Knuth's MMIX).
@@ -313,7 +311,7 @@ impl Scattered {
             black_box(self.memory[next() % Self::MEMORY]);
         }
         let at = next() % (Self::CODE / Self::FUNCTION) * Self::FUNCTION;
-        // SAFETY: a function begins there that touches nothing and returns.
+        // SAFETY: at this address is a function that only returns.
         unsafe {
             let function: extern "C" fn() = std::mem::transmute(self.code.as_ptr().add(at));
             function();
@@ -321,7 +319,7 @@ impl Scattered {
     }
 }
 
-/// Memory of which each page is touched, given back and touched again.
+/// Memory of new pages: each page is touched once; then all are freed and touched again.
 struct NewPages {
     memory: NonNull<u8>,
     next: usize,
@@ -332,10 +330,10 @@ impl NewPages {
 
     fn new() -> Self {
         let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new pages, which this structure alone has.
+        // SAFETY: new pages that only this structure uses.
         let memory =
             unsafe { mmap_anonymous(null_mut(), Self::BYTES, rw, MapFlags::PRIVATE) }.unwrap();
-        // SAFETY: these pages; where they were huge a fault would be of many.
+        // SAFETY: these pages. With huge pages a fault would map many.
         unsafe { madvise(memory, Self::BYTES, Advice::LinuxNoHugepage) }.unwrap();
         Self {
             memory: NonNull::new(memory).unwrap().cast(),
@@ -344,12 +342,12 @@ impl NewPages {
     }
 
     fn touch(&mut self) {
-        // SAFETY: a byte of these pages.
+        // SAFETY: a byte in these pages.
         unsafe { self.memory.add(self.next).write_volatile(1) };
         self.next += rustix::param::page_size();
         if self.next >= Self::BYTES {
             self.next = 0;
-            // SAFETY: these pages, of which nothing is kept.
+            // SAFETY: these pages; their content is not needed.
             unsafe {
                 let memory = self.memory.as_ptr().cast();
                 madvise(memory, Self::BYTES, Advice::LinuxDontNeed)
@@ -359,7 +357,7 @@ impl NewPages {
     }
 }
 
-/// An event on a CPU, for a program.
+/// A sampling event on a CPU, for a program.
 fn sampling_event(cpu: u32, event: Event) -> OwnedFd {
     let (config, period) = event.config();
     let mut attr = perf_event_attr {

@@ -1,15 +1,14 @@
-//! What a context switch costs with pmuscope attached and without, compared within one run.
+//! The cost of a context switch with pmuscope attached and without, compared within one run.
 //!
-//! Two processes on one CPU pass a byte to and fro: in one cgroup, where the hook returns at once,
-//! and in two, where every switch is charged. Five set-ups take turns: nothing; the same counters
-//! without a program; these with a program that does nothing; pmuscope; pmuscope on a kernel that
-//! hides switches, where it also watches the way out of the scheduler. A turn gives the fastest of
-//! a few short runs, which other load disturbs least. Differences are taken within a round of
-//! turns, so that changes of the machine's speed affect them little. The table shows their medians
-//! and quartiles over the rounds.
+//! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
+//! two, where every switch is charged. Five set-ups alternate: nothing; the same counters without a
+//! program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches, where
+//! it also watches the scheduler's exit. Each measurement is the fastest of a few short runs, which
+//! other load disturbs least. Differences are within a round of all set-ups, so that changes of the
+//! machine's speed affect them little. The table shows their medians and quartiles over the rounds.
 //!
-//! The last but one column is the kernel's own time of the program, less that of the program that
-//! does nothing: programs run with interrupts off, so other load hardly disturbs it.
+//! The last but one column is the kernel's run time of the program, minus the empty program's.
+//! Programs run with interrupts off, so other load hardly disturbs it.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -22,20 +21,20 @@ mod support;
 use std::os::fd::OwnedFd;
 
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_TRACING as TRACING;
-use bpf::{Clocked, Empty, busiest_program};
+use bpf::{EmptyProgram, RunTimeStats, busiest_program};
 use probe_user::snapshot::Hook;
 use support::{Counting, TestCgroup, plan};
 
-/// Rounds of turns.
+/// Rounds over all set-ups.
 const REPEAT: usize = 15;
 
-/// Runs in a turn. Short ones: some then fall between disturbances.
+/// Runs in a measurement. They are short, so that some are undisturbed.
 const RUNS: usize = 8;
 
 const ROUNDS: u64 = 4_000;
 
-/// Software events, with their numbers in `linux/perf_event.h`. Counting context switches costs the
-/// kernel time at each of them.
+/// Software events, with their numbers in `linux/perf_event.h`. Counting context switches costs
+/// time at each switch.
 const EVENTS: [(&str, u64); 8] = [
     ("task-clock", 1),
     ("page-faults", 2),
@@ -47,9 +46,9 @@ const EVENTS: [(&str, u64); 8] = [
     ("dummy", 9),
 ];
 
-/// The set-up of a turn.
+/// What is attached during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Turn {
+enum SetUp {
     Nothing,
     Counters,
     Empty,
@@ -57,12 +56,12 @@ enum Turn {
     Watching,
 }
 
-const TURNS: [Turn; 5] = [
-    Turn::Nothing,
-    Turn::Counters,
-    Turn::Empty,
-    Turn::Pmuscope,
-    Turn::Watching,
+const SET_UPS: [SetUp; 5] = [
+    SetUp::Nothing,
+    SetUp::Counters,
+    SetUp::Empty,
+    SetUp::Pmuscope,
+    SetUp::Watching,
 ];
 
 fn main() {
@@ -103,17 +102,17 @@ fn main() {
     }
 }
 
-/// What each round gave.
+/// Results of each round.
 #[derive(Default)]
 struct Row {
-    /// ns per switch, by turn.
-    switch: [Vec<f64>; TURNS.len()],
-    /// ns per run of the program, in turns that have one.
-    program: [Vec<f64>; TURNS.len()],
+    /// ns per switch, by set-up.
+    switch: [Vec<f64>; SET_UPS.len()],
+    /// ns per run of the program, in set-ups with one.
+    program: [Vec<f64>; SET_UPS.len()],
 }
 
 impl Row {
-    /// None where the hook is not admitted.
+    /// None if the hook is not admitted.
     fn measure(hook: Hook, events: &[(&str, u64)], same: bool) -> Option<Self> {
         let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
         let to = if same { &a } else { &b };
@@ -123,7 +122,7 @@ impl Row {
                 .finish();
             printed.trim().parse().unwrap()
         };
-        let clocked = || {
+        let program_time = || {
             let (nanos, runs) = busiest_program(TRACING).unwrap();
             run();
             let (nanos_after, runs_after) = busiest_program(TRACING).unwrap();
@@ -132,16 +131,16 @@ impl Row {
         let names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
         let mut row = Self::default();
         for round in 0..REPEAT {
-            // Each round begins with another set-up, so that none always follows the same one.
-            for at in 0..TURNS.len() {
-                let turn = TURNS[(round + at) % TURNS.len()];
+            // Each round begins with a different set-up, so that none always follows the same one.
+            for at in 0..SET_UPS.len() {
+                let set_up = SET_UPS[(round + at) % SET_UPS.len()];
                 let _open: Option<Vec<OwnedFd>> =
-                    matches!(turn, Turn::Counters | Turn::Empty).then(|| open_all(events));
-                let _empty = (turn == Turn::Empty).then(|| Empty::attach().unwrap());
-                let counting = matches!(turn, Turn::Pmuscope | Turn::Watching).then(|| {
+                    matches!(set_up, SetUp::Counters | SetUp::Empty).then(|| open_all(events));
+                let _empty = (set_up == SetUp::Empty).then(|| EmptyProgram::attach().unwrap());
+                let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching).then(|| {
                     let mut counting =
                         Counting::plain(plan(&names.join(",")), |config| config.hook = hook);
-                    if turn == Turn::Watching {
+                    if set_up == SetUp::Watching {
                         counting.session.watch_exits().unwrap();
                     }
                     counting
@@ -152,11 +151,11 @@ impl Row {
                 {
                     return None;
                 }
-                row.switch[turn as usize].push(fastest(run));
-                // Of one program a turn.
-                if matches!(turn, Turn::Empty | Turn::Pmuscope) {
-                    let _clocked = Clocked::on().unwrap();
-                    row.program[turn as usize].push(fastest(clocked));
+                row.switch[set_up as usize].push(fastest(run));
+                // The set-ups with one program.
+                if matches!(set_up, SetUp::Empty | SetUp::Pmuscope) {
+                    let _stats = RunTimeStats::enable().unwrap();
+                    row.program[set_up as usize].push(fastest(program_time));
                 }
             }
         }
@@ -164,25 +163,25 @@ impl Row {
     }
 
     fn print(&self, hook: Hook, events: usize, same: bool) {
-        let of = |turn: Turn| quartiles(self.switch[turn as usize].clone())[1];
+        let median = |set_up: SetUp| quartiles(self.switch[set_up as usize].clone())[1];
         println!(
             "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22}",
             format!("{hook:?}"),
             if same { "one" } else { "two" },
-            of(Turn::Nothing),
-            of(Turn::Counters),
-            of(Turn::Empty),
-            of(Turn::Pmuscope),
-            added(&self.switch, (Turn::Counters, Turn::Pmuscope)),
-            added(&self.switch, (Turn::Empty, Turn::Pmuscope)),
-            added(&self.program, (Turn::Empty, Turn::Pmuscope)),
-            added(&self.switch, (Turn::Pmuscope, Turn::Watching)),
+            median(SetUp::Nothing),
+            median(SetUp::Counters),
+            median(SetUp::Empty),
+            median(SetUp::Pmuscope),
+            added(&self.switch, (SetUp::Counters, SetUp::Pmuscope)),
+            added(&self.switch, (SetUp::Empty, SetUp::Pmuscope)),
+            added(&self.program, (SetUp::Empty, SetUp::Pmuscope)),
+            added(&self.switch, (SetUp::Pmuscope, SetUp::Watching)),
         );
     }
 }
 
-/// What the second turn has more than the first one of the same round.
-fn added(times: &[Vec<f64>; TURNS.len()], (less, more): (Turn, Turn)) -> String {
+/// How much more the second set-up takes than the first in the same round.
+fn added(times: &[Vec<f64>; SET_UPS.len()], (less, more): (SetUp, SetUp)) -> String {
     let pairs = times[more as usize].iter().zip(&times[less as usize]);
     let [low, middle, high] = quartiles(pairs.map(|(with, without)| with - without).collect());
     format!("{middle:+.0} ({low:+.0} to {high:+.0})")
@@ -197,7 +196,7 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }
 
-/// The events, for all tasks on every CPU.
+/// Opens the events for all tasks on every CPU.
 fn open_all(events: &[(&str, u64)]) -> Vec<OwnedFd> {
     support::online_cpus()
         .into_iter()

@@ -1,9 +1,8 @@
-//! What a window costs: a row of its pull, the difference of two snapshots, names and values, and
+//! The cost of a window: a row of its pull, the difference of two snapshots, names and values, and
 //! each format.
 //!
-//! The snapshots are made up: containers in pods, each with a row for every counter group on two
-//! CPUs. Times are of the CPU, the shortest of a few runs, which other load on the machine disturbs
-//! least.
+//! The snapshots are synthetic: containers in pods, each with a row for every counter group on two
+//! CPUs. Times are CPU times, the shortest of a few runs, which other load disturbs least.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 #![allow(
@@ -32,9 +31,9 @@ use probe_common::{CgroupId, GROUP_COUNTERS, UsageKey, UsageRow};
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Per},
     derive::Report,
-    emit::{Emitter, Format},
+    emit::{Emitter, OutputFormat},
     join::{By, Joined, View},
-    plan::{Column, CountSource, MetricSource, Plan, PlannedMetric},
+    plan::{CountSource, EventColumn, MetricSource, Plan, PlannedMetric},
     snapshot::{Names, Snapshot},
     window::Window,
 };
@@ -44,19 +43,19 @@ const RUNS: usize = 5;
 
 const CPUS: u16 = 2;
 
-/// Events that are shown; what is beyond are metrics of the catalogue.
+/// Number of shown events; further values are metrics of the catalogue.
 const EVENTS: usize = 5;
 
-/// Rows of a pull. A container with 50 metrics has 12 of them.
+/// Numbers of rows in a pull. A container with 50 metrics has 12.
 const ROWS: [u64; 7] = [1_000, 20_000, 40_000, 60_000, 80_000, 100_000, 120_000];
 
-const FORMATS: [(&str, Format); 3] = [
-    ("json", Format::Json),
-    ("openmetrics", Format::OpenMetrics),
-    ("csv", Format::Csv),
+const FORMATS: [(&str, OutputFormat); 3] = [
+    ("json", OutputFormat::Json),
+    ("openmetrics", OutputFormat::OpenMetrics),
+    ("csv", OutputFormat::Csv),
 ];
 
-/// Each size is measured in a process of its own, so that its peak of memory is its own.
+/// Measures each size in its own process, which gives the peak of its memory.
 fn main() {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
@@ -88,26 +87,26 @@ fn main() {
     );
     for metrics in ["5", "50"] {
         for cgroups in ["100", "1000", "10000"] {
-            again(&[cgroups, metrics]);
+            run_self(&[cgroups, metrics]);
             for (format, _) in FORMATS {
-                again(&[cgroups, metrics, format]);
+                run_self(&[cgroups, metrics, format]);
             }
             println!();
         }
     }
     println!("rows of a pull, us/row");
     for rows in ROWS {
-        again(&["pull", &rows.to_string()]);
+        run_self(&["pull", &rows.to_string()]);
     }
 }
 
-/// Runs this program with other arguments.
-fn again(arguments: &[&str]) {
+/// Runs this program again with other arguments.
+fn run_self(arguments: &[&str]) {
     let mut own = Command::new(std::env::current_exe().unwrap());
     assert!(own.args(arguments).status().unwrap().success());
 }
 
-/// A session's windows: names stay the same, and each report takes the memory of the one before.
+/// Windows of a session: names stay the same, and each report reuses the previous one's memory.
 struct Windows {
     plan: Plan,
     view: View,
@@ -127,7 +126,7 @@ impl Windows {
         let [earlier, later] = [1, 2].map(|seconds| snapshot(&plan, &names, seconds));
         let window = Window::between(&earlier, &later, &plan);
         let before = view.join(&plan, &window, None);
-        // As a session, which keeps one of them.
+        // A session keeps only one snapshot.
         drop(earlier);
         let mut windows = Self {
             plan,
@@ -140,7 +139,7 @@ impl Windows {
         windows
     }
 
-    /// The names and values of the next window; with `known` those of the last are known.
+    /// Makes the names and values of the next window; with `known`, from the previous ones.
     fn next(&mut self, known: bool) {
         let before = known.then_some(&self.before);
         let joined = self.view.join(&self.plan, &self.window, before);
@@ -155,7 +154,7 @@ fn measure(cgroups: u64, metrics: u64) {
     let [earlier, later] = [1, 2].map(|seconds| snapshot(&windows.plan, &names, seconds));
     let (between, _) = fastest(|| Window::between(&earlier, &later, &windows.plan));
     let (derive, ()) = fastest(|| windows.next(true));
-    let (anew, ()) = fastest(|| windows.next(false));
+    let (without_previous, ()) = fastest(|| windows.next(false));
     let text = FORMATS.map(|(_, format)| {
         let (megabytes, time) = write(format, &windows.report);
         let seconds = time.as_secs_f64();
@@ -172,7 +171,7 @@ fn measure(cgroups: u64, metrics: u64) {
         between.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e3,
         derive.as_secs_f64() * 1e9 / values as f64,
-        anew.as_secs_f64() * 1e3,
+        without_previous.as_secs_f64() * 1e3,
         text[0],
         text[1],
         text[2],
@@ -180,7 +179,7 @@ fn measure(cgroups: u64, metrics: u64) {
     io::stdout().flush().unwrap();
 }
 
-/// The most memory that a session with this format has: two snapshots, two windows and the text.
+/// Prints the most memory of a session with this format: two snapshots, two windows and the text.
 fn measure_peak(cgroups: u64, metrics: u64, format: &str) {
     let mut windows = Windows::new(cgroups, metrics);
     let names = Arc::clone(&windows.window.names);
@@ -193,21 +192,20 @@ fn measure_peak(cgroups: u64, metrics: u64, format: &str) {
     io::stdout().flush().unwrap();
 }
 
-/// Megabytes of a window's text, and the time that it takes. The buffer is kept from window to
-/// window, as in a session.
-fn write(format: Format, report: &Report) -> (f64, Duration) {
+/// Megabytes of a window's text, and the time to write it. The buffer is reused, as in a session.
+fn write(format: OutputFormat, report: &Report) -> (f64, Duration) {
     let written = Rc::new(Cell::new(0));
     let mut emitter = Emitter::new(Length(Rc::clone(&written)), format, false);
     let (time, ()) = fastest(|| emitter.write(report).unwrap());
     (written.get() as f64 / 1e6, time)
 }
 
-/// Prints the microseconds that a row takes in a pull with so many rows in the kernel's map, or why
-/// no session can be started.
+/// Prints the microseconds for a row in a pull with `number` rows in the kernel's map, or why no
+/// session can start.
 fn measure_pull(number: u64) {
     let plan = plan(50);
-    let of_each = plan.groups.len() as u64 * u64::from(CPUS);
-    let rows = snapshot(&plan, &Arc::new(names(number / of_each)), 1).rows;
+    let rows_per_container = plan.groups.len() as u64 * u64::from(CPUS);
+    let rows = snapshot(&plan, &Arc::new(names(number / rows_per_container)), 1).rows;
     let Some(_machine) = support::machine() else {
         return;
     };
@@ -222,11 +220,11 @@ fn measure_pull(number: u64) {
     let (with, snapshot) = fastest(|| counting.session.pull().unwrap());
     assert!(snapshot.rows.len() >= rows.len());
     let time = with.saturating_sub(without);
-    let of_each = time.as_secs_f64() * 1e6 / rows.len() as f64;
-    println!("{:>8} {of_each:.3}", rows.len());
+    let per_row = time.as_secs_f64() * 1e6 / rows.len() as f64;
+    println!("{:>8} {per_row:.3}", rows.len());
 }
 
-/// A writer that keeps only the length of the last window's text.
+/// A writer that only stores the length of the last text.
 struct Length(Rc<Cell<usize>>);
 
 impl Write for Length {
@@ -240,7 +238,7 @@ impl Write for Length {
     }
 }
 
-/// The shortest time, and the last result: a session has one at a time.
+/// The shortest time, and the last result. Earlier results are dropped, as in a session.
 fn fastest<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
     let mut best = Duration::MAX;
     let mut last = None;
@@ -253,13 +251,13 @@ fn fastest<T>(mut run: impl FnMut() -> T) -> (Duration, T) {
     (best, last.unwrap())
 }
 
-/// What this thread has used of a CPU.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.try_into().unwrap()
 }
 
-/// Five events, and metrics of cores from the catalogue, whose events fill further groups.
+/// Five events, and core metrics of the catalogue with events in further groups.
 fn plan(metrics: usize) -> Plan {
     let mut plan = Plan::default();
     let names = [
@@ -270,7 +268,7 @@ fn plan(metrics: usize) -> Plan {
         "branch-misses",
     ];
     plan.columns = (0..EVENTS)
-        .map(|at| Column {
+        .map(|at| EventColumn {
             name: names[at].to_owned(),
             unit: (at == 0).then(|| "ns".to_owned()),
             scale: 1.0,
@@ -283,13 +281,13 @@ fn plan(metrics: usize) -> Plan {
     let mut next = GROUP_COUNTERS;
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Hardware::of_chip(Chip::named("tegra410").unwrap());
-    let of_cores = |metric: &&probe_user::catalogue::Metric| {
+    let is_core = |metric: &&probe_user::catalogue::Metric| {
         let counted = |event: &&str| metric.pmu.events[*event].sampled.is_none();
         metric.pmu.per == Per::Cpu
             && metric.valid_on(&machine).is_ok()
             && metric.events().iter().all(counted)
     };
-    let chosen = catalogue.metrics().filter(of_cores).take(metrics - EVENTS);
+    let chosen = catalogue.metrics().filter(is_core).take(metrics - EVENTS);
     for metric in chosen {
         let mut place = |event: &str| {
             *places.entry(event.to_owned()).or_insert_with(|| {
@@ -317,7 +315,7 @@ fn plan(metrics: usize) -> Plan {
     plan
 }
 
-/// Containers, two in a pod.
+/// Names of containers, two in a pod.
 fn names(cgroups: u64) -> Names {
     let path = |cgroup: u64| {
         let hash = hash(cgroup);
@@ -337,11 +335,11 @@ fn hash(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What was counted in `seconds` since the session began.
+/// A snapshot `seconds` after the session began.
 fn snapshot(plan: &Plan, names: &Arc<Names>, seconds: u64) -> Snapshot {
     let rows = names.cgroups.keys().flat_map(|cgroup| {
         let hash = hash(cgroup.0);
-        // Larger denominators than numerators, so that shares are below their bounds.
+        // Denominators are larger than numerators, so that ratios are below their bounds.
         let count = move |at: usize| seconds * (hash >> 40) * (at as u64 + 3);
         let row = UsageRow {
             counts: std::array::from_fn(count),
@@ -370,7 +368,7 @@ fn snapshot(plan: &Plan, names: &Arc<Names>, seconds: u64) -> Snapshot {
     }
 }
 
-/// The most memory that this process had so far.
+/// Peak memory of this process.
 fn peak_megabytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

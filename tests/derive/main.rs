@@ -1,4 +1,4 @@
-//! `pmuscope derive` as a user runs it.
+//! Tests of the program `pmuscope derive`.
 
 use std::{
     io::Write as _,
@@ -17,7 +17,7 @@ fn derive(args: &[&str], input: &str) -> Output {
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("pmuscope starts");
-    // A command that refuses its arguments does not read.
+    // A command that refuses its arguments does not read its input.
     let mut stdin = child.stdin.take().expect("it is piped");
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
@@ -115,7 +115,7 @@ section = "1"
     );
 }
 
-/// What is missing is printed all the same.
+/// Missing metrics are still printed.
 #[test]
 fn without_a_value_it_fails() {
     let derived = derive(&["--platform", "spr"], "UNC_CHA_CLOCKTICKS=1");
@@ -152,7 +152,8 @@ fn refusals_are_one_sentence() {
     assert!(missing.starts_with("pmuscope: cannot read /nonexistent: No such file"));
 }
 
-/// One metric with all that is said of it; and a chip that is not this machine's is said.
+/// A metric is listed with all its documentation, and there is a warning if the chip is not this
+/// machine's.
 #[test]
 fn a_metric_is_listed_with_its_formula_and_caveats() {
     let list = |args: &[&str]| {
@@ -160,7 +161,7 @@ fn a_metric_is_listed_with_its_formula_and_caveats() {
         let output = command.arg("list").args(args).output();
         output.expect("pmuscope starts")
     };
-    // No machine is both.
+    // No machine is both chips, so there is at least one warning.
     let mut warned = 0;
     for (chip, metric, formula) in [
         (
@@ -175,8 +176,8 @@ fn a_metric_is_listed_with_its_formula_and_caveats() {
         ),
     ] {
         let output = list(&["metrics", metric, "--chip", chip]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(formula), "{text}");
         assert!(text.contains("\nSource: "), "{text}");
@@ -184,12 +185,12 @@ fn a_metric_is_listed_with_its_formula_and_caveats() {
             assert!(!text.contains(template), "{template}: {text}");
         }
         let warning = format!("chip {chip} is not what this machine is found to be");
-        warned += usize::from(said.contains(&warning));
+        warned += usize::from(stderr.contains(&warning));
     }
     assert!(warned > 0);
     let unknown = list(&["metrics", "no_such_metric"]);
     assert_eq!(unknown.status.code(), Some(1));
     let part = list(&["pmus", "ipc"]);
-    let said = String::from_utf8_lossy(&part.stderr);
-    assert!(said.contains("`pmuscope list metrics ipc`"), "{said}");
+    let stderr = String::from_utf8_lossy(&part.stderr);
+    assert!(stderr.contains("`pmuscope list metrics ipc`"), "{stderr}");
 }

@@ -1,5 +1,5 @@
-//! Each container gets what it used: compared with the kernel's own accounting, cgroup by
-//! cgroup. A sum of all rows that is right does not prove that each row is.
+//! Attribution, checked against the kernel's CPU accounting for each cgroup. A correct sum over all
+//! rows does not prove that each row is correct.
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
 

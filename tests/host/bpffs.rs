@@ -1,19 +1,19 @@
-//! A bpffs of a test's own, in a mount namespace of its own.
+//! A private bpffs in a private mount namespace.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use probe_user::session::PinPlace;
+use probe_user::session::PinPath;
 use rustix::{
     mount::{MountFlags, MountPropagationFlags, UnmountFlags},
     thread::UnshareFlags,
 };
 use tempfile::TempDir;
 
-/// A bpffs that only this thread and its children see. It goes with them, also where a test is
-/// killed.
+/// A bpffs that only this thread and its children see. The kernel removes it with the namespace,
+/// also when the test is killed.
 pub(crate) struct Bpffs {
     directory: TempDir,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Bpffs {
 impl Bpffs {
     pub(crate) fn mount() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // SAFETY: no other thread relies on what this one shares with it.
+        // SAFETY: no other thread relies on the state that this thread unshares.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).unwrap();
@@ -30,15 +30,15 @@ impl Bpffs {
         Self { directory }
     }
 
-    pub(crate) fn place(&self) -> PinPlace {
-        PinPlace(self.path().join("pmuscope"))
+    pub(crate) fn place(&self) -> PinPath {
+        PinPath(self.path().join("pmuscope"))
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The directories of sessions.
+    /// The directories of sessions in it.
     pub(crate) fn sessions(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.place().0) else {
             return Vec::new();
@@ -46,7 +46,7 @@ impl Bpffs {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// All that is in it, but for the kernel's own files.
+    /// Every path in it, except the kernel's own files.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.path()).unwrap();
         let files = files.map(|file| file.unwrap().path());

@@ -1,4 +1,4 @@
-//! `stat -- command`: the binary, from its arguments to its exit code.
+//! `stat -- command`: the binary from its arguments to its exit code.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Runs `pmuscope stat ARGS` and returns its windows and all its output.
+/// Runs `pmuscope stat ARGS`. Returns the windows and the whole output.
 fn stat(args: &[&str]) -> (Vec<Value>, Output) {
     let output = pmuscope()
         .arg("stat")
@@ -58,11 +58,11 @@ fn the_exit_code_is_the_commands() {
 #[test]
 fn page_faults_are_those_of_the_command() {
     let Some(_machine) = machine() else { return };
-    /// Those of its exit, after it has read its own number.
-    const HANDFUL: u64 = 16;
+    /// Upper bound for faults of the load's exit, after it has read getrusage.
+    const EXIT_FAULTS: u64 = 16;
     const PAGES: u64 = 5000;
     let quiet = TestCgroup::new("quiet");
-    // It runs all the while, in pages that it has.
+    // The neighbour runs during the whole test and touches no new pages.
     let mut neighbour = quiet.load("burst 0 100 1000 60000");
     neighbour.go();
     let directory = tempfile::tempdir().unwrap();
@@ -86,7 +86,8 @@ fn page_faults_are_those_of_the_command() {
     let (_, output) = stat(&args);
     let text = std::fs::read_to_string(&out).unwrap();
     let window: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    // Both programs are attached from the start, which no switch is hidden from.
+    // With `--self` the number of missed switches is printed: both switch programs are attached
+    // from the start, so none should be missed.
     println!("missed {}", window["self"]["missed_switches"]);
     let truth: u64 = String::from_utf8_lossy(&output.stdout)
         .trim()
@@ -95,17 +96,17 @@ fn page_faults_are_those_of_the_command() {
     let counted = count(row(&window, "command"), "page-faults");
     println!("counted {counted}, getrusage {truth}");
     assert!(truth >= PAGES);
-    // Its number includes those that the child made while it waited for counting to begin: as many
-    // as it has pages in common with pmuscope that it writes to.
+    // getrusage includes faults of the child before the start of counting, one for each
+    // copy-on-write page that it shares with pmuscope. So `counted` may be lower than `truth`.
     assert!(
-        (PAGES..=truth + HANDFUL).contains(&counted),
+        (PAGES..=truth + EXIT_FAULTS).contains(&counted),
         "counted {counted}, getrusage {truth}"
     );
     let rows = window["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == quiet.path.as_str());
     let row = row.expect("the neighbour ran");
     assert!(count(row, "task-clock") > 0, "{row}");
-    assert!(count(row, "page-faults") <= HANDFUL, "{row}");
+    assert!(count(row, "page-faults") <= EXIT_FAULTS, "{row}");
     drop(neighbour);
 }
 
@@ -163,7 +164,7 @@ fn intervals_add_up_to_the_whole() {
             .iter()
             .find(|row| row["kind"] == "command")
     });
-    // On a busy machine it may not have run at all in one of them.
+    // On a busy machine the command may not run in one of the intervals.
     let ran = |row: &Value| row["events"]["task-clock"]["raw"].as_u64();
     let burned: u64 = rows.filter_map(ran).sum();
     assert!((450_000_000..550_000_000).contains(&burned), "{burned}");
@@ -188,7 +189,7 @@ fn interrupted_it_prints_what_was_counted() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // The first window says that counting has begun.
+        // The first window shows that counting has begun.
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.contains(",total,") {
@@ -201,7 +202,8 @@ fn interrupted_it_prints_what_was_counted() {
         std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
         let status = child.wait().unwrap();
         assert!(rest.lines().last().unwrap().contains(",total,"), "{rest}");
-        // With a command the exit code is that of its end by SIGTERM; without one it is 0.
+        // With a command the exit code is the command's, killed by SIGTERM. Without a command it is
+        // 0.
         assert_eq!(
             status.code(),
             Some(if command.is_empty() { 0 } else { 143 })
@@ -233,7 +235,7 @@ fn a_command_that_slept_has_no_values_and_says_why() {
         .collect();
     let reason = "it did not run in this window";
     assert!(lines.iter().any(|line| line.contains(reason)), "{text}");
-    // It ran in the first.
+    // The command ran in the first window.
     assert!(!lines[0].contains(reason), "{text}");
 }
 
@@ -255,7 +257,7 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
         drop(out);
         let output = child.wait_with_output().unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
-        // Messages about the machine at INFO are no complaints.
+        // INFO messages about the machine are allowed.
         let complaints = log.lines().filter(|line| !line.starts_with(" INFO "));
         assert_eq!(complaints.collect::<Vec<_>>(), [""; 0]);
         assert_eq!(output.status.code(), Some(code));
@@ -323,7 +325,7 @@ fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
         .iter()
         .map(|row| row["name"].as_str().unwrap())
         .collect();
-    // Two busy CPUs have no idle row.
+    // A busy CPU has no idle row.
     assert_eq!(names[..2], ["sleep", &a.path]);
     assert!(names[2..].iter().all(|name| *name == "idle"), "{names:?}");
     let shown = count(&rows[1], "task-clock");
@@ -354,7 +356,7 @@ fn another_hook_is_refused_or_as_exact() {
     let (windows, output) = stat(&args);
     let log = String::from_utf8_lossy(&output.stderr);
     let hook = windows[0]["self"]["hook"].as_str().unwrap();
-    // 30 bursts of 1 ms, 10 ms apart: some 30 ms, whichever hook it is.
+    // The load runs 30 bursts of 1 ms, 10 ms apart: about 30 ms with either hook.
     let counted = count(row(&windows[0], "command"), "task-clock");
     assert!(
         (20_000_000..60_000_000).contains(&counted),
@@ -374,7 +376,7 @@ fn a_binary_that_is_no_root_process_says_what_it_lacks() {
     let mut command = programs.pmuscope();
     command.args(["stat", "--", "true"]);
     if rustix::process::geteuid().is_root() {
-        // SAFETY: between fork and exec it makes system calls only.
+        // SAFETY: between fork and exec the closure makes system calls only.
         unsafe { command.pre_exec(become_nobody) };
     }
     let output = command.output().unwrap();

@@ -1,4 +1,4 @@
-//! No count is lost and none is invented: on every CPU the rows gain what the counter gains.
+//! Conservation of counts: on every CPU the sum over the rows grows by as much as the counter does.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -11,17 +11,17 @@ use probe_user::{machine::Machine, session::Config, window::Window};
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event, plan};
 
-/// Events of the test: type, config and name, as `linux/perf_event.h` numbers them.
+/// Type, config and name of the events, with the numbers of `linux/perf_event.h`.
 const EVENTS: [(u32, u64, &str); 3] = [
     (1, 1, "task-clock"),
     (1, 2, "page-faults"),
     (1, 3, "context-switches"),
 ];
 
-/// Brackets that must leave room for one constant.
+/// Number of pulls, each of which gives one bracket.
 const PULLS: u32 = 25;
 
-/// The kernel's own counters of one CPU, opened by the test.
+/// Counters of one CPU that the test opens directly.
 fn reference(cpu: u32) -> Vec<OwnedFd> {
     EVENTS
         .iter()
@@ -35,8 +35,8 @@ fn read(event: &OwnedFd) -> i128 {
     u64::from_ne_bytes(bytes).into()
 }
 
-/// Reads before and after a pull bracket what the rows must hold, up to a constant per counter (the
-/// counts from before the session): the brackets of all pulls must leave room for one constant.
+/// Reads before and after a pull bracket the sum of the rows, up to a constant per counter, the
+/// count from before the session. Some constant must be within the brackets of all pulls.
 fn conserves(cgroups: usize) {
     let names: Vec<&str> = EVENTS.iter().map(|(_, _, name)| *name).collect();
     let cpus = online_cpus();
@@ -44,7 +44,7 @@ fn conserves(cgroups: usize) {
     let groups: Vec<_> = (0..cgroups)
         .map(|n| TestCgroup::new(&format!("c{n}")))
         .collect();
-    // A CPU that idles is not flushed, and its open slice comes later: keep them busy from the
+    // An idle CPU is not flushed and adds its open slice later, so all CPUs are kept busy from the
     // start.
     let busy = TestCgroup::new("busy");
     let mut loads: Vec<Load> = Vec::new();
@@ -80,7 +80,7 @@ fn conserves(cgroups: usize) {
                 .iter()
                 .filter(|(key, _)| u32::from(key.cpu) == *cpu)
             {
-                // Rows of cgroups that ended are freed after their last value was seen.
+                // Rows of removed cgroups are freed after their last values were read.
                 let seen = last.rows.get(key).copied().unwrap_or(UsageRow::ZERO);
                 for (at, gained) in gained[at_cpu].iter_mut().enumerate() {
                     *gained += i128::from(row.counts[at]) - i128::from(seen.counts[at]);
@@ -141,12 +141,12 @@ fn with_a_thousand_cgroups() {
     }
 }
 
-/// Counts that USAGE has no row for go to the overflow row and are counted there.
+/// Counts without a row in USAGE are added to the overflow row.
 #[test]
 fn with_a_map_that_is_too_small() {
     let Some(_machine) = machine() else { return };
     let began = Instant::now();
-    // Idle has a row on each CPU, and nobody else has room.
+    // The idle rows, one on each CPU, fill the map.
     let idle = u32::try_from(online_cpus().len()).unwrap();
     let mut counting = Counting::with("task-clock", |config| config.max_rows = Some(idle));
     let a = TestCgroup::new("late");
@@ -156,7 +156,7 @@ fn with_a_map_that_is_too_small() {
     let full = window.health.sum.full;
     println!("{} charges without a row", window.health.sum.overflowed);
     assert!(window.health.sum.overflowed > 0 && full > 0);
-    // A CPU that has found it full tries again 10 ms later, and not at each charge.
+    // A CPU that found the map full tries again after 10 ms, and not at each charge.
     let tries = began.elapsed().as_millis() / 10 + 1;
     assert!(
         u128::from(full) <= tries * online_cpus().len() as u128,
@@ -174,13 +174,14 @@ fn with_a_map_that_is_too_small() {
     assert!(overflow.is_some_and(|nanos| nanos > 0), "{overflow:?}");
 }
 
-/// As many rows, and twice as many as others may have on all CPUs: these are less than half.
+/// Room for `rows` rows and for twice the rows that other cgroups may need on all CPUs. The latter
+/// are less than half of the result.
 fn rows_beside_others(rows: usize) -> usize {
     let others = Machine::this().hierarchy().unwrap().walk().unwrap().len();
     2 * online_cpus().len() * others + rows
 }
 
-/// The map is full long before the next pull: rows are evicted in between.
+/// The map fills up long before the next pull, so rows are evicted between pulls.
 #[test]
 fn with_a_process_that_hops_through_all_rows_between_two_pulls() {
     let Some(_machine) = machine() else { return };
@@ -212,19 +213,19 @@ fn with_a_process_that_hops_through_all_rows_between_two_pulls() {
     counting.assert_cpu_time(&window, "late", counted, late.cpu_time());
 }
 
-/// A process that visits many cgroups takes no row from who comes later. The rows that it had are
-/// freed, and what it ran there stays counted.
+/// A process that visits many cgroups does not use up the rows for later cgroups. Its idle rows are
+/// freed, and their counts are kept.
 #[test]
 fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
     const CGROUPS: usize = 400;
     let Some(_machine) = machine() else { return };
     let rows = rows_beside_others(3 * CGROUPS);
-    // Twice half of them.
+    // Enough turns to fill the map twice.
     let turns = rows / CGROUPS + 2;
     let config = |config: &mut Config| config.max_rows = Some(u32::try_from(rows).unwrap());
     let mut counting = Counting::with("task-clock", config);
     let parent = TestCgroup::new("hops");
-    // They have a process that waits, and one of them is named as a container is.
+    // Both cgroups have a waiting process. One of them has the name of a container.
     let container = parent.child(&format!("docker-{}.scope", "0123456789abcdef".repeat(4)));
     let waiting = parent.child("waiting");
     let mut waits = [&container, &waiting].map(|cgroup| {
@@ -275,7 +276,8 @@ fn with_a_process_that_hops_through_more_cgroups_than_there_are_rows() {
     counting.assert_whole_time(&whole, sum, 1.0);
 }
 
-/// Runs `loads` on every CPU, and flushes and rotates again and again: no row may ever go back.
+/// Runs `loads` on every CPU with repeated flushes and rotations, and asserts that no row
+/// decreases.
 fn never_goes_back(mut counting: Counting, loads: &[&str]) {
     let (a, b) = (TestCgroup::new("bursts"), TestCgroup::new("woken"));
     let words = loads
@@ -295,7 +297,7 @@ fn never_goes_back(mut counting: Counting, loads: &[&str]) {
             counting.session.rotate().unwrap();
         }
         let now = counting.session.pull().unwrap();
-        // Rows of other tests' cgroups are freed when those end.
+        // Rows of other tests' cgroups are freed when these are removed.
         let ours =
             |key: &UsageKey| [a.id, b.id, CgroupId::IDLE, CgroupId::ROOT].contains(&key.cgroup);
         for (key, row) in last.rows.iter().filter(|(key, _)| ours(key)) {
@@ -330,8 +332,8 @@ fn rows_never_go_back() {
     never_goes_back(counting, &["burst CPU 50 50 60000"]);
 }
 
-/// The time for which a rotated group could have been live is measured by the clock of the switch,
-/// which may be older than a flush before it.
+/// The time for which a rotated group could have been live is measured with the time of the switch,
+/// which may be earlier than that of a preceding flush.
 #[test]
 fn rows_in_turns_never_go_back() {
     let Some(_machine) = machine() else { return };
@@ -344,7 +346,7 @@ fn rows_in_turns_never_go_back() {
     );
 }
 
-/// Every row of the map but idle's was made by the programs, and a new owner has one made.
+/// The programs created every row of the map except that of idle, and create one for a new owner.
 #[test]
 fn rows_that_are_made_are_counted() {
     let Some(_machine) = machine() else { return };

@@ -1,4 +1,4 @@
-//! Open files: the limit, and what a session opens.
+//! File descriptors and memory: the limit, and what a session needs.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::support::{
     Counting, limit_files, machine, online_cpus, plan, pmuscope, shared_machine, this_machine,
 };
 
-/// The soft limit is raised to what is opened, all of it, and the command keeps its own.
+/// pmuscope raises its soft limit to what it needs, and the command runs with the original limit.
 #[test]
 fn a_low_soft_limit_of_open_files_is_no_obstacle() {
     let Some(_machine) = shared_machine() else {
         return;
     };
     let mut command = pmuscope();
-    // A dozen for each CPU, and nothing fits the soft limit.
+    // With about a dozen descriptors per CPU the session exceeds the soft limit.
     let events = ["task-clock"; 12].join(",");
     command.args([
         "stat",
@@ -38,7 +38,7 @@ fn a_low_soft_limit_of_open_files_is_no_obstacle() {
     assert!(log.lines().any(|line| line == "30"), "{log}");
 }
 
-/// The number of descriptors that is stated as needed is the number that is opened.
+/// The number of descriptors stated in advance is the number that is opened.
 #[test]
 fn the_descriptors_of_a_session_are_counted_before() {
     let Some(_machine) = shared_machine() else {
@@ -69,7 +69,7 @@ fn the_descriptors_of_a_session_are_counted_before() {
                 opened <= needed.total(),
                 "{opened} opened, said were {needed}"
             );
-            // Programs that such a session does not load are counted too.
+            // The stated number includes programs that this session does not load.
             assert!(
                 opened + 80 > needed.total(),
                 "{opened} opened, said were {needed}"
@@ -78,9 +78,9 @@ fn the_descriptors_of_a_session_are_counted_before() {
     }
 }
 
-/// The memory that a session says its maps take is what the kernel says (`memlock` of
-/// `proc_pid_fdinfo(5)`, which is what a map takes from Linux 6.4 on), but for what its allocator
-/// keeps.
+/// The memory that a session states for its maps is what the kernel reports (`memlock` of
+/// `proc_pid_fdinfo(5)`, which is the memory in use since Linux 6.4), apart from free elements of
+/// the allocator.
 #[test]
 fn the_memory_of_maps_is_what_the_kernel_says() {
     let Some(_machine) = machine() else { return };
@@ -105,7 +105,7 @@ fn the_memory_of_maps_is_what_the_kernel_says() {
     }
     let (taken, stated) = (taken.values().sum::<usize>(), stated.total());
     println!("{taken} bytes, {stated} stated");
-    // The allocator has up to 96 free rows of each kind on each CPU.
+    // The allocator keeps up to 96 free elements of each size on each CPU.
     let kept = 96 * 256 * this_machine().possible().unwrap().len();
     assert!(
         (taken..taken + kept).contains(&(stated + taken / 50)),

@@ -1,4 +1,4 @@
-//! `doctor` and `list`: the binary on the running machine.
+//! `doctor` and `list` on the running machine.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -38,7 +38,7 @@ fn as_root_counting_works_and_was_tried() {
     let tried = finding(&diagnosis, "count");
     assert_eq!(tried["state"], "ok", "{tried}");
     let found = tried["found"].as_str().unwrap();
-    // What the CPUs did in the 50 ms of the trial, and how much of it was charged.
+    // CPU time of the 50 ms trial, and the part of it that was charged.
     let percent = found.split_once("ms, ").unwrap().1;
     let (percent, within) = percent.split_once("% ± ").unwrap();
     let percent: u32 = percent.parse().unwrap();
@@ -46,10 +46,10 @@ fn as_root_counting_works_and_was_tried() {
     let read = found.split_once("a counter read in ").unwrap().1;
     let read: u64 = read.split_once(" ns").unwrap().0.parse().unwrap();
     assert!(read > 0, "{found}");
-    // Both are rounded.
+    // Both values are rounded.
     assert!(percent.abs_diff(100) <= within + 1, "{found}");
     assert_eq!(finding(&diagnosis, "open a counter")["state"], "ok");
-    // The test's own cgroup is there, so that the controller was tried in one.
+    // The test's cgroup exists, so the trial used a cgroup with the controller.
     let controller = finding(&diagnosis, "perf_event")["found"].as_str().unwrap();
     let tried_in = controller.contains("child cgroup");
     assert!(tried_in, "{controller}, with {}", cgroup.path);
@@ -63,7 +63,7 @@ fn without_rights_doctor_fails_and_names_the_capabilities() {
     let programs = Programs::new();
     let mut command = programs.pmuscope();
     command.args(["doctor", "--format", "json"]);
-    // SAFETY: between fork and exec it makes system calls only.
+    // SAFETY: between fork and exec the closure makes system calls only.
     unsafe {
         command.pre_exec(become_nobody);
     }

@@ -1,5 +1,5 @@
-//! Output for which there is no room: each verb names what it could not write, and a command goes
-//! on.
+//! Output to a full disk: each subcommand names what it could not write, and a command keeps
+//! running.
 
 use std::{
     fs::{self, File},
@@ -13,13 +13,13 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// What it says when its output has no room.
+/// The message about a full output.
 fn refused(command: &mut Command) -> String {
     let output = command.stdout(full()).stdin(Stdio::null()).output();
     let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    said
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    stderr
 }
 
 #[test]
@@ -39,23 +39,23 @@ fn what_could_not_be_written_is_named() {
         &["stat", "-e", "task-clock", "--", "true"],
     ];
     for words in cases {
-        let said = refused(pmuscope().args(words));
+        let stderr = refused(pmuscope().args(words));
         assert!(
-            said.ends_with(
+            stderr.ends_with(
                 "pmuscope: cannot write to standard output: No space left on device (os error 28)\n"
             ),
-            "{words:?}: {said}"
+            "{words:?}: {stderr}"
         );
     }
     let words = ["stat", "-e", "task-clock", "-o", "/dev/full", "--", "true"];
-    let said = refused(pmuscope().args(words));
+    let stderr = refused(pmuscope().args(words));
     assert!(
-        said.contains("pmuscope: cannot write /dev/full: No space left"),
-        "{said}"
+        stderr.contains("pmuscope: cannot write /dev/full: No space left"),
+        "{stderr}"
     );
 }
 
-/// Nor does the exit code change where nobody reads messages.
+/// The exit code is the same where nobody reads the messages.
 #[test]
 fn messages_may_have_no_reader() {
     let Some(_machine) = shared_machine() else {
@@ -74,7 +74,7 @@ fn messages_may_have_no_reader() {
     }
 }
 
-/// The error is told when it happens, and pmuscope ends after the command.
+/// The error is reported when it happens, and pmuscope exits after the command.
 #[test]
 fn a_command_outlasts_its_output() {
     let Some(_machine) = shared_machine() else {
@@ -91,12 +91,12 @@ fn a_command_outlasts_its_output() {
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut lines = lines.by_ref().map(Result::unwrap);
-    let told = lines.find(|line| line.contains("the command goes on"));
-    let told = told.expect("the error is told while the command waits");
-    assert!(told.contains("cannot write /dev/full"), "{told}");
+    let line = lines.find(|line| line.contains("the command goes on"));
+    let line = line.expect("the error is told while the command waits");
+    assert!(line.contains("cannot write /dev/full"), "{line}");
     assert!(child.try_wait().unwrap().is_none());
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let said: Vec<String> = lines.collect();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
-    assert!(directory.path().join("went-on").exists(), "{said:?}");
+    let stderr: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{stderr:?}");
+    assert!(directory.path().join("went-on").exists(), "{stderr:?}");
 }

@@ -1,5 +1,5 @@
-//! Switches that the kernel does not show to the program at `sched_switch`: some kernels hide a
-//! task, such as init, from every program.
+//! Switches for which the kernel does not run the program at `sched_switch`. Some kernels do
+//! so for tasks such as init, whatever the program.
 
 use std::{
     process::Command,
@@ -10,10 +10,10 @@ use probe_user::snapshot::Health;
 
 use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, plan, pmuscope};
 
-/// How long to wait for a change of [`Health`].
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a change of [`Health`].
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether hidden switches can be seen; else says that the test is skipped.
+/// Whether hidden switches can be detected here. If not, prints that the test is skipped.
 pub(crate) fn exits_can_be_watched() -> bool {
     let mut grep = Command::new("grep");
     grep.args(["-q", "btf_trace_sched_exit_tp", "/sys/kernel/btf/vmlinux"]);
@@ -24,18 +24,18 @@ pub(crate) fn exits_can_be_watched() -> bool {
     can
 }
 
-/// Pulls until something is so; None where it never was.
+/// Pulls until a condition is true. None after the timeout.
 fn pull_until(
     counting: &mut Counting,
     other: &TestCgroup,
-    so: impl Fn(&Health) -> bool,
+    condition: impl Fn(&Health) -> bool,
 ) -> Option<Health> {
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        // No event tells of a missed switch: time passes in a load.
+    while began.elapsed() < TIMEOUT {
+        // A missed switch causes no event, so the load only lets time pass.
         other.load("burst 0 1000 1000 100").finish();
         let health = counting.session.pull().unwrap().health;
-        if so(&health) {
+        if condition(&health) {
             return Some(health);
         }
     }
@@ -52,11 +52,11 @@ fn after_the_first_that_is_missed_all_are_seen() {
     let Some(first) = pull_until(&mut counting, &other, |health| {
         health.sum.missed_switches > 0
     }) else {
-        println!("skipped: this kernel hid no switch in {PATIENCE:?}");
+        println!("skipped: this kernel hid no switch in {TIMEOUT:?}");
         return;
     };
     assert_eq!(first.sum.late, 0);
-    // More may have been missed while that pull had the second program loaded.
+    // More switches may have been missed before the pull loaded the second program.
     let before = counting.session.pull().unwrap().health;
     let after = pull_until(&mut counting, &other, |health| health.sum.late > 2)
         .expect("what was missed before comes again");
@@ -64,7 +64,8 @@ fn after_the_first_that_is_missed_all_are_seen() {
     assert_eq!(after.sum.missed_nanos, before.sum.missed_nanos);
 }
 
-/// `stat` hears of the first one from the kernel: its only window is not over by then.
+/// The kernel notifies `stat` of the first missed switch, so the second program is attached
+/// within the only window.
 #[test]
 fn within_the_window_in_which_the_first_is_missed() {
     let Some(_machine) = machine().filter(|_| exits_can_be_watched()) else {
@@ -91,22 +92,22 @@ fn within_the_window_in_which_the_first_is_missed() {
     assert!(of("late_switches") > of("missed_switches"), "{text}");
 }
 
-/// Init, which some kernels hide, is woken at the end of each orphan, and leaves while the next one
-/// waits: all of that one's last slice comes after a hidden switch.
+/// Some kernels hide init. The end of each orphan wakes init, and init switches to the next orphan:
+/// the whole last slice of that orphan follows a hidden switch.
 #[test]
 fn a_last_slice_after_a_hidden_switch_is_its_tasks() {
     const ORPHANS: u64 = 300;
     const EACH_US: u64 = 1_000;
     let Some(_machine) = machine() else { return };
     let (other, orphans) = (TestCgroup::new("other"), TestCgroup::new("orphans"));
-    // No CPU is idle.
+    // All CPUs are busy.
     let cpus = online_cpus().into_iter();
     let mut busy: Vec<_> = cpus
         .map(|cpu| other.load(&format!("burn {cpu} 60000")))
         .collect();
     busy.iter_mut().for_each(Load::go);
     let mut counting = Counting::plain(plan("task-clock"), |_| {});
-    // Nobody hears of a missed switch meanwhile, so that the second program is not attached.
+    // No pull happens during the load, so the second program is not attached.
     orphans
         .load(&format!("orphans {ORPHANS} {EACH_US}"))
         .finish();

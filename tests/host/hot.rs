@@ -1,4 +1,4 @@
-//! `pmuscope hot` as a user runs it: names of functions, also in a container, and what it refuses.
+//! `pmuscope hot` from the command line: function names, also in a container, and refused options.
 
 use std::{os::unix::process::CommandExt as _, process::Stdio};
 
@@ -12,7 +12,7 @@ use crate::{
     support::{load_binary, machine, pmuscope, shared_machine},
 };
 
-/// One line of JSON of a run of `hot` beside a load.
+/// The JSON of a run of `hot` with a load.
 fn hot(arguments: &[&str]) -> Value {
     let output = pmuscope()
         .args(["hot", "--format", "json", "--runtime-endpoint", "off"])
@@ -77,7 +77,7 @@ fn what_cannot_be_sampled_is_told_before_anything_is_loaded() {
     }
 }
 
-/// Its program is a file of the container alone, and it has ended when names are shown.
+/// The program is a file inside a container only, and has ended when its functions are named.
 #[test]
 fn a_hot_function_of_a_container_has_its_name() {
     let Some(_machine) = machine().filter(|_| has("runc")) else {
@@ -100,13 +100,13 @@ fn a_hot_function_of_a_container_has_its_name() {
         first["function"].as_str().unwrap().contains("spin"),
         "{first}"
     );
-    // The file as the container sees it.
+    // The path of the file inside the container.
     assert_eq!(first["module"], "/bin/load", "{first}");
     assert!(first["share"]["value"].as_f64().unwrap() > 0.5, "{first}");
 }
 
-/// Without `CAP_SYSLOG` the kernel hides its addresses, unless `perf_event_paranoid` is 1 at
-/// most: its functions have no names then, and a message says why.
+/// Without `CAP_SYSLOG` the kernel hides its addresses unless `perf_event_paranoid` is at most 1.
+/// Kernel functions then have no names, and a message gives the reason.
 #[test]
 fn functions_of_the_kernel_have_no_names_without_the_right() {
     let Some(_machine) = shared_machine() else {
@@ -134,27 +134,27 @@ fn functions_of_the_kernel_have_no_names_without_the_right() {
         ])
         .args([load.to_str().unwrap(), "touch", "2000"])
         .stdin(Stdio::null());
-    // SAFETY: between fork and exec it makes system calls only.
+    // SAFETY: between fork and exec the closure makes system calls only.
     unsafe {
         command.pre_exec(drop_rights);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let why: Vec<&str> = said
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let why: Vec<&str> = stderr
         .lines()
         .filter(|line| line.contains("kernel."))
         .collect();
-    assert_eq!(why.len(), 1, "{said}");
-    assert!(why[0].contains("kptr_restrict"), "{said}");
+    assert_eq!(why.len(), 1, "{stderr}");
+    assert!(why[0].contains("kptr_restrict"), "{stderr}");
     let text = String::from_utf8(output.stdout).unwrap();
-    // The load writes there too.
+    // The load writes to stdout too.
     let mut lines = text.lines();
     let report = lines.find(|line| line.starts_with('{')).unwrap();
     let report: Value = serde_json::from_str(report).unwrap();
     let rows = report["hot"].as_array().unwrap().iter();
     let functions: Vec<&str> = rows.map(|row| row["function"].as_str().unwrap()).collect();
-    // Instructions of the kernel are shown by their places in it.
+    // Kernel instructions are shown as offsets.
     let hidden = |function: &&str| function.starts_with("+0xffff");
     assert!(
         !functions.is_empty() && functions.iter().all(hidden),
@@ -162,7 +162,7 @@ fn functions_of_the_kernel_have_no_names_without_the_right() {
     );
 }
 
-/// What only the kernel knows of a PMU: it raises no interrupt.
+/// Only the kernel knows that this PMU raises no interrupt.
 #[test]
 fn a_pmu_without_interrupts_is_refused_in_a_sentence() {
     let Some(_machine) = shared_machine() else {
@@ -173,12 +173,12 @@ fn a_pmu_without_interrupts_is_refused_in_a_sentence() {
         return;
     }
     let output = pmuscope().args(["hot", "-e", "msr/tsc/"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    let error = said.lines().last().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    let error = stderr.lines().last().unwrap();
     assert!(
         error.starts_with("pmuscope: cannot sample msr/tsc/ on CPU ")
             && error.contains("`pmuscope stat -e` counts it"),
-        "{said}"
+        "{stderr}"
     );
 }

@@ -1,4 +1,4 @@
-//! The kernel log: what the programs send of rare events, where it is asked for.
+//! The kernel log: messages of the BPF programs about rare events, if they are configured.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use crate::{
-    agent::{Agent, Given},
+    agent::{Agent, AgentOptions},
     bpffs::Bpffs,
     pins,
     support::{
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// How a message about a refused row begins.
+/// Start of the message about a row that could not be created.
 const REFUSED: &str = "no row for cgroup ";
 
-/// What `stat` with a map of one row says.
+/// Log of `stat` with a map of one row.
 fn stat(flags: &[&str], log: Option<&str>) -> String {
     let mut command = pmuscope();
     command
@@ -39,10 +39,10 @@ fn stat(flags: &[&str], log: Option<&str>) -> String {
         command.env("PMUSCOPE_LOG", log);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    println!("{flags:?} {log:?}:\n{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    println!("{flags:?} {log:?}:\n{stderr}");
     assert!(output.status.success());
-    said
+    stderr
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn a_row_that_is_refused_is_told_where_it_is_asked_for() {
         (&["--kernel-log"], Some("kernel=off")),
     ];
     for (flags, log) in asked {
-        let said = stat(flags, log);
-        let mut lines = said.lines().filter(|line| line.contains(REFUSED));
+        let stderr = stat(flags, log);
+        let mut lines = stderr.lines().filter(|line| line.contains(REFUSED));
         let first = lines.next().expect("a message");
         assert!(first.starts_with("DEBUG kernel, CPU "), "{first}");
-        // E2BIG.
+        // -7 is -E2BIG, of a full map.
         assert!(first.contains(": error -7; "), "{first}");
     }
     for log in [None, Some("info,kernel=info")] {
@@ -66,7 +66,7 @@ fn a_row_that_is_refused_is_told_where_it_is_asked_for() {
     }
 }
 
-/// Every refusal is in a message, or counted as one that was not sent.
+/// Each refusal is logged, or counted as a suppressed message.
 #[test]
 fn no_more_than_the_limit_is_sent() {
     let Some(_machine) = machine() else { return };
@@ -86,18 +86,20 @@ fn no_more_than_the_limit_is_sent() {
     let suppressed = log(&health).suppressed - log(&before).suppressed;
     assert_eq!(log(&health).dropped, 0);
     assert!(!shown.is_empty() && suppressed > 0, "{suppressed}");
-    let limit = LogKind::MOST * seconds * online_cpus().len() as u64;
+    let limit = LogKind::MAX_PER_SECOND * seconds * online_cpus().len() as u64;
     assert!(shown.len() as u64 <= limit, "{}", shown.len());
-    // What runs with interrupts on sends none. Those that were not sent are of all kinds.
+    // Programs that run with interrupts enabled send no messages. Suppressed messages are of all
+    // kinds.
     let all = shown.len() as u64 + suppressed;
-    // A pull reads what became of messages after their reasons, of which more came meanwhile.
+    // A pull reads the message counters after the event counters, so a later pull gives the upper
+    // bound.
     let later = counting.session.pull().unwrap().health;
     let reasons =
         |it: &Health| refused(it) + it.sum.missed_switches + it.sum.rebased + it.sum.lost_events;
     assert!(all <= reasons(&later) - reasons(&before), "{all}");
 }
 
-/// Whether the last number of a message about a counter is below the one before.
+/// Whether the second value in a message about a counter is lower than the first.
 fn went_back(message: &str) -> bool {
     let (_, values) = message.split_once(" went back from ").unwrap();
     let (from, to) = values.split_once(" to ").unwrap();
@@ -111,25 +113,28 @@ fn a_counter_that_goes_back_is_told_with_its_values() {
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("page-faults"), |_| {});
     let cgroup = TestCgroup::new("back");
-    // More than what each CPU counts after the reset.
+    // More faults than each CPU counts after the reset.
     for cpu in online_cpus() {
         on_cpu(cpu, || cgroup.load("touch 1000").finish());
     }
     counting.session.pull().unwrap();
-    // Arming takes any reading.
+    // The first read of a counter is accepted whatever its value.
     assert_eq!(messages.take("went back"), [""; 0]);
     reset_counters();
     for cpu in online_cpus() {
         cgroup.load(&format!("burn {cpu} 10")).finish();
     }
     let rebased = counting.session.pull().unwrap().health.sum.rebased;
-    let told = messages.take("went back");
-    assert!(rebased > 0 && !told.is_empty(), "{rebased}, {told:?}");
-    assert!(told.len() as u64 <= rebased);
-    assert!(told.iter().all(|message| went_back(message)), "{told:?}");
+    let logged = messages.take("went back");
+    assert!(rebased > 0 && !logged.is_empty(), "{rebased}, {logged:?}");
+    assert!(logged.len() as u64 <= rebased);
+    assert!(
+        logged.iter().all(|message| went_back(message)),
+        "{logged:?}"
+    );
 }
 
-/// Sets every counter of this process to zero.
+/// Resets every counter of this process.
 fn reset_counters() {
     /// `PERF_EVENT_IOC_RESET` of `linux/perf_event.h`.
     const RESET: libc::Ioctl = 0x2403;
@@ -140,7 +145,7 @@ fn reset_counters() {
             fs::read_link(&path).is_ok_and(|to| to.ends_with("anon_inode:[perf_event]"));
         if is_counter {
             let fd = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
-            // SAFETY: the call takes no pointer, and what it changes is a count.
+            // SAFETY: the call takes no pointer and changes only the count of the event.
             assert_eq!(unsafe { libc::ioctl(fd, RESET, 0) }, 0);
             reset += 1;
         }
@@ -155,11 +160,11 @@ fn a_lost_record_is_told() {
     let mut counting = Counting::plain(plan("task-clock"), |_| {});
     flood_the_ring();
     let lost = counting.session.pull().unwrap().health.sum.lost_events;
-    let told = messages.take(" was lost: error ");
-    assert!(lost > 0 && !told.is_empty(), "{lost}, {told:?}");
+    let logged = messages.take(" was lost: error ");
+    assert!(lost > 0 && !logged.is_empty(), "{lost}, {logged:?}");
 }
 
-/// Where this kernel hides switches.
+/// Only some kernels hide switches.
 #[test]
 fn a_missed_switch_is_told() {
     let Some(_machine) = machine() else { return };
@@ -168,17 +173,19 @@ fn a_missed_switch_is_told() {
     let cgroup = TestCgroup::new("missed");
     cgroup.load("burst 0 1000 1000 2000").finish();
     let missed = counting.session.pull().unwrap().health.sum.missed_switches;
-    let told = messages.take(" was missed, from cgroup ");
-    assert!(told.len() as u64 <= missed, "{missed}, {told:?}");
-    // One that a task finds which moves itself to another cgroup is only counted.
+    let logged = messages.take(" was missed, from cgroup ");
+    assert!(logged.len() as u64 <= missed, "{missed}, {logged:?}");
+    // A missed switch that a task detects while it moves itself to another cgroup is counted but
+    // not logged.
     if missed < 3 {
         println!("skipped: this kernel hid {missed} switches");
     } else {
-        assert!(!told.is_empty(), "{missed}");
+        assert!(!logged.is_empty(), "{missed}");
     }
 }
 
-/// A pinned ring is read by the next process, and what it had no room for is counted.
+/// The next process reads the messages in the pinned ring. Messages that did not fit are counted as
+/// dropped.
 #[test]
 fn messages_are_kept_and_dropped_while_nobody_is_there() {
     let Some(_machine) = machine() else { return };
@@ -195,7 +202,7 @@ fn messages_are_kept_and_dropped_while_nobody_is_there() {
         let [session] = bpffs.sessions().try_into().unwrap();
         let ring = PinnedRing::open(&session.join("AYA_LOGS"));
         ring.fill();
-        // Each for more than a second: the limit lets messages through.
+        // Each load runs longer than a second, so that the rate limit allows messages.
         cgroup.load("burst 0 1000 1000 1100").finish();
         ring.empty();
         cgroup.load("burst 0 1000 1000 1100").finish();
@@ -204,7 +211,7 @@ fn messages_are_kept_and_dropped_while_nobody_is_there() {
     let health = counting.session.pull().unwrap().health;
     assert!(dropped(&health) > 0);
     assert!(!messages.take(REFUSED).is_empty());
-    // With another level the programs are others.
+    // Another level needs other programs.
     let before = health.sum.runs;
     let (without, _guard) = Messages::in_thread("info");
     let mut counting = counting.restart(config, || {});
@@ -213,7 +220,7 @@ fn messages_are_kept_and_dropped_while_nobody_is_there() {
     assert_eq!(without.take(REFUSED), [""; 0]);
 }
 
-/// The place in a ring up to which it was read.
+/// The consumer and producer positions of a pinned ring buffer.
 struct PinnedRing {
     consumer: *const AtomicU64,
     producer: *const AtomicU64,
@@ -225,8 +232,8 @@ impl PinnedRing {
         let map = MapData::from_pin(pin).unwrap();
         let mask = u64::from(map.info().unwrap().max_entries()) - 1;
         let page = |at: usize, rights| {
-            // SAFETY: new memory, which stays until the end.
-            let place = unsafe {
+            // SAFETY: this maps new memory, which is unmapped in the drop.
+            let position = unsafe {
                 mmap(
                     std::ptr::null_mut(),
                     page_size(),
@@ -236,7 +243,7 @@ impl PinnedRing {
                     (at * page_size()) as u64,
                 )
             };
-            place.unwrap().cast_const().cast()
+            position.unwrap().cast_const().cast()
         };
         Self {
             consumer: page(0, ProtFlags::READ | ProtFlags::WRITE),
@@ -245,46 +252,46 @@ impl PinnedRing {
         }
     }
 
-    /// As if it was read so far that there is no room for a message.
+    /// Moves the consumer position so that the ring has no room for a message.
     fn fill(&self) {
         self.set(self.produced().wrapping_sub(self.mask));
     }
 
-    /// As if all of it was read.
+    /// Moves the consumer position to the producer position.
     fn empty(&self) {
         self.set(self.produced());
     }
 
     fn produced(&self) -> u64 {
-        // SAFETY: the memory is there, and others write to it as a whole word.
+        // SAFETY: the page is mapped, and the kernel writes the word atomically.
         unsafe { (*self.producer).load(Ordering::Acquire) }
     }
 
-    fn set(&self, place: u64) {
-        // SAFETY: the memory is there, and the kernel reads it as a whole word.
-        unsafe { (*self.consumer).store(place, Ordering::Release) }
+    fn set(&self, position: u64) {
+        // SAFETY: the page is mapped, and the kernel reads the word atomically.
+        unsafe { (*self.consumer).store(position, Ordering::Release) }
     }
 }
 
 impl Drop for PinnedRing {
     fn drop(&mut self) {
         for page in [self.consumer, self.producer] {
-            // SAFETY: nothing uses it from here on.
+            // SAFETY: the pages are not used after this.
             unsafe { munmap(page.cast_mut().cast(), page_size()) }.unwrap();
         }
     }
 }
 
-/// By its configuration, which a reload changes.
+/// The configuration enables the kernel log, and a reload changes it.
 #[test]
 fn an_agent_logs_them_where_it_is_configured() {
     let Some(_machine) = machine() else { return };
     let rest = "interval = \"100ms\"\n[count]\nevents = \"task-clock\"\nmax_rows = 1\n";
-    let given = Given {
+    let options = AgentOptions {
         config: rest,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     agent.next_window();
     assert!(!agent.log().contains(REFUSED));
     agent.reload(&format!("kernel_log = true\n{rest}"));

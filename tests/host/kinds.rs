@@ -1,4 +1,4 @@
-//! Counters of one kind of core: software events stand for them, on CPU 0 only.
+//! Counters that only one kind of core has. Software events limited to CPU 0 stand for them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use probe_user::{
 
 use crate::support::{Counting, TestCgroup, machine, on_cpu};
 
-/// CPUs of another kind do not read them and charge nobody for them.
+/// CPUs of another kind do not read such counters and charge nothing for them.
 #[test]
 fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let Some(_machine) = machine() else { return };
@@ -34,11 +34,11 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
     let cgroups = [0, 1].map(|cpu| (cpu, TestCgroup::new(&format!("kind{cpu}"))));
     let mut counting = Counting::with_plan(plan, |_| {});
     for (cpu, cgroup) in &cgroups {
-        // The load does not touch the other CPU.
+        // The load is started from its own CPU, so it does not run on the other one.
         on_cpu(*cpu, || cgroup.load(&format!("burn {cpu} 30")).finish());
     }
-    // Of the CPU where counting takes most, which is not the first one: another kind reads other
-    // counters.
+    // The cost is of the CPU with the highest overhead, here CPU 1. A CPU of another kind reads
+    // other counters.
     on_cpu(1, || cgroups[1].1.load("bursts 1 20 20 2000").finish());
     let window = counting.window();
     assert_eq!(window.health.sum.read_errors, 0);
@@ -52,7 +52,7 @@ fn counters_of_one_kind_are_read_on_their_own_cpus_only() {
         };
         let usage = &window.usage[&owner];
         let clock = usage[0].as_ref().unwrap();
-        // The time of a group that is not there is nobody's.
+        // Without the group on a CPU, no time is charged for it there.
         assert_eq!(clock.enabled, clock.running, "CPU {cpu}");
         assert_eq!(usage[1].is_some(), *cpu == 0, "CPU {cpu}");
     }

@@ -1,4 +1,4 @@
-//! Cgroups that a killed pmuscope leaves, and names with escape sequences.
+//! Cgroups that a killed pmuscope leaves, and escape sequences in names.
 
 use std::{
     fs::{self, File},
@@ -7,12 +7,14 @@ use std::{
     process::Stdio,
 };
 
-use probe_user::{emit::printable::printable, machine::cgroup::Hierarchy, session::OwnCgroup};
+use probe_user::{
+    emit::printable::printable, machine::cgroup::Hierarchy, session::TemporaryCgroup,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope, shared_machine};
 
-/// A start of pmuscope that counts for a moment.
+/// A short run of pmuscope.
 fn start() {
     let output = pmuscope()
         .args(["stat", "-e", "task-clock", "--", "true"])
@@ -21,9 +23,9 @@ fn start() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The cgroups that this process, and what it starts, make their own in.
-fn beside(name: &str) -> PathBuf {
-    let own = Hierarchy::own(Path::new("/proc")).unwrap();
+/// A path in the cgroup in which this process and its children create theirs.
+fn own_cgroup_path(name: &str) -> PathBuf {
+    let own = Hierarchy::current_cgroup(Path::new("/proc")).unwrap();
     hierarchy().directory(&own).unwrap().join(name)
 }
 
@@ -39,11 +41,11 @@ fn the_next_start_removes_the_cgroup_of_one_that_was_killed() {
     let mut pid = String::new();
     let mut out = BufReader::new(killed.stdout.take().unwrap());
     out.read_line(&mut pid).unwrap();
-    let left = beside(&format!("pmuscope-{}-stat", killed.id()));
+    let left = own_cgroup_path(&format!("pmuscope-{}-stat", killed.id()));
     killed.kill().unwrap();
     killed.wait().unwrap();
 
-    // The command still runs there.
+    // The command still runs in the cgroup, so it is kept.
     start();
     let procs = fs::read_to_string(left.join("cgroup.procs")).unwrap();
     assert_eq!(procs, pid);
@@ -60,13 +62,14 @@ fn the_next_start_removes_the_cgroup_of_one_that_was_killed() {
     assert!(!left.exists(), "{} is left", left.display());
 }
 
-/// A process of another pid namespace has an id that is nobody's here, or another's.
+/// The pid in the name may be of another pid namespace: no process has it here, or an unrelated one
+/// does.
 #[test]
 fn a_cgroup_that_is_held_stays_whatever_its_number_is() {
     let Some(_machine) = machine() else { return };
-    // Above the most that pid_max can be, and the id of init.
+    // A pid above the maximum of pid_max, and the pid of init.
     for pid in [4_194_305, 1] {
-        let path = beside(&format!("pmuscope-{pid}-stat"));
+        let path = own_cgroup_path(&format!("pmuscope-{pid}-stat"));
         fs::create_dir(&path).unwrap();
         let held = File::open(&path).unwrap();
         held.lock().unwrap();
@@ -81,12 +84,12 @@ fn a_cgroup_that_is_held_stays_whatever_its_number_is() {
 #[test]
 fn a_name_that_is_taken_gets_a_number() {
     let Some(_machine) = machine() else { return };
-    let one = OwnCgroup::make(&hierarchy(), "stat").unwrap();
-    let two = OwnCgroup::make(&hierarchy(), "stat").unwrap();
+    let one = TemporaryCgroup::make(&hierarchy(), "stat").unwrap();
+    let two = TemporaryCgroup::make(&hierarchy(), "stat").unwrap();
     assert_ne!(one.id, two.id);
-    // Both are held, and empty.
+    // Both cgroups are locked and empty.
     start();
-    let name = beside(&format!("pmuscope-{}-stat", std::process::id()));
+    let name = own_cgroup_path(&format!("pmuscope-{}-stat", std::process::id()));
     let second = name.with_file_name(format!("pmuscope-{}-stat-2", std::process::id()));
     assert!(name.exists() && second.exists());
     drop((one, two));
@@ -103,9 +106,9 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(NAME);
     fs::copy(load_binary(), &path).unwrap();
-    let mut load = cgroup.load_of(&path, "burst 0 1000 1000 600000");
+    let mut load = cgroup.load_with(&path, "burst 0 1000 1000 600000");
     load.go();
-    // Until two of its bursts were in the window, of which one is whole.
+    // The window contains two ends of bursts, and so one whole burst.
     let waits = format!(
         "bursts() {{ sed -n s/^voluntary_ctxt_switches://p /proc/{}/status; }}; \
          end=$(($(bursts) + 2)); while [ $(bursts) -lt $end ]; do sleep 0.01; done",
@@ -129,10 +132,10 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
             assert!(!text.contains(acts), "{text:?}");
         }
     }
-    // Programs get it as it is.
+    // JSON has the unmodified name, escaped as JSON requires.
     for (by, row, name) in [
         ("cgroup", "\\u001b]0;x", cgroup.path.clone()),
-        // The id is the kernel's, which is another one where the test runs in a pid namespace.
+        // JSON has the pid of the initial pid namespace, so only the name is compared.
         ("process", "\\u001b[2J", format!("{NAME} ")),
     ] {
         let text = stat(by, "json", row);
@@ -146,7 +149,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     }
     drop(load);
 
-    // An error with such a name.
+    // An error message with such a name.
     let output = pmuscope()
         .args(["stat", "--cgroup", NAME, "--", "true"])
         .output()

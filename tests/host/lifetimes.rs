@@ -1,4 +1,4 @@
-//! Cgroups that come and go between two pulls.
+//! Cgroups that are created and removed between two pulls.
 
 use std::{
     collections::BTreeSet,
@@ -55,7 +55,7 @@ fn five_hundred_short_cgroups_in_one_interval() {
     }
     assert_eq!(window.health.sum.lost_events, 0);
 
-    // Their rows are freed a flush later, and the map is as small as before.
+    // Their rows are freed one flush later, and the map shrinks to its former size.
     let rows = |window: &Window| {
         window
             .usage
@@ -67,8 +67,8 @@ fn five_hundred_short_cgroups_in_one_interval() {
     assert_eq!(rows(&counting.window()), 0);
 }
 
-/// Where the kernel preempts programs at tracepoints (Linux 7.0) that of an end may be interrupted
-/// by that of a new cgroup, and by another of its kind.
+/// Linux 7.0 preempts programs at tracepoints. The program of an exit may be interrupted by the
+/// program of a new cgroup, and by that of another exit.
 #[test]
 fn records_are_whole_while_processes_end() {
     let all = std::env::var_os("PMUSCOPE_VM_ALL").is_some_and(|value| !value.is_empty());
@@ -85,11 +85,11 @@ fn records_are_whole_while_processes_end() {
     let (mut seen, mut processes) = (0, 0);
     let mut made = Vec::new();
     for number in 0.. {
-        // Emulation makes processes slowly.
+        // Processes start slowly in an emulator.
         if number >= cgroups && processes > 100 {
             break;
         }
-        // As long as a name may be, and short.
+        // The lengths of names vary up to about the maximum.
         let child = parent.child(&format!("{number}-{}", "x".repeat(number % 200)));
         made.push((child.id, child.path.clone()));
         drop(child);
@@ -112,7 +112,7 @@ fn records_are_whole_while_processes_end() {
         for (key, _) in ours {
             let name = snapshot.names.processes.get(&key.tgid).map(String::as_str);
             processes += usize::from(name == Some("load"));
-            // One that begins has the name of who forked it until its exec: the same.
+            // Until its exec a new process has the name of its parent, here the same.
             if name.is_some_and(|name| name != "load") {
                 wrong.push((format!("{name:?}"), key.tgid.to_string()));
             }
@@ -121,7 +121,7 @@ fn records_are_whole_while_processes_end() {
     let health = counting.session.pull().unwrap().health;
     println!("{seen} cgroups and {processes} processes have their names; {health:?}");
     assert!(wrong.is_empty(), "{wrong:?}");
-    // A lost record is counted, and cgroups that are gone by then have no name.
+    // A lost record is counted, and its cgroup has no name because it was removed by then.
     let lost = health.sum.lost_events + health.skipped_runs.unwrap();
     assert!(seen as u64 + lost >= cgroups as u64, "{seen}, {lost} lost");
 }
@@ -134,7 +134,7 @@ fn nested_cgroups_keep_their_own_counts() {
     let mut counting = Counting::start("task-clock");
     inner.load("burn 0 100").finish();
     let window = counting.window();
-    // The load is born in the test's cgroup and moves itself, so the outer cgroup never ran.
+    // The load moves itself from the test's cgroup to the inner one, so the outer one has no row.
     assert_eq!(counting.count(&window, "task-clock", outer.id), None);
     let counted = counting.count(&window, "task-clock", inner.id).unwrap();
     counting.assert_cpu_time(&window, "inner", counted, inner.cpu_time());
@@ -149,8 +149,7 @@ fn cgroup2_knows_no_rename() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    // A name, once seen, stays right: the kernel refuses to rename cgroups of the default
-    // hierarchy.
+    // A path never changes: the kernel refuses to rename cgroups of the default hierarchy.
     let cgroup = TestCgroup::new("name");
     let other = cgroup.directory.with_file_name("pmuscope-test-renamed");
     let error = fs::rename(&cgroup.directory, &other).unwrap_err();
@@ -161,8 +160,8 @@ fn cgroup2_knows_no_rename() {
     );
 }
 
-/// Somebody who was given a directory makes a cgroup there that bears the id of a container under
-/// an unusual root, which the paths alone do not tell apart.
+/// A user with a delegated directory creates a cgroup there with the id of a container under an
+/// unusual root. The paths alone do not distinguish the two.
 #[test]
 fn a_container_under_an_unusual_root_keeps_its_id() {
     const NOBODY: u32 = 65_534;
@@ -172,7 +171,7 @@ fn a_container_under_an_unusual_root_keeps_its_id() {
     let id = "0123456789abcdef".repeat(4);
     let container = root.child(&id);
     let mut counting = Counting::start("task-clock");
-    // One comes while it is counted.
+    // One of the two is created during counting.
     let foreign = given.child(&id);
     container.load("burn 0 20").finish();
     foreign.load("burn 0 30").finish();
@@ -225,7 +224,7 @@ fn a_walk_makes_up_for_lost_records() {
     assert!(counting.count(&window, "task-clock", late.id).is_some());
 }
 
-/// As above, where the mount shows none of those cgroups, as in a container.
+/// The same, where the mount shows none of those cgroups, as in a container.
 #[test]
 fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
     const CHILDREN: u32 = 50;
@@ -238,7 +237,7 @@ fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
         mount: view.directory.clone(),
         root: view.path.clone(),
     };
-    let machine = Arc::new(Machine::this().seeing(part));
+    let machine = Arc::new(Machine::this().with_hierarchy(part));
     let mut counting = Counting::on(&machine, plan("task-clock"), |_| {});
     let directory = parent.directory.display();
     parent.load(&format!("hop {directory} {CHILDREN}")).finish();
@@ -261,10 +260,10 @@ fn rows_of_cgroups_that_the_mount_does_not_show_are_freed() {
     assert!(counting.count(&window, "task-clock", living.id).is_some());
 }
 
-/// Sets the flag when it is dropped.
-struct AtTheEnd<'a>(&'a AtomicBool);
+/// Sets the flag on drop.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for AtTheEnd<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -283,7 +282,8 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     let mut load = a.load("burn 0 200");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Cgroups come and go there while ours runs, the last of them after it.
+        // Cgroups of the v1 hierarchy are created and removed during the load, the last one after
+        // it.
         let made = scope.spawn(|| {
             let mut made = 0;
             while !done.load(Ordering::Relaxed) {
@@ -294,8 +294,8 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
             }
             made
         });
-        // Also where this panics: the scope waits for that thread.
-        let end = AtTheEnd(&done);
+        // The drop stops the thread also on a panic. Without that the scope would wait forever.
+        let end = SetOnDrop(&done);
         load.go();
         load.finish();
         drop(end);
@@ -314,7 +314,7 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     assert_eq!(window.names.cgroups[&a.id], a.path);
     let counted = counting.count(&window, "task-clock", a.id).unwrap();
     counting.assert_cpu_time(&window, "v2", counted, a.cpu_time());
-    // What the walk finds is what is there.
+    // The walk finds the existing cgroup.
     assert!(
         hierarchy()
             .walk()
@@ -323,24 +323,25 @@ fn cgroups_of_v1_hierarchies_are_not_ours() {
     );
 }
 
-/// Wake-ups of whoever waits for what comes and goes, as the commands wait: for edges.
+/// Wake-ups by the ring of cgroup and process events. They are edge-triggered, as in the
+/// subcommands.
 struct WakeUps(OwnedFd);
 
 impl WakeUps {
-    fn of(session: &mut Session) -> Self {
+    fn for_session(session: &mut Session) -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         // SAFETY: the session owns the descriptor and outlives this function.
         let fd = unsafe { BorrowedFd::borrow_raw(session.lifecycle_fd()) };
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, fd, epoll::EventData::new_u64(0), edges).unwrap();
         let mut wake_ups = Self(epoll);
-        // What was in the ring before is the first edge.
+        // Records from before this call are the first edge.
         wake_ups.any();
         session.drain().unwrap();
         wake_ups
     }
 
-    /// Whether there was one since this was asked last.
+    /// Whether there was a wake-up since the last call.
     fn any(&mut self) -> bool {
         let mut events = Vec::with_capacity(1);
         let now = Timespec::default();
@@ -348,7 +349,7 @@ impl WakeUps {
     }
 }
 
-/// Lets `count` processes live and die.
+/// Runs `count` short processes.
 fn exits(count: u32) {
     let script = format!("i=0; while [ $i -lt {count} ]; do (:); i=$((i + 1)); done");
     let status = Command::new("sh").args(["-c", &script]).status().unwrap();
@@ -359,7 +360,7 @@ fn exits(count: u32) {
 fn exits_wake_the_reader_in_batches() {
     let Some(_machine) = machine() else { return };
     let counting = &mut Counting::with("task-clock", |config| config.by_process = true.into());
-    let mut wake_ups = WakeUps::of(&mut counting.session);
+    let mut wake_ups = WakeUps::for_session(&mut counting.session);
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("pmu-short");
     fs::copy(load_binary(), &program).unwrap();
@@ -370,11 +371,11 @@ fn exits_wake_the_reader_in_batches() {
     }
     assert!(!wake_ups.any(), "a hundred exits are no batch");
     let names = counting.session.pull().unwrap().names;
-    // By name: the ids are the kernel's, which are others where the test runs in a pid namespace.
+    // The test compares names, because it may run in a pid namespace with other ids.
     let named = names.processes.values().filter(|name| *name == "pmu-short");
     assert_eq!(named.count(), 100);
 
-    // A quarter of the ring is 64 KiB, a record of "sh" 32 bytes.
+    // A quarter of the ring is 64 KiB, and a record of "sh" has 32 bytes.
     exits(2500);
     assert!(wake_ups.any(), "the ring fills, and nobody is told");
     let health = counting.session.pull().unwrap().health;

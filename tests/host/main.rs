@@ -1,7 +1,7 @@
-//! Tests on the running kernel, with software events, whose true counts are known.
+//! Tests on the running kernel with software events, for which the exact counts are known.
 //!
-//! They need `CAP_BPF`, `CAP_PERFMON` and the right to make cgroups: as an ordinary user they say
-//! that they were skipped.
+//! The tests need `CAP_BPF`, `CAP_PERFMON` and the right to create cgroups. Without these they
+//! print that they were skipped.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;

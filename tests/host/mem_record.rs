@@ -1,11 +1,11 @@
-//! `mem record` and `mem calibrate` where they cannot work: one sentence each, and no file is left.
-//! What a recording leaves that is killed, which needs no SPE: its samples are made up here.
+//! `mem record` and `mem calibrate` where they cannot work: one sentence of error and no file. Also
+//! recovery of a killed recording, which needs no SPE: the samples are artificial.
 
 use std::process::Stdio;
 
 use crate::support::pmuscope;
 
-/// What it says, and its exit code.
+/// stderr and the exit code.
 fn refused(directory: &std::path::Path, words: &[&str]) -> (String, Option<i32>) {
     let output = pmuscope()
         .args(["mem"])
@@ -15,9 +15,9 @@ fn refused(directory: &std::path::Path, words: &[&str]) -> (String, Option<i32>)
         .output()
         .unwrap();
     assert!(output.stdout.is_empty(), "{words:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
-    println!("{words:?}: {said}");
-    (said, output.status.code())
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    println!("{words:?}: {stderr}");
+    (stderr, output.status.code())
 }
 
 #[test]
@@ -42,13 +42,13 @@ fn wrong_input_is_said_in_one_sentence() {
         (&["calibrate", "--aux", "x", "--", "true"], "`x` is no size"),
     ];
     for (words, sentence) in cases {
-        let (said, code) = refused(directory.path(), words);
-        assert!(said.contains(sentence), "{words:?}: {said}");
+        let (stderr, code) = refused(directory.path(), words);
+        assert!(stderr.contains(sentence), "{words:?}: {stderr}");
         assert!(matches!(code, Some(1 | 2)), "{words:?}: {code:?}");
     }
 }
 
-/// This machine has no SPE: both say so, and nothing is run or left behind.
+/// Without SPE both subcommands report that, run nothing and leave no file.
 #[test]
 fn a_machine_without_spe_says_so() {
     let devices = std::path::Path::new("/sys/bus/event_source/devices/arm_spe_0");
@@ -73,10 +73,10 @@ fn a_machine_without_spe_says_so() {
         &["calibrate", "--", "touch", "ran"],
     ];
     for words in cases {
-        let (said, code) = refused(directory.path(), words);
+        let (stderr, code) = refused(directory.path(), words);
         assert_eq!(code, Some(1));
         assert_eq!(
-            said,
+            stderr,
             "pmuscope: this machine shows nothing that samples memory accesses: no SPE (PMU \
              arm_spe_*), no IBS (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and \
              what to do\n"
@@ -86,8 +86,8 @@ fn a_machine_without_spe_says_so() {
     }
 }
 
-/// The file and its parts when the writer is killed: each part can be read by itself, and has the
-/// metadata that names its addresses; what was open is passed over.
+/// The file and its parts after a kill of the writer. Each part can be read on its own and has the
+/// metadata that its addresses need. The unfinished part is ignored.
 mod killed {
     use std::{
         cell::RefCell,
@@ -104,21 +104,24 @@ mod killed {
         file::reader::{FileReader as _, SerializedFileReader},
         record::Field,
     };
-    use probe_common::{Marked, What};
+    use probe_common::{MarkerEvent, MarkerRecord};
     use probe_user::{
         profile::Scatter,
-        record::{Mapping, Sample, SampleFile, Seen, Sink as _, metadata, regions::Book},
-        recording::Samples,
+        record::{
+            Mapping, Sample, SampleData, SampleFile, Sink as _, metadata, regions::RegionIndex,
+        },
+        recording::SampleReader,
     };
 
-    /// Says to this test that it is the writer, and where to write.
-    const WRITE: &str = "PMUSCOPE_TEST_WRITES";
+    /// The environment variable that makes this test the writer, with the path to write to.
+    const WRITER_PATH: &str = "PMUSCOPE_TEST_WRITES";
 
-    /// Samples of a thread in a part.
+    /// Number of samples of a thread in a part.
     const SAMPLES: u64 = 70_000;
 
     fn sample(ticks: u64) -> Sample {
-        // A load with its time, padded; then an end is not needed.
+        // A load packet, a timestamp packet and padding. A record with a timestamp needs no end
+        // packet.
         let mut bytes = vec![0x49, 0x00, 0x71];
         bytes.extend(ticks.to_le_bytes());
         let record = probe_common::spe::Records::new(&bytes).next();
@@ -126,16 +129,16 @@ mod killed {
             time: Some(ticks),
             cpu: Some(3),
             tid: Some(7),
-            who: None,
+            task: None,
             cgroup: None,
             origin: None,
             region: None,
             phase: None,
-            seen: Seen::Record(record.unwrap().unwrap()),
+            data: SampleData::Record(record.unwrap().unwrap()),
         }
     }
 
-    /// Two parts of two threads, then more without an end.
+    /// Writes two parts with two threads, and then samples without an end.
     fn write(path: &Path) {
         let threads = NonZeroUsize::new(2).unwrap();
         let about = [("kernel", "6.12"), ("ring_bytes_per_buffer", "65536")];
@@ -143,9 +146,9 @@ mod killed {
         let about = about.to_vec();
         let file = SampleFile::begin(path, threads, about).unwrap();
         let batch = |from: u64| -> Vec<Sample> { (from..from + SAMPLES).map(sample).collect() };
-        let book = RefCell::new(Book::new(Path::new("/proc")));
-        let mark = |time: u64, what: What<'_>| {
-            let marked = Marked {
+        let book = RefCell::new(RegionIndex::new(Path::new("/proc")));
+        let mark = |time: u64, what: MarkerEvent<'_>| {
+            let marked = MarkerRecord {
                 time,
                 tgid: 7,
                 tid: 7,
@@ -155,21 +158,22 @@ mod killed {
         };
         let start = |time, name: &str| {
             let name = Some(name.as_bytes());
-            mark(time, What::Start { name });
+            mark(time, MarkerEvent::Start { name });
         };
         let news = || {
-            let (tags, phases) = book.borrow_mut().news();
+            let (tags, phases) = book.borrow_mut().take_new();
             metadata(tags, phases)
         };
         for part in 0..2_u64 {
-            // In the first part two begin, of which one ends in the second; there another begins.
+            // The first part starts two phases. The second part ends one of these and starts a
+            // third.
             match part {
                 0 => {
                     start(1, "solve");
                     start(2, "first");
                 }
                 _ => {
-                    mark(SAMPLES, What::Stop);
+                    mark(SAMPLES, MarkerEvent::Stop);
                     start(2 * SAMPLES, "second");
                 }
             }
@@ -189,7 +193,7 @@ mod killed {
             }
             file.end_parts(&news).unwrap();
         }
-        // No part has this one.
+        // No part contains this phase.
         start(5 * SAMPLES, "third");
         println!("two parts");
         for from in (4 * SAMPLES..).step_by(1000) {
@@ -200,7 +204,7 @@ mod killed {
 
     #[test]
     fn what_a_killed_recording_wrote_can_be_read() {
-        if let Some(path) = env::var_os(WRITE) {
+        if let Some(path) = env::var_os(WRITER_PATH) {
             return write(Path::new(&path));
         }
         let directory = tempfile::tempdir().unwrap();
@@ -208,13 +212,14 @@ mod killed {
         let name = "mem_record::killed::what_a_killed_recording_wrote_can_be_read";
         let mut child = Command::new(env::current_exe().unwrap())
             .args([name, "--exact", "--nocapture"])
-            .env(WRITE, &path)
+            .env(WRITER_PATH, &path)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(
-            said.map(Result::unwrap)
+            stdout
+                .map(Result::unwrap)
                 .any(|line| line.contains("two parts"))
         );
         child.kill().unwrap();
@@ -228,7 +233,7 @@ mod killed {
             .filter(|path| path.extension().is_some_and(|end| end == "parquet"))
             .collect();
         whole.sort();
-        // The third may have become whole before the kill.
+        // The kill may come after the end of the third part.
         assert!(whole.len() >= 4, "{whole:?}");
         for (at, path) in (0_u64..).zip(&whole[..4]) {
             let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
@@ -262,8 +267,8 @@ mod killed {
             }
             assert_eq!(rows, SAMPLES);
         }
-        // Of the phases each part has what is new; together they say which were open.
-        let samples = Samples::open(&path).unwrap().unwrap();
+        // Each part has only the changes of phases. All parts together give the open phases.
+        let samples = SampleReader::open(&path).unwrap().unwrap();
         let read = Scatter::read("samples.parquet", samples).unwrap();
         let phases = read.phases.iter();
         let phases: Vec<_> = phases

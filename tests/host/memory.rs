@@ -1,4 +1,4 @@
-//! What containers hold in memory, by the memory controller of this machine: cgroup2's or v1's.
+//! Memory of containers, read from the machine's memory controller, which may be of cgroup2 or v1.
 
 use std::{
     fs, io,
@@ -6,8 +6,8 @@ use std::{
 };
 
 use probe_user::{
-    join::{By, Capacity, Entity, View},
-    machine::memory::Holder,
+    join::{By, Entity, MemoryCapacity, View},
+    machine::memory::MemoryHolder,
 };
 
 use serde_json::Value;
@@ -18,16 +18,16 @@ use crate::support::{
 
 const MIB: u64 = 1 << 20;
 
-/// The cgroup of a container in the hierarchy that has the memory controller, with a limit.
-enum Limited {
-    /// The same cgroup.
+/// A memory limit for a container's cgroup, in the hierarchy that has the memory controller.
+enum MemoryLimit {
+    /// The container's own cgroup has the controller.
     V2,
-    /// One of the same path, to be removed.
+    /// A cgroup of the same path in the v1 hierarchy. The drop removes it.
     V1(PathBuf),
 }
 
-impl Limited {
-    /// None where nothing controls memory.
+impl MemoryLimit {
+    /// None where no cgroup has the memory controller.
     fn new(pod: &TestCgroup, container: &TestCgroup, limit: u64) -> Option<Self> {
         let mount = hierarchy().mount;
         let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap();
@@ -56,7 +56,7 @@ impl Limited {
     }
 }
 
-impl Drop for Limited {
+impl Drop for MemoryLimit {
     fn drop(&mut self) {
         if let Self::V1(directory) = self {
             let busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
@@ -68,8 +68,7 @@ impl Drop for Limited {
     }
 }
 
-/// A load takes 32 MiB and gives them back between two pulls: only the kernel saw it, and its
-/// maximum tells.
+/// A load allocates 32 MiB and frees them between two pulls. Only the kernel's maximum shows them.
 #[test]
 fn what_was_held_between_two_pulls_is_in_the_peak() {
     let Some(_lock) = shared_machine() else {
@@ -77,7 +76,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
     };
     let pod = TestCgroup::new("capacity");
     let container = pod.child(&"c".repeat(64));
-    let Some(limited) = Limited::new(&pod, &container, 256 * MIB) else {
+    let Some(limited) = MemoryLimit::new(&pod, &container, 256 * MIB) else {
         return;
     };
     let size = rustix::param::page_size() as u64;
@@ -96,7 +95,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
         id: "c".repeat(64).into(),
         pod: None,
     };
-    let Capacity { now, peak } = all.entities[&entity];
+    let MemoryCapacity { now, peak } = all.entities[&entity];
     println!("{now:?} {peak:?}");
     assert!((32 * MIB..48 * MIB).contains(&peak.bytes), "{peak:?}");
     assert!(now.used < 16 * MIB, "{now:?}");
@@ -106,7 +105,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
     assert!(machine.now.used < machine.now.limit.unwrap());
 }
 
-/// The resident set of a process that sleeps is what its own status says.
+/// The resident set of a sleeping process is the one in /proc/PID/status.
 #[test]
 fn a_process_holds_its_resident_set() {
     let Some(_lock) = shared_machine() else {
@@ -117,14 +116,14 @@ fn a_process_holds_its_resident_set() {
         config.memory = true;
         config.by_process = true.into();
     });
-    // It waits for its start.
+    // The load waits for its start.
     let sleeper = cgroup.load("burn 0 1");
     let snapshot = counting.session.pull().unwrap();
     let own = std::process::id();
     let held = snapshot.memory.unwrap().held;
     let of = |pid| {
         held.iter()
-            .find(|(holder, _)| *holder == Holder::Process(pid))
+            .find(|(holder, _)| *holder == MemoryHolder::Process(pid))
     };
     let (_, held) = of(own).expect("this process runs, and has a row");
     assert!(held.used > MIB && held.peak >= Some(held.used), "{held:?}");
@@ -138,14 +137,15 @@ fn a_process_holds_its_resident_set() {
     assert_eq!(held.used, rss * 1024);
 }
 
-/// The command's row has what its processes held, whatever rows are by, also after its end.
+/// The row of the command has the memory of its processes, with rows of any kind, also after their
+/// end.
 #[test]
 fn a_command_has_its_memory_by_whatever_rows_are() {
     let Some(_lock) = shared_machine() else {
         return;
     };
     let load = load_binary();
-    // More than pmuscope itself, of which a command begins as a copy.
+    // More than the resident set of pmuscope itself, from which the command is forked.
     let bytes = 256 * MIB;
     let pages = (bytes / rustix::param::page_size() as u64).to_string();
     for by in ["container", "pod", "cgroup", "process"] {

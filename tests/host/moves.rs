@@ -1,10 +1,10 @@
-//! Tasks that change their cgroup, and processes that come and go by the hundred.
+//! Tasks that move to another cgroup, and many short processes.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Counting, TestCgroup, machine};
 
-/// CPU time of a process from /proc/PID/schedstat, in ns.
+/// CPU time of a process in ns, from /proc/PID/schedstat.
 fn cpu_time(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
@@ -25,7 +25,8 @@ fn a_task_moved_while_it_runs() {
         }
     };
     run_until(200_000_000);
-    // The flush reads owners again: the split is off by at most the time between these two.
+    // The flush updates the owner of the running task. Until then its time is charged to the old
+    // cgroup, so the split is off by at most this interval.
     let moved = Instant::now();
     new.adopt(load.pid());
     counting.session.pull().unwrap();
@@ -46,7 +47,7 @@ fn a_task_moved_while_it_runs() {
         "old: counted {in_old}, kernel {}, flushed {interval} ns after the move",
         old.cpu_time()
     );
-    // The kernel itself settles a running task's time at its next tick, at most 10 ms later.
+    // The kernel accounts a running task's time at the next tick, at most 10 ms later.
     let slack = interval + 10_000_000;
     assert!(
         in_old.abs_diff(old.cpu_time()) <= slack,
@@ -54,7 +55,7 @@ fn a_task_moved_while_it_runs() {
     );
 }
 
-/// Only the flush bounds its error.
+/// Only the time to the next flush bounds the error.
 #[test]
 fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     let Some(_machine) = machine() else { return };
@@ -68,7 +69,7 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
         if counting.session.pull().unwrap().health.sum.moved > 0 {
             break;
         }
-        // It may not have run at that moment.
+        // The task may not have been running at the time of the move.
         assert!(
             Instant::now() < end,
             "no move of a running task was counted"
@@ -76,18 +77,19 @@ fn a_task_that_another_one_moves_while_it_runs_is_counted() {
     }
 }
 
-/// The switch that ends its time is to a task of the old cgroup, so the slice goes on.
+/// The next switch is to a task of the old cgroup, so to the programs the slice appears to
+/// continue.
 #[test]
 fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     const BURST: &str = "burst 1 60000000 1 60000 fifo";
-    // Fields of /proc/PID/stat.
+    // Numbers of fields of /proc/PID/stat.
     const STATE: usize = 3;
     const CPU: usize = 39;
     const POLICY: usize = 41;
     let Some(_machine) = machine() else { return };
     let (old, new) = (TestCgroup::new("old"), TestCgroup::new("new"));
     let mut counting = Counting::start("task-clock");
-    // At real-time priority, so that no other task comes between these two on their CPU.
+    // With real-time priority no other task runs between these two on their CPU.
     let [mut first, mut second] = [old.load(BURST), old.load(BURST)];
     let end = Instant::now() + Duration::from_secs(30);
     let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
@@ -113,8 +115,8 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     let ran = cpu_time(second.pid());
     let moved = |counting: &mut Counting| counting.session.pull().unwrap().health.sum.moved;
     let mut before = moved(&mut counting);
-    // The fair tasks of the CPU have a part of each second. The first ran while it was moved if
-    // it ran before and no switch away from it was counted since.
+    // The scheduler reserves a part of each second for fair tasks. The first task was running
+    // during the move if it ran before the move and its number of switches has not changed.
     let ran_while_moved = || {
         let switches = switches_away(first.pid());
         let time = cpu_time(first.pid());
@@ -136,7 +138,7 @@ fn a_task_moved_while_it_runs_is_counted_before_one_of_its_old_cgroup() {
     assert!(moved(&mut counting) > before);
 }
 
-/// How often a process was switched away from, willing or not.
+/// Number of switches away from a process, voluntary or not.
 fn switches_away(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let lines = text
@@ -145,19 +147,19 @@ fn switches_away(pid: u32) -> u64 {
     lines.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
 }
 
-/// Whether a process may run on CPU 1 alone.
+/// Whether a process is pinned to CPU 1.
 fn is_pinned(pid: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     text.lines().any(|line| line == "Cpus_allowed_list:\t1")
 }
 
-/// Processes of 2 ms, one after the other. Each moves itself into a cgroup of its own, as a
-/// container's first process does.
+/// Processes of 2 ms in sequence. Each moves itself into a new cgroup, as the first process of a
+/// container does.
 #[test]
 fn tasks_that_move_themselves() {
     const COUNT: usize = 200;
-    /// Between the clocks of the hook and of perf, at each switch: the hook takes its own back to the
-    /// switch, and perf's includes what the hook takes.
+    /// Difference between the clocks of the hook and of perf at each switch. The hook corrects for
+    /// its own run time, and the perf clock includes it.
     const SLACK: u64 = 100_000;
     let Some(_machine) = machine() else { return };
     let churn = TestCgroup::new("churn");
@@ -178,7 +180,7 @@ fn tasks_that_move_themselves() {
         };
         let counted = counting.count(&window, "task-clock", cgroup.id);
         let counted = counted.unwrap_or_else(|| panic!("{} has no row", cgroup.path));
-        // Its exit is one more.
+        // The exit is one more switch.
         let slack = SLACK * (switches + 1);
         if !(least.saturating_sub(slack)..=most + slack).contains(&counted) {
             let path = &cgroup.path;
@@ -213,7 +215,7 @@ fn by_process_every_process_has_its_row_and_name() {
     let cgroup = TestCgroup::new("processes");
     let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
     let loads = [cgroup.load("burn 0 100"), cgroup.load("burn 0 200")];
-    // As the kernel numbers them: this test may run in a pid namespace.
+    // Ids of the initial pid namespace. The test may run in another one.
     let pids = loads.each_ref().map(super::support::Load::pid);
     let pids = pids.map(|pid| counting.session.process_id(pid).unwrap());
     loads.into_iter().for_each(|load| drop(load.finish()));
@@ -222,7 +224,8 @@ fn by_process_every_process_has_its_row_and_name() {
         let counted = counting
             .process_count(&window, "task-clock", cgroup.id, pid)
             .unwrap();
-        // Less by what the two clocks differ; how much more it is, the sum below tells.
+        // A lower bound, up to the difference between the clocks. The sum below has the upper
+        // bound.
         assert!(counted >= burned / 100 * 99, "{counted}");
         assert_eq!(window.names.processes[&pid], "load");
     }

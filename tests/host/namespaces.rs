@@ -1,5 +1,5 @@
-//! pmuscope inside namespaces of its own, as in a container, where its process ids are not those of
-//! the initial namespace.
+//! pmuscope inside its own namespaces, as in a container, with other pids than in the initial
+//! namespace.
 
 use std::{
     fs,
@@ -15,8 +15,9 @@ use crate::support::{
     shared_machine,
 };
 
-/// Runs a script of `sh` in namespaces made by `unshare FLAGS`, and returns its standard output and
-/// errors; None, with a reason, where none can be made. `$stat` is pmuscope, `$load` the load.
+/// Runs a shell script in namespaces made by `unshare FLAGS`. Returns stdout and stderr. None, with
+/// a printed reason, where the kernel refuses the namespaces. In the script `$stat` is pmuscope and
+/// `$load` is the load.
 fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String)> {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
@@ -42,7 +43,7 @@ fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String
 
 const PID_NAMESPACE: &[&str] = &["--pid", "--mount", "--mount-proc"];
 
-/// The load under another name, by which its processes are known.
+/// A copy of the load with another name, which identifies its processes.
 fn named(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(name);
     fs::copy(load_binary(), &path).unwrap();
@@ -58,8 +59,8 @@ fn task_clock(row: &Value) -> u64 {
     row["events"]["task-clock"]["raw"].as_u64().unwrap_or(0)
 }
 
-/// A pod has a cgroup namespace of its own and the node's mount: the root in mountinfo is the way
-/// up from the pod's cgroup.
+/// A pod has a private cgroup namespace and the mount of the node. The root in mountinfo is then
+/// the relative path from the pod's cgroup to the node's root.
 #[test]
 fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     let Some(_machine) = machine() else { return };
@@ -81,7 +82,7 @@ fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     };
     let found = of("cgroup", Some(&outside.path));
     assert!(found.is_some_and(|row| task_clock(row) > 0), "{rows:?}");
-    // It stays in its own cgroup, and so within the limits of that.
+    // pmuscope stays in its own cgroup, and so within its limits.
     let command = of("command", None).unwrap();
     assert!(task_clock(command) > 150_000_000, "{command}");
     let names = rows.iter().filter_map(|row| row["name"].as_str());
@@ -107,13 +108,14 @@ fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
     let rows = rows(&out);
     let command = rows.iter().find(|row| row["kind"] == "command");
     let counted = task_clock(command.expect("a row of the command"));
-    // Three children of 100 ms each, and what starting them costs.
+    // Three children of 100 ms each, and their start.
     assert!((300_000_000..1_000_000_000).contains(&counted), "{counted}");
 }
 
 #[test]
 fn names_are_of_the_right_processes_in_a_pid_namespace() {
-    /// Children whose ids in the namespace are those of the kernel's first threads outside.
+    /// The number of children. Their ids in the namespace are those of early kernel threads
+    /// outside.
     const SLEEPERS: usize = 40;
     let Some(_machine) = shared_machine() else {
         return;
@@ -152,7 +154,7 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
     );
 }
 
-/// The kernel's programs have the host's numbers of processes, and procfs has others.
+/// The BPF programs see host pids, and procfs shows others.
 #[test]
 fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     let Some(_machine) = shared_machine() else {
@@ -176,7 +178,7 @@ fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     assert!(other.is_none(), "{other:?}");
 }
 
-/// Set in the process that a test runs of itself inside a namespace.
+/// The environment variable of the child process that runs this test inside a namespace.
 const INSIDE: &str = "PMUSCOPE_TEST_INSIDE";
 
 #[test]
@@ -198,7 +200,8 @@ fn the_clock_of_a_time_namespace_is_not_the_programs() {
     let windows = out.lines().map(|line| serde_json::from_str(line).unwrap());
     let windows: Vec<Value> = windows.collect();
     let cpus = u64::try_from(online_cpus().len()).unwrap();
-    // Also where some CPU is idle at the end. What runs while a pull reads is on either side of it.
+    // The sum must be exact also where a CPU is idle at the end. Time during a pull belongs to
+    // either window.
     for [before, window] in windows.array_windows() {
         let skews = [before, window].map(|it| it["self"]["pull_skew_ns"].as_u64().unwrap());
         let counted = task_clock(&window["total"]);
@@ -210,7 +213,7 @@ fn the_clock_of_a_time_namespace_is_not_the_programs() {
     assert!(windows.len() > 1, "{out}");
 }
 
-/// Rows are stamped by the programs, snapshots by user space.
+/// The programs stamp rows, and user space stamps snapshots.
 fn the_clock_inside() {
     let mut counting = Counting::start("task-clock");
     let now = counting.session.pull().unwrap();
@@ -220,7 +223,7 @@ fn the_clock_inside() {
     let made: Vec<u64> = made.into_iter().filter(|made| *made != 0).collect();
     println!("rows made in {first}..{last}: {made:?}");
     assert!(!made.is_empty());
-    // Those before the first snapshot were made while the session started.
+    // Rows with earlier stamps were made during the start of the session.
     let began = first - 60_000_000_000;
     assert!(made.iter().all(|made| (began..=last).contains(made)));
 }

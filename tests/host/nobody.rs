@@ -1,4 +1,4 @@
-//! Programs run as an ordinary user.
+//! Programs that an unprivileged user runs.
 
 use std::{
     fs, io,
@@ -13,8 +13,8 @@ use crate::support::{load_binary, pmuscope};
 
 const NOBODY: u32 = 65534;
 
-/// Copies of pmuscope and of the load that every user may run: only root can reach what is built
-/// below root's home.
+/// Copies of pmuscope and of the load that every user may execute. Files built below root's home
+/// directory are accessible to root only.
 pub(crate) struct Programs(TempDir);
 
 impl Programs {
@@ -33,7 +33,7 @@ impl Programs {
 
     pub(crate) fn pmuscope(&self) -> Command {
         let mut command = Command::new(self.0.path().join("pmuscope"));
-        // The directory of the tests may be hidden from others, too.
+        // Other users may have no access to the directory of temporary files.
         command.current_dir(self.0.path());
         command
     }
@@ -43,10 +43,10 @@ impl Programs {
     }
 }
 
-/// Makes nobody the user of this process; capabilities stay only if the caller kept them. Runs
-/// after fork: makes system calls only.
+/// Sets the user of this process to nobody. Capabilities remain only if the caller kept them. Runs
+/// after fork, so it makes system calls only.
 pub(crate) fn become_nobody() -> io::Result<()> {
-    // SAFETY: plain system calls.
+    // SAFETY: these system calls take no pointers.
     unsafe {
         if libc::setgroups(0, std::ptr::null()) != 0
             || libc::setresgid(NOBODY, NOBODY, NOBODY) != 0

@@ -1,4 +1,4 @@
-//! Compared with other tools: perf counts the same, and a real container has its id.
+//! Comparisons with other tools: perf has the same counts, and runc's container has its id.
 
 use std::{
     fs,
@@ -41,14 +41,15 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
         .collect();
     let mut loads: Vec<Load> = vec![
         cgroups[0].load("burst 0 3000 1000 1500"),
-        // Of one percent of this the ticks of /proc/stat tell enough: they leave up to three out.
+        // The ticks of /proc/stat limit the accuracy: up to three are missing, so the run must be
+        // long enough for 1%.
         cgroups[0].load("burn 1 3000"),
         cgroups[0].load("touch 5000"),
         cgroups[1].load("burn 0 3000"),
         cgroups[1].load("forks 50 8"),
     ];
-    // perf opens its counters, and says so through its control pipe; then ours start, then the
-    // loads.
+    // The order: perf opens its counters and reports that on its control pipe, then pmuscope
+    // starts, then the loads.
     let directory = tempfile::tempdir().unwrap();
     let [control, ack] = ["control", "ack"].map(|name| directory.path().join(name));
     for fifo in [&control, &ack] {
@@ -96,7 +97,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
     let estimated = now.sum.missed_nanos - before.sum.missed_nanos;
     let hidden = |sum: &CpuCounts| sum.late + sum.missed_switches;
     let hidden = hidden(&now.sum) - hidden(&before.sum);
-    // The end of its input ends cat, and so perf.
+    // The end of the pipe ends cat, and so perf.
     drop(perf.stdin.take());
     let printed = String::from_utf8(perf.wait_with_output().unwrap().stderr).unwrap();
     println!("{printed}");
@@ -121,8 +122,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             reason = "milliseconds of a test"
         )]
         let clock = (of("cpu-clock") * 1e6) as u64;
-        // pmuscope and perf charge time that the hypervisor takes between their moments of a switch
-        // to different tasks.
+        // pmuscope and perf read a counter at different points of a switch. They charge time that
+        // the hypervisor takes between these points to different tasks.
         let clocks = clock.saturating_sub(taken + estimated)..=clock + taken + estimated;
         let counted = ours("task-clock");
         println!("{name}: counted {counted}, perf {clock}, taken {taken}, estimated {estimated}");
@@ -140,8 +141,8 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
             faults,
             1.0,
         );
-        // We see a switch on the side of the task that comes in, perf on that of the task that
-        // leaves: per CPU one may be open at either end. One that the kernel hid goes to the task
+        // pmuscope counts a switch for the incoming task, perf for the outgoing one. At either end
+        // of the window one switch per CPU may be open. One that the kernel hid goes to the task
         // before.
         let slack = 2 * crate::support::online_cpus().len() as u64 + switches / 100 + hidden;
         assert!(
@@ -161,7 +162,7 @@ fn a_runc_container_shows_as_its_id() {
         return;
     };
     let container = Container::new(0xabc, &busybox, &[]);
-    // Some work, so that there is something to count.
+    // Work, so that there are counts.
     let spin = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let mut run = container.run(&["/bin/busybox", "sh", "-c", spin]);
     let mut counting = Counting::start("task-clock");
@@ -186,7 +187,7 @@ fn a_runc_container_shows_as_its_id() {
     );
 }
 
-/// Prometheus' own parser reads the counts of a container. It needs timestamps for what goes into a
+/// The parser of Prometheus reads the counts of a container. Promtool needs timestamps to make a
 /// block.
 #[test]
 fn prometheus_reads_what_stat_writes() {

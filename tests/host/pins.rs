@@ -1,4 +1,4 @@
-//! Pins: counting goes on while no process of ours is there.
+//! Pins: counting continues while no pmuscope process runs.
 
 mod places;
 
@@ -12,7 +12,7 @@ use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _, loaded
 use probe_common::{FlushMode, NO_GROUP};
 use probe_user::{
     plan::Plan,
-    session::{Config, Continuity, PinError, PinPlace, Session, SessionError, unpin},
+    session::{Config, Continuity, PinError, PinPath, Session, SessionError, unpin},
     snapshot::Snapshot,
     window::{Owner, Window},
 };
@@ -23,7 +23,7 @@ use crate::{
     support::{Counting, TestCgroup, machine, online_cpus, plan, shared_machine, this_machine},
 };
 
-pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
+pub(crate) fn config(plan: Plan, place: PinPath) -> Config {
     Config {
         plan,
         pins: Some(place),
@@ -31,23 +31,23 @@ pub(crate) fn config(plan: Plan, place: PinPlace) -> Config {
     }
 }
 
-fn start(events: &str, place: PinPlace) -> Result<Session, SessionError> {
+fn start(events: &str, place: PinPath) -> Result<Session, SessionError> {
     Session::start(config(plan(events), place), &this_machine())
 }
 
-/// The message of a start that must fail.
-fn refusal(place: PinPlace) -> String {
+/// The error message of a start that must fail.
+fn refusal(place: PinPath) -> String {
     match start("task-clock", place) {
         Ok(_) => panic!("it started"),
         Err(error) => error.to_string(),
     }
 }
 
-/// Task-clocks of a cgroup that the kernel itself keeps, one on each CPU.
+/// The kernel's task-clock counters of a cgroup, one for each CPU.
 pub(crate) struct Truth(Vec<OwnedFd>);
 
 impl Truth {
-    pub(crate) fn of(cgroup: &TestCgroup) -> Self {
+    pub(crate) fn open(cgroup: &TestCgroup) -> Self {
         use perf_event_open_sys::{bindings, perf_event_open};
         let directory = fs::File::open(&cgroup.directory).unwrap();
         let open = |cpu: u32| {
@@ -59,11 +59,11 @@ impl Truth {
             attr.size = u32::try_from(size_of_val(&attr)).unwrap();
             let flags = u64::from(bindings::PERF_FLAG_PID_CGROUP);
             let (whom, cpu) = (directory.as_raw_fd(), cpu.cast_signed());
-            // SAFETY: a valid structure of the size it states.
+            // SAFETY: the structure is valid and has the size that it states.
             #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
             let fd = unsafe { perf_event_open(&mut attr, whom, cpu, -1, flags) };
             assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-            // SAFETY: a new descriptor.
+            // SAFETY: the call returned a new descriptor, which nothing else owns.
             unsafe { OwnedFd::from_raw_fd(fd) }
         };
         Self(online_cpus().into_iter().map(open).collect())
@@ -89,13 +89,13 @@ fn counting_goes_on_while_nobody_is_there() {
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock,page-faults"), bpffs.place());
     let cgroup = TestCgroup::new("pins");
-    let truth = Truth::of(&cgroup);
+    let truth = Truth::open(&cgroup);
     let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
     assert_eq!(counting.session.continuity(), Continuity::New);
     let generation = counting.session.generation().unwrap();
 
-    // It runs from before the end of one session to after the start of the next, and makes
-    // switches all the time.
+    // The load runs from before the end of the first session to after the start of the second, with
+    // many switches.
     let mut runs = cgroup.load("burst 0 3000 1000 400");
     runs.go();
     let mut counting = counting.restart(config, || {
@@ -114,7 +114,8 @@ fn counting_goes_on_while_nobody_is_there() {
     let over = window.health.handed_over.unwrap();
     println!("{over:?}");
     assert_eq!(over.times, 1);
-    // Nobody counts for some microseconds of each CPU, or while this process waits for its turn.
+    // Each CPU is without counting for some microseconds, longer where this process has to wait for
+    // a CPU.
     let cpus = online_cpus().len() as u64;
     assert!(
         over.gap > 0 && over.gap < cpus * over.unattended,
@@ -123,20 +124,21 @@ fn counting_goes_on_while_nobody_is_there() {
     assert!(over.unattended > 300_000_000, "{over:?}");
     counting.assert_cpu_time(&window, "cgroup by cpu.stat", counted, cgroup.cpu_time());
     counting.assert_cpu_time(&window, "cgroup by its own event", counted, truth.nanos());
-    // A counter that started anew must not look like one that went back.
+    // The counters of the new session start at zero. That must not be taken for a counter that went
+    // back.
     assert_eq!(window.health.sum.rebased, 0);
 
     drop(counting);
     assert!(bpffs.is_empty(), "{:?}", bpffs.sessions());
 }
 
-/// Groups in turns: the one that was live when its process ended counts on, and the next process
-/// begins with its own. What the others would have counted is unknown, not zero.
+/// Multiplexed groups: the group that was live when its process ended continues to count, and the
+/// next process starts with its own. Counts of the other groups are unknown, and not zero.
 #[test]
 fn a_group_whose_turn_it_was_counts_on() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
-    // Made by hand, since all these fit at once.
+    // The plan is made by hand, because all these groups fit at the same time.
     let mut plan = plan("{task-clock},{page-faults},{minor-faults}");
     plan.rotated = 2;
     let config = config(plan, bpffs.place());
@@ -160,7 +162,7 @@ fn a_group_whose_turn_it_was_counts_on() {
     };
     let usage = &window.usage[&owner];
     let [page, minor] = [1, 2].map(|group| usage[group].as_ref().unwrap());
-    // Each fault is in the one that was live on its CPU then, and in no other.
+    // Each fault is counted by the group that was live on its CPU then, and by no other.
     let counted = page.counts[0] + minor.counts[0];
     println!(
         "{counted} of {whole}: {} and {}",
@@ -176,7 +178,7 @@ fn a_group_whose_turn_it_was_counts_on() {
     counting.assert_cpu_time(&window, "task-clock", clock, truth);
 }
 
-/// All CPU time is somebody's, and none is twice: the sum over all owners is the time that passed.
+/// All CPU time is charged exactly once: the sum over all owners is the elapsed time.
 #[test]
 fn no_time_is_lost_or_doubled_over_ten_handovers() {
     let Some(_machine) = machine() else { return };
@@ -205,7 +207,7 @@ fn no_time_is_lost_or_doubled_over_ten_handovers() {
     assert!(sum + gap + slack >= passed, "lost");
 }
 
-/// The flush program of this process' session.
+/// The flush program of this process's session.
 fn flush_program() -> RawTracePoint {
     let files = fs::read_dir("/proc/self/fdinfo").unwrap();
     let ids: Vec<u32> = files
@@ -216,7 +218,7 @@ fn flush_program() -> RawTracePoint {
     RawTracePoint::from_program_info(flush.unwrap(), "flush".into()).unwrap()
 }
 
-/// The kernel's number of the program that a descriptor is of, by its file in fdinfo.
+/// The program id of a descriptor, from its file in fdinfo.
 pub(crate) fn program_id(fdinfo: &Path) -> Option<u32> {
     let text = fs::read_to_string(fdinfo).ok()?;
     let id = text
@@ -225,8 +227,8 @@ pub(crate) fn program_id(fdinfo: &Path) -> Option<u32> {
     id.trim().parse().ok()
 }
 
-/// A start that is killed while it takes over leaves a CPU that charges nobody: until the next one
-/// that is the gap.
+/// A start that is killed during the handover leaves a CPU that charges nothing. The time until the
+/// next start is part of the gap.
 #[test]
 fn what_a_killed_handover_leaves_uncounted_is_in_the_gap() {
     let Some(_machine) = machine() else { return };
@@ -268,7 +270,7 @@ fn a_session_that_is_not_told_to_keep_its_pins_leaves_nothing() {
     let mut session = start("task-clock", bpffs.place()).unwrap();
     session.pull().unwrap();
     assert_eq!(bpffs.sessions().len(), 1);
-    // Another one, or the command that removes all, is refused meanwhile.
+    // Meanwhile another session and `unpin` are refused.
     let text = refusal(bpffs.place());
     assert!(text.contains("another pmuscope keeps its pins"), "{text}");
     assert!(matches!(unpin(&bpffs.place()), Err(PinError::InUse(_))));
@@ -296,7 +298,7 @@ fn all_traces_can_be_removed() {
     assert!(bpffs.is_empty());
 }
 
-/// What a session counts decides whether its rows can be read: other events begin anew.
+/// The events of a session determine the layout of its rows: other events need a new session.
 #[test]
 fn other_events_begin_anew() {
     let Some(_machine) = shared_machine() else {
@@ -316,7 +318,7 @@ fn other_events_begin_anew() {
     assert_ne!(now, before);
 }
 
-/// Changes the stamp, which is the name of a session's directory.
+/// Changes a part of the stamp, which is the name of a session's directory.
 fn restamp(bpffs: &Bpffs, part: usize, text: &str) {
     let path = bpffs.sessions().remove(0);
     let name = path.file_name().unwrap().to_str().unwrap();
@@ -325,15 +327,15 @@ fn restamp(bpffs: &Bpffs, part: usize, text: &str) {
     fs::rename(&path, path.with_file_name(parts.join("-"))).unwrap();
 }
 
-/// A new release whose maps are the old one's: its programs replace the old ones, and go on with
-/// their rows.
+/// A new build with the same map layout replaces the programs of the old build and continues with
+/// its rows.
 #[test]
 fn another_build_with_the_same_layout_goes_on() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock"), bpffs.place());
     let cgroup = TestCgroup::new("build");
-    let truth = Truth::of(&cgroup);
+    let truth = Truth::open(&cgroup);
     let counting = Counting::with_plan(config.plan.clone(), |start| *start = config.clone());
     let generation = counting.session.generation().unwrap();
     let mut runs = cgroup.load("burst 0 3000 1000 300");
@@ -347,7 +349,7 @@ fn another_build_with_the_same_layout_goes_on() {
     let over = window.health.handed_over.unwrap();
     println!("{over:?}");
     assert!(over.times == 1 && over.gap > 0, "{over:?}");
-    // Its part of the gap is not known.
+    // The part of the gap that belongs to the cgroup is unknown.
     let of_kernel = truth.nanos();
     let most = of_kernel.max(cgroup.cpu_time()) + counting.taken();
     assert!(counted <= most + most / 100, "{counted} {most}");
@@ -355,13 +357,13 @@ fn another_build_with_the_same_layout_goes_on() {
         counted + over.gap + of_kernel / 100 >= of_kernel,
         "{counted} {of_kernel} {over:?}"
     );
-    // The name is that of this build again.
+    // The stamp is that of this build again.
     assert_eq!(bpffs.sessions().len(), 1);
     let counting = counting.restart(self::config(plan("task-clock"), bpffs.place()), || {});
     assert_eq!(counting.session.continuity(), Continuity::TakenOver);
 }
 
-/// Its programs may be those of both builds by then.
+/// After a partial handover, the programs of both builds may be attached.
 #[test]
 fn no_build_adopts_what_a_half_handover_left() {
     let Some(_machine) = shared_machine() else {
@@ -375,7 +377,7 @@ fn no_build_adopts_what_a_half_handover_left() {
     let first = "0123456789abcdef";
     restamp(&bpffs, 2, first);
 
-    // Sampling starts after all programs are replaced, and no PMU has this number.
+    // Sampling starts after all programs are replaced. It fails because no PMU has this number.
     let mut sampling = sampled::config("page-faults/period=1000/");
     for event in &mut sampling.events {
         event.counter.type_ = i32::MAX.unsigned_abs();

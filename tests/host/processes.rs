@@ -1,4 +1,4 @@
-//! Rows by process: whose they are, and for how long.
+//! Rows by process: their names, and how long they exist.
 
 use std::fs::{self, File};
 
@@ -6,28 +6,28 @@ use probe_user::{snapshot::ENDED, window::Window};
 
 use crate::support::{Counting, TestCgroup, flood_the_ring, machine};
 
-/// Waits for something that happens to a process.
-fn wait_for(pid: u32, so: impl Fn(u32) -> bool) {
-    while !so(pid) {
+/// Waits until a condition is true of a process.
+fn wait_for(pid: u32, condition: impl Fn(u32) -> bool) {
+    while !condition(pid) {
         std::thread::yield_now();
     }
 }
 
-/// The first thread of a process has exited, and the process has not.
+/// Whether the first thread of a process has exited, and the process has not.
 fn is_leaderless(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).unwrap();
-    // The name may hold anything, and is in parentheses.
+    // The name is in parentheses and may contain any character.
     stat.rsplit_once(") ").unwrap().1.starts_with('Z')
 }
 
-/// Another thread has executed a program, and the first one is gone.
+/// Whether another thread has executed a program, which ends the first thread.
 fn has_executed(pid: u32) -> bool {
     let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     words.contains("\0twice\0")
 }
 
-/// Since Linux 6.16 a process frees its memory after `sched_process_exit`; on all kernels the first
-/// one of a pid namespace waits for the others then.
+/// Since Linux 6.16 a process frees its memory after `sched_process_exit`. On all kernels the first
+/// process of a pid namespace waits there for the others to end.
 #[test]
 fn a_process_has_its_name_until_its_exit_is_over() {
     let Some(_machine) = machine() else { return };
@@ -40,7 +40,7 @@ fn a_process_has_its_name_until_its_exit_is_over() {
     wait_for(load.pid(), |_| file.exists());
     let exits: u32 = fs::read_to_string(&file).unwrap().parse().unwrap();
     let pid = counting.session.process_id(exits).unwrap();
-    // Its memory is gone, and it sleeps.
+    // The process has freed its memory and sleeps in its exit.
     wait_for(exits, |pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let sleeps = stat.rsplit_once(") ").unwrap().1.starts_with('S');
@@ -55,7 +55,7 @@ fn a_process_has_its_name_until_its_exit_is_over() {
     let counted = counting.process_count(&window, "task-clock", cgroup.id, pid);
     assert!(counted.unwrap() > 0);
     assert_eq!(window.names.processes[&pid], "load");
-    // It has ended now, and is forgotten with its rows.
+    // After its end, the process is removed together with its rows.
     for _ in 0..3 {
         counting.session.pull().unwrap();
     }
@@ -63,7 +63,7 @@ fn a_process_has_its_name_until_its_exit_is_over() {
     assert!(!window.names.processes.contains_key(&pid));
 }
 
-/// A process has the id of one that ended a window before.
+/// A new process has the id of one that ended a window before.
 #[test]
 fn a_reused_id_has_the_name_of_its_successor() {
     let Some(_machine) = machine() else { return };
@@ -97,7 +97,7 @@ fn a_reused_id_has_the_name_of_its_successor() {
     }
 }
 
-/// All counts of such a load belong to one row, from before its first thread exits to its end.
+/// All counts of a load whose first thread exits belong to one row, until the process ends.
 fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new(mode);
@@ -108,7 +108,7 @@ fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     let mut load = cgroup.load(&format!("{mode} 0 100 {}", file.display()));
     let pid = counting.session.process_id(load.pid()).unwrap();
     load.go();
-    // It has used half of its time.
+    // The load has used half of its time.
     wait_for(load.pid(), |pid| {
         gone(pid) && cgroup.cpu_time() >= 100_000_000
     });
@@ -122,7 +122,7 @@ fn one_row_to_the_end(mode: &str, gone: impl Fn(u32) -> bool) {
     assert_eq!(window.names.processes[&pid], "load");
     let counted = counting.process_count(&window, "task-clock", cgroup.id, pid);
     counting.assert_cpu_time(&window, mode, counted.unwrap(), cgroup.cpu_time());
-    // It has ended now.
+    // The process has ended.
     counting.window();
     let window = counting.window();
     assert_eq!(
@@ -141,7 +141,7 @@ fn a_process_lives_on_after_exec_by_a_thread() {
     one_row_to_the_end("threadexec", has_executed);
 }
 
-/// Processes of a cgroup that have rows.
+/// The processes of a cgroup that have rows.
 fn processes(window: &Window, cgroup: &TestCgroup) -> Vec<u32> {
     let owners = window.usage.keys();
     let of_cgroup = owners.filter(|owner| owner.cgroup == cgroup.id);
@@ -172,7 +172,7 @@ fn more_processes_than_rows_end_in_one_window() {
             config.max_rows = max_rows;
         })
     };
-    // Processes of others have rows too.
+    // Processes outside of the cgroup have rows too.
     let mut counting = by_process(None);
     storm.load("forks 300 0").finish();
     let rows = counting.session.pull().unwrap().rows;
@@ -184,7 +184,7 @@ fn more_processes_than_rows_end_in_one_window() {
     let mut counting = by_process(Some(u32::try_from(rows).unwrap()));
     let mut load = storm.load(&format!("forks {forks} 0"));
     load.go();
-    // As the command does while it waits for its child.
+    // The subcommands drain the ring in this way while they wait for the child.
     while !load.has_ended() {
         counting.session.drain().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -193,7 +193,7 @@ fn more_processes_than_rows_end_in_one_window() {
     let window = counting.window();
     assert_eq!(window.health.sum.overflowed, 0);
     let processes = processes(&window, &storm);
-    // Rows that were summed cannot be told apart.
+    // The row ENDED has the sum of several processes.
     assert!(processes.contains(&ENDED) || processes.len() > forks);
     let counts = processes
         .into_iter()

@@ -1,12 +1,12 @@
-//! `pmuscope record` on the running kernel: what was shown live is replayed the same, and what a
-//! kill leaves is read.
+//! `pmuscope record` on the running kernel: a replay shows the same as the live view, and what a
+//! kill leaves can be read.
 
 use std::{fs, path::Path, process::Stdio, thread::sleep, time::Duration};
 
 use probe_user::{
     join::{By, View},
     pipeline::Pipeline,
-    recording::{About, ReadError, Recording, RecordingFile, Replay},
+    recording::{ReadError, Recording, RecordingFile, RecordingMetadata, Replay},
 };
 
 use crate::{
@@ -36,7 +36,7 @@ fn what_was_shown_live_is_replayed_the_same() {
     let runtime = runtime.unwrap();
     let _guard = runtime.enter();
     let mut pipeline = Pipeline::start(session, view, None).unwrap();
-    let about = About {
+    let about = RecordingMetadata {
         plan: pipeline.plan(),
         view: pipeline.view(),
         more: Vec::new(),
@@ -62,7 +62,7 @@ fn what_was_shown_live_is_replayed_the_same() {
     assert_eq!(texts.0, texts.1);
 }
 
-/// Windows that can be read; none before there is a part with one.
+/// Number of windows that can be read. Zero before the first part is complete.
 fn windows(path: &Path) -> usize {
     let Ok(recording) = Recording::open(path) else {
         return 0;
@@ -79,7 +79,7 @@ fn windows(path: &Path) -> usize {
     }
 }
 
-/// Parts are replaced as a whole: whenever the kill comes, what was there can be read.
+/// Parts are replaced atomically, so the existing windows can be read whenever the kill comes.
 #[test]
 fn a_kill_leaves_whole_windows() {
     let Some(_machine) = shared_machine() else {
@@ -109,18 +109,18 @@ fn a_kill_leaves_whole_windows() {
         .unwrap();
     let text = String::from_utf8(replayed.stdout).unwrap();
     assert_eq!(text.lines().count(), left);
-    // The next recording does not write over it.
+    // A new recording refuses to overwrite it.
     let again = pmuscope()
         .args(["record", "-e", "task-clock", "-o"])
         .arg(&path)
         .args(["--", "true"])
         .output()
         .unwrap();
-    let said = String::from_utf8(again.stderr).unwrap();
-    assert!(said.contains("did not come to its end"), "{said}");
+    let stderr = String::from_utf8(again.stderr).unwrap();
+    assert!(stderr.contains("did not come to its end"), "{stderr}");
 }
 
-/// The exit code is the command's, and a command that cannot be started leaves nothing.
+/// The exit code is that of the command. A command that cannot be started leaves no file.
 #[test]
 fn a_command_is_recorded_until_it_ends() {
     let Some(_machine) = shared_machine() else {
@@ -140,10 +140,10 @@ fn a_command_is_recorded_until_it_ends() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     let output = record(&["sh", "-c", "exit 7"]);
     assert_eq!(output.status.code(), Some(7));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("1 window into"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("1 window into"), "{stderr}");
     assert_eq!(windows(&path), 1);
-    // Nor does it take an earlier recording away.
+    // An earlier recording stays, too.
     assert_eq!(record(&["/no/such/program"]).status.code(), Some(127));
     assert_eq!(windows(&path), 1);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
@@ -160,12 +160,12 @@ fn a_command_is_recorded_until_it_ends() {
     let (code, [shown, _]) = replay(&["--format", "csv"]);
     assert_eq!(code, Some(0));
     assert!(shown.contains(",command,sh,task-clock,"), "{shown}");
-    let (code, [_, said]) = replay(&["--by", "process"]);
+    let (code, [_, stderr]) = replay(&["--by", "process"]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("record it with --by process"), "{said}");
+    assert!(stderr.contains("record it with --by process"), "{stderr}");
 }
 
-/// One recording, compared with itself and by its parts; a view of it; and what cannot be.
+/// A recording compared with itself and in parts, its views, and arguments that are refused.
 #[test]
 fn views_and_comparisons_of_a_recording() {
     let Some(_machine) = shared_machine() else {
@@ -188,12 +188,12 @@ fn views_and_comparisons_of_a_recording() {
             .output()
             .unwrap();
         let texts = [output.stdout, output.stderr];
-        let [out, said] = texts.map(|text| String::from_utf8(text).unwrap());
-        (output.status.success(), out, said)
+        let [out, stderr] = texts.map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), out, stderr)
     };
     let itself = path.to_str().unwrap();
-    let (good, text, said) = run("diff", &[itself, "--format", "json"]);
-    assert!(good, "{said}");
+    let (good, text, stderr) = run("diff", &[itself, "--format", "json"]);
+    assert!(good, "{stderr}");
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
     let values = all["values"].as_array().unwrap();
     assert!(values.len() > 4, "{text}");
@@ -202,14 +202,14 @@ fn views_and_comparisons_of_a_recording() {
         assert_eq!(value["differs"], false, "{value}");
         assert!(value["ratio"].is_null() || value["ratio"] == 1.0, "{value}");
     }
-    let (good, text, said) = run("diff", &["--ranges", "0-0.6,0.6-"]);
-    assert!(good, "{said}");
+    let (good, text, stderr) = run("diff", &["--ranges", "0-0.6,0.6-"]);
+    assert!(good, "{stderr}");
     assert!(
         text.contains("command sleep") && text.contains("task-clock"),
         "{text}"
     );
-    let (good, text, said) = run("diff", &["--pods", "sleep,system", "--format", "html"]);
-    assert!(good, "{said}");
+    let (good, text, stderr) = run("diff", &["--pods", "sleep,system", "--format", "html"]);
+    assert!(good, "{stderr}");
     assert!(
         text.starts_with("<!doctype html>") && text.contains("cpus_used"),
         "{text}"
@@ -244,16 +244,20 @@ fn views_and_comparisons_of_a_recording() {
         ),
     ];
     for (verb, words, sentence) in refused {
-        let (good, _, said) = run(verb, words);
-        assert!(!good && said.contains(sentence), "{verb} {words:?}: {said}");
+        let (good, _, stderr) = run(verb, words);
+        assert!(
+            !good && stderr.contains(sentence),
+            "{verb} {words:?}: {stderr}"
+        );
     }
-    // A picture has the ten largest of a metric: those of a busy machine are others.
+    // The picture has the ten largest rows of a metric, which differ on a busy machine, so the view
+    // is narrowed.
     let of_command = |format| ["--format", format, "--search", "command sleep", "-M"];
-    let (good, text, said) = run(
+    let (good, text, stderr) = run(
         "report",
         &[&of_command("svg")[..], &["task-clock"]].concat(),
     );
-    assert!(good, "{said}");
+    assert!(good, "{stderr}");
     assert!(
         text.contains("<polyline") && text.contains("command sleep"),
         "{text}"
@@ -268,7 +272,7 @@ fn views_and_comparisons_of_a_recording() {
     let view: serde_json::Value = serde_json::from_str(&text).unwrap();
     let lines = view["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 1, "{text}");
-    // The values of the windows are those of a replay.
+    // The values of the windows are the same as in a replay.
     let (_, shown, _) = cpus_used("csv");
     assert_eq!(
         shown.lines().count(),

@@ -1,4 +1,4 @@
-//! Restarts: totals go on, whenever and however a process ended.
+//! Restarts: totals continue however and whenever a process ends.
 
 use std::{
     collections::BTreeSet,
@@ -12,9 +12,9 @@ use std::{
 use aya::programs::{ProgramInfo, loaded_programs};
 use probe_user::{
     join::{By, Entity, Joined, View},
-    session::{Config, Continuity, PinPlace, Session, unpin},
+    session::{Config, Continuity, PinPath, Session, unpin},
     snapshot::Snapshot,
-    state::{State, boot_id},
+    state::{SavedState, boot_id},
     window::Window,
 };
 use rustix::mount::MountFlags;
@@ -27,13 +27,13 @@ use crate::{
     },
 };
 
-/// A session whose totals are saved, as a program that runs for months has it.
+/// A session with saved totals, as in a process that runs for months.
 struct Saved {
     session: Session,
     boot: String,
     directory: PathBuf,
     snapshot: Snapshot,
-    /// The last window; None before the second snapshot of a session that began anew.
+    /// The last window. None before the second snapshot of a new session.
     last: Option<(Window, Joined)>,
 }
 
@@ -41,10 +41,10 @@ impl Saved {
     fn start(config: Config, directory: &Path) -> Self {
         let machine = this_machine();
         let boot = boot_id(&machine);
-        let saved = State::load(directory, &boot).unwrap();
+        let saved = SavedState::load(directory, &boot).unwrap();
         let mut session = Session::start(config, &machine).unwrap();
         if let Some(saved) = &saved {
-            session.recall(saved.names(), saved.owners()).unwrap();
+            session.restore(saved.names(), saved.owners()).unwrap();
         }
         let snapshot = session.pull().unwrap();
         let last = saved.map(|saved| {
@@ -82,11 +82,11 @@ impl Saved {
         };
         let generation = self.session.generation().unwrap();
         let plan = self.session.plan();
-        let state = State::of(&self.boot, generation, plan, &self.snapshot, window, joined);
+        let state = SavedState::new(&self.boot, generation, plan, &self.snapshot, window, joined);
         state.save(&self.directory).unwrap();
     }
 
-    /// The total of a cgroup, and since when it is.
+    /// The total of a cgroup, and the time of its start.
     fn total(&self, path: &str) -> Option<(u64, Duration)> {
         let (_, joined) = self.last.as_ref()?;
         let gained = joined.of(&Entity::Cgroup(path.into()))?;
@@ -106,15 +106,15 @@ fn view() -> View {
 
 const NAME: &str = "restarts::totals_never_step_back_whenever_a_process_is_killed";
 
-/// Tells the process that the test runs of itself what to do: where the pins are, where the state
-/// is, and the path of the cgroup whose totals it prints.
-const COUNT: &str = "PMUSCOPE_TEST_COUNT";
+/// The environment variable of the child process that runs this test: the path of the pins, the
+/// path of the state, and the path of the cgroup whose totals it prints.
+const CHILD_ARGUMENTS: &str = "PMUSCOPE_TEST_COUNT";
 
-/// Counts until it is killed.
+/// Counts until the process is killed.
 fn count(words: &str) {
     let [place, directory, path]: [&str; 3] =
         words.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    let place = PinPlace(place.into());
+    let place = PinPath(place.into());
     let mut saved = Saved::start(config(plan("task-clock"), place), Path::new(directory));
     let mut out = std::io::stdout();
     loop {
@@ -131,7 +131,7 @@ fn count(words: &str) {
 fn counting(words: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", NAME, "--nocapture"]);
-    command.env(COUNT, words);
+    command.env(CHILD_ARGUMENTS, words);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -139,8 +139,8 @@ fn counting(words: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// The programs of pinned links.
-fn pinned(place: &PinPlace) -> BTreeSet<u32> {
+/// The ids of the programs of pinned links.
+fn pinned(place: &PinPath) -> BTreeSet<u32> {
     let sessions = fs::read_dir(&place.0).unwrap();
     let files = sessions.flat_map(|session| fs::read_dir(session.unwrap().path()).unwrap());
     let links = files.filter_map(|file| {
@@ -154,7 +154,7 @@ fn pinned(place: &PinPlace) -> BTreeSet<u32> {
 #[test]
 fn totals_never_step_back_whenever_a_process_is_killed() {
     const KILLS: u32 = 40;
-    if let Ok(words) = std::env::var(COUNT) {
+    if let Ok(words) = std::env::var(CHILD_ARGUMENTS) {
         return count(&words);
     }
     let Some(_machine) = machine() else { return };
@@ -168,19 +168,19 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
         directory.path().display(),
         cgroup.path
     );
-    let truth = Truth::of(&cgroup);
-    let mut load = cgroup.load_of(&load_binary(), "burst 0 2000 1000 10000000");
+    let truth = Truth::open(&cgroup);
+    let mut load = cgroup.load_with(&load_binary(), "burst 0 2000 1000 10000000");
 
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut last, mut printed, mut programs) = ((0, None), 0, BTreeSet::new());
-    // How long a start takes here, in milliseconds.
+    // Duration of a start on this machine, in milliseconds.
     let mut start = 0;
     for kill in 0..KILLS {
         let began = Instant::now();
         let mut child = counting(&words);
         let out = child.stdout.take().unwrap();
         if kill == 0 {
-            // Counting has begun: from here on nothing may be lost.
+            // Counting has begun. From here on, no count may be lost.
             let mut lines = BufReader::new(out);
             let mut line = String::new();
             while !line.starts_with("counting") {
@@ -189,7 +189,7 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
             }
             start = u64::try_from(began.elapsed().as_millis()).unwrap();
             load.go();
-            // Until there is a state.
+            // Wait for the first saved state.
             while !directory.path().join("totals").exists() {
                 std::thread::yield_now();
             }
@@ -197,7 +197,7 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
             child.wait().unwrap();
             continue;
         }
-        // At any moment: also while it starts, and while it takes over.
+        // The kill comes at a random time, also during the start and the handover.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -223,7 +223,8 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
     }
     println!("{printed} totals printed, {} programs", programs.len());
     assert!(printed > u64::from(KILLS) / 10, "{printed}");
-    // Those of the first process count still, perhaps with the one that sees hidden switches.
+    // The programs of the first process continue to count. There is one more where hidden switches
+    // are detected.
     assert!(matches!(programs.len(), 5 | 6), "{programs:?}");
 
     let mut saved = Saved::start(config(plan("task-clock"), place.clone()), directory.path());
@@ -239,8 +240,8 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
         cgroup.cpu_time(),
         saved.snapshot.health.sum
     );
-    // What the hypervisor took is in neither, or in one of them; what is estimated, and what is not
-    // counted while it is handed over, is stated.
+    // Time that the hypervisor took may be missing from one of the two, or from both. Estimated
+    // time and time lost in handovers are reported.
     let truths = [cgroup.cpu_time(), truth.nanos()];
     let [least, most] = [truths.into_iter().min(), truths.into_iter().max()].map(Option::unwrap);
     let estimated = saved.snapshot.health.sum.missed_nanos;
@@ -252,7 +253,7 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
     drop(saved);
     assert!(bpffs.is_empty());
     assert_eq!(unpin(&place).unwrap(), 0);
-    // The kernel frees programs a moment after their last user has gone.
+    // The kernel frees programs asynchronously after their last reference is gone.
     let loaded = || {
         let ids = loaded_programs().filter_map(|info| Some(info.ok()?.id()));
         ids.filter(|id| programs.contains(id)).count()
@@ -262,8 +263,8 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
     }
 }
 
-/// Without pins counting ends with the process; totals go on all the same, also of a cgroup that
-/// sleeps from before the restart until after it.
+/// Without pins counting ends with the process, and totals continue anyway, also those of a cgroup
+/// that sleeps over the restart.
 #[test]
 fn totals_go_on_without_pins() {
     let Some(_machine) = shared_machine() else {
@@ -273,7 +274,7 @@ fn totals_go_on_without_pins() {
     let config = || Config {
         resolver: None,
         pins: None,
-        ..config(plan("task-clock"), PinPlace::default())
+        ..config(plan("task-clock"), PinPath::default())
     };
     let [asleep, gone, busy] = ["asleep", "gone", "busy"].map(TestCgroup::new);
     let mut saved = Saved::start(config(), directory.path());
@@ -293,17 +294,18 @@ fn totals_go_on_without_pins() {
     for _ in 0..4 {
         saved.pull();
         assert_eq!(saved.total(&asleep.path), Some(before[0]));
-        // A cgroup that is gone has no row, and so no total.
+        // A removed cgroup has no row and no total.
         assert_eq!(saved.total(&path), None);
     }
     let (total, since) = saved.total(&busy.path).unwrap();
     assert_eq!(since, before[2].1);
-    // What ran between is not in it.
+    // Time without a process is not included.
     let more = total - before[2].0;
     assert!((50_000_000..100_000_000).contains(&more), "{more}");
 }
 
-/// With pins a cgroup that came, ran and went while nobody was there has its name and its total.
+/// With pins, a cgroup that is created and removed while no process runs has its name and its
+/// total.
 #[test]
 fn a_cgroup_that_came_and_went_meanwhile_has_its_total() {
     let Some(_machine) = shared_machine() else {
@@ -332,7 +334,7 @@ fn a_cgroup_that_came_and_went_meanwhile_has_its_total() {
     assert!(total - before >= 50_000_000, "{before} {total}");
     let (total, _) = saved.total(&new_path).unwrap();
     assert!(total >= 50_000_000, "{total}");
-    // Their rows are freed then, which nobody else would do.
+    // The session frees the rows of removed cgroups that it took over.
     for _ in 0..4 {
         saved.pull();
     }
@@ -345,27 +347,32 @@ fn a_full_or_read_only_disk_is_a_sentence() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    // For its namespace of mounts.
+    // This makes a private mount namespace.
     let _bpffs = Bpffs::mount();
     let disk = tempfile::tempdir().unwrap();
-    // Other containers of this machine are in the state too.
+    // The state includes other containers of this machine, so the disk is not too small.
     let size = c"size=1m";
     rustix::mount::mount("tmpfs", disk.path(), "tmpfs", MountFlags::empty(), size).unwrap();
     let directory = disk.path().join("state");
     let config = Config {
         pins: None,
-        ..config(plan("task-clock"), PinPlace::default())
+        ..config(plan("task-clock"), PinPath::default())
     };
     let mut saved = Saved::start(config, &directory);
     saved.directory = tempfile::tempdir().unwrap().path().join("elsewhere");
     saved.pull();
     let (window, joined) = saved.last.as_ref().unwrap();
     let plan = saved.session.plan();
-    let state = State::of(&saved.boot, 1, plan, &saved.snapshot, window, joined);
+    let state = SavedState::new(&saved.boot, 1, plan, &saved.snapshot, window, joined);
     state.save(&directory).unwrap();
-    let load = || State::load(&directory, &saved.boot).unwrap().unwrap().at();
+    let load = || {
+        SavedState::load(&directory, &saved.boot)
+            .unwrap()
+            .unwrap()
+            .at()
+    };
     let at = load();
-    // All the room that is left.
+    // Fill the rest of the disk.
     let mut filler = fs::File::create(disk.path().join("filler")).unwrap();
     while filler.write_all(&[0; 512]).is_ok() {}
     let text = state.save(&directory).unwrap_err().to_string();

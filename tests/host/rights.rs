@@ -1,4 +1,4 @@
-//! As an ordinary user with `CAP_BPF` and `CAP_PERFMON`, and nothing else.
+//! An unprivileged user with only `CAP_BPF` and `CAP_PERFMON`.
 
 use std::{
     fs::{self, Permissions},
@@ -15,11 +15,11 @@ use crate::{
     support::{TestCgroup, load_binary, pmuscope, shared_machine},
 };
 
-/// linux/capability.h
+/// Numbers of `linux/capability.h`.
 const CAP_PERFMON: libc::c_ulong = 38;
 const CAP_BPF: libc::c_ulong = 39;
 
-/// Becomes nobody, keeping two capabilities over the exec.
+/// Sets the user to nobody, and keeps the two capabilities over exec.
 pub(crate) fn drop_rights() -> io::Result<()> {
     let kept = CapabilitySet::BPF | CapabilitySet::PERFMON;
     set_keep_capabilities(true)?;
@@ -33,7 +33,7 @@ pub(crate) fn drop_rights() -> io::Result<()> {
         },
     )?;
     for capability in [CAP_PERFMON, CAP_BPF] {
-        // SAFETY: a plain system call.
+        // SAFETY: the system call takes no pointer.
         if unsafe {
             libc::prctl(
                 libc::PR_CAP_AMBIENT,
@@ -50,9 +50,9 @@ pub(crate) fn drop_rights() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a command with these two rights; returns what it logged, and its window.
+/// Runs a command with the two capabilities. Returns its log and its window.
 fn with_two_rights(command: &mut Command) -> (String, Value) {
-    // SAFETY: between fork and exec it makes system calls only.
+    // SAFETY: between fork and exec the closure makes system calls only.
     unsafe {
         command.pre_exec(drop_rights);
     }
@@ -82,17 +82,17 @@ fn two_capabilities_suffice() {
         .args([load.to_str().unwrap(), "forks", "10", "10"])
         .stdin(Stdio::null());
     let (log, window) = with_two_rights(&mut command);
-    // nobody may not make a cgroup: the process tree is followed, and the user is told.
+    // nobody may not create a cgroup, so pmuscope follows the process tree and logs that.
     assert!(log.contains("following its process tree instead"), "{log}");
     let rows = window["rows"].as_array().unwrap();
     let command = rows.iter().find(|row| row["kind"] == "command").unwrap();
     let counted = command["events"]["task-clock"]["raw"].as_u64().unwrap();
-    // Ten children of 10 ms each, which only following finds, and what starting them costs.
+    // Ten children of 10 ms each, and their start. Only the process tree leads to them.
     assert!((100_000_000..1_000_000_000).contains(&counted), "{counted}");
     assert!(rows.iter().any(|row| row["kind"] == "system"));
 }
 
-/// Its root has all rights, over that namespace alone.
+/// The root user of a user namespace has all capabilities in that namespace only.
 #[test]
 fn a_user_namespace_is_named_as_the_cause() {
     let Some(_machine) = shared_machine() else {
@@ -118,7 +118,7 @@ fn a_user_namespace_is_named_as_the_cause() {
     assert!(!log.contains("6.1"), "{log}");
     let output = in_namespace(&mut pmuscope(), &["doctor"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    // Lines are broken where the terminal ends.
+    // Lines are wrapped at the width of the terminal.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("those of a user namespace"), "{text}");
 }
@@ -128,14 +128,15 @@ fn what_hot_may_not_read_is_said_once_and_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    // Of another user, from before pmuscope begins, and a program that its user alone may read:
-    // newer kernels show mappings to who has CAP_PERFMON, and a file may be found by its path.
+    // The process is of another user, started before pmuscope, and its file is readable for its
+    // user only. Newer kernels show mappings with CAP_PERFMON, and the file could then be opened by
+    // its path.
     let cgroup = TestCgroup::new("of_root");
     let private = tempfile::tempdir().unwrap();
     fs::set_permissions(private.path(), Permissions::from_mode(0o700)).unwrap();
     let load = private.path().join("load");
     fs::copy(load_binary(), &load).unwrap();
-    let mut other = cgroup.load_of(&load, "burn 0 60000");
+    let mut other = cgroup.load_with(&load, "burn 0 60000");
     other.go();
     let programs = Programs::new();
     let mut command = programs.pmuscope();

@@ -1,5 +1,5 @@
-//! `roofline`: the binary measures something on the running machine. It needs no rights. What it
-//! measures is asserted nowhere but for its arithmetic.
+//! `roofline` on the running machine, which needs no rights. The tests check the measured values
+//! only for consistency.
 
 use std::{os::unix::process::CommandExt as _, process::Command};
 
@@ -29,7 +29,8 @@ fn a_tiny_measurement_has_every_part_and_its_arithmetic_is_right() {
     let list = |name: &str| json[name].as_array().unwrap().clone();
     let sockets = list("latencies").len() / 2;
     assert!(sockets >= 1);
-    // Plain and non-temporal stores of both sizes; with several sockets not of all together.
+    // Plain and non-temporal stores for both sizes. With several sockets there is no result for all
+    // of them together.
     assert_eq!(list("bandwidths").len() % 4, 0);
     let line = number(&json["line"]);
     for bandwidth in list("bandwidths") {
@@ -47,7 +48,7 @@ fn a_tiny_measurement_has_every_part_and_its_arithmetic_is_right() {
     for peak in list("peaks") {
         assert!(number(&peak["flops"]["best"]) > 0.0, "{peak}");
     }
-    // Given sizes are of no memory, so that there is no roof.
+    // With given sizes no memory is measured, so there is no roof.
     assert!(list("roofs").is_empty());
     let waited = number(&json["disturbance"]["waited"]);
     assert!((0.0..=1.0).contains(&waited), "{json}");
@@ -64,7 +65,7 @@ fn no_cpu_but_the_callers_is_used() {
         only.set(first);
         Ok(sched_setaffinity(None, &only)?)
     };
-    // SAFETY: one system call, which allocates nothing.
+    // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(pin) };
     let json = measured(command, &["--sizes", "48K"]);
     assert_eq!(json["cpus"], first.to_string());
@@ -76,7 +77,7 @@ fn no_cpu_but_the_callers_is_used() {
     assert_eq!(threads("peaks"), [1]);
     assert_eq!(threads("bandwidths"), [1, 1]);
     let mut command = pmuscope();
-    // SAFETY: as above.
+    // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(pin) };
     let two = command.args(["roofline", "--threads", "2"]).output();
     let error = String::from_utf8(two.unwrap().stderr).unwrap();

@@ -1,4 +1,4 @@
-//! A container of the real runc, without a network.
+//! A container of runc, without a network.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::hierarchy;
 
-/// The static program of Debian's busybox-static, where it is installed.
+/// The static busybox of Debian's busybox-static, if it is installed.
 pub(crate) fn busybox() -> Option<PathBuf> {
     let mut found = ["/bin/busybox", "/usr/bin/busybox"]
         .into_iter()
@@ -24,7 +24,7 @@ pub(crate) fn busybox() -> Option<PathBuf> {
     busybox
 }
 
-/// A bundle, and the id of the container that it makes. Its cgroup is removed at the end.
+/// A bundle, and the id of the container that it describes. The drop removes the cgroup.
 pub(crate) struct Container {
     bundle: TempDir,
     pub(crate) id: String,
@@ -34,8 +34,8 @@ pub(crate) struct Container {
 const CGROUPS: &str = "/pmuscope-test-runc";
 
 impl Container {
-    /// With one program, and these directories of the host, read-only. Ids of one process differ by
-    /// `number`.
+    /// A bundle with one program and with read-only mounts of these host directories. `number`
+    /// distinguishes the containers of one test process.
     pub(crate) fn new(number: u128, program: &Path, shared: &[&str]) -> Self {
         let bundle = tempfile::tempdir().unwrap();
         let root = bundle.path().join("rootfs");
@@ -52,7 +52,7 @@ impl Container {
         }
     }
 
-    /// What runs these words in it, to be started.
+    /// The runc command that runs these words in the container.
     pub(crate) fn run(&self, words: &[&str]) -> Command {
         let mut mounts = vec![json!({"destination": "/proc", "type": "proc", "source": "proc"})];
         mounts.extend(self.shared.iter().map(|directory| {
@@ -93,7 +93,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Where another test has one still, it stays.
+        // The removal fails where another test still has a container there.
         if let Some(directory) = hierarchy().directory(CGROUPS) {
             let _ = fs::remove_dir(directory);
         }

@@ -1,5 +1,5 @@
-//! Sampled events: what their samples stand for is what accounting counts, and functions have their
-//! names. All by software events, which every machine samples.
+//! Sampled events: the estimates from samples match the counts, and functions have their names. All
+//! tests use software events, which every machine can sample.
 
 mod perf;
 
@@ -40,8 +40,9 @@ fn counting(count: &str, sampling: SamplingConfig) -> Counting {
     Counting::with(count, |config| config.sampling = Some(sampling))
 }
 
-/// The samples of the first event in a window, for a cgroup; what they stand for with its interval.
-fn of_cgroup(window: &SampledWindow, cgroup: CgroupId) -> (u64, statistics::Interval) {
+/// Number of samples of the first event for a cgroup in a window, and the estimate with its
+/// confidence interval.
+fn of_cgroup(window: &SampledWindow, cgroup: CgroupId) -> (u64, statistics::ConfidenceInterval) {
     let usage = window.usage.get(&Owner { cgroup, tgid: 0 });
     let counts = usage.and_then(|usage| usage.get(&(0, 0)));
     let counts = counts.map(|counts| counts.counts).unwrap_or_default();
@@ -88,18 +89,19 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
     }
     println!("held {held:?} of {RUNS}, sums {ratios:?}");
     assert!(held.iter().all(|held| *held >= 93), "{held:?}");
-    // An interval that is always wide enough says nothing: of n samples it is 3.9 / sqrt(n), and
-    // wider where one stands for many that the kernel held back.
+    // The width must be appropriate too. The relative width for n samples is 3.9 / sqrt(n), and
+    // larger where one sample stands for several that the kernel suppressed.
     widths.sort_by(f64::total_cmp);
     let median = widths[RUNS];
     assert!((3.0..5.0).contains(&median), "{median}");
-    // 30,000 samples: the ratio is known to 2%, and the loads burn a little beside their time.
+    // With 30,000 samples the ratio is accurate to 2%. The loads use some time in addition to what
+    // they burn.
     let ratio = ratios[0] / ratios[1];
     assert!((1.8..2.2).contains(&ratio), "{ratio}");
 }
 
-/// A sample's timer wakes who sleeps until then, so that it falls into its work less often than it
-/// works: its row has the time that was counted.
+/// The timer of a sample coincides with the timer that wakes a sleeping task, so samples hit the
+/// task's work too rarely. The row shows the counted time.
 #[test]
 fn who_sleeps_by_timers_has_its_whole_time() {
     let Some(_machine) = machine() else { return };
@@ -123,10 +125,10 @@ fn who_sleeps_by_timers_has_its_whole_time() {
     assert_eq!(known, [None; 3], "{sampled}");
 }
 
-/// The kernel counts a clock at all levels, whatever its samples leave out.
+/// The kernel counts a clock at all privilege levels, also where its samples exclude one.
 #[test]
 fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
-    // Out of step with the tick, which is always in the kernel.
+    // Not a multiple of the tick, which always interrupts into the kernel.
     const PERIOD: u32 = 207_143;
     let Some(_machine) = machine() else {
         return;
@@ -139,7 +141,7 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
         ))
     };
     let mut counting = counting("cpu-clock", sampling);
-    // It is in user mode but for a few system calls.
+    // The load runs in user mode, except for some system calls.
     cgroup.load("count 1000000 1500").finish();
     let window = counting.window();
     let counted = counting.count(&window, "cpu-clock", cgroup.id).unwrap() as f64;
@@ -159,7 +161,8 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     let taken = counting.taken() as f64;
     println!("user {user}, kernel {kernel} of {counted} ns, {taken} taken");
     if taken > 0.05 * counted {
-        // The clock has that time, and samples have not, or are the interrupts'.
+        // Interrupts and the hypervisor take this time: the clock includes it, but samples do not,
+        // or belong to interrupts.
         println!("skipped: interrupts and the hypervisor take much of this machine's time");
         return;
     }
@@ -168,7 +171,7 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     assert!(sampled.missed.iter().all(|(missed, _)| *missed == 0));
 }
 
-/// Naming what was sampled takes its time within a pull: counts are those of the moment before it.
+/// The time to resolve function names is not part of the window: counts are read before.
 #[test]
 fn naming_takes_nothing_from_the_counts_of_a_window() {
     let Some(_machine) = machine() else {
@@ -194,8 +197,8 @@ fn naming_takes_nothing_from_the_counts_of_a_window() {
     }
 }
 
-/// At a period of one every fault is a sample: what accounting counts is what is sampled, for each
-/// of many processes.
+/// With a period of 1 each fault is a sample. For each of many processes the samples match the
+/// counts.
 #[test]
 fn thousands_of_processes_have_a_sample_for_each_fault() {
     const PROCESSES: usize = 10_000;
@@ -214,7 +217,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     let mut load = cgroup.load(&format!("forks {PROCESSES} 0"));
     load.go();
     while !load.has_ended() {
-        // As `hot` and `stat` do it, for a caller that pulls rarely.
+        // `hot` and `stat` drain the rings in this way between rare pulls.
         counting.session.upkeep().unwrap();
     }
     let now = counting.session.pull().unwrap();
@@ -238,14 +241,14 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     let after = health(&now);
     let missed = after.missed - before.missed;
     println!("{processes} rows, counted {counted}, sampled {sampled}, missed {missed}");
-    // A process that is forked writes to 41 pages with musl, and to more with glibc.
+    // A forked process writes to 41 pages with musl, and to more with glibc.
     assert!(counted >= 40 * PROCESSES as u64, "{counted}");
-    // Each process is apart, or in the sum of those that ended.
+    // Each process has its own row, or is in the sum of those that ended.
     assert!(processes > 100, "{processes}");
     assert_eq!(after.sum.overflow.samples, 0);
-    // While a pull reads thousands of rows the kernel shows none of its CPU's samples.
+    // While a pull reads thousands of rows, the kernel suppresses the samples on that CPU.
     assert!(missed < counted / 2, "{missed} missed of {counted}");
-    // What was missed stands with samples of others of its CPU.
+    // Other samples of the same CPU stand for the missed ones.
     let off = (sampled - counted as f64).abs();
     assert!(
         off <= missed as f64 + 0.001 * counted as f64,
@@ -270,8 +273,8 @@ fn what_finds_no_room_is_counted() {
     for cgroup in &cgroups {
         cgroup.load("touch 500").finish();
     }
-    // Others take samples meanwhile. Those of the first pull are all in the rows and addresses of
-    // the second, which is read before its own number of samples.
+    // Other processes are sampled meanwhile. The second pull reads rows and addresses before the
+    // number of samples, so these include at least the samples of the first pull.
     let [first, now] = [(); 2].map(|()| counting.session.pull().unwrap());
     let (least, most) = (health(&first).sum.samples, health(&now).sum.samples);
     let reading = now.sampled.as_ref().unwrap();
@@ -303,8 +306,8 @@ fn what_finds_no_room_is_counted() {
     assert!(health.sum.unpaged > 1000, "{health:?}");
 }
 
-/// A program whose function has this name and takes its time, and that executes its argument then.
-/// All such programs have their function at one address.
+/// Compiles a program with a function of this name that takes some time and then executes the
+/// program's argument. The function is at the same address in all such programs.
 fn program(directory: &Path, function: &str) -> PathBuf {
     let source = directory.join(format!("{function}.c"));
     let text = "#include <unistd.h>\n\
@@ -334,14 +337,14 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
     let pid = child.id();
     let samples = |window: &SampledWindow, function: &str| -> u64 {
         let named = |key: &SampledAddress| {
-            let place = window.places.get(&key.place());
+            let place = window.places.get(&key.code_key());
             place.is_some_and(|place| place.function.as_deref() == Some(function))
         };
         let all = window.addresses.iter();
         let all = all.filter(|(key, _)| key.tgid == pid && !key.page && named(key));
         all.map(|(_, counts)| counts.samples).sum()
     };
-    // Samples at one address between two readings have the name of what was there first.
+    // Samples at one address between two reads get the name from the first mapping.
     while child.try_wait().unwrap().is_none() {
         counting.session.pull().unwrap();
         std::thread::sleep(Duration::from_millis(50));
@@ -373,7 +376,7 @@ fn samples_of_an_ended_container_are_in_one_snapshot_more() {
     let window = SampledWindow::between(&counting.first, &first).unwrap();
     let (samples, _) = of_cgroup(&window, id);
     assert!(samples >= 300, "{samples}");
-    // Its last moments may be sampled once more.
+    // The end of the process may be sampled in a later snapshot.
     let later: Vec<Snapshot> = (0..4).map(|_| pull(&mut counting)).collect();
     assert!(!owners(&later[3]).contains(&id));
 }

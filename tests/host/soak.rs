@@ -1,8 +1,8 @@
-//! A node on which containers come and go all the time: the agent takes no more memory the longer
-//! it runs, loses nothing, and keeps nothing of those that went.
+//! A node with frequent starts and ends of containers. The agent's memory does not grow, no counts
+//! are lost, and nothing remains of removed containers.
 //!
-//! It takes a minute, or the seconds of `PMUSCOPE_SOAK` (`cargo xtask soak`). What the agent and a
-//! scrape take is printed and never asserted.
+//! The test takes a minute, or `PMUSCOPE_SOAK` seconds (`cargo xtask soak`). It prints the cost of
+//! the agent and of a scrape, and does not assert it.
 
 use std::{
     collections::BTreeSet,
@@ -15,54 +15,54 @@ use probe_common::{UsageKey, UsageRow};
 use serde_json::Value;
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, parse},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, parse},
     support::{Load, TestCgroup, assert_within, load_binary, machine, online_cpus, taken_time},
 };
 
-/// Containers that stay.
+/// Number of containers that stay.
 const CONTAINERS: u32 = 1000;
 
-/// Sizes of a row of the agent's map.
+/// Sizes of a key and of a row of the agent's map.
 const KEY: usize = size_of::<UsageKey>();
 const ROW: usize = size_of::<UsageRow>();
 
-/// Containers that come, run for a moment and go, per second.
+/// Number of short containers per second.
 const VISITS: u32 = 100;
 
-/// What an allocator's state may differ by between two times at which as much is allocated. In the
-/// minute of CI a visitor that leaves 512 bytes behind takes as much in 20 s.
+/// Accepted growth between two times with the same allocations, for the state of the allocator. In
+/// the one-minute run, visitors that leak 512 bytes each exceed it in 20 s.
 const NOISE: u64 = 1 << 20;
 
-/// How long it takes, and the agent's interval.
-fn lengths() -> (Duration, Duration) {
+/// Duration of the test, and the interval of the agent.
+fn duration_and_interval() -> (Duration, Duration) {
     let seconds = env::var("PMUSCOPE_SOAK").map_or(60, |text| text.parse().unwrap());
-    // The agent's own interval where there is time for some tens of windows.
+    // The agent's default interval, if there is time for at least 30 windows.
     let interval = if seconds >= 300 { 10 } else { 2 };
     [seconds, interval].map(Duration::from_secs).into()
 }
 
-/// What a window says.
+/// Values of a window.
 struct Window {
     at: u64,
     resident: u64,
     descriptors: u64,
     cpu: u64,
-    /// None of the first.
+    /// The first window has none.
     pull: Option<u64>,
 }
 
-/// What all windows say together.
+/// Sums over all windows.
 #[derive(Default)]
 struct Sums {
-    /// Time of all windows but the first, in ns.
+    /// Time of all windows except the first, in ns.
     time: u64,
-    /// Task-clock of all rows in these.
+    /// Task-clock of all rows in these windows.
     all: u64,
-    /// How long the pulls before and after these took to read counts, in ns.
+    /// Duration of the counter reads in the first and in the last pull, in ns.
     skews: Option<[u64; 2]>,
-    /// Of the test's own containers.
+    /// Task-clock of the test's containers.
     own: u64,
-    /// Names of its containers that went.
+    /// Names of the short containers.
     visitors: BTreeSet<String>,
 }
 
@@ -91,7 +91,7 @@ impl Sums {
 }
 
 impl Window {
-    fn of(line: &Value) -> Self {
+    fn parse(line: &Value) -> Self {
         let own = |name: &str| line["self"][name].as_u64().unwrap();
         Self {
             at: line["elapsed_ns"].as_u64().unwrap(),
@@ -112,7 +112,7 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
 #[test]
 fn containers_that_come_and_go_leave_nothing_behind() {
     let Some(_machine) = machine() else { return };
-    let (length, interval) = lengths();
+    let (length, interval) = duration_and_interval();
     let pods = TestCgroup::new("soak");
     let tenants = (0..CONTAINERS).map(|n| pods.child(&format!("docker-{}.scope", container_id(n))));
     let tenants: Vec<TestCgroup> = tenants.collect();
@@ -120,7 +120,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let goes_on = directory.path().join("goes-on");
     fs::write(&goes_on, "").unwrap();
-    // 1,000 x 0.2 ms per second, and 100 x 0.5 ms: a quarter of a CPU.
+    // 1,000 x 0.2 ms and 100 x 0.5 ms per second: a quarter of a CPU.
     let load = |words: String| Load::waiting(&load_binary(), &words);
     let mut stay = load(format!("stay {} 200 1000", pods.directory.display()));
     let mut visit = load(format!(
@@ -131,9 +131,9 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let ids = [std::process::id(), visit.pid()].map(|pid| format!("{pid:08x}"));
 
     let agent = Agent::with(
-        &Given {
+        &AgentOptions {
             config: &format!("interval = \"{}s\"\n", interval.as_secs()),
-            ..Given::default()
+            ..AgentOptions::default()
         },
         |_| {},
     );
@@ -160,7 +160,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let mut lost = 0;
     while begun.elapsed() < length {
         let line = next(&mut sums);
-        windows.push(Window::of(&line));
+        windows.push(Window::parse(&line));
         lost = line["self"]["lost_events"].as_u64().unwrap();
     }
 
@@ -168,7 +168,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let mut gone: BTreeSet<u64> = tenants_ids.collect();
     assert!(gone.is_subset(&owners(&agent)), "a tenant has no row");
 
-    // All go, and the agent sees it.
+    // All containers end, and the agent notices it.
     fs::remove_file(&goes_on).unwrap();
     let visitors = visit.finish();
     let visits = visitors.lines().count();
@@ -198,8 +198,8 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     );
     let descriptors = [second, third].map(|part| part.iter().map(|it| it.descriptors).max());
     assert!(descriptors[1] <= descriptors[0], "{descriptors:?}");
-    // No visitor was missed, and all had the time that the kernel says. Where records of what comes
-    // and goes were lost, and that is counted, a visitor may have no name.
+    // All visitors were seen, and the total time is that of the kernel. A visitor may have no name
+    // where lifecycle records were lost, which is counted.
     let named = sums.visitors.len();
     assert!(
         named == visits || lost > 0 && named < visits,
@@ -215,7 +215,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     let nearest = sums.all.clamp(capacity - skew, capacity + skew);
     assert_within("all rows", sums.all, nearest, 0.1);
 
-    // Nothing is left of those that went.
+    // No rows or series of removed containers are left.
     let left = owners(&agent).intersection(&gone).count();
     assert_eq!(left, 0, "of {} rows", end["self"]["rows"]);
     let own = |name: &str| end["self"][name].as_u64().unwrap();
@@ -226,7 +226,7 @@ fn containers_that_come_and_go_leave_nothing_behind() {
     assert_eq!(last.keys().find(|name| of_test(name)), None);
 }
 
-/// The cgroups that have rows in the agent's map.
+/// The cgroups with rows in the agent's map.
 fn owners(agent: &Agent) -> BTreeSet<u64> {
     let files = fs::read_dir(format!("/proc/{}/fdinfo", agent.pid())).unwrap();
     let maps = files.filter_map(|file| {
@@ -246,7 +246,7 @@ fn owners(agent: &Agent) -> BTreeSet<u64> {
         .collect()
 }
 
-/// What the agent took, for people.
+/// Prints the cost of the agent.
 fn print(windows: &[Window], scrapes: &[Duration], visits: usize) {
     let (first, last) = (&windows[0], &windows[windows.len() - 1]);
     let share = (last.cpu - first.cpu) as f64 / (last.at - first.at) as f64;

@@ -16,14 +16,14 @@ use rustix::{
 
 use crate::support::{pmuscope, shared_machine};
 
-/// A terminal: what is written to it, and its end for programs.
+/// A pseudoterminal: the side of the test, and the side of the programs.
 struct Terminal {
     written: File,
     programs: File,
 }
 
 impl Terminal {
-    /// None, with a reason, where there are none.
+    /// None, with a printed reason, where the system has no pseudoterminals.
     fn open(columns: u16, lines: u16) -> Option<Self> {
         let opened = || -> io::Result<(OwnedFd, File)> {
             let written = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
@@ -57,11 +57,11 @@ impl Terminal {
         self.programs.try_clone().unwrap().into()
     }
 
-    /// Reads until there is enough, or until the programs have ended.
+    /// Reads until `enough` is true, or until the programs have ended.
     fn read(&mut self, text: &mut String, enough: impl Fn(&str) -> bool) {
         let mut bytes = [0; 4096];
         while !enough(text) {
-            // At the end a terminal fails with EIO.
+            // A read from a terminal fails with EIO at the end.
             let Ok(read @ 1..) = self.written.read(&mut bytes) else {
                 return;
             };
@@ -70,8 +70,8 @@ impl Terminal {
     }
 }
 
-/// What `stat -I INTERVAL` writes to a terminal until it is interrupted after so many windows, or
-/// its command ends.
+/// Output of `stat -I INTERVAL` on a terminal, interrupted after a number of windows, or until its
+/// command ends.
 fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Option<String> {
     let mut terminal = Terminal::open(80, 24)?;
     let mut command = pmuscope();
@@ -80,7 +80,8 @@ fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Op
     command.stdin(Stdio::null());
     command.stdout(terminal.stdio()).stderr(terminal.stdio());
     let child: Child = command.spawn().unwrap();
-    // What is left open here would keep it from ending.
+    // The command holds the programs' side of the terminal open, which would prevent the end of the
+    // reads.
     drop(command);
     terminal.programs = File::open("/dev/null").unwrap();
     let mut text = String::new();
@@ -96,7 +97,7 @@ fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Op
     Some(text)
 }
 
-/// Up to the first line of the last window.
+/// The escape sequence that moves to the first line of the last window.
 const UP: &str = "A\u{1b}[K ";
 
 #[test]
@@ -107,9 +108,9 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     let Some(text) = written("xterm", "50", 20, &[]) else {
         return;
     };
-    // But for the first ones, between messages of the start.
+    // The first windows are separated by messages of the start, and so are not redrawn.
     assert!(text.matches(UP).count() >= 10, "{text:?}");
-    // The last one stays.
+    // The last window remains on the screen.
     let last = text.rsplit("\u{1b}[J").next().unwrap();
     assert!(last.contains(" total "), "{text:?}");
     assert!(
@@ -118,7 +119,7 @@ fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
     );
 }
 
-/// An interval that is longer than the run: the one window drawn at a tick, and the rest.
+/// The interval is longer than the run: one window is drawn at a tick, and one at the end.
 #[test]
 fn the_end_draws_what_was_counted_since_the_last_window() {
     let Some(_machine) = shared_machine() else {
@@ -135,7 +136,7 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
     assert!(elapsed.last() > elapsed.first(), "{text:?}");
 }
 
-/// What a shell writes between Ctrl-Z and `fg` stays.
+/// The text that a shell writes between Ctrl-Z and `fg` remains.
 #[test]
 fn after_a_stop_a_window_is_drawn_below_what_others_wrote() {
     let Some(_machine) = shared_machine() else {
@@ -184,7 +185,8 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
     }
 }
 
-/// Keys move the view, messages do not disturb it, and the terminal is as before at the end.
+/// Keys change the view, messages do not disturb it, and the modes of the terminal are restored at
+/// the end.
 #[test]
 fn top_takes_the_terminal_and_gives_it_back() {
     let Some(_machine) = shared_machine() else {
@@ -210,37 +212,45 @@ fn top_takes_the_terminal_and_gives_it_back() {
     command.stdout(terminal.stdio()).stderr(terminal.stdio());
     let mut child: Child = command.spawn().unwrap();
     drop(command);
-    // The terminal stays open for a look at its modes, so the end is not seen by it.
+    // The test keeps the programs' side open to read its modes. So a thread writes a marker when
+    // the program has ended.
     let mut programs = terminal.programs.try_clone().unwrap();
     let ended = std::thread::spawn(move || {
         let status = child.wait().unwrap();
-        programs.write_all(ENDED.as_bytes()).unwrap();
+        programs.write_all(END_MARKER.as_bytes()).unwrap();
         status
     });
     let mut text = String::new();
     let mut wait = |terminal: &mut Terminal, what: &str| {
         let seen = text.len();
         let is_there = |text: &str| text[seen..].contains(what);
-        terminal.read(&mut text, |text| is_there(text) || text.ends_with(ENDED));
+        terminal.read(&mut text, |text| {
+            is_there(text) || text.ends_with(END_MARKER)
+        });
         assert!(is_there(&text), "no {what}: {text:?}");
     };
     wait(&mut terminal, "task-clock");
     assert_ne!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
-    // Single words: what is the same as before is not drawn again, such as a space.
-    for (key, shown) in [("?", "Keys"), ("?s", "by"), ("p", "paused"), ("q", ENDED)] {
+    // Each text is a single word, because unchanged characters such as spaces are not drawn again.
+    for (key, shown) in [
+        ("?", "Keys"),
+        ("?s", "by"),
+        ("p", "paused"),
+        ("q", END_MARKER),
+    ] {
         terminal.written.write_all(key.as_bytes()).unwrap();
         wait(&mut terminal, shown);
     }
     assert!(ended.join().unwrap().success(), "{text}");
-    assert!(text.contains(LEAVE), "{text:?}");
+    assert!(text.contains(LEAVE_ALTERNATE_SCREEN), "{text:?}");
     assert_eq!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
 }
 
-/// Written where it has ended.
-const ENDED: &str = "[ended]";
+/// Written by the test when the program has ended.
+const END_MARKER: &str = "[ended]";
 
-/// Back to the screen before.
-const LEAVE: &str = "\u{1b}[?1049l";
+/// The escape sequence that leaves the alternate screen.
+const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
 
 #[test]
 fn top_says_what_to_use_where_there_is_no_terminal() {

@@ -1,10 +1,10 @@
-//! Wrong input: every error is one sentence that says what happened, to what, and what to do.
+//! Wrong input: every error is one sentence with what happened, to what, and what to do.
 
 use std::process::{Command, Stdio};
 
 use crate::support::{pmuscope, shared_machine};
 
-/// Arguments of `pmuscope`, the exit code, and what standard error must say.
+/// Arguments of `pmuscope`, exit code, and expected text on stderr.
 const CASES: &[(&[&str], i32, &str)] = &[
     (&[], 2, "Usage: pmuscope <COMMAND>"),
     (&["stats"], 2, "a similar subcommand exists: 'stat'"),
@@ -58,7 +58,7 @@ const CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// As above, for arguments that are checked only with the right to count.
+/// As above, for arguments that are checked only if pmuscope has the right to count.
 const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     (
         &["stat", "--", "/nowhere/command"],
@@ -87,8 +87,8 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
     ),
 ];
 
-/// Changes to the machine in a mount namespace of its own, and what `pmuscope stat true` must say
-/// then.
+/// Changes to the machine in a private mount namespace, and the expected message of `pmuscope stat
+/// true`.
 const BROKEN_MACHINES: &[(&str, &str)] = &[
     (
         "umount --lazy $(awk '$3 == \"cgroup2\" {print $2}' /proc/mounts)",
@@ -143,7 +143,7 @@ fn wrong_arguments_of_counting() {
     }
 }
 
-/// Makes bpf(2) fail in the next program as in a kernel without it.
+/// Makes bpf(2) fail in the next program, as on a kernel without BPF.
 fn without_bpf() -> std::io::Result<()> {
     let statement = |code, k| libc::sock_filter {
         code,
@@ -151,7 +151,7 @@ fn without_bpf() -> std::io::Result<()> {
         jf: 1,
         k,
     };
-    // Of the structure seccomp_data: the number of the system call.
+    // Offset of the number of the system call in `seccomp_data`.
     let mut filter = [
         statement(0x20, 0),                                     // A = number
         statement(0x15, u32::try_from(libc::SYS_bpf).unwrap()), // is it bpf?
@@ -162,7 +162,7 @@ fn without_bpf() -> std::io::Result<()> {
         len: 4,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: a filter of the length it states, which the kernel copies.
+    // SAFETY: the filter has the length that it states, and the kernel copies it.
     match unsafe {
         libc::prctl(
             libc::PR_SET_SECCOMP,
@@ -186,7 +186,7 @@ fn a_kernel_without_bpf_is_said_so() {
     command
         .args(["stat", "-e", "task-clock", "true"])
         .stdin(Stdio::null());
-    // SAFETY: between fork and exec it makes one system call.
+    // SAFETY: between fork and exec the closure makes one system call.
     unsafe { command.pre_exec(without_bpf) };
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Processes that enter a cgroup by themselves, and what the kernel says each used there.
+//! Processes that enter a cgroup by themselves, and the kernel's account of their CPU time in it.
 
 use std::{
     fs::File,
@@ -15,14 +15,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{burn, usage};
 
-/// One child after the other enters the cgroups 0, 1, ... below a directory, runs for `each` and
-/// exits.
+/// Children enter the cgroups 0, 1, ... below a directory one after another, run for `each` and
+/// exit.
 ///
-/// Prints for each the least and the most that it can have used there, in ns, and how often it was
-/// switched out before its end. perf's task-clock of
-/// the child tells what it used until its last act, with what a hypervisor took. It enters
-/// somewhere in the call that moves it; and what its exit takes is at most the time until its
-/// parent runs again: both are on one CPU.
+/// Prints the least and the most CPU time that each can have used in its cgroup, in ns, and how
+/// often it was switched out before its end. perf's task-clock of the child gives its time until
+/// its last read, including time that a hypervisor took. The child enters at some point of the call
+/// that moves it. Its exit takes at most the time until its parent runs again, since both are on
+/// one CPU.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
     for at in 0..count {
@@ -41,8 +41,8 @@ pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<(
     Ok(())
 }
 
-/// What the child does. It tells its task-clock before it enters, after it, and at the end, the time
-/// of its end, and how often it was switched out.
+/// Runs the child. It writes its task-clock before it enters, after that and at the end, then the
+/// time of its end, and how often it was switched out.
 fn child(procs: &str, each: Duration, to: &mut PipeWriter) -> io::Result<()> {
     let clock = task_clock()?;
     let outside = count(&clock)?;
@@ -53,14 +53,14 @@ fn child(procs: &str, each: Duration, to: &mut PipeWriter) -> io::Result<()> {
     to.write_all(words.map(u64::to_ne_bytes).as_flattened())
 }
 
-/// Waits for the child's end.
+/// Waits for the child's end; returns the line to print.
 fn used(pid: libc::pid_t, from: &mut PipeReader) -> io::Result<String> {
     let mut status = 0;
-    // SAFETY: waits for the child that was made.
+    // SAFETY: waits for our child.
     if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid || status != 0 {
         return Err(Error::other("the child failed"));
     }
-    let gone = now();
+    let reaped = now();
     let mut bytes = [0; 40];
     from.read_exact(&mut bytes)?;
     let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
@@ -68,7 +68,7 @@ fn used(pid: libc::pid_t, from: &mut PipeReader) -> io::Result<String> {
     Ok(format!(
         "{} {} {switches}",
         end - inside,
-        end - outside + gone - ending
+        end - outside + reaped - ending
     ))
 }
 

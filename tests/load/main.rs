@@ -1,6 +1,6 @@
 //! Loads for the tests: processes that use a known amount of something.
 //!
-//! Every load waits for the end of its standard input first, so that a test starts it when
+//! Every load first waits for the end of its standard input, so that a test can start it after
 //! counting has begun.
 
 use std::{
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(number(2)?),
                 Duration::from_micros(number(3)?),
             );
-            // First, since another real-time task may keep its CPU.
+            // Before pinning, since another real-time task may keep that CPU.
             if words.get(5).is_some_and(|word| word == "fifo") {
                 real_time();
             }
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 std::thread::sleep(off);
             }
         }
-        // As many however busy the machine is: the CPU time is known beforehand.
+        // The number of bursts does not depend on the machine's load: the CPU time is known.
         Some("bursts") => {
             pin(number(1)?)?;
             for _ in 0..number(4)? {
@@ -146,7 +146,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             neighbours::neighbours(containers?, others?)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
-        // So many times, with a system call after each.
+        // Repeats the loop, with a system call after each.
         Some("count") => {
             let times = words.get(2).map_or(Ok(1), |_| number(2))?;
             for _ in 0..times {
@@ -169,8 +169,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Executes this program again `count` times, each time by a thread that is not the first and so
-/// takes over the first one's id.
+/// Executes this program again `count` times, each time by a thread that is not the first, and that
+/// so takes over the first thread's id.
 fn execs(count: u64) -> Result<(), Box<dyn Error>> {
     let Some(left) = count.checked_sub(1) else {
         return Ok(());
@@ -185,7 +185,7 @@ fn exec_in_a_thread(mut command: Command) -> Result<(), Box<dyn Error>> {
     Err(failed.map_or_else(|_| "the thread panicked".into(), Into::into))
 }
 
-/// Uses CPU time, waits until a file is gone, and uses as much again.
+/// Uses CPU time, waits until a file is removed, and uses as much again.
 fn twice(words: &[String]) -> Result<(), Box<dyn Error>> {
     let word = |at: usize| words.get(at).ok_or(USAGE);
     pin(word(1)?.parse()?)?;
@@ -199,13 +199,13 @@ fn twice(words: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first thread exits, and another does [`twice`].
+/// The first thread exits, and another runs [`twice`].
 fn leaderless(words: Vec<String>) -> ! {
     std::thread::spawn(move || {
         let done = twice(&words).is_ok();
         std::process::exit(i32::from(!done));
     });
-    // SAFETY: ends this thread and no other; what it has on its stack stays where it is.
+    // SAFETY: ends only this thread; its stack stays mapped.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("this thread has ended")
 }
@@ -216,11 +216,11 @@ fn pin(cpu: u64) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Visits the cgroups 0, 1, ... below a directory, and runs a moment in each.
+/// Enters the cgroups 0, 1, ... below a directory, and runs for a moment in each.
 fn hop(directory: &str, count: u64) -> io::Result<()> {
     for at in 0..count {
         std::fs::write(format!("{directory}/{at}/cgroup.procs"), "0")?;
-        // Switched in again, it belongs to the new one. A sleep may end before there was a switch.
+        // After its next switch it belongs to the new cgroup. A sleep may end without a switch.
         let before = switches();
         while switches() == before {
             std::thread::sleep(Duration::from_micros(50));
@@ -230,22 +230,22 @@ fn hop(directory: &str, count: u64) -> io::Result<()> {
     std::fs::write(format!("{directory}/cgroup.procs"), "0")
 }
 
-/// Times that this thread gave up its CPU.
+/// Number of voluntary switches of this thread.
 fn switches() -> i64 {
     usage(libc::RUSAGE_THREAD).ru_nvcsw
 }
 
-pub(crate) fn usage(whose: libc::c_int) -> libc::rusage {
+pub(crate) fn usage(who: libc::c_int) -> libc::rusage {
     // SAFETY: rusage is plain integers, filled by the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(whose, &raw mut usage);
+        libc::getrusage(who, &raw mut usage);
         usage
     }
 }
 
-/// A byte goes to and fro between this process and a child in `cgroup`, on one CPU: every move is a
-/// switch. Prints nanoseconds per switch.
+/// Exchanges a byte with a child in `cgroup`, on one CPU: every transfer is a switch. Prints
+/// nanoseconds per switch.
 fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     let mut child = Command::new(env::current_exe()?)
         .arg("pong")
@@ -273,13 +273,13 @@ fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends to a real-time process in `cgroup`, on the same CPU: it wakes at the first page, and where
-/// the kernel is not preemptible runs after the last. The scheduler's clock of that switch is as
+/// Sends to a real-time process in `cgroup`, on the same CPU. It wakes at the first page, and if
+/// the kernel is not preemptible it runs after the last. The scheduler's clock at that switch is as
 /// old as the wake-up.
 fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     const LENGTH: usize = 4 << 20;
     let (mut to, from) = UnixStream::pair()?;
-    // Where it is refused, sends are shorter.
+    // If this is refused, sends are shorter.
     let _ = sockopt::set_socket_send_buffer_size_force(&to, 4 * LENGTH);
     let mut child = Command::new(env::current_exe()?)
         .arg("sink")
@@ -298,7 +298,7 @@ fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
 
 /// Gives this thread real-time priority if the kernel allows it.
 fn real_time() {
-    // `struct sched_param` of the kernel; musl has another one, and refuses the call.
+    // The kernel's `struct sched_param`; musl has another, and refuses the call.
     let priority: i32 = 1;
     // SAFETY: a valid structure; the thread is this one.
     unsafe {
@@ -319,10 +319,10 @@ fn sink() -> io::Result<()> {
     Ok(())
 }
 
-/// Uses that much CPU time.
+/// Uses `time` of CPU time.
 pub(crate) fn burn(time: Duration) {
-    /// Between two looks at the clock, which is what takes longest where instructions are emulated:
-    /// 32 us where one takes 8 ns.
+    /// Rounds between two reads of the clock, which are slow under emulation: 32 us if an
+    /// instruction takes 8 ns.
     const ROUNDS: u64 = 2_000;
     let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     let end = used() + time;
@@ -331,8 +331,7 @@ pub(crate) fn burn(time: Duration) {
     }
 }
 
-/// Writes one byte into each of that many fresh pages, and prints the minor faults of its whole
-/// life.
+/// Writes one byte into each of `pages` fresh pages; prints all minor faults of the process.
 fn touch(pages: usize) -> io::Result<()> {
     let size = rustix::param::page_size();
     // SAFETY: a fresh private mapping of this process, kept to its end.
@@ -344,7 +343,7 @@ fn touch(pages: usize) -> io::Result<()> {
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )?
     };
-    // One fault per page is wanted; a kernel without huge pages refuses the advice.
+    // For one fault per page; a kernel without huge pages refuses the advice.
     // SAFETY: the mapping from above, whose content does not change.
     let _ = unsafe { madvise(memory, pages * size, Advice::LinuxNoHugepage) };
     for page in 0..pages {
@@ -355,8 +354,8 @@ fn touch(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing but look up a large value in a BPF map: while the kernel copies it, it runs no
-/// `perf_event` program on this CPU. The copy is long enough for a tick to preempt it.
+/// Only looks up a large value in a BPF map. While the kernel copies it, it runs no `perf_event`
+/// program on this CPU. The copy is long enough for a tick to preempt it.
 fn maps(time: Duration) -> Result<(), Box<dyn Error>> {
     use aya::maps::{Array, MapData};
     let map = Array::<MapData, [u8; 1 << 18]>::create(1, 0)?;

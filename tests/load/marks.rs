@@ -1,7 +1,7 @@
-//! Calls marker functions, as words say: `tag=NAME@START-END` (hex), `start=NAME`, `stop`, and
-//! between them `burn=MS`, `thread=NAME:MS` (a thread that is in a phase while it uses CPU time)
-//! and `threads=N:MS`. Prints each call of a marker with its thread and the times before and after
-//! it.
+//! Calls marker functions by its arguments: `tag=NAME@START-END` (hex), `start=NAME`, `stop`, and
+//! between them `burn=MS`, `thread=NAME:MS` (a thread that uses CPU time before, in and after a
+//! phase) and `threads=N:MS`. Prints each marker call with its thread, and the times before and
+//! after it.
 
 use std::{error::Error, ffi::CString, ptr, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// Does what the words say, in their order.
+/// Executes the arguments in order.
 pub(super) fn mark(words: &[String]) -> Result<(), Box<dyn Error>> {
     for word in words {
         let (call, rest) = word.split_once('=').unwrap_or((word, ""));
@@ -45,7 +45,7 @@ pub(super) fn mark(words: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An address that nobody reads.
+/// An address that is never read.
 fn at(address: usize) -> *const u8 {
     ptr::without_provenance(address)
 }
@@ -64,7 +64,7 @@ fn in_phase(text: &str) -> Result<(), Box<dyn Error>> {
     thread.join().map_err(|_| "a thread has panicked".into())
 }
 
-/// Calls a marker, and prints when, in ns of `CLOCK_MONOTONIC`.
+/// Calls a marker, and prints the times before and after, in ns of `CLOCK_MONOTONIC`.
 fn timed(word: &str, call: impl FnOnce()) {
     let now = || {
         let time = clock_gettime(ClockId::Monotonic);

@@ -1,5 +1,5 @@
-//! Containers of others, in the places where runtimes make their cgroups and under any names, beside
-//! processes that only work.
+//! Foreign containers, with the cgroup paths of several runtimes and with hostile names, and busy
+//! processes.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,11 +19,11 @@ use crate::{
     tenants::{fork, remove},
 };
 
-/// What a container works, and sleeps then: 2% of a CPU.
+/// A container works and sleeps in alternation, for 2% of a CPU.
 const WORK: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_millis(49);
 
-/// Names that no runtime gives, but that cgroups can have.
+/// Names that no runtime uses, but that cgroups can have.
 const HOSTILE: [&[u8]; 5] = [
     b"\x1b[2J\x1b]0;title\x07\x9bm\r",
     b"\"},pod=\"web-0\"} 1 # HELP, \\n;%s'`$(exit)",
@@ -32,8 +32,8 @@ const HOSTILE: [&[u8]; 5] = [
     "\u{202e}\u{1f600}\u{0301}<script>alert(1)</script>".as_bytes(),
 ];
 
-/// Runs so many containers and so many other processes until standard input ends, which also its
-/// writer's death does. Prints a line when all of them run.
+/// Runs containers and other processes until standard input closes, which its writer's death also
+/// does. Prints a line when all of them run.
 pub(crate) fn neighbours(
     containers: usize,
     others: usize,
@@ -41,7 +41,7 @@ pub(crate) fn neighbours(
     let mount = Machine::this().hierarchy()?.mount.clone();
     let mut running = Running::default();
     for number in 0..containers {
-        let cgroup = running.make(&mount, &place(number))?;
+        let cgroup = running.make(&mount, &cgroup_path(number))?;
         running.pids.push(fork(&cgroup, || {
             loop {
                 burn(WORK);
@@ -62,8 +62,8 @@ pub(crate) fn neighbours(
     Ok(())
 }
 
-/// Where a container's cgroup is, below the mount.
-fn place(number: usize) -> PathBuf {
+/// Path of a container's cgroup below the mount.
+fn cgroup_path(number: usize) -> PathBuf {
     let id = format!("{:08x}{number:056x}", std::process::id());
     let uid = format!("{:08x}-0000-4000-9000-{number:012x}", std::process::id());
     let hostile = HOSTILE[number / 8 % HOSTILE.len()];
@@ -81,31 +81,31 @@ fn place(number: usize) -> PathBuf {
         4 => format!("machine.slice/libpod-{id}.scope").into(),
         5 => format!("lxc.payload.{id}").into(),
         6 => Path::new("user.slice").join(name(hostile)),
-        // As long as a name can be.
+        // The longest possible name.
         _ => Path::new("docker")
             .join(OsStr::from_bytes(&hostile.repeat(255)[..239]))
             .join(id),
     }
 }
 
-/// What runs, and the cgroups that were made for it. It all ends with this.
+/// Processes and their cgroups; dropping it ends and removes them.
 #[derive(Default)]
 struct Running {
     pids: Vec<libc::pid_t>,
     cgroups: Vec<PathBuf>,
-    /// Cgroups above those.
-    above: Vec<PathBuf>,
+    /// Parents that were made.
+    parents: Vec<PathBuf>,
 }
 
 impl Running {
-    /// Makes the cgroup of a container, with those above it.
-    fn make(&mut self, mount: &Path, place: &Path) -> io::Result<PathBuf> {
-        let path = mount.join(place);
-        let above = place.ancestors().skip(1).map(|it| mount.join(it));
-        for directory in above.collect::<Vec<_>>().into_iter().rev() {
+    /// Makes the cgroup of a container, with its parents.
+    fn make(&mut self, mount: &Path, below: &Path) -> io::Result<PathBuf> {
+        let path = mount.join(below);
+        let parents = below.ancestors().skip(1).map(|it| mount.join(it));
+        for directory in parents.collect::<Vec<_>>().into_iter().rev() {
             if !directory.exists() {
                 fs::create_dir(&directory)?;
-                self.above.push(directory);
+                self.parents.push(directory);
             }
         }
         fs::create_dir(&path)?;
@@ -126,8 +126,8 @@ impl Drop for Running {
         for cgroup in &self.cgroups {
             let _ = remove(cgroup);
         }
-        for cgroup in self.above.iter().rev() {
-            // Others may have made theirs in it.
+        for cgroup in self.parents.iter().rev() {
+            // Fails if other programs have made cgroups in it.
             let _ = fs::remove_dir(cgroup);
         }
     }

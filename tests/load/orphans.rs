@@ -1,4 +1,4 @@
-//! Processes whose parent has ended: their ends wake init.
+//! Orphans: processes without a parent, whose exit wakes init.
 
 use std::{
     io::{self, Error, Read as _},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::burn;
 
-/// One after the other runs for `each` and exits.
+/// Orphans run one after another, each for `each`.
 pub(crate) fn orphans(count: u64, each: Duration) -> io::Result<()> {
     for _ in 0..count {
         let (mut ended, running) = io::pipe()?;
@@ -26,11 +26,11 @@ pub(crate) fn orphans(count: u64, each: Duration) -> io::Result<()> {
             parent => {
                 drop(running);
                 let mut status = 0;
-                // SAFETY: waits for the child that was made.
+                // SAFETY: waits for our child.
                 if unsafe { libc::waitpid(parent, &raw mut status, 0) } != parent || status != 0 {
                     return Err(Error::other("the orphan's parent failed"));
                 }
-                // The orphan has the other end until it ends.
+                // The orphan keeps the other end open until it exits.
                 ended.read_to_end(&mut Vec::new())?;
             }
         }

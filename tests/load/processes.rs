@@ -1,4 +1,4 @@
-//! Processes that have the id of another, or that take their time to exit.
+//! Processes that reuse an id, or that take long to exit.
 
 use std::{io, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ use rustix::{
 
 use crate::burn;
 
-/// Starts a process with this id and the name `successor`, which burns a CPU until this one ends.
+/// Starts a process with this id and the name `successor`, which uses a CPU until its parent ends.
 pub(crate) fn successor(pid: u64) -> io::Result<()> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
     // SAFETY: plain integers.
@@ -35,13 +35,14 @@ pub(crate) fn successor(pid: u64) -> io::Result<()> {
     }
 }
 
-/// Has the first process of a pid namespace exit while another one of that namespace is not waited
-/// for: its exit lasts until then. Writes its id to `file`, and waits for both when that is gone.
+/// The first process of a pid namespace exits while another process of the namespace is not yet
+/// waited for, so that its exit does not complete. Writes its id to `file`, and waits for both when
+/// that is removed.
 pub(crate) fn long_exit(file: &Path) -> io::Result<()> {
     // SAFETY: this process has one thread, and shares nothing with others.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
     let first = child(|| {
-        // The second has this id there.
+        // The second process has this id in the namespace.
         let second = Pid::from_raw(2);
         while second.is_some_and(|second| test_kill_process(second).is_err()) {
             std::thread::yield_now();
@@ -62,7 +63,7 @@ pub(crate) fn long_exit(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A child that does something and exits.
+/// A child that runs `work` and exits.
 fn child(work: impl FnOnce()) -> io::Result<Pid> {
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {

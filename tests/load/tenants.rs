@@ -1,5 +1,4 @@
-//! Containers on a node: those that stay, with a task each that works a little at a time, and those
-//! that come and go.
+//! Containers on a node: permanent ones with a mostly idle task each, and short-lived ones.
 
 use std::{
     fs,
@@ -17,8 +16,8 @@ use crate::burn;
 /// linux/sched.h; libc's constant of this name does not hold 34 bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// A task in each cgroup below a directory, which works and sleeps for ever. They end with this
-/// process.
+/// Starts a task in each cgroup below a directory, which works and sleeps in alternation. They end
+/// with this process.
 pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -37,21 +36,21 @@ pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Resu
     }
 }
 
-/// Makes a cgroup below a directory, runs a task in it for a moment, removes it, and so on: so many
-/// per second, until a file is gone. Prints the id of each.
+/// Makes cgroups below a directory, `rate` per second, until a file is removed. A task runs in each
+/// for a moment; then it is removed. Prints the ids of all.
 pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> io::Result<()> {
     let begun = Instant::now();
     let mut visits = 0;
     let mut ids = Vec::new();
     while Path::new(file).exists() {
-        // Of an id that no other container has.
+        // A unique container id.
         let id = format!("{:08x}{visits:056x}", std::process::id());
         let cgroup = Path::new(directory).join(format!("docker-{id}.scope"));
         fs::create_dir(&cgroup)?;
         ids.push(fs::metadata(&cgroup)?.ino());
         let pid = fork(&cgroup, || burn(work))?;
         let mut status = 0;
-        // SAFETY: waits for the child that was made.
+        // SAFETY: waits for our child.
         if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid || status != 0 {
             return Err(Error::other("a visitor failed"));
         }
@@ -63,7 +62,8 @@ pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> i
     Ok(())
 }
 
-/// Removes a cgroup that nobody is in: a process that was waited for may leave it a moment later.
+/// Removes an empty cgroup. Retries, since a process may leave it only some time after it was
+/// waited for.
 pub(crate) fn remove(cgroup: &Path) -> io::Result<()> {
     loop {
         match fs::remove_dir(cgroup) {
@@ -73,12 +73,11 @@ pub(crate) fn remove(cgroup: &Path) -> io::Result<()> {
     }
 }
 
-/// A child that is born in a cgroup, so that all that it does is the cgroup's. (One that enters by
-/// itself brings time with it, where the kernel's account of a running task is as old as its last
-/// tick.)
+/// Starts a child in a cgroup, so that all its time belongs to the cgroup. (A process that enters
+/// by itself also brings earlier time, since the kernel accounts a running task only at ticks.)
 pub(crate) fn fork(cgroup: &Path, work: impl FnOnce()) -> io::Result<libc::pid_t> {
     let directory = fs::File::open(cgroup)?;
-    // SAFETY: plain integers, of which all zeros asks for nothing.
+    // SAFETY: plain integers; all zeros is valid.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = CLONE_INTO_CGROUP;
     args.exit_signal = libc::SIGCHLD.cast_unsigned().into();

@@ -16,7 +16,7 @@ pub(crate) struct Browser {
     child: Child,
     to: File,
     from: BufReader<File>,
-    /// What the browser told without being asked.
+    /// Events that the browser sent so far.
     events: Vec<Value>,
     session: Option<String>,
     last: u64,
@@ -24,8 +24,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Opens a page and waits until it says that it is ready, or what is wrong. None, with a
-    /// reason, where there is no Chromium.
+    /// Opens a page and waits until it is ready or shows an error. None, with a skip message, if
+    /// there is no Chromium.
     pub(crate) fn open(page: &Path, width: u32) -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         if !env::split_paths(&path).any(|directory| directory.join("chromium").exists()) {
@@ -36,7 +36,7 @@ impl Browser {
         let pipes = ["to", "from"].map(|name| directory.path().join(name));
         let made = Command::new("mkfifo").args(&pipes).status().unwrap();
         assert!(made.success());
-        // It reads descriptor 3 and writes 4.
+        // Chromium reads descriptor 3 and writes descriptor 4.
         let child = Command::new("sh")
             .args(["-c", "exec chromium \"$@\" 3<\"$IN\" 4>\"$OUT\"", "sh"])
             .args([
@@ -82,7 +82,7 @@ impl Browser {
         browser.call("Performance.enable", &json!({"timeDomain": "threadTicks"}));
         let url = format!("file://{}", page.display());
         browser.call("Page.navigate", &json!({"url": url}));
-        while browser.told("Page.loadEventFired").next().is_none() {
+        while browser.events_of("Page.loadEventFired").next().is_none() {
             let event = browser.read();
             browser.events.push(event);
         }
@@ -93,7 +93,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// The value of an expression; of a promise what it becomes.
+    /// The value of an expression; a promise is awaited.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({
             "expression": expression, "awaitPromise": true, "returnByValue": true,
@@ -106,7 +106,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true. What is not so after minutes never will be.
+    /// Waits until an expression is true, for up to three minutes.
     pub(crate) fn wait_for(&mut self, expression: &str) {
         self.evaluate(&format!(
             "new Promise((done, never) => {{ setTimeout(() => never('never true'), 180000); \
@@ -114,7 +114,7 @@ impl Browser {
         ));
     }
 
-    /// A mouse event at a place of the window.
+    /// Sends a mouse event at a position in the window.
     pub(crate) fn mouse(&mut self, what: &str, (x, y): (f64, f64)) {
         let pressed = what != "mouseMoved";
         let button = if pressed { "left" } else { "none" };
@@ -134,27 +134,29 @@ impl Browser {
         1000.0 * task["value"].as_f64().unwrap()
     }
 
-    /// Everything that went wrong, and everything that was asked of the network.
+    /// All errors and warnings, and all network requests.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
-        // What came before this answer is known then.
+        // Events before this answer have been read.
         self.evaluate("1");
         let errors = self
-            .told("Log.entryAdded")
+            .events_of("Log.entryAdded")
             .filter(|it| it["entry"]["level"] == "error");
-        let thrown = self.told("Runtime.exceptionThrown");
-        let said = self.told("Runtime.consoleAPICalled");
-        let said = said.filter(|it| it["type"] == "error" || it["type"] == "warning");
-        let asked = self.told("Network.requestWillBeSent").filter(|it| {
+        let thrown = self.events_of("Runtime.exceptionThrown");
+        let logged = self
+            .events_of("Runtime.consoleAPICalled")
+            .filter(|it| it["type"] == "error" || it["type"] == "warning");
+        let requested = self.events_of("Network.requestWillBeSent").filter(|it| {
             let url = it["request"]["url"].as_str().unwrap_or_default();
             !["file:", "data:", "blob:"]
                 .iter()
                 .any(|own| url.starts_with(own))
         });
-        let all = errors.chain(thrown).chain(said).chain(asked);
+        let all = errors.chain(thrown).chain(logged).chain(requested);
         all.map(Value::to_string).collect()
     }
 
-    fn told(&self, method: &str) -> impl Iterator<Item = &Value> {
+    /// The parameters of all events of a method.
+    fn events_of(&self, method: &str) -> impl Iterator<Item = &Value> {
         let events = self
             .events
             .iter()

@@ -1,26 +1,26 @@
-//! A profile as large as fifty containers make it in an hour, with a value each second.
+//! A profile as large as that of fifty containers in an hour, with a value each second.
 
-use probe_user::profile::{Holder, Line, LineMetric, Profile};
+use probe_user::profile::{LineMetric, LineSubject, Profile, ProfileLine};
 
 const CONTAINERS: usize = 50;
 const METRICS: usize = 8;
 const WINDOWS: u32 = 3600;
 
-/// Values of it.
+/// Number of its values.
 pub(crate) const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
 
-/// One of many containers.
-pub(crate) fn container(at: usize) -> Holder {
-    Holder {
+/// The container with this number.
+pub(crate) fn container(at: usize) -> LineSubject {
+    LineSubject {
         part: "row",
         kind: "container",
         name: format!("{at:064x}"),
         label: format!("shop/web-{at}/app"),
-        ..Holder::default()
+        ..LineSubject::default()
     }
 }
 
-/// The profile: noise, since what is regular would be packed to nothing.
+/// The profile. Its values are noise, since regular values would compress to nothing.
 pub(crate) fn hour() -> Profile {
     let metric = |at: usize| LineMetric {
         name: format!("metric_{at}"),
@@ -38,14 +38,14 @@ pub(crate) fn hour() -> Profile {
         windows: (0..WINDOWS)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
-        holders: (0..CONTAINERS).map(container).collect(),
+        subjects: (0..CONTAINERS).map(container).collect(),
         metrics: (0..METRICS).map(metric).collect(),
         ..Profile::default()
     };
-    for of in 0..CONTAINERS * METRICS {
-        profile.lines.push(Line {
-            holder: of / METRICS,
-            metric: of % METRICS,
+    for at in 0..CONTAINERS * METRICS {
+        profile.lines.push(ProfileLine {
+            subject: at / METRICS,
+            metric: at % METRICS,
             of: String::new(),
             first: 0,
             values: (0..WINDOWS).map(|_| 100.0 * noise()).collect(),

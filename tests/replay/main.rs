@@ -1,5 +1,5 @@
-//! Recorded sessions (tests/fixtures/recordings) through window, join, derive and every format,
-//! without a kernel. The output is golden.
+//! Recorded sessions (tests/fixtures/recordings) pass through window, join, derive and every
+//! format, without a kernel. The output is compared with golden files.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;
@@ -21,7 +21,7 @@ use std::{
 use clap::ValueEnum as _;
 use probe_user::{
     derive::{Report, Stages},
-    emit::Format,
+    emit::OutputFormat,
     join::{By, Hottest, View},
     snapshot::{Hook, recording::Reader},
 };
@@ -38,12 +38,12 @@ fn reports(name: &str, view: View) -> Vec<Report> {
     let file = fixture(name);
     let name = file.display().to_string();
     let reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
-    reports_of(reader, view)
+    read_reports(reader, view)
 }
 
-fn reports_of(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
+fn read_reports(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
     let plan = reader.plan().clone();
-    // As a session, each report in the memory of the one before.
+    // As in a session, each report reuses the memory of the previous one.
     let mut stages = Stages::new(view, reader.next().unwrap().unwrap());
     let windows = reader.map(Result::unwrap).map(|now| {
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
@@ -53,11 +53,11 @@ fn reports_of(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
     windows.collect()
 }
 
-/// Compares every format's text with the golden one.
-fn shows(name: &str, view: View) {
+/// Compares the text in every format with the golden file.
+fn assert_golden(name: &str, view: View) {
     let reports = reports(name, view);
     assert!(reports.len() >= 2, "{name} has {} windows", reports.len());
-    for (format, text) in Format::value_variants().iter().zip(texts(&reports)) {
+    for (format, text) in OutputFormat::value_variants().iter().zip(texts(&reports)) {
         let format = format.to_possible_value().unwrap();
         insta::assert_snapshot!(format!("{name}.{}", format.get_name()), text);
     }
@@ -72,22 +72,22 @@ fn by(by: By) -> View {
 
 #[test]
 fn grace_by_container() {
-    shows("grace", by(By::Container));
+    assert_golden("grace", by(By::Container));
 }
 
 #[test]
 fn vera_by_cgroup() {
-    shows("vera", by(By::Cgroup));
+    assert_golden("vera", by(By::Cgroup));
 }
 
 #[test]
 fn sapphire_rapids_by_pod() {
-    shows("sapphire-rapids", by(By::Pod));
+    assert_golden("sapphire-rapids", by(By::Pod));
 }
 
 #[test]
 fn turns_by_process() {
-    shows("turns", by(By::Process));
+    assert_golden("turns", by(By::Process));
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn samples_by_container_with_pages() {
         accesses: Some(Hottest { pages: 4, lines: 4 }),
         ..by(By::Container)
     };
-    shows("spe", view);
+    assert_golden("spe", view);
 }
 
 #[test]
 fn hotplug_by_cgroup() {
-    shows("hotplug", by(By::Cgroup));
+    assert_golden("hotplug", by(By::Cgroup));
 }

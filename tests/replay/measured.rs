@@ -1,46 +1,45 @@
-//! The page's plots of several metrics: containers below the peaks of the machine, and estimates
-//! beside counts, against the JSON of the same recording, in a browser.
+//! The page's plots of several metrics, in a browser, compared with the JSON of the same recording:
+//! containers below the machine's roofline, and estimates against counts.
 
 use std::{fs, path::Path};
 
-use probe_user::profile::{self, Line, LineMetric, Peaks, Profile, Selection};
+use probe_user::profile::{self, LineMetric, Peaks, Profile, ProfileLine, Selection};
 use serde_json::{Value, json};
 
 use super::{
     browser::Browser,
     hour::container,
-    page::page_of,
+    page::write_page,
     recorded::record,
     sampled::{report, stream},
     *,
 };
 
-/// As `pmuscope roofline --format json` writes it, of two sockets.
+/// The output of `pmuscope roofline --format json` on two sockets.
 fn peaks(platform: &str) -> String {
     let on = |socket: Option<u32>, threads: u32, cpus: &str| json!({"socket": socket, "threads": threads, "cores": threads, "cpus": cpus});
-    let with = |mut of: Value, more: Value| {
+    let with = |mut object: Value, more: Value| {
         let more = more.as_object().unwrap().clone();
-        of.as_object_mut().unwrap().extend(more);
-        of
+        object.as_object_mut().unwrap().extend(more);
+        object
     };
     let runs = |best: f64| json!({"best": best, "median": best, "runs": 5, "waited": 0.0});
-    let places = [
+    let cpu_groups = [
         (Some(0), 1, "0", 1.0),
         (Some(0), 72, "0-71", 60.0),
         (None, 144, "0-143", 118.0),
     ];
-    let bandwidths = places.iter().flat_map(|(socket, threads, cpus, more)| {
+    let bandwidths = cpu_groups.iter().flat_map(|(socket, threads, cpus, more)| {
         [("L1", 1.2e11), ("L2", 6e10), ("memory", 7e9)].map(|(level, best)| {
-            let of = on(*socket, *threads, cpus);
             let rate = runs(best * more);
             with(
-                of,
+                on(*socket, *threads, cpus),
                 json!({"level": level, "bytes": 1 << 20, "stores": "plain",
                 "bytes_per_second": rate}),
             )
         })
     });
-    let roofs = places.iter().map(|(socket, threads, cpus, more)| {
+    let roofs = cpu_groups.iter().map(|(socket, threads, cpus, more)| {
         let (flops, bytes) = (5.4e10 * more, 7e9 * more);
         let rest = json!({"flops": flops, "bytes_per_second": bytes, "ridge": flops / bytes});
         with(on(*socket, *threads, cpus), rest)
@@ -53,7 +52,7 @@ fn peaks(platform: &str) -> String {
     .to_string()
 }
 
-/// Twelve containers with FLOPS, and with accesses both counted and sampled.
+/// A profile of twelve containers with FLOPS, and with both counted and sampled accesses.
 pub(crate) fn profile() -> Profile {
     const CONTAINERS: usize = 12;
     const WINDOWS: usize = 30;
@@ -68,7 +67,7 @@ pub(crate) fn profile() -> Profile {
         windows: (0_u32..30)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
-        holders: (0..CONTAINERS).map(container).collect(),
+        subjects: (0..CONTAINERS).map(container).collect(),
         metrics: vec![
             metric("flops", "1/s", false),
             metric("flops_per_ll_read_miss_byte", "1/B", false),
@@ -78,15 +77,15 @@ pub(crate) fn profile() -> Profile {
         peaks: Some(Peaks::parse(&peaks("neoverse-v2")).unwrap()),
         ..Profile::default()
     };
-    for holder in 0..CONTAINERS {
-        let scale = 2_f64.powi(i32::try_from(holder).unwrap());
+    for subject in 0..CONTAINERS {
+        let scale = 2_f64.powi(i32::try_from(subject).unwrap());
         let mut add = |metric, of: &str, value: f64, error: f64| {
             let intervals = match error > 0.0 {
                 true => vec![(value - error, value + error); WINDOWS],
                 false => Vec::new(),
             };
-            profile.lines.push(Line {
-                holder,
+            profile.lines.push(ProfileLine {
+                subject,
                 metric,
                 of: of.to_owned(),
                 first: 0,
@@ -98,15 +97,19 @@ pub(crate) fn profile() -> Profile {
         add(0, "", 4e8 * scale, 0.0);
         add(1, "", 0.05 * scale, 0.0);
         add(2, "", 1e7 * scale, 0.0);
-        // The last one collides: it is too low by 30%.
-        let part = if holder == CONTAINERS - 1 { 0.7 } else { 1.002 };
+        // The last container has collisions: its estimate is too low by 30%.
+        let part = if subject == CONTAINERS - 1 {
+            0.7
+        } else {
+            1.002
+        };
         add(3, "load", 7e6 * scale * part, 4e5 * scale);
         add(3, "store", 3e6 * scale * part, 3e5 * scale);
     }
     profile
 }
 
-/// What a plot draws as markers, by the names of its traces.
+/// A function that returns the markers of a plot: name of the trace, x, y.
 const MARKERS: &str = "(id) => document.getElementById(id).data
     .filter((it) => it.mode.endsWith('markers')).map((it) => [it.name, it.x[0], it.y[0]])";
 
@@ -124,22 +127,22 @@ fn same(drawn: &Value, points: &[Value], x: &str, y: &str) {
 
 /// The hover text of the first marker of a plot.
 pub(crate) fn hover(browser: &mut Browser, id: &str) -> String {
-    let place = browser.evaluate(&format!(
+    let position = browser.evaluate(&format!(
         "(() => {{
             const plot = document.getElementById('{id}');
             plot.scrollIntoView({{ block: 'center' }});
             const box = plot.querySelector('.nsewdrag').getBoundingClientRect();
             const {{ x, y }} = plot.data.find((it) => it.mode.endsWith('markers'));
             const {{ xaxis, yaxis }} = plot._fullLayout;
-            // Names have their numbers as places.
+            // On an axis of categories the position is the index.
             const first = xaxis.type === 'category' ? 0 : x[0];
             return [box.left + xaxis.d2p(first), box.top + yaxis.d2p(y[0])];
         }})()"
     ));
     let at = |more: f64| {
         (
-            place[0].as_f64().unwrap() + more,
-            place[1].as_f64().unwrap(),
+            position[0].as_f64().unwrap() + more,
+            position[1].as_f64().unwrap(),
         )
     };
     browser.mouse("mouseMoved", at(2.0));
@@ -162,19 +165,19 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
     assert_eq!(points.len(), 12);
     let pairs = all["calibrations"].as_array().unwrap();
     assert_eq!(pairs.len(), 1);
-    let kept = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
-    let page = kept
+    let pages = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
+    let page = pages
         .as_deref()
         .unwrap_or(directory.path())
         .join("measured.html");
-    page_of(&profile, &page);
+    write_page(&profile, &page);
     for width in [1280, 500] {
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
         };
         let drawn = browser.evaluate(&format!("({MARKERS})('roofline')"));
         same(&drawn, points, "flops_per_byte", "flops");
-        // The roof of all sockets is what a point can reach: memory's is 826 GB/s.
+        // The roof is the one of all sockets, with 826 GB/s of memory.
         let roof = browser.evaluate(
             "(() => { const it = document.getElementById('roofline').data
                 .find((it) => it.name.startsWith('memory'));
@@ -186,11 +189,11 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
             (roof[2].as_f64().unwrap() / 8.26e11 - 1.0).abs() < 1e-9,
             "{roof}"
         );
-        // 2^11 of 4e8 FLOP/s at 102.4 FLOP/B, where the peak holds.
-        let said = hover(&mut browser, "roofline");
+        // 2^11 times 4e8 FLOP/s at 102.4 FLOP/B, where the peak is the limit.
+        let text = hover(&mut browser, "roofline");
         assert!(
-            said.contains("819.2GFLOP/s at 102.4 FLOP/B, 12.86% of the roof"),
-            "{said}"
+            text.contains("819.2GFLOP/s at 102.4 FLOP/B, 12.86% of the roof"),
+            "{text}"
         );
         let drawn = browser.evaluate(&format!("({MARKERS})('calibration-0')"));
         same(
@@ -199,11 +202,11 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
             "count",
             "ratio",
         );
-        let note = browser.evaluate("document.getElementById('calibration-note-0').textContent");
-        let note = note.as_str().unwrap();
+        let value = browser.evaluate("document.getElementById('calibration-note-0').textContent");
+        let note = value.as_str().unwrap();
         assert!(note.contains("95% interval in 11 of 12 rows"), "{note}");
-        let said = hover(&mut browser, "calibration-0");
-        assert!(said.contains("ratio 0.7, 30 windows"), "{said}");
+        let text = hover(&mut browser, "calibration-0");
+        assert!(text.contains("ratio 0.7, 30 windows"), "{text}");
         let none = browser.evaluate("document.getElementById('no-roofline')");
         assert_eq!(none, Value::Null);
         let wide = browser.evaluate("document.documentElement.scrollWidth");
@@ -212,8 +215,8 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
     }
 }
 
-/// A recording of the test PMU has no FLOPS: the page says so, has no empty plot, and shows samples
-/// that were taken beside it.
+/// A recording of the test PMU has no FLOPS: the page gives the reason instead of an empty plot. It
+/// also shows samples of the same time.
 #[test]
 fn without_flops_there_is_a_reason_and_no_plot() {
     let directory = tempfile::tempdir().unwrap();
@@ -254,10 +257,10 @@ fn without_flops_there_is_a_reason_and_no_plot() {
             "has no samples: give a file of `pmuscope mem record`",
         ),
     ] {
-        let said = run(&words).unwrap_err();
+        let message = run(&words).unwrap_err();
         assert!(
-            said.contains(sentence) && said.trim().lines().count() == 1,
-            "{said}"
+            message.contains(sentence) && message.trim().lines().count() == 1,
+            "{message}"
         );
     }
     let page = at("page.html");
@@ -270,12 +273,13 @@ fn without_flops_there_is_a_reason_and_no_plot() {
     let Some(mut browser) = Browser::open(&page, 1280) else {
         return;
     };
-    let said = browser.evaluate("document.getElementById('no-roofline').textContent");
+    let message = browser.evaluate("document.getElementById('no-roofline').textContent");
     assert!(
-        said.as_str()
+        message
+            .as_str()
             .unwrap()
             .contains("no FLOPS and no FLOPs per byte"),
-        "{said}"
+        "{message}"
     );
     let plots = browser.evaluate("[...document.querySelectorAll('.plot')].map((it) => it.id)");
     assert_eq!(plots, json!(["time", "bandwidth", "samples"]));

@@ -1,11 +1,11 @@
-//! The page of a recording: in a browser, against the numbers of the same recording, with names
-//! that are no names, and with as much as fifty containers make in an hour.
+//! The page of a recording, in a browser: compared with the numbers of the recording, with hostile
+//! names, and with the data of fifty containers in an hour.
 
 use std::{cell::RefCell, fs, path::Path, process::Command, sync::Arc};
 
 use probe_user::{
     join::Entity,
-    names::described::{Container, Described},
+    names::runtime_names::{Container, RuntimeNames},
     profile::{self, Profile, Selection},
     recording::{Recording, Replay},
     snapshot::Names,
@@ -19,17 +19,17 @@ use super::{
     *,
 };
 
-/// A name that would end the script that holds it.
+/// A name that would end the script that contains it.
 const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
-pub(crate) fn profile_of(path: &Path) -> Profile {
+pub(crate) fn read_profile(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
     Profile::read("a.parquet", about, replay).unwrap()
 }
 
-pub(crate) fn page_of(profile: &Profile, path: &Path) -> usize {
+pub(crate) fn write_page(profile: &Profile, path: &Path) -> usize {
     let mut page = Vec::new();
     profile::page(&mut page, profile).unwrap();
     fs::write(path, &page).unwrap();
@@ -56,7 +56,7 @@ fn means(profile: &Profile) -> Vec<(String, String, f64)> {
     means
 }
 
-/// What the table of rows has.
+/// The values in the table of rows.
 const TABLE: &str = "(() => {
     const heads = [...document.querySelectorAll('#values thead th')]
         .map((it) => it.firstChild.data);
@@ -76,19 +76,19 @@ fn in_table(browser: &mut Browser) -> Vec<(String, String, f64)> {
     cells
 }
 
-/// The middle of what a selector finds, after it was brought into the window.
+/// The middle and the width of the element of a selector, after scrolling to it.
 fn middle(browser: &mut Browser, selector: &str) -> (f64, f64, f64) {
-    let place = browser.evaluate(&format!(
+    let position = browser.evaluate(&format!(
         "(() => {{ const it = document.querySelector('{selector}');
             it.scrollIntoView({{ block: 'center' }});
             const box = it.getBoundingClientRect();
             return [box.left + box.width / 2, box.top + box.height / 2, box.width]; }})()"
     ));
-    let number = |at: usize| place[at].as_f64().unwrap();
+    let number = |at: usize| position[at].as_f64().unwrap();
     (number(0), number(1), number(2))
 }
 
-/// Samples of accesses, with all plots but those of sockets; metrics of sockets; one by process.
+/// Recordings with samples of accesses, with metrics of sockets, and by process.
 #[test]
 fn the_page_has_the_numbers_of_the_recording() {
     let directory = tempfile::tempdir().unwrap();
@@ -108,15 +108,15 @@ fn the_page_has_the_numbers_of_the_recording() {
     ] {
         let path = directory.path().join(name);
         record(name, &view, &path, false);
-        let profile = profile_of(&path);
+        let profile = read_profile(&path);
         let page = directory.path().join(format!("{name}.html"));
-        page_of(&profile, &page);
+        write_page(&profile, &page);
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
         };
         assert_eq!(in_table(&mut browser), means(&profile), "{name}");
-        let drawn = browser.evaluate("Object.entries(page.drawn)");
-        let drawn: Vec<&str> = drawn
+        let entries = browser.evaluate("Object.entries(page.drawn)");
+        let drawn: Vec<&str> = entries
             .as_array()
             .unwrap()
             .iter()
@@ -132,7 +132,7 @@ fn the_page_has_the_numbers_of_the_recording() {
     }
 }
 
-/// Where the first point of the first line is in the window.
+/// The position of the first point of the first line in the window.
 const FIRST_POINT: &str = "(() => {
     const plot = document.getElementById('time');
     const box = plot.querySelector('.nsewdrag').getBoundingClientRect();
@@ -142,7 +142,7 @@ const FIRST_POINT: &str = "(() => {
     return [box.left + xaxis.d2p(x[at]), box.top + yaxis.d2p(y[at])];
 })()";
 
-/// With the mouse: values appear under it, and what is pulled over fills the plot.
+/// Uses the mouse: values appear under it, and dragging zooms.
 fn hover_and_zoom(browser: &mut Browser, name: &str) {
     let range = "document.getElementById('time')._fullLayout.xaxis.range";
     let span = |browser: &mut Browser| {
@@ -176,18 +176,18 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
     assert!((0.4..0.6).contains(&after), "{name}: {after}");
 }
 
-/// The error of a share by a weight is that of counting only. JSON and CSV, of which the page has
-/// the same lines, give it no interval.
+/// The known error of a share by a weight is only of counting. So JSON and CSV, which have the
+/// page's lines, give it no interval.
 #[test]
 fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     record("grace", &by(By::Container), &path, false);
-    let profile = profile_of(&path);
+    let profile = read_profile(&path);
     let all = profile::json(&profile, &Selection::default());
-    let lines = all["lines"].as_array().unwrap().iter();
-    let shares = lines.filter(|line| line["metric"].as_str().unwrap().ends_with("_apportioned"));
-    let shares: Vec<&Value> = shares.collect();
+    let shares: Vec<&Value> = (all["lines"].as_array().unwrap().iter())
+        .filter(|line| line["metric"].as_str().unwrap().ends_with("_apportioned"))
+        .collect();
     assert!(!shares.is_empty());
     for share in shares {
         assert!(share.get("low").is_none(), "{share}");
@@ -195,14 +195,16 @@ fn shares_by_a_weight_have_no_interval() {
     let mut csv = Vec::new();
     profile::csv(&mut csv, &profile, &Selection::default()).unwrap();
     let text = String::from_utf8(csv).unwrap();
-    let shares = text.lines().filter(|line| line.contains("_apportioned,"));
-    let values = shares.filter(|line| !line.ends_with(",,,"));
-    let values: Vec<&str> = values.collect();
+    let values: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("_apportioned,"))
+        .filter(|line| !line.ends_with(",,,"))
+        .collect();
     assert!(!values.is_empty());
     assert!(values.iter().all(|line| line.ends_with(",,")), "{values:?}");
 }
 
-/// A container's name is shown as it is, and is nothing else.
+/// A container's name is shown unchanged, and is not interpreted.
 #[test]
 fn names_are_only_names() {
     let directory = tempfile::tempdir().unwrap();
@@ -213,10 +215,10 @@ fn names_are_only_names() {
         .find_map(|subject| match subject {
             probe_user::derive::Subject::Entity(Entity::Container { id, .. }) => Some(id),
             _ => None,
-        });
-    let container = container.unwrap();
+        })
+        .unwrap();
     record_with("grace", &by(By::Container), &path, |snapshot| {
-        let mut described = Described::default();
+        let mut described = RuntimeNames::default();
         let named = Container {
             name: EVIL.to_owned(),
             ..Container::default()
@@ -229,7 +231,7 @@ fn names_are_only_names() {
             ..(*snapshot.names).clone()
         });
     });
-    let profile = profile_of(&path);
+    let profile = read_profile(&path);
     let selection = Selection {
         metric: Some("ipc".to_owned()),
         ..Selection::default()
@@ -241,7 +243,7 @@ fn names_are_only_names() {
     );
     let both = profile::compare([&profile, &profile], &Default::default());
     assert!(!profile::comparison_html(&both).contains("<script"));
-    // Nor does a terminal act on it.
+    // A terminal does not interpret it either.
     for words in [
         &["report", "--format", "json"][..],
         &["report", "--format", "csv"],
@@ -268,7 +270,7 @@ fn names_are_only_names() {
         }
     }
     let page = directory.path().join("a.html");
-    page_of(&profile, &page);
+    write_page(&profile, &page);
     let text = fs::read_to_string(&page).unwrap();
     assert!(!text.contains("document.title="));
     let Some(mut browser) = Browser::open(&page, 1280) else {
@@ -282,7 +284,7 @@ fn names_are_only_names() {
     assert!(names.iter().any(|name| name == EVIL), "{names:?}");
     let legend = browser.evaluate("document.querySelector('#time .legend').textContent");
     assert!(legend.as_str().unwrap().contains("</script>"), "{legend}");
-    // Found by a part of it, and by nothing else.
+    // Search finds it by a part of its name.
     let search = |browser: &mut Browser, text: &str| {
         browser.evaluate(&format!(
             "(() => {{ const it = document.getElementById('search'); it.value = '{text}';
@@ -295,13 +297,13 @@ fn names_are_only_names() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// A mean over time has the time in which nothing ran: all rows stand still in the last window.
+/// A mean over time includes time in which nothing ran: all counts stand still in the last window.
 #[test]
 fn means_have_the_windows_in_which_nothing_ran() {
     let directory = tempfile::tempdir().unwrap();
     let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
     record("grace", &by(By::Container), &whole, false);
-    let whole = profile_of(&whole);
+    let whole = read_profile(&whole);
     let windows = whole.windows.len();
     let before = RefCell::new(Vec::new());
     record_with("grace", &by(By::Container), &still, |snapshot| {
@@ -312,51 +314,57 @@ fn means_have_the_windows_in_which_nothing_ran() {
             snapshot.freed.clear();
         }
     });
-    let still = profile_of(&still);
-    let mut seen = [0, 0];
+    let still = read_profile(&still);
+    let mut compared = [0, 0];
     for line in &still.lines {
-        let (holder, metric) = (&still.holders[line.holder], &still.metrics[line.metric]);
+        let (subject, metric) = (&still.subjects[line.subject], &still.metrics[line.metric]);
         let is_ratio = match metric.name.as_str() {
             "cpus_used" | "task-clock" => false,
             "ipc" => true,
             _ => continue,
         };
         let same = whole.lines.iter().find(|other| {
-            whole.holders[other.holder] == *holder && whole.metrics[other.metric] == *metric
+            whole.subjects[other.subject] == *subject && whole.metrics[other.metric] == *metric
         });
-        let shown = same.unwrap().shown(metric, &whole.windows);
-        let shown = shown.map(|(_, value)| value);
-        let ran: Vec<f64> = shown.take(windows - 1).collect();
+        let ran: Vec<f64> = (same.unwrap().shown(metric, &whole.windows))
+            .map(|(_, value)| value)
+            .take(windows - 1)
+            .collect();
         if ran.iter().any(|value| !value.is_finite()) {
             continue;
         }
-        let lengths = whole.windows.iter().map(|(start, end)| end - start);
-        let lengths: Vec<f64> = lengths.collect();
+        let lengths: Vec<f64> = (whole.windows.iter())
+            .map(|(start, end)| end - start)
+            .collect();
         let sum: f64 = ran
             .iter()
             .zip(&lengths)
             .map(|(value, length)| value * length)
             .sum();
-        let of = if is_ratio { windows - 1 } else { windows };
-        let mean = sum / lengths[..of].iter().sum::<f64>();
+        let included = if is_ratio { windows - 1 } else { windows };
+        let mean = sum / lengths[..included].iter().sum::<f64>();
         let summary = line.summary(metric, &still.windows).unwrap();
-        assert_eq!(summary.windows, of, "{} {}", holder.label, metric.name);
+        assert_eq!(
+            summary.windows, included,
+            "{} {}",
+            subject.label, metric.name
+        );
         assert!(
             (summary.mean - mean).abs() <= 1e-9 * mean,
             "{summary:?}, not {mean}"
         );
-        seen[usize::from(is_ratio)] += 1;
+        compared[usize::from(is_ratio)] += 1;
     }
-    assert!(seen.iter().all(|seen| *seen > 1), "{seen:?}");
+    assert!(compared.iter().all(|count| *count > 1), "{compared:?}");
 }
 
-/// Fifty containers for an hour, eight metrics. How long it takes to open is printed.
+/// Fifty containers for an hour, with eight metrics. Prints the time to open the page.
 #[test]
 fn an_hour_of_fifty_containers_is_a_page() {
     let profile = hour();
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("hour.html");
-    let size = page_of(&profile, &page);
+    let size = write_page(&profile, &page);
     println!("{size} bytes for {VALUES} values");
     assert!(size < 20_000_000, "{size}");
     if let Some(mut browser) = Browser::open(&page, 1280) {

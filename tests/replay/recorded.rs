@@ -1,5 +1,5 @@
-//! The same sessions as `pmuscope record` writes them: what is replayed agrees with what was shown,
-//! in every format, and what is damaged is refused by a sentence.
+//! The same sessions in files of `pmuscope record`: a replay shows the same in every format, and
+//! damaged files are refused by a sentence.
 
 use std::{
     fs::{self, Permissions},
@@ -12,18 +12,18 @@ use std::{
 use probe_user::{
     catalogue::Catalogue,
     plan::Plan,
-    recording::{About, ReadError, Recording, RecordingFile, Replay},
+    recording::{ReadError, Recording, RecordingFile, RecordingMetadata, Replay},
     snapshot::Snapshot,
 };
 
 use super::*;
 
-/// Writes a fixture as a recording; the file is not ended where `cut`.
+/// Writes a fixture as a recording; with `cut` the file is not finished.
 pub(crate) fn record(name: &str, view: &View, path: &Path, cut: bool) {
     write(name, view, path, cut, |_| {});
 }
 
-/// The same, with each snapshot changed before.
+/// As [`record`], with each snapshot changed first.
 pub(crate) fn record_with(name: &str, view: &View, path: &Path, change: impl Fn(&mut Snapshot)) {
     write(name, view, path, false, change);
 }
@@ -34,7 +34,7 @@ fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut S
     let plan = reader.plan().clone();
     let mut first: Snapshot = reader.next().unwrap().unwrap();
     change(&mut first);
-    let about = About {
+    let about = RecordingMetadata {
         plan: &plan,
         view,
         more: vec![("host".to_owned(), "test".to_owned())],
@@ -46,7 +46,7 @@ fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut S
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
         stages.advance(&plan, now, merged_idle);
         recording.add(stages.report(), stages.snapshot()).unwrap();
-        // As time would do it: windows of a test follow each other at once.
+        // Normally time ends parts, but windows of a test follow each other at once.
         if cut {
             recording.end_part().unwrap();
         }
@@ -68,7 +68,7 @@ fn replayed(path: &Path) -> Vec<Report> {
     reports
 }
 
-/// The golden files have the text of the same reports.
+/// The golden files also have the text of these reports.
 #[test]
 fn what_is_replayed_agrees_with_what_was_shown() {
     let directory = tempfile::tempdir().unwrap();
@@ -95,7 +95,8 @@ fn what_is_replayed_agrees_with_what_was_shown() {
     }
 }
 
-/// Killed: the file is empty, and its parts have the windows, also by the directory's own name.
+/// After a kill the file is empty and its parts have the windows. The name of their directory also
+/// opens them.
 #[test]
 fn a_recording_that_was_killed_has_its_whole_windows() {
     let directory = tempfile::tempdir().unwrap();
@@ -106,24 +107,24 @@ fn a_recording_that_was_killed_has_its_whole_windows() {
     assert_eq!(texts(&replayed(&path)), all);
     let parts = directory.path().join("a.parquet.parts");
     assert_eq!(texts(&replayed(&parts)), all);
-    // Parts that are being written are passed over.
+    // Parts that are being written are ignored.
     fs::write(parts.join(".000099.open"), "PAR1").unwrap();
     assert_eq!(texts(&replayed(&parts)), all);
-    // And what follows a part that is lost is still a recording.
+    // A new recording does not overwrite these parts.
     let again = RecordingFile::begin(
         &path,
-        About {
+        RecordingMetadata {
             plan: &Plan::default(),
             view: &View::default(),
             more: Vec::new(),
         },
         &Snapshot::default(),
     );
-    let again = again.err().unwrap().to_string();
-    assert!(again.contains("did not come to its end"), "{again}");
+    let error = again.err().unwrap().to_string();
+    assert!(error.contains("did not come to its end"), "{error}");
 }
 
-/// A recording that is not made, not ended or not merged leaves what its file had.
+/// A recording that does not start, finish or merge leaves the earlier file unchanged.
 #[test]
 fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -135,19 +136,19 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     let begin = || {
         let (plan, view) = (Plan::default(), View::default());
         let (plan, view, more) = (&plan, &view, Vec::new());
-        let about = About { plan, view, more };
+        let about = RecordingMetadata { plan, view, more };
         RecordingFile::begin(&path, about, &Snapshot::default()).unwrap()
     };
     begin().discard().unwrap();
     assert_eq!(fs::read(&path).unwrap(), earlier);
     assert!(!parts.exists());
-    // One of its parts is lost before they are merged.
+    // A part is damaged before the merge.
     let recording = begin();
     fs::write(parts.join("000000.parquet"), "PAR1").unwrap();
-    let said = recording.finish().unwrap_err().to_string();
+    let message = recording.finish().unwrap_err().to_string();
     assert!(
-        said.contains("its parts are in") && said.contains("a.parquet.parts"),
-        "{said}"
+        message.contains("its parts are in") && message.contains("a.parquet.parts"),
+        "{message}"
     );
     assert_eq!(fs::read(&path).unwrap(), earlier);
     let left = fs::read_dir(&parts)
@@ -155,16 +156,16 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
         .map(|it| it.unwrap().file_name());
     assert_eq!(left.collect::<Vec<_>>(), ["000000.parquet"]);
     fs::remove_dir_all(&parts).unwrap();
-    // Killed.
+    // The recording is killed.
     record("grace", &by(By::Container), &path, true);
     assert_eq!(fs::read(&path).unwrap(), earlier);
     let all = texts(&reports("grace", by(By::Container)));
     assert_eq!(texts(&replayed(&parts)), all);
-    // A file that was cut while it was written gives way to the parts.
+    // The parts are read instead of an incomplete file.
     fs::write(&path, &earlier[..earlier.len() / 2]).unwrap();
     assert_eq!(texts(&replayed(&path)), all);
     fs::remove_dir_all(&parts).unwrap();
-    // Whole.
+    // The recording is complete.
     record("grace", &by(By::Container), &path, false);
     assert_eq!(texts(&replayed(&path)), all);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
@@ -175,19 +176,19 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     assert_eq!(fs::read(&path).unwrap(), earlier);
 }
 
-/// A part that cannot be written is not in the way of the next try.
+/// A part that could not be written does not block the next attempt.
 #[test]
 fn a_part_is_written_after_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
-    let about = About { plan, view, more };
+    let about = RecordingMetadata { plan, view, more };
     let mut snapshot = Snapshot::default();
     let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
     recording.end_part().unwrap();
     snapshot.at += Duration::from_secs(1);
     recording.add(&Report::default(), &snapshot).unwrap();
-    // What was written of it cannot be replaced.
+    // The part cannot be replaced.
     let part = directory.path().join("a.parquet.parts/000001.parquet");
     let taken = part.with_file_name("taken");
     let _ = fs::remove_file(&part);
@@ -199,17 +200,17 @@ fn a_part_is_written_after_an_error() {
     fs::rename(&part, &taken).unwrap();
     let windows = recording.windows();
     recording.finish().unwrap();
-    assert_eq!(all_of(&path).unwrap(), windows as usize);
+    assert_eq!(count_windows(&path).unwrap(), windows as usize);
 }
 
-/// A day has 8,640 parts; here more than files that can be open.
+/// A day has 8,640 parts. Here there are more parts than files can be open.
 #[test]
 fn a_cut_recording_of_many_parts_is_read() {
     const WINDOWS: u32 = 100;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
-    let about = About { plan, view, more };
+    let about = RecordingMetadata { plan, view, more };
     let mut snapshot = Snapshot::default();
     let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
     for _ in 0..WINDOWS {
@@ -225,11 +226,11 @@ fn a_cut_recording_of_many_parts_is_read() {
         .arg(&path)
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.lines().count(), WINDOWS as usize, "{said}");
-    // One that is not there any more, of those that are opened later.
+    assert_eq!(text.lines().count(), WINDOWS as usize, "{message}");
+    // A part is removed before it is opened.
     let lost = directory.path().join("a.parquet.parts/000050.parquet");
     let reader = Recording::open(&path).unwrap().into_snapshots();
     fs::remove_file(lost).unwrap();
@@ -237,7 +238,7 @@ fn a_cut_recording_of_many_parts_is_read() {
     assert!(last.contains("000050.parquet: No such file"), "{last}");
 }
 
-fn all_of(path: &Path) -> Result<usize, ReadError> {
+fn count_windows(path: &Path) -> Result<usize, ReadError> {
     let recording = Recording::open(path)?;
     let view = recording.view.clone();
     let mut replay = Replay::begin(recording, view)?;
@@ -254,41 +255,46 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
     let path = directory.path().join("a.parquet");
     record("grace", &by(By::Container), &path, false);
     let whole = fs::read(&path).unwrap();
-    let windows = all_of(&path).unwrap();
+    let windows = count_windows(&path).unwrap();
     assert!(windows > 1);
     let other = directory.path().join("b.parquet");
-    let said = |bytes: &[u8]| {
+    let message = |bytes: &[u8]| {
         fs::write(&other, bytes).unwrap();
-        let said = all_of(&other).unwrap_err().to_string();
-        assert!(said.contains("b.parquet") && !said.contains('\n'), "{said}");
-        said
+        let message = count_windows(&other).unwrap_err().to_string();
+        assert!(
+            message.contains("b.parquet") && !message.contains('\n'),
+            "{message}"
+        );
+        message
     };
-    assert!(said(b"").contains("is no Parquet file, or has lost its end"));
-    assert!(said(b"name,value\n").contains("is no Parquet file"));
-    assert!(said(&whole[..whole.len() / 2]).contains("has lost its end"));
-    // The snapshots are compressed with a checksum each: one changed byte is found.
+    assert!(message(b"").contains("is no Parquet file, or has lost its end"));
+    assert!(message(b"name,value\n").contains("is no Parquet file"));
+    assert!(message(&whole[..whole.len() / 2]).contains("has lost its end"));
+    // Each snapshot is compressed with a checksum: a changed byte is found.
     let gzip = [0x1f, 0x8b, 0x08];
-    let places: Vec<usize> = (0..whole.len() - 3)
+    let positions: Vec<usize> = (0..whole.len() - 3)
         .filter(|at| whole[*at..].starts_with(&gzip))
         .collect();
-    assert!(places.len() > windows, "{places:?}");
+    assert!(positions.len() > windows, "{positions:?}");
     let mut damaged = whole.clone();
-    damaged[places[1] + 40] ^= 0x10;
-    assert!(said(&damaged).contains("is damaged at snapshot 1"));
-    // Any other byte gives a sentence too, or does not matter; it never ends the process.
+    damaged[positions[1] + 40] ^= 0x10;
+    assert!(message(&damaged).contains("is damaged at snapshot 1"));
+    // Any other changed byte is an error or does not matter; it never ends the process.
     for at in (0..whole.len()).step_by(97) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
         fs::write(&other, damaged).unwrap();
-        if let Err(error) = all_of(&other) {
+        if let Err(error) = count_windows(&other) {
             assert!(!error.to_string().is_empty(), "{at}");
         }
     }
-    let missing = all_of(&directory.path().join("c")).unwrap_err().to_string();
+    let missing = count_windows(&directory.path().join("c"))
+        .unwrap_err()
+        .to_string();
     assert!(missing.contains("No such file"), "{missing}");
 }
 
-/// One that was killed at once: nothing to show is no success.
+/// A recording that was killed at once has nothing to show, which is an error.
 #[test]
 fn what_ended_before_its_first_window_is_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
@@ -296,44 +302,47 @@ fn what_ended_before_its_first_window_is_one_sentence() {
     let file = fixture("grace");
     let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), "grace").unwrap();
     let plan = reader.plan().clone();
-    let about = About {
+    let about = RecordingMetadata {
         plan: &plan,
         view: &by(By::Container),
         more: Vec::new(),
     };
     let first = reader.next().unwrap().unwrap();
     let recording = RecordingFile::begin(&path, about, &first).unwrap();
-    let said = || all_of(&path).unwrap_err().to_string();
+    let message = || count_windows(&path).unwrap_err().to_string();
     let sentence = "has no window: it ended before its first; record it again";
-    assert!(said().ends_with(sentence), "{}", said());
+    assert!(message().ends_with(sentence), "{}", message());
     recording.finish().unwrap();
-    assert!(said().ends_with(sentence), "{}", said());
+    assert!(message().ends_with(sentence), "{}", message());
 }
 
-/// Every number of the plan, in turn another one: it is refused, or is replayed to the end.
+/// Changes every number of the plan, one at a time: the file is refused, or replayed to the end.
 #[test]
 fn a_changed_digit_of_the_plan_ends_no_process() {
     for (name, least) in [("grace", 10), ("turns", 10), ("hotplug", 3)] {
         let text = fs::read_to_string(fixture(name)).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
-        // Of one window.
+        // One window is enough.
         let rest: String = rest.split_inclusive('\n').take(2).collect();
         // The definitions of metrics come from the catalogue, and are parsed.
         let catalogue = head.find("\"catalogue\":").unwrap();
         let list = catalogue + head[catalogue..].find("\"list\":").unwrap();
         let numbers = [b':', b'[', b','];
-        let places = (1..catalogue).chain(list..head.len()).filter(|at| {
+        let positions = (1..catalogue).chain(list..head.len()).filter(|at| {
             head.as_bytes()[*at].is_ascii_digit() && numbers.contains(&head.as_bytes()[at - 1])
         });
         let mut refused = 0;
-        for (at, digit) in places.flat_map(|at| [(at, "4"), (at, "99")]) {
+        for (at, digit) in positions.flat_map(|at| [(at, "4"), (at, "99")]) {
             let changed = format!("{}{digit}{}\n{rest}", &head[..at], &head[at + 1..]);
             match Reader::new(changed.as_bytes(), name) {
-                Ok(reader) => drop(texts(&reports_of(reader, by(By::Container)))),
+                Ok(reader) => drop(texts(&read_reports(reader, by(By::Container)))),
                 Err(error) => {
-                    let said = error.to_string();
-                    assert!(said.contains(name) && !said.contains('\n'), "{said}");
-                    refused += usize::from(said.contains("nothing is counted at"));
+                    let message = error.to_string();
+                    assert!(
+                        message.contains(name) && !message.contains('\n'),
+                        "{message}"
+                    );
+                    refused += usize::from(message.contains("nothing is counted at"));
                 }
             }
         }
@@ -344,15 +353,15 @@ fn a_changed_digit_of_the_plan_ends_no_process() {
 /// The values of a metric in all windows.
 fn values(reports: &[Report], metric: &str) -> Vec<f64> {
     let series = |report: &Report| {
-        let all = report.series.iter();
-        let of = all.filter(|series| report.metric(series).name == metric);
-        let values = of.filter_map(|series| Some(series.estimate()?.value));
-        values.collect::<Vec<_>>()
+        (report.series.iter())
+            .filter(|series| report.metric(series).name == metric)
+            .filter_map(|series| Some(series.estimate()?.value))
+            .collect::<Vec<_>>()
     };
     reports.iter().flat_map(series).collect()
 }
 
-/// A replay can show other metrics, as far as the counters hold what they need.
+/// A replay can show other metrics if their events were counted.
 #[test]
 fn other_metrics_of_what_was_counted() {
     let directory = tempfile::tempdir().unwrap();
@@ -360,7 +369,7 @@ fn other_metrics_of_what_was_counted() {
     record("turns", &by(By::Process), &path, false);
     let shown = replayed(&path);
     let catalogue = Catalogue::builtin().unwrap();
-    // Found by the events that it needs, though the recording was made without it.
+    // The recording was made without this metric, but has its events.
     let mut recording = Recording::open(&path).unwrap();
     let machine = recording.plan.metrics.machine.unwrap();
     let metrics = &mut recording.plan.metrics.list;

@@ -1,5 +1,5 @@
-//! The page of samples of accesses: points, phases and sums, against the JSON of the same file, and
-//! in a browser.
+//! The page of access samples, in a browser: points, phases and sums, compared with the JSON of the
+//! same file.
 
 #[path = "../../probe-common/tests/support/fields.rs"]
 mod fields;
@@ -16,8 +16,8 @@ use fields::Fields;
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
     profile::Scatter,
-    record::{Sample, SampleFile, Seen, Sink as _, Who},
-    recording::{ReadError, Samples},
+    record::{Sample, SampleData, SampleFile, Sink as _, TaskInfo},
+    recording::{ReadError, SampleReader},
 };
 use serde_json::{Value, json};
 
@@ -26,15 +26,16 @@ use super::browser::Browser;
 /// `CLOCK_MONOTONIC` at the first sample, beyond what a double holds to the ns.
 const BEGAN: u64 = 123_456_789_012_345_678;
 
-/// A name that would end the script that holds it.
+/// A name that would end the script that contains it.
 pub(crate) const EVIL: &str = "</script><script>document.title='gone'</script>";
 
-/// STREAM's triad as figure 4 of the NMO paper has it: eight threads, each its part of a, b and c,
-/// five times with pauses between, and another process with a tag that is no name.
+/// STREAM's triad as in figure 4 of the NMO paper: eight threads, each on its part of a, b and c,
+/// five times with pauses between; and another process with a hostile tag.
 pub(crate) fn stream(path: &Path, samples: u64) {
-    const TURN: u64 = 45_000_000;
+    /// From one repetition to the next, in ns.
+    const INTERVAL: u64 = 45_000_000;
     let about = [
-        // As on x86: of the buffers' sizes SPE's files alone have that of the AUX area.
+        // As on x86: only files of SPE have the size of the AUX buffer.
         ("events", json!(["ibs_op"]).to_string()),
         ("frequency", "997".to_owned()),
         ("ring_bytes_per_buffer", "524288".to_owned()),
@@ -44,7 +45,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
     let about = about.map(|(key, value)| (key.to_owned(), value));
     let file = SampleFile::begin(path, NonZeroUsize::MIN, about.to_vec()).unwrap();
     let who = |pid: u32, name: &str, cgroup: &str| {
-        Arc::new(Who {
+        Arc::new(TaskInfo {
             pid,
             name: name.into(),
             cgroup: Some(cgroup.into()),
@@ -59,7 +60,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
     let per_turn = samples / 5;
     let made = |number: u64| {
         let (turn, within) = (number / per_turn, number % per_turn);
-        let since = BEGAN + turn * TURN + 10_000_000;
+        let since = BEGAN + turn * INTERVAL + 10_000_000;
         let time = since + within * 35_000_000 / per_turn;
         let thread = u32::try_from(number % 8).unwrap();
         let array = usize::try_from(number / 8 % 3).unwrap();
@@ -98,16 +99,16 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         let record = Records::new(&bytes).next().unwrap().unwrap();
         let source = record.data_source().filter(|_| !is_store);
         Sample {
-            // Some have no time.
+            // Some samples have no time.
             time: (number % 1000 != 999).then_some(time),
             cpu: Some(thread),
             tid: Some(who.pid + thread),
-            who: Some(Arc::clone(who)),
+            task: Some(Arc::clone(who)),
             cgroup: who.cgroup.clone(),
             origin: source.and_then(|source| SourceTable::Common.load(source)),
             region: Some(Arc::clone(region)),
             phase: phase.cloned(),
-            seen: Seen::Record(record),
+            data: SampleData::Record(record),
         }
     };
     let all: Vec<Sample> = (0..samples).map(made).collect();
@@ -115,7 +116,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         file.samples(0, some).unwrap();
     }
     let phases = (0..5).map(|turn| {
-        let since = BEGAN + turn * TURN + 10_000_000;
+        let since = BEGAN + turn * INTERVAL + 10_000_000;
         let until = (turn < 4).then(|| (since + 35_000_000).to_string());
         json!({"pid": 700, "tid": 700, "name": "triad", "since_ns": since.to_string(),
             "until_ns": until})
@@ -126,7 +127,7 @@ pub(crate) fn stream(path: &Path, samples: u64) {
         .unwrap();
 }
 
-/// `pmuscope report` with these words; the text of the file that it writes.
+/// The standard output of `pmuscope report` with these arguments, or its error.
 #[track_caller]
 pub(crate) fn report(words: &[&Path]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
@@ -137,12 +138,12 @@ pub(crate) fn report(words: &[&Path]) -> Result<String, String> {
     }
 }
 
-pub(crate) fn json_of(path: &Path) -> Value {
+pub(crate) fn json_report(path: &Path) -> Value {
     let words = [path, Path::new("--format"), Path::new("json")];
     serde_json::from_str(&report(&words).unwrap()).unwrap()
 }
 
-/// The file's page; where `PMUSCOPE_PAGES` names a directory it is left there, to be looked at.
+/// Writes the page of a file; if `PMUSCOPE_PAGES` names a directory, into that, to keep it.
 fn page(directory: &Path, name: &str, words: &[&Path]) -> PathBuf {
     let keep = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
     let page = keep.as_deref().unwrap_or(directory).join(name);
@@ -150,7 +151,7 @@ fn page(directory: &Path, name: &str, words: &[&Path]) -> PathBuf {
     page
 }
 
-/// Rows of a table: the first cell, and numbers by the heads of their columns.
+/// Rows of a table: numbers by column, by the text of the first cell.
 fn table(browser: &mut Browser, id: &str) -> Value {
     browser.evaluate(&format!(
         "(() => {{
@@ -191,10 +192,10 @@ fn sums(json: &Value, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     by.into()
 }
 
-fn samples_of(table: &Value) -> Value {
+fn samples_column(table: &Value) -> Value {
     let rows = table.as_object().unwrap().iter();
-    let rows = rows.map(|(name, row)| (name.clone(), row["samples"].clone()));
-    Value::Object(rows.collect())
+    let samples = rows.map(|(name, row)| (name.clone(), row["samples"].clone()));
+    Value::Object(samples.collect())
 }
 
 #[test]
@@ -203,7 +204,7 @@ fn samples_are_points_phases_and_sums() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
     stream(&path, SAMPLES);
-    let all = json_of(&path);
+    let all = json_report(&path);
     let samples = &all["samples"];
     assert_eq!(samples["samples"], SAMPLES);
     assert_eq!(samples["without_time_or_address"], SAMPLES / 1000);
@@ -211,13 +212,16 @@ fn samples_are_points_phases_and_sums() {
     assert_eq!(samples["counts"], json!({"aux_buffers_truncated": 3}));
     assert_eq!(samples["phases"].as_array().unwrap().len(), 5);
     assert_eq!(samples["phases"][4]["until_s"], Value::Null);
-    // Of each region as many points as it has of the samples, by a few standard deviations.
+    // Each region's part of the points is its part of the samples, within a few standard
+    // deviations.
     let regions = sums(&all, "region", |_| true);
     assert_eq!(regions[EVIL], SAMPLES / 50);
     let points = samples["points"]["sum"].as_array().unwrap();
     for (region, count) in regions.as_object().unwrap() {
-        let of = |at: &Value| &samples["sums"][index(at)]["region"];
-        let drawn = points.iter().filter(|at| of(at) == region.as_str()).count() as f64;
+        let region_of = |at: &Value| &samples["sums"][index(at)]["region"];
+        let drawn = (points.iter())
+            .filter(|at| region_of(at) == region.as_str())
+            .count() as f64;
         let expected = count.as_f64().unwrap() * points.len() as f64 / SAMPLES as f64;
         assert!(
             (drawn - expected).abs() < 5.0 * expected.sqrt(),
@@ -225,7 +229,7 @@ fn samples_are_points_phases_and_sums() {
         );
     }
     // The same file gives the same points.
-    assert_eq!(json_of(&path), all);
+    assert_eq!(json_report(&path), all);
     let page = page(directory.path(), "samples.html", &[&path]);
     assert!(fs::metadata(&page).unwrap().len() < 20_000_000);
     for width in [1280, 500] {
@@ -241,12 +245,12 @@ fn samples_are_points_phases_and_sums() {
             browser.evaluate("document.title"),
             "samples.parquet - pmuscope"
         );
-        // Tagged memory at first.
+        // At first only tagged memory is shown.
         let tags = |sum: &Value| !sum["region"].as_str().unwrap().starts_with('[');
-        let shown = samples_of(&table(&mut browser, "sum-values"));
+        let shown = samples_column(&table(&mut browser, "sum-values"));
         assert_eq!(shown, sums(&all, "region", tags));
         choose(&mut browser, "sample-region", "all");
-        assert_eq!(samples_of(&table(&mut browser, "sum-values")), regions);
+        assert_eq!(samples_column(&table(&mut browser, "sum-values")), regions);
         let drawn = "document.getElementById('samples').data.reduce((n, it) => n + it.x.length, 0)";
         assert_eq!(browser.evaluate(drawn), samples["drawn"]);
         let note = browser.evaluate("document.getElementById('samples-note').textContent");
@@ -259,7 +263,7 @@ fn samples_are_points_phases_and_sums() {
         assert!(note.ends_with("; open at the end: triad."), "{note}");
         choose(&mut browser, "sample-process", "process 900");
         let process = |sum: &Value| sum["pid"] == 900;
-        let shown = samples_of(&table(&mut browser, "sum-values"));
+        let shown = samples_column(&table(&mut browser, "sum-values"));
         assert_eq!(shown, sums(&all, "region", process));
         choose(&mut browser, "sample-process", "all");
         choose(
@@ -269,7 +273,7 @@ fn samples_are_points_phases_and_sums() {
         );
         choose(&mut browser, "sample-sums", "phase");
         choose(&mut browser, "sample-colour", "source");
-        let shown = samples_of(&table(&mut browser, "sum-values"));
+        let shown = samples_column(&table(&mut browser, "sum-values"));
         assert_eq!(shown, sums(&all, "phase", |sum| sum["pid"] == 700));
         let names =
             browser.evaluate("document.getElementById('samples').data.map((it) => it.name)");
@@ -286,9 +290,9 @@ fn samples_are_points_phases_and_sums() {
     }
 }
 
-/// The point under the mouse says what the JSON says of it.
+/// The text of the point under the mouse agrees with the JSON.
 fn hover(browser: &mut Browser, samples: &Value) {
-    let place = browser.evaluate(
+    let position = browser.evaluate(
         "(() => {
             const plot = document.getElementById('samples');
             plot.scrollIntoView({ block: 'center' });
@@ -301,8 +305,8 @@ fn hover(browser: &mut Browser, samples: &Value) {
     );
     let at = |more: f64| {
         (
-            place[0].as_f64().unwrap() + more,
-            place[1].as_f64().unwrap(),
+            position[0].as_f64().unwrap() + more,
+            position[1].as_f64().unwrap(),
         )
     };
     browser.mouse("mouseMoved", at(2.0));
@@ -330,15 +334,15 @@ fn hover(browser: &mut Browser, samples: &Value) {
     );
 }
 
-/// Of a recording that was killed its parts are read; what is damaged is a sentence, or does not
-/// matter, and never ends the process.
+/// The parts of a killed recording are read. Damage is an error in one sentence or does not matter,
+/// and never ends the process.
 #[test]
 fn parts_are_read_and_damage_is_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
     stream(&path, 3000);
     let read = |path: &Path| {
-        let samples = Samples::open(path)?.ok_or(ReadError::Empty(String::new()))?;
+        let samples = SampleReader::open(path)?.ok_or(ReadError::Empty(String::new()))?;
         Scatter::read("a.parquet", samples)
     };
     let whole = read(&path).unwrap();
@@ -365,9 +369,9 @@ fn parts_are_read_and_damage_is_a_sentence() {
         damaged[at] ^= 0xff;
         fs::write(&other, damaged).unwrap();
         if let Err(error) = read(&other) {
-            let said = error.to_string();
-            assert!(!said.is_empty(), "{at}");
-            refused += usize::from(said.contains("is damaged after"));
+            let message = error.to_string();
+            assert!(!message.is_empty(), "{at}");
+            refused += usize::from(message.contains("is damaged after"));
         }
     }
     assert!(refused > 10, "{refused}");

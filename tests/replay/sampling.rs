@@ -1,9 +1,9 @@
-//! The page's plots of `mem calibrate`: accuracy and cost of sampling by setting, in a browser,
-//! against the file that the verb wrote.
+//! The page's plots of `mem calibrate`, in a browser: accuracy and cost of sampling by setting,
+//! compared with the file of the verb.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use probe_user::record::{CALIBRATED_FORMAT, Calibrated, Mean, Setting, Unsampled};
+use probe_user::record::{CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Unsampled};
 use serde_json::Value;
 
 use super::{
@@ -18,12 +18,12 @@ const fn mean(mean: f64, deviation: f64) -> Mean {
     Mean { mean, deviation }
 }
 
-/// A study as the verb writes it: small periods collide and cost, and three sizes of buffers.
+/// A calibration: small periods have collisions and cost; three sizes of buffers.
 pub(crate) fn calibrated(platform: &str) -> Calibrated {
     const PERIODS: [u64; 8] = [1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536];
     let setting = |(at, period): (usize, u64), aux_bytes: u64| {
         let lost = 0.5_f64.powi(i32::try_from(at).unwrap() + 1);
-        Setting {
+        CalibratedSetting {
             period,
             aux_bytes,
             threads: None,
@@ -36,8 +36,7 @@ pub(crate) fn calibrated(platform: &str) -> Calibrated {
             lost: mean(0.0, 0.0),
         }
     };
-    let settings = PERIODS.into_iter().enumerate();
-    let settings = settings.map(|it| setting(it, 1 << 20));
+    let settings = (PERIODS.into_iter().enumerate()).map(|it| setting(it, 1 << 20));
     let sizes = [1 << 18, 1 << 22].map(|aux| setting((4, 8192), aux));
     let command = "[\"pmuscope\",\"mem\",\"calibrate\",\"--\",\"./stream\"]";
     Calibrated {
@@ -66,7 +65,7 @@ fn write(path: &Path, platform: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Of a plot: the settings, the means and their deviations.
+/// The settings of a plot, with means and deviations.
 fn drawn(browser: &mut Browser, id: &str) -> Vec<(String, f64, f64)> {
     let all = browser.evaluate(&format!(
         "(() => {{ const [it] = document.getElementById('{id}').data;
@@ -99,16 +98,23 @@ fn the_page_has_the_accuracies_of_the_file() {
     record("grace", &by(By::Container), &recording, false);
     stream(&samples, 2000);
     write(&file, "grace");
-    // Beside windows, and beside samples alone.
-    for (of, width) in [(&recording, 1280), (&samples, 500)] {
+    // With windows, and with samples only.
+    for (input, width) in [(&recording, 1280), (&samples, 500)] {
         let words = |format: &'static str| {
             let format = [Path::new("--format"), Path::new(format)];
-            report(&[of, Path::new("--calibration"), &file, format[0], format[1]]).unwrap()
+            report(&[
+                input,
+                Path::new("--calibration"),
+                &file,
+                format[0],
+                format[1],
+            ])
+            .unwrap()
         };
         let all: Value = serde_json::from_str(&words("json")).unwrap();
-        let kept = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
-        let page = kept.as_deref().unwrap_or(directory.path());
-        let page = page.join(format!("sampling-{width}.html"));
+        let pages = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
+        let page =
+            (pages.as_deref().unwrap_or(directory.path())).join(format!("sampling-{width}.html"));
         fs::write(&page, words("html")).unwrap();
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
@@ -126,14 +132,14 @@ fn the_page_has_the_accuracies_of_the_file() {
             "document.getElementById('sampling-accuracy-0').data[0].marker.symbol.indexOf('star')",
         );
         assert_eq!(stars, 5);
-        let said = hover(&mut browser, "sampling-accuracy-0");
+        let text = hover(&mut browser, "sampling-accuracy-0");
         assert!(
-            said.contains("accuracy 50% ± 5, time overhead 7.813% ± 0.2"),
-            "{said}"
+            text.contains("accuracy 50% ± 5, time overhead 7.813% ± 0.2"),
+            "{text}"
         );
         assert!(
-            said.contains("buffers with collisions 500"),
-            "the collisions are there: {said}"
+            text.contains("buffers with collisions 500"),
+            "the collisions are there: {text}"
         );
         let note = browser.evaluate("document.getElementById('sampling-note').textContent");
         assert_eq!(note, calibrated("").recommendation);
@@ -170,10 +176,10 @@ fn what_is_no_calibration_of_the_machine_is_refused_by_a_sentence() {
         ("empty", "it has no settings: calibrate again"),
         ("absent", "No such file"),
     ] {
-        let said = report(&[&recording, Path::new("--calibration"), &at(file)]).unwrap_err();
+        let text = report(&[&recording, Path::new("--calibration"), &at(file)]).unwrap_err();
         assert!(
-            said.contains(sentence) && said.trim().lines().count() == 1,
-            "{said}"
+            text.contains(sentence) && text.trim().lines().count() == 1,
+            "{text}"
         );
     }
 }

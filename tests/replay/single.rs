@@ -1,4 +1,4 @@
-//! Single views of samples, roofline, estimates and calibration: as CSV and as pictures, against
+//! Single views of samples, roofline, estimates and calibration: CSV and pictures, compared with
 //! the JSON of the same file.
 
 use std::{collections::BTreeMap, path::Path};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::{
     measured::profile,
     recorded::record,
-    sampled::{EVIL, json_of, report, stream},
+    sampled::{EVIL, json_report, report, stream},
     sampling::calibrated,
     *,
 };
 
-/// Rows of a CSV by the names of its columns.
+/// Rows of a CSV file by column.
 fn rows(text: &[u8]) -> Vec<BTreeMap<String, String>> {
     let mut csv = csv::Reader::from_reader(text);
     csv.deserialize().map(Result::unwrap).collect()
@@ -36,18 +36,18 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// What a picture is: well-formed, with every mark inside.
+/// Asserts that an SVG is well-formed, with every mark inside.
 #[track_caller]
-fn is_picture(svg: &str) {
+fn assert_picture(svg: &str) {
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<script"));
     for mark in svg.split("<circle ").skip(1) {
-        let of = |name: &str| -> f64 {
+        let attribute = |name: &str| -> f64 {
             let rest = mark.split_once(name).unwrap().1;
             rest.split('"').nth(1).unwrap().parse().unwrap()
         };
-        assert!((79.9..=925.1).contains(&of("cx")), "{mark:.60}");
-        assert!((39.9..=360.1).contains(&of("cy")), "{mark:.60}");
+        assert!((79.9..=925.1).contains(&attribute("cx")), "{mark:.60}");
+        assert!((39.9..=360.1).contains(&attribute("cy")), "{mark:.60}");
     }
 }
 
@@ -56,16 +56,19 @@ fn samples_are_a_table_and_a_picture() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
     stream(&path, 20_000);
-    let all = json_of(&path);
+    let all = json_report(&path);
     let (points, sums) = (&all["samples"]["points"], &all["samples"]["sums"]);
-    let of = |words: &[&str]| {
+    let view = |words: &[&str]| {
         let mut all = vec![path.as_path()];
         all.extend(words.iter().map(Path::new));
         report(&all)
     };
-    // Of a file of samples this is the view that there is.
-    let csv = of(&["--format", "csv"]).unwrap();
-    assert_eq!(csv, of(&["--format", "csv", "--view", "samples"]).unwrap());
+    // For a file of samples this is the only view.
+    let csv = view(&["--format", "csv"]).unwrap();
+    assert_eq!(
+        csv,
+        view(&["--format", "csv", "--view", "samples"]).unwrap()
+    );
     let table = rows(csv.as_bytes());
     assert_eq!(table.len(), probe_user::profile::POINTS);
     for (at, row) in table.iter().enumerate() {
@@ -84,23 +87,23 @@ fn samples_are_a_table_and_a_picture() {
         }
     }
     let in_region = |name: &str| table.iter().filter(|row| row["region"] == name).count();
-    let svg = of(&["--format", "svg"]).unwrap();
-    is_picture(&svg);
-    if let Some(kept) = std::env::var_os("PMUSCOPE_PAGES") {
-        std::fs::write(Path::new(&kept).join("samples.svg"), &svg).unwrap();
+    let svg = view(&["--format", "svg"]).unwrap();
+    assert_picture(&svg);
+    if let Some(pages) = std::env::var_os("PMUSCOPE_PAGES") {
+        std::fs::write(Path::new(&pages).join("samples.svg"), &svg).unwrap();
     }
-    // Tagged memory, each region in its colour, and the phases behind it.
+    // Tagged memory, with a colour for each region, on shaded phases.
     let tagged: usize = ["a", "b", "c", EVIL].map(in_region).iter().sum();
     assert_eq!(svg.matches("<circle").count(), tagged);
     assert_eq!(svg.matches("opacity=\"0.12\"").count(), 5);
     assert!(svg.contains(">triad</text>") && svg.contains("&lt;/script&gt;"));
-    let heap = of(&["--format", "svg", "--search", "[heap]"]).unwrap();
-    is_picture(&heap);
+    let heap = view(&["--format", "svg", "--search", "[heap]"]).unwrap();
+    assert_picture(&heap);
     assert_eq!(heap.matches("<circle").count(), in_region("[heap]"));
-    let one = of(&["--format", "svg", "--top", "1"]).unwrap();
+    let one = view(&["--format", "svg", "--top", "1"]).unwrap();
     assert_eq!(one.matches("<circle").count(), tagged);
     assert!(one.contains(">3 others</text>"), "a colour for one");
-    let other = of(&[
+    let other = view(&[
         "--format",
         "json",
         "--view",
@@ -134,17 +137,20 @@ fn samples_are_a_table_and_a_picture() {
             "no calibration was given",
         ),
     ] {
-        let said = of(words).unwrap_err();
+        let message = view(words).unwrap_err();
         assert!(
-            said.contains(sentence) && said.trim().lines().count() == 1,
-            "{words:?}: {said}"
+            message.contains(sentence) && message.trim().lines().count() == 1,
+            "{words:?}: {message}"
         );
     }
     let recording = directory.path().join("grace.parquet");
     record("grace", &by(By::Container), &recording, false);
     let words = ["--format", "csv", "--view", "samples"].map(Path::new);
-    let said = report(&[&[recording.as_path()], &words[..]].concat()).unwrap_err();
-    assert!(said.contains("has no samples: give a file of"), "{said}");
+    let message = report(&[&[recording.as_path()], &words[..]].concat()).unwrap_err();
+    assert!(
+        message.contains("has no samples: give a file of"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -160,8 +166,8 @@ fn a_roofline_is_a_table_and_a_picture() {
         }
     }
     let svg = Single::Roofline.svg(&profile, &all).unwrap();
-    is_picture(&svg);
-    // The ten largest; memory and two caches of both sockets.
+    assert_picture(&svg);
+    // The ten largest containers; roofs of memory and two caches of both sockets.
     assert_eq!(svg.matches("<circle").count(), 10);
     assert_eq!(svg.matches("<polyline").count(), 3);
     assert!(svg.contains(">memory: 826GB/s</text>"), "{svg}");
@@ -189,38 +195,42 @@ fn estimates_are_a_table_and_a_picture() {
         }
     }
     let svg = Single::Estimates.svg(&profile, &all).unwrap();
-    is_picture(&svg);
+    assert_picture(&svg);
     assert_eq!(svg.matches("<circle").count(), 10);
     assert_eq!(svg.matches("<polyline").count(), 1);
     let one = Single::Estimates
         .svg(&profile, &selected("web-11/"))
         .unwrap();
     insta::assert_snapshot!("estimates.svg", one);
-    // Of several pairs one is named.
+    // With several pairs, one has to be named.
     let mut more = profile.metrics[3].clone();
     more.name = "sampled_mem_access".to_owned();
     profile.metrics.push(more);
     let more: Vec<_> = { profile.lines.iter().filter(|it| it.metric == 2) }
-        .map(|it| probe_user::profile::Line {
+        .map(|it| probe_user::profile::ProfileLine {
             metric: 4,
             ..it.clone()
         })
         .collect();
     profile.lines.extend(more);
-    let said = Single::Estimates.svg(&profile, &all).unwrap_err();
+    let message = Single::Estimates.svg(&profile, &all).unwrap_err();
     assert!(
-        said.ends_with("name it with -M: spe_operations, sampled_mem_access"),
-        "{said}"
+        message.ends_with("name it with -M: spe_operations, sampled_mem_access"),
+        "{message}"
     );
-    let of = |metric: &str| Selection {
+    let by_metric = |metric: &str| Selection {
         metric: Some(metric.to_owned()),
         ..Selection::default()
     };
     assert_eq!(
-        Single::Estimates.svg(&profile, &of("spe_operations")),
+        Single::Estimates.svg(&profile, &by_metric("spe_operations")),
         Ok(svg)
     );
-    assert!(Single::Estimates.csv(&profile, &of("flops")).is_err());
+    assert!(
+        Single::Estimates
+            .csv(&profile, &by_metric("flops"))
+            .is_err()
+    );
 }
 
 #[test]

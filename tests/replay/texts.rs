@@ -3,13 +3,13 @@
 use clap::ValueEnum as _;
 use probe_user::{
     derive::Report,
-    emit::{Emitter, Format},
+    emit::{Emitter, OutputFormat},
 };
 
-/// Reports in every format, in the order of the formats.
+/// The text of reports in every format, in the order of the formats.
 pub(crate) fn texts(reports: &[Report]) -> Vec<String> {
-    let formats = Format::value_variants().iter();
-    let text = |format: &Format| {
+    let formats = OutputFormat::value_variants().iter();
+    let text = |format: &OutputFormat| {
         let mut text = Vec::new();
         let mut emitter = Emitter::new(&mut text, *format, true);
         reports.iter().for_each(|it| emitter.write(it).unwrap());

@@ -1,14 +1,14 @@
-//! `mem record` where events sample memory accesses: what is in the file is what the test PMUs of
-//! AMD's and Intel's names raised for the target, to the sample.
+//! `mem record` with events that sample memory accesses: the file has exactly the samples that test
+//! PMUs with AMD's and Intel's names raised for the target.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Instant};
 
 use parquet::record::Field;
 use probe_common::spe::Class;
-use probe_user::window::Served;
+use probe_user::window::MemLevel;
 
 use crate::{
-    access_support::{MIXES, Op, Truth, give},
+    access_support::{MIXES, Op, Truth, set_mix},
     guest::{skip, value},
     mem_support::{Recording, Rows, end, now},
     regions::assert_moments,
@@ -16,16 +16,16 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Operations from one sample to the next: a running task executes 100,000 a tick, and a guest on a
-/// busy machine runs few of them.
+/// Operations from one sample to the next. A running task executes 100,000 in a tick, and a guest
+/// on a busy machine has few ticks.
 const PERIOD: u64 = 6_400;
 
-/// Room in the rings for all that a load can have sampled while the recorder does not run: the CPUs
-/// of a guest are threads of a busy host.
+/// Rings that hold all samples of a load while the recorder does not run: a guest's CPUs are
+/// threads of a busy host.
 const RING: &str = "--ring 16M";
 
-/// The PMUs, each with the events that it samples. Intel's core PMU is named cpu, and counts the
-/// generic events of amd64 alone.
+/// Sets of test PMUs, each with its sampling events. Intel's core PMU is named cpu, and counts
+/// generic events only on amd64.
 fn sets() -> Vec<(&'static str, &'static [&'static str])> {
     let mut sets: Vec<(&str, &[&str])> = vec![("ibs", &["ibs_op"])];
     if value("ARCH") != "arm64" {
@@ -52,41 +52,44 @@ fn found(rows: &Rows) -> BTreeMap<(u64, u64, u64), u64> {
 
 /// How often an operation was raised for a cgroup.
 fn raised(events: &[&str], cgroup: &TestCgroup, op: &Op) -> u64 {
-    let of = |event: &&str| Truth::of(event).raised(cgroup.id, op);
-    events.iter().map(of).sum()
+    let by_event = |event: &&str| Truth::read(event).raised(cgroup.id, op);
+    events.iter().map(by_event).sum()
 }
 
-/// Samples of an event in a tick, at most.
-const OF_A_TICK: u64 = 100_000_u64.div_ceil(PERIOD);
+/// The most samples of an event in a tick.
+const MAX_PER_TICK: u64 = 100_000_u64.div_ceil(PERIOD);
 
-/// Asserts that the file has the accesses that were raised for a cgroup and no others. Its tasks,
-/// which have ended, had no id in their last tick: so many may be missing, and are counted. Those
-/// of other cgroups' tasks, which are counted too, excuse nothing.
+/// Asserts that the file has exactly the accesses that were raised for a cgroup. In its last tick a
+/// task that ends has no id: samples of that tick may be missing if they are counted. The count
+/// also has samples of other cgroups' tasks, so the bound is by the number of this cgroup's tasks.
 #[track_caller]
 fn assert_raised(rows: &Rows, events: &[&str], cgroup: &TestCgroup, tasks: u64, mix: &[Op]) {
     let mut found = found(rows);
     println!("{found:x?} {:?}", rows.about);
     let mut missing = 0;
     for op in mix {
-        let key = (op.word, op.latency, op.address);
-        let (there, raised) = (found.remove(&key).unwrap_or(0), raised(events, cgroup, op));
+        let key = (op.data_src, op.latency, op.address);
+        let (recorded, raised) = (found.remove(&key).unwrap_or(0), raised(events, cgroup, op));
         if op.kind.is_none() {
-            assert_eq!(there, 0, "it is no access");
+            assert_eq!(recorded, 0, "it is no access");
             continue;
         }
-        println!("{:?}: {there} of {raised}", op.kind);
-        assert!(raised > 10 && there <= raised, "{there} of {raised}");
-        missing += raised - there;
+        println!("{:?}: {recorded} of {raised}", op.kind);
+        assert!(raised > 10 && recorded <= raised, "{recorded} of {raised}");
+        missing += raised - recorded;
     }
     assert!(found.is_empty(), "nobody raised {found:x?}");
     let ended = rows.count("samples_of_ended_tasks");
-    let own = tasks * OF_A_TICK * events.len() as u64;
-    assert!(missing <= ended.min(own), "{missing} of {ended} and {own}");
+    let most = tasks * MAX_PER_TICK * events.len() as u64;
+    assert!(
+        missing <= ended.min(most),
+        "{missing} of {ended} and {most}"
+    );
     assert_eq!(rows.count("lost_samples"), 0);
     assert_eq!(rows.count("samples"), rows.rows.len() as u64);
 }
 
-/// A process with what it starts, beside others on all CPUs.
+/// A process and its children, while others run on all CPUs.
 #[test]
 fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
     let Some(_machine) = machine() else { return };
@@ -94,7 +97,7 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
         let pmu = TestPmu::load(&format!("set={set}"));
         let cgroups = ["one", "two"].map(TestCgroup::new);
         for (cgroup, mix) in cgroups.iter().zip(MIXES) {
-            give(&pmu, cgroup.id, mix);
+            set_mix(&pmu, cgroup.id, mix);
         }
         let mut loads = [
             cgroups[0].load("forks 4 100"),
@@ -109,7 +112,7 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
         loads.into_iter().for_each(|load| drop(load.finish()));
         assert!(child.wait().unwrap().success());
         let rows = Rows::read(&recording.path());
-        // The load and the four that it starts.
+        // The load and its four children.
         assert_raised(&rows, events, &cgroups[0], 5, MIXES[0]);
         let paths: Vec<_> = rows.texts("cgroup").into_keys().collect();
         assert_eq!(paths, std::slice::from_ref(&cgroups[0].path), "{set}");
@@ -131,8 +134,8 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
     }
 }
 
-/// Loads behind a leader have their frequency in a phase of few that follows one of many: the
-/// kernel does not see to it (Linux 6.9).
+/// Sampled loads keep their frequency in a phase of few loads after a phase of many. They follow a
+/// group leader, and for these the kernel does not adapt the period (Linux 6.9).
 #[test]
 fn loads_have_their_frequency_after_a_burst_of_another() {
     let Some(_machine) = machine() else { return };
@@ -141,8 +144,8 @@ fn loads_have_their_frequency_after_a_burst_of_another() {
     }
     let pmu = TestPmu::load("set=pebs");
     let [first, cgroup] = ["first", "then"].map(TestCgroup::new);
-    give(&pmu, cgroup.id, MIXES[0]);
-    // The rate is looked at every two seconds or more often.
+    set_mix(&pmu, cgroup.id, MIXES[0]);
+    // pmuscope adapts the rate at least every two seconds.
     let mut load = cgroup.load("burn 0 6000");
     let recording = Recording::new();
     let mut child = recording.begin(&format!("{RING} -p {}", load.pid()));
@@ -157,9 +160,9 @@ fn loads_have_their_frequency_after_a_burst_of_another() {
     let by_frequency = 997.0 * began.elapsed().as_secs_f64();
     assert!(child.wait().unwrap().success());
     let loads = Rows::read(&recording.path()).texts("op")["load"];
-    // The burst's period, which a kernel would leave, is ten times as long. A guest that gets
-    // little of its host has fewer ticks, and the period has a lower bound.
-    let most = Truth::of("mem-loads").executed[&cgroup.id.0] as f64 / 6_268.0;
+    // The period of the burst, which the kernel would keep, is ten times as long. A guest on a busy
+    // host has fewer ticks, and the period has a lower bound.
+    let most = Truth::read("mem-loads").executed[&cgroup.id.0] as f64 / 6_268.0;
     let due = most.min(by_frequency);
     println!("{loads} samples of loads, {due:.0} by their frequency, {most:.0} at most");
     assert!(
@@ -182,8 +185,8 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
         ] {
             let pmu = TestPmu::load(&format!("set={set}"));
             let (a, other) = (TestCgroup::new("a"), TestCgroup::new("other"));
-            give(&pmu, a.id, MIXES[0]);
-            give(&pmu, other.id, MIXES[1]);
+            set_mix(&pmu, a.id, MIXES[0]);
+            set_mix(&pmu, other.id, MIXES[1]);
             let mut loads = [
                 a.load("burn 0 300"),
                 a.load("burn 1 300"),
@@ -206,23 +209,23 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
             let seen = rows.count("samples") + rows.count("samples_left_out");
             println!("{set}: {seen} of {all}, {lost} lost; {:?}", rows.about);
             assert!(lost > 0, "the ring was never full");
-            // Among the lost ones are others'.
+            // Samples of the other cgroup are among the lost ones.
             assert!(seen < all && all <= seen + lost, "{seen} + {lost} of {all}");
         }
     }
 }
 
-/// What `pmuscope report --format json` says of these files.
+/// The output of `pmuscope report --format json` on these files.
 fn report(files: &[&Path]) -> serde_json::Value {
     let mut command = pmuscope();
     command.args(["report", "--format", "json"]).args(files);
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{files:?}: {said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{files:?}: {messages}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A file of samples is read by itself, and beside a recording of the same time.
+/// Asserts that `report` reads a file of samples alone, and with a recording of the same time.
 fn assert_reported(file: &Path, rows: &Rows) {
     let samples = rows.rows.len() as u64;
     let directory = tempfile::tempdir().unwrap();
@@ -257,8 +260,8 @@ fn a_command_is_recorded_from_its_exec_on() {
             kinds,
             [(0x142, 7, 0x7f00_0001_0000), (0x144, 0, 0x7f00_0002_0000)]
         );
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("samples into"), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert!(messages.contains("samples into"), "{messages}");
         assert_reported(&recording.path(), &rows);
     }
 }
@@ -269,7 +272,7 @@ fn short_accesses_are_left_out_of_the_file() {
     for (set, events) in sets() {
         let pmu = TestPmu::load(&format!("set={set}"));
         let cgroup = TestCgroup::new("short");
-        give(&pmu, cgroup.id, MIXES[0]);
+        set_mix(&pmu, cgroup.id, MIXES[0]);
         let mut load = cgroup.load("burn 0 400");
         let recording = Recording::new();
         let options = format!(
@@ -289,31 +292,31 @@ fn short_accesses_are_left_out_of_the_file() {
     }
 }
 
-/// Which data is hot, in which phase: exactly.
+/// Regions and phases of accesses are exact.
 #[test]
 fn each_access_has_the_region_and_the_phase_of_its_moment() {
     let Some(_machine) = machine() else { return };
     for (set, events) in sets() {
         let pmu = TestPmu::load(&format!("set={set}"));
-        // A load that hit level 1.
+        // A load that hits level 1.
         let op = |address| Op {
             weight: 1,
-            word: 0x142,
+            data_src: 0x142,
             latency: 20,
             address,
-            kind: Some((Class::Load, Served::NotSaid)),
+            kind: Some((Class::Load, MemLevel::Unknown)),
         };
-        let give_one = |_: &Load, cgroup: &TestCgroup, _, address| {
-            give(&pmu, cgroup.id, &[op(address)]);
+        let set_access = |_: &Load, cgroup: &TestCgroup, _, address| {
+            set_mix(&pmu, cgroup.id, &[op(address)]);
         };
         assert_moments(
             &format!("--period {PERIOD} {RING}"),
-            give_one,
+            set_access,
             |rows, cgroup| {
                 let addresses = found(rows).into_keys().map(|(_, _, address)| address);
                 let mix: Vec<Op> = addresses.map(op).collect();
                 assert!(mix.len() >= 4);
-                // It starts a thread.
+                // The load and its thread.
                 assert_raised(rows, events, cgroup, 2, &mix);
             },
         );
@@ -336,15 +339,15 @@ fn what_only_spe_has_is_refused_in_a_sentence() {
         let mut command = pmuscope();
         command.args(["mem", "record"]).args(words.split(' '));
         let output = command.current_dir(directory.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        println!("{words}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        println!("{words}: {messages}");
         assert_eq!(output.status.code(), Some(1), "{words}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(messages.lines().count(), 1, "{messages}");
         let expected = match words {
             "--period 100 -- true" => "no multiple of 16".to_owned(),
             _ => format!("{} is for Arm's SPE", words.split(' ').next().unwrap()),
         };
-        assert!(said.contains(&expected), "{said}");
+        assert!(messages.contains(&expected), "{messages}");
         assert_eq!(
             fs::read_dir(directory.path()).unwrap().count(),
             0,

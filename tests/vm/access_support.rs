@@ -1,4 +1,4 @@
-//! Mixes of memory accesses that the test PMUs raise samples of, and what they say they raised.
+//! Mixes of memory accesses that the test PMUs sample, and the PMUs' account of raised samples.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,34 +12,35 @@ use probe_user::{
         sampling::{Rate, SampledEvent},
     },
     session::SamplingConfig,
-    window::Served,
+    window::MemLevel,
 };
 
 use crate::{support::this_machine, testpmu::TestPmu};
 
-/// Operations from one sample to the next: a running task executes 100,000 a tick.
+/// Operations from one sample to the next. A running task executes 100,000 in a tick.
 pub(crate) const PERIOD: u64 = 50_000;
 
-/// An operation of a mix, as the kernel's drivers say it (`perf_mem_data_src`).
+/// An operation of a mix.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
     pub(crate) weight: u64,
-    pub(crate) word: u64,
-    /// In cycles; 0: not known.
+    /// The kernel's encoding (`perf_mem_data_src`).
+    pub(crate) data_src: u64,
+    /// In cycles; 0: unknown.
     pub(crate) latency: u64,
     pub(crate) address: u64,
-    /// What the word means; None: it is no access.
-    pub(crate) kind: Option<(Class, Served)>,
+    /// The meaning of `data_src`; None: it is no access.
+    pub(crate) kind: Option<(Class, MemLevel)>,
 }
 
-const fn load(weight: u64, word: u64, latency: u64, address: u64, source: Source) -> Op {
+const fn load(weight: u64, data_src: u64, latency: u64, address: u64, source: Source) -> Op {
     Op {
         weight,
         // `PERF_MEM_OP_LOAD`
-        word: 0x02 | word,
+        data_src: 0x02 | data_src,
         latency,
         address,
-        kind: Some((Class::Load, Served::By(source))),
+        kind: Some((Class::Load, MemLevel::By(source))),
     }
 }
 
@@ -48,26 +49,26 @@ const fn level(bits: u64) -> u64 {
     (bits | 0x02) << 5
 }
 
-/// A store that hit level 1, and missed the translation buffers.
+/// A store that hits level 1 and misses the TLBs.
 const STORE: Op = Op {
     weight: 2,
-    word: 0x04 | level(0x08) | 0x14 << 26,
+    data_src: 0x04 | level(0x08) | 0x14 << 26,
     latency: 0,
     address: 0x7f00_0003_0000,
-    kind: Some((Class::Store, Served::NotSaid)),
+    kind: Some((Class::Store, MemLevel::Unknown)),
 };
 
-/// No load and no store.
+/// Neither a load nor a store.
 pub(crate) const OTHER: Op = Op {
     weight: 1,
-    word: 0x01 | 0x01 << 5,
+    data_src: 0x01 | 0x01 << 5,
     latency: 0,
     address: 0,
     kind: None,
 };
 
-/// Two mixes: their shares, sources and latencies differ. Addresses are on pages of their own, also
-/// where these have 64 KiB.
+/// Two mixes that differ in weights, sources and latencies. Each address is on its own page, also
+/// with pages of 64 KiB.
 pub(crate) const MIXES: [&[Op]; 2] = [
     &[
         load(4, level(0x08), 4, 0x7f00_0001_0000, Source::L1d),
@@ -92,38 +93,38 @@ pub(crate) const MIXES: [&[Op]; 2] = [
             0x7f00_0005_0008,
             Source::RemoteDram,
         ),
-        // A level that was missed is no source.
+        // A missed level is not the source.
         Op {
-            kind: Some((Class::Load, Served::NotSaid)),
+            kind: Some((Class::Load, MemLevel::Unknown)),
             ..load(1, 0x04 << 5 | 3 << 33, 90, 0x7f00_0006_0000, Source::L3)
         },
         STORE,
     ],
 ];
 
-/// Gives a cgroup its mix.
-pub(crate) fn give(pmu: &TestPmu, cgroup: CgroupId, mix: &[Op]) {
+/// Sets the mix of a cgroup.
+pub(crate) fn set_mix(pmu: &TestPmu, cgroup: CgroupId, mix: &[Op]) {
     for op in mix {
         let Op {
             weight,
-            word,
+            data_src,
             latency,
             address,
             ..
         } = op;
         pmu.control(&format!(
-            "sample op {} {weight} {word:#x} {latency} {address:#x}",
+            "sample op {} {weight} {data_src:#x} {latency} {address:#x}",
             cgroup.0
         ));
     }
 }
 
-/// What an event raised and executed, all CPUs.
+/// The samples that an event raised and the operations that it executed, on all CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    /// By cgroup, word, latency and address.
+    /// By cgroup, `data_src`, latency and address.
     pub(crate) raised: BTreeMap<(u64, u64, u64, u64), u64>,
-    /// Samples that are no access, of those without a mix.
+    /// Samples without an access, of cgroups without a mix.
     pub(crate) others: u64,
     pub(crate) lost: u64,
     /// By cgroup.
@@ -131,7 +132,7 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    pub(crate) fn of(event: &str) -> Self {
+    pub(crate) fn read(event: &str) -> Self {
         let text = fs::read_to_string("/sys/kernel/debug/testpmu/sample_truth").unwrap();
         let mut truth = Self::default();
         for line in text.lines() {
@@ -159,7 +160,7 @@ impl Truth {
     }
 
     pub(crate) fn raised(&self, cgroup: CgroupId, op: &Op) -> u64 {
-        let key = (cgroup.0, op.word, op.latency, op.address);
+        let key = (cgroup.0, op.data_src, op.latency, op.address);
         self.raised.get(&key).copied().unwrap_or(0)
     }
 

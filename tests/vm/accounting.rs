@@ -1,7 +1,7 @@
 //! Counting per container, compared with a test PMU that knows each container's true counts.
 //!
-//! The core-like test PMU counts a whole number per nanosecond that a task is on a CPU, and its
-//! reads on the `sched_switch` tracepoint see one instant: what is charged must be exact.
+//! The core test PMU counts a whole number for each nanosecond that a task runs, and all its reads
+//! on a `sched_switch` tracepoint are at one instant: charged counts must be exact.
 
 use probe_user::window::Window;
 
@@ -10,7 +10,7 @@ use crate::{
     testpmu::{TestPmu, core, event},
 };
 
-/// Counts per nanosecond of the events in the group, the last one are the cycles.
+/// Counts per nanosecond of the events in the group; the last is cycles.
 const RATES: [u64; 7] = [1, 2, 3, 5, 7, 11, 3];
 
 /// A group that fills the PMU: 6 counters and the cycle counter.
@@ -25,10 +25,10 @@ pub(crate) fn group(pmu: &TestPmu) -> String {
     format!("{{{}}}", events.join(","))
 }
 
-/// Asserts that every event of every cgroup is its rate times the time that the PMU saw it run.
+/// Asserts that every count of every cgroup is the event's rate times the cgroup's time on the PMU.
 #[track_caller]
 pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&TestCgroup]) {
-    let (window, times) = settled(pmu, counting, cgroups);
+    let (window, times) = quiescent_window(pmu, counting, cgroups);
     for (cgroup, time) in cgroups.iter().zip(times) {
         assert!(time > 0, "{} did not run", cgroup.path);
         for (n, rate) in RATES.iter().enumerate() {
@@ -41,10 +41,10 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
     }
 }
 
-/// A window at whose end none of these cgroups runs, and how long the PMU saw each run until then.
+/// A window that ends while none of these cgroups runs, and each cgroup's time on the PMU.
 ///
-/// A process that has been waited for is still on its CPU, or waits for it, until its last switch.
-pub(crate) fn settled(
+/// After it was waited for, a process may still run or wait for a CPU until its last switch.
+pub(crate) fn quiescent_window(
     pmu: &TestPmu,
     counting: &mut Counting,
     cgroups: &[&TestCgroup],
@@ -72,7 +72,7 @@ pub(crate) fn watched(pmu: &TestPmu, name: &str) -> TestCgroup {
     cgroup
 }
 
-/// Loads of all kinds on both CPUs, to their end.
+/// Runs loads to their end.
 pub(crate) fn run(loads: &[(&TestCgroup, &str)]) {
     let mut loads: Vec<Load> = loads
         .iter()
@@ -100,7 +100,7 @@ fn every_count_is_exact() {
     assert_eq!(counting.window().health.sum.missed_switches, 0);
 }
 
-/// Pulls while loads run do not disturb what is charged.
+/// Pulls while loads run do not change charged counts.
 #[test]
 fn every_count_is_exact_beside_many_pulls() {
     let Some(_machine) = machine() else { return };

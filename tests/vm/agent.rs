@@ -1,12 +1,12 @@
-//! The agent among CPUs that leave and come back, a wall clock that is set, and drivers that go and
-//! come back.
+//! The agent while CPUs go offline and online, the wall clock is set, and drivers are unloaded and
+//! loaded.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
 use crate::{
-    agent_process::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    agent_process::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     collector::{Collector, Point, unix_time},
     hotplug::set_online,
     support::{Load, TestCgroup, assert_within, machine},
@@ -15,7 +15,7 @@ use crate::{
 
 const DAY: i64 = 86_400;
 
-/// Sets the wall clock so many seconds ahead.
+/// Sets the wall clock ahead by `seconds`.
 fn set_ahead(seconds: i64) {
     let now = clock_gettime(ClockId::Realtime);
     let time = Timespec {
@@ -25,16 +25,16 @@ fn set_ahead(seconds: i64) {
     clock_settime(ClockId::Realtime, time).unwrap();
 }
 
-/// The wall clock is a day behind until this is dropped.
-struct Behind;
+/// Sets the wall clock a day ahead when it is dropped.
+struct SetAheadOnDrop;
 
-impl Drop for Behind {
+impl Drop for SetAheadOnDrop {
     fn drop(&mut self) {
         set_ahead(DAY);
     }
 }
 
-/// What a container used, in ns.
+/// CPU time of a container, in ns.
 fn used(series: &Series, id: &str) -> u64 {
     let name = format!("name=\"{id}\"");
     let family = "pmuscope_events_estimated_seconds_total{";
@@ -45,23 +45,24 @@ fn used(series: &Series, id: &str) -> u64 {
         .unwrap()
 }
 
-/// What the samples of a container stand for, of all operations.
+/// Estimated operations of a container, of all classes.
 fn sampled(series: &Series, id: &str) -> f64 {
     let name = format!("name=\"{id}\"");
-    let of = series.iter().filter(|(series, _)| {
+    let container = series.iter().filter(|(series, _)| {
         series.starts_with("pmuscope_spe_operations_estimated_total{") && series.contains(&name)
     });
-    of.map(|(_, value)| value).sum()
+    container.map(|(_, value)| value).sum()
 }
 
-/// When each total began, by its name and labels.
+/// Start times of totals by name and labels.
 type Starts = BTreeMap<(String, String), Duration>;
 
-/// Asserts that what is served is of now, by the wall clock as it is set, and began before.
+/// Asserts that pushed points have the present wall-clock time, and earlier start times; returns
+/// these.
 fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
     const NEAR: Duration = Duration::from_secs(60);
     let is_off = |point: &&Point| unix_time().abs_diff(point.time) > NEAR;
-    // Windows from before the clock was set may wait to be pushed.
+    // Windows from before the clock was set may be pushed first.
     let points = loop {
         let points = collector.next_points();
         if !points.iter().all(|point| is_off(&point)) {
@@ -92,7 +93,7 @@ fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
     starts
 }
 
-/// Asserts that all began in this hour.
+/// Asserts that all totals started within the last hour.
 fn assert_recent(starts: &Starts, what: &str) {
     let now = unix_time();
     let age = starts
@@ -111,11 +112,11 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
         "interval = \"200ms\"\n[otlp]\nendpoint = \"http://{}\"\n[spe]\nenabled = true\n",
         collector.address
     );
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     let id = container_id(1);
     let pods = TestCgroup::new("pods");
     let container = pods.child(&format!("docker-{id}.scope"));
@@ -143,7 +144,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
     work();
     check("at first", true);
     for round in 0..2 {
-        // It runs on when its CPU leaves: on the other one.
+        // When its CPU goes offline it runs on the other.
         let mut displaced = container.load("burn 1 300");
         displaced.go();
         set_online(1, false);
@@ -151,7 +152,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
         displaced.finish();
         check(&format!("CPU 1 left, {round}"), false);
         set_online(1, true);
-        // What runs there before the agent has taken it in is nobody's.
+        // Time on that CPU is not counted until the agent has opened its counters.
         while agent.log().matches("CPU 1 came online").count() <= round {
             std::thread::yield_now();
         }
@@ -162,7 +163,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
     let before = assert_times(&agent, &collector, "before the clock is set");
     assert_recent(&before, "before the clock is set");
     set_ahead(DAY);
-    // A receiver takes another start for a total that began anew.
+    // Start times must not change: for receivers that would be a counter reset.
     let ahead = assert_times(&agent, &collector, "a day ahead");
     let both = ahead
         .iter()
@@ -175,7 +176,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
     work();
     check("a day ahead", true);
     set_ahead(-2 * DAY);
-    let behind = Behind;
+    let behind = SetAheadOnDrop;
     let back = assert_times(&agent, &collector, "two days back");
     assert_recent(&back, "two days back");
     work();
@@ -190,12 +191,12 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
 #[test]
 fn a_driver_that_goes_and_comes_back_is_counted_again() {
     let Some(_machine) = machine() else { return };
-    let given = Given {
+    let options = AgentOptions {
         config: "interval = \"200ms\"\n[count]\nchip = \"grace-cpu-superchip\"\nevents = \"task-clock\"\n\
                  metrics = \"cmem_read_bandwidth\"\n",
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     let id = container_id(2);
     let pods = TestCgroup::new("pods");
     let container = pods.child(&format!("docker-{id}.scope"));
@@ -214,7 +215,7 @@ fn a_driver_that_goes_and_comes_back_is_counted_again() {
         let with = agent.wait_until(counted);
         assert_no_step_back(&without, &with);
         assert!(agent.log().contains("PMUs came: "), "{}", agent.log());
-        // Its events are open, so that it stays as long as they are counted.
+        // The module cannot be unloaded while its events are counted.
         let off = agent.run_file("off");
         std::fs::write(&off, "").unwrap();
         agent.wait_for("/readyz", 503);

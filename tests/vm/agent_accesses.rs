@@ -1,5 +1,5 @@
-//! The agent's samples of memory accesses without SPE, against PMUs that know what they raised:
-//! AMD's `ibs_op`, and Intel's events of loads and stores.
+//! The agent's samples of memory accesses without SPE, compared with test PMUs that know their
+//! samples: AMD's `ibs_op`, and Intel's events of loads and stores.
 
 use std::{
     collections::BTreeMap,
@@ -8,24 +8,24 @@ use std::{
 };
 
 use probe_common::spe::Class;
-use probe_user::window::Served;
+use probe_user::window::MemLevel;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    access_support::{MIXES, Op, Truth, give},
-    agent_process::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    access_support::{MIXES, Op, Truth, set_mix},
+    agent_process::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     collector::{Collector, Point, unix_time},
     guest::{skip, value},
     support::{Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 
-/// Two containers, each with a mix of accesses of its own and a CPU.
+/// Two containers, each with its own mix of accesses and its own CPU.
 struct Containers {
-    // Before what they are in.
+    // Dropped before their parent.
     all: Vec<(String, TestCgroup)>,
-    /// Runs before them.
+    /// Runs before the containers.
     first: TestCgroup,
     _pods: TestCgroup,
     pmu: TestPmu,
@@ -43,7 +43,7 @@ impl Containers {
         };
         let all: Vec<_> = [1, 2].map(container).into();
         for ((_, cgroup), mix) in all.iter().zip(MIXES) {
-            give(&pmu, cgroup.id, mix);
+            set_mix(&pmu, cgroup.id, mix);
         }
         Self {
             all,
@@ -53,15 +53,15 @@ impl Containers {
         }
     }
 
-    /// Both run; nobody executes anything before and after. Before them somebody else does, until
-    /// the kernel has found the periods: it begins with one operation, for which a tick of these
-    /// PMUs is a burst.
+    /// Runs both containers. Before them another cgroup runs, until the kernel has found the
+    /// periods: it begins with a period of one operation, so that a tick of these PMUs is a burst.
+    /// No operations are executed before and after.
     fn work(&self) {
         self.work_after_burst(100_000, 100_000, 600);
     }
 
-    /// The same with so many operations in a tick, of a millisecond, after so many of those before
-    /// them, and for so many milliseconds. Returns for how long both ran.
+    /// As `work`, for `millis`, with `burst` operations in a tick (1 ms) of the other cgroup, and
+    /// then `operations` in a tick of the containers. Returns the time for which both ran.
     fn work_after_burst(&self, burst: u64, operations: u64, millis: u32) -> Duration {
         let run = |cgroups: [&TestCgroup; 2], millis: u32| {
             let mut loads: Vec<Load> = (0..)
@@ -87,8 +87,14 @@ fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"")
 }
 
-/// A counter of a container's accesses, by class and, where one is given, by source.
-fn of(series: &Series, family: &str, id: &str, class: Class, source: Option<&str>) -> Option<f64> {
+/// A counter of a container's accesses of a class and, if it is given, of a source.
+fn counter(
+    series: &Series,
+    family: &str,
+    id: &str,
+    class: Class,
+    source: Option<&str>,
+) -> Option<f64> {
     let (family, source) = match source {
         Some(source) => (
             format!("pmuscope_by_source_{family}_total{{"),
@@ -100,23 +106,23 @@ fn of(series: &Series, family: &str, id: &str, class: Class, source: Option<&str
     find(series, &[&family, &label("name", id), &class, &source])
 }
 
-/// How the source of an operation is called.
-fn source(op: &Op) -> Option<(Class, String)> {
+/// The class of an operation, and the name of its source.
+fn class_and_source(op: &Op) -> Option<(Class, String)> {
     let (class, served) = op.kind?;
     let name = match served {
-        Served::By(source) => source.name().to_owned(),
+        MemLevel::By(source) => source.name().to_owned(),
         _ => "not_said".to_owned(),
     };
     Some((class, name))
 }
 
-/// Samples that the lines of JSON tell of, by container, class and source.
+/// Samples in the agent's lines of JSON, by container, class and source.
 #[derive(Default)]
-struct Taken(BTreeMap<(String, Class, String), u64>);
+struct JsonSamples(BTreeMap<(String, Class, String), u64>);
 
-impl Taken {
-    /// Takes in all windows up to one that began after now.
-    fn follow(&mut self, agent: &Agent) {
+impl JsonSamples {
+    /// Adds all windows up to one that began after now.
+    fn read_windows(&mut self, agent: &Agent) {
         let now = unix_time();
         for _ in 0..2 {
             loop {
@@ -144,17 +150,17 @@ impl Taken {
     }
 }
 
-/// Asserts that the samples of each container are those that were raised, source by source, and
-/// that they stand for what it executed.
+/// Asserts that each container has the raised samples, source by source, and that estimates are its
+/// executed accesses.
 #[track_caller]
-fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: &Taken) {
-    let truth = Truth::of("ibs_op");
+fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: &JsonSamples) {
+    let truth = Truth::read("ibs_op");
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         let executed = truth.executed[&cgroup.id.0] as f64;
         let weights: u64 = mix.iter().map(|op| op.weight).sum();
         let (mut all, mut accesses) = (0.0, 0.0);
         for op in mix {
-            let Some((class, source)) = source(op) else {
+            let Some((class, source)) = class_and_source(op) else {
                 continue;
             };
             let raised = truth.raised(cgroup.id, op);
@@ -162,17 +168,17 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
             let samples = taken.0.get(&key).copied().unwrap_or(0);
             let expected = executed * op.weight as f64 / weights as f64;
             let family = "spe_operations_estimated";
-            let found = of(series, family, id, class, Some(&source)).unwrap();
+            let found = counter(series, family, id, class, Some(&source)).unwrap();
             println!(
                 "{what}: {} {source}: {samples} of {raised} samples, {found:.0} of {expected:.0}",
                 class.name()
             );
-            // A bpf(2) call, as a pull makes it, has a sample missed now and then.
+            // Samples are missed at times, during the bpf(2) calls of a pull.
             assert!(
                 samples <= raised && samples * 2 > raised,
                 "{what}: {source}"
             );
-            // Of a hundred samples or more, with unequal periods.
+            // The error of a hundred samples or more, with unequal periods.
             assert!(
                 (found - expected).abs() < 0.25 * executed,
                 "{what}: {source}"
@@ -187,7 +193,7 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
     }
 }
 
-/// How many series the accesses of a container have.
+/// Number of series of a container's accesses.
 fn count(series: &Series, id: &str) -> usize {
     let id = label("name", id);
     let names = series.keys();
@@ -213,16 +219,16 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
         )
     };
     let text = config(200, "task-clock");
-    let given = Given {
+    let options = AgentOptions {
         config: &text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
-    let (mut last, mut taken) = (Series::new(), Taken::default());
+    let mut agent = Agent::with(&options, |_| {});
+    let (mut last, mut taken) = (Series::new(), JsonSamples::default());
     let mut check = |what: &str, agent: &Agent| {
-        taken.follow(agent);
+        taken.read_windows(agent);
         let mut now = agent.series();
-        // What an agent says of itself begins with it.
+        // An agent's own series start with its process.
         now.retain(|name, _| !name.starts_with("pmuscope_self_"));
         assert_no_step_back(&last, &now);
         assert_executed(what, &containers, &now, &taken);
@@ -238,8 +244,7 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
         "{log}"
     );
     let points = collector.next_points();
-    let pushed = points.iter().map(Point::series);
-    let pushed = pushed.filter(|(name, labels)| {
+    let pushed = points.iter().map(Point::series).filter(|(name, labels)| {
         name.contains("by_source_spe_operations_estimated") && labels.contains(id.as_str())
     });
     assert_eq!(
@@ -280,11 +285,11 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     agent.signal(Signal::KILL);
     agent.ended();
     let text = config(200, "task-clock,minor-faults");
-    let given = Given {
+    let options = AgentOptions {
         config: &text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     containers.work();
     check("after a kill", &agent);
     let series = agent.series();
@@ -292,9 +297,9 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
 }
 
-/// Where all counters are taken the events of Intel's cores stay out, unless they are demanded.
-/// What is sampled keeps its frequency in a phase of few loads that follows one of many: the kernel
-/// does not see to it (Linux 6.9).
+/// If all counters are used, the events of Intel's cores are not sampled unless they are demanded.
+/// Sampled loads keep their frequency in a phase of few loads after a phase of many, although the
+/// kernel does not adapt the period (Linux 6.9).
 #[test]
 fn intels_events_take_no_counter_unasked() {
     let Some(_machine) = machine() else { return };
@@ -309,19 +314,19 @@ fn intels_events_take_no_counter_unasked() {
         )
     };
     let text = config("task-clock", "\"auto\"");
-    let given = Given {
+    let options = AgentOptions {
         config: &text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let took = containers.work_after_burst(400_000, 40_000, 2500);
     agent.next_window();
     let first = agent.series();
-    let (loads, stores) = (Truth::of("mem-loads"), Truth::of("mem-stores"));
+    let (loads, stores) = (Truth::read("mem-loads"), Truth::read("mem-stores"));
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         let raised: u64 = mix.iter().map(|op| loads.raised(cgroup.id, op)).sum();
-        // The burst's period, which a kernel would leave, is ten times as long. A guest that gets
-        // little of its host has fewer ticks, and the period has a lower bound.
+        // The period of the burst, which the kernel would keep, is ten times as long. A guest on a
+        // busy host has fewer ticks, and the period has a lower bound.
         let most = loads.executed[&cgroup.id.0] as f64 / 31_407.0;
         let due = most.min(199.0 * took.as_secs_f64());
         println!("{raised} samples of loads, {due:.0} by their frequency, {most:.0} at most");
@@ -330,30 +335,30 @@ fn intels_events_take_no_counter_unasked() {
             "{raised} of {due}"
         );
         for op in mix {
-            let Some((Class::Load, source)) = source(op) else {
+            let Some((Class::Load, source)) = class_and_source(op) else {
                 continue;
             };
-            // Nobody knows how many loads there were: the samples are shown.
+            // The number of loads is unknown, so the samples are shown.
             let raised = loads.raised(cgroup.id, op) as f64;
-            let taken = of(&first, "spe_samples", id, Class::Load, Some(&source)).unwrap();
+            let taken = counter(&first, "spe_samples", id, Class::Load, Some(&source)).unwrap();
             println!("{source}: {taken} of {raised} samples");
-            // A bpf(2) call, as a pull makes it, has a sample missed now and then.
+            // Samples are missed at times, during the bpf(2) calls of a pull.
             assert!(
                 taken <= raised && taken * 2.0 > raised,
                 "{source}: {taken} of {raised}"
             );
         }
         let operations = "spe_operations_estimated";
-        assert_eq!(of(&first, operations, id, Class::Load, None), None);
+        assert_eq!(counter(&first, operations, id, Class::Load, None), None);
         let executed = stores.executed[&cgroup.id.0] as f64;
-        let found = of(&first, operations, id, Class::Store, None).unwrap();
+        let found = counter(&first, operations, id, Class::Store, None).unwrap();
         assert!(
             (found / executed - 1.0).abs() < 0.35,
             "{found} of {executed}"
         );
     }
 
-    // The PMU has room for eight: five that are counted, one that stays free, and two more.
+    // The PMU has eight counters: five count, one is reserved, and two are left.
     let aux = |n: u32| format!("cpu/event=0x03,umask=0x82,ldlat={n}/");
     let five = (1..=5).map(aux).collect::<Vec<_>>().join(",");
     let (id, _) = &containers.all[0];
@@ -373,7 +378,7 @@ fn intels_events_take_no_counter_unasked() {
     assert_no_step_back(&first, &again);
 }
 
-/// What the kernel refuses is not sampled, and ends the start only where it is demanded.
+/// Events that the kernel refuses are not sampled. They are only an error if they are demanded.
 #[test]
 fn what_is_refused_is_not_sampled_unless_demanded() {
     let Some(_machine) = machine() else { return };
@@ -382,11 +387,11 @@ fn what_is_refused_is_not_sampled_unless_demanded() {
     }
     let _pmu = TestPmu::load("set=pebs-noaux");
     let why = "another event leads (`mem-loads-aux`)";
-    let given = Given {
+    let options = AgentOptions {
         config: "interval = \"200ms\"\n[count]\nevents = \"task-clock\"\n",
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     agent.next_window();
     let log = agent.log();
     assert!(log.contains("memory accesses are not sampled: "), "{log}");

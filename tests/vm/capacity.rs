@@ -1,5 +1,4 @@
-//! What the core PMU can count at one time: which counters are sound, and what is counted by
-//! default.
+//! The capacity of the core PMU: which counters work, and which events are counted by default.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use crate::{
     testpmu::{TestPmu, core},
 };
 
-/// State and text of doctor's finding about counters.
+/// State and text of doctor's finding on counters.
 fn doctor() -> (String, String) {
     let (diagnosis, _) = run("doctor --format json");
     let findings = diagnosis["findings"].as_array().unwrap();
@@ -35,20 +34,20 @@ fn only_pmu(parameters: &str) -> Option<TestPmu> {
     Some(TestPmu::load(&format!("set=core {parameters}")))
 }
 
-/// The values of a command of `stat` without `-e`, and whether it said what was left out.
+/// The events of a command of `stat` without `-e`, and the messages.
 fn default_run(options: &str) -> (Value, String) {
-    let (report, said) =
+    let (report, messages) =
         run_with_load(&format!("stat --self --format json{options}"), "burn 0 100");
     assert_eq!(report["self"]["group_exchanges"], 0);
     let events = command(&report)["events"].clone();
     for (name, event) in events.as_object().unwrap() {
         assert_eq!(event["running"], 1.0, "{name}");
     }
-    (events, said)
+    (events, messages)
 }
 
-/// Cycles and instructions of the test PMU are 1 : 2. At a switch they are read at one instant; if
-/// the last pull comes before the command's last switch, one after the other, some 5 us apart.
+/// The test PMU counts cycles and instructions as 1 : 2. At a switch both are read at one instant.
+/// If the last pull comes before the command's last switch, it reads them some 5 us apart.
 fn instructions_are_twice_the_cycles(events: &Value) {
     let count = |name: &str| events[name]["raw"].as_u64().unwrap();
     let (cycles, instructions) = (count("cycles"), count("instructions"));
@@ -90,31 +89,31 @@ fn a_broken_counter_is_found_and_not_used() {
     let wrong = format!("counter 6 of the 6 that {name} has free counted ");
     assert!(found.starts_with(&wrong), "{found}");
     assert!(found.ends_with("the first 5 are used"), "{found}");
-    // One of five stays free for others.
-    let (events, said) = default_run("");
-    assert!(said.contains(&wrong), "{said}");
+    // One of the five is reserved for other programs.
+    let (events, messages) = default_run("");
+    assert!(messages.contains(&wrong), "{messages}");
     assert!(
-        said.contains("no counter is left for it: cache-references, branches;"),
-        "{said}"
+        messages.contains("no counter is left for it: cache-references, branches;"),
+        "{messages}"
     );
     assert_eq!(events.as_object().unwrap().len(), 5);
     instructions_are_twice_the_cycles(&events);
 }
 
-/// With two groups in turns, a short command would have no value of one of them.
+/// If two groups were multiplexed, a short command would have no value of one.
 #[test]
 fn nothing_takes_turns_by_default() {
     let Some(_machine) = machine() else { return };
     let Some(_pmu) = only_pmu("") else { return };
-    let (events, said) = default_run("");
+    let (events, messages) = default_run("");
     assert_eq!(events.as_object().unwrap().len(), 7);
-    assert!(!said.contains("no counter is left"), "{said}");
+    assert!(!messages.contains("no counter is left"), "{messages}");
     instructions_are_twice_the_cycles(&events);
-    let (events, said) = default_run(" --reserve-counters 3");
+    let (events, messages) = default_run(" --reserve-counters 3");
     assert_eq!(events.as_object().unwrap().len(), 5);
     assert!(
-        said.contains("no counter is left for it: cache-references, branches;"),
-        "{said}"
+        messages.contains("no counter is left for it: cache-references, branches;"),
+        "{messages}"
     );
     instructions_are_twice_the_cycles(&events);
 }

@@ -1,4 +1,4 @@
-//! The program, run as a user runs it.
+//! Runs the program as a user does.
 
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -6,35 +6,35 @@ use serde_json::Value;
 
 use crate::support::{load_binary, pmuscope};
 
-/// What `pmuscope ARGUMENTS` prints: JSON, and messages.
+/// The output of `pmuscope ARGUMENTS`: JSON and messages.
 pub(crate) fn run(arguments: &str) -> (Value, String) {
-    let (json, said, _) = ran(pmuscope().args(arguments.split(' ')));
-    (json, said)
+    let (json, messages, _) = output(pmuscope().args(arguments.split(' ')));
+    (json, messages)
 }
 
-/// The same with a load as its command, which ends well.
+/// As [`run`], with a load as the command, which must succeed.
 pub(crate) fn run_with_load(arguments: &str, words: &str) -> (Value, String) {
     let mut pmuscope = pmuscope();
     pmuscope.args(arguments.split(' ')).arg("--");
-    let (json, said, status) = ran(pmuscope.arg(load_binary()).args(words.split(' ')));
+    let (json, messages, status) = output(pmuscope.arg(load_binary()).args(words.split(' ')));
     assert!(status.success(), "{status}");
-    (json, said)
+    (json, messages)
 }
 
-fn ran(pmuscope: &mut Command) -> (Value, String, ExitStatus) {
+fn output(pmuscope: &mut Command) -> (Value, String, ExitStatus) {
     let output = pmuscope.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    println!("{:?}: {text}{said}", pmuscope.get_args());
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{:?}: {text}{messages}", pmuscope.get_args());
     let json = text
         .lines()
-        .find_map(|line| serde_json::from_str(line).ok());
-    let json = json.or_else(|| serde_json::from_str(&text).ok());
-    let json = json.unwrap_or_else(|| panic!("no JSON"));
-    (json, said, output.status)
+        .find_map(|line| serde_json::from_str(line).ok())
+        .or_else(|| serde_json::from_str(&text).ok())
+        .unwrap_or_else(|| panic!("no JSON"));
+    (json, messages, output.status)
 }
 
-/// The command's row of a report.
+/// The row of the command in a report.
 pub(crate) fn command(report: &Value) -> &Value {
     let mut rows = report["rows"].as_array().unwrap().iter();
     rows.find(|row| row["kind"] == "command").unwrap()

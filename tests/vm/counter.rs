@@ -1,4 +1,4 @@
-//! A perf event, opened as the tests need it.
+//! Perf events of tests, opened without pmuscope.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use perf_event_open_sys::{
     ioctls,
 };
 
-/// Who and where an event counts.
+/// The tasks and CPUs that an event counts.
 pub(crate) enum Target<'a> {
     /// This thread, on every CPU.
     This,
@@ -25,7 +25,7 @@ impl Counter {
     /// Opens a disabled event that counts user mode only.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn open(kind: u32, config: u64, target: &Target<'_>) -> io::Result<Self> {
         let mut attr = perf_event_attr {
             type_: kind,
@@ -53,11 +53,11 @@ impl Counter {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         Ok(Self(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// What the event counted while `work` ran.
+    /// The event's count while `work` ran.
     pub(crate) fn count(&mut self, work: impl FnOnce()) -> u64 {
         let before = self.read();
         let fd = self.0.as_raw_fd();
@@ -78,7 +78,7 @@ impl Counter {
     }
 }
 
-/// The type number of the PMU that sysfs calls `name`; None where there is none.
+/// The type number of the PMU that sysfs calls `name`; None if there is none.
 pub(crate) fn pmu_type(name: &str) -> Option<u32> {
     let path = format!("/sys/bus/event_source/devices/{name}/type");
     let number = fs::read_to_string(path).ok()?;

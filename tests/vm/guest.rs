@@ -2,7 +2,7 @@
 
 use std::{env, fs};
 
-/// A value that the init sets in every guest; empty where the row has none.
+/// A value that the init sets in every guest; empty if the row has none.
 ///
 /// # Panics
 /// Outside of a guest.
@@ -11,53 +11,53 @@ pub(crate) fn value(name: &str) -> String {
         .unwrap_or_else(|_| panic!("PMUSCOPE_VM_{name} is not set: run this by `cargo xtask vm`"))
 }
 
-/// Whether this is Linux 6.1, the oldest that is supported.
+/// Whether this is Linux 6.1, the oldest supported version.
 pub(crate) fn is_6_1() -> bool {
     value("RELEASE").starts_with("6.1.")
 }
 
-/// Whether the kernel takes a CPU away from a task inside the kernel: with `preempt=full`, and with
-/// lazy preemption, the default from 7.0 on.
+/// Whether the kernel preempts tasks inside the kernel: with `preempt=full`, and with lazy
+/// preemption, the default since 7.0.
 pub(crate) fn preempts_itself() -> bool {
     match fs::read_to_string("/sys/kernel/debug/sched/preempt") {
         Ok(modes) => modes.contains("(full)") || modes.contains("(lazy)"),
-        // A kernel without a choice of modes: its version names the mode.
+        // The kernel has no choice of modes: its version names the mode.
         Err(_) => fs::read_to_string("/proc/version")
             .unwrap()
             .contains(" PREEMPT"),
     }
 }
 
-/// Says why a test does not apply here; the caller returns.
+/// Prints why a test does not apply to this guest; the caller then returns.
 pub(crate) fn skip(reason: &str) {
     println!("skipped: {reason}");
 }
 
-/// Whether the guest's clock runs on while QEMU keeps its CPUs from running. Else it is their
-/// instructions.
-pub(crate) fn clock_runs_alone() -> bool {
+/// Whether the guest's clock follows the host's, and so runs on while QEMU does not run the guest's
+/// CPUs. Else it counts their instructions.
+pub(crate) fn clock_follows_host() -> bool {
     value("CLOCK") != "instructions"
 }
 
-/// The relative difference that is allowed between the kernel's time of a group, over some seconds
-/// of turns, and the PMU's.
+/// The relative difference to allow between the kernel's and the PMU's running time of a group that
+/// was multiplexed for some seconds.
 ///
-/// The kernel reads its clock shortly before or after the test PMU starts or stops. Where the clock
-/// counts instructions, QEMU runs its CPUs in turns of up to a tick (4 ms), and time goes on in the
-/// turn of the other CPU: such a turn between the two moments is in one time and not in the other.
-/// Else the host may stop a CPU between the two moments for any time, and no bound would say
-/// anything about pmuscope.
+/// The kernel reads its clock shortly before or after the test PMU starts or stops. If the clock
+/// counts instructions, QEMU alternates between its CPUs in slices of up to a tick (4 ms), and the
+/// clock runs in the slice of the other CPU: a slice between the two moments is in one time and not
+/// in the other. If the clock follows the host, the host may stop a CPU between the two moments for
+/// any time, and no bound would test pmuscope.
 pub(crate) fn clock_slack() -> f64 {
-    if clock_runs_alone() {
+    if clock_follows_host() {
         f64::INFINITY
     } else {
         0.01
     }
 }
 
-/// The same where only one CPU is busy: only its own instructions are between the two moments.
-/// Measured: up to 0.007%, and -1.8% to 1.4% for the same counts with both CPUs busy; up to 0.014%
-/// of task-clock, which is taken back to the switch itself while a group's time is not.
+/// As [`clock_slack`] with only one busy CPU, where only its own instructions are between the two
+/// moments. Measured: up to 0.007%, and -1.8% to 1.4% for the same counts with both CPUs busy. Up
+/// to 0.014% of task-clock, which ends at the switch itself, unlike a group's time.
 pub(crate) fn clock_slack_of_one_cpu() -> f64 {
     clock_slack() / 20.0
 }

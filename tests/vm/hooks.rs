@@ -1,5 +1,5 @@
-//! The hook `cgroup-switches`: used where it sees all switches, replaced where it does not, and
-//! never wrong.
+//! The hook `cgroup-switches`: used if it sees all switches, else replaced, and exact in both
+//! cases.
 
 use probe_user::{session::Session, snapshot::Hook};
 
@@ -48,8 +48,9 @@ fn where_it_is_complete_it_counts_the_same() {
     let window = counting.window();
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
-        // At every switch the hook runs a little after the instant to which the PMU is exact. Where
-        // the guest's clock runs alone, a tenth: QEMU may run its other CPU for 100 ms in between.
+        // At every switch the hook runs shortly after the instant at which the PMU's time ends. If
+        // the guest's clock follows the host, the bound is a tenth: QEMU may run the other CPU for
+        // 100 ms in between.
         let percent = 100.0 * clock_slack().min(0.1);
         assert_within(&cgroup.path, counted, pmu.core_time(cgroup.id), percent);
     }
@@ -58,7 +59,7 @@ fn where_it_is_complete_it_counts_the_same() {
 }
 
 /// While a task copies a value out of a map, the kernel runs no `perf_event` program on its CPU.
-/// With full preemption the hook misses switches there. This must be noticed, and the default hook
+/// With full preemption the hook misses switches then. This must be noticed, and the default hook
 /// must stay exact.
 #[test]
 fn missed_switches_are_noticed() {

@@ -1,4 +1,4 @@
-//! CPUs that go offline and come back while counting goes on.
+//! Counting while CPUs go offline and online.
 
 use std::{
     fs,
@@ -30,16 +30,16 @@ pub(crate) fn set_online(cpu: u32, online: bool) {
 }
 
 /// CPU 1 is offline until this is dropped.
-pub(crate) struct Alone;
+pub(crate) struct Cpu1Offline;
 
-impl Alone {
+impl Cpu1Offline {
     pub(crate) fn new() -> Self {
         set_online(1, false);
         Self
     }
 }
 
-impl Drop for Alone {
+impl Drop for Cpu1Offline {
     fn drop(&mut self) {
         set_online(1, true);
     }
@@ -57,11 +57,11 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
             (&b, "burn 1 50"),
             (&b, "burn 0 50"),
         ]);
-        // It runs on when its CPU leaves: on the other one.
+        // When its CPU goes offline it runs on the other.
         let mut displaced = a.load("burn 1 150");
         displaced.go();
         set_online(1, false);
-        // In one round there is no pull while it is away.
+        // In one round there is no pull while CPU 1 is offline.
         if round != 1 {
             counting.session.pull().unwrap();
         }
@@ -74,10 +74,11 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
     assert_exact(&pmu, &mut counting, &[&a, &b]);
 }
 
-/// Counts per ns of the events in the two groups that take turns.
+/// Counts per ns of the events in the two multiplexed groups.
 const RATES: [u64; 12] = [1, 2, 3, 5, 7, 11, 2, 4, 6, 8, 10, 12];
 
-/// Groups go on taking turns, also on the CPU that was away: what each counted is of one time.
+/// Groups are still multiplexed on a CPU that was offline, and all counts of a group are of the
+/// same time.
 #[test]
 fn groups_take_turns_on_a_cpu_that_comes_back() {
     let Some(_machine) = machine() else { return };
@@ -109,7 +110,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
             }
             if step == 16 {
                 set_online(1, true);
-                // In one round the rotation meets the CPU before anybody has looked.
+                // In the other round the rotation is the first to find the CPU online.
                 if round == 0 {
                     counting.session.drain().unwrap();
                 }
@@ -120,7 +121,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
         loads.into_iter().for_each(|load| drop(load.finish()));
         counting.session.pull().unwrap();
     }
-    // Turns go on. On a busy host those above were few.
+    // Rotates further: on a busy host there were few exchanges so far.
     while counting.session.pull().unwrap().health.exchanges <= 60 {
         thread::sleep(Duration::from_millis(20));
         counting.session.rotate().unwrap();
@@ -158,25 +159,25 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
     assert_eq!(window.health.sum.rebased, 0);
 }
 
-/// Nanoseconds for which some group that takes turns could be live on a CPU, over all owners.
-fn could_be_live(snapshot: &Snapshot, cpu: u16) -> u64 {
+/// Nanoseconds for which some multiplexed group was enabled on a CPU, over all owners.
+fn multiplexed_ns(snapshot: &Snapshot, cpu: u16) -> u64 {
     let rows = snapshot.rows.iter();
     rows.filter(|(key, _)| key.cpu == cpu && key.group > 0)
         .map(|(_, row)| row.enabled)
         .sum()
 }
 
-/// Nobody has the time for which a CPU was offline, not even idle, and its last and first switch do
-/// not count as missed.
+/// The time for which a CPU was offline has no owner, not even idle, and the CPU's last and first
+/// switch do not count as missed.
 #[test]
 fn the_time_for_which_a_cpu_was_away_is_nobodys() {
     let Some(_machine) = machine() else { return };
-    // On software events the open slices of idle are part of every snapshot.
+    // With software events, open slices of idle are part of every snapshot.
     let mut plan = plan("task-clock,{cpu-clock,context-switches},{page-faults,migrations}");
     plan.rotated = 2;
     let a = TestCgroup::new("a");
     let mut counting = Counting::with_plan(plan, |_| {});
-    // A pull stamps its snapshot after it has flushed.
+    // A pull reads the snapshot's time after it has flushed.
     let mut edges = 0;
     let mut pull = |counting: &mut Counting| {
         let began = Instant::now();
@@ -192,7 +193,7 @@ fn the_time_for_which_a_cpu_was_away_is_nobodys() {
         set_online(1, false);
         moving += nanos(leaves);
         let gone = Instant::now();
-        // In one round there is no pull while it is away.
+        // In one round there is no pull while CPU 1 is offline.
         if round != 1 {
             counting.session.pull().unwrap();
         }
@@ -202,7 +203,7 @@ fn the_time_for_which_a_cpu_was_away_is_nobodys() {
         let returns = Instant::now();
         set_online(1, true);
         moving += nanos(returns);
-        // In one the rotation meets it first.
+        // In one round the rotation is the first to find it online.
         if round != 2 {
             counting.session.drain().unwrap();
         }
@@ -213,7 +214,7 @@ fn the_time_for_which_a_cpu_was_away_is_nobodys() {
     let last = pull(&mut counting);
     let length = u64::try_from((last.at - first.at).as_nanos()).unwrap();
     for (cpu, away, moving) in [(0, 0, 0), (1, away, moving)] {
-        let counted = could_be_live(&last, cpu) - could_be_live(&first, cpu);
+        let counted = multiplexed_ns(&last, cpu) - multiplexed_ns(&first, cpu);
         let truth = length - away;
         println!(
             "CPU {cpu}: {counted} of {length} ns, {away} away, {moving} on the way, edges {edges}"

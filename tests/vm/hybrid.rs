@@ -1,16 +1,16 @@
-//! Cores of two kinds, each with a PMU of its own.
+//! Hybrid CPUs: two kinds of core, each with its own PMU.
 
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Hardware, Settings},
+    catalogue::{Catalogue, Hardware, MetricSettings},
     event::{self},
     machine::Pmus,
-    plan::{Capacity, Plan, Request},
+    plan::{Capacity, Plan, ResolvedRequest},
 };
 
 use crate::{
-    accounting::{run, settled, watched},
+    accounting::{quiescent_window, run, watched},
     guest::{skip, value},
     report::row,
     support::{Counting, machine, online, this_machine},
@@ -22,13 +22,13 @@ fn plan(events: &str) -> Plan {
     let machine = Hardware::detect(&this_machine());
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
-    let request = Request {
+    let request = ResolvedRequest {
         events: &event::parse(events, &pmus).unwrap(),
         metrics: &[],
         offered: &[],
         machine,
         cpus: 2,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     Plan::packed(&request, &pmus, &capacity).unwrap()
 }
@@ -65,7 +65,7 @@ fn kinds_of_core_add_up() {
         (&both, "burn 1 100"),
         (&odd, "burn 1 100"),
     ]);
-    let (window, times) = settled(&pmu, &mut counting, &[&both, &odd]);
+    let (window, times) = quiescent_window(&pmu, &mut counting, &[&both, &odd]);
     for (cgroup, time) in [&both, &odd].into_iter().zip(times) {
         let values = row(&counting, &window, cgroup).values;
         let raw: Vec<u64> = values[..4]
@@ -81,7 +81,7 @@ fn kinds_of_core_add_up() {
     assert_eq!(window.health.exchanges, 0);
 }
 
-/// CPUs of the other kind are left alone: nothing is read there, and nothing looks dead.
+/// On CPUs of the other kind nothing is read, and no counter looks dead.
 #[test]
 fn events_of_one_kind_leave_the_other_alone() {
     let Some(_machine) = machine() else { return };
@@ -90,7 +90,7 @@ fn events_of_one_kind_leave_the_other_alone() {
     let mut counting = Counting::with_plan(plan("cpu_core/cycles/"), |_| {});
     run(&[(&cgroup, "burn 1 300")]);
     for _ in 0..3 {
-        // Longer than a live counter can stand still.
+        // Longer than a running counter can stand still.
         thread::sleep(Duration::from_millis(150));
         counting.session.pull().unwrap();
     }
@@ -98,7 +98,7 @@ fn events_of_one_kind_leave_the_other_alone() {
     assert_eq!(window.health.sum.read_errors, 0);
     assert_eq!(window.health.sum.rebased, 0);
     run(&[(&cgroup, "burn 0 50")]);
-    let (window, _) = settled(&pmu, &mut counting, &[&cgroup]);
+    let (window, _) = quiescent_window(&pmu, &mut counting, &[&cgroup]);
     let values = row(&counting, &window, &cgroup).values;
     assert!(values[0].as_ref().unwrap().raw > 0);
 }

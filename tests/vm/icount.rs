@@ -11,21 +11,21 @@ use probe_user::{
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::value,
-    plans::plan_of,
+    plans::metric_plan,
     report::row,
     support::{Counting, TestCgroup, machine, this_machine},
 };
 
-/// Instructions of a round of `load count`.
+/// Instructions in one round of `load count`.
 const PER_ROUND: u64 = 2;
 
-/// The kernel's part that differs from run to run: the caches of exit, and the run's interrupts (10
-/// million instructions are 20 ms of guest time, some 5 of the timer; a host that is busy makes
-/// more of devices). Seen: 8,000 without one, 33,000 more with the 5.
+/// Kernel instructions that differ from run to run: of exit, depending on its caches, and of
+/// interrupts. 10 million instructions take 20 ms of guest time, with some 5 timer interrupts; a
+/// busy host causes more of devices. Measured: 8,000 without interrupts, and 33,000 more with 5.
 const NOISE: u64 = 20_000;
 const NOISE_OF_INTERRUPT: u64 = 8_000;
 
-/// What a container has that runs `load count ROUNDS`.
+/// Counts of a container that runs `load count ROUNDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     /// `inst_retired`, kernel included.
@@ -50,7 +50,7 @@ fn measure(pmu: &str, rounds: u64) -> Counted {
     let mut counting = Counting::start(&format!(
         "{{{pmu}/inst_retired,name=inst/,{pmu}/cpu_cycles,name=cycles/,{pmu}/inst_retired,name=user/u}}"
     ));
-    // Of one width, since the program executes a few instructions for every digit.
+    // Always 7 digits, since the program executes some instructions for each.
     let load = cgroup.load(&format!("count {rounds:07}"));
     let before = interrupts();
     load.finish();
@@ -100,9 +100,9 @@ fn containers_have_the_instructions_that_they_executed() {
         let runs = [measure(pmu, rounds), measure(pmu, rounds)];
         println!("{rounds} rounds: {runs:?}");
         for run in runs {
-            // What the program itself executes repeats to the digit, and is exact.
+            // The program's own instructions are reproducible, and exact.
             assert_eq!(run.user, start.user + executed);
-            // With the kernel's part, interrupts among it, to the noise.
+            // With the kernel's part, including interrupts, the error is within the noise.
             let interrupts = run.interrupts.max(start.interrupts);
             let noise = NOISE + NOISE_OF_INTERRUPT * interrupts;
             assert!(run.instructions.abs_diff(start.instructions + executed) < noise);
@@ -111,14 +111,14 @@ fn containers_have_the_instructions_that_they_executed() {
     }
 }
 
-/// An instruction takes 2^shift ns of guest time and a cycle one: so many cycles has each.
+/// An instruction takes 2^shift ns of guest time and a cycle takes 1 ns, so IPC is 2^-shift.
 #[test]
 fn ipc_is_that_of_the_machine() {
     let Some(_machine) = machine() else { return };
     let shift: i32 = value("ICOUNT").parse().unwrap();
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Hardware::detect(&this_machine());
-    let plan = plan_of(machine, &catalogue.select("ipc", &machine).unwrap());
+    let plan = metric_plan(machine, &catalogue.select("ipc", &machine).unwrap());
     assert_eq!((plan.groups.len(), plan.rotated), (1, 0));
     let cgroup = TestCgroup::new("ipc");
     let mut counting = Counting::with_plan(plan, |_| {});
@@ -168,13 +168,13 @@ fn a_container_has_a_sample_for_each_period() {
         counts.samples
     );
     assert!(executed >= CALLS * ROUNDS * PER_ROUND);
-    // The period under way at its start is another's too.
+    // The period at its start began with another task.
     assert!(
         counts.samples.abs_diff(executed / PERIOD) <= 2,
         "{}",
         counts.samples
     );
-    // The estimate makes up for what others missed, of which it missed nothing.
+    // This task missed no samples, so estimates that make up for others' are not below the truth.
     assert!(
         counts.operations >= 0.99 * executed as f64,
         "{}",

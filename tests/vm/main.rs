@@ -1,4 +1,4 @@
-//! Tests that run inside the guests of `cargo xtask vm`, each in a process of its own.
+//! Tests that run inside the guests of `cargo xtask vm`, each in its own process.
 //!
 //! A test that cannot run in a guest calls [`guest::skip`] and returns: the run shows the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,5 +1,5 @@
-//! `pmuscope mem record` and `mem calibrate` on the test PMU: what is in the file is what the PMU
-//! wrote, to the record, per CPU, thread, class and data source.
+//! `pmuscope mem record` and `mem calibrate` on the test PMU: the file has exactly the records that
+//! the PMU wrote, per CPU, thread, class and data source.
 
 mod cpus;
 mod losses;
@@ -10,14 +10,16 @@ use parquet::record::Field;
 
 use crate::{
     guest::{is_6_1, skip, value},
-    mem_support::{Recording, Rows, arm, assert_exact, end, now},
+    mem_support::{Recording, Rows, assert_exact, end, now, spe_machine},
     support::{Load, TestCgroup, load_binary, pmuscope},
     testpmu::TestPmu,
 };
 
 #[test]
 fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let start = now();
@@ -26,7 +28,7 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
     let tids = rows.sums().into_keys().map(|key| key.1);
     assert!(tids.collect::<BTreeSet<_>>().len() >= 6);
-    // Times are of CLOCK_MONOTONIC.
+    // Times are in CLOCK_MONOTONIC.
     let end = now();
     for row in &rows.rows {
         match row["time_ns"] {
@@ -39,10 +41,12 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
     }
 }
 
-/// What names addresses and times later is in the file.
+/// The file has what is needed later to name addresses and times.
 #[test]
 fn the_metadata_says_how_and_on_what() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let (rows, _) = recording.load("--period 65537 --threads 2", "burn 0 100");
@@ -65,21 +69,23 @@ fn the_metadata_says_how_and_on_what() {
     assert_eq!(json("units")["total_latency"], "cycles");
     let program = load_binary();
     let mappings = json("mappings");
-    let of_program = mappings.as_array().unwrap().iter().filter(|mapping| {
+    let matching = mappings.as_array().unwrap().iter().filter(|mapping| {
         mapping["path"] == program.to_str().unwrap() && mapping["executable"] == true
     });
-    assert_eq!(of_program.count(), 1, "{mappings}");
+    assert_eq!(matching.count(), 1, "{mappings}");
 }
 
 #[test]
 fn threads_of_a_process_with_a_buffer_each() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let (rows, _) = recording.load("--period 65536 --per-thread", "threads 4 1000");
     assert_exact(&rows);
     let tids: BTreeSet<_> = rows.sums().into_keys().map(|key| key.1).collect();
-    // A starved guest may leave a thread no time to be met: then that is counted.
+    // In a slow guest a thread may end before it is found: then it is counted as missed.
     assert!(tids.len() > 1, "{tids:?}");
     assert_eq!(tids.len() as u64 + rows.count("missed_threads"), 5);
     assert!(
@@ -90,7 +96,9 @@ fn threads_of_a_process_with_a_buffer_each() {
 
 #[test]
 fn a_process_that_runs_is_recorded_until_its_end() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("p");
     for options in ["", "--per-thread"] {
@@ -110,7 +118,9 @@ fn a_process_that_runs_is_recorded_until_its_end() {
 
 #[test]
 fn a_cgroup_is_recorded_and_nothing_else() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     if value("CONTROLLERS").is_empty() {
         return skip("without a controller a cgroup has no perf state to record by");
     }
@@ -135,10 +145,12 @@ fn a_cgroup_is_recorded_and_nothing_else() {
     assert_eq!(paths, [a.path.clone(), below.path.clone()]);
 }
 
-/// Without thread ids in the records, each goes to the task whose buffer it is in.
+/// Records without thread ids belong to the task of their buffer.
 #[test]
 fn without_context_packets_a_stretch_is_its_tasks() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     pmu.control("spe context 0");
     let recording = Recording::new();
@@ -155,7 +167,9 @@ fn without_context_packets_a_stretch_is_its_tasks() {
 
 #[test]
 fn filters_are_those_of_the_hardware() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     for (options, holds) in [
@@ -185,18 +199,20 @@ fn filters_are_those_of_the_hardware() {
     }
 }
 
-/// One session at a time has the SPE of a CPU; the second is told so.
+/// This includes a second session: the SPE of a CPU serves one at a time.
 #[test]
 fn wrong_input_is_refused_in_one_sentence() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let refused = |words: &str| {
         let output = recording.command(words).output().unwrap();
         assert!(!output.status.success(), "{words}");
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        println!("{words}: {said}");
-        said
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        println!("{words}: {message}");
+        message
     };
     assert!(refused("-p 4194303").contains("there is no process 4194303"));
     assert!(refused("--cgroup /nowhere").contains("no cgroup /nowhere"));
@@ -208,7 +224,7 @@ fn wrong_input_is_refused_in_one_sentence() {
     assert!(!recording.path().exists() || fs::remove_file(recording.path()).is_ok());
     assert!(refused("-- /no/such").contains("cannot start /no/such"));
     assert!(!recording.path().exists(), "a file was left");
-    // What is there from an earlier recording stays.
+    // Files of an earlier recording stay.
     let raw = recording.path().with_file_name("perf.data");
     fs::write(&raw, "earlier").unwrap();
     let with_raw = |words: &str| refused(&format!("--raw {} {words}", raw.display()));
@@ -231,14 +247,16 @@ fn wrong_input_is_refused_in_one_sentence() {
 
 #[test]
 fn calibrate_finds_the_rate_that_the_pmu_has() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     if is_6_1() {
         // 6.1 refuses per-task events to the test PMU: see TP_CORE_CONTEXT in
         // tests/vm/kmod/count.c.
         return skip("the core-like test PMU does not count mem_access per task here");
     }
     let pmu = TestPmu::load("set=spe,core");
-    // A million operations per ms, of which 75 in 100 are loads or stores.
+    // A million operations per ms; 75% are loads or stores.
     pmu.control("rate armv8_pmuv3_0 0x13 0 0 750000");
     let directory = tempfile::tempdir().unwrap();
     let plot = directory.path().join("plot.svg");
@@ -251,15 +269,15 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let (said, warned) = (
+    let (printed, warned) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    println!("{said}{warned}");
+    println!("{printed}{warned}");
     assert!(output.status.success());
     assert!(warned.contains("period 1000 is 1024 on this core"));
     for (period, least) in [("1024", 0.0), ("8192", 50.0), ("65536", 80.0)] {
-        let row = said
+        let row = printed
             .lines()
             .find(|line| line.trim_start().starts_with(period));
         let accuracy = row
@@ -267,14 +285,13 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
             .split_whitespace()
             .find(|word| word.ends_with('%'));
         let accuracy: f64 = accuracy.unwrap().trim_end_matches('%').parse().unwrap();
-        // Where this machine is busy the guest is starved, and buffers of small periods are full
-        // for long.
+        // On a busy machine the guest is slow, and buffers of small periods are full for long.
         assert!((least..=100.0).contains(&accuracy), "{period}: {accuracy}");
     }
-    assert!(said.contains("recommended: --period "));
-    assert!(said.contains("accuracy over period"));
+    assert!(printed.contains("recommended: --period "));
+    assert!(printed.contains("accuracy over period"));
     assert!(fs::read_to_string(plot).unwrap().contains("<polyline"));
-    // For the report's page: the same as one object, and nothing else.
+    // For the report's page: the output is one JSON object.
     let mut command = pmuscope();
     command.args(["mem", "calibrate", "--runs", "2", "--format", "json"]);
     command.args(["--periods", "65536", "--aux", "1M", "--"]);
@@ -284,9 +301,9 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
-    let calibrated = probe_user::profile::calibrated(&said).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    println!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let calibrated = probe_user::profile::calibrated(&printed).unwrap();
     assert_eq!((calibrated.runs, calibrated.settings.len()), (2, 1));
     assert_eq!(calibrated.settings[0].period, 65536);
     assert!(calibrated.settings[0].samples.mean > 0.0);

@@ -1,4 +1,4 @@
-//! Recordings of `pmuscope mem record`, and what the test PMU says of the same time.
+//! Recordings of `pmuscope mem record`, and the test PMU's account of the same time.
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +23,8 @@ use crate::{
     support::{load_binary, machine, pmuscope},
 };
 
-/// The machine, where it is one that could have SPE.
-pub(crate) fn arm() -> Option<File> {
+/// The machine; None and a skip message if its architecture has no SPE.
+pub(crate) fn spe_machine() -> Option<File> {
     if value("ARCH") != "arm64" {
         skip("SPE is Arm's: its timer cannot be read here");
         return None;
@@ -40,7 +40,7 @@ pub(crate) type Key = (u32, u32, u32, String, Option<u64>);
 /// Samples and the sum of their total latencies.
 pub(crate) type Sums = BTreeMap<Key, (u64, u64)>;
 
-/// What the PMU wrote.
+/// The samples that the PMU wrote.
 pub(crate) fn truth() -> Sums {
     let text = fs::read_to_string(format!("{PMU}/spe_truth")).unwrap();
     let mut sums = Sums::new();
@@ -70,7 +70,7 @@ pub(crate) fn stat(name: &str) -> u64 {
         .sum()
 }
 
-/// The file's rows, as text by column; null is none.
+/// A file's rows by column, and its metadata.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<BTreeMap<String, Field>>,
     pub(crate) about: BTreeMap<String, String>,
@@ -80,8 +80,7 @@ impl Rows {
     pub(crate) fn read(path: &Path) -> Self {
         let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
         let metadata = reader.metadata().file_metadata();
-        let about = metadata.key_value_metadata().unwrap().iter();
-        let about = about
+        let about = (metadata.key_value_metadata().unwrap().iter())
             .map(|entry| (entry.key.clone(), entry.value.clone().unwrap()))
             .collect();
         let wanted = [
@@ -99,16 +98,15 @@ impl Rows {
             "region",
             "phase",
         ];
-        let fields = metadata.schema().get_fields().iter();
-        let fields = fields
+        let fields = (metadata.schema().get_fields().iter())
             .filter(|field| wanted.contains(&field.name()))
             .cloned();
         let projection = Type::group_type_builder("samples")
             .with_fields(fields.collect())
             .build()
             .unwrap();
-        let rows = reader.get_row_iter(Some(projection)).unwrap();
-        let rows = rows.map(|row| row.unwrap().into_columns().into_iter().collect());
+        let rows = (reader.get_row_iter(Some(projection)).unwrap())
+            .map(|row| row.unwrap().into_columns().into_iter().collect());
         Self {
             rows: rows.collect(),
             about,
@@ -160,7 +158,7 @@ pub(crate) fn samples(sums: &Sums) -> u64 {
     sums.values().map(|(count, _)| count).sum()
 }
 
-/// Asserts that the file has what the PMU wrote, and says how much that was.
+/// Asserts that the file has exactly the samples that the PMU wrote.
 #[track_caller]
 pub(crate) fn assert_exact(rows: &Rows) {
     let (found, truth) = (rows.sums(), truth());
@@ -180,7 +178,7 @@ pub(crate) fn assert_exact(rows: &Rows) {
     assert_eq!(found, truth);
 }
 
-/// A recording's files, and the pmuscope that makes them.
+/// The files of a recording, and commands that make them.
 pub(crate) struct Recording {
     directory: tempfile::TempDir,
 }
@@ -209,25 +207,25 @@ impl Recording {
         let mut command = self.command(options);
         command.arg("--").arg(load_binary()).args(load.split(' '));
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        print!("{said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        print!("{messages}");
         assert!(output.status.success(), "{options} -- {load}");
         (Rows::read(&self.path()), output)
     }
 
-    /// Begins to record something that is there.
+    /// Starts recording something that already runs.
     pub(crate) fn begin(&self, options: &str) -> Child {
         let mut command = self.command(options);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         while !line.contains("recording") {
             line.clear();
-            assert_ne!(said.read_line(&mut line).unwrap(), 0, "it has ended");
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it has ended");
             print!("{line}");
         }
-        // It goes on to write there.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stdout()));
+        // Forwards later messages.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::stdout()));
         child
     }
 }

@@ -1,10 +1,9 @@
-//! Every documented metric of the cores, against a PMU whose rates are known.
+//! Every documented metric of the cores, compared with a PMU of known rates.
 //!
 //! Each event counts a whole number per nanosecond on a CPU, and all reads on the `sched_switch`
-//! tracepoint see one instant. So the counts of a group must be its rates times one number of
-//! nanoseconds, exactly, however long the group was live, and every metric must be its formula of
-//! them, to the last digit. A rate also depends on the kernel's times: how far these are from the
-//! PMU's is checked apart.
+//! tracepoint are at one instant. So the counts of a group must be exactly its rates times one
+//! number of nanoseconds, however long the group was running, and every metric must be exactly its
+//! formula of them. A rate also depends on the kernel's times; their error is checked separately.
 
 mod known;
 
@@ -15,56 +14,62 @@ use probe_user::{
     derive::{Report, Subject},
     formula::Implicit,
     join::{By, Entity, View},
-    window::{Counted, Usage},
+    window::{GroupCounts, Usage},
 };
 
 use self::known::{Planned, plan};
 use crate::{
-    accounting::{settled, watched},
+    accounting::{quiescent_window, watched},
     guest::{clock_slack, clock_slack_of_one_cpu, skip, value},
-    hotplug::Alone,
+    hotplug::Cpu1Offline,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 
-/// How far the kernel's clocks, and the rates that stand on them, are from the PMU's time.
+/// Relative errors of the kernel's times, and of rates that depend on them, against the PMU's time.
 #[derive(Default)]
-struct Errors {
+struct ClockErrors {
     /// Of the time on the PMU, by group.
     running: Vec<f64>,
-    /// Of the whole time.
+    /// Of the enabled time.
     enabled: f64,
-    /// Of rates by events of the PMU.
+    /// Largest error of rates of PMU events.
     rate: f64,
 }
 
-/// Compares every metric of a cgroup that ran for `ran` ns by the PMU.
+/// Compares every metric of a cgroup that ran for `ran` ns by the PMU's clock.
 #[track_caller]
-fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: u64) -> Errors {
+fn compare(
+    planned: &Planned,
+    report: &Report,
+    usage: &Usage,
+    label: &str,
+    ran: u64,
+) -> ClockErrors {
     let entity = Entity::Cgroup(label.into());
     let subject = Subject::Entity(entity);
-    let mut errors = Errors::default();
-    let (mut live, mut estimated) = (Vec::new(), Vec::new());
-    let rows: Vec<&Counted> = usage.iter().map(|row| row.as_ref().unwrap()).collect();
+    let mut errors = ClockErrors::default();
+    let (mut running, mut estimated) = (Vec::new(), Vec::new());
+    let rows: Vec<&GroupCounts> = usage.iter().map(|row| row.as_ref().unwrap()).collect();
     for (group, row) in rows.iter().enumerate() {
-        let time = planned.live(group, row);
+        let time = planned.time_on_pmu(group, row);
         estimated.push(planned.estimated(group, row));
         errors.running.push(relative(row.running, time));
         errors.enabled = relative(row.enabled, ran);
-        live.push(time);
+        running.push(time);
     }
-    let sum: u64 = live.iter().sum();
-    println!("{label}: ran {ran} ns, {sum} of them with a group live: {live:?}");
+    let sum: u64 = running.iter().sum();
+    println!("{label}: ran {ran} ns, {sum} of them with a group running: {running:?}");
     assert!(sum <= ran, "no time is counted twice");
     for metric in &planned.plan.metrics.list {
         let head = &metric.metric;
-        let series = report.of(&subject, &head.name).next().unwrap();
+        let series = report.find_series(&subject, &head.name).next().unwrap();
         let value = series.value.as_ref();
         let value = value
             .unwrap_or_else(|reason| panic!("{} of {label}: {reason}", head.name))
             .estimate()
             .unwrap();
-        // What the PMU counted by its rates, estimated for all of the time on each CPU.
+        // By the PMU's rates, estimated for all of the time on each CPU.
         let length = report.length();
         #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
         let rate = |group, at| planned.rate(group, at) as f64;
@@ -74,7 +79,7 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
         });
         let error = value.value / exact - 1.0;
         assert!(error.abs() < 1e-12, "{}: {error:e}", head.name);
-        // By the rates alone.
+        // By the PMU's rates and its own time.
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
         let truth = planned.expected(
             metric,
@@ -87,7 +92,7 @@ fn compare(planned: &Planned, report: &Report, usage: &Usage, label: &str, ran: 
             "{label} {}: {} and not {truth} ({:.0}% live)",
             head.name,
             value.value,
-            value.live * 100.0
+            value.running_ratio * 100.0
         );
         if over_time(&metric.metric) {
             errors.rate = errors.rate.max(error);
@@ -139,16 +144,15 @@ fn own_chip() -> Chip {
     }
 }
 
-/// How many CPUs of the guest are online.
+/// Number of online CPUs of the guest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cpus {
     One,
     Two,
 }
 
-/// A load that wakes for 20 us at a time: clocks begin at the switch, tens of microseconds before
-/// the counters are read, so that only the counters' own time gives their rate. Always live, and by
-/// rotation.
+/// A load that wakes for 20 us at a time. Clocks start at the switch, tens of microseconds before
+/// counters are read, so only the counters' own time gives their rate. Without and with rotation.
 #[test]
 fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
     let Some(_machine) = machine() else { return };
@@ -156,12 +160,12 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
     }
     let pmu = TestPmu::load("set=core");
-    let _alone = Alone::new();
+    let _cpu1_offline = Cpu1Offline::new();
     let planned = plan(&pmu, own_chip());
     let all = planned.plan.groups.len();
     for rotated in [0, all] {
         let mut plan = match rotated {
-            0 => planned.plan_of("frequency"),
+            0 => planned.single_metric_plan("frequency"),
             _ => planned.plan.clone(),
         };
         plan.rotated = rotated;
@@ -176,7 +180,7 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
             }
         }
         load.finish();
-        let (window, _) = settled(&pmu, &mut counting, &[&cgroup]);
+        let (window, _) = quiescent_window(&pmu, &mut counting, &[&cgroup]);
         let view = View {
             by: By::Cgroup,
             ..View::default()
@@ -185,11 +189,11 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         let report = Report::new(&plan, &window, &joined, &view);
         let entity = Entity::Cgroup(cgroup.path.as_str().into());
         let subject = Subject::Entity(entity);
-        let series = report.of(&subject, "frequency").next().unwrap();
+        let series = report.find_series(&subject, "frequency").next().unwrap();
         let value = series.estimate().unwrap().value;
-        let truth = planned.rate_of("frequency");
+        let truth = planned.first_event_rate("frequency");
         println!("{rotated} groups by rotation: {value} and not {truth} counts per ns");
-        // Measured: -0.7% on arm64 and -0.8% on amd64, some 0.15 us of each slice.
+        // Measured: -0.7% on arm64 and -0.8% on amd64, about 0.15 us of each slice.
         assert!((value / truth - 1.0).abs() < clock_slack());
     }
 }
@@ -200,7 +204,7 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
     }
     let pmu = TestPmu::load("set=core");
-    let _alone = (cpus == Cpus::One).then(Alone::new);
+    let _cpu1_offline = (cpus == Cpus::One).then(Cpu1Offline::new);
     let planned = plan(&pmu, chip);
     let groups = planned.plan.groups.len();
     assert_eq!(planned.plan.rotated, groups, "all groups are rotated");
@@ -216,7 +220,7 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
     let [a, b] = ["a", "b"].map(|name| watched(&pmu, name));
     let mut counting = Counting::with_plan(planned.plan.clone(), |_| {});
     let before = [pmu.core_time(a.id), pmu.core_time(b.id)];
-    let words: &[(&TestCgroup, &str)] = match cpus {
+    let commands: &[(&TestCgroup, &str)] = match cpus {
         Cpus::One => &[(&a, "burn 0 6000"), (&b, "burst 0 700 900 6000")],
         Cpus::Two => &[
             (&a, "burn 0 6000"),
@@ -224,14 +228,16 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
             (&b, "burst 0 700 900 6000"),
         ],
     };
-    let mut loads: Vec<Load> = words.iter().map(|(of, words)| of.load(words)).collect();
+    let mut loads: Vec<Load> = (commands.iter())
+        .map(|(cgroup, words)| cgroup.load(words))
+        .collect();
     loads.iter_mut().for_each(Load::go);
     for _ in 0..120 {
         thread::sleep(Duration::from_millis(50));
         counting.session.rotate().unwrap();
     }
     loads.into_iter().for_each(|load| drop(load.finish()));
-    let (window, after) = settled(&pmu, &mut counting, &[&a, &b]);
+    let (window, after) = quiescent_window(&pmu, &mut counting, &[&a, &b]);
     let view = View {
         by: By::Cgroup,
         ..View::default()
@@ -258,17 +264,17 @@ fn by_rotation(chip: Chip, cpus: Cpus) {
             percent(errors.enabled),
             percent(errors.rate),
         );
-        // All else is exact: what is left is how far the kernel's times are from the PMU's.
+        // All else is exact; only the kernel's times differ from the PMU's.
         match cpus {
             Cpus::One => {
-                let worst = running[0].abs().max(running[groups - 1].abs());
-                let worst = [worst, errors.enabled.abs(), errors.rate]
+                let largest_running = running[0].abs().max(running[groups - 1].abs());
+                let worst = [largest_running, errors.enabled.abs(), errors.rate]
                     .into_iter()
                     .fold(0.0, f64::max);
                 assert!(worst < clock_slack_of_one_cpu(), "{worst}");
             }
-            // A single group has some 340 ms, of which one of the other CPU's turns is more than
-            // 1%.
+            // A single group runs for about 340 ms, and one slice of the other CPU is more than 1%
+            // of that.
             Cpus::Two => {
                 assert!(errors.enabled.abs() < clock_slack(), "{}", errors.enabled);
                 assert!(middle.abs() < clock_slack(), "{middle}");

@@ -1,4 +1,4 @@
-//! `pmuscope stat -M all`: the values of sockets and devices that it prints.
+//! `pmuscope stat -M all`: the printed values of sockets and devices.
 
 use std::{thread, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// They are what the library computes: the PMUs count at the same rates again.
+/// The PMUs count at the same rates in both runs.
 #[test]
 fn stat_prints_what_the_library_computes() {
     let Some(_machine) = machine() else { return };
@@ -32,7 +32,7 @@ fn stat_prints_what_the_library_computes() {
     let view = View::default();
     let joined = view.join(&plan, &window, None);
     let report = Report::new(&plan, &window, &joined, &view);
-    let (printed, said) = run("stat -M all --chip grace-hopper-multi --format json -- sleep 2");
+    let (printed, messages) = run("stat -M all --chip grace-hopper-multi --format json -- sleep 2");
     let mut compared = 0;
     for group in report.groups() {
         let (Subject::Place(place, _), [series]) = (group.subject, group.series) else {
@@ -48,16 +48,16 @@ fn stat_prints_what_the_library_computes() {
         };
         let places = printed["places"].as_array().unwrap();
         let line = places.iter().find(same);
-        let line = line.unwrap_or_else(|| panic!("no {name} at {place} in {printed}{said}"));
+        let line = line.unwrap_or_else(|| panic!("no {name} at {place} in {printed}{messages}"));
         let printed = line["value"].as_f64().unwrap();
         let mut list = plan.metrics.list.iter();
         let metric = list.find(|planned| planned.metric.name == *name).unwrap();
         let mut implicits = metric.metric.formula.implicits().iter();
         let limit = if ["scf_duration", "scf_cycles"].contains(&name.as_str()) {
-            // Of the time that the group had, which is another in another plan.
+            // They depend on the group's time on the PMU, which differs between the plans.
             f64::INFINITY
         } else if implicits.any(|implicit| *implicit == Implicit::DurationTime) {
-            // Rates are by the kernel's clock, in both.
+            // Both rates depend on the kernel's clock.
             2.0 * clock_slack()
         } else {
             10.0 * ROUNDING

@@ -1,15 +1,14 @@
-//! Every documented metric of sockets and devices, against the test PMUs' own rates.
+//! Every documented metric of sockets and devices, compared with the test PMUs' own rates.
 //!
-//! All events of a group are read at one moment, so their counts must be their rates times one time
-//! on the PMU, within rounding, and every metric its formula of them. Rates also depend on the
-//! kernel's clock, which in an emulated machine is less exact: how far it is from the PMU's time is
-//! checked apart.
+//! All events of a group are read at one instant. So their counts must be their rates times one
+//! time on the PMU, within rounding, and every metric its formula of them. Rates also depend on the
+//! kernel's clock, which is less exact in an emulated machine; its error is checked separately.
 
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Counts, Hardware, Metric},
-    derive::{Group, Part, Report, Subject},
+    catalogue::{Catalogue, Chip, Hardware, Metric, MetricCounts},
+    derive::{Report, ReportSection, Subject, SubjectSeries},
     formula::Implicit,
     join::View,
     plan::{CountSource, MetricSource, Plan},
@@ -19,16 +18,16 @@ use probe_user::{
 
 use crate::{
     guest::clock_slack,
-    plans::plan_of,
+    plans::metric_plan,
     support::{Counting, machine},
     testpmu::TestPmu,
 };
 
-/// What a count more or less in each turn can change: of the smallest rates, a turn has some
-/// 100,000.
+/// The relative error of one count in each multiplexing interval: with the smallest rates, an
+/// interval has about 100,000 counts.
 pub(crate) const ROUNDING: f64 = 1e-5;
 
-/// Counts per ms by PMU, box and the three words of an event.
+/// Counts per ms by PMU, box, and config, config1 and config2 of an event.
 type Rates = BTreeMap<(String, u32, [u64; 3]), u64>;
 
 fn rates() -> Rates {
@@ -53,9 +52,9 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a M
     let all = catalogue.select("all", machine).unwrap();
     let uncore = |metric: &&Metric| {
         let pattern = metric.pmu.pattern.to_string();
-        // Software events and samples are the containers' too.
-        let of_containers = pattern == "software" || pattern.starts_with("arm_spe_");
-        !metric.pmu.pattern.is_core() && !of_containers
+        // Software events and samples also belong to containers.
+        let per_container = pattern == "software" || pattern.starts_with("arm_spe_");
+        !metric.pmu.pattern.is_core() && !per_container
     };
     all.into_iter().filter(uncore).collect()
 }
@@ -64,17 +63,17 @@ fn uncore_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a M
 pub(crate) fn plan(chip: Chip) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let machine = Hardware::of_chip(chip);
-    plan_of(machine, &uncore_metrics(&catalogue, &machine))
+    metric_plan(machine, &uncore_metrics(&catalogue, &machine))
 }
 
-/// Gives every open event a rate so large that one count more or less does not matter: where the
-/// kernel multiplexes, a group may lose a part of a count in each turn. Proportions of the module's
-/// own rates are kept, since they depend on every bit of an encoding.
+/// Sets a rate for every open event that is so large that single counts do not matter: if the
+/// kernel multiplexes, a group may lose a part of a count in each interval. Keeps the proportions
+/// of the module's own rates, which depend on every bit of an encoding.
 pub(crate) fn enlarge_rates(pmu: &TestPmu) {
     let rates = rates();
     for ((name, unit, [config, config1, config2]), rate) in &rates {
-        let of_pmu = rates.iter().filter(|((other, ..), _)| other == name);
-        let largest = of_pmu.map(|(_, rate)| *rate).max().unwrap();
+        let same_pmu = rates.iter().filter(|((other, ..), _)| other == name);
+        let largest = same_pmu.map(|(_, rate)| *rate).max().unwrap();
         // The module takes rates below 2^43.
         let factor = ((1 << 42) / largest).min(100_000);
         pmu.control(&format!(
@@ -84,25 +83,25 @@ pub(crate) fn enlarge_rates(pmu: &TestPmu) {
     }
 }
 
-/// A window in which everything counted, with the rates by which it did.
-struct Counted<'a> {
+/// A window with the rates of all its events.
+struct RatedWindow<'a> {
     plan: &'a Plan,
     window: Window,
     rates: Rates,
-    /// For how long the PMU counted each reading of the window, ms.
-    live: Vec<f64>,
+    /// Time on the PMU of each reading of the window, in ms.
+    running: Vec<f64>,
 }
 
-impl<'a> Counted<'a> {
+impl<'a> RatedWindow<'a> {
     fn new(plan: &'a Plan, window: Window, rates: Rates) -> Self {
         let mut counted = Self {
             plan,
-            live: Vec::new(),
+            running: Vec::new(),
             window,
             rates,
         };
         let readings = 0..counted.window.uncore.len();
-        counted.live = readings.map(|at| counted.time(at)).collect();
+        counted.running = readings.map(|at| counted.time(at)).collect();
         counted
     }
 
@@ -110,7 +109,7 @@ impl<'a> Counted<'a> {
     fn rate(&self, reading: &UncoreReading) -> u64 {
         let counter = &self.plan.uncore[reading.at].counter;
         let pmu = counter.pmu.clone().unwrap();
-        // Intel's PMUs have a box for each socket, NVIDIA's are of one.
+        // Intel's PMUs have a box for each socket; each of NVIDIA's has one socket.
         let unit = if pmu.starts_with("uncore_") {
             reading.socket
         } else {
@@ -121,7 +120,7 @@ impl<'a> Counted<'a> {
         *rate.unwrap_or_else(|| panic!("{pmu} box {unit} never counted {words:x?}"))
     }
 
-    /// For how long the group of a reading was on the PMU, ms: all its events must say the same.
+    /// Time on the PMU of the group of a reading, in ms. All its events must have the same.
     fn time(&self, at: usize) -> f64 {
         let readings = &self.window.uncore;
         let reading = &readings[at];
@@ -140,44 +139,44 @@ impl<'a> Counted<'a> {
             .iter()
             .filter(same)
             .max_by_key(|reading| reading.count);
-        let (own, of_group) = (time(reading), time(most.expect("at least itself")));
-        let error = own / of_group - 1.0;
+        let (own, longest) = (time(reading), time(most.expect("at least itself")));
+        let error = own / longest - 1.0;
         let column = self.plan.uncore[reading.at].column;
         let name = &self.plan.columns[column].name;
         assert!(error.abs() < ROUNDING, "{name}: {error:e} off its group");
-        of_group
+        longest
     }
 
-    /// How far the kernel's times of the groups are from the PMU's, in order.
+    /// Relative errors of the kernel's times of the groups against the PMU's, sorted.
     fn clock_errors(&self) -> Vec<f64> {
-        let readings = self.window.uncore.iter().zip(&self.live);
-        let errors = readings.map(|(reading, live)| float(reading.running) / (live * 1e6) - 1.0);
-        let mut errors: Vec<f64> = errors.collect();
+        let readings = self.window.uncore.iter().zip(&self.running);
+        let mut errors: Vec<f64> = readings
+            .map(|(reading, running)| float(reading.running) / (running * 1e6) - 1.0)
+            .collect();
         errors.sort_by(f64::total_cmp);
         errors
     }
 
-    /// What a metric must be at a place: by the rates, and for how long the PMU and the kernel say
-    /// that each group counted.
+    /// The true value of a metric on a socket, by the rates and the time on the PMU of each group.
     fn expected(&self, metric: &Metric, source: &MetricSource, socket: u32) -> f64 {
-        let mut counts = Counts::of_uncore();
+        let mut counts = MetricCounts::for_uncore();
         let mut units = 0;
         for (event, place) in &source.events {
             let CountSource::Uncore { at } = place else {
                 panic!("{} is counted per CPU", metric.name)
             };
-            let here = |(reading, _): &(&UncoreReading, &f64)| {
+            let matches = |(reading, _): &(&UncoreReading, &f64)| {
                 (reading.at, reading.socket) == (*at, socket)
             };
             let readings: Vec<_> = self
                 .window
                 .uncore
                 .iter()
-                .zip(&self.live)
-                .filter(here)
+                .zip(&self.running)
+                .filter(matches)
                 .collect();
-            let (reading, live) = match readings[..] {
-                // A unit of the other socket.
+            let (reading, time) = match readings[..] {
+                // The event is of the other socket.
                 [] => continue,
                 [reading] => reading,
                 _ => panic!("{}: {} readings of {event}", metric.name, readings.len()),
@@ -189,7 +188,7 @@ impl<'a> Counted<'a> {
                 clippy::cast_sign_loss,
                 reason = "a count"
             )]
-            let count = (float(self.rate(reading)) * live).round() as u64;
+            let count = (float(self.rate(reading)) * time).round() as u64;
             counts.add(event, count, running, running);
         }
         if let Some(ports) = source.place.ports(&metric.pmu) {
@@ -209,7 +208,7 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Counts for two seconds and compares each value; returns how many had one.
+/// Counts for two seconds and compares each value; returns the number of values.
 fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
     let mut counting = Counting::with_plan(plan.clone(), |_| {});
     enlarge_rates(pmu);
@@ -219,11 +218,11 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
     let view = View::default();
     let joined = view.join(plan, &window, None);
     let report = Report::new(plan, &window, &joined, &view);
-    let places: Vec<Group<'_>> = report
+    let places: Vec<SubjectSeries<'_>> = report
         .groups()
-        .filter(|group| group.part == Part::Places)
+        .filter(|group| group.section == ReportSection::Uncore)
         .collect();
-    let counted = Counted::new(plan, window, rates());
+    let counted = RatedWindow::new(plan, window, rates());
     let errors = counted.clock_errors();
     if let [first, .., last] = errors[..] {
         let middle = errors[errors.len() / 2];
@@ -235,7 +234,8 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
             places.len()
         );
         assert!(middle.abs() < clock_slack(), "{middle}");
-        // Of a hundred groups each has 20 ms, in turns between which QEMU may run its other CPU.
+        // Each of a hundred groups runs for 20 ms, in intervals between which QEMU may run the
+        // other CPU.
         let slack = 10.0 * clock_slack();
         assert!(first.abs().max(last.abs()) < slack, "{first} to {last}");
     }
@@ -244,7 +244,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
         let metric = &planned.metric;
         let sources = match &planned.sources {
             Ok(sources) => sources,
-            // A kernel has the PMUs of Vera with names or without.
+            // A kernel shows Vera's PMUs either with names or without.
             Err(reason) => {
                 assert!(
                     reason.starts_with("there is no PMU nvidia_"),
@@ -296,7 +296,7 @@ fn of_grace() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace");
     let plan = plan(Chip::named("grace-hopper-multi").unwrap());
-    // SCF 18, PCIe 8, 7 each for C2C0, C2C1 and CNVLINK, and what goes beyond the seeds.
+    // SCF 18, PCIe 8, 7 each for C2C0, C2C1 and CNVLINK, and further metrics.
     assert!(plan.metrics.list.len() >= 47, "{}", plan.metrics.list.len());
     let values = every_metric_follows_the_rates(&pmu, &plan);
     assert!(values >= 90, "{values} values on two sockets");
@@ -316,7 +316,7 @@ fn of_tegra410() {
 fn of_sapphire_rapids() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=intel");
-    // By the module's own rates more reads would miss than there are.
+    // With the module's own rates there would be more misses than reads.
     pmu.control("rate uncore_cha_* 0xc8f3fe00000435 0 0 5000");
     let plan = plan(Chip::named("sapphire-rapids").unwrap());
     assert!(plan.metrics.list.len() >= 14, "{}", plan.metrics.list.len());
@@ -324,19 +324,18 @@ fn of_sapphire_rapids() {
     assert!(values >= 28, "{values} values on two sockets");
 }
 
-/// Kernels without drivers for Vera show PMUs without names: all metrics but the fabric's say that
-/// theirs are missing.
+/// Kernels without drivers for Vera show unnamed PMUs: only the metrics of the fabric have sources.
 #[test]
 fn of_vera_on_a_kernel_without_its_drivers() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=vera");
     let plan = plan(Chip::named("tegra410").unwrap());
-    let here = plan
+    let available = plan
         .metrics
         .list
         .iter()
         .filter(|planned| planned.sources.is_ok());
-    for planned in here {
+    for planned in available {
         let pattern = planned.metric.pmu.pattern.to_string();
         assert!(
             pattern.starts_with("nvidia_uncore_pmu_"),

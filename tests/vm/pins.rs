@@ -1,21 +1,21 @@
 //! Pins on other kernels: maps, programs and links stay in the guest's bpffs, and a session of the
-//! same build, or of another one, goes on with them.
+//! same or another build continues with them.
 
 use std::{fs, path::Path};
 
-use probe_user::session::{Config, Continuity, PinPlace, unpin};
+use probe_user::session::{Config, Continuity, PinPath, unpin};
 
 use crate::support::{Counting, TestCgroup, machine, plan};
 
 fn config() -> Config {
     Config {
         plan: plan("task-clock,page-faults"),
-        pins: Some(PinPlace::default()),
+        pins: Some(PinPath::default()),
         ..Config::default()
     }
 }
 
-/// As if another build had made the pins.
+/// Renames the pins as if another build had made them.
 fn restamp(place: &Path) {
     let session = fs::read_dir(place).unwrap().next().unwrap().unwrap();
     let name = session.file_name().into_string().unwrap();
@@ -27,11 +27,11 @@ fn restamp(place: &Path) {
 #[test]
 fn counting_goes_on_while_nobody_is_there() {
     let Some(_machine) = machine() else { return };
-    let PinPlace(place) = PinPlace::default();
+    let PinPath(place) = PinPath::default();
     let cgroup = TestCgroup::new("pins");
     let mut counting = Counting::with_plan(config().plan, |start| *start = config());
     let builds = [Continuity::TakenOver, Continuity::Replaced];
-    for (turn, continuity) in (1..).zip(builds) {
+    for (round, continuity) in (1..).zip(builds) {
         let generation = counting.session.generation().unwrap();
         counting = counting.restart(config(), || {
             cgroup.load("burst 0 3000 1000 100").finish();
@@ -45,16 +45,16 @@ fn counting_goes_on_while_nobody_is_there() {
         assert_eq!(counting.session.generation().unwrap(), generation);
         let window = counting.window();
         let faults = counting.count(&window, "page-faults", cgroup.id).unwrap();
-        assert!(faults >= turn * 1000, "{faults}");
+        assert!(faults >= round * 1000, "{faults}");
         let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
         counting.assert_cpu_time(&window, "cgroup", counted, cgroup.cpu_time());
         let over = window.health.handed_over.unwrap();
         println!("{over:?}");
-        assert!(over.times == turn && over.gap > 0, "{over:?}");
+        assert!(over.times == round && over.gap > 0, "{over:?}");
         assert_eq!(window.health.sum.rebased, 0);
     }
     counting.session.keep_pins();
     drop(counting);
-    assert_eq!(unpin(&PinPlace::default()).unwrap(), 1);
+    assert_eq!(unpin(&PinPath::default()).unwrap(), 1);
     assert!(!place.exists());
 }

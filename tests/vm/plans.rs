@@ -3,25 +3,25 @@
 use std::path::Path;
 
 use probe_user::{
-    catalogue::{Catalogue, Hardware, Metric, Settings},
+    catalogue::{Catalogue, Hardware, Metric, MetricSettings},
     machine::Pmus,
-    plan::{Capacity, Plan, Request},
+    plan::{Capacity, Plan, ResolvedRequest},
 };
 
 use crate::support::online;
 
-/// What `stat -M METRICS` counts, where they fit.
-pub(crate) fn plan_of(machine: Hardware, metrics: &[&Metric]) -> Plan {
+/// The plan of `stat -M METRICS`.
+pub(crate) fn metric_plan(machine: Hardware, metrics: &[&Metric]) -> Plan {
     let catalogue = Catalogue::builtin().unwrap();
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, online(), 1);
-    let request = Request {
+    let request = ResolvedRequest {
         events: &[],
         metrics,
         offered: &[],
         machine,
         cpus: online().len(),
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     Plan::packed(&request, &pmus, &capacity).unwrap()
 }

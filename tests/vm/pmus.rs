@@ -1,4 +1,4 @@
-//! The test PMUs behave as the real ones, and pmuscope counts on them.
+//! The test PMUs behave like real ones, and pmuscope counts on them.
 
 use std::process::Command;
 
@@ -9,15 +9,15 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// How often the self-check may run: it compares counts with clocks that it reads a moment later,
-/// and a host that stops the guest in between makes both right and different.
+/// Most runs of the self-check. It compares counts with clocks that it reads a moment later, and
+/// fails if the host stops the guest in between.
 const TRIES: usize = 3;
 
-/// The module's own self-check: opens, counts, refusals, counter limits, the SPE's records. All of
-/// it holds in one run.
+/// The module's own self-check: opens, counts, refusals, counter limits, SPE records. All checks
+/// must pass in one run.
 #[test]
 fn open_count_and_refuse_like_the_real_ones() {
-    // 6.1 refuses per-task events to the test PMU there: see TP_CORE_CONTEXT in
+    // On arm64 with 6.1 the test PMU refuses per-task events: see TP_CORE_CONTEXT in
     // tests/vm/kmod/count.c.
     let parts: &[&str] = if value("ARCH") == "arm64" && is_6_1() {
         &["uncore", "spe"]
@@ -27,17 +27,19 @@ fn open_count_and_refuse_like_the_real_ones() {
     let passes = || {
         let _pmu = TestPmu::load("set=grace,tegra410,vera,intel,core,spe");
         let output = Command::new("/bin/selftest").args(parts).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("{said}");
-        let ok = said.lines().filter(|line| line.starts_with("ok")).count();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        println!("{printed}");
+        let ok = printed
+            .lines()
+            .filter(|line| line.starts_with("ok"))
+            .count();
         assert!(ok > 50, "few checks ran");
         output.status.success()
     };
     assert!((0..TRIES).any(|_| passes()), "a check failed");
 }
 
-/// Uncore events are opened once per CPU of the cpumask. Each socket has exactly the counts that
-/// were added to it.
+/// Uncore events are opened once per CPU of the cpumask. Each socket has exactly its own counts.
 #[test]
 fn uncore_counts_are_those_of_the_socket() {
     let Some(_machine) = machine() else { return };
@@ -80,21 +82,24 @@ fn uncore_counts_are_those_of_the_socket() {
             (3, Some(4242))
         ]
     );
-    // Another filter is another count.
+    // An event with another filter has another count.
     drop(counting);
     let mut counting = Counting::start("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x4/");
     pmu.control("add nvidia_pcie_pmu_0 0 0x3 0 5");
     assert_eq!(counting.window().uncore[0].count, Some(0));
 }
 
-/// `cycles` is the core PMU's: uncore PMUs that have an event of that name are not opened with it.
+/// `cycles` is only opened on the core PMU, not on uncore PMUs with an event of that name.
 #[test]
 fn cycles_are_the_core_pmus_only() {
     let Some(_machine) = machine() else { return };
-    // One kind of core: that of QEMU's PMU where it has one.
-    let own = ["armv8_pmuv3", "armv8_pmuv3_0"];
-    let own = own.iter().any(|name| pmu_type(name).is_some());
-    let pmu = TestPmu::load(if own { "set=grace" } else { "set=grace,core" });
+    // Only one core PMU: QEMU's own, if there is one.
+    let has_own = (["armv8_pmuv3", "armv8_pmuv3_0"].iter()).any(|name| pmu_type(name).is_some());
+    let pmu = TestPmu::load(if has_own {
+        "set=grace"
+    } else {
+        "set=grace,core"
+    });
     let counting = Counting::start("cycles");
     let plan = counting.session.plan();
     assert_eq!((plan.groups.len(), plan.uncore.len()), (1, 0));

@@ -1,16 +1,15 @@
-//! Recordings of sessions on the test PMUs, for tests/fixtures/recordings, from which the pure
-//! stages are tested without a kernel (tests/replay). `cargo xtask vm --record
-//! tests/fixtures/recordings` writes them; any other run only checks that they are read back the
-//! same.
+//! Recordings of sessions on the test PMUs, for tests/fixtures/recordings: with these, tests/replay
+//! tests the pure stages without a kernel. `cargo xtask vm --record tests/fixtures/recordings`
+//! writes them; other runs only check that they read back unchanged.
 
 use std::{sync::Arc, thread, time::Duration};
 
 use base64::Engine as _;
 use probe_user::{
-    catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, Settings},
+    catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, MetricSettings},
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
-    plan::{Capacity, Plan, Request},
+    plan::{Capacity, Plan, ResolvedRequest},
     session::Config,
     snapshot::{
         Snapshot,
@@ -21,20 +20,21 @@ use probe_user::{
 use crate::{
     guest::value,
     hotplug::set_online,
-    mem_support::arm,
+    mem_support::spe_machine,
     regions, spe_support,
     support::{Counting, Load, TestCgroup, machine, online, this_machine},
     testpmu::TestPmu,
 };
 
-/// A cgroup with a container's name, in a pod's. It goes before those above it.
+/// A cgroup named as a container, in a pod's cgroup.
 struct Container {
+    // Dropped before its parents.
     cgroup: TestCgroup,
-    _above: [TestCgroup; 2],
+    _parents: [TestCgroup; 2],
 }
 
 impl Container {
-    /// `digit` makes its id and its pod's.
+    /// The ids of the container and its pod consist of `digit`.
     fn new(digit: char) -> Self {
         let digits = |count: usize| digit.to_string().repeat(count);
         let root = TestCgroup::new("kubepods");
@@ -42,32 +42,32 @@ impl Container {
         let pod = root.child(&format!("pod{uid}"));
         Self {
             cgroup: pod.child(&digits(64)),
-            _above: [pod, root],
+            _parents: [pod, root],
         }
     }
 }
 
-/// What `stat -e EVENTS -M METRICS --chip CHIP` counts.
+/// The plan of `stat -e EVENTS -M METRICS --chip CHIP`.
 fn plan(chip: &str, events: &str, metrics: &str) -> Plan {
     let machine = this_machine();
     let pmus = machine.pmus().unwrap();
     let catalogue = Catalogue::builtin().unwrap();
     let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
     let general = catalogue.metrics().filter(|metric| metric.family.fallback);
-    let request = Request {
+    let request = ResolvedRequest {
         events: &event::parse(events, pmus).unwrap(),
         metrics: &catalogue.select(metrics, &hardware).unwrap(),
         offered: &general.collect::<Vec<_>>(),
         machine: hardware,
         cpus: online().len(),
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     let capacity = Capacity::of_this_machine(&catalogue, &hardware, pmus, online(), 1);
     Plan::packed(&request, pmus, &capacity).unwrap()
 }
 
-/// Records three snapshots, with the loads between them: two windows.
-fn windows(
+/// Records two windows: three snapshots, with the loads between them.
+fn record_windows(
     name: &str,
     plan: &Plan,
     loads: [&[(&TestCgroup, &str)]; 2],
@@ -83,7 +83,7 @@ fn windows(
     all
 }
 
-/// Runs loads to their end, while groups take turns where they do.
+/// Runs loads to their end, and meanwhile rotates multiplexed groups.
 fn run(counting: &mut Counting, loads: &[(&TestCgroup, &str)]) {
     let started = |(cgroup, words): &(&TestCgroup, &str)| cgroup.load(words);
     let mut loads: Vec<Load> = loads.iter().map(started).collect();
@@ -96,7 +96,7 @@ fn run(counting: &mut Counting, loads: &[(&TestCgroup, &str)]) {
     }
 }
 
-/// Prints a recording where one is asked for, and reads it back.
+/// Prints a recording if one is requested, and checks that it reads back unchanged.
 #[track_caller]
 fn record(name: &str, plan: &Plan, snapshots: &[Snapshot]) {
     let mut out = Vec::new();
@@ -108,14 +108,14 @@ fn record(name: &str, plan: &Plan, snapshots: &[Snapshot]) {
     let read: Vec<Snapshot> = reader.map(Result::unwrap).collect();
     assert!(read == snapshots, "{name} reads back as something else");
     if !value("RECORD").is_empty() {
-        // xtask takes such lines from the console (xtask/src/vm/report.rs).
+        // xtask reads these lines from the console (xtask/src/vm/report.rs).
         for line in String::from_utf8(out).unwrap().lines() {
             println!("recording {name} {line}");
         }
     }
 }
 
-/// Shares of two sockets' memory by the cores' reads, beside metrics of the socket and of cores.
+/// Shares of two sockets' memory by the cores' reads, with metrics of sockets and of cores.
 #[test]
 fn grace() {
     let Some(_machine) = machine() else { return };
@@ -134,10 +134,10 @@ fn grace() {
         (&b.cgroup, "burst 0 1000 3000 120"),
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
-    windows("grace", &plan, [first, second], |_| {});
+    record_windows("grace", &plan, [first, second], |_| {});
 }
 
-/// Every uncore PMU of Vera, without a core PMU: what has no events says why.
+/// Every uncore PMU of Vera, without a core PMU: metrics without events have a reason.
 #[test]
 fn vera() {
     let Some(_machine) = machine() else { return };
@@ -149,10 +149,10 @@ fn vera() {
     );
     let a = TestCgroup::new("a");
     let loads: [&[_]; 2] = [&[(&a, "burn 0 50")], &[(&a, "touch 100")]];
-    windows("vera", &plan, loads, |_| {});
+    record_windows("vera", &plan, loads, |_| {});
 }
 
-/// Memory and IIO stacks of two sockets, with a disk that nobody uses on one of them.
+/// Memory and IIO stacks of two sockets, with an unused disk on one of them.
 #[test]
 fn sapphire_rapids() {
     let Some(_machine) = machine() else { return };
@@ -198,10 +198,10 @@ fn sapphire_rapids() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&a.cgroup, "burst 1 500 500 60")];
-    windows("sapphire-rapids", &plan, [first, second], |_| {});
+    record_windows("sapphire-rapids", &plan, [first, second], |_| {});
 }
 
-/// Groups of the core PMU in turns, by process; some processes live for one turn.
+/// Multiplexed groups of the core PMU, by process. Some processes run for one interval only.
 #[test]
 fn turns() {
     let Some(_machine) = machine() else { return };
@@ -220,10 +220,10 @@ fn turns() {
     ];
     let second: &[_] = &[(&a, "burst 0 5000 15000 150")];
     let by_process = |config: &mut Config| config.by_process = true.into();
-    windows("turns", &plan, [first, second], by_process);
+    record_windows("turns", &plan, [first, second], by_process);
 }
 
-/// Samples of loads and stores by two containers, with the pages they were of.
+/// Samples of loads and stores by two containers, with their pages.
 #[test]
 fn spe() {
     let Some(_machine) = machine() else { return };
@@ -244,7 +244,7 @@ fn spe() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&b.cgroup, "burn 0 20")];
-    let all = windows("spe", &plan, [first, second], |config| {
+    let all = record_windows("spe", &plan, [first, second], |config| {
         config.spe = spe_support::config().spe;
         if let Some(spe) = &mut config.spe {
             spe.pages = 1024;
@@ -254,7 +254,7 @@ fn spe() {
     assert!(samples.health.sum.records > 100, "{:?}", samples.health);
 }
 
-/// The only CPU of socket 1 leaves in the first window and comes back in the second.
+/// The only CPU of socket 1 goes offline in the first window, and online in the second.
 #[test]
 fn hotplug() {
     let Some(_machine) = machine() else { return };
@@ -280,10 +280,12 @@ fn hotplug() {
     record("hotplug", &plan, &all);
 }
 
-/// Samples of a program with tags and phases, for the picture of docs/regions.md.
+/// Samples of a program with tags and phases, for the picture in docs/regions.md.
 #[test]
 fn stream() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let bytes = regions::recorded_stream();
     if !value("RECORD").is_empty() {
         for piece in bytes.chunks(3 << 10) {

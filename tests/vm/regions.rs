@@ -1,23 +1,23 @@
-//! `mem record --regions` on the test PMU, which writes addresses that the test knows: each sample
-//! has the region and the phase that the program marked for that moment.
+//! `mem record --regions` on the test PMU, which writes known addresses: each sample has the region
+//! and the phase that the program had marked at that moment.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use parquet::record::Field;
-use probe_user::{profile::Scatter, recording::Samples};
+use probe_user::{profile::Scatter, recording::SampleReader};
 use serde_json::Value;
 
 use crate::{
-    mem_support::{Recording, Rows, arm, assert_exact},
+    mem_support::{Recording, Rows, assert_exact, spe_machine},
     support::{Load, TestCgroup},
     testpmu::TestPmu,
 };
 
-/// Markers and a sample this near to each other, in ns, tell nothing: their clocks are compared
-/// once a round.
+/// A sample is not checked within this many ns of a marker: their clocks are compared only once a
+/// round.
 const NEAR: u64 = 1_000_000;
 
-/// A call of a marker that the program printed: the call, its thread, the times before and after.
+/// A call of a marker, as the program printed it: its thread, and the times before and after.
 struct Call {
     word: String,
     tid: u32,
@@ -25,8 +25,10 @@ struct Call {
     after: u64,
 }
 
-fn calls(said: &str) -> Vec<Call> {
-    let lines = said.lines().filter_map(|line| line.strip_prefix("marked "));
+fn calls(printed: &str) -> Vec<Call> {
+    let lines = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("marked "));
     let call = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         Call {
@@ -39,7 +41,7 @@ fn calls(said: &str) -> Vec<Call> {
     lines.map(call).collect()
 }
 
-/// The phases that a thread has begun and not ended at a moment.
+/// The open phases of a thread at a time.
 fn phase(calls: &[Call], tid: u32, time: u64) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     let own = calls
@@ -70,7 +72,7 @@ fn long(field: &Field) -> u64 {
     }
 }
 
-/// Samples by region, as the file's rows have them.
+/// Samples by region, from the file's rows.
 fn by_region(rows: &Rows) -> BTreeMap<Option<String>, u64> {
     let mut sums = BTreeMap::new();
     for row in &rows.rows {
@@ -81,7 +83,7 @@ fn by_region(rows: &Rows) -> BTreeMap<Option<String>, u64> {
     sums
 }
 
-/// The same by what a summary says.
+/// Samples by region, from a summary.
 fn summed(rows: &[Value]) -> BTreeMap<Option<String>, u64> {
     let mut sums = BTreeMap::new();
     for row in rows {
@@ -93,22 +95,24 @@ fn summed(rows: &[Value]) -> BTreeMap<Option<String>, u64> {
 
 #[test]
 fn each_sample_has_the_region_and_the_phase_of_its_moment() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
-    let give = |load: &Load, _: &TestCgroup, source: u64, address: u64| {
+    let set_access = |load: &Load, _: &TestCgroup, source: u64, address: u64| {
         let pid = load.pid();
         let op = format!("spe op {pid} 1 load 0x00 {source:#x} 20 10 5 2 0x16 {address:#x}");
         pmu.control(&op);
     };
-    // Each address has a data source of its own, of which the PMU knows how often it wrote it.
-    assert_moments("--period 32768", give, |rows, _| assert_exact(rows));
+    // Each address has its own data source, and the PMU counts the samples of each.
+    assert_moments("--period 32768", set_access, |rows, _| assert_exact(rows));
 }
 
-/// Records a program that marks, whose accesses have addresses that `give` makes the PMU write;
-/// `check` says whether all of them are there.
+/// Records a program with markers and asserts the region and phase of each sample. `set_access`
+/// makes the PMU write an address; `check` asserts that no sample is missing.
 pub(crate) fn assert_moments(
     options: &str,
-    give: impl Fn(&Load, &TestCgroup, u64, u64),
+    set_access: impl Fn(&Load, &TestCgroup, u64, u64),
     check: impl Fn(&Rows, &TestCgroup),
 ) {
     let cgroup = TestCgroup::new("regions");
@@ -118,9 +122,9 @@ pub(crate) fn assert_moments(
          tag=@0-ffffff stop burn=100",
     );
     let pid = load.pid();
-    // An address in each kind of memory that it has.
+    // An address in each kind of the program's memory.
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let of = |wanted: &dyn Fn(&str) -> bool| {
+    let mapping_start = |wanted: &dyn Fn(&str) -> bool| {
         let mut lines = maps.lines().filter(|line| {
             let name = line.splitn(6, ' ').nth(5).unwrap_or_default().trim();
             line.contains(" rw") && wanted(name)
@@ -128,22 +132,22 @@ pub(crate) fn assert_moments(
         let start = lines.next()?.split('-').next()?;
         u64::from_str_radix(start, 16).ok()
     };
-    let places = [
-        ("[stack]", of(&|name| name == "[stack]")),
-        ("[heap]", of(&|name| name == "[heap]")),
-        ("[file]", of(&|name| name.ends_with("load"))),
-        ("[anonymous]", of(&str::is_empty)),
+    let mappings = [
+        ("[stack]", mapping_start(&|name| name == "[stack]")),
+        ("[heap]", mapping_start(&|name| name == "[heap]")),
+        ("[file]", mapping_start(&|name| name.ends_with("load"))),
+        ("[anonymous]", mapping_start(&str::is_empty)),
     ];
     let mut expected: Vec<(u64, &str)> = vec![(0x10_0010, "array"), (0x18_0010, "part")];
     expected.extend(
-        places
+        mappings
             .iter()
             .filter_map(|(name, at)| Some(((*at)? + 16, *name))),
     );
     println!("{expected:x?}\n{maps}");
     assert!(expected.len() >= 4, "hardly any kind of memory: {maps}");
     for (source, (address, _)) in (0..).zip(&expected) {
-        give(&load, &cgroup, source, *address);
+        set_access(&load, &cgroup, source, *address);
     }
     let recording = Recording::new();
     let mut child = recording.begin(&format!("{options} --regions -p {pid}"));
@@ -174,7 +178,7 @@ pub(crate) fn assert_moments(
             .find(|(known, _)| *known == address)
             .unwrap();
         let region = match *name {
-            // Nothing is mapped there.
+            // Without a tag, no memory is mapped at that address.
             "array" | "part" if time < tagged[0] || time >= ended => None,
             "part" if time < tagged[1] => Some("array"),
             "array" if time >= renamed => Some("renamed"),
@@ -185,7 +189,7 @@ pub(crate) fn assert_moments(
             region,
             "{address:#x} at {time}: {row:?}"
         );
-        // A thread that has ended has no id any more.
+        // Samples of a thread that ended have no id.
         let tid = match &row["tid"] {
             Field::Null => pid,
             tid => u32::try_from(long(tid)).unwrap(),
@@ -222,14 +226,16 @@ pub(crate) fn assert_moments(
 
 #[test]
 fn a_command_is_observed_from_its_first_marker() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let load = "mark tag=first@1000-2000 start=first burn=100 stop tag=last@3000-4000";
     let (rows, output) = recording.load("--period 65536 --regions --format json", load);
     assert_exact(&rows);
-    let said = String::from_utf8_lossy(&output.stdout);
-    let lines = said.lines().filter(|line| line.starts_with('{'));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let lines = printed.lines().filter(|line| line.starts_with('{'));
     let summary: Vec<Value> = lines
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -248,34 +254,36 @@ fn a_command_is_observed_from_its_first_marker() {
     );
     let phases: Value = serde_json::from_str(&rows.about["pmuscope.phases"]).unwrap();
     assert_eq!(phases[0]["name"], "first", "{phases}");
-    // Its samples are in the memory that it has, and in its phase.
+    // Its samples are in its phase.
     assert!(
         rows.texts("phase")["first"] > 300,
         "{:?}",
         rows.texts("phase")
     );
 
-    // The sums as tables; a program without markers is named.
+    // Sums as tables, and a message about a program without markers.
     let mut command = recording.command("--period 65536 --regions");
     let output = command
         .args(["--", "sh", "-c", "exit 3"])
         .stdin(Stdio::null())
-        .output();
-    let output = output.unwrap();
+        .output()
+        .unwrap();
     let warned = String::from_utf8_lossy(&output.stderr);
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}{warned}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    println!("{printed}{warned}");
     assert_eq!(output.status.code(), Some(3));
     assert!(warned.contains("until a marker is found"), "{warned}");
     for head in ["region ", "phase ", "thread "] {
         assert!(
-            said.lines().any(|line| line.trim_start().starts_with(head)),
-            "{said}"
+            printed
+                .lines()
+                .any(|line| line.trim_start().starts_with(head)),
+            "{printed}"
         );
     }
 }
 
-/// What STREAM's triad does in the NMO paper, by eight threads: a recording of it, as bytes.
+/// A recording, as bytes, of STREAM's triad as in the NMO paper, with eight threads.
 pub(crate) fn recorded_stream() -> Vec<u8> {
     const SIZE: u64 = 16 << 20;
     let pmu = TestPmu::load("set=spe");
@@ -310,10 +318,12 @@ pub(crate) fn recorded_stream() -> Vec<u8> {
     fs::read(recording.path()).unwrap()
 }
 
-/// After a kill the parts say which phases had begun, and which of them had no end yet.
+/// After a kill the parts have all phases that began, and which of them are open.
 #[test]
 fn phases_that_were_open_at_a_kill_are_told() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("killed");
     let mut load = cgroup.load("mark start=outer burn=300 start=inner burn=300 stop burn=20000");
@@ -324,9 +334,9 @@ fn phases_that_were_open_at_a_kill_are_told() {
     let recording = Recording::new();
     let mut child = recording.begin(&format!("--regions -p {pid}"));
     load.go();
-    // The first part is whole after ten seconds.
+    // The first part is complete after ten seconds.
     let parts = recording.path().with_extension("parquet.parts");
-    let is_whole = || {
+    let has_part = || {
         let files = fs::read_dir(&parts).unwrap();
         let mut names = files.map(|file| file.unwrap().file_name());
         names.any(|name| {
@@ -334,13 +344,13 @@ fn phases_that_were_open_at_a_kill_are_told() {
             !name.starts_with('.') && name.ends_with(".parquet")
         })
     };
-    while !is_whole() {
+    while !has_part() {
         assert!(child.try_wait().unwrap().is_none(), "the recording ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let samples = Samples::open(&recording.path()).unwrap().unwrap();
+    let samples = SampleReader::open(&recording.path()).unwrap().unwrap();
     let read = Scatter::read("samples.parquet", samples).unwrap();
     let own = read.phases.iter().filter(|phase| phase.pid == pid);
     let phases: Vec<(&str, bool)> = own

@@ -1,23 +1,23 @@
-//! What a report says of one cgroup.
+//! Rows of a report.
 
 use probe_user::{
-    derive::{Counter, Estimate, Group, Reason, Report, Subject, Value},
+    derive::{CounterValue, Estimate, Reason, Report, Subject, SubjectSeries, Value},
     join::{By, Entity, View},
     window::Window,
 };
 
 use crate::support::{Counting, TestCgroup};
 
-/// What is known of a row, in the order of the plan.
+/// The values of a row, in the order of the plan.
 pub(crate) struct Row {
-    /// Its events.
-    pub(crate) values: Vec<Result<Counter, Reason>>,
-    /// Its metrics.
+    /// Values of events.
+    pub(crate) values: Vec<Result<CounterValue, Reason>>,
+    /// Values of metrics.
     pub(crate) metrics: Vec<Result<Estimate, Reason>>,
 }
 
 impl Row {
-    pub(crate) fn of(report: &Report, group: &Group<'_>) -> Self {
+    pub(crate) fn new(report: &Report, group: &SubjectSeries<'_>) -> Self {
         let (mut values, mut metrics) = (Vec::new(), Vec::new());
         for series in group.series {
             match (report.metric(series).is_event(), series.value.clone()) {
@@ -31,10 +31,10 @@ impl Row {
         Self { values, metrics }
     }
 
-    /// Of the whole machine.
+    /// The row of the whole machine.
     pub(crate) fn total(report: &Report) -> Self {
-        let total = |group: &Group<'_>| *group.subject == Subject::Machine;
-        Self::of(
+        let total = |group: &SubjectSeries<'_>| *group.subject == Subject::Machine;
+        Self::new(
             report,
             &report.groups().find(total).expect("it has a total"),
         )
@@ -55,12 +55,12 @@ pub(crate) fn report(counting: &Counting, window: &Window) -> Report {
 /// The rows of a report.
 pub(crate) fn rows(report: &Report) -> impl Iterator<Item = (&Entity, Row)> {
     report.groups().filter_map(|group| match group.subject {
-        Subject::Entity(entity) => Some((entity, Row::of(report, &group))),
+        Subject::Entity(entity) => Some((entity, Row::new(report, &group))),
         _ => None,
     })
 }
 
-/// The cgroup's row of a report of the window.
+/// The row of a cgroup in a report of the window.
 pub(crate) fn row(counting: &Counting, window: &Window, cgroup: &TestCgroup) -> Row {
     let report = report(counting, window);
     let label = Entity::Cgroup(cgroup.path.as_str().into());

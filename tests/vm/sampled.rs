@@ -1,5 +1,4 @@
-//! Sampled events on kernels and machines that the host is not: CPUs that come and go, and Linux
-//! before 6.3.
+//! Sampled events while CPUs go offline and online, and on Linux before 6.3.
 
 use probe_user::{event::sampling::sampled, session::SamplingConfig, window::SampledWindow};
 
@@ -19,18 +18,19 @@ fn counting() -> Counting {
     Counting::with("task-clock", |config| config.sampling = Some(sampling))
 }
 
-/// Samples of a process in user space: all, and those in a known file.
+/// User-space samples of a process: all, and those in a known file.
 fn samples(window: &SampledWindow, pid: u32) -> [u64; 2] {
-    let of = |known: bool| -> u64 {
-        let all = window.addresses.iter();
-        let all = all.filter(|(key, _)| key.tgid == pid && !key.page && key.address >> 63 == 0);
-        let all = all.filter(|(key, _)| {
-            let place = window.places.get(&key.place());
-            !known || place.is_some_and(|place| &*place.module != "[unknown]")
-        });
-        all.map(|(_, counts)| counts.samples).sum()
+    let count = |known: bool| -> u64 {
+        (window.addresses.iter())
+            .filter(|(key, _)| key.tgid == pid && !key.page && key.address >> 63 == 0)
+            .filter(|(key, _)| {
+                let place = window.places.get(&key.code_key());
+                !known || place.is_some_and(|place| &*place.module != "[unknown]")
+            })
+            .map(|(_, counts)| counts.samples)
+            .sum()
     };
-    [of(false), of(true)]
+    [count(false), count(true)]
 }
 
 fn samples_of_window(counting: &mut Counting, pid: u32) -> [u64; 2] {
@@ -48,14 +48,14 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     counting.session.drain().unwrap();
     set_online(1, true);
     counting.session.drain().unwrap();
-    // It is made and executed there, and has ended when its samples are named.
+    // The process starts on that CPU, and has ended when its samples are named.
     let pid = on_cpu(1, || {
         let load = cgroup.load("burn 1 300");
         let pid = load.pid();
         load.finish();
         pid
     });
-    // A pull names what it has time for, of all processes, and the next one goes on.
+    // A pull names as many addresses as it has time for, of all processes; the next one continues.
     let mut named = samples_of_window(&mut counting, pid);
     for _ in 0..50 {
         if named[0] == named[1] {
@@ -64,11 +64,11 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
         named = samples_of_window(&mut counting, pid);
     }
     let [all, known] = named;
-    // Of a CPU that is not followed none would have a name.
+    // On a CPU whose processes are not followed, no sample would have a name.
     assert!(all > 0 && known == all, "{known} of {all}");
 }
 
-/// Linux 6.1 and 6.2 give such a sample what was on the stack.
+/// On Linux 6.1 and 6.2 the data address of such a sample is uninitialised stack memory.
 #[test]
 fn samples_of_a_clock_have_no_data_page() {
     let Some(_machine) = machine() else { return };

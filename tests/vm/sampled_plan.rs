@@ -1,10 +1,10 @@
-//! Sampled events in the plan, on a PMU whose counters are real (QEMU's `PMUv3`): what the plan
-//! promises runs all the time, and what it refuses would not.
+//! Plans with sampled events, on a PMU with real counters (QEMU's `PMUv3`): what the plan accepts
+//! runs all the time, and what it refuses would not.
 
 use probe_user::{
     catalogue::{Catalogue, Hardware},
     event::sampling::sampled,
-    plan::{Plan, Wanted},
+    plan::{Plan, PlanRequest},
     session::SamplingConfig,
 };
 
@@ -14,24 +14,23 @@ use crate::{
     support::{Counting, TestCgroup, machine, this_machine},
 };
 
-/// For any event; cycles have one more.
+/// Counters for any event; there is one more for cycles.
 const COUNTERS: usize = 6;
 
-/// Its PMU, where the guest has one that its cores count with.
+/// QEMU's core PMU, if the guest has it.
 fn pmu() -> Option<&'static str> {
     let mut names = ["armv8_pmuv3", "armv8_pmuv3_0"].into_iter();
     let name = names.find(|name| pmu_type(name).is_some());
     name.filter(|_| value("ARCH") == "arm64")
 }
 
-/// So many events of the PMU, all others than those from another `first` on. Event 0x11 is that of
-/// cycles.
+/// `count` events of the PMU with successive numbers from `first` on. 0x11 is cycles.
 fn events(pmu: &str, first: usize, count: usize) -> Vec<String> {
     let numbers = first..first + count;
     numbers.map(|at| format!("{pmu}/event=0x{at:x}/")).collect()
 }
 
-/// What `stat -e {COUNTED} --sample SAMPLED` counts.
+/// The plan of `stat -e {COUNTED} --sample SAMPLED`.
 fn plan(counted: &[String], sample: &[String]) -> (Result<Plan, String>, SamplingConfig) {
     let machine = this_machine();
     let sampling = SamplingConfig {
@@ -39,13 +38,13 @@ fn plan(counted: &[String], sample: &[String]) -> (Result<Plan, String>, Samplin
         addresses: true,
         ..SamplingConfig::default()
     };
-    let mut wanted = Wanted {
+    let mut wanted = PlanRequest {
         events: vec![format!("{{{}}}", counted.join(","))],
-        ..Wanted::default()
+        ..PlanRequest::default()
     };
-    wanted.leave_room(&sampling.events);
-    let told = Hardware::detect(&machine);
-    let plan = wanted.plan(&machine, &Catalogue::builtin().unwrap(), told);
+    wanted.set_sampled(&sampling.events);
+    let hardware = Hardware::detect(&machine);
+    let plan = wanted.plan(&machine, &Catalogue::builtin().unwrap(), hardware);
     (plan.map_err(|error| error.to_string()), sampling)
 }
 
@@ -90,7 +89,7 @@ fn what_does_not_fit_is_refused_in_a_sentence() {
     let Some(pmu) = pmu() else {
         return skip("this guest's own PMU is switched off, or it has none");
     };
-    // One more than there are, counted and sampled together.
+    // Counted and sampled events together are one more than the counters.
     let (refused, _) = plan(&events(pmu, 0x12, 3), &events(pmu, 0x3, COUNTERS - 2));
     let refused = refused.unwrap_err();
     assert!(

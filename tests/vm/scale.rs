@@ -13,7 +13,7 @@ fn five_thousand_cgroups() {
     let mut counting = Counting::start("task-clock");
     let children: Vec<_> = (0..CGROUPS)
         .map(|n| {
-            // The ring that brings their names must not run full.
+            // Keeps the ring with their names from running full.
             if n % 500 == 0 {
                 counting.session.drain().unwrap();
             }
@@ -56,6 +56,6 @@ fn five_thousand_cgroups() {
             .iter()
             .all(|child| counting.count(&left, "task-clock", child.id).is_none())
     );
-    // They were removed above.
+    // Their directories were removed above.
     children.into_iter().for_each(std::mem::forget);
 }

@@ -1,9 +1,8 @@
-//! Shares of a socket's traffic against the truth: the uncore test PMU counts a known number for
-//! each nanosecond that a watched container runs, so what each container caused is known exactly.
+//! Shares of a socket's traffic, compared with the truth. The uncore test PMU counts a known number
+//! for each nanosecond that a watched container runs, so each container's traffic is known exactly.
 //!
 //! This measures the errors of attribution: weights charged at switches, counters read one after
-//! the other, other tasks. It does not measure how well a core's misses represent a socket's
-//! traffic.
+//! another, other tasks. It does not measure how well a core's misses represent a socket's traffic.
 //! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/accuracy.md.
 
 mod errors;
@@ -15,21 +14,21 @@ use probe_common::{
     spe::{Class, Source},
 };
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware, Of},
+    catalogue::{Catalogue, Chip, Hardware, MemoryTraffic},
     event::{self},
     join::share::{Shares, Traffic, Weights},
     machine::Pmus,
     plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight},
     session::spe::SpeEvents,
     snapshot::SpeCounts,
-    window::{Owner, Served, Window},
+    window::{MemLevel, Owner, Window},
 };
 
-use self::errors::Errors;
+use self::errors::ShareErrors;
 use crate::{
     cli::{command, run_with_load},
     guest::{skip, value},
-    hotplug::Alone,
+    hotplug::Cpu1Offline,
     spe_support,
     support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
@@ -44,14 +43,14 @@ fn owner(cgroup: CgroupId) -> Owner {
     Owner { cgroup, tgid: 0 }
 }
 
-/// The weights that a core counts: event, and its count for each nanosecond that anybody runs.
+/// The weights that a core counts: event, and its count for each nanosecond that a task runs.
 const COUNTED: [(&str, u64); 3] = [("llc_read_misses", 1), ("bus_reads", 2), ("write_backs", 3)];
 
-/// What the core counted of everybody.
+/// The weights by a counted event, of all owners.
 fn counted((name, _): (&str, u64), plan: &Plan, window: &Window) -> Weights {
     let planned = PlannedWeight {
         name: name.into(),
-        of: Of::Reads,
+        of: MemoryTraffic::Reads,
         local: false,
         but: None,
         all: place(plan, name),
@@ -60,7 +59,7 @@ fn counted((name, _): (&str, u64), plan: &Plan, window: &Window) -> Weights {
     Weights::counted(&planned, window)
 }
 
-/// What SPE sampled of everybody: every load counts as one from memory, whatever core this is.
+/// The weights by SPE samples, of all owners. Every load counts as one from memory, on any core.
 fn sampled(window: &Window) -> Weights {
     let samples = window.samples.as_ref().unwrap();
     let mut on_socket = BTreeMap::new();
@@ -73,7 +72,7 @@ fn sampled(window: &Window) -> Weights {
                 loads.operations += counts.operations;
             }
         }
-        let from_memory = (Class::Load, Served::By(Source::Dram));
+        let from_memory = (Class::Load, MemLevel::By(Source::Dram));
         on_socket.insert(*key, BTreeMap::from([(from_memory, loads)]));
     }
     Weights::sampled(&on_socket)
@@ -87,7 +86,7 @@ fn shares(weights: &Weights, traffic: &Traffic) -> Shares {
     shares
 }
 
-/// Containers on CPU 0, each on for so many microseconds of `period`.
+/// Containers on CPU 0. Each runs for its `on` microseconds of every `period`.
 struct Containers {
     cgroups: Vec<TestCgroup>,
     loads: Vec<Load>,
@@ -122,19 +121,20 @@ impl Containers {
     }
 }
 
-/// Only containers make traffic. pmuscope itself is in the root cgroup and runs at the ends of
-/// every window, between the reading of a weight and that of the traffic.
+/// Only containers make traffic. pmuscope itself is in the root cgroup, and runs at the ends of
+/// every window, between the readings of weights and of traffic.
 fn is_container(owner: &Owner) -> bool {
     owner.cgroup != CgroupId::ROOT
 }
 
-/// A window at whose ends no container runs, so that it covers the same time as the truth.
-fn quiet(
+/// Errors over a window at whose ends no container runs, so that it covers the time of the
+/// truth.
+fn errors_of_whole_run(
     pmu: &TestPmu,
     on: &[u64],
     count: impl FnOnce() -> Counting,
     weights: impl FnOnce(&Plan, &Window) -> Vec<Weights>,
-) -> Vec<Errors> {
+) -> Vec<ShareErrors> {
     let mut containers = Containers::new(on, 10_000, 1500);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     for cgroup in &containers.cgroups {
@@ -159,7 +159,7 @@ fn quiet(
     let all: u64 = truth.values().sum();
     let errors = |weights: Weights| {
         let shares = shares(&weights, &traffic);
-        let mut errors = Errors::default();
+        let mut errors = ShareErrors::default();
         for (cgroup, truth) in &truth {
             if truth * 100 >= all {
                 errors.add(&shares, *cgroup, *truth);
@@ -173,7 +173,7 @@ fn quiet(
     errors
 }
 
-/// Of two containers, and of many that do the same.
+/// Names and `on` times of loads: of two containers, and of many equal ones.
 fn loads() -> impl Iterator<Item = (String, Vec<u64>)> {
     let two = (5..=9).rev().map(|first| {
         let on = vec![first * 1_000, 10_000 - first * 1_000];
@@ -198,11 +198,11 @@ fn shares_are_near_the_truth() {
         let weights = COUNTED.map(|weight| counted(weight, plan, window));
         weights.to_vec()
     };
-    // Weights are read at pmuscope's hook of a switch, traffic is counted up to the test PMU's: a
-    // turn of the other CPU between the two would be in one and not in the other.
-    let _alone = Alone::new();
+    // Weights are read in pmuscope's hook at a switch, and traffic is counted up to the test PMU's
+    // hook: a slice of the other CPU between them would be in one and not in the other.
+    let _cpu1_offline = Cpu1Offline::new();
     for (load, on) in loads() {
-        let errors = quiet(&pmu, &on, || Counting::start(&events), weights);
+        let errors = errors_of_whole_run(&pmu, &on, || Counting::start(&events), weights);
         for (errors, (method, _)) in errors.iter().zip(COUNTED) {
             errors.print(&load, method);
             assert!(errors.largest < 1e-4, "{load}: {}", errors.largest);
@@ -210,7 +210,7 @@ fn shares_are_near_the_truth() {
     }
 }
 
-/// Samples are few, so their number is most of the error.
+/// There are few samples, so their number dominates the error.
 #[test]
 fn shares_by_samples_are_as_near_as_they_state() {
     const PERIOD: u64 = 32_768;
@@ -230,27 +230,28 @@ fn shares_by_samples_are_as_near_as_they_state() {
     );
     for (load, on) in loads() {
         let blind = spe_support::stat("blind_ns");
-        let errors = quiet(&pmu, &on, start, |_, window| vec![sampled(window)]);
+        let errors = errors_of_whole_run(&pmu, &on, start, |_, window| vec![sampled(window)]);
         let errors = &errors[0];
         let blind = spe_support::stat("blind_ns") - blind;
         errors.print(&load, "spe");
-        let in_units = errors.mean(errors.in_units);
+        let normalized = errors.mean(errors.normalized_squares);
         println!("{blind} ns not sampled");
-        // Two shares of two are one error, which may well be twice its standard deviation.
-        assert!(in_units < 3.0, "{load}: the stated error is too small");
+        // The two shares of two containers are one error, which may be twice its standard
+        // deviation.
+        assert!(normalized < 3.0, "{load}: the stated error is too small");
     }
 }
 
-/// Nanoseconds of two in one count: 1 for each of the first, 2^30 for each of the others. So the
-/// truth is read at the very moment at which the uncore counter is.
+/// One count has the nanoseconds of two containers: 1 for each of the first, 2^30 for each of the
+/// other. So the truth is read at the same instant as the uncore counter.
 const DIGIT: u64 = 1 << 30;
 
 fn digits(count: u64) -> [u64; 2] {
     [count % DIGIT, count / DIGIT]
 }
 
-/// The events, as if the second were what a metric divides by the first.
-fn divided(events: &str) -> Plan {
+/// A plan of the events, in which a metric's uncore event is shared out by weights.
+fn shared_plan(events: &str) -> Plan {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let mut plan = Plan::new(&event::parse(events, &pmus).unwrap()).unwrap();
     let catalogue = Catalogue::builtin().unwrap();
@@ -268,29 +269,29 @@ fn divided(events: &str) -> Plan {
     plan
 }
 
-/// Windows of `length` cut while the containers run: of the first container the share and the
-/// truth, and where there are two, of the second.
-fn cut(on: &[u64], length: Duration) -> Errors {
-    // Loaded again, so that the times above do not run over.
+/// Errors over windows of `length` that end while the containers run: of the first container
+/// and, if there are two, of the second.
+fn errors_of_cut_windows(on: &[u64], length: Duration) -> ShareErrors {
+    // Loaded again, so that the weighted times do not overflow.
     let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
-    // They are ended behind the last window.
+    // They are killed after the last window.
     let mut containers = Containers::new(on, 10_000, 3_600_000);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     for (at, cgroup) in containers.cgroups.iter().enumerate() {
         let weight = if at == 0 { 1 } else { DIGIT };
         pmu.control(&format!("watch cgroup {} {weight}", cgroup.id.0));
     }
-    let plan = divided(&Containers::events(pmu));
+    let plan = shared_plan(&Containers::events(pmu));
     let mut counting = Counting::with_plan(plan, |_| {});
     containers.go();
     sleep(Duration::from_millis(100));
-    let mut errors = Errors::default();
+    let mut errors = ShareErrors::default();
     for _ in 0..WINDOWS {
         counting.first = counting.session.pull().unwrap();
         sleep(length);
         let mut window = counting.window();
-        // Only who is watched makes traffic.
+        // Only watched cgroups make traffic.
         let watched = |owner: &Owner| containers.cgroups.iter().any(|it| it.id == owner.cgroup);
         window.on_socket.retain(|(_, owner), _| watched(owner));
         let reading = window.uncore[0];
@@ -310,13 +311,13 @@ fn cut(on: &[u64], length: Duration) -> Errors {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
         }
     }
-    // Before their cgroups, which are removed when nobody is in them.
+    // Ended before their cgroups are removed.
     containers.loads.clear();
     pmu.control("unwatch");
     errors
 }
 
-/// The error that a share states is the one it has, also of short windows of a running load.
+/// The stated error of a share is right, also in short windows of a running load.
 #[test]
 fn the_stated_error_holds_for_windows_cut_under_load() {
     let Some(_machine) = machine() else { return };
@@ -331,22 +332,21 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             &[5_000, 5_000],
             &[900; 10],
         ] {
-            let errors = cut(on, Duration::from_millis(milliseconds));
+            let errors = errors_of_cut_windows(on, Duration::from_millis(milliseconds));
             let load = match on {
                 [first, second] => format!("{}:{}", second / 100, first / 100),
                 more => format!("{} equal", more.len()),
             };
             errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].0);
-            let in_units = errors.mean(errors.in_units);
+            let normalized = errors.mean(errors.normalized_squares);
             println!("{} shares", errors.shares);
-            // Of errors that are stated rightly it is at most 1; of so few it scatters by about a
-            // fifth.
-            assert!(in_units < 1.6, "{load}: the stated error is too small");
+            // With rightly stated errors it is at most 1; with so few it varies by about a fifth.
+            assert!(normalized < 1.6, "{load}: the stated error is too small");
         }
     }
 }
 
-/// The weights of shares are live all the time where the groups of many metrics take turns.
+/// The weights of shares run all the time while the groups of many metrics are multiplexed.
 #[test]
 fn weights_are_live_while_others_take_turns() {
     let Some(_machine) = machine() else { return };
@@ -358,18 +358,17 @@ fn weights_are_live_while_others_take_turns() {
     }
     let _pmu = TestPmu::load("set=grace,core");
     let metrics = "cmem_read_bandwidth,group:cache,group:tlb,group:branch";
-    let (printed, said) = run_with_load(
+    let (printed, messages) = run_with_load(
         &format!("stat -M {metrics} --rotate 20 --chip grace-cpu-superchip --format json"),
         "burn 0 1000",
     );
-    assert!(!said.contains("take turns with others"), "{said}");
+    assert!(!messages.contains("take turns with others"), "{messages}");
     let list = |key: &str| printed[key].as_array().unwrap().clone();
-    let live = |value: &serde_json::Value| value["running"].as_f64();
-    let shares = list("shares");
-    let shares: Vec<f64> = shares.iter().filter_map(live).collect();
+    let running = |value: &serde_json::Value| value["running"].as_f64();
+    let shares: Vec<f64> = list("shares").iter().filter_map(running).collect();
     assert!(!shares.is_empty(), "{printed}");
-    assert!(shares.iter().all(|live| *live > 0.99), "{shares:?}");
+    assert!(shares.iter().all(|ratio| *ratio > 0.99), "{shares:?}");
     let metrics = command(&printed)["metrics"].as_object().unwrap();
-    let turns = metrics.values().filter_map(live).filter(|live| *live < 0.9);
-    assert!(turns.count() > 5, "nothing takes turns: {metrics:?}");
+    let multiplexed = (metrics.values().filter_map(running)).filter(|ratio| *ratio < 0.9);
+    assert!(multiplexed.count() > 5, "nothing takes turns: {metrics:?}");
 }

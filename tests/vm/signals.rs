@@ -1,4 +1,4 @@
-//! Signals to loads.
+//! Sends signals to loads.
 
 use std::{fs, process::Command, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Each guest is what its row of the boot table says, and has what the other tests rely on.
+//! Checks that a guest matches its row of the boot table, and has what other tests rely on.
 
 use std::{
     env,
@@ -81,16 +81,16 @@ fn command_line_is_that_of_the_boot() {
 
 fn file_systems_are_mounted() {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
-    for (kind, place) in [
+    for (kind, directory) in [
         ("cgroup2", "/sys/fs/cgroup"),
         ("bpf", "/sys/fs/bpf"),
         ("debugfs", "/sys/kernel/debug"),
     ] {
-        let there = mounts.lines().any(|line| {
+        let is_mounted = mounts.lines().any(|line| {
             let fields: Vec<_> = line.split(' ').collect();
-            fields[1] == place && fields[2] == kind
+            fields[1] == directory && fields[2] == kind
         });
-        assert!(there, "no {kind} on {place} in\n{mounts}");
+        assert!(is_mounted, "no {kind} on {directory} in\n{mounts}");
     }
 }
 
@@ -102,12 +102,12 @@ fn kernel_has_btf() {
 
 fn pmuscope_runs() {
     let binary = env::var_os("PMUSCOPE_BIN").expect("the init names the binary");
-    // The file loads and starts on this architecture; what it says is for other tests.
+    // It starts on this architecture; other tests check its output.
     let status = Command::new(binary).arg("--version").status();
     assert!(status.expect("it can be executed").code().is_some());
 }
 
-/// This kernel's verifier takes the programs that account. Those of SPE are for its own tests.
+/// This kernel's verifier accepts the accounting programs. The SPE tests check theirs.
 #[test]
 fn programs_are_loaded() {
     for by_process in [false, true] {
@@ -137,15 +137,15 @@ fn modules_of_the_boot_are_loaded() {
 fn software_event_counts() {
     let config = u64::from(PERF_COUNT_SW_TASK_CLOCK);
     let mut clock = Counter::open(PERF_TYPE_SOFTWARE, config, &Target::This).expect("a counter");
-    // A switch is charged to CPU time before it starts the event: only a measurement without
-    // one is exact.
+    // The CPU time of a switch begins before the event starts, so only a measurement without a
+    // switch is exact.
     let exact = (0..20).find_map(|_| {
         let switches = context_switches();
         let mut inner = 0;
         let start = cpu_time();
         let counted = clock.count(|| {
             let start = cpu_time();
-            // Without a trusted TSC the guest's clock moves by ticks.
+            // Without a trusted TSC the guest's clock moves in ticks.
             while inner == 0 {
                 spin(100_000);
                 inner = cpu_time() - start;
@@ -168,14 +168,14 @@ fn context_switches() -> String {
     lines.collect()
 }
 
-/// What this thread has run so far, ns.
+/// CPU time of this thread, in ns.
 fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time is positive")
 }
 
-/// A cgroup has a perf state of its own only after some controller was enabled in the root. The
-/// hook on cgroup-switches depends on it.
+/// A cgroup has its own perf state only if a controller was enabled in the root. The hook on
+/// cgroup-switches depends on that state.
 #[test]
 fn cgroup_has_a_perf_state_where_a_controller_is_on() {
     let path = Path::new("/sys/fs/cgroup/smoke");
@@ -194,7 +194,7 @@ fn cgroup_has_a_perf_state_where_a_controller_is_on() {
 
 fn core_pmu_has_the_name_of_its_firmware() {
     let pmus = ["armv8_pmuv3", "armv8_pmuv3_0", "cpu"];
-    let there: Vec<_> = pmus
+    let found: Vec<_> = pmus
         .into_iter()
         .filter(|name| pmu_type(name).is_some())
         .collect();
@@ -205,7 +205,7 @@ fn core_pmu_has_the_name_of_its_firmware() {
         "dt" => &["armv8_pmuv3"],
         _ => &["armv8_pmuv3_0"],
     };
-    assert_eq!(there, expected);
+    assert_eq!(found, expected);
 }
 
 fn hardware_cycles_are_refused() {
@@ -215,7 +215,7 @@ fn hardware_cycles_are_refused() {
     assert_eq!(error, Some(io::ErrorKind::NotFound));
 }
 
-/// Our own modules can be loaded into this kernel and removed.
+/// Our modules can be loaded into this kernel and unloaded.
 #[test]
 fn test_modules_load() {
     let Ok(files) = fs::read_dir("/lib/pmuscope") else {
@@ -223,8 +223,8 @@ fn test_modules_load() {
     };
     for file in files {
         let path = file.expect("a directory entry").path();
-        let name = path.file_stem().expect("NAME.ko").to_string_lossy();
-        let name = name.replace('-', "_");
+        let stem = path.file_stem().expect("NAME.ko").to_string_lossy();
+        let name = stem.replace('-', "_");
         run("insmod", &path.to_string_lossy());
         assert!(loaded_modules().contains(&name), "{name} did not load");
         run("rmmod", &name);
@@ -233,10 +233,9 @@ fn test_modules_load() {
 }
 
 fn run(program: &str, argument: &str) {
-    let output = Command::new(program).arg(argument).output();
-    let output = output.expect("busybox has it");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {argument}: {said}");
+    let output = (Command::new(program).arg(argument).output()).expect("busybox has it");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {argument}: {stderr}");
 }
 
 fn loaded_modules() -> Vec<String> {

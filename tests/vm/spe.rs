@@ -1,4 +1,4 @@
-//! SPE records decoded and attributed in the kernel, against a PMU that knows what it wrote.
+//! SPE records decoded and attributed in the kernel, compared with a PMU that knows what it wrote.
 
 use std::{
     fs,
@@ -48,14 +48,14 @@ fn every_record_is_its_containers() {
     assert!(stat("full") > 10, "few buffers ran full");
 }
 
-/// Records of 32, 44 and other sizes, aligned to nothing or among records that fill 64 bytes: every
-/// one is its container's, over pages and the buffer's end too.
+/// Records of 32, 44 and other sizes, unaligned or mixed with records of 64 bytes. Each belongs to
+/// its container, also across pages and at the buffer's end.
 #[test]
 fn records_of_every_layout() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     for layout in 0..=2 {
-        // As after the module was loaded: the end of the last one stopped it.
+        // Starts the PMU again: the end of the previous sampling stopped it.
         pmu.control("spe ops_per_ms 1000000");
         pmu.control(&format!("spe layout {layout}"));
         let a = TestCgroup::new("a");
@@ -68,14 +68,14 @@ fn records_of_every_layout() {
         if sum.missed_bytes == 0 {
             assert_eq!(sum.records, stat("written"));
         }
-        // What the driver leaves of the half of a buffer where no record fits is no chunk.
+        // The rest of a half buffer into which no record fits is not in a chunk.
         assert!(sum.written() >= stat("bytes"));
         assert!(stat("full") > 3, "few buffers ran full");
     }
 }
 
-/// Cores without `ERnd` add jitter to each interval, others do not: either way the samples stand
-/// for what was executed.
+/// Cores without `ERnd` add jitter to each interval, others do not. In both cases estimates are
+/// right.
 #[test]
 fn jitter_is_part_of_what_a_sample_stands_for() {
     let Some(_machine) = machine() else { return };
@@ -94,17 +94,17 @@ fn jitter_is_part_of_what_a_sample_stands_for() {
         let (executed, taken) = (stat("ops") as f64, stat("taken"));
         let error = estimated / executed - 1.0;
         println!("ernd {ernd}: {taken} samples, error {:+.3}%", error * 100.0);
-        // Without its mean, jitter makes 3.0% of this period.
+        // The mean of jitter is 3.0% of this period.
         assert!(taken > 1000 && error.abs() < 0.005, "ernd {ernd}: {error}");
     }
 }
 
-/// Each lives for a moment; most have ended when their records are read.
+/// Each runs for a moment; most have ended when their records are decoded.
 #[test]
 fn a_thousand_short_processes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
-    // The PMU's own account has 4,096 rows: two for each process.
+    // The PMU's own account has 4,096 rows, and each process needs two.
     pmu.control("spe clear");
     pmu.control("spe op 0 3 load 0x00 0x8 12 8 2 1 0x001e");
     pmu.control("spe op 0 1 store 0x01 - 6 6 2 1 0x0016");
@@ -117,13 +117,13 @@ fn a_thousand_short_processes() {
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
 }
 
-/// All threads of a process are moved: their earlier records stay in the old cgroup.
+/// When all threads of a process are moved, their earlier records stay with the old cgroup.
 #[test]
 fn threads_that_move_between_cgroups() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
-    // Long enough for a guest on a busy host to start `kill` meanwhile.
+    // Long enough for a guest on a busy host to start `kill`.
     let mut load = a.load("threads 4 1500");
     let pid = load.pid();
     pmu.control("spe reset");
@@ -134,7 +134,7 @@ fn threads_that_move_between_cgroups() {
         thread::sleep(Duration::from_millis(5));
     }
     stop(pid);
-    // A stopped thread is on its CPU, and sampled, until its switch.
+    // A stopped thread still runs, and is sampled, until its switch.
     let mut before = written(&truth(), |row| row.tgid == pid);
     loop {
         thread::sleep(Duration::from_millis(20));
@@ -157,9 +157,8 @@ fn threads_that_move_between_cgroups() {
     assert_conserved(&reading);
 }
 
-/// Owners of records without a thread id are found by the times of switches. The records of each
-/// container have their own data source, so that each record in a wrong row is found, even where
-/// sums are right.
+/// Owners of records without a thread id are found by the times of switches. Each container has its
+/// own data source, so that each record in a wrong row is noticed even if sums are right.
 #[test]
 fn without_thread_ids_owners_are_found_by_time() {
     let Some(_machine) = machine() else { return };
@@ -170,13 +169,13 @@ fn without_thread_ids_owners_are_found_by_time() {
     assert!(shares.iter().all(|share| *share < 1.0), "{shares:?}");
 }
 
-/// Records of containers in other rows, and records of others in containers' rows, in percent of
-/// the containers' records.
+/// Misattributed records in percent of the containers' records: records of containers in other
+/// rows, and records of others in containers' rows.
 fn misattributed(pmu: &TestPmu) -> f64 {
-    // As after the module was loaded: the end of the last one stopped it.
+    // Starts the PMU again: the end of the previous sampling stopped it.
     pmu.control("spe ops_per_ms 1000000");
     let [a, b, c] = ["a", "b", "c"].map(TestCgroup::new);
-    // Sources that no other load has.
+    // Data sources that no other load has.
     let loads = [
         (&a, "burst 0 8000 8000 600", 0x81),
         (&b, "burn 0 300", 0x82),
@@ -213,12 +212,12 @@ fn misattributed(pmu: &TestPmu) -> f64 {
         let written = own(&written(&truth, |_| true));
         let own_in_own = own(&counted(&reading, |key| key.cgroup == cgroup.id));
         let in_all = own(&counted(&reading, |_| true));
-        // Those of the other two are among what these have elsewhere.
+        // Records of the other two containers are counted as theirs.
         let watched = |source: Option<u64>| loads.iter().any(|load| source == Some(load.2));
         let others_in_own = samples(&counted(&reading, |key| {
             key.cgroup == cgroup.id && !watched(key.access.source())
         }));
-        // With the kprobe a chunk can be lost, which is counted.
+        // With the kprobe a chunk may be lost, which is counted.
         let missing = reading.health.sum.missed_bytes / 64;
         let path = &cgroup.path;
         assert!(
@@ -258,7 +257,7 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     for round in 0..3 {
         thread::sleep(Duration::from_millis(60));
         online(false);
-        // In one round there is no pull while it is away.
+        // In one round there is no pull while CPU 1 is offline.
         if round != 1 {
             sampling.pull();
         }
@@ -276,10 +275,10 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     let own = samples(&written(&truth, |row| {
         processes.contains(&row.tgid) || row.tgid == later
     }));
-    // What it did before it was moved here is not this cgroup's.
+    // Samples from before its move are not this cgroup's.
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
     println!("counted {counted}, written {own}, of which {before} before the move");
-    // With the kprobe a chunk can be lost, which is counted.
+    // With the kprobe a chunk may be lost, which is counted.
     let missing = reading.health.sum.missed_bytes / 64;
     let known = counted + before;
     assert!(known <= own && own <= known + missing, "missing {missing}");
@@ -288,7 +287,7 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     assert!(on_cpu_1 > 0);
 }
 
-/// The hottest pages of a process, and processes apart.
+/// The hottest pages of each process, and each process's own rows.
 #[test]
 fn pages_and_processes() {
     let Some(_machine) = machine() else { return };
@@ -301,7 +300,7 @@ fn pages_and_processes() {
         config.by_process = true.into();
         config.spe.as_mut().unwrap().pages = 4096;
     });
-    // No pull before they have ended: rows of processes that ended are freed after one.
+    // There is no pull before their end: it would free rows of ended processes.
     running.iter_mut().for_each(Load::go);
     running.into_iter().for_each(|load| drop(load.finish()));
     let reading = sampling.end(&pmu);
@@ -318,12 +317,12 @@ fn pages_and_processes() {
         let on_pages: u64 = pages.iter().map(|(_, row)| row.samples).sum();
         println!("{process}: {} pages, {on_pages} samples", pages.len());
         assert_eq!(on_pages, samples(&written));
-        // The PMU's addresses are in 64 KiB of the process' own.
+        // The PMU's addresses are within 64 KiB of the process.
         assert!((1..=65_536 / rustix::param::page_size()).contains(&pages.len()));
     }
 }
 
-/// The command line: rows of the command, and its exit code.
+/// The output of `mem` on a command: its rows, and its exit code.
 #[test]
 fn mem_shows_the_command() {
     let Some(_machine) = machine() else { return };
@@ -339,7 +338,7 @@ fn mem_shows_the_command() {
         loads["spe_operations"]["high"].as_f64().unwrap(),
     );
     assert!(samples > 100.0);
-    // Emulation decodes slowly: what the time limit skips is in the estimate.
+    // Emulated decoding is slow: the estimate includes what the time limit skips.
     assert!(high >= samples * 4096.0 && low < high);
     assert!(loads["spe_latency_mean_cycles"]["value"].as_f64().unwrap() > 4.0);
     let pages = json["pages"].as_array().unwrap().iter();
@@ -347,7 +346,7 @@ fn mem_shows_the_command() {
         .max_by_key(|page| page["spe_samples"].as_u64())
         .unwrap();
     assert!(page["spe_samples"].as_u64().unwrap() > 1, "{page}");
-    // How a page's latencies are distributed is not kept, so the error of their mean is not known.
+    // The distribution of a page's latencies is not kept, so the error of their mean is unknown.
     let mean = &page["spe_latency_mean_cycles"];
     assert!(mean["value"].as_f64().unwrap() > 4.0, "{page}");
     assert!(mean["low"].is_null() && mean["high"].is_null(), "{page}");
@@ -359,7 +358,7 @@ fn mem_shows_the_command() {
     assert!(json["self"]["spe_decode_ns"].as_u64().unwrap() > 0);
 }
 
-/// Each interval has what was sampled in it, and together they have all.
+/// Each interval has its own samples, and together they have all.
 #[test]
 fn intervals_of_mem_add_up() {
     let Some(_machine) = machine() else { return };
@@ -373,34 +372,32 @@ fn intervals_of_mem_add_up() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(mem.stdout.take().unwrap()).lines();
-    // It samples from here on.
+    // Sampling has started.
     lines.next().unwrap().unwrap();
-    let of = |window: String, pids: &[u32]| -> u64 {
+    let sampled = |window: String, pids: &[u32]| -> u64 {
         let window: serde_json::Value = serde_json::from_str(&window).unwrap();
         assert_eq!(window["self"]["spe_skipped_bytes"], 0, "{window}");
-        let rows = window["rows"].as_array().unwrap();
-        let rows = rows
-            .iter()
+        let rows = (window["rows"].as_array().unwrap().iter())
             .filter(|row| pids.iter().any(|pid| row["pid"] == *pid));
         let classes = rows.flat_map(|row| row["classes"].as_object().unwrap().values());
         let samples = classes.map(|class| class["spe_operations"]["raw"].as_u64().unwrap());
         samples.sum()
     };
     let (mut counted, mut pids) = (Vec::new(), Vec::new());
-    // A busy host may have all of a load in one window: the second one begins when the first was in
-    // one.
+    // On a busy host all of a load may be in one window, so the second load starts after the window
+    // with the first.
     for _ in 0..2 {
         let load = a.load("burn 0 400");
         pids.push(load.pid());
         load.finish();
         let began = counted.len();
-        // After one without it, all of it is in windows.
+        // After a window without it, all of it is in windows.
         while counted.last() != Some(&0) || counted[began..].iter().all(|samples| *samples == 0) {
-            counted.push(of(lines.next().unwrap().unwrap(), &pids));
+            counted.push(sampled(lines.next().unwrap().unwrap(), &pids));
         }
     }
     kill("-INT", mem.id());
-    counted.extend(lines.map(|window| of(window.unwrap(), &pids)));
+    counted.extend(lines.map(|window| sampled(window.unwrap(), &pids)));
     assert!(mem.wait().unwrap().success());
     let written = samples(&written(&truth(), |row| pids.contains(&row.tgid)));
     println!("{counted:?} of {written}");

@@ -1,4 +1,4 @@
-//! SPE inside a time namespace: records and programs use the kernel's own clock.
+//! SPE in a time namespace: records and programs use the kernel's own clock.
 
 use std::{
     fs,
@@ -12,17 +12,17 @@ use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use serde_json::Value;
 
 use crate::{
-    mem_support::{Recording, Rows, arm, assert_exact, now},
+    mem_support::{Recording, Rows, assert_exact, now, spe_machine},
     support::{load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
 
-/// Runs a command to its end in a time namespace whose monotonic clock is a day ahead of the
+/// Runs a command to its end in a time namespace with a monotonic clock a day ahead of the
 /// kernel's.
 fn output_a_day_ahead(mut command: Command) -> Output {
-    // Namespaces are a thread's, and this thread's children enter the new one.
+    // A thread has namespaces, and its children enter the new one.
     let spawn = move || {
-        // SAFETY: changes nothing of this thread but where its children go.
+        // SAFETY: changes only the namespace of this thread's children.
         unsafe { unshare_unsafe(UnshareFlags::NEWTIME) }.unwrap();
         let thread = gettid().as_raw_nonzero();
         fs::write(
@@ -30,8 +30,8 @@ fn output_a_day_ahead(mut command: Command) -> Output {
             "monotonic 86400 0",
         )
         .unwrap();
-        // A child that shares our memory for a while, as of posix_spawn, may not enter; one of fork
-        // does. SAFETY: nothing is done between fork and exec.
+        // A child of posix_spawn shares our memory at first, and so may not enter; with pre_exec a
+        // child of fork is used. SAFETY: nothing is done between fork and exec.
         unsafe { command.pre_exec(|| Ok(())) };
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).spawn().unwrap()
@@ -66,7 +66,9 @@ fn samples_have_their_owners() {
 
 #[test]
 fn recorded_times_are_the_kernels() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let recording = Recording::new();
     let mut command = recording.command("--period 65536 --filter=");

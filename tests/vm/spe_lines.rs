@@ -1,4 +1,4 @@
-//! Cache lines that containers share, against a PMU that knows which bytes it said were touched.
+//! Cache lines that containers share, compared with a PMU that knows which bytes were accessed.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Data sources are known of Arm's cores only: elsewhere nothing is known to come from another
-/// core.
+/// Whether data sources are known. On other architectures than Arm's, no access is known to come
+/// from another core.
 fn sources_are_known() -> bool {
     let known = value("ARCH") == "arm64";
     if !known {
@@ -31,12 +31,12 @@ fn sources_are_known() -> bool {
     known
 }
 
-/// A line that both share, and one that only the second one touches.
+/// A line that both containers access, and one that only the second accesses.
 const SHARED: u64 = 0x8000_1040;
 const PRIVATE: u64 = 0x8000_2000;
 
-/// The first one writes byte 0 of the shared line, or swaps it; the second one reads bytes 32 and
-/// 40, and gets byte 32 from another core's cache.
+/// Sets the accesses: the first process writes or swaps byte 0 of the shared line; the second reads
+/// bytes 32 and 40, and gets byte 32 from another core's cache.
 fn accesses(pmu: &TestPmu, first: u32, second: u32) {
     pmu.control("spe clear");
     for (process, access) in [
@@ -81,7 +81,7 @@ fn sample(pmu: &TestPmu, terms: &str, loads: [Load; 2]) -> SpeReading {
     sampling.end(pmu)
 }
 
-/// What each cgroup did with a line, on all CPUs: a load starts wherever it waited for its start.
+/// Accesses of each cgroup to a line, on all CPUs: a load starts on the CPU where it waited.
 fn rows(reading: &SpeReading, line: u64, space: u64) -> BTreeMap<CgroupId, LineRow> {
     let mut sums = BTreeMap::new();
     for (key, row) in &reading.lines {
@@ -121,9 +121,9 @@ fn lines_have_who_touched_which_bytes() {
         };
         let reading = sample(&pmu, terms, loads);
         assert_conserved(&reading);
-        // The same program wrote rows of samples: no access may be missing from the lines, or be
-        // there twice.
-        let of = |cgroup: &TestCgroup| samples(&counted(&reading, |key| key.cgroup == cgroup.id));
+        // The same program wrote rows of samples: each access must be in the lines exactly once.
+        let sampled =
+            |cgroup: &TestCgroup| samples(&counted(&reading, |key| key.cgroup == cgroup.id));
         let space = |process: u32| {
             if physical {
                 LineKey::PHYSICAL
@@ -141,7 +141,7 @@ fn lines_have_who_touched_which_bytes() {
         assert!(in_a.stores > in_a.atomics && in_a.atomics > 0);
         assert_eq!((in_a.loads, in_a.read, in_a.written), (0, 0, 1));
         // The data of all swaps came from another core.
-        assert_eq!((in_a.peers, in_a.samples()), (in_a.atomics, of(&a)));
+        assert_eq!((in_a.peers, in_a.samples()), (in_a.atomics, sampled(&a)));
         assert_eq!(in_a.cycles, 6 * in_a.stores + 90 * in_a.atomics);
         assert_eq!((in_b.read, in_b.written), (1 << 32 | 1 << 40, 0));
         assert_eq!(
@@ -151,10 +151,13 @@ fn lines_have_who_touched_which_bytes() {
         assert!(in_b.peers > 0 && in_b.made > 0);
         let private = rows(&reading, PRIVATE, space(second));
         assert_eq!(private.len(), 1, "{private:?}");
-        let alone = private[&b.id];
-        assert_eq!((alone.read, alone.written, alone.peers), (1 << 8, 1, 0));
-        assert_eq!(alone.samples() + in_b.samples(), of(&b));
-        // What the table dropped is the difference, and the account has it.
+        let unshared = private[&b.id];
+        assert_eq!(
+            (unshared.read, unshared.written, unshared.peers),
+            (1 << 8, 1, 0)
+        );
+        assert_eq!(unshared.samples() + in_b.samples(), sampled(&b));
+        // The difference is what the table dropped, and is counted.
         let sum = &reading.health.sum;
         let kept: u64 = reading.lines.iter().map(|(_, row)| row.samples()).sum();
         println!("{} of {} in {} rows", kept, sum.lined, reading.lines.len());
@@ -162,7 +165,7 @@ fn lines_have_who_touched_which_bytes() {
     }
 }
 
-/// False sharing between two containers, as the user sees it; nobody else's line is there.
+/// The output of `mem` on false sharing between two containers, without lines that are not shared.
 #[test]
 fn mem_shows_false_sharing_between_containers() {
     let Some(_machine) = machine() else { return };
@@ -188,12 +191,12 @@ fn mem_shows_false_sharing_between_containers() {
         .spawn()
         .unwrap();
     let mut windows = BufReader::new(mem.stdout.take().unwrap()).lines();
-    // It samples from here on.
+    // Sampling has started.
     windows.next().unwrap().unwrap();
     loads.iter_mut().for_each(Load::go);
     loads.into_iter().for_each(|load| drop(load.finish()));
     kill("-INT", mem.id());
-    let mut seen = 0;
+    let mut checked = 0;
     for window in windows {
         let window: serde_json::Value = serde_json::from_str(&window.unwrap()).unwrap();
         let (all, kept) = (
@@ -204,7 +207,7 @@ fn mem_shows_false_sharing_between_containers() {
         let lines = window["lines"].as_array().unwrap();
         let private = format!("phys:{PRIVATE:#x}");
         assert!(
-            // A load that moved between CPUs shares it with itself.
+            // A load that moved between CPUs shares the line with itself.
             lines
                 .iter()
                 .filter(|row| row["line"] == private.as_str())
@@ -212,21 +215,21 @@ fn mem_shows_false_sharing_between_containers() {
             "{lines:?}"
         );
         let shared = format!("phys:{SHARED:#x}");
-        let of_line: Vec<_> = lines
+        let line_rows: Vec<_> = lines
             .iter()
             .filter(|row| row["line"] == shared.as_str())
             .collect();
         let row = |cgroup: &TestCgroup| {
-            of_line
+            line_rows
                 .iter()
                 .find(|row| row["owner"]["name"] == cgroup.path.as_str())
         };
-        // A busy host may run one of them alone in a window.
+        // On a busy host only one of them may run in a window.
         let (Some(of_a), Some(of_b)) = (row(&a), row(&b)) else {
             continue;
         };
-        seen += 1;
-        assert_eq!(of_line.len(), 2, "{of_line:?}");
+        checked += 1;
+        assert_eq!(line_rows.len(), 2, "{line_rows:?}");
         assert_eq!(
             (&of_a["sharing"], &of_a["line_cpus"]),
             (&"disjoint".into(), &2.into())
@@ -248,5 +251,5 @@ fn mem_shows_false_sharing_between_containers() {
         );
     }
     assert!(mem.wait().unwrap().success());
-    assert!(seen > 0, "no window has both");
+    assert!(checked > 0, "no window has both");
 }

@@ -1,5 +1,5 @@
-//! Processes that begin, change and end between two looks at the buffer, and the period that
-//! follows a budget.
+//! Processes that start, exec and end between two reads of the buffer; and the period that follows
+//! a budget.
 
 use std::{thread, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// A thread that becomes another program takes the thread id of its process' first thread over.
+/// A thread that executes another program takes over the thread id of its process's first thread.
 #[test]
 fn threads_that_become_other_programs() {
     let Some(_machine) = machine() else { return };
@@ -32,7 +32,7 @@ fn threads_that_become_other_programs() {
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
 }
 
-/// The buffer holds so much that processes begin and end between two interrupts.
+/// The buffer is so large that processes start and end between two interrupts.
 #[test]
 fn whole_lives_within_a_buffer() {
     let Some(_machine) = machine() else { return };
@@ -51,7 +51,7 @@ fn whole_lives_within_a_buffer() {
     let reading = sampling.end(&pmu);
     let chunks = reading.health.sum.chunks;
     println!("{} processes in {chunks} chunks", processes.len());
-    // A chunk's end is within one life on its CPU: so many others were whole.
+    // Each chunk ends within one process, so all other processes were within a chunk.
     let whole = (processes.len() as u64).saturating_sub(chunks);
     assert!(whole >= 20, "{chunks} chunks: {whole} whole lives");
     assert_exact(&reading, &truth(), "a", a.id, &processes);
@@ -59,14 +59,14 @@ fn whole_lives_within_a_buffer() {
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
 }
 
-/// More processes than the map has rows live and die in one window, which nothing is printed in.
+/// More processes than the map has rows start and end between two snapshots.
 #[test]
 fn more_lives_than_rows_between_two_snapshots() {
     const ROWS: u32 = 400;
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    // What they do from now on is the cgroup's.
+    // The loads wait in the cgroup until `go`.
     let loads: Vec<Load> = (0..34).map(|_| a.load("forks 12 1 ids")).collect();
     let mut processes: Vec<u32> = loads.iter().map(Load::pid).collect();
     pmu.control("spe reset");
@@ -92,8 +92,8 @@ fn more_lives_than_rows_between_two_snapshots() {
     assert_conserved(&reading);
 }
 
-/// More owners than the map has rows are sampled, one after the other, and none of them ends: rows
-/// of those that are idle make room, and no sample is lost or counted twice.
+/// More owners than the map has rows are sampled one after another, and none ends. Rows of idle
+/// owners are freed, and no sample is lost or counted twice.
 #[test]
 fn idle_owners_make_room() {
     const ROWS: u32 = 96;
@@ -103,7 +103,7 @@ fn idle_owners_make_room() {
     let cgroups: Vec<TestCgroup> = (0..OWNERS)
         .map(|n| TestCgroup::new(&format!("c{n}")))
         .collect();
-    // The first of them runs once more at the end, in rows that are made again.
+    // The first owner runs again at the end, in new rows.
     let order: Vec<&TestCgroup> = cgroups.iter().chain(cgroups.first()).collect();
     let loads: Vec<Load> = order.iter().map(|it| it.load("burn 0 60")).collect();
     let processes: Vec<u32> = loads.iter().map(Load::pid).collect();
@@ -114,7 +114,7 @@ fn idle_owners_make_room() {
     let mut most = 0;
     for (at, load) in loads.into_iter().enumerate() {
         load.finish();
-        // Between two snapshots, and for one.
+        // Rows are freed by upkeep between snapshots, and by pulls.
         match at % 3 {
             0 => most = most.max(sampling.pull().health.rows),
             _ => sampling.session.upkeep().unwrap(),
@@ -134,14 +134,13 @@ fn idle_owners_make_room() {
     assert_conserved(&reading);
 }
 
-/// A budget that nothing can meet: the period doubles, is published, and what samples stand for
-/// follows.
+/// With a budget that cannot be met, the period doubles and is reported, and estimates follow it.
 #[test]
 fn the_period_follows_the_budget() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    // Until the test has seen enough.
+    // It runs until the test drops it.
     let mut load = a.load("burn 0 600000");
     let pid = load.pid();
     pmu.control("spe reset");
@@ -152,14 +151,13 @@ fn the_period_follows_the_budget() {
     assert_eq!(sampling.pull().health.period, PERIOD);
     load.go();
     thread::sleep(Duration::from_millis(1200));
-    // This pull finds the cost, the next one changes the period: of each CPU, once it has drained
-    // it.
+    // This pull finds the cost, and the next changes the period of each CPU after draining it.
     assert_eq!(sampling.pull().health.period, PERIOD);
     let earlier = own();
     assert_eq!(sampling.pull().health.period, PERIOD);
     let before = own();
     assert_eq!(sampling.pull().health.period, 2 * PERIOD);
-    // As many operations as before.
+    // About as many operations as before.
     while own() < before + before / 2 {
         thread::yield_now();
     }
@@ -167,7 +165,7 @@ fn the_period_follows_the_budget() {
     let reading = sampling.end(&pmu);
     assert_eq!(reading.health.period, 2 * PERIOD, "one step per minute");
     assert_conserved(&reading);
-    // Sums of latencies are weighted by both periods, so only samples are compared with the truth.
+    // Sums of latencies are weighted by both periods, so only numbers of samples are compared.
     let [counted, written] = [
         counted(&reading, |key| key.cgroup == a.id),
         written(&truth(), |row| row.tgid == pid),
@@ -193,7 +191,7 @@ fn the_period_follows_the_budget() {
     );
 }
 
-/// The sampled metrics of the catalogue, per container, beside a counted one.
+/// The sampled metrics of the catalogue, together with a counted one.
 #[test]
 fn stat_shows_sampled_metrics() {
     let Some(_machine) = machine() else { return };
@@ -201,7 +199,7 @@ fn stat_shows_sampled_metrics() {
     let (json, _) = run_with_load("stat --format json -M group:spe,cpus_used", "burn 0 2000");
     let command = command(&json);
     let value = |name: &str| command["metrics"][name]["value"].as_f64();
-    // On amd64 no core's table explains the data sources.
+    // On amd64 no table of a core decodes the data sources.
     assert!(value("spe_load_rate").unwrap() > 1e6, "{command}");
     assert!(value("spe_load_latency").unwrap() > 4.0);
     for name in [

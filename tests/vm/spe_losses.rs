@@ -1,4 +1,4 @@
-//! Records that are damaged, lost, skipped or have no room: each is in a count of its own.
+//! Damaged, lost, skipped and overflowed records: each kind has its own count.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -15,8 +15,8 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Random bytes among the records are counted as bad. They change no other count, except for those
-/// that happen to be records.
+/// Records of random bytes are counted as bad. They change no other count, unless they are valid
+/// records by chance.
 #[test]
 fn garbage_is_counted_as_bad() {
     let Some(_machine) = machine() else { return };
@@ -35,12 +35,12 @@ fn garbage_is_counted_as_bad() {
     );
     assert!(garbage > 500 && bad > garbage / 10 * 9 && bad <= garbage);
     if reading.health.sum.missed_bytes > 0 {
-        // A chunk was lost: what was in it, nobody knows.
+        // A chunk was lost, with unknown records.
         assert_eq!(reading.health.hook, SpeHook::Kprobe);
         return;
     }
     let others = reading.health.sum.records - all_written;
-    // What is a record by chance may have more behind it in its cell.
+    // A cell with a valid record by chance may have bad bytes after it.
     assert!((garbage..=garbage + others).contains(&(bad + others)));
     assert!(reading.health.sum.undecoded > (garbage - others) * 63);
     let own = samples(&written(&truth(), |row| processes[0].contains(&row.tgid)));
@@ -48,7 +48,7 @@ fn garbage_is_counted_as_bad() {
     assert!((own..=own + others).contains(&counted), "{counted}, {own}");
 }
 
-/// Every seventh record has an address or a time of zero: counted as invalid, and in nobody's row.
+/// Every seventh record has an address or a time of zero. It counts as invalid, and is in no row.
 #[test]
 fn an_address_or_time_of_zero_is_invalid() {
     let Some(_machine) = machine() else { return };
@@ -65,7 +65,7 @@ fn an_address_or_time_of_zero_is_invalid() {
     assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
 }
 
-/// After data loss the hardware is stopped: pulls count that and start it again.
+/// Data loss stops the hardware; pulls count that and restart it.
 #[test]
 fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
     let Some(_machine) = machine() else { return };
@@ -98,14 +98,14 @@ fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
     );
     println!("the cores count {:?}", reading.health.sampler);
     if value("ARCH") == "arm64" && !is_6_1() {
-        // The core-like PMU names these events and counts what it was told to.
+        // The core test PMU has these events, and counts them at its own rates.
         assert!(reading.health.sampler["sample_collision"] > 0);
         assert_eq!(reading.health.sampler.len(), 4);
     }
     assert!(grown >= 8, "sampling went on in {grown} of 10 windows");
 }
 
-/// A chunk whose end is no place of its buffer: counted, and told by the kernel log.
+/// A chunk that ends outside of its buffer is counted, and in the kernel log.
 #[test]
 fn a_chunk_that_cannot_be_read_is_counted_and_told() {
     let Some(_machine) = machine() else { return };
@@ -117,15 +117,15 @@ fn a_chunk_that_cannot_be_read_is_counted_and_told() {
     let reading = sampling.end(&pmu);
     let unreadable = reading.health.sum.unreadable;
     assert!(unreadable > 0 && unreadable <= stat("unreadable"));
-    let told = messages.take(" could not be read; ");
+    let logged = messages.take(" could not be read; ");
     assert!(
-        !told.is_empty() && told.len() as u64 <= unreadable,
-        "{told:?}"
+        !logged.is_empty() && logged.len() as u64 <= unreadable,
+        "{logged:?}"
     );
 }
 
-/// A time limit that emulation cannot keep: what is skipped is counted, and the estimate stands for
-/// it.
+/// With a time limit that emulation cannot meet, skipped records are counted, and the estimate
+/// includes them.
 #[test]
 fn what_the_time_limit_skips_is_counted_and_estimated() {
     let Some(_machine) = machine() else { return };
@@ -155,11 +155,11 @@ fn what_the_time_limit_skips_is_counted_and_estimated() {
         .sum();
     let error = estimated / (own * PERIOD) as f64 - 1.0;
     println!("estimated {estimated}, error {:+.2}%", error * 100.0);
-    // A few records of each chunk were looked at, here and there in it.
+    // Only some records of each chunk were decoded, at several positions.
     assert!(error.abs() < 0.15, "{error}");
 }
 
-/// Rows that the map has no room for are in the overflow rows.
+/// If the map is full, samples are in the overflow rows.
 #[test]
 fn a_full_map_loses_owners_but_no_record() {
     let Some(_machine) = machine() else { return };

@@ -1,4 +1,4 @@
-//! A session that samples with SPE, and what the test PMU says it wrote.
+//! A session that samples with SPE, and the test PMU's account of its records.
 
 use std::{
     collections::BTreeMap,
@@ -29,18 +29,18 @@ use crate::{
 
 const DEBUG: &str = "/sys/kernel/debug/testpmu";
 
-/// Period of the tests: emulated tasks execute 1,000,000 operations per ms, so about 240 samples.
+/// Period of the tests. Emulated tasks execute 1,000,000 operations per ms, so about 240 samples.
 pub(crate) const PERIOD: u64 = 4096;
 
 pub(crate) struct Sampling {
     pub(crate) session: Session,
-    /// Rows that were freed before the last pull's.
+    /// Rows that were freed so far.
     freed: Vec<(SpeKey, SpeCounts)>,
 }
 
 impl Sampling {
-    /// Samples loads and stores in buffers of eight pages, with no limit of time: emulation is
-    /// slow.
+    /// Samples loads and stores in buffers of eight pages, without a tight time limit, since
+    /// emulation is slow.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
@@ -55,13 +55,13 @@ impl Sampling {
         }
     }
 
-    /// Everything that was written until the PMU was stopped.
+    /// Stops the PMU; returns all that was written until then.
     pub(crate) fn end(&mut self, pmu: &TestPmu) -> SpeReading {
         pmu.control("spe ops_per_ms 0");
         self.pull()
     }
 
-    /// A reading, with all rows that were freed so far.
+    /// A reading with all rows that were freed so far.
     pub(crate) fn pull(&mut self) -> SpeReading {
         let mut reading = self.session.pull().unwrap().spe.unwrap();
         self.freed.append(&mut reading.freed);
@@ -89,7 +89,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// What the PMU wrote for a thread of a process, class and data source on one CPU.
+/// The records that the PMU wrote for a thread of a process, class and data source on one CPU.
 #[derive(Debug)]
 pub(crate) struct Truth {
     pub(crate) tgid: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Truth {
     pub(crate) sums: [u64; 4],
 }
 
-/// All that the PMU wrote since the last `spe reset`.
+/// The records that the PMU wrote since the last `spe reset`.
 pub(crate) fn truth() -> Vec<Truth> {
     let text = fs::read_to_string(format!("{DEBUG}/spe_truth")).unwrap();
     let line = |line: &str| {
@@ -137,20 +137,20 @@ pub(crate) fn stat(name: &str) -> u64 {
 /// Sums by class and source.
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
-/// All that was sampled up to a reading, but for rows of owners whose end an earlier pull saw.
+/// All rows of a reading, including freed ones.
 fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SpeCounts)> {
     let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
     reading.rows.iter().chain(freed)
 }
 
-/// What was counted for an owner.
+/// Counted sums of the rows that `owner` selects.
 pub(crate) fn counted(reading: &SpeReading, owner: impl Fn(&SpeKey) -> bool) -> Sums {
     let mut sums = Sums::new();
     for (key, counts) in rows(reading).filter(|(key, _)| owner(key)) {
         let sum = sums
             .entry((key.access.class(), key.access.source()))
             .or_default();
-        // Where nothing was left out every sample has the same weight.
+        // If nothing was skipped, every sample has the same weight.
         let raw = |weighted: f64| {
             let weight = counts.operations / counts.samples.max(1) as f64;
             #[expect(
@@ -172,7 +172,7 @@ pub(crate) fn counted(reading: &SpeReading, owner: impl Fn(&SpeKey) -> bool) -> 
     sums
 }
 
-/// What the PMU wrote for an owner.
+/// Written sums of the rows that `owner` selects.
 pub(crate) fn written(truth: &[Truth], owner: impl Fn(&Truth) -> bool) -> Sums {
     let mut sums = Sums::new();
     for row in truth.iter().filter(|row| owner(row)) {
@@ -186,8 +186,7 @@ pub(crate) fn samples(sums: &Sums) -> u64 {
     sums.values().map(|[samples, ..]| samples).sum()
 }
 
-/// Asserts that a cgroup has exactly what these processes wrote. To be called when the PMU was
-/// stopped.
+/// Asserts that a cgroup has exactly the records of these processes. The PMU must be stopped.
 #[track_caller]
 pub(crate) fn assert_exact(
     reading: &SpeReading,
@@ -200,7 +199,7 @@ pub(crate) fn assert_exact(
     let written = written(truth, |row| processes.contains(&row.tgid));
     println!("{what}: {} samples", samples(&written));
     assert!(samples(&written) > 0, "{what} was not sampled");
-    // With the kprobe a chunk can be lost; who would have had its records, nobody knows.
+    // With the kprobe a chunk may be lost, with unknown owners.
     let missing = reading.health.sum.missed_bytes / 64;
     if missing == 0 {
         assert_eq!(counted, written, "{what}");
@@ -212,9 +211,8 @@ pub(crate) fn assert_exact(
     }
 }
 
-/// Bytes of the records that were decoded: each fills its cell. Of random bytes a part of a cell
-/// may be one.
-fn own_bytes(reading: &SpeReading) -> u64 {
+/// Bytes of decoded records. Each fills its cell, except for random bytes that are a record.
+fn record_bytes(reading: &SpeReading) -> u64 {
     let sum = &reading.health.sum;
     if stat("garbage") == 0 {
         sum.records * 64
@@ -223,7 +221,7 @@ fn own_bytes(reading: &SpeReading) -> u64 {
     }
 }
 
-/// Asserts that every byte that the PMU wrote is in a row or in a named loss.
+/// Asserts that every byte that the PMU wrote is in a row or in a counted loss.
 #[track_caller]
 pub(crate) fn assert_conserved(reading: &SpeReading) {
     let sum = &reading.health.sum;
@@ -236,7 +234,7 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
     }
     assert_eq!(
         sum.bytes,
-        own_bytes(reading) + sum.padding + sum.undecoded + sum.skipped,
+        record_bytes(reading) + sum.padding + sum.undecoded + sum.skipped,
         "bytes by what they are"
     );
     assert_eq!(sum.records, sampled + sum.invalid, "records");
@@ -251,8 +249,8 @@ pub(crate) fn assert_conserved(reading: &SpeReading) {
     );
 }
 
-/// Runs loads to their end under a session that `start` makes when they wait in their cgroups, so
-/// that all their records are their cgroup's. Returns the process ids of each cgroup in order.
+/// Runs loads to their end in a session. `start` makes it while they wait in their cgroups, so that
+/// all their records belong to their cgroups. Returns the process ids of each load.
 pub(crate) fn sample(
     pmu: &TestPmu,
     loads: &[(&TestCgroup, &str)],
@@ -265,27 +263,28 @@ pub(crate) fn sample(
     pmu.control("spe reset");
     let mut sampling = start();
     running.iter_mut().for_each(Load::go);
-    // Drains while they run.
+    // Pulls while they run.
     for _ in 0..3 {
         thread::sleep(Duration::from_millis(50));
         sampling.pull();
     }
-    let ends = running.into_iter().map(|load| {
-        thread::spawn(move || {
-            let own = load.pid();
-            let children = load.finish();
-            let children = children.lines().map(|line| line.parse::<u32>().unwrap());
-            children.chain([own]).collect()
+    let ends: Vec<JoinHandle<Vec<u32>>> = (running.into_iter())
+        .map(|load| {
+            thread::spawn(move || {
+                let own = load.pid();
+                let printed = load.finish();
+                let children = printed.lines().map(|line| line.parse::<u32>().unwrap());
+                children.chain([own]).collect()
+            })
         })
-    });
-    let ends: Vec<JoinHandle<Vec<u32>>> = ends.collect();
-    // As the commands have it: the log by which the kprobe's losses are found holds 2,048 chunks.
-    let mut kept_up = Instant::now();
+        .collect();
+    // Upkeep as in the commands: the log that reveals losses of the kprobe holds 2,048 chunks.
+    let mut last_upkeep = Instant::now();
     while !ends.iter().all(JoinHandle::is_finished) {
         thread::sleep(Duration::from_millis(10));
-        if kept_up.elapsed() >= UPKEEP {
+        if last_upkeep.elapsed() >= UPKEEP {
             sampling.session.upkeep().unwrap();
-            kept_up = Instant::now();
+            last_upkeep = Instant::now();
         }
     }
     let processes = ends.into_iter().map(|end| end.join().unwrap());

@@ -1,31 +1,31 @@
-//! More events than the PMU has counters: the kernel's multiplexing, and pmuscope's turns of
-//! counter groups. Where the PMU counts at one rate, scaled counts have only the error of the
-//! kernel's times. Where it counts faster on one CPU than on the other, adding up before scaling
-//! would be an error too.
+//! More events than the PMU has counters: multiplexing by the kernel, and rotation of counter
+//! groups by pmuscope. If the PMU counts at one rate, scaled counts only have the error of the
+//! kernel's times. If it counts faster on one CPU than on the other, adding up before scaling would
+//! be an error too.
 
 use std::{path::Path, thread, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware, Settings},
-    derive::{Counter, Subject},
+    catalogue::{Catalogue, Chip, Hardware, MetricSettings},
+    derive::{CounterValue, Subject},
     event::{self, Scope},
     join::Entity,
     machine::Pmus,
-    plan::{Capacity, Plan, Request},
+    plan::{Capacity, Plan, ResolvedRequest},
 };
 
 use crate::{
     accounting::{run, watched},
     cli::{command, run_with_load},
-    guest::{clock_runs_alone, clock_slack, clock_slack_of_one_cpu, skip, value},
-    hotplug::Alone,
+    guest::{clock_follows_host, clock_slack, clock_slack_of_one_cpu, skip, value},
+    hotplug::Cpu1Offline,
     report::{Row, report, row, rows},
     signals::{kill, stop},
     support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
 };
 
-/// Events of the core PMU by number; each counts one more per nanosecond than its number says.
+/// Events of the core PMU by number. Event n counts n + 1 per nanosecond.
 fn events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
     let (name, _) = core();
     let events = numbers.map(|n| {
@@ -37,11 +37,11 @@ fn events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
     events.collect::<Vec<_>>().join(",")
 }
 
-/// The values of a cgroup, and how far the scaled counts are from what the PMU counted, at most.
-fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<Counter>, f64) {
+/// The values of a cgroup, and the largest relative error of scaled counts.
+fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<CounterValue>, f64) {
     let window = counting.window();
     let values = row(counting, &window, cgroup).values;
-    let values: Vec<Counter> = values
+    let values: Vec<CounterValue> = values
         .into_iter()
         .map(|value| value.expect("it ran"))
         .collect();
@@ -52,7 +52,7 @@ fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<C
         println!(
             "e{}: live {:.1}%, error {:+.3}%",
             rate - 1,
-            value.estimate.live * 100.0,
+            value.estimate.running_ratio * 100.0,
             error * 100.0
         );
         error.abs()
@@ -61,12 +61,12 @@ fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<C
     (values, largest)
 }
 
-/// Nine events on six counters: the kernel rotates them, and what is scaled is near the truth.
+/// The kernel rotates nine events on six counters, and scaled counts are near the truth.
 #[test]
 fn more_events_than_counters_are_scaled() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=core");
-    // The time that a group is on the PMU runs on while the CPU idles.
+    // The PMU also counts while the CPU is idle, as the time of a group does.
     pmu.control("idle 1");
     let a = watched(&pmu, "a");
     let mut counting = Counting::start(&events(&pmu, 0..9));
@@ -74,13 +74,13 @@ fn more_events_than_counters_are_scaled() {
     let (values, largest) = scaled(&pmu, &mut counting, &a);
     let rotated = values
         .iter()
-        .filter(|value| value.estimate.live < 0.95)
+        .filter(|value| value.estimate.running_ratio < 0.95)
         .count();
     assert!(rotated >= 3, "only {rotated} events were rotated");
     assert!(largest < clock_slack(), "{largest}");
 }
 
-/// The largest error of twelve events in two groups of which the PMU can count one.
+/// The largest error of twelve events in two groups, on a PMU that can count one group.
 fn largest_error(pmu: &TestPmu, rotated: usize) -> f64 {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let groups = format!("{{{}}},{{{}}}", events(pmu, 0..6), events(pmu, 6..12));
@@ -100,14 +100,14 @@ fn largest_error(pmu: &TestPmu, rotated: usize) -> f64 {
     scaled(pmu, &mut counting, &a).1
 }
 
-/// The same groups, by turns of 50 ms and as the kernel multiplexes them.
+/// The same groups, rotated by pmuscope every 50 ms and multiplexed by the kernel.
 #[test]
 fn turns_are_as_exact_as_the_kernels_multiplexing() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
     }
-    if clock_runs_alone() {
+    if clock_follows_host() {
         return skip("the host may run something else while the clock runs on");
     }
     let pmu = TestPmu::load("set=core");
@@ -122,10 +122,10 @@ fn turns_are_as_exact_as_the_kernels_multiplexing() {
     assert!(turns < clock_slack(), "{turns}");
 }
 
-/// How many times as much events count on CPU 0 as on CPU 1.
+/// How many times faster events count on CPU 0 than on CPU 1.
 const FAST: u64 = 10;
 
-/// The same events, slower by [`FAST`] on CPU 1.
+/// As [`events`], but [`FAST`] times faster on CPU 0.
 fn uneven_events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
     let text = events(pmu, numbers.clone());
     let (name, _) = core();
@@ -136,9 +136,9 @@ fn uneven_events(pmu: &TestPmu, numbers: std::ops::Range<u64>) -> String {
     text
 }
 
-/// What an event counts for each of its number of ns of a cgroup.
+/// The true count of a cgroup for an uneven event that counts 1 per ns on CPU 1.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
-fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
+fn uneven_count(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
     let times = pmu.core_times(cgroup.id);
     let counts = times
         .iter()
@@ -146,21 +146,21 @@ fn weighed(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// The row of a cgroup has the truth within `limit`, which its stated error holds; and the total is
-/// the sum of the rows.
+/// Asserts that the row of a cgroup is within `limit` and within its stated error of the truth, and
+/// that the total is the sum of the rows.
 #[track_caller]
 fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
     let window = counting.window();
     let report = report(counting, &window);
     let (row, total) = (row(counting, &window, cgroup), Row::total(&report));
-    let truth = weighed(pmu, cgroup);
+    let truth = uneven_count(pmu, cgroup);
     for (at, rate) in (0..row.values.len()).zip(1_u8..) {
         let value = row.values[at].clone().unwrap().estimate;
         let error = value.value / (f64::from(rate) * truth) - 1.0;
         let stated = value.counting_error().unwrap_or_default();
         println!(
             "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
-            value.live * 100.0,
+            value.running_ratio * 100.0,
             error * 100.0,
             stated * 100.0
         );
@@ -169,10 +169,10 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
             "{error}"
         );
         let total = total.values[at].clone().unwrap().estimate;
-        // Who ran for too little time to be known has no value, and what was counted of it is in
-        // the total.
-        let rows = rows(&report).map(|(_, row)| row.values[at].clone());
-        let (known, unknown): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
+        // A row that ran for too short a time has no value, but its counts are in the total.
+        let (known, unknown): (Vec<_>, Vec<_>) = rows(&report)
+            .map(|(_, row)| row.values[at].clone())
+            .partition(Result::is_ok);
         let sum: f64 = known
             .iter()
             .flatten()
@@ -184,7 +184,7 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
     }
 }
 
-/// Each group is live for a quarter of the time on one CPU and three quarters on the other.
+/// Each group runs for a quarter of the time on one CPU, and for three quarters on the other.
 #[test]
 fn turns_are_made_up_for_on_each_cpu() {
     let Some(_machine) = machine() else { return };
@@ -223,31 +223,31 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     }
     let a = watched(&pmu, "a");
     let mut counting = Counting::start(&uneven_events(&pmu, 0..4));
-    let beside = Counting::plain(others, |_| {});
-    // One after the other, so that no turn of another emulated CPU falls into one of the kernel's
-    // turns.
+    let other_counting = Counting::plain(others, |_| {});
+    // The loads run one after the other, so that no slice of the other emulated CPU falls into an
+    // interval of the kernel's multiplexing.
     for words in ["burn 0 2000", "burn 1 2000"] {
         run(&[(&a, words)]);
     }
-    drop(beside);
-    // Added up before scaling, it would be off by 28%.
+    drop(other_counting);
+    // Adding up before scaling would be off by 28%.
     uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack_of_one_cpu());
 }
 
-/// The first turns are short: a command of 100 ms has values of as many groups as fit in it.
+/// The first intervals are short: a command of 100 ms has values of as many groups as fit in it.
 #[test]
 fn a_short_command_has_values_of_many_groups() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
     }
-    if clock_runs_alone() {
+    if clock_follows_host() {
         return skip("an exchange may take as long as the host does something else");
     }
     let pmu = TestPmu::load("set=core");
     pmu.control("idle 1");
-    // An exchange on another emulated CPU takes as long as that CPU's turn.
-    let _alone = Alone::new();
+    // An exchange on the other emulated CPU would wait for that CPU's slice.
+    let _cpu1_offline = Cpu1Offline::new();
     let (name, _) = core();
     // Cache references and misses, branches and misses.
     let codes = if value("ARCH") == "arm64" {
@@ -258,8 +258,8 @@ fn a_short_command_has_values_of_many_groups() {
     for (code, rate) in codes.into_iter().zip([8_000_000, 1_000_000].repeat(2)) {
         pmu.control(&format!("rate {name} {code:#x} 0 0 {rate}"));
     }
-    // Two counters, and that of cycles, are three groups: the first two metrics are of one. An
-    // exchange takes 0.2 ms of this emulated CPU, so its turns last 20 ms.
+    // With two counters and the one for cycles there are three groups: the first two metrics share
+    // one. An exchange takes 0.2 ms of this emulated CPU, so intervals are 20 ms.
     let metrics = [
         ("ipc", 2.0),
         ("branch_miss_mpki", 1000.0 / 6.0),
@@ -275,13 +275,13 @@ fn a_short_command_has_values_of_many_groups() {
         let metric = &command(&report)["metrics"][name];
         let value = metric["value"].as_f64().expect(name);
         assert!((value / expected - 1.0).abs() < 1e-3, "{name}: {metric}");
-        let live = metric["running"].as_f64().unwrap();
-        assert!((0.1..0.6).contains(&live), "{name}: {metric}");
+        let running = metric["running"].as_f64().unwrap();
+        assert!((0.1..0.6).contains(&running), "{name}: {metric}");
     }
 }
 
-/// Two events whose rates change together, while groups take turns: their ratio is the same at all
-/// times, but their counts at different times are not.
+/// The rates of two events change together while groups are multiplexed. Their ratio is constant,
+/// but counts from different times would not have it.
 #[test]
 fn a_ratio_is_of_one_group() {
     let Some(_machine) = machine() else { return };
@@ -313,13 +313,13 @@ fn a_ratio_is_of_one_group() {
     );
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let general = catalogue.metrics().filter(|metric| metric.family.fallback);
-    let request = Request {
+    let request = ResolvedRequest {
         events: &event::parse(&events, &pmus).unwrap(),
         metrics: &[],
         offered: &general.collect::<Vec<_>>(),
         machine,
         cpus: 2,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, support::online(), 1);
     let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
@@ -328,10 +328,10 @@ fn a_ratio_is_of_one_group() {
     let mut counting = Counting::with_plan(plan, |_| {});
     let mut load = a.load("burn 0 600000");
     load.go();
-    for turn in 0..20 {
+    for round in 0..20 {
         // Both rates change while nothing is counted.
         stop(load.pid());
-        rate(if turn % 2 == 0 { 1 } else { 20 });
+        rate(if round % 2 == 0 { 1 } else { 20 });
         kill("-CONT", load.pid());
         thread::sleep(Duration::from_millis(100));
         counting.session.rotate().unwrap();
@@ -340,9 +340,9 @@ fn a_ratio_is_of_one_group() {
     let window = counting.window();
     let report = report(&counting, &window);
     let subject = Subject::Entity(Entity::Cgroup(a.path.as_str().into()));
-    let ratio = report.of(&subject, "cache_miss_ratio").next();
-    let ratio = ratio.expect("it is offered").estimate().unwrap();
+    let series = report.find_series(&subject, "cache_miss_ratio").next();
+    let ratio = series.expect("it is offered").estimate().unwrap();
     println!("{ratio:?}");
     assert!((ratio.value - 0.125).abs() < 0.125 / 100.0, "{ratio:?}");
-    assert!(ratio.live < 0.9, "{ratio:?}");
+    assert!(ratio.running_ratio < 0.9, "{ratio:?}");
 }

@@ -1,4 +1,4 @@
-//! Uncore counters on two sockets, while CPUs and PMUs come and go.
+//! Uncore counters on two sockets, while CPUs go offline and online and PMUs vanish.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Count, by index of the event and socket.
+/// Index of the event, socket and count of each reading.
 fn counts(window: &Window) -> Vec<(usize, u32, Option<u64>)> {
     let readings = window.uncore.iter();
     readings
@@ -29,7 +29,8 @@ fn set_online(cpu: u32, online: bool) {
     fs::write(file, if online { "1" } else { "0" }).unwrap();
 }
 
-/// Each CPU of the guest is a socket, by name for NVIDIA's PMUs and by CPU for Intel's.
+/// Each CPU of the guest is a socket. NVIDIA's PMUs have its number in their name; Intel's are
+/// opened on its CPU.
 #[test]
 fn counts_are_those_of_their_socket() {
     let Some(_machine) = machine() else { return };
@@ -52,25 +53,26 @@ fn counts_are_those_of_their_socket() {
     );
 }
 
-/// Uncore events take descriptors too: the soft limit is raised to all of them.
+/// Uncore events also need descriptors, for which the soft limit is raised.
 #[test]
 fn more_events_than_the_soft_limit_of_open_files() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=grace,intel rates=0");
-    // All different: what is asked for twice is opened once.
-    let events =
-        (1..=120).map(|ports| format!("nvidia_pcie_pmu_0/rd_bytes_loc,root_port={ports}/"));
-    let events = events.collect::<Vec<_>>().join(",");
+    // All are different: an event that is requested twice is opened once.
+    let events = (1..=120)
+        .map(|ports| format!("nvidia_pcie_pmu_0/rd_bytes_loc,root_port={ports}/"))
+        .collect::<Vec<_>>()
+        .join(",");
     let mut command = pmuscope();
     command.args(["stat", "-e", &events, "--format", "csv", "--", "true"]);
     limit_files(&mut command, 64, 4096);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{log}");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=120/"),
-        "{said}"
+        printed.contains("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=120/"),
+        "{printed}"
     );
 
     limit_files(&mut command, 64, 128);
@@ -84,8 +86,8 @@ fn more_events_than_the_soft_limit_of_open_files() {
     );
 }
 
-/// The only CPU of socket 1 goes offline and comes back. Meanwhile that socket has no count, the
-/// other goes on counting, and no earlier count is lost.
+/// The only CPU of socket 1 goes offline and online. Meanwhile that socket has no count, the other
+/// still counts, and no earlier count is lost.
 #[test]
 fn a_socket_that_goes_offline_comes_back() {
     let Some(_machine) = machine() else { return };
@@ -131,7 +133,7 @@ fn a_socket_that_goes_offline_comes_back() {
     );
 }
 
-/// A PMU of both CPUs moves to the other CPU when its own goes offline.
+/// A PMU of both CPUs moves to the other CPU when its reader CPU goes offline.
 #[test]
 fn a_cpumask_that_moves_is_followed() {
     let Some(_machine) = machine() else { return };
@@ -185,7 +187,7 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     assert_eq!(counts(&counting.window())[0], (0, 0, Some(3)));
     pmu.control("vanish nvidia_scf_pmu_0");
     pmu.control("add nvidia_scf_pmu_1 0x1a5 0 0 4");
-    // One pull sees its last counts, one that it stands still, one that it is gone.
+    // One pull reads its last counts, one finds it stopped, one finds it gone.
     let mut after = Vec::new();
     for _ in 0..3 {
         sleep(Duration::from_millis(5));
@@ -204,12 +206,12 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     pmu.control("add nvidia_scf_pmu_1 0x1a5 0 0 10");
     sleep(Duration::from_millis(5));
     assert_eq!(counts(&counting.window())[2], (2, 1, Some(17)));
-    let mut said = String::new();
+    let mut logged = String::new();
     (&*log).rewind().unwrap();
-    (&*log).read_to_string(&mut said).unwrap();
+    (&*log).read_to_string(&mut logged).unwrap();
     assert_eq!(
-        said.matches("nvidia_scf_pmu_0 is gone").count(),
+        logged.matches("nvidia_scf_pmu_0 is gone").count(),
         1,
-        "{said}"
+        "{logged}"
     );
 }

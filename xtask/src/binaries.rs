@@ -1,5 +1,5 @@
-//! The static binaries that run in guests: pmuscope, the loads, test binaries. A test on this machine
-//! runs the first of these in a container.
+//! The static binaries that run in guests: pmuscope, the loads and test binaries. A host test also
+//! runs pmuscope in a container.
 
 use std::{collections::BTreeMap, path::PathBuf, process::Stdio};
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{sh, vm::Arch};
 
-/// The packages with tests. Cargo unites the features of the selected packages: the same selection
-/// in each call builds each dependency once.
+/// The packages with tests. Cargo unifies features over the selected packages, so the same
+/// selection in every call builds each dependency only once.
 pub(crate) const PACKAGES: [&str; 6] = [
     "--package",
     "probe-common",
@@ -22,21 +22,21 @@ pub(crate) const PACKAGES: [&str; 6] = [
 /// Binaries of one architecture.
 pub(crate) struct Binaries {
     arch: Arch,
-    /// Paths by the name of the target.
+    /// Paths by target name.
     paths: BTreeMap<String, PathBuf>,
 }
 
 impl Binaries {
-    /// Builds what runs in guests of an architecture.
-    pub(crate) fn of_guests(arch: Arch) -> Result<Self> {
+    /// Builds the binaries that run in guests of an architecture.
+    pub(crate) fn for_guests(arch: Arch) -> Result<Self> {
         let mut cargo = sh::cargo();
-        // Emulated, unoptimised code takes longer to run than optimised code to build.
+        // Under emulation, unoptimised code costs more time to run than optimised code to build.
         cargo.args(["--config", "profile.dev.opt-level=1"]);
         cargo.arg("build").args(PACKAGES);
         cargo.args(["--target", arch.triple(), "--bin", "pmuscope"]);
         cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
         cargo.arg("--message-format=json-render-diagnostics");
-        // Progress, warnings and errors go to the terminal, the list of files comes here.
+        // Progress, warnings and errors go to the terminal; the list of files is read here.
         let output = cargo.stderr(Stdio::inherit()).output();
         let output = output.context("cannot start cargo")?;
         if !output.status.success() {
@@ -56,7 +56,7 @@ impl Binaries {
     }
 }
 
-/// Target name and path, where a line of cargo's messages is about an executable.
+/// Target name and path, if a line of cargo's messages is about an executable.
 fn executable(line: &[u8]) -> Option<(String, PathBuf)> {
     let message: Value = serde_json::from_slice(line).ok()?;
     let path = message.get("executable")?.as_str()?;

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What `cargo xtask dist` packs.
+    /// The build that `cargo xtask dist` packs.
     pub(crate) fn dist(target: &str) -> Self {
         Self {
             release: false,
@@ -38,7 +38,7 @@ impl Args {
     }
 }
 
-/// Builds and returns the path of the binary.
+/// Builds pmuscope; returns the path of the binary.
 pub(crate) fn run(args: &Args) -> Result<PathBuf> {
     setup::run()?;
     let mut cargo = sh::cargo();
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<PathBuf> {
     }
     let profile = args.profile();
     cargo.args(["--profile", profile]);
-    // cargo's own name of the directory of its profile dev.
+    // cargo calls the directory of its dev profile `debug`.
     binary.push(if profile == "dev" { "debug" } else { profile });
     sh::check(&mut cargo)?;
     Ok(binary.join("pmuscope"))

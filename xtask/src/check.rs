@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{deps, layers, paths, setup, sh, stages::Stages, vm::Arch};
 
-/// That of the tests: the eBPF programs are built once for both.
+/// The target of the tests, so that the eBPF programs are built once for both.
 const TARGET: [&str; 2] = ["--target", Arch::HOST.triple()];
 
 pub(crate) fn run() -> Result<()> {
@@ -26,7 +26,7 @@ pub(crate) fn all(stages: &Stages) {
         sh::check(sh::cargo().args(["fmt", "--all", "--check"]))
     });
     stages.stage("lints", || {
-        // The tests that run in guests are left out by `--all-targets`.
+        // `--all-targets` leaves out the guest tests.
         for targets in [
             &["--all-targets"][..],
             &["--package", "probe-user", "--test", "vm"],
@@ -49,8 +49,8 @@ pub(crate) fn all(stages: &Stages) {
     });
 }
 
-/// The eBPF crate only compiles for its own target, so it is linted there, with the flag that
-/// `aya-build` gives it for each architecture.
+/// Lints the eBPF crate for its own target, the only one it compiles for, with the flag that
+/// `aya-build` passes for each architecture.
 fn ebpf_lints() -> Result<()> {
     for architecture in ["x86_64", "aarch64"] {
         let mut clippy = sh::cargo();

@@ -1,4 +1,4 @@
-//! Debian packages that verbs need on this machine: what is missing, and installing it.
+//! Debian packages that verbs need on this machine: finds missing ones and installs them.
 
 use std::{env, fs, path::Path};
 
@@ -6,11 +6,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::sh;
 
-/// A package and a file that it brings; a name without a slash is looked for in PATH.
-pub(crate) type Tool = (&'static str, &'static str);
+/// A package and a file that it installs. A file name without a slash is searched in PATH.
+pub(crate) type PackagedFile = (&'static str, &'static str);
 
-/// The packages of `tools` whose files are not there.
-pub(crate) fn missing(tools: &[Tool]) -> Vec<&'static str> {
+/// The packages of `tools` that lack their file on this machine.
+pub(crate) fn missing(tools: &[PackagedFile]) -> Vec<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = |file: &str| {
         Path::new(file).exists() || env::split_paths(&path).any(|dir| dir.join(file).exists())
@@ -19,7 +19,7 @@ pub(crate) fn missing(tools: &[Tool]) -> Vec<&'static str> {
     missing.map(|(package, _)| *package).collect()
 }
 
-/// The command that installs them.
+/// The command that installs `packages`.
 pub(crate) fn apt_line(packages: &[&str]) -> String {
     let packages = packages.join(" ");
     format!("apt-get install -y --no-install-recommends {packages}")
@@ -34,7 +34,7 @@ pub(crate) fn has_apt() -> bool {
 ///
 /// # Errors
 ///
-/// apt fails, or this user may not install packages: then the message is `need` and the command.
+/// apt fails, or this user may not install packages; the message then has `need` and the command.
 pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
@@ -45,13 +45,13 @@ pub(crate) fn install(packages: &[&str], need: &str) -> Result<()> {
     println!("xtask: installing {}", packages.join(" "));
     let apt = || {
         let mut apt = sh::command("apt-get");
-        // Another apt may be at work; it ends.
+        // Waits up to 5 minutes for another apt.
         apt.args(["-q", "-o", "DPkg::Lock::Timeout=300"]);
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         apt
     };
-    // Lists may be absent or out of date, as in a fresh container. A source that does not answer is
-    // ignored here: the next command names a package that cannot be installed.
+    // Lists may be absent or out of date, as in a fresh container. Errors are ignored: if a source
+    // does not answer, the next command names the package that cannot be installed.
     let _ = sh::check(apt().arg("update"));
     let mut install = apt();
     install.args(["install", "-y", "--no-install-recommends"]);
@@ -68,7 +68,7 @@ pub(crate) fn codename() -> Result<String> {
         .context("/etc/os-release names no release (VERSION_CODENAME)")
 }
 
-/// The Debian mirror that this machine's own apt sources name.
+/// The Debian mirror in this machine's own apt sources.
 pub(crate) fn mirror() -> Result<String> {
     let mut targets = sh::command("apt-get");
     targets.args(["indextargets", "--format"]);
@@ -84,7 +84,7 @@ pub(crate) fn mirror() -> Result<String> {
             let fields: Vec<_> = line.split('|').collect();
             match fields[..] {
                 ["Debian", "Debian", _, uri] => Some(uri.to_string()),
-                // Before the first `apt-get update` apt does not know the origin of a source.
+                // Before the first `apt-get update`, apt does not know a source's origin.
                 ["$(ORIGIN)", _, release, uri] if Some(release) == codename.as_deref() => {
                     Some(uri.to_string())
                 }

@@ -1,6 +1,6 @@
-//! `cargo xtask deploy`: the tests of deploy/ (tests/deploy, in Python): the chart by Helm's own
-//! engine, objects by Kubernetes' schemas, rules and dashboards by Prometheus, which also scrapes a
-//! running agent.
+//! `cargo xtask deploy`: runs the tests of deploy/ (tests/deploy, in Python). Helm's own engine
+//! renders the chart, Kubernetes' schemas check the objects, and Prometheus checks rules and
+//! dashboards and scrapes a running agent.
 
 use std::{
     fs,
@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::{
     build,
-    debian::{self, Tool},
+    debian::{self, PackagedFile},
     setup::set_up,
     sh,
-    stages::{Counts, Stages},
+    stages::{Stages, TestCounts},
 };
 
-/// What the tests start.
-const PROGRAMS: &[Tool] = &[("prometheus", "promtool"), ("python3", "python3")];
+/// The programs that the tests start.
+const PROGRAMS: &[PackagedFile] = &[("prometheus", "promtool"), ("python3", "python3")];
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Runs the tests, on this binary.
-pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
+/// Runs the tests with the binary `pmuscope`.
+pub(crate) fn tests(pmuscope: &Path) -> Result<Option<TestCounts>> {
     let need = "the tests of deploy/ need Prometheus and Python";
     debian::install(&debian::missing(PROGRAMS), need)?;
     let mut tests = sh::command(environment()?);
@@ -56,12 +56,12 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
     let tests = tests
         .as_mut()
         .map_err(|error| anyhow!("cannot start Python: {error}"))?;
-    let said = tests
+    let stderr = tests
         .stderr
         .take()
         .context("Python has no standard error")?;
     let mut last = [String::new(), String::new()];
-    for line in BufReader::new(said).lines() {
+    for line in BufReader::new(stderr).lines() {
         let line = line?;
         eprintln!("{line}");
         if !line.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<Counts>> {
 
 /// The numbers in unittest's last two lines, such as `Ran 64 tests in 70.1s` and
 /// `FAILED (failures=1, errors=2, skipped=3)`.
-fn counts([ran, result]: &[String; 2]) -> Option<Counts> {
+fn counts([ran, result]: &[String; 2]) -> Option<TestCounts> {
     let all: usize = ran.strip_prefix("Ran ")?.split(' ').next()?.parse().ok()?;
     let number = |name: &str| {
         let rest = result.split(&format!("{name}=")).nth(1)?;
@@ -89,14 +89,14 @@ fn counts([ran, result]: &[String; 2]) -> Option<Counts> {
     };
     let failed = number("failures").unwrap_or(0) + number("errors").unwrap_or(0);
     let skipped = number("skipped").unwrap_or(0);
-    Some(Counts {
+    Some(TestCounts {
         passed: all - failed - skipped,
         failed,
         skipped,
     })
 }
 
-/// Why the tests cannot run here, where their programs and packages cannot be had.
+/// An error if the tests cannot run on this machine: programs are missing and cannot be installed.
 pub(crate) fn can_run() -> Result<()> {
     let missing = debian::missing(PROGRAMS);
     let may_install = debian::has_apt() && rustix::process::geteuid().is_root();
@@ -112,20 +112,20 @@ fn environment() -> Result<std::path::PathBuf> {
     let directory = sh::target_dir().join("deploy-python");
     let python = directory.join("bin/python");
     let requirements = sh::root().join("tests/deploy/requirements.txt");
-    // Large ones, which two tests need.
+    // Large packages that only two tests need.
     let optional = requirements.with_file_name("requirements-pictures.txt");
     let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
     wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
-    // What it was made for; written last, so that half an environment is made again.
-    let made_for = directory.join("requirements.txt");
-    if fs::read(&made_for).is_ok_and(|made_for| made_for == wanted) {
+    // Lists what is installed. Written last, so that an incomplete environment is made again.
+    let installed = directory.join("requirements.txt");
+    if fs::read(&installed).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
     }
     println!("xtask: installing Python packages into target/deploy-python");
-    if make(&directory).is_err() {
+    if make_venv(&directory).is_err() {
         let need = "Python cannot make a virtual environment";
         debian::install(&["python3-venv"], need)?;
-        make(&directory)?;
+        make_venv(&directory)?;
     }
     let install = |requirements: &Path| {
         let mut pip = sh::command(&python);
@@ -138,11 +138,11 @@ fn environment() -> Result<std::path::PathBuf> {
         println!("xtask: the scripts of docs/ will say that they were skipped: {error}");
         return Ok(python);
     }
-    fs::write(&made_for, wanted).context("cannot write the list of installed packages")?;
+    fs::write(&installed, wanted).context("cannot write the list of installed packages")?;
     Ok(python)
 }
 
-fn make(directory: &Path) -> Result<()> {
+fn make_venv(directory: &Path) -> Result<()> {
     let mut venv = sh::command("python3");
     sh::check(venv.args(["-m", "venv", "--clear"]).arg(directory))
 }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_last_lines_of_unittest_are_counted() {
         let lines = |ran: &str, result: &str| counts(&[ran.to_owned(), result.to_owned()]);
-        let expected = Counts {
+        let expected = TestCounts {
             passed: 60,
             failed: 3,
             skipped: 1,

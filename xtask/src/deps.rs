@@ -1,5 +1,5 @@
-//! Dependencies: licences, bans and sources by cargo-deny (deny.toml), and that each is used by
-//! cargo-shear.
+//! Checks of dependencies: cargo-deny checks licences, bans and sources (deny.toml), cargo-shear
+//! finds unused ones.
 
 use anyhow::{Context as _, Result};
 

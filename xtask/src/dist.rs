@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what is handed out, in target/packages: static binaries of both
+//! `cargo xtask dist`: writes the release files to target/packages: static binaries of both
 //! architectures, the chart, the image, Debian packages, the plain manifest, and checksums of all.
 
 mod deb;
@@ -16,10 +16,10 @@ use sha2::{Digest as _, Sha256};
 use self::pack::{Entry, hex};
 use crate::{build, sh};
 
-/// Of this workspace, and so of everything in it.
+/// The version of the whole workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What Debian, Go and OCI call an architecture, and its target here.
+/// The name of an architecture in Debian, Go and OCI, and its Rust target.
 const ARCHITECTURES: [(&str, &str); 2] = [
     ("amd64", "x86_64-unknown-linux-musl"),
     ("arm64", "aarch64-unknown-linux-musl"),
@@ -39,8 +39,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check()
 }
 
-/// The image of one binary alone, for this machine's tests: its path.
-pub(crate) fn image_of(architecture: &str, binary: &Path) -> Result<PathBuf> {
+/// Writes an image of one binary for this machine's tests; returns its path.
+pub(crate) fn image_for(architecture: &str, binary: &Path) -> Result<PathBuf> {
     let bytes = fs::read(binary).with_context(|| format!("no {}", binary.display()))?;
     is_static(&bytes)?;
     let image = image::write(&[(architecture, bytes)], modified())?;
@@ -55,7 +55,7 @@ fn directory() -> PathBuf {
 
 fn write() -> Result<()> {
     let directory = directory();
-    // What an older version left behind would be handed out too.
+    // Files of an older version must not be released again.
     if directory.exists() {
         fs::remove_dir_all(&directory).context("cannot empty target/packages")?;
     }
@@ -78,7 +78,7 @@ fn write() -> Result<()> {
     fs::write(directory.join("SHA256SUMS"), sums).context("cannot write SHA256SUMS")
 }
 
-/// Every file by name, from the binaries by architecture.
+/// All files with their names, made from the binaries by architecture.
 fn files(binaries: &[(&str, Vec<u8>)], modified: u64) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for (architecture, binary) in binaries {
@@ -95,7 +95,7 @@ fn files(binaries: &[(&str, Vec<u8>)], modified: u64) -> Result<Vec<(String, Vec
     Ok(files)
 }
 
-/// The chart as `helm package` makes it, but the same bytes each time.
+/// The chart as `helm package` makes it, but reproducible.
 fn chart(modified: u64) -> Result<Vec<u8>> {
     let root = sh::root().join("deploy/helm");
     let mut entries = Vec::new();
@@ -118,13 +118,13 @@ fn chart(modified: u64) -> Result<Vec<u8>> {
         }
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
-    // helm reads an archive's first file first, and wants it to be this one.
+    // helm expects Chart.yaml as the first file of the archive.
     entries.sort_by_key(|entry| entry.path != "pmuscope/Chart.yaml");
     pack::gzip(&pack::tar(&entries, modified)?)
 }
 
-/// The time that archives state, in seconds of Unix time: of the commit, so that the same sources
-/// make the same files.
+/// The modification time in archives, in seconds of Unix time: `SOURCE_DATE_EPOCH`, or the time of
+/// the commit. So the same sources make the same files.
 fn modified() -> u64 {
     let set = std::env::var("SOURCE_DATE_EPOCH").ok();
     let commit = || sh::output(sh::command("git").args(["log", "-1", "--format=%ct"]));
@@ -132,7 +132,7 @@ fn modified() -> u64 {
     time.and_then(|time| time.trim().parse().ok()).unwrap_or(0)
 }
 
-/// An error where target/packages is not what [`write()`] makes.
+/// Checks that target/packages is what [`write()`] makes.
 fn check() -> Result<()> {
     let directory = directory();
     let read = |name: &str| {
@@ -167,12 +167,12 @@ fn check() -> Result<()> {
     Ok(())
 }
 
-/// An error where a program needs another file to start: its ELF header would name an interpreter.
+/// Checks that a program is static: the ELF header of another names an interpreter.
 fn is_static(binary: &[u8]) -> Result<()> {
     ensure!(binary.starts_with(b"\x7fELF"), "is no program");
-    let interpreter = [&b"/ld-musl-"[..], b"/ld-linux"];
+    let interpreters = [&b"/ld-musl-"[..], b"/ld-linux"];
     let head = &binary[..binary.len().min(4096)];
-    let mut names = interpreter.iter();
+    let mut names = interpreters.iter();
     let found = names.any(|name| head.windows(name.len()).any(|part| part == *name));
     ensure!(
         !found,
@@ -185,7 +185,7 @@ fn is_static(binary: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn made() -> Vec<(String, Vec<u8>)> {
+    fn packed() -> Vec<(String, Vec<u8>)> {
         let binaries = [
             ("amd64", b"\x7fELF first".to_vec()),
             ("arm64", b"\x7fELF second".to_vec()),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_same_sources_make_the_same_files() {
-        let names = made().into_iter().map(|(name, _)| name);
+        let names = packed().into_iter().map(|(name, _)| name);
         let names: Vec<_> = names.map(|name| name.replace(VERSION, "V")).collect();
         assert_eq!(
             names,
@@ -209,7 +209,7 @@ mod tests {
                 "kubernetes.yaml",
             ]
         );
-        assert_eq!(made(), made());
+        assert_eq!(packed(), packed());
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             ("amd64", b"\x7fELF first".to_vec()),
             ("arm64", b"\x7fELF second".to_vec()),
         ];
-        for (name, bytes) in made() {
+        for (name, bytes) in packed() {
             if name.ends_with(".deb") {
                 deb::check(&bytes).unwrap();
             } else if name.ends_with("-image.tar") {

@@ -1,12 +1,12 @@
 //! `cargo xtask docs`: writes docs/metrics.md and docs/metrics/ from the catalogue of metrics. A
-//! unit test of the catalogue says when they have drifted.
+//! unit test of the catalogue fails when they are out of date.
 
 use anyhow::{Context as _, Result};
 
 use crate::{setup, sh};
 
-/// Runs an example of probe-user, which makes the pages. xtask cannot depend on probe-user, whose
-/// build needs bpf-linker, which xtask installs.
+/// Runs an example of probe-user that writes the pages. xtask cannot depend on probe-user: building
+/// it needs bpf-linker, which xtask installs.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let mut cargo = sh::cargo();

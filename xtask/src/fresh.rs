@@ -1,10 +1,10 @@
-//! `cargo xtask fresh`: the two commands of the README in a new minimal Debian root, where nothing
-//! is installed but a C compiler, git, and rustup with the pinned toolchain. It finds the set-up
-//! steps that only work because of what this machine already has.
+//! `cargo xtask fresh`: runs the two commands of the README in a new minimal Debian root, which has
+//! only a C compiler, git, and rustup with the pinned toolchain. It finds set-up steps that depend
+//! on something this machine already has.
 //!
-//! The root has a mount namespace of its own. Kernel, processes, network, cgroups and devices are
-//! this machine's, and so are its settings for package registries. In a pid namespace pmuscope can
-//! name no function and no process, which is not what a machine has.
+//! The root has its own mount namespace. It shares the kernel, processes, network, cgroups and
+//! devices of this machine, and its settings for package registries. It has no pid namespace:
+//! inside one, pmuscope could name no function and no process.
 
 use std::{
     env, fs,
@@ -16,11 +16,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{debian, sh};
 
-/// What a machine has before the README's first command. The README asks for rustup and a C
+/// Packages to install before the README's first command. The README asks for rustup and a C
 /// compiler; the rest is needed to clone.
 const PACKAGES: &str = "gcc,libc6-dev,ca-certificates,git";
 
-/// Files and directories outside of home that say how package registries are reached.
+/// Files and directories outside of home with settings for package registries.
 const SETTINGS: &[&str] = &[
     "etc/apt/apt.conf.d",
     "etc/hosts",
@@ -29,19 +29,19 @@ const SETTINGS: &[&str] = &[
     "usr/local/share/ca-certificates",
 ];
 
-/// Where the clone is, in the new root.
+/// The path of the clone in the new root.
 const CLONE: &str = "root/pmuscope";
 
 /// Removes the parts of the toolchain that `cargo xtask setup` installs.
-const SETUP_BRINGS: &str = "rustup component remove rust-src
+const REMOVE_SETUP: &str = "rustup component remove rust-src
 rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 
 /// The README's commands.
 const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
 cargo xtask test";
 
-/// Runs as root in new namespaces; $1 is the root. Mounts made here end with the namespace. It uses
-/// `pivot_root` and not chroot, since runc's own `pivot_root` does not work in a chroot.
+/// Runs as root in new namespaces; $1 is the new root. The namespace's end removes its mounts. It
+/// uses `pivot_root` and not chroot, since runc's own `pivot_root` fails in a chroot.
 const ENTER: &str = r#"
 mount --bind "$1" "$1"
 mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
@@ -77,11 +77,11 @@ pub(crate) fn run() -> Result<()> {
     toolchain(&root)?;
     let clone = root.join(CLONE);
     let mut git = sh::command("git");
-    // Not by hard links: the new root has nothing of this one.
+    // Without hard links: the new root shares no files with this one.
     git.args(["clone", "--quiet", "--no-hardlinks"]);
     sh::check(git.arg(sh::root()).arg(&clone))?;
 
-    let script = format!("cd /{CLONE}\n{SETUP_BRINGS}\n{COMMANDS}\n");
+    let script = format!("cd /{CLONE}\n{REMOVE_SETUP}\n{COMMANDS}\n");
     let status = enter(&root, &script).status();
     let status = status.context("cannot start unshare (Debian package util-linux)")?;
     ensure!(
@@ -94,7 +94,7 @@ pub(crate) fn run() -> Result<()> {
     remove(&root)
 }
 
-/// A minimal Debian of this machine's release and mirror.
+/// Makes a minimal Debian of this machine's release, from its mirror.
 fn debian_root(root: &Path) -> Result<()> {
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=apt"]);
@@ -105,21 +105,22 @@ fn debian_root(root: &Path) -> Result<()> {
     sh::check(&mut make)
 }
 
-/// Copies the settings by which this machine reaches package registries.
+/// Copies this machine's settings for package registries.
 fn settings(root: &Path) -> Result<()> {
-    let there: Vec<_> = SETTINGS
+    let existing: Vec<_> = SETTINGS
         .iter()
         .map(|file| Path::new("/").join(file))
         .filter(|file| file.exists())
         .collect();
-    for file in there {
+    for file in existing {
         let to = root.join(file.strip_prefix("/").unwrap_or(&file));
         copy(&file, to.parent().unwrap_or(root))?;
     }
     Ok(())
 }
 
-/// rustup, the pinned toolchain and cargo's settings; no installed program, no cached crate.
+/// Copies rustup, the pinned toolchain and cargo's settings, but no installed programs or cached
+/// crates.
 fn toolchain(root: &Path) -> Result<()> {
     let home = |variable: &str, default: &str| -> Result<PathBuf> {
         if let Some(dir) = env::var_os(variable) {
@@ -141,7 +142,7 @@ fn toolchain(root: &Path) -> Result<()> {
     for part in ["settings.toml", "update-hashes"] {
         copy(&rustup.join(part), &to)?;
     }
-    // A toolchain may be a link to another one's directory.
+    // A toolchain may be a link to the directory of another.
     let files = rustup.join("toolchains").join(toolchain).join(".");
     copy(&files, &to.join("toolchains").join(toolchain))?;
     let to = root.join("root/.cargo");
@@ -172,11 +173,11 @@ fn enter(root: &Path, script: &str) -> Command {
         .args(["sh", "-euc", ENTER, "sh"])
         .arg(root)
         .arg(script);
-    // Variables that cargo and rustup set for this xtask are removed; those that a user set stay.
+    // Removes variables that cargo and rustup set for this xtask; those that the user set stay.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
-        let ours = ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "LD_LIBRARY_PATH"];
-        if ours.contains(&&*text)
+        let removed = ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "LD_LIBRARY_PATH"];
+        if removed.contains(&&*text)
             || text.starts_with("CARGO_MANIFEST")
             || text.starts_with("CARGO_PKG")
             || text.starts_with("RUST_RECURSION")
@@ -192,7 +193,7 @@ fn enter(root: &Path, script: &str) -> Command {
     enter
 }
 
-/// Copies with everything below, links as links.
+/// Copies recursively, links as links.
 fn copy(from: &Path, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
     let mut copy = Command::new("cp");

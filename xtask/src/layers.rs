@@ -1,5 +1,5 @@
-//! Layers of probe-user: a module names only modules before it, so that no two of them need each
-//! other.
+//! Checks the layers of probe-user: a module names only modules before it in one order, so that
+//! none depend on each other.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use syn::{
 
 use crate::sh;
 
-/// The modules in their order (docs/architecture.md): each may name those before it.
+/// The modules in their order (docs/architecture.md). Each may name only those before it.
 const ORDER: &[&str] = &[
     "sys",
     "formula",
@@ -45,12 +45,12 @@ const ORDER: &[&str] = &[
     "top",
 ];
 
-/// The modules that pure stages must not name, though they are before them: they work on recorded
-/// snapshots too.
+/// Modules that [`PURE`] stages must not name, although they come earlier: pure stages also work on
+/// recorded snapshots.
 const LIVE: &[&str] = &["symbols", "session"];
 const PURE: &[&str] = &["window", "join", "state", "derive", "emit"];
 
-/// An error that names each file with what it must not import.
+/// Checks all sources; the error names each file and the modules that it must not name.
 pub(crate) fn check() -> Result<()> {
     let source = sh::root().join("probe-user/src");
     let mut wrong = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn check() -> Result<()> {
         wrong.extend(
             named
                 .iter()
-                .filter_map(|other| refused(&module, other))
+                .filter_map(|other| violation(&module, other))
                 .map(|reason| format!("probe-user/src/{}: {reason}", below.display())),
         );
     }
@@ -89,19 +89,18 @@ pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The module of the library that a file belongs to; None for lib.rs and the binary, which name
-/// all.
+/// The library's module that a file belongs to. None for lib.rs and the binary, which may name all.
 fn module_of(file: &Path) -> Option<String> {
     let first = file.iter().next()?.to_str()?;
     let module = first.strip_suffix(".rs").unwrap_or(first);
     (!["lib", "bin"].contains(&module)).then(|| module.to_owned())
 }
 
-/// Why `module` must not name `other`; None where it may.
-fn refused(module: &str, other: &str) -> Option<String> {
-    let place = |name: &str| ORDER.iter().position(|known| *known == name);
-    let (Some(own), Some(named)) = (place(module), place(other)) else {
-        let unknown = if place(module).is_none() {
+/// Why `module` must not name `other`; None if it may.
+fn violation(module: &str, other: &str) -> Option<String> {
+    let position = |name: &str| ORDER.iter().position(|known| *known == name);
+    let (Some(own), Some(named)) = (position(module), position(other)) else {
+        let unknown = if position(module).is_none() {
             module
         } else {
             other
@@ -123,24 +122,24 @@ fn refused(module: &str, other: &str) -> Option<String> {
     }
 }
 
-/// The modules that follow `crate::` anywhere in a file.
+/// The modules after `crate::` anywhere in a file.
 fn modules_named(text: &str) -> Result<BTreeSet<String>> {
-    let mut named = Named::default();
+    let mut named = ModuleNames::default();
     named.visit_file(&syn::parse_file(text)?);
     Ok(named.0)
 }
 
 #[derive(Default)]
-struct Named(BTreeSet<String>);
+struct ModuleNames(BTreeSet<String>);
 
-impl Named {
-    /// What follows `crate::` in a `use`.
-    fn first_of(&mut self, tree: &UseTree) {
+impl ModuleNames {
+    /// Adds the modules directly after `crate::` in a `use`.
+    fn insert_first(&mut self, tree: &UseTree) {
         match tree {
             UseTree::Path(path) => self.insert(&path.ident),
             UseTree::Name(name) => self.insert(&name.ident),
             UseTree::Rename(rename) => self.insert(&rename.ident),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.first_of(tree)),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.insert_first(tree)),
             _ => {}
         }
     }
@@ -150,12 +149,12 @@ impl Named {
     }
 }
 
-impl<'a> Visit<'a> for Named {
+impl<'a> Visit<'a> for ModuleNames {
     fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
         if let UseTree::Path(path) = &item.tree
             && path.ident == "crate"
         {
-            self.first_of(&path.tree);
+            self.insert_first(&path.tree);
         }
     }
 
@@ -196,15 +195,15 @@ mod tests {
 
     #[test]
     fn a_later_module_and_a_session_in_a_pure_stage_are_refused() {
-        assert_eq!(refused("plan", "event"), None);
-        assert_eq!(refused("doctor", "session"), None);
-        let why = refused("machine", "event").unwrap();
+        assert_eq!(violation("plan", "event"), None);
+        assert_eq!(violation("doctor", "session"), None);
+        let why = violation("machine", "event").unwrap();
         assert_eq!(why, "machine must not name event, which comes after it");
-        let why = refused("join", "session").unwrap();
+        let why = violation("join", "session").unwrap();
         assert_eq!(why, "join works on snapshots and must not name session");
-        assert!(refused("derive", "symbols").is_some());
+        assert!(violation("derive", "symbols").is_some());
         assert!(
-            refused("join", "no_such_module")
+            violation("join", "no_such_module")
                 .unwrap()
                 .contains("no place")
         );
@@ -214,7 +213,7 @@ mod tests {
     fn the_binary_names_what_it_wants() {
         assert_eq!(module_of(Path::new("bin/pmuscope/main.rs")), None);
         assert_eq!(module_of(Path::new("lib.rs")), None);
-        let module = module_of(Path::new("plan/capacity/sound.rs"));
+        let module = module_of(Path::new("plan/capacity/broken_counters.rs"));
         assert_eq!(module.as_deref(), Some("plan"));
     }
 }

@@ -1,10 +1,10 @@
 //! `cargo xtask VERB`: sets up, builds, runs, tests and checks pmuscope.
 //!
-//! One file per verb. Every verb that needs tools calls [`setup`] itself, so a
-//! clean clone needs no step before it.
+//! Each verb is a module. Every verb that needs tools calls [`setup`] itself, so a clean clone
+//! needs no earlier step.
 
 mod bench;
-mod beside;
+
 mod binaries;
 mod build;
 mod check;
@@ -14,6 +14,7 @@ mod deploy;
 mod deps;
 mod dist;
 mod docs;
+mod foreign_containers;
 mod fresh;
 mod layers;
 mod mutants;
@@ -98,7 +99,7 @@ fn main() {
 mod tests {
     use clap::CommandFactory as _;
 
-    /// clap checks the declaration of a verb only when that verb runs.
+    /// Otherwise clap checks the declaration of a verb only when that verb runs.
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();

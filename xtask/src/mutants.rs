@@ -1,6 +1,6 @@
-//! `cargo xtask mutants`: changes the sources in small ways, one at a time, and tells which changes
-//! no test notices. Only the tests that need no kernel and no guest count: unit tests, those of the
-//! binary's verbs on files, and recordings.
+//! `cargo xtask mutants`: mutation testing of probe-user with cargo-mutants. Only tests that need
+//! no kernel and no guest count: unit tests, tests of the binary's verbs on files, and replays of
+//! recordings.
 
 use std::{fs, path::PathBuf};
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::{sh, test, tools::CARGO_MUTANTS};
 
 /// The part of the mutants that tests must catch, in percent.
-const CAUGHT: usize = 90;
+const MIN_CAUGHT: usize = 90;
 
-/// The tests that count: nothing else is built.
+/// The tests that count; only these are built.
 const TESTS: [&str; 4] = ["--lib", "--bins", "--test=derive", "--test=replay"];
 
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ]);
     cargo.args(["--jobs", "1", "--cap-lints", "true"]);
     cargo.arg("--output").arg(&output);
-    // Each run changes a copy of the tree; its dependencies are built once for all runs.
+    // Each run changes a copy of the tree. All runs share one build of the dependencies.
     cargo.env("CARGO_TARGET_DIR", output.join("build"));
     for tests in TESTS {
         cargo.arg(format!("--cargo-arg={tests}"));
@@ -69,20 +69,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let total = counts.caught + counts.missed;
     println!("xtask: {} of {total} mutants caught", counts.caught);
     ensure!(
-        counts.caught * 100 >= total * CAUGHT,
-        "tests must catch {CAUGHT}% of the mutants; the others are in {}",
+        counts.caught * 100 >= total * MIN_CAUGHT,
+        "tests must catch {MIN_CAUGHT}% of the mutants; the others are in {}",
         output.join("mutants.out/missed.txt").display()
     );
     Ok(())
 }
 
-struct Counts {
+struct MutantCounts {
     caught: usize,
     missed: usize,
 }
 
-/// Results of the mutants that could be built.
-fn counts(report: &PathBuf) -> Result<Counts> {
+/// The results of all mutants that could be built.
+fn counts(report: &PathBuf) -> Result<MutantCounts> {
     let text =
         fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))?;
     let report: Value = serde_json::from_str(&text)?;
@@ -91,8 +91,8 @@ fn counts(report: &PathBuf) -> Result<Counts> {
         usize::try_from(count.with_context(|| format!("outcomes.json has no {name}"))?)
             .context("too many mutants")
     };
-    // A test that does not end has noticed the change too.
-    Ok(Counts {
+    // A timeout also means that a test noticed the change.
+    Ok(MutantCounts {
         caught: count("caught")? + count("timeout")?,
         missed: count("missed")?,
     })
@@ -114,7 +114,7 @@ fn changed() -> Result<Vec<String>> {
         .collect())
 }
 
-/// Whether a file is a source that tests without a kernel can cover.
+/// Whether a file is a source that tests without a kernel may cover.
 fn is_source(name: &str) -> bool {
     let tests = name.ends_with("/tests.rs") || name.contains("/tests/");
     name.starts_with("probe-user/src/") && name.ends_with(".rs") && !tests

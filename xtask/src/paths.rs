@@ -1,5 +1,5 @@
-//! Fixed paths: only `sys::roots` of probe-user has those of sysfs, procfs and /boot, so that every
-//! fact of the machine is read below the roots of one `machine::Machine`.
+//! Checks fixed paths: in probe-user only `sys::roots` may have paths of sysfs, procfs and /boot.
+//! All other code reads facts of the machine below the roots of a `machine::Machine`.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use syn::visit::{self, Visit};
 
 use crate::{layers, sh};
 
-/// The file that may have them.
+/// The only file that may have fixed paths.
 const ROOTS: &str = "sys/roots.rs";
 
-/// An error that names each file with the paths that it must not have.
+/// Checks all sources; the error names each file and its fixed paths.
 pub(crate) fn check() -> Result<()> {
     let source = sh::root().join("probe-user/src");
     let mut wrong = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn check() -> Result<()> {
             continue;
         }
         let text = fs::read_to_string(&file)?;
-        let found = fixed(&text).with_context(|| format!("in {}", file.display()))?;
+        let found = fixed_paths(&text).with_context(|| format!("in {}", file.display()))?;
         wrong.extend(
             found
                 .iter()
@@ -33,17 +33,17 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The fixed paths of a file, tests aside.
-fn fixed(text: &str) -> Result<Vec<String>> {
-    let mut found = Fixed::default();
+/// The fixed paths in a file, without its tests.
+fn fixed_paths(text: &str) -> Result<Vec<String>> {
+    let mut found = FixedPaths::default();
     found.visit_file(&syn::parse_file(text)?);
     Ok(found.0)
 }
 
 #[derive(Default)]
-struct Fixed(Vec<String>);
+struct FixedPaths(Vec<String>);
 
-impl<'a> Visit<'a> for Fixed {
+impl<'a> Visit<'a> for FixedPaths {
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
         let is_test = item.attrs.iter().any(|attribute| {
             let list = attribute.meta.require_list();
@@ -59,7 +59,7 @@ impl<'a> Visit<'a> for Fixed {
     }
 
     fn visit_macro(&mut self, item: &'a syn::Macro) {
-        // A macro's tokens are not parsed; quoted text in them is checked as text.
+        // syn does not parse a macro's tokens, so the text between quotes is checked.
         let tokens = item.tokens.to_string();
         tokens
             .split('"')
@@ -69,8 +69,8 @@ impl<'a> Visit<'a> for Fixed {
     }
 }
 
-impl Fixed {
-    /// A text with white space is a sentence or a command.
+impl FixedPaths {
+    /// Adds `text` if it is a fixed path. A text with white space is a sentence or a command.
     fn check(&mut self, text: &str) {
         let mut roots = ["/sys", "/proc", "/boot"].into_iter();
         let is_path = roots.any(|root| {
@@ -102,6 +102,6 @@ mod tests {
                 const B: &str = "/proc";
             }
         "#;
-        assert_eq!(fixed(text).unwrap(), ["/sys", "/proc/{pid}/comm"]);
+        assert_eq!(fixed_paths(text).unwrap(), ["/sys", "/proc/{pid}/comm"]);
     }
 }

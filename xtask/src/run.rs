@@ -1,4 +1,4 @@
-//! `cargo xtask run -- ARGS`: builds, then becomes `pmuscope ARGS`.
+//! `cargo xtask run -- ARGS`: builds, then executes `pmuscope ARGS` in its place.
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::build;
 
 #[derive(clap::Args)]
-// The arguments of `build` have the group of this name.
+// `build::Args` already has a group of this name.
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let binary = build::run(&args.build)?;
-    // Counting needs CAP_BPF and CAP_PERFMON; sudo is the way a developer has them.
+    // Counting needs CAP_BPF and CAP_PERFMON, which a developer has through sudo.
     let mut command = if rustix::process::geteuid().is_root() {
         Command::new(&binary)
     } else {

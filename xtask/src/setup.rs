@@ -1,9 +1,9 @@
-//! `cargo xtask setup`: installs what the build needs, and does nothing where it is there.
+//! `cargo xtask setup`: installs the tools that the build needs and that are missing.
 
 use anyhow::{Context as _, Result};
 
 use crate::{
-    debian::{self, Tool},
+    debian::{self, PackagedFile},
     sh,
     stages::Stages,
     tools::BPF_LINKER,
@@ -14,13 +14,13 @@ pub(crate) fn run() -> Result<()> {
     BPF_LINKER.provide()
 }
 
-/// The same as a stage, with Debian packages for `programs`, where this machine can have them: tests
-/// that need one which is missing say that they were skipped.
+/// Runs [`run`] as a stage and installs the Debian packages of `programs`, if this machine can. A
+/// test that misses a program says that it was skipped.
 ///
 /// # Errors
 ///
-/// Nothing can be built.
-pub(crate) fn set_up(stages: &Stages, programs: &[Tool]) -> Result<()> {
+/// The stage failed, so that nothing can be built.
+pub(crate) fn set_up(stages: &Stages, programs: &[PackagedFile]) -> Result<()> {
     let done = stages.stage("set-up", || {
         run()?;
         let missing = debian::missing(programs);

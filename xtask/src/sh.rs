@@ -1,4 +1,4 @@
-//! Where things are, and running commands with errors that name them.
+//! Directories of the workspace, and commands: errors name the command.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lives one level below the workspace root")
 }
 
-/// The target directory: `CARGO_TARGET_DIR` where it is set, as cargo itself does.
+/// The target directory: `CARGO_TARGET_DIR` if it is set, as for cargo itself.
 pub(crate) fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => env::current_dir().unwrap_or_default().join(dir),
@@ -24,14 +24,14 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// The user's cache, which all checkouts have in common; the target directory where there is none.
+/// The user's cache directory, which all checkouts share; without one, the target directory.
 pub(crate) fn cache() -> PathBuf {
     let set = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
     cache.unwrap_or_else(target_dir)
 }
 
-/// Tools that `setup` installed, in front of PATH.
+/// PATH, with the directory of the tools that `setup` installs in front.
 fn path_with_tools() -> std::ffi::OsString {
     let tools = target_dir().join("tools/bin");
     let path = env::var_os("PATH").unwrap_or_default();
@@ -39,19 +39,19 @@ fn path_with_tools() -> std::ffi::OsString {
     env::join_paths(all).unwrap_or(path)
 }
 
-/// A command in the workspace root that sees the tools of `setup`.
+/// A command that runs in the workspace root, with the tools of `setup` in its PATH.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).env("PATH", path_with_tools());
     command
 }
 
-/// `cargo`, the one that runs this xtask.
+/// The `cargo` that runs this xtask.
 pub(crate) fn cargo() -> Command {
     command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Runs to the end; an exit code other than 0 is an error that shows the command.
+/// Runs a command to its end. If it fails, the error shows the command.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
     let status = command
         .status()
@@ -62,7 +62,7 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Standard output of a command that must succeed; None where it cannot be started or fails.
+/// The standard output of a command; None if it cannot start or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|o| o.status.success())?;
     String::from_utf8(output.stdout).ok()

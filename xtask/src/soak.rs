@@ -1,6 +1,6 @@
-//! `cargo xtask soak`: an agent among 1,000 containers, with 100 more that come and go each second,
-//! for ten minutes; then one that is killed a hundred times. The same tests run for a minute, and
-//! for as many kills as there are in 15 s, in `cargo xtask test`.
+//! `cargo xtask soak`: runs an agent for ten minutes among 1,000 containers, with 100 more that
+//! start and end each second; then kills an agent a hundred times. `cargo xtask test` runs the same
+//! tests for a minute, and as many kills as fit in 15 s.
 
 use anyhow::Result;
 
@@ -15,12 +15,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run()?;
-    let of_package = ["--release", "--package", "probe-user"];
+    let package = ["--release", "--package", "probe-user"];
     let mut cargo = sh::cargo();
-    cargo.arg("build").args(of_package);
+    cargo.arg("build").args(package);
     sh::check(cargo.args(["--bin", "pmuscope", "--example", "load"]))?;
     let mut cargo = sh::cargo();
-    cargo.arg("test").args(of_package);
+    cargo.arg("test").args(package);
     cargo.args(["--test", "host", "soak::", "agent::kills::"]);
     cargo.args(["--", "--nocapture", "--test-threads=1"]);
     cargo.env("PMUSCOPE_SOAK", (60 * args.minutes).to_string());

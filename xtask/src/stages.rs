@@ -1,5 +1,5 @@
-//! The stages of a run: each is timed, all run whatever fails, and one table ends the run. While
-//! stages run, their names are printed every ten seconds.
+//! The stages of a run. Each is timed; all run even if one fails; a table of them ends the run. The
+//! names of running stages are printed every ten seconds.
 
 use std::{
     fmt::Write as _,
@@ -14,12 +14,12 @@ use std::{
 
 use anyhow::{Result, bail};
 
-/// How often the running stages are named.
+/// Time between two lists of the running stages.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Numbers of tests.
+/// Numbers of tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct TestCounts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
@@ -27,15 +27,15 @@ pub(crate) struct Counts {
 
 struct Stage {
     name: String,
-    /// Since the run began.
+    /// Time since the run began.
     began: Duration,
-    /// None while it runs.
+    /// Time since the run began; None while the stage runs.
     ended: Option<Duration>,
-    counts: Option<Counts>,
+    counts: Option<TestCounts>,
     error: Option<String>,
 }
 
-/// The stages of one run, several of which may run at one time.
+/// The stages of one run. Several may run at one time.
 pub(crate) struct Stages {
     began: Instant,
     /// The machine's load when the run began.
@@ -58,10 +58,10 @@ impl Stages {
         };
         let (end, ended) = mpsc::channel::<()>();
         let result = thread::scope(|scope| {
-            let of_all = &stages;
+            let printed = &stages;
             scope.spawn(move || {
                 while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    println!("{}", of_all.running());
+                    println!("{}", printed.running());
                 }
             });
             let result = work(&stages);
@@ -77,21 +77,20 @@ impl Stages {
         bail!("failed: {}", failed.join(", "))
     }
 
-    /// Runs a stage. None where it failed: the table has the error, which is printed at once too.
+    /// Runs a stage. None if it failed: the error is printed at once and is in the table.
     pub(crate) fn stage<T>(&self, name: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
         self.timed(name, || work().map(|value| (value, None)))
     }
 
-    /// Runs a stage of tests; a failed test fails it.
-    /// Without counts, where the runner of the tests tells none, its error does.
-    pub(crate) fn tests(&self, name: &str, work: impl FnOnce() -> Result<Option<Counts>>) {
+    /// Runs a stage of tests. A failed test fails the stage; without counts, only an error does.
+    pub(crate) fn tests(&self, name: &str, work: impl FnOnce() -> Result<Option<TestCounts>>) {
         self.timed(name, || work().map(|counts| ((), counts)));
     }
 
     fn timed<T>(
         &self,
         name: &str,
-        work: impl FnOnce() -> Result<(T, Option<Counts>)>,
+        work: impl FnOnce() -> Result<(T, Option<TestCounts>)>,
     ) -> Option<T> {
         println!("xtask: {name}");
         let at = {
@@ -126,7 +125,7 @@ impl Stages {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The line that names what runs.
+    /// The line that names the running stages.
     fn running(&self) -> String {
         let stages = self.lock();
         let now = self.began.elapsed();
@@ -149,7 +148,7 @@ impl Stages {
         let width = stages.iter().map(|stage| stage.name.len()).max();
         let width = width.unwrap_or(0).max("all stages".len());
         let mut table = format!("\n{:width$}   from   took  result\n", "stage");
-        let mut sum = Counts::default();
+        let mut sum = TestCounts::default();
         for stage in stages.iter() {
             let took = stage.ended.unwrap_or_default().saturating_sub(stage.began);
             let counts = stage.counts.unwrap_or_default();
@@ -166,8 +165,8 @@ impl Stages {
             "{:width$} {:>4} s {all:>4} s  load {} at the start\n",
             "all stages", 0, self.load
         );
-        if sum != Counts::default() {
-            let Counts {
+        if sum != TestCounts::default() {
+            let TestCounts {
                 passed,
                 failed,
                 skipped,
@@ -186,7 +185,7 @@ impl Stage {
     fn result(&self) -> String {
         let mut parts = Vec::new();
         if let Some(counts) = self.counts {
-            let Counts {
+            let TestCounts {
                 passed,
                 failed,
                 skipped,
@@ -195,7 +194,7 @@ impl Stage {
                 "{passed} passed, {failed} failed, {skipped} skipped"
             ));
         }
-        // The whole error is printed where the stage ended.
+        // The whole error was printed when the stage ended.
         let error = self.error.as_deref().and_then(|error| error.lines().next());
         parts.extend(error.map(|error| format!("FAILED: {error}")));
         if parts.is_empty() {
@@ -211,8 +210,8 @@ mod tests {
 
     use super::*;
 
-    fn counts(passed: usize, failed: usize) -> Result<Option<Counts>> {
-        Ok(Some(Counts {
+    fn counts(passed: usize, failed: usize) -> Result<Option<TestCounts>> {
+        Ok(Some(TestCounts {
             passed,
             failed,
             skipped: 1,

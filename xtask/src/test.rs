@@ -1,26 +1,25 @@
-//! `cargo xtask test`: unit, property and host tests, and those of deploy/; beside them the guest
-//! tests, where guests can run and something in them has changed since they passed.
+//! `cargo xtask test`: runs unit, property and host tests, and the tests of deploy/. Where guests
+//! can run, it also runs the guest tests, for guests that changed since they passed.
 
 use std::{fs, path::PathBuf, thread};
 
 use anyhow::{Context as _, Result};
 
 use crate::{
-    beside,
     binaries::{Binaries, PACKAGES},
     build,
-    debian::{self, Tool},
-    deploy, dist,
+    debian::{self, PackagedFile},
+    deploy, dist, foreign_containers,
     setup::set_up,
     sh,
-    stages::{Counts, Stages},
+    stages::{Stages, TestCounts},
     tools::CARGO_NEXTEST,
     vm::{self, Arch, Guests},
 };
 
-/// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces.
-/// Without them those tests say that they are skipped.
-const PEERS: &[Tool] = &[
+/// Programs that tests compare with, that read pmuscope's output, or that prepare namespaces. A
+/// test that misses one says that it is skipped.
+const PEERS: &[PackagedFile] = &[
     ("linux-perf", "perf"),
     ("runc", "runc"),
     ("containerd", "containerd"),
@@ -30,7 +29,7 @@ const PEERS: &[Tool] = &[
     ("chromium", "chromium"),
 ];
 
-/// The tests that run the image, which is built for them.
+/// The tests that run the image. It is only built for them.
 const IMAGE_TESTS: &str = "containerd::agent";
 
 #[derive(clap::Args)]
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let load = stages.stage("build of the load", load);
             if let Some(load) = load {
                 stages.tests("host tests", || {
-                    beside::run(&load, || host(&["--test", "host"], filter))
+                    foreign_containers::run(&load, || host(&["--test", "host"], filter))
                 });
             }
         } else {
@@ -73,15 +72,15 @@ pub(crate) fn all(stages: &Stages) -> Result<()> {
         println!("xtask: the guest tests (other kernels, arm64, PMUs) are skipped: {reason}");
         set_up(stages, PEERS)?;
         stages.tests("host tests", || host(&[], None));
-        of_deploy(stages, None);
+        deploy_tests(stages, None);
         return Ok(());
     }
     set_up(stages, &[PEERS, vm::TOOLS].concat())?;
-    let (kernels, binaries) = guests.make(stages);
+    let (kernels, binaries) = guests.build(stages);
     stages.tests("host tests", || host(&[], None));
     thread::scope(|scope| {
-        // They wait more than they work.
-        scope.spawn(|| of_deploy(stages, binaries.get(&Arch::HOST)));
+        // The tests of deploy/ mostly wait, so they run at the same time.
+        scope.spawn(|| deploy_tests(stages, binaries.get(&Arch::HOST)));
         if let Some(kernels) = &kernels {
             guests.run(stages, kernels, &binaries);
         }
@@ -89,8 +88,8 @@ pub(crate) fn all(stages: &Stages) -> Result<()> {
     Ok(())
 }
 
-/// The tests of deploy/, with the binary of guests where there is one.
-fn of_deploy(stages: &Stages, binaries: Option<&Binaries>) {
+/// Runs the tests of deploy/, with the guests' binary if there is one.
+fn deploy_tests(stages: &Stages, binaries: Option<&Binaries>) {
     if let Err(reason) = deploy::can_run() {
         println!("xtask: the tests of deploy/ are skipped: {reason}");
         return;
@@ -101,8 +100,8 @@ fn of_deploy(stages: &Stages, binaries: Option<&Binaries>) {
     });
 }
 
-/// What makes load, as the host tests have it: that of guests is optimised, and some of its
-/// functions have no name then.
+/// Builds the load as the host tests need it. The guests' load is optimised, so some of its
+/// functions have no name.
 fn load() -> Result<PathBuf> {
     let triple = Arch::HOST.triple();
     let mut cargo = sh::cargo();
@@ -111,12 +110,12 @@ fn load() -> Result<PathBuf> {
     Ok(sh::target_dir().join(triple).join("debug/examples/load"))
 }
 
-/// Unit, property and host tests; of these binaries only, where any are named.
-fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
+/// Runs unit, property and host tests; `only` are cargo's options that select test binaries.
+fn host(only: &[&str], filter: Option<&str>) -> Result<Option<TestCounts>> {
     nextest()?;
     let mut cargo = sh::cargo();
     cargo.args(["nextest", "run"]);
-    // The build for guests has the same target.
+    // The same target as the build for guests.
     cargo.args(PACKAGES).args(["--target", Arch::HOST.triple()]);
     // One run shows all failures.
     cargo.arg("--no-fail-fast");
@@ -125,13 +124,13 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
         cargo.env("PMUSCOPE_IMAGE", image);
     }
     let report = sh::target_dir().join("nextest/default/junit.xml");
-    // That of an earlier run.
+    // Removes the report of an earlier run.
     let _ = fs::remove_file(&report);
     let ran = sh::check(&mut cargo);
     match fs::read_to_string(&report) {
         Ok(report) => {
             let counts = counts(&report)?;
-            // No failed test explains it.
+            // The error has another cause than a failed test.
             if counts.failed == 0 {
                 ran?;
             }
@@ -141,7 +140,7 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<Counts>> {
     }
 }
 
-/// cargo-nextest: that of this machine, or one that is installed.
+/// Installs cargo-nextest, unless this machine has it.
 pub(crate) fn nextest() -> Result<()> {
     match sh::output(sh::cargo().args(["nextest", "--version"])) {
         Some(_) => Ok(()),
@@ -149,8 +148,8 @@ pub(crate) fn nextest() -> Result<()> {
     }
 }
 
-/// The numbers in the first line of elements of nextest's report.
-fn counts(report: &str) -> Result<Counts> {
+/// The numbers of tests in nextest's report, from its `testsuites` element.
+fn counts(report: &str) -> Result<TestCounts> {
     let element = report
         .split("<testsuites ")
         .nth(1)
@@ -161,23 +160,23 @@ fn counts(report: &str) -> Result<Counts> {
     };
     let all = number("tests").context("nextest wrote a report without a number of tests")?;
     let failed = number("failures").unwrap_or(0) + number("errors").unwrap_or(0);
-    Ok(Counts {
+    Ok(TestCounts {
         passed: all - failed,
         failed,
         skipped: 0,
     })
 }
 
-/// The image that a test runs in containerd; None where no such test is asked for, or this machine
-/// has no containerd.
+/// Builds the image that a test runs in containerd. None if no such test is selected, or this
+/// machine cannot run containerd.
 fn image(filter: Option<&str>) -> Result<Option<PathBuf>> {
-    let asked = filter.is_none_or(|filter| IMAGE_TESTS.contains(filter));
+    let selected = filter.is_none_or(|filter| IMAGE_TESTS.contains(filter));
     let missing = debian::missing(&[("containerd", "containerd"), ("runc", "runc")]);
-    if !asked || !missing.is_empty() || !rustix::process::geteuid().is_root() {
+    if !selected || !missing.is_empty() || !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let binaries = Binaries::of_guests(Arch::HOST)?;
-    dist::image_of(Arch::HOST.debian(), binaries.get("pmuscope")?).map(Some)
+    let binaries = Binaries::for_guests(Arch::HOST)?;
+    dist::image_for(Arch::HOST.debian(), binaries.get("pmuscope")?).map(Some)
 }
 
 #[cfg(test)]
@@ -188,7 +187,7 @@ mod tests {
     fn the_report_of_nextest_is_counted() {
         let report = "<?xml version=\"1.0\"?>\n<testsuites name=\"nextest-run\" tests=\"12\" \
                       failures=\"2\" errors=\"1\" uuid=\"x\">\n<testsuite tests=\"1\"/>";
-        let expected = Counts {
+        let expected = TestCounts {
             passed: 9,
             failed: 3,
             skipped: 0,

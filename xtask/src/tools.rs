@@ -1,5 +1,5 @@
-//! Programs of crates that the build and the checks use, each in one version. They are installed in
-//! the user's cache, where every checkout finds them.
+//! Cargo programs that the build and the checks use, each pinned to a version. They are installed
+//! in the user's cache, which all checkouts share.
 
 use std::{
     env, fs,
@@ -11,60 +11,60 @@ use anyhow::{Context as _, Result};
 
 use crate::sh;
 
-/// A program of a crate.
-pub(crate) struct Tool {
+/// A program that `cargo install` builds.
+pub(crate) struct CargoTool {
     name: &'static str,
     version: &'static str,
-    /// Whether to build it without optimisation: it has little to do.
+    /// Whether to build it without optimisation, because it does little work.
     debug: bool,
-    /// Options of `cargo install` beside these.
+    /// Further options of `cargo install`.
     options: &'static [&'static str],
 }
 
-/// The newest that links with the LLVM inside rustc 1.95; later ones want a system LLVM.
-pub(crate) const BPF_LINKER: Tool = Tool {
+/// The newest version that links with the LLVM inside rustc 1.95; later ones need a system LLVM.
+pub(crate) const BPF_LINKER: CargoTool = CargoTool {
     name: "bpf-linker",
     version: "0.10.3",
     debug: false,
     options: &[],
 };
 
-/// Licences, bans and sources of dependencies.
-pub(crate) const CARGO_DENY: Tool = Tool {
+/// Checks licences, bans and sources of dependencies.
+pub(crate) const CARGO_DENY: CargoTool = CargoTool {
     name: "cargo-deny",
     version: "0.20.2",
     debug: true,
     options: &["--no-default-features"],
 };
 
-/// Dependencies that nothing uses. Later ones want a newer rustc.
-pub(crate) const CARGO_SHEAR: Tool = Tool {
+/// Finds unused dependencies. Later versions need a newer rustc.
+pub(crate) const CARGO_SHEAR: CargoTool = CargoTool {
     name: "cargo-shear",
     version: "1.11.2",
     debug: true,
     options: &[],
 };
 
-/// Runs each test in a process of its own. The host tests need that: some change what a process has
-/// once, such as its log.
-pub(crate) const CARGO_NEXTEST: Tool = Tool {
+/// Runs each test in its own process. The host tests need that: some change global state of the
+/// process, such as its log.
+pub(crate) const CARGO_NEXTEST: CargoTool = CargoTool {
     name: "cargo-nextest",
     version: "0.9.143",
     debug: true,
     options: &["--no-default-features", "--features", "default-no-update"],
 };
 
-/// Changes the sources in small ways; another version makes other changes.
-pub(crate) const CARGO_MUTANTS: Tool = Tool {
+/// Mutates the sources. Other versions make other mutants.
+pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool {
     name: "cargo-mutants",
     version: "27.1.0",
     debug: false,
     options: &[],
 };
 
-impl Tool {
-    /// Installs it, unless it is there or in cargo's own directory, and links it from target/tools,
-    /// where [`sh::command`] and the build script of probe-user look.
+impl CargoTool {
+    /// Installs the tool, unless the cache or cargo's own directory has it, and links it from
+    /// target/tools, where [`sh::command`] and the build script of probe-user look for it.
     pub(crate) fn provide(&self) -> Result<()> {
         if cargo_home().is_some_and(|root| self.is_in(&root)) {
             return Ok(());
@@ -76,10 +76,10 @@ impl Tool {
         let links = sh::target_dir().join("tools/bin");
         fs::create_dir_all(&links).with_context(|| format!("cannot make {}", links.display()))?;
         let (program, link) = (root.join("bin").join(self.name), links.join(self.name));
-        if fs::read_link(&link).is_ok_and(|there| there == program) {
+        if fs::read_link(&link).is_ok_and(|linked| linked == program) {
             return Ok(());
         }
-        // That of another version.
+        // Removes a link to another version.
         let _ = fs::remove_file(&link);
         symlink(&program, &link).with_context(|| format!("cannot make {}", link.display()))
     }
@@ -100,20 +100,20 @@ impl Tool {
         fs::remove_dir_all(&build).context("cannot remove a tool's build files")
     }
 
-    /// Its own directory: another checkout may want another version.
+    /// The directory of this version: another checkout may need another version.
     fn root(&self) -> PathBuf {
         let name = format!("{}-{}", self.name, self.version);
         sh::cache().join("pmuscope-tools").join(name)
     }
 
-    /// Whether `cargo install` put this version there, by its own list.
+    /// Whether cargo's list of installed programs in `root` has this version.
     fn is_in(&self, root: &Path) -> bool {
         let entry = format!("\"{} {} (", self.name, self.version);
         fs::read_to_string(root.join(".crates.toml")).is_ok_and(|list| list.contains(&entry))
     }
 }
 
-/// Where `cargo install` puts programs by itself, which is in PATH beside cargo.
+/// The directory where `cargo install` puts programs by default; its bin/ is in PATH, like cargo.
 fn cargo_home() -> Option<PathBuf> {
     let set = env::var_os("CARGO_HOME").map(PathBuf::from);
     set.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))

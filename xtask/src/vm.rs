@@ -1,4 +1,4 @@
-//! `cargo xtask vm`: boots Debian's kernels under QEMU and runs the guest tests (tests/vm) in them.
+//! `cargo xtask vm`: boots Debian kernels under QEMU and runs the guest tests (tests/vm) in them.
 
 mod apt;
 mod boots;
@@ -10,7 +10,7 @@ mod klog;
 mod kmod;
 mod modules;
 mod packages;
-mod passed;
+mod pass_record;
 mod placement;
 mod report;
 mod rig;
@@ -29,7 +29,7 @@ use self::{
     boots::{BOOTS, Boot},
     fleet::{Fleet, Selection},
     report::Show,
-    rig::{Rig, Run},
+    rig::{GuestTask, Rig},
 };
 pub(crate) use self::{packages::Arch, rig::Kernels, tools::TOOLS};
 use crate::{binaries::Binaries, debian, setup::set_up, stages::Stages};
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// CI's guests in which something has changed since they passed.
+    /// Selects CI's guests that have changed since they passed.
     pub(crate) fn changed() -> Self {
         Self {
             changed: true,
@@ -70,7 +70,7 @@ impl Args {
     }
 }
 
-/// Whether guests can run on this machine; the error is the reason why not.
+/// Whether guests can run on this machine; the error is the reason if not.
 pub(crate) fn can_run() -> Result<(), String> {
     if !debian::has_apt() {
         return Err("the test guests are made of Debian packages and apt-get is not there".into());
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut made = None;
     Stages::run(|stages| {
         set_up(stages, TOOLS)?;
-        let (kernels, binaries) = guests.make(stages);
+        let (kernels, binaries) = guests.build(stages);
         let Some(kernels) = kernels else {
             return Ok(());
         };
@@ -107,21 +107,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some((kernels, binaries)) if args.shell => {
             let rig = Rig::new(kernels, binaries)?;
             let boot = guests.boots[0];
-            let initramfs = rig.initramfs(boot, Run::Shell)?;
+            let initramfs = rig.initramfs(boot, GuestTask::Shell)?;
             guest::shell(boot, &rig.kernel(boot), &initramfs)
         }
         _ => Ok(()),
     }
 }
 
-/// The guests of one run, before anything is made for them.
+/// The guests of one run, before anything is built for them.
 pub(crate) struct Guests<'a> {
     boots: Vec<&'static Boot>,
     selection: Selection<'a>,
 }
 
 impl<'a> Guests<'a> {
-    /// Those that `args` selects.
+    /// The guests that `args` selects.
     pub(crate) fn select(args: &'a Args) -> Result<Self> {
         let (boots, filter) = select(args)?;
         let selection = Selection {
@@ -129,7 +129,7 @@ impl<'a> Guests<'a> {
             all: args.all,
             changed: args.changed,
             record: args.record.as_deref(),
-            // A run with a filter shows all output; that of the whole fleet is thousands of lines.
+            // Only a run with a filter shows all output: the whole fleet prints thousands of lines.
             show: match args.filter {
                 Some(_) => Show::All,
                 None => Show::Failures,
@@ -138,13 +138,13 @@ impl<'a> Guests<'a> {
         Ok(Self { boots, selection })
     }
 
-    /// Fetches kernels and builds their modules, while it builds the binaries of each architecture;
-    /// a stage each. What failed is left out.
-    pub(crate) fn make(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
+    /// Fetches kernels and builds their modules, and at the same time builds the binaries of each
+    /// architecture. Each is a stage; the results of failed stages are left out.
+    pub(crate) fn build(&self, stages: &Stages) -> (Option<Kernels>, BTreeMap<Arch, Binaries>) {
         let archs: BTreeSet<_> = self.boots.iter().map(|boot| boot.arch).collect();
         let build = |arch: Arch| {
             let name = format!("build for guests, {}", arch.debian());
-            Some((arch, stages.stage(&name, || Binaries::of_guests(arch))?))
+            Some((arch, stages.stage(&name, || Binaries::for_guests(arch))?))
         };
         thread::scope(|scope| {
             let kernels = scope.spawn(|| {
@@ -157,8 +157,8 @@ impl<'a> Guests<'a> {
         })
     }
 
-    /// Boots the guests that binaries were built for, one for each CPU of this machine at a time,
-    /// as a stage.
+    /// Boots the guests that have binaries, as one stage. As many run at a time as this machine has
+    /// CPUs.
     pub(crate) fn run(
         &self,
         stages: &Stages,
@@ -168,7 +168,7 @@ impl<'a> Guests<'a> {
         let mut boots = self.boots.clone();
         boots.retain(|boot| binaries.contains_key(&boot.arch));
         if boots.is_empty() {
-            // The stages of the builds have failed.
+            // All stages that build binaries have failed.
             return;
         }
         stages.tests("guests", || {
@@ -182,7 +182,7 @@ impl<'a> Guests<'a> {
             let totals = fleet.totals()?;
             println!("{totals}");
             ensure!(
-                !totals.none(),
+                !totals.is_empty(),
                 "no test matches {:?}",
                 self.selection.filter
             );
@@ -191,7 +191,7 @@ impl<'a> Guests<'a> {
     }
 }
 
-/// The guests to boot and the part of test names asked for.
+/// The guests to boot, and the part that test names must contain.
 fn select(args: &Args) -> Result<(Vec<&'static Boot>, &str)> {
     let mut boots: Vec<_> = BOOTS.iter().collect();
     boots.retain(|boot| args.arch.is_none_or(|arch| boot.arch == arch));

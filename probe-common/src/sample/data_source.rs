@@ -1,21 +1,21 @@
-//! What a sample of a memory access says of it: parts of the kernel's `perf_mem_data_src`
-//! (`linux/perf_event.h`), in the terms of SPE's classes and sources.
+//! The data source of a sampled memory access: the kernel's `perf_mem_data_src`
+//! (`linux/perf_event.h`), mapped to SPE's classes and sources.
 //!
-//! What the words mean on a core is decided by its driver: `pebs_data_source` in
+//! The driver of a core decides which bits it sets: `pebs_data_source` in
 //! `arch/x86/events/intel/ds.c`, `perf_ibs_get_data_src` in `arch/x86/events/amd/ibs.c`.
 
 use crate::spe::{Class, Source};
 
-/// What was done and where the data came from, in a byte of a row's key.
+/// Class and data source of an access, packed into a byte of a row's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataSource(pub u8);
 
-/// The same, read.
+/// An unpacked [`DataSource`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct MemoryAccess {
     /// Load or store.
     pub class: Class,
-    /// Where a load was served, as far as that is said.
+    /// Where a load was served, if the driver reports that.
     pub source: Option<Source>,
 }
 
@@ -35,52 +35,52 @@ mod level {
 }
 
 impl DataSource {
-    /// A word of the kernel. 0 where it says nothing of a load or store.
+    /// From the kernel's `perf_mem_data_src`; 0 if that is neither a load nor a store.
     #[must_use]
     #[inline(always)]
-    pub const fn of(word: u64) -> Self {
+    pub const fn from_word(word: u64) -> Self {
         /// `PERF_MEM_OP_LOAD` and `PERF_MEM_OP_STORE` of `mem_op`.
         const LOAD: u64 = 0x02;
         const STORE: u64 = 0x04;
         if word & LOAD != 0 {
-            // 1 is the first source.
+            // 0 is no source, 1 the first one.
             let source = match source(word) {
                 Some(source) => source as u8 + 1,
                 None => 0,
             };
-            return Self(Self::SAID | source);
+            return Self(Self::VALID | source);
         }
         if word & STORE != 0 {
             // The level that a store hit or missed is no source of data.
-            return Self(Self::SAID | Self::STORE);
+            return Self(Self::VALID | Self::STORE);
         }
         Self(0)
     }
 
-    const SAID: u8 = 1 << 7;
+    const VALID: u8 = 1 << 7;
     const STORE: u8 = 1 << 6;
 
-    /// What it says; None where that is nothing.
+    /// The access; None if it is neither a load nor a store.
     #[must_use]
-    pub fn said(self) -> Option<Said> {
+    pub fn decode(self) -> Option<MemoryAccess> {
         let source = usize::from(self.0 & 0xf).checked_sub(1);
-        (self.0 & Self::SAID != 0).then(|| match self.0 & Self::STORE {
-            0 => Said {
+        (self.0 & Self::VALID != 0).then(|| match self.0 & Self::STORE {
+            0 => MemoryAccess {
                 class: Class::Load,
                 source: source.and_then(|at| Source::ALL.get(at).copied()),
             },
-            _ => Said {
+            _ => MemoryAccess {
                 class: Class::Store,
                 source: None,
             },
         })
     }
 
-    /// Whether it says anything.
+    /// Whether it is a load or store.
     #[must_use]
     #[inline(always)]
-    pub const fn is_said(self) -> bool {
-        self.0 & Self::SAID != 0
+    pub const fn is_access(self) -> bool {
+        self.0 & Self::VALID != 0
     }
 
     /// Whether the address needed a page walk: `mem_dtlb` (bits 26 to 32) has `WK`, or both `MISS`
@@ -95,8 +95,8 @@ impl DataSource {
     }
 }
 
-/// Where a load was served, by the old `mem_lvl` (bits 5 to 18) first, which all drivers fill in,
-/// then by `mem_lvl_num` (33 to 36). A level that was missed is no source.
+/// Where a load was served: by the old `mem_lvl` (bits 5 to 18), which all drivers fill in, else by
+/// `mem_lvl_num` (bits 33 to 36). A missed level is no source.
 #[inline(always)]
 const fn source(word: u64) -> Option<Source> {
     let level = word >> 5 & 0x3fff;
@@ -118,7 +118,7 @@ const fn source(word: u64) -> Option<Source> {
         return Some(Source::L2);
     }
     if level & level::L3 != 0 {
-        // Zen before 4 does not tell the L3 from other cores' caches beside it, and gives both.
+        // Zen before 4 cannot tell the L3 from other cores' caches, and sets the bits of both.
         return Some(if forwarded {
             Source::PeerCore
         } else {
@@ -132,8 +132,8 @@ const fn source(word: u64) -> Option<Source> {
         return Some(Source::RemoteDram);
     }
     if level & level::REMOTE_CACHE_1 != 0 {
-        // AMD's is a core complex of the same node: no remote before Linux 6.7, 0 hops (1) from
-        // then on. Intel's is another socket, without hops.
+        // On AMD a core complex of the same node: not remote before Linux 6.7, 0 hops (encoded as
+        // 1) since. On Intel another socket, without hops.
         return Some(if remote && hops == 0 {
             Source::Remote
         } else {
@@ -152,7 +152,7 @@ const fn source(word: u64) -> Option<Source> {
         0x3 => Some(Source::L3),
         // L2's miss handling buffer, and the line fill buffer.
         0x5 | 0xc => Some(Source::FillBuffer),
-        // A cache on the memory's side.
+        // A memory-side cache.
         0x6 => Some(Source::SystemCache),
         0x8 | 0xa => Some(Source::Device),
         0x9 => Some(Source::Cxl),
@@ -188,8 +188,8 @@ mod tests {
     fn assert_source(word: u64, source: Option<Source>) {
         let class = Class::Load;
         assert_eq!(
-            DataSource::of(word).said(),
-            Some(Said { class, source }),
+            DataSource::from_word(word).decode(),
+            Some(MemoryAccess { class, source }),
             "{word:#x}"
         );
     }
@@ -242,12 +242,12 @@ mod tests {
         assert_source(hit(level::L3, 3) | 1 << 38, Some(Source::PeerCore));
     }
 
-    /// `g_data_src` and `g_zen4_data_src` of Linux 6.7, and what was there before them.
+    /// `g_data_src` and `g_zen4_data_src` of Linux 6.7, and the words of earlier kernels.
     #[test]
     fn amds_words() {
         let hit = |level: u64, number: u64| word(LOAD, level | HIT, number);
         let both = level::L3 | level::REMOTE_CACHE_1;
-        // Zen 3 and before: the L3, or a cache beside it. Older kernels have no number.
+        // Zen 3 and before: the L3 or another core's cache. Older kernels have no number.
         assert_source(hit(both, 0xb) | hops(0), Some(Source::L3));
         assert_source(hit(both, 0), Some(Source::L3));
         // Zen 4.
@@ -261,23 +261,23 @@ mod tests {
         assert_source(hit(0x100, 0xd) | REMOTE | hops(1), Some(Source::RemoteDram));
         assert_source(word(LOAD, 0, 0xe), Some(Source::Pmem));
         assert_source(word(LOAD, 0, 9), Some(Source::Cxl));
-        // Nothing is said of the source.
+        // The source is unknown.
         assert_source(word(LOAD, NA, 0xf), None);
         assert_source(word(LOAD, NA, 0), None);
     }
 
     #[test]
     fn stores_have_no_source_and_others_are_no_access() {
-        let store = DataSource::of(word(STORE, level::L1 | HIT, 1));
-        let said = Said {
+        let store = DataSource::from_word(word(STORE, level::L1 | HIT, 1));
+        let access = MemoryAccess {
             class: Class::Store,
             source: None,
         };
-        assert_eq!(store.said(), Some(said));
+        assert_eq!(store.decode(), Some(access));
         // `PERF_MEM_NA`: `PERF_MEM_OP_NA` is bit 0.
         for word in [word(NA, NA, 0xf), 0] {
-            let other = DataSource::of(word);
-            assert!(!other.is_said() && other.said().is_none());
+            let other = DataSource::from_word(word);
+            assert!(!other.is_access() && other.decode().is_none());
         }
     }
 

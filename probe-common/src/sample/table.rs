@@ -1,46 +1,46 @@
-//! The tables of addresses: each CPU has slots of its own in an array, so that a sample takes no
-//! lock and no memory. A slot is one line of the CPU's caches.
+//! The tables of addresses: each CPU has its own slots in an array, so that a sample takes no lock
+//! and allocates nothing. A slot is one cache line.
 
 use super::{AddressKey, AddressRow};
-use crate::words::words;
+use crate::pod::pod;
 
-/// Slots that are tried for an address, one behind the other.
+/// Consecutive slots that are tried for an address (linear probing).
 pub const TRIES: u32 = 8;
 
-words! {
+pod! {
     /// A slot.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct AddressSlot {
-        /// The address that has it.
+        /// The address.
         pub key: AddressKey,
-        /// What is known of it.
+        /// Its samples.
         pub row: AddressRow,
     }
 }
 
 impl AddressKey {
-    /// The generation of the first samples: slots with all bytes zero are free then.
+    /// The generation of the first samples. It makes slots of all-zero bytes free.
     pub const FIRST: u64 = 2;
 
-    /// The number of the slot that is tried first, among any power of two of them.
+    /// Hash of the key; its low bits are the first slot to try, for any power of two of slots.
     #[must_use]
     #[inline(always)]
     pub const fn hash(&self) -> u32 {
         /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        let whose = self.cgroup.0 ^ (self.tgid as u64) << 32 ^ (self.event as u64) << 24;
-        let mixed = (whose.wrapping_mul(GOLDEN) ^ self.address).wrapping_mul(GOLDEN);
+        let owner = self.cgroup.0 ^ (self.tgid as u64) << 32 ^ (self.event as u64) << 24;
+        let mixed = (owner.wrapping_mul(GOLDEN) ^ self.address).wrapping_mul(GOLDEN);
         (mixed >> 32) as u32
     }
 }
 
 impl AddressSlot {
-    /// Adds to the address if the slot is its own, or free, and is its own then. False where it is
-    /// another's: the next one is tried, up to [`TRIES`].
+    /// Adds to the address if the slot has its key or is free; a free slot takes the key. False if
+    /// the slot has another key: the caller tries the next one, up to [`TRIES`].
     ///
-    /// A slot is free once user space has read the generation in which it was taken, `read` being
-    /// the last one that it has. Slots become free while samples are added, so an address may have
-    /// two: whoever reads adds them up.
+    /// A slot is free once user space has read its generation; `read` is the last generation read.
+    /// Slots become free while samples are added, so an address may have two: the reader adds them
+    /// up.
     #[inline(always)]
     pub fn add(
         &mut self,
@@ -55,11 +55,11 @@ impl AddressSlot {
             self.key = *key;
             return true;
         }
-        let own = self.key == *key;
-        if own {
+        let same = self.key == *key;
+        if same {
             self.row.gain(gained);
         }
-        own
+        same
     }
 }
 

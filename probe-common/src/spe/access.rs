@@ -1,21 +1,21 @@
-//! What a sample was: class of operation and data source, as the keys of rows hold them.
+//! The class of operation and the data source of a sample, as row keys hold them.
 
 use super::{Operation, Record};
-use crate::words::number;
+use crate::pod::number;
 
-/// What a sampled operation did, as far as rows tell.
+/// The class of a sampled operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum Class {
-    /// Reads memory. An atomic that returns a value is one, though it writes too: the core says
-    /// LDST = 0 of it (DDI 0487, D18.2, Operation Type packet).
+    /// Reads memory. An atomic that returns a value counts as a load, though it also writes: its
+    /// packet has LDST = 0 (DDI 0487, D18.2, Operation Type packet).
     Load = 0,
     /// Writes memory, or an atomic that returns no value.
     Store = 1,
     /// A branch.
     Branch = 2,
-    /// Neither, or not said.
+    /// None of these, or unknown.
     Other = 3,
 }
 
@@ -26,7 +26,7 @@ impl Class {
     /// The class of a record.
     #[must_use]
     #[inline(always)]
-    pub fn of(record: &Record) -> Self {
+    pub fn from_record(record: &Record) -> Self {
         match record.operation() {
             Some(Operation::LoadStore(access)) if access.is_store() => Self::Store,
             Some(Operation::LoadStore(_)) => Self::Load,
@@ -35,8 +35,8 @@ impl Class {
         }
     }
 
-    /// Whether it is a load or store with a virtual address or time of zero, which none can have:
-    /// NMO skips such records too (section IV). It is no sample of an access.
+    /// Whether it is a load or store whose virtual address or timestamp is zero. No real access has
+    /// these; NMO skips such records too (section IV).
     #[must_use]
     #[inline(always)]
     pub fn is_invalid(self, record: &Record) -> bool {
@@ -60,19 +60,19 @@ impl Class {
     }
 }
 
-/// Class and data-source number of a row, in 16 bits.
+/// Class and data-source number, packed into 16 bits of a row's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
-pub struct Access(pub(super) u16);
+pub struct SpeAccess(pub(super) u16);
 
-number!(Access);
+number!(SpeAccess);
 
-impl Access {
+impl SpeAccess {
     /// No data-source packet.
     const NONE: u16 = 0x3fff;
 
-    /// Numbers above 0x3ffe, which no core has, are taken as that one.
+    /// Packs both. Data-source numbers above 0x3ffe, which no core has, become 0x3ffe.
     #[must_use]
     #[inline(always)]
     pub const fn new(class: Class, source: Option<u64>) -> Self {
@@ -85,7 +85,7 @@ impl Access {
         Self((class as u16) << 14 | source)
     }
 
-    /// What the operation did.
+    /// The class of operation.
     #[must_use]
     pub const fn class(self) -> Class {
         match self.0 >> 14 {

@@ -1,47 +1,46 @@
-//! The maps of the kernel's SPE accounting: rows of samples by owner and data source, and what
-//! became of every byte that SPE wrote.
+//! The maps of the kernel's SPE accounting: rows of samples by owner and data source ([`SpeKey`],
+//! [`SpeRow`]), and the accounting of every byte that SPE wrote ([`SpeCpu`]).
 
-use super::{Access, BadKind};
-use crate::{CgroupId, words::words};
+use super::{BadKind, SpeAccess};
+use crate::{CgroupId, pod::pod};
 
-/// Buckets of the latency histogram: 0 and 1 by themselves, then two for each power of two, split
-/// at one and a half times it. Together they hold all that 16 bits do.
+/// Buckets of the latency histogram: one each for 0 and 1, then two for each power of two, split at
+/// one and a half times that power. Together they cover all 16-bit values.
 pub const LATENCY_BUCKETS: usize = 32;
 
-words! {
-    /// Key of a row. With the CPU in it no row is ever written by two CPUs, so plain adds are
-    /// enough.
+pod! {
+    /// Key of a row. It includes the CPU, so no row is written by two CPUs and plain adds suffice.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct SpeKey {
-        /// Whom the samples belong to; [`SpeKey::UNATTRIBUTED`] where that is not known.
+        /// Owner of the samples; [`SpeKey::UNATTRIBUTED`] if unknown.
         pub cgroup: CgroupId,
         /// Process id in the initial pid namespace; 0 unless counting by process.
         pub tgid: u32,
         /// CPU number.
         pub cpu: u16,
-        /// What was done, and where the data came from.
-        pub access: Access,
+        /// Class of operation and data source.
+        pub access: SpeAccess,
     }
 }
 
 impl SpeKey {
-    /// Whom samples of unknown threads belong to.
+    /// Owner of the samples of unknown threads.
     pub const UNATTRIBUTED: CgroupId = CgroupId(u64::MAX - 3);
 }
 
-words! {
+pod! {
     /// A latency in cycles, summed over samples.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct LatencySum {
-        /// Sum.
+        /// Sum of the latencies.
         pub cycles: u64,
-        /// Sum of squares, for the error of the mean.
+        /// Sum of their squares, for the error of the mean.
         pub squares: u64,
     }
 }
 
 impl LatencySum {
-    /// Adds one sample's.
+    /// Adds the latency of a sample.
     #[inline(always)]
     pub const fn add(&mut self, cycles: u16) {
         let cycles = cycles as u64;
@@ -50,23 +49,23 @@ impl LatencySum {
     }
 }
 
-words! {
-    /// Value of a row: samples since sampling began. With key and the kernel's own 56 bytes a row
-    /// takes 248 bytes.
+pod! {
+    /// Value of a row: samples since sampling began. A row takes 248 bytes, including its key and
+    /// the kernel's own 56 bytes.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeRow {
         /// Samples.
         pub samples: u64,
-        /// Those that needed a translation table walk.
+        /// Samples that needed a translation table walk.
         pub walks: u64,
-        /// Dispatch to completion.
+        /// Latency from dispatch to completion.
         pub total: LatencySum,
         /// Cycles from dispatch to issue.
         pub issue: u64,
         /// Cycles of address translation.
         pub translation: u64,
-        /// Samples by total latency; one without that latency is in none. They wrap: user space
-        /// reads a row more often than a CPU can take 2^32 samples.
+        /// Samples by total latency; a sample without it is in no bucket. The counts wrap: user
+        /// space reads a row more often than a CPU can take 2^32 samples.
         pub histogram: [u32; LATENCY_BUCKETS],
     }
 }
@@ -97,13 +96,13 @@ impl SpeRow {
     }
 }
 
-/// Why a record belongs to nobody that is known.
+/// Why the owner of a record is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Unattributed {
     /// It names no thread, and there is no timeline of switches.
     NoThread = 0,
-    /// Nobody knows the thread that it names.
+    /// The thread that it names is unknown.
     UnknownThread = 1,
     /// It is older than the last two changes of the thread's owner.
     TooOld = 2,
@@ -132,28 +131,30 @@ impl Unattributed {
     }
 }
 
-words! {
-    /// What became of everything that SPE wrote on a CPU. Only programs running there write it.
+pod! {
+    /// Accounting of everything that SPE wrote on a CPU. Only programs that run on that CPU write
+    /// it.
     ///
-    /// `bytes` are those of the records, `padding`, `undecoded` and `skipped`; `records` is the sum
-    /// of all rows' samples, unattributed and overflowed ones included, and of `invalid`.
+    /// `bytes` is the sum of the records' bytes, `padding`, `undecoded` and `skipped`; `records` is
+    /// the sum of all rows' samples, including unattributed and overflowed ones, and of `invalid`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeCpu {
-        /// Id of the event whose chunks come.
+        /// Id of the event that writes the chunks.
         pub event: u64,
-        /// Where its last chunk ended in the AUX buffer.
+        /// End of its last chunk in the AUX buffer.
         pub next: u64,
-        /// Chunks handed over.
+        /// Chunks handed over to the program.
         pub chunks: u64,
-        /// Their bytes.
+        /// Bytes of these chunks.
         pub bytes: u64,
-        /// Records that were decoded.
+        /// Decoded records.
         pub records: u64,
-        /// Bytes of padding between records; what fills a record's cell up is the record's.
+        /// Bytes of padding between records; padding that fills up a record's cell counts as part
+        /// of the record.
         pub padding: u64,
-        /// Bytes that are no record that can be decoded.
+        /// Bytes that could not be decoded.
         pub undecoded: u64,
-        /// Their stretches, by [`BadKind`] of the first byte that is none.
+        /// Stretches of undecoded bytes, by [`BadKind`] of the first bad byte.
         pub bad: [u64; BadKind::ALL.len()],
         /// Bytes that were not looked at, to bound the time with interrupts off.
         pub skipped: u64,
@@ -161,45 +162,45 @@ words! {
         pub invalid: u64,
         /// Records without a known owner, by [`Unattributed`].
         pub unattributed: [u64; Unattributed::ALL.len()],
-        /// Records that the row map had no room for: they are in the overflow rows.
+        /// Records in the overflow rows, because the row map was full.
         pub overflowed: u64,
-        /// 0: user space adds the bytes of chunks that no program was shown.
+        /// Bytes of chunks that no program saw. 0 in the map: user space adds them.
         pub missed_bytes: u64,
-        /// Bytes of chunks at whose end the program was not called: read at the end of the next
-        /// one.
+        /// Bytes of chunks without a call of the program at their end: they were read at the end of
+        /// the next chunk.
         pub late_bytes: u64,
         /// Chunks flagged TRUNCATED: the hardware lost data and was stopped.
         pub truncated: u64,
-        /// Chunks flagged PARTIAL: their last record may be cut.
+        /// Chunks flagged PARTIAL: their last record may be incomplete.
         pub partial: u64,
-        /// Chunks flagged COLLISION: at least one sample in them was dropped because the one before
-        /// it was in flight.
+        /// Chunks flagged COLLISION: at least one of their samples was dropped because the previous
+        /// one was in flight.
         pub collided: u64,
         /// Chunks that could not be read.
         pub unreadable: u64,
         /// Nanoseconds spent on chunks, interrupts off.
         pub nanos: u64,
-        /// The longest of them since user space reset it.
+        /// Longest time spent on a chunk since user space reset it, in nanoseconds.
         pub longest: u64,
-        /// Entries that the timeline of switches took.
+        /// Entries added to the timeline of switches.
         pub switches: u64,
-        /// Threads that the task map had no room for.
+        /// Threads that did not fit into the task map.
         pub unknown_threads: u64,
-        /// Exits that were not told to user space: the thread stays in the task map.
+        /// Thread exits not reported to user space: the thread stays in the task map.
         pub lost_exits: u64,
-        /// Records that the table of pages did not take in: the kernel refused a new page.
+        /// Records missing in the table of pages, because the kernel refused a new page.
         pub unpaged: u64,
-        /// Loads and stores with an address and an owner, where the table of cache lines is kept.
+        /// Loads and stores with an address and an owner, if the table of cache lines is kept.
         #[cfg_attr(feature = "serde", serde(default))]
         pub lined: u64,
-        /// Those of them that the table did not take in: the kernel refused a new row.
+        /// Those missing in the table of cache lines, because the kernel refused a new row.
         #[cfg_attr(feature = "serde", serde(default))]
         pub unlined: u64,
     }
 }
 
 impl SpeCpu {
-    /// All that SPE wrote, as far as this account knows.
+    /// All bytes that SPE is known to have written.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.bytes + self.missed_bytes
@@ -210,18 +211,18 @@ impl SpeCpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SpeSetting {
-    /// Which of the two clocks holds.
+    /// Which of the two clocks is valid.
     Clock = 0,
-    /// Nanoseconds that a chunk may take: what does not fit is skipped.
+    /// Time limit of a chunk in nanoseconds: bytes beyond it are skipped.
     Nanos = 1,
 }
 
 impl SpeSetting {
-    /// How many there are.
+    /// Number of settings.
     pub const COUNT: u32 = 2;
 }
 
-words! {
+pod! {
     /// Key of the table of pages.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct PageKey {
@@ -232,18 +233,18 @@ words! {
     }
 }
 
-words! {
+pod! {
     /// Value of the table of pages; several CPUs add to it atomically.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct PageRow {
         /// Samples.
         pub samples: u64,
-        /// Those with a total latency.
+        /// Samples with a total latency.
         pub timed: u64,
         /// Cycles from dispatch to completion.
         pub cycles: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the page came into the table: the kernel drops pages
-        /// that were not accessed lately. 0 for sums.
+        /// `CLOCK_MONOTONIC` nanoseconds when the page was added to the table: the kernel evicts
+        /// pages that were not accessed recently. 0 for sums.
         pub made: u64,
     }
 }
@@ -252,7 +253,7 @@ impl PageRow {
     /// The row of one sample.
     #[must_use]
     #[inline(always)]
-    pub const fn of_sample(total: Option<u16>) -> Self {
+    pub const fn from_sample(total: Option<u16>) -> Self {
         let mut row = Self {
             samples: 1,
             timed: 0,

@@ -1,4 +1,4 @@
-//! Addresses of a record: 56 bits of address, and what the top byte says of them.
+//! Addresses of a record: 56 bits of address, and the attributes in the top byte.
 
 const ADDRESS: u64 = (1 << 56) - 1;
 
@@ -11,7 +11,7 @@ pub enum SecurityState {
     NonSecure,
     /// Root, of cores with the Realm Management Extension (RME).
     Root,
-    /// Realm, of the same.
+    /// Realm, of cores with RME.
     Realm,
 }
 
@@ -66,8 +66,8 @@ impl InstructionAddress {
         self.0
     }
 
-    /// The virtual address. A record holds 56 bits; those of a kernel (EL1 and EL2 of the
-    /// non-secure and the realm state) have their top byte filled with ones, as perf does.
+    /// The virtual address. A record holds 56 bits; the top byte is filled with ones for a kernel
+    /// (EL1 and EL2 in the non-secure or realm state), as perf does.
     #[must_use]
     pub const fn address(self) -> u64 {
         let kernel = matches!(self.level(), ExceptionLevel::El1 | ExceptionLevel::El2);
@@ -154,7 +154,7 @@ impl PhysicalAddress {
         self.0 & ADDRESS
     }
 
-    /// The space in which the address is.
+    /// The address space.
     #[must_use]
     pub const fn space(self) -> SecurityState {
         SecurityState::new(self.0)

@@ -1,10 +1,10 @@
-//! What can be wrong with the bytes, and how often it was.
+//! Kinds of undecodable bytes, and their counts.
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BadKind {
-    /// A byte that begins no packet.
+    /// A byte that is no packet header.
     Header = 0,
     /// An extended header whose second byte names no packet.
     ExtendedHeader = 1,
@@ -35,7 +35,7 @@ impl BadKind {
     }
 }
 
-/// One record, or one stretch of bytes, that could not be decoded.
+/// A record or stretch of bytes that could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRecord {
     /// Offset in the data of the byte at which decoding stopped.
@@ -67,24 +67,24 @@ impl core::error::Error for BadRecord {}
 pub struct BadCounts([u64; BadKind::ALL.len()]);
 
 impl BadCounts {
-    /// Counts one more of this kind.
+    /// Counts one bad record of this kind.
     pub const fn add(&mut self, kind: BadKind) {
         self.add_many(kind, 1);
     }
 
-    /// Counts `more` of this kind.
+    /// Counts `more` bad records of this kind.
     pub const fn add_many(&mut self, kind: BadKind, more: u64) {
         let count = &mut self.0[kind as usize];
         *count = count.wrapping_add(more);
     }
 
-    /// How many of this kind.
+    /// Number of bad records of this kind.
     #[must_use]
     pub const fn get(&self, kind: BadKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// How many of all kinds.
+    /// Number of bad records of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, n| sum.wrapping_add(*n))

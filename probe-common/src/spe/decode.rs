@@ -1,34 +1,33 @@
-//! From bytes to a record: the loop that runs in the kernel and in user space.
+//! Decodes a window of bytes into a record: the loop that runs in the kernel and in user space.
 //!
-//! Its shape is what the verifier admits: every read goes through [`Bytes`], whose
-//! implementation masks the index; nothing is sliced, compared with a length that
-//! only a type knows, or able to panic; the loop has a constant bound.
+//! Its shape is what the verifier accepts: every read goes through [`Bytes`], which masks the
+//! index; nothing is sliced, compared with a length that only a type knows, or able to panic; the
+//! loop has a constant bound.
 
 use super::{BadKind, Record};
 
-/// Bytes that the decoder looks at at one time. Neoverse cores write each record into 64 bytes of
-/// its own, aligned to 64 and filled up with zeros: its cell. Other cores write records of other
-/// sizes, one behind the other; `stream` moves the window over all of them.
+/// Size of the decoder's window in bytes. Neoverse cores write each record into its own cell: 64
+/// bytes, aligned to 64 and padded with zeros. Other cores write records of other sizes without
+/// gaps. `stream` moves the window over both.
 pub const WINDOW: u32 = 64;
 
 /// Read access to a window of [`WINDOW`] bytes.
 ///
-/// The decoder asks for offsets below [`WINDOW`] only. Where the data end within the window, zeros
-/// follow them. An implementation in eBPF
-/// masks `at` with `WINDOW - 1` itself (in inline assembly, so that the compiler
-/// cannot drop the mask) over a value of at least `WINDOW + 7` bytes.
+/// The decoder asks only for offsets below [`WINDOW`]. If the data end within the window, zeros
+/// follow. An implementation in eBPF masks `at` with `WINDOW - 1` itself (in inline assembly, so
+/// that the compiler cannot drop the mask) over a value of at least `WINDOW + 7` bytes.
 pub trait Bytes {
     /// The byte at `at`.
     fn byte(&self, at: u32) -> u8;
 
-    /// The eight bytes from `at` on, little-endian. Those past the window may be anything.
+    /// The eight bytes from `at` on, little-endian. Bytes past the window may have any value.
     fn word(&self, at: u32) -> u64;
 
-    /// `at` itself. An implementation in eBPF may make it a number that the verifier
-    /// cannot know, `at ^ zero` with a zero read from a map: the verifier then follows one
-    /// range of places through the loop and not every sum of packet sizes. Verified
-    /// instructions without and with it: 145,000 and 67,000 on Linux 6.1; 124,000 to
-    /// 328,000, as the compiler lays the code out, and 123,000 to 157,000 on 6.18.
+    /// `at` itself. An implementation in eBPF may hide its value from the verifier, by `at ^ zero`
+    /// with a zero read from a map: the verifier then follows one range of offsets through the loop
+    /// instead of every sum of packet sizes. Verified instructions without and with it: 145,000 and
+    /// 67,000 on Linux 6.1; on 6.18, depending on the compiler's code layout, 124,000 to 328,000
+    /// and 123,000 to 157,000.
     #[inline(always)]
     fn opaque(&self, at: u32) -> u32 {
         at
@@ -40,17 +39,17 @@ pub trait Bytes {
 pub enum Stop {
     /// After the packet that ends a record.
     End {
-        /// What follows.
+        /// Offset after that packet.
         next: u32,
     },
     /// At a packet that begins after the window or does not fit in it.
     Open {
-        /// That packet.
+        /// Offset of that packet.
         next: u32,
     },
     /// At bytes that are no packet.
     Bad {
-        /// The first of them.
+        /// Offset of the first bad byte.
         at: u32,
         /// What is wrong.
         kind: BadKind,
@@ -63,7 +62,7 @@ impl Stop {
     const HEADER: u64 = 3 << 32;
     const EXTENDED_HEADER: u64 = 4 << 32;
 
-    /// In one word, for a map.
+    /// Packed into one word, for a map.
     #[must_use]
     #[inline(always)]
     pub const fn word(self) -> u64 {
@@ -80,11 +79,11 @@ impl Stop {
         }
     }
 
-    /// Of such a word.
+    /// Unpacks a word of [`Self::word`].
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the word's low half")]
-    pub const fn of_word(word: u64) -> Self {
+    pub const fn from_word(word: u64) -> Self {
         let at = word as u32;
         match word & !0xffff_ffff {
             Self::END => Self::End { next: at },
@@ -110,7 +109,7 @@ const TIMESTAMP: u8 = 0x71;
 pub(super) fn decode_packets(bytes: &impl Bytes, offset: u32, record: &mut Record) -> Stop {
     let mut at = 0;
     let mut steps = 0;
-    // Every step moves on by a byte at least; the verifier wants to see the bound itself.
+    // Every step advances by at least one byte, but the verifier needs an explicit bound.
     while at < WINDOW && steps < WINDOW {
         match step(bytes, offset, at, record) {
             Ok(next) => at = bytes.opaque(next),
@@ -121,7 +120,7 @@ pub(super) fn decode_packets(bytes: &impl Bytes, offset: u32, record: &mut Recor
     Stop::Open { next: at }
 }
 
-/// One packet, or one run of padding; gives the place of what follows.
+/// Decodes one packet or one run of padding; returns the offset after it.
 #[inline(always)]
 fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result<u32, Stop> {
     let first = bytes.byte(at);
@@ -155,8 +154,8 @@ fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result
             return packet.store(size, record, Record::skip);
         }
     }
-    // One arm per packet, each with its own size: the place of the next packet then
-    // hangs on a predicted jump and not on the bytes of this one.
+    // One arm per packet, each with a constant size: the offset of the next packet then depends on
+    // a predicted branch instead of the bytes of this one.
     match header {
         0xb0 => packet.store(8, record, Record::set_pc),
         0xb1 => packet.store(8, record, Record::set_branch_target),
@@ -197,7 +196,7 @@ fn step(bytes: &impl Bytes, offset: u32, at: u32, record: &mut Record) -> Result
     }
 }
 
-/// A packet whose header was read.
+/// A packet with its header already read.
 struct Packet<'a, B> {
     bytes: &'a B,
     at: u32,
@@ -205,7 +204,7 @@ struct Packet<'a, B> {
 }
 
 impl<B: Bytes> Packet<'_, B> {
-    /// Gives the payload of `size` bytes to `set`, and the place of the next packet back.
+    /// Passes the payload of `size` bytes to `set`, and returns the offset of the next packet.
     #[inline(always)]
     fn store(
         self,
@@ -229,21 +228,20 @@ const fn first_bytes(n: u32) -> u64 {
     u64::MAX >> (64u32.wrapping_sub(n.wrapping_mul(8)) & 63)
 }
 
-/// How many of the word's bytes are padding before the first that is not: 1 to 8, as
-/// the first byte is.
+/// Number of leading padding bytes of the word: 1 to 8, since the first byte is padding.
 #[inline(always)]
 const fn pad_run(word: u64) -> u32 {
     let after_first = word >> 8 | 1 << 56;
     1 + (after_first.trailing_zeros() >> 3)
 }
 
-/// Where an alignment packet at `at` leads to: the next multiple, counted from the
+/// Offset of the next packet after an alignment packet at `at`: the next multiple, counted from the
 /// start of the buffer, of two to the power of its low four bits plus one.
 #[inline(always)]
 const fn aligned(offset: u32, at: u32, first: u8) -> u32 {
     let below = (2u32 << (first & 0xf)).wrapping_sub(1);
-    let place = offset.wrapping_add(at);
-    let next = (place | below).wrapping_add(1).wrapping_sub(offset);
+    let position = offset.wrapping_add(at);
+    let next = (position | below).wrapping_add(1).wrapping_sub(offset);
     if next > at { next } else { at.wrapping_add(1) }
 }
 

@@ -1,17 +1,17 @@
-//! What happened to the operation: the bits of the events packet.
+//! The events packet: what happened to the operation.
 
-/// The events of a record. Bits without a name here are kept.
+/// The events of a record, including bits without a name here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Events(u64);
 
 impl Events {
     /// The operation generated an exception (bit 0).
     pub const EXCEPTION: Self = Self(1 << 0);
-    /// It retired: its results count (bit 1).
+    /// It retired architecturally (bit 1).
     pub const RETIRED: Self = Self(1 << 1);
     /// It accessed the level 1 data cache (bit 2).
     pub const L1D_ACCESS: Self = Self(1 << 2);
-    /// It missed there (bit 3).
+    /// It missed the level 1 data cache (bit 3).
     pub const L1D_REFILL: Self = Self(1 << 3);
     /// It accessed the TLB (bit 4).
     pub const TLB_ACCESS: Self = Self(1 << 4);
@@ -23,7 +23,7 @@ impl Events {
     pub const MISPREDICTED: Self = Self(1 << 7);
     /// It accessed the last level cache (bit 8).
     pub const LLC_ACCESS: Self = Self(1 << 8);
-    /// It missed there (bit 9).
+    /// It missed the last level cache (bit 9).
     pub const LLC_MISS: Self = Self(1 << 9);
     /// It accessed another socket (bit 10).
     pub const REMOTE_ACCESS: Self = Self(1 << 10);
@@ -31,15 +31,15 @@ impl Events {
     pub const MISALIGNED: Self = Self(1 << 11);
     /// It ran within a transaction (bit 16).
     pub const TRANSACTIONAL: Self = Self(1 << 16);
-    /// A vector operation with some lanes off (bit 17).
+    /// A vector operation with some lanes inactive (bit 17).
     pub const PARTIAL_PREDICATE: Self = Self(1 << 17);
-    /// A vector operation with all lanes off (bit 18).
+    /// A vector operation with all lanes inactive (bit 18).
     pub const EMPTY_PREDICATE: Self = Self(1 << 18);
     /// It accessed the level 2 data cache (bit 19).
     pub const L2D_ACCESS: Self = Self(1 << 19);
-    /// It missed there (bit 20).
+    /// It missed the level 2 data cache (bit 20).
     pub const L2D_MISS: Self = Self(1 << 20);
-    /// The data were modified in the cache that gave them (bit 21).
+    /// The data were modified in the cache that supplied them (bit 21).
     pub const CACHE_DATA_MODIFIED: Self = Self(1 << 21);
     /// The data were fetched recently (bit 22).
     pub const RECENTLY_FETCHED: Self = Self(1 << 22);

@@ -1,22 +1,22 @@
-//! The table of cache lines: who touches which bytes of a line, on which CPU.
+//! The table of cache lines: accesses to each line by owner and CPU.
 
 use super::{Operation, Record};
-use crate::{CgroupId, words::words};
+use crate::{CgroupId, pod::pod};
 
 /// Log2 of the bytes of a cache line. It is 64 bytes on every core whose data sources are known
 /// (`CTR_EL0.DminLine` of Neoverse, Olympus, `AmpereOne`, HIP12).
 pub const LINE_SHIFT: u32 = 6;
 
-words! {
-    /// Key of the table. With the CPU in it no row is ever written by two CPUs.
+pod! {
+    /// Key of the table. It includes the CPU, so no row is written by two CPUs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct LineKey {
         /// The address without its low [`LINE_SHIFT`] bits.
         pub line: u64,
-        /// In which space the address is: the process of a virtual one, [`LineKey::KERNEL`] or
+        /// Address space: the process of a virtual address, [`LineKey::KERNEL`] or
         /// [`LineKey::PHYSICAL`].
         pub space: u64,
-        /// Whose access it was.
+        /// Owner of the access.
         pub cgroup: CgroupId,
         /// Process id in the initial pid namespace; 0 unless counting by process.
         pub tgid: u32,
@@ -31,11 +31,11 @@ impl LineKey {
     /// Physical addresses: the same memory in all processes.
     pub const PHYSICAL: u64 = u64::MAX;
 
-    /// Line and space of an access by a process, and the byte in the line where it begins; None of
-    /// a record without an address.
+    /// Line, address space and first byte in the line of an access by a process; None if the record
+    /// has no address.
     #[must_use]
     #[inline(always)]
-    pub fn place(record: &Record, tgid: u32) -> Option<(u64, u64, u32)> {
+    pub fn locate(record: &Record, tgid: u32) -> Option<(u64, u64, u32)> {
         let (address, space) = match record.physical_address() {
             Some(physical) => (physical.address(), Self::PHYSICAL),
             None => {
@@ -54,8 +54,8 @@ impl LineKey {
     }
 }
 
-words! {
-    /// Value of the table: samples since the row came into it.
+pod! {
+    /// Value of the table: samples since the row was added.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct LineRow {
         /// Accesses that only read.
@@ -74,15 +74,15 @@ words! {
         pub read: u64,
         /// Bit n: an access that writes began at byte n.
         pub written: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds when the row came into the table: the kernel drops rows
-        /// that were not touched lately. 0 for sums.
+        /// `CLOCK_MONOTONIC` nanoseconds when the row was added to the table: the kernel evicts
+        /// rows that were not accessed recently. 0 for sums.
         pub made: u64,
     }
 }
 
 impl LineRow {
-    /// Adds a load or store, at this byte of the line. Bit n of `peers`: a load with data source n
-    /// got its data from another core.
+    /// Adds a load or store that begins at this byte of the line. Bit n of `peers` means that a
+    /// load with data source n got its data from another core.
     #[inline(always)]
     pub fn add(&mut self, record: &Record, byte: u32, peers: u64) {
         let Some(Operation::LoadStore(access)) = record.operation() else {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn what_writes_is_told_from_what_reads() {
         let mut row = LineRow::ZERO;
-        // A load by another core's data, one by its own cache, one without a source.
+        // A load from another core, a load from its own cache, a load without a source.
         for (byte, source) in [(0, Some(9)), (8, Some(0)), (63, None)] {
             row.add(&access(0x00, source), byte, 1 << 9);
         }
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn a_physical_address_is_one_place_for_all() {
         let mut record = Record::EMPTY;
-        assert_eq!(LineKey::place(&record, 7), None);
+        assert_eq!(LineKey::locate(&record, 7), None);
         record.set_virtual_address(0x7f00_0000_1047);
-        assert_eq!(LineKey::place(&record, 7), Some((0x1fc_0000_0041, 7, 7)));
-        // The tag is no part of it; the kernel's addresses are no process's.
+        assert_eq!(LineKey::locate(&record, 7), Some((0x1fc_0000_0041, 7, 7)));
+        // The tag is not part of the address; kernel addresses belong to no process.
         record.set_virtual_address(0x12ff_0000_0000_0080);
         let kernel = (0xffff_0000_0000_0080_u64 >> LINE_SHIFT, LineKey::KERNEL, 0);
-        assert_eq!(LineKey::place(&record, 7), Some(kernel));
+        assert_eq!(LineKey::locate(&record, 7), Some(kernel));
         record.set_physical_address(1 << 63 | 0x8000_007f);
         let physical = (0x8000_007f_u64 >> LINE_SHIFT, LineKey::PHYSICAL, 63);
-        assert_eq!(LineKey::place(&record, 7), Some(physical));
+        assert_eq!(LineKey::locate(&record, 7), Some(physical));
     }
 }

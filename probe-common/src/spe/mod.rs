@@ -1,12 +1,11 @@
 //! The decoder of Arm SPE records: one function for the kernel and for user space.
 //!
-//! The Statistical Profiling Extension writes one record per sampled operation
-//! into a buffer: packets of a header and a little-endian payload, in an order
-//! that the core chooses, ended by a timestamp or an end packet. [`Stream`] walks
-//! over them through a window of [`WINDOW`] bytes, which is what the eBPF program
-//! has at hand; [`Records`] runs the same functions over a whole buffer.
-//! A [`Record`] keeps the payloads as they are in the buffer and gives their
-//! meaning on request, so that decoding costs no more than copying.
+//! The Statistical Profiling Extension writes one record per sampled operation into a buffer:
+//! packets of a header and a little-endian payload, in an order that the core chooses, ended by a
+//! timestamp or an end packet. [`Stream`] walks over them through a window of [`WINDOW`] bytes, as
+//! the eBPF program needs it; [`Records`] runs the same functions over a whole buffer. A [`Record`]
+//! keeps the raw payloads and interprets them on request, so that decoding costs no more than
+//! copying.
 //!
 //! ```
 //! use probe_common::spe::{BadCounts, Records};
@@ -23,11 +22,10 @@
 //! assert_eq!((cycles, bad.total()), (11, 1));
 //! ```
 //!
-//! Packet formats, fields and data-source tables are those of the Arm
-//! Architecture Reference Manual (DDI 0487, chapter "Statistical Profiling
-//! Extension Sample Record Specification") as Linux's perf tool reads them
-//! (tools/perf/util/arm-spe-decoder); no field is decoded that perf does not know,
-//! unless its documentation says so.
+//! Packet formats, fields and data-source tables follow the Arm Architecture Reference Manual (DDI
+//! 0487, chapter "Statistical Profiling Extension Sample Record Specification") as Linux's perf
+//! tool reads them (tools/perf/util/arm-spe-decoder). A field that perf does not decode is
+//! documented as such.
 
 mod access;
 mod account;
@@ -43,7 +41,7 @@ mod records;
 mod source;
 mod stream;
 
-pub use access::{Access, Class};
+pub use access::{Class, SpeAccess};
 pub use account::{
     LATENCY_BUCKETS, LatencySum, PageKey, PageRow, SpeCpu, SpeKey, SpeRow, SpeSetting, Unattributed,
 };
@@ -59,4 +57,4 @@ pub use owner::{SpeClock, SpeSwitch, SpeTask, TIMELINE};
 pub use record::Record;
 pub use records::Records;
 pub use source::{Origin, Source, SourceTable};
-pub use stream::{Found, Stream};
+pub use stream::{Stream, WindowContent};

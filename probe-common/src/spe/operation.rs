@@ -1,4 +1,4 @@
-//! What the sampled operation was: the class and details of the operation packet.
+//! The operation packet: class and details of the sampled operation.
 
 /// The operation of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub enum Operation {
     LoadStore(LoadStore),
     /// A branch or an exception return.
     Branch(Branch),
-    /// The class that the architecture has not given out.
+    /// The class that the architecture reserves.
     Reserved(u8),
 }
 
@@ -25,8 +25,8 @@ impl Operation {
     }
 }
 
-/// Effective vector length in bits (EVL), from bits 6:4 of an SVE operation: 32 to 4096, a length
-/// in between as the next power of two.
+/// Effective vector length in bits (EVL), from bits 6:4 of an SVE operation: 32 to 4096, rounded up
+/// to a power of two.
 const fn sve_bits(payload: u8) -> u16 {
     32 << ((payload >> 4) & 7)
 }
@@ -52,8 +52,8 @@ impl OtherOperation {
         }
     }
 
-    /// For an SME operation, its effective tile size in bits (ETS, bits 6:4 and 2): 128 to 2^22, a
-    /// size in between as the next power of two.
+    /// For an SME operation, its effective tile size in bits (ETS, bits 6:4 and 2): 128 to 2^22,
+    /// rounded up to a power of two.
     #[must_use]
     pub const fn sme_bits(self) -> Option<u32> {
         if self.0 & 0x89 == 0x88 {
@@ -94,7 +94,7 @@ pub enum LoadStoreKind {
     General,
     /// SIMD and floating-point registers.
     SimdFp,
-    /// Registers that the core does not tell.
+    /// Registers that the core does not specify.
     Unspecified,
     /// A system register of a nested guest, kept in memory.
     SystemRegister,
@@ -139,13 +139,14 @@ impl LoadStore {
     }
 
     /// Whether it is a store or an atomic that returns no value (bit 0, LDST). An atomic that
-    /// returns one is a load here, though it writes too.
+    /// returns a value counts as a load, though it also writes.
     #[must_use]
     pub const fn is_store(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Whether it is an atomic: one that returns a value writes too, though it is no store here.
+    /// Whether it is an atomic. An atomic that returns a value also writes, though
+    /// [`Self::is_store`] is false.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         self.0 & 0xe6 == 0x06
@@ -211,13 +212,13 @@ impl Branch {
         self.0 & 2 != 0
     }
 
-    /// Whether it is a call (bits 4:3 are 1); cores before SPE 1.3 do not tell.
+    /// Whether it is a call (bits 4:3 are 1); cores before SPE 1.3 do not report that.
     #[must_use]
     pub const fn is_call(self) -> bool {
         (self.0 >> 3) & 3 == 1
     }
 
-    /// Whether it is a return (bits 4:3 are 2); cores before SPE 1.3 do not tell.
+    /// Whether it is a return (bits 4:3 are 2); cores before SPE 1.3 do not report that.
     #[must_use]
     pub const fn is_return(self) -> bool {
         (self.0 >> 3) & 3 == 2

@@ -1,35 +1,36 @@
-//! Owners of records: the map of threads, the timeline of switches, and the clock that joins them
-//! with the records.
+//! Owners of records: the map of threads ([`SpeTask`]), the timeline of switches ([`SpeSwitch`]),
+//! and the conversion from the records' clock ([`SpeClock`]).
 
-use crate::{CgroupId, words::words};
+use crate::{CgroupId, pod::pod};
 
-/// Switches that the timeline of a CPU holds. A power of two.
+/// Capacity of a CPU's timeline of switches. A power of two.
 pub const TIMELINE: u32 = 4096;
 
-words! {
-    /// The owner of a thread's samples, now and before.
+pod! {
+    /// The current and the previous owner of a thread's samples.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeTask {
         /// Its cgroup.
         pub cgroup: CgroupId,
         /// The cgroup of the previous thread with this id, or of this thread before it was moved.
         pub previous_cgroup: CgroupId,
-        /// `CLOCK_MONOTONIC` nanoseconds since which the owner holds; 0: before sampling began.
+        /// Start of the current ownership, in `CLOCK_MONOTONIC` nanoseconds; 0: before sampling
+        /// began.
         pub since: u64,
-        /// Since when the previous owner held; [`SpeTask::NOBODY`] where the id had none.
+        /// Start of the previous ownership; [`SpeTask::NO_PREVIOUS`] if there is none.
         pub previous_since: u64,
         /// Its process.
         pub tgid: u32,
         /// The process of the previous owner.
         pub previous_tgid: u32,
-        /// 1 once it has exited.
+        /// 1 once the thread has exited.
         pub exited: u64,
     }
 }
 
 impl SpeTask {
     /// Value of `previous_since` where there is no previous owner.
-    pub const NOBODY: u64 = u64::MAX;
+    pub const NO_PREVIOUS: u64 = u64::MAX;
 
     /// A thread without a previous owner.
     #[must_use]
@@ -39,17 +40,18 @@ impl SpeTask {
             cgroup,
             previous_cgroup: CgroupId(0),
             since,
-            previous_since: Self::NOBODY,
+            previous_since: Self::NO_PREVIOUS,
             tgid,
             previous_tgid: 0,
             exited: 0,
         }
     }
 
-    /// The same id with a new owner from `since` on. With the same owner only `exited` is cleared.
+    /// The same thread id with a new owner from `since` on. If the owner is the same, only `exited`
+    /// is cleared.
     #[must_use]
     #[inline(always)]
-    pub const fn then(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {
+    pub const fn reassigned(&self, cgroup: CgroupId, tgid: u32, since: u64) -> Self {
         if self.cgroup.0 == cgroup.0 && self.tgid == tgid {
             return Self { exited: 0, ..*self };
         }
@@ -57,8 +59,8 @@ impl SpeTask {
             cgroup,
             previous_cgroup: self.cgroup,
             since,
-            // The first owner of an id had it from the beginning.
-            previous_since: if self.previous_since == Self::NOBODY {
+            // The first owner of an id owned it from the beginning.
+            previous_since: if self.previous_since == Self::NO_PREVIOUS {
                 0
             } else {
                 self.since
@@ -70,37 +72,39 @@ impl SpeTask {
     }
 }
 
-words! {
-    /// An entry of a CPU's timeline: who came in, and when.
+pod! {
+    /// An entry of a CPU's timeline: the owner that was switched in, and when.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeSwitch {
         /// `CLOCK_MONOTONIC` nanoseconds.
         pub since: u64,
-        /// The cgroup that came in.
+        /// The cgroup that was switched in.
         pub cgroup: CgroupId,
         /// Its process.
         pub tgid: u64,
     }
 }
 
-words! {
-    /// From ticks of the records' clock to `CLOCK_MONOTONIC`: both at one moment, and their ratio.
+pod! {
+    /// Conversion from ticks of the records' clock to `CLOCK_MONOTONIC`: both at the same moment,
+    /// and their ratio.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SpeClock {
-        /// The records' clock.
+        /// Ticks of the records' clock.
         pub ticks: u64,
         /// `CLOCK_MONOTONIC` nanoseconds.
         pub nanos: u64,
-        /// Nanoseconds of a tick times 2^[`SpeClock::SHIFT`].
+        /// Nanoseconds per tick times 2^[`SpeClock::SHIFT`].
         pub mult: u64,
     }
 }
 
 impl SpeClock {
-    /// With it, an hour of ticks of any clock up to 1 GHz times `mult` fits 64 bits.
+    /// Fixed-point shift of `mult`: an hour of ticks of any clock up to 1 GHz times `mult` fits 64
+    /// bits.
     pub const SHIFT: u32 = 20;
 
-    /// `CLOCK_MONOTONIC` nanoseconds of a timestamp.
+    /// `CLOCK_MONOTONIC` nanoseconds of a timestamp in ticks.
     #[must_use]
     #[inline(always)]
     pub const fn nanos(&self, ticks: u64) -> u64 {
@@ -121,10 +125,10 @@ mod tests {
     #[test]
     fn the_same_owner_again_only_lives() {
         let first = SpeTask::new(CgroupId(7), 42, 0);
-        let moved = first.then(CgroupId(8), 42, 100);
+        let moved = first.reassigned(CgroupId(8), 42, 100);
         let exited = SpeTask { exited: 1, ..moved };
-        assert_eq!(exited.then(CgroupId(8), 42, 900), moved);
-        let other = exited.then(CgroupId(8), 43, 900);
+        assert_eq!(exited.reassigned(CgroupId(8), 42, 900), moved);
+        let other = exited.reassigned(CgroupId(8), 43, 900);
         assert_eq!((other.previous_tgid, other.previous_since), (42, 100));
         assert_eq!((other.since, other.exited), (900, 0));
     }

@@ -1,12 +1,12 @@
-//! One decoded record: the payloads of its packets, and which packets there were.
+//! A decoded record: the payloads of its packets, and which packets it had.
 
 use super::{Events, InstructionAddress, Operation, PhysicalAddress, VirtualAddress};
 
-/// One sampled operation. Every field is optional: a core leaves out packets that
-/// do not apply, that were not asked for, or that it does not know. A zero in a
-/// field is what the core wrote; whether that makes a sample useless is the consumer's to say.
+/// A sampled operation. Every field is optional: a core leaves out packets that do not apply, that
+/// were not requested, or that it does not support. A zero in a field was written by the core; the
+/// consumer decides whether that makes a sample useless.
 ///
-/// Of two packets of one kind the last counts, as in perf.
+/// If a kind of packet occurs twice, the last one counts, as in perf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
@@ -35,7 +35,7 @@ pub struct Record {
 // The eBPF side keeps one in a map value: no hidden padding.
 const _: () = assert!(size_of::<Record>() == 88);
 
-/// The packets of which a record keeps one: their bits in [`Record::present`].
+/// The bits of [`Record::present`].
 mod bit {
     pub(super) const PC: u16 = 1 << 0;
     pub(super) const BRANCH_TARGET: u16 = 1 << 1;
@@ -88,22 +88,22 @@ impl Record {
         self.present == 0 && self.skipped == 0
     }
 
-    /// Forgets which packets there were, and gives them: the fields stay.
+    /// Returns and clears the set of present packets; their fields stay.
     #[inline(always)]
     pub(super) const fn take_present(&mut self) -> u16 {
         core::mem::replace(&mut self.present, 0)
     }
 
-    /// Adds the packets that were there `before`. False where one of them is there again: no record
-    /// has a packet twice, so another one began.
+    /// Adds the present packets of earlier windows. False if one of them is present again: no
+    /// record has a packet twice, so another record began.
     #[inline(always)]
     pub(super) const fn join(&mut self, before: u16) -> bool {
-        let apart = self.present & before == 0;
+        let disjoint = self.present & before == 0;
         self.present |= before;
-        apart
+        disjoint
     }
 
-    /// How many well-formed packets were left out because the architecture has not given out their
+    /// Number of well-formed packets that were skipped because the architecture reserves their
     /// index.
     #[must_use]
     pub const fn skipped(&self) -> u16 {
@@ -117,14 +117,14 @@ impl Record {
             .then_some(InstructionAddress::new(self.pc))
     }
 
-    /// Where the sampled branch went.
+    /// The target of the sampled branch.
     #[must_use]
     pub fn branch_target(&self) -> Option<InstructionAddress> {
         self.has(bit::BRANCH_TARGET)
             .then_some(InstructionAddress::new(self.branch_target))
     }
 
-    /// Where the taken branch before the sampled instruction went.
+    /// The target of the taken branch before the sampled instruction.
     #[must_use]
     pub fn previous_target(&self) -> Option<InstructionAddress> {
         self.has(bit::PREVIOUS_TARGET)
@@ -145,7 +145,7 @@ impl Record {
             .then_some(PhysicalAddress::new(self.physical_address))
     }
 
-    /// When the record was made, in ticks of the generic timer.
+    /// Time of the sample, in ticks of the generic timer.
     #[must_use]
     pub fn timestamp(&self) -> Option<u64> {
         self.has(bit::TIMESTAMP).then_some(self.timestamp)
@@ -157,7 +157,7 @@ impl Record {
         self.has(bit::EVENTS).then_some(Events::new(self.events))
     }
 
-    /// Where the data came from, as the core numbers it: [`super::SourceTable`] has the meaning.
+    /// The core's data-source number; [`super::SourceTable`] has its meaning.
     #[must_use]
     pub fn data_source(&self) -> Option<u64> {
         self.has(bit::DATA_SOURCE).then_some(self.data_source)
@@ -175,14 +175,14 @@ impl Record {
         self.has(bit::CONTEXT_EL2).then_some(self.context_el2)
     }
 
-    /// The thread (in the initial pid namespace) that Linux left in the context
-    /// register: that of EL2 where there is one, since that is the host's.
+    /// The thread id (in the initial pid namespace) that Linux wrote to the context register: of
+    /// EL2 if present, since that is the host's, else of EL1.
     #[must_use]
     pub fn thread(&self) -> Option<u32> {
         self.context_el2().or(self.context_el1())
     }
 
-    /// Cycles from dispatch to completion; saturates at what the counter holds (4095 with 12 bits).
+    /// Cycles from dispatch to completion; saturates at the counter's maximum (4095 with 12 bits).
     #[must_use]
     pub fn total_latency(&self) -> Option<u16> {
         self.has(bit::TOTAL_LATENCY).then_some(self.total_latency)
@@ -194,8 +194,8 @@ impl Record {
         self.has(bit::ISSUE_LATENCY).then_some(self.issue_latency)
     }
 
-    /// The issue latency in cycles of the alternate clock (counter packet 4, `FEAT_SPE_ALTCLK`), of
-    /// an operation that a unit with a clock of its own carries out; saturating.
+    /// The issue latency in cycles of the alternate clock (counter packet 4, `FEAT_SPE_ALTCLK`),
+    /// for an operation of a unit with its own clock; saturating.
     #[must_use]
     pub fn alternate_issue_latency(&self) -> Option<u16> {
         self.has(bit::ALTERNATE_ISSUE_LATENCY)
@@ -209,7 +209,7 @@ impl Record {
             .then_some(self.translation_latency)
     }
 
-    /// What the operation was.
+    /// Class and details of the operation.
     #[must_use]
     pub fn operation(&self) -> Option<Operation> {
         self.has(bit::OPERATION)

@@ -2,15 +2,15 @@
 
 use super::{
     BadRecord, Bytes, Record, WINDOW,
-    stream::{Found, Stream},
+    stream::{Stream, WindowContent},
 };
 
 const SIZE: usize = WINDOW as usize;
 
-/// A window and what [`Bytes::word`] may read past it.
+/// Size of a window, with the bytes that [`Bytes::word`] may read past it.
 const REACH: usize = SIZE + 8;
 
-/// The largest multiple that an alignment packet can name.
+/// The largest alignment that an alignment packet can specify.
 const ALIGNED: usize = 1 << 16;
 
 impl Bytes for [u8; REACH] {
@@ -30,27 +30,27 @@ impl Bytes for [u8; REACH] {
 
 /// Iterates over the records in the bytes of an AUX buffer.
 ///
-/// Records may have any size up to 2048 bytes, each its own; padding and alignment packets may be
-/// anywhere. Where bytes are no record the iterator gives one [`BadRecord`] for the stretch and
-/// goes on: at the next multiple of 64 where records fill cells of 64 bytes, else behind the next
-/// end or timestamp packet. The record that ends there is left out, since its first packets are
-/// lost.
+/// Each record may have any size up to 2048 bytes; padding and alignment packets may be anywhere.
+/// For a stretch of undecodable bytes the iterator returns one [`BadRecord`] and continues at the
+/// next multiple of 64 if records fill cells of 64 bytes, else after the next end or timestamp
+/// packet. The record that ends with that packet is left out, since its first packets are lost.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     data: &'a [u8],
-    /// Place of `data` in the AUX buffer, from which alignment is counted, modulo [`ALIGNED`].
+    /// Offset of `data` in the AUX buffer, modulo [`ALIGNED`]. Alignment counts from it.
     base: u64,
     stream: Stream,
 }
 
 impl<'a> Records<'a> {
-    /// Over `data`, which begin at a multiple of 2048 bytes of the AUX buffer (or at its start).
+    /// Iterates over `data` that begin at a multiple of 2048 bytes of the AUX buffer (or at its
+    /// start).
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
         Self::at(data, 0)
     }
 
-    /// Over `data`, which begin `base` bytes after the start of the AUX buffer.
+    /// Iterates over `data` that begin `base` bytes after the start of the AUX buffer.
     #[must_use]
     pub const fn at(data: &'a [u8], base: usize) -> Self {
         let base = (base % ALIGNED) as u64;
@@ -61,10 +61,10 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Where a place of the AUX buffer is in the data.
-    #[expect(clippy::cast_possible_truncation, reason = "a place in a slice")]
-    const fn index(&self, place: u64) -> usize {
-        (place - self.base) as usize
+    /// The index into the data of a position in the AUX buffer.
+    #[expect(clippy::cast_possible_truncation, reason = "an index into a slice")]
+    const fn index(&self, position: u64) -> usize {
+        (position - self.base) as usize
     }
 }
 
@@ -75,7 +75,7 @@ impl Iterator for Records<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let mut record = Record::EMPTY;
         loop {
-            let found = if self.stream.window() == 0 {
+            let content = if self.stream.window() == 0 {
                 self.stream.finish()?
             } else {
                 let rest = self.data.get(self.index(self.stream.at)..)?;
@@ -84,13 +84,13 @@ impl Iterator for Records<'_> {
                     None => self.stream.decode(&tail(rest), &mut record),
                 }
             };
-            match found {
-                Found::Record => return Some(Ok(record)),
-                Found::Bad { kind, at, .. } => {
+            match content {
+                WindowContent::Record => return Some(Ok(record)),
+                WindowContent::Bad { kind, at, .. } => {
                     let at = self.index(at);
                     return Some(Err(BadRecord { at, kind }));
                 }
-                Found::Padding(_) | Found::Part | Found::Lost(_) => {}
+                WindowContent::Padding(_) | WindowContent::Part | WindowContent::Lost(_) => {}
             }
         }
     }

@@ -1,12 +1,13 @@
-//! Where a load found its data: the data-source numbers of each core.
+//! Data sources: where a load found its data, by the data-source numbers of each core.
 //!
-//! The numbers are implementation defined. Tables and the cores they hold for are
-//! those of Linux's perf (tools/perf/util/arm-spe.c); part numbers are those of
-//! arch/arm64/include/asm/cputype.h. NVIDIA's Olympus has the common table by NVIDIA's own
-//! patch to that list ("Add NVIDIA Olympus MIDR to `neoverse_spe` range list", B. Wicaksono,
-//! linux-kernel, 2025-12-19). A core that is not listed has no table: its numbers stay numbers.
+//! The numbers are implementation defined. The tables and their cores are those of Linux's perf
+//! (tools/perf/util/arm-spe.c); part numbers are those of arch/arm64/include/asm/cputype.h.
+//! NVIDIA's Olympus has the common table by NVIDIA's own patch to that list ("Add NVIDIA Olympus
+//! MIDR to
+//! `neoverse_spe` range list", B. Wicaksono, linux-kernel, 2025-12-19). A core that is not listed
+//! has no table, and its numbers are reported as they are.
 
-/// The place that served a load.
+/// The cache, memory or device that served a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Source {
@@ -14,7 +15,7 @@ pub enum Source {
     L1d,
     /// The core's level 2 cache.
     L2,
-    /// The level 3 cache, where a core names it apart from the system cache.
+    /// The level 3 cache, if the core distinguishes it from the system cache.
     L3,
     /// A cache of another core. On `AmpereOne` also another cache of the chip, or a device.
     PeerCore,
@@ -24,15 +25,15 @@ pub enum Source {
     PeerCluster,
     /// The system level cache of this socket.
     SystemCache,
-    /// Another socket: on the common cores its caches and its memory alike.
+    /// Another socket; on cores of the common table its caches or its memory.
     Remote,
-    /// Memory of this socket; on the common cores all that is not [`Source::Remote`].
+    /// Memory of this socket; on cores of the common table all that is not [`Source::Remote`].
     Dram,
-    /// Memory of another socket, where the core tells it apart.
+    /// Memory of another socket, if the core distinguishes it.
     RemoteDram,
     /// Uncached memory or a device.
     Device,
-    /// A line that an earlier miss of the core was fetching already: Intel's fill buffers, AMD's
+    /// A line that an earlier miss of the core was already fetching: Intel's fill buffers, AMD's
     /// miss address buffers.
     FillBuffer,
     /// Memory behind CXL.
@@ -60,7 +61,7 @@ impl Source {
         Self::Pmem,
     ];
 
-    /// Whether it is another core's, another cluster's or another socket's cache.
+    /// Whether it is a cache of another core, cluster or socket.
     const fn is_peer(self) -> bool {
         matches!(
             self,
@@ -93,13 +94,13 @@ impl Source {
 /// The meaning of a data-source number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// The place.
+    /// Where the data came from.
     pub source: Source,
-    /// Whether the core says that the line was modified there.
+    /// Whether the core reports that the line was modified in that cache.
     pub modified: bool,
 }
 
-/// Which data-source table holds for a core.
+/// The data-source table of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SourceTable {
@@ -127,10 +128,10 @@ const fn modified(source: Source) -> Option<Origin> {
 }
 
 impl SourceTable {
-    /// The table for the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if one
-    /// is known. Variant and revision do not matter.
+    /// The table of the core with this `MIDR_EL1` (sysfs `regs/identification/midr_el1`), if known.
+    /// Variant and revision do not matter.
     #[must_use]
-    pub const fn of_midr(midr: u64) -> Option<Self> {
+    pub const fn for_midr(midr: u64) -> Option<Self> {
         let implementer = (midr >> 24) & 0xff;
         let part = (midr >> 4) & 0xfff;
         match (implementer, part) {
@@ -147,9 +148,8 @@ impl SourceTable {
         }
     }
 
-    /// The meaning of a load's data-source number; none for a number that the table does not hold.
-    /// Only loads have a source: a store's packet, if there is one, means nothing on the common
-    /// cores.
+    /// The meaning of a load's data-source number; None if the table lacks it. Only loads have a
+    /// source: a store's packet, if present, means nothing on cores of the common table.
     #[must_use]
     pub const fn load(self, number: u64) -> Option<Origin> {
         match self {
@@ -193,9 +193,9 @@ impl SourceTable {
         }
     }
 
-    /// Bit n: a load with data source n got its data from another core: from a cache of it, of its
-    /// cluster or of another socket, or modified by it. On the common cores another socket's memory
-    /// is among them ([`Source::Remote`]).
+    /// Bit n: a load with data source n got its data from another core: from a cache of that core,
+    /// of its cluster or of another socket, or modified by it. On cores of the common table that
+    /// includes another socket's memory ([`Source::Remote`]).
     #[must_use]
     pub const fn peers(self) -> u64 {
         let (mut peers, mut number) = (0, 0);

@@ -1,11 +1,10 @@
-//! From a stream of bytes to records: where one ends and the next begins, in the kernel and in user
-//! space.
+//! Splits a stream of bytes into records, in the kernel and in user space ([`Stream`]).
 //!
-//! Each record has the size that it has: it begins at the first byte behind the one before that is
-//! no padding, and ends with its end or timestamp packet. Neoverse cores fill it up to a cell of 64
-//! bytes, others write records of 32 or 44 bytes one behind the other. What came before decides
-//! only where to go on after damage: at the next multiple of 64 where records fill cells, else
-//! behind the next end or timestamp packet.
+//! A record has any size: it begins at the first byte after the previous record that is not
+//! padding, and ends with its end or timestamp packet. Neoverse cores pad it to a cell of 64 bytes;
+//! other cores write records of 32 or 44 bytes without gaps. Earlier records decide only where
+//! decoding resumes after damage: at the next multiple of 64 if records fill cells, else after the
+//! next end or timestamp packet.
 
 use super::{
     BadKind, Bytes, Record, WINDOW,
@@ -18,54 +17,55 @@ const MAX_RECORD: u64 = 2048;
 /// A window, which is as large as a cell.
 const CELL: u64 = WINDOW as u64;
 
-/// Limit of [`Stream::cells`]: a single record of another layout does not change what is known.
-const SURE: i32 = 2;
+/// Limit of [`Stream::cells`], so that a single record of another layout does not change the
+/// assumed layout.
+const CELLS_LIMIT: i32 = 2;
 
-/// Where a walk over a stream is. Places count from the start of the AUX buffer, as alignment
-/// packets do, or from a multiple of 2^16 bytes before it.
+/// The state of a walk over a stream. Positions count from the start of the AUX buffer, as
+/// alignment packets do, or from a multiple of 2^16 bytes before it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Stream {
-    /// Place of the next window.
+    /// Position of the next window.
     pub at: u64,
-    /// Where the bytes end.
+    /// End of the bytes.
     pub end: u64,
-    /// Where the record at hand began.
+    /// Start of the current record.
     begin: u64,
-    /// Its packets in the windows before this one.
+    /// Packets of the current record in earlier windows.
     before: u16,
-    /// 1: it began in a window before this one.
+    /// 1: the current record began in an earlier window.
     open: u16,
-    /// Above 0 where the last records filled cells, below where they did not.
+    /// Above 0 if the last records filled cells, below 0 if they did not.
     cells: i32,
-    /// 1: after damage, until a record has ended.
+    /// 1 after damage, until a record has ended.
     lost: u64,
 }
 
-/// What a window held.
+/// Content of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum WindowContent {
     /// A record, or its end.
     Record,
-    /// No packet, but so many bytes of padding.
+    /// No packet, but this many bytes of padding.
     Padding(u64),
-    /// The first part of a record, which goes on in the next window.
+    /// The first part of a record that continues in the next window.
     Part,
-    /// So many bytes more of damage that was given before.
+    /// This many more bytes of damage that was already reported.
     Lost(u64),
     /// Damage.
     Bad {
         /// Why decoding stopped.
         kind: BadKind,
-        /// The place of the byte at which it did.
+        /// Position of the byte at which decoding stopped.
         at: u64,
-        /// The bytes that are left out.
+        /// Number of bytes left out.
         bytes: u64,
     },
 }
 
 impl Stream {
-    /// A walk over the bytes between two places, of which the first begins a record.
+    /// A walk over the bytes from `at` to `end`; a record begins at `at`.
     #[must_use]
     pub const fn new(at: u64, end: u64) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// The same over other bytes of one buffer: how records lay in it is not forgotten.
+    /// Restarts over other bytes of the same buffer; the assumed layout of records is kept.
     #[inline(always)]
     pub const fn restart(&mut self, at: u64, end: u64) {
         let cells = self.cells;
@@ -87,14 +87,14 @@ impl Stream {
         self.cells = cells;
     }
 
-    /// Whether the last records filled cells, so that one is expected at each multiple of 64.
+    /// Whether the last records filled cells, so that a record is expected at each multiple of 64.
     #[must_use]
     #[inline(always)]
     pub const fn in_cells(&self) -> bool {
         self.cells > 0
     }
 
-    /// How many bytes of the next window are there; 0 at the end.
+    /// Number of valid bytes in the next window; 0 at the end.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "less than a window")]
@@ -109,19 +109,21 @@ impl Stream {
         }
     }
 
-    /// Decodes the next window, not the end, and moves on. After [`Found::Record`] the record is
-    /// whole in `record`.
+    /// Decodes the next window, which must not be empty, and advances. After
+    /// [`WindowContent::Record`],
+    /// `record` is complete.
     #[inline(always)]
-    pub fn decode(&mut self, bytes: &impl Bytes, record: &mut Record) -> Found {
+    pub fn decode(&mut self, bytes: &impl Bytes, record: &mut Record) -> WindowContent {
         let stop = self.packets(bytes, record);
-        self.found(stop, bytes, record)
+        self.content(stop, bytes, record)
     }
 
-    /// The first half of [`Self::decode`]: the packets of the window. The verifier wants the halves
-    /// apart, each in a round of its own, or it follows the second from every way out of the first.
+    /// The first half of [`Self::decode`]: the packets of the window. In eBPF each half needs its
+    /// own iteration of the loop; else the verifier follows the second half from every exit of the
+    /// first.
     ///
     /// In eBPF `self` and `record` have to be map values: on the stack the verifier follows every
-    /// set of packets by itself and gives up (tried on Linux 6.1, 6.12 and 6.18).
+    /// set of packets separately and gives up (tried on Linux 6.1, 6.12 and 6.18).
     #[inline(always)]
     pub fn packets(&mut self, bytes: &impl Bytes, record: &mut Record) -> Stop {
         if self.open == 0 {
@@ -136,23 +138,29 @@ impl Stream {
         decode_packets(bytes, offset, record)
     }
 
-    /// The second half: what the window held, by where the packets stopped.
+    /// The second half of [`Self::decode`]: the content of the window, by where the packets
+    /// stopped.
     #[inline(always)]
-    pub fn found(&mut self, stop: Stop, bytes: &impl Bytes, record: &mut Record) -> Found {
+    pub fn content(
+        &mut self,
+        stop: Stop,
+        bytes: &impl Bytes,
+        record: &mut Record,
+    ) -> WindowContent {
         let (at, limit) = (self.at, self.window());
         match stop {
             Stop::End { next } if next <= limit => {
                 self.at = at.wrapping_add(next.into());
                 if self.lost != 0 {
                     self.lost = 0;
-                    return Found::Lost(next.into());
+                    return WindowContent::Lost(next.into());
                 }
                 if self.open != 0 {
                     return self.joined(record);
                 }
                 // An end packet alone ends nothing (DDI 0487, D18.2).
                 if record.is_empty() {
-                    return Found::Padding(next.into());
+                    return WindowContent::Padding(next.into());
                 }
                 let fills =
                     at.is_multiple_of(CELL) && limit == WINDOW && rest_is_padding(bytes, next);
@@ -160,20 +168,24 @@ impl Stream {
                     self.at = at.wrapping_add(CELL);
                 }
                 self.count(fills);
-                Found::Record
+                WindowContent::Record
             }
-            // The data end within the record, and maybe within its last packet.
+            // The data end within the record, perhaps within its last packet.
             Stop::End { .. } => self.cut(record),
             Stop::Open { .. } if limit < WINDOW => self.cut(record),
             Stop::Open { next } => {
-                let place = at.wrapping_add(next.into());
-                self.at = if place < self.end { place } else { self.end };
+                let position = at.wrapping_add(next.into());
+                self.at = if position < self.end {
+                    position
+                } else {
+                    self.end
+                };
                 let moved = self.at.wrapping_sub(at);
                 if self.lost != 0 {
-                    return Found::Lost(moved);
+                    return WindowContent::Lost(moved);
                 }
                 if self.open == 0 && record.is_empty() && next >= WINDOW {
-                    return Found::Padding(moved);
+                    return WindowContent::Padding(moved);
                 }
                 let present = record.take_present();
                 if self.before & present != 0 || self.at.wrapping_sub(self.begin) > MAX_RECORD {
@@ -182,38 +194,38 @@ impl Stream {
                 }
                 self.before |= present;
                 self.open = 1;
-                Found::Part
+                WindowContent::Part
             }
             Stop::Bad { at: bad, kind } => {
-                let place = at.wrapping_add(bad.into());
-                self.at = place.wrapping_add(1);
+                let position = at.wrapping_add(bad.into());
+                self.at = position.wrapping_add(1);
                 if self.lost != 0 {
-                    return Found::Lost(self.at.wrapping_sub(at));
+                    return WindowContent::Lost(self.at.wrapping_sub(at));
                 }
                 self.lost = 1;
-                self.damage(kind, place)
+                self.damage(kind, position)
             }
         }
     }
 
-    /// The data end in this window, and no record does.
+    /// The data end in this window, within a record or padding.
     #[inline(always)]
-    const fn cut(&mut self, record: &Record) -> Found {
+    const fn cut(&mut self, record: &Record) -> WindowContent {
         let left = self.end.wrapping_sub(self.at);
         self.at = self.end;
         if self.lost != 0 {
-            return Found::Lost(left);
+            return WindowContent::Lost(left);
         }
         if self.open == 0 && record.is_empty() {
-            return Found::Padding(left);
+            return WindowContent::Padding(left);
         }
         self.damage(BadKind::CutShort, self.end)
     }
 
-    /// The damage that the end of the bytes makes: of a record that goes on behind it.
+    /// The damage at the end of the bytes: an incomplete record, if any.
     #[must_use]
     #[inline(always)]
-    pub const fn finish(&mut self) -> Option<Found> {
+    pub const fn finish(&mut self) -> Option<WindowContent> {
         if self.open == 0 {
             return None;
         }
@@ -223,19 +235,19 @@ impl Stream {
 
     /// A record of several windows has ended.
     #[inline(always)]
-    const fn joined(&mut self, record: &mut Record) -> Found {
-        // No record has a packet twice: the first one's end is lost.
+    const fn joined(&mut self, record: &mut Record) -> WindowContent {
+        // No record has a packet twice: the end of the first record is lost.
         if !record.join(self.before) {
             return self.damage(BadKind::Unterminated, self.begin);
         }
         (self.open, self.before) = (0, 0);
         self.count(false);
-        Found::Record
+        WindowContent::Record
     }
 
-    /// Leaves the record at hand out; where records fill cells, its cell and not more.
+    /// Leaves out the current record; if records fill cells, only its cell.
     #[inline(always)]
-    const fn damage(&mut self, kind: BadKind, at: u64) -> Found {
+    const fn damage(&mut self, kind: BadKind, at: u64) -> WindowContent {
         (self.open, self.before) = (0, 0);
         if self.cells >= 0 && !matches!(kind, BadKind::CutShort) {
             self.lost = 0;
@@ -244,7 +256,7 @@ impl Stream {
         if self.at > self.end {
             self.at = self.end;
         }
-        Found::Bad {
+        WindowContent::Bad {
             kind,
             at,
             bytes: self.at.wrapping_sub(self.begin),
@@ -253,9 +265,9 @@ impl Stream {
 
     #[inline(always)]
     const fn count(&mut self, fills: bool) {
-        if fills && self.cells < SURE {
+        if fills && self.cells < CELLS_LIMIT {
             self.cells += 1;
-        } else if !fills && self.cells > -SURE {
+        } else if !fills && self.cells > -CELLS_LIMIT {
             self.cells -= 1;
         }
     }

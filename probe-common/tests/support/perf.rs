@@ -11,7 +11,7 @@ use std::{
 #[allow(dead_code, reason = "a recording uses the rest")]
 mod perf_data;
 
-use perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, feature, text};
+use perf_data::{ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, feature, text};
 
 /// The PMU type in the file; nothing else here has that number.
 const PMU_TYPE: u32 = 77;
@@ -31,11 +31,11 @@ pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
         attr.extend(word.to_le_bytes());
     }
     attr.resize(ATTR, 0);
-    let event = Event {
+    let event = FileEvent {
         attr: attr.try_into().unwrap(),
         ids: vec![5],
     };
-    let beginning = Beginning {
+    let beginning = FileHead {
         pmu_type: PMU_TYPE,
         per_cpu: true,
         time: None,

@@ -8,15 +8,15 @@ use crate::{
     slice, state,
 };
 
-/// Runs after the kernel has moved a task, still in the system call that asked for it. Mostly the
-/// task moves itself: this is how a container's first process enters its cgroup.
+/// Runs after the kernel has moved a task, within the system call that moved it. Mostly the task
+/// moves itself: a container's first process enters its cgroup this way.
 ///
-/// A task that runs on another CPU stays with its old cgroup until it is switched out or flushed,
-/// and the slice is counted ([`probe_common::CpuCounts::moved`]).
+/// The open slice of a task that runs on another CPU stays with the old cgroup until it is switched
+/// out or flushed. This slice is counted ([`probe_common::CpuCounts::moved`]).
 #[btf_tracepoint(function = "cgroup_attach_task")]
 fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: arguments 0 and 2 of cgroup_attach_task are the cgroup and the task, 3 says whether
-    // all threads of its process move.
+    // SAFETY: arguments 0, 2 and 3 of cgroup_attach_task are the cgroup, the task, and whether all
+    // threads of its process move.
     let (cgroup, task) = unsafe { (Cgroup::new(ctx.arg(0)), Task::new(ctx.arg(2))) };
     let whole_process: u64 = ctx.arg(3);
     let current = Task::current();
@@ -31,7 +31,7 @@ fn cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     {
         // With PREEMPT_RT, interrupts are on here.
         state::claim(state);
-        slice::hand_on(state, current);
+        slice::change_owner(state, current);
         state::release(state);
     }
     0

@@ -1,4 +1,4 @@
-//! `cgroup_rmdir`: tells user space that a cgroup is gone.
+//! `cgroup_rmdir`: reports the removal of a cgroup to user space.
 
 use core::ptr;
 

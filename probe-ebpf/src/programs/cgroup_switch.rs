@@ -1,6 +1,6 @@
-//! `cgroup_switch`, the other hook: runs only at switches between cgroups, but does not see the
-//! next task, and some kernels drop runs of it. User space uses it only after checking that none is
-//! missing, and goes on checking.
+//! `cgroup_switch`, the alternative hook: runs only at switches between cgroups, but does not see
+//! the next task, and some kernels drop runs of it. User space uses it only after a check for
+//! dropped runs, and repeats the check while it runs.
 
 use aya_ebpf::{macros::perf_event, programs::PerfEventContext};
 use probe_common::CpuState;
@@ -16,16 +16,16 @@ fn cgroup_switch(_: PerfEventContext) -> u32 {
     let Some(state) = state::this_cpu() else {
         return 0;
     };
-    let began = slice::begin(state);
+    let started = slice::start_run(state);
     let prev = Task::current();
     state.counts.idle_runs += u64::from(prev.pid() == 0);
     if state.armed == CpuState::ARMED {
-        account::read(state, Moment::Leaves(prev));
+        account::read(state, Moment::SwitchOut(prev));
         // The task that arming or the other hook found may have been switched out since, to another
-        // one of its cgroup.
+        // task of its cgroup.
         slice::forget(state);
-        slice::charge(state, prev, prev.at().cgroup_set());
+        slice::charge(state, prev, prev.untyped().cgroup_set());
     }
-    slice::end(began, &mut state.counts.changed);
+    slice::finish_run(started, &mut state.counts.changed);
     0
 }

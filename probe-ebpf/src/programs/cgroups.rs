@@ -1,7 +1,7 @@
 //! `cgroups`: the walk over all cgroups of the default hierarchy.
 //!
-//! It walks the kernel's own tree: a mount inside a container shows only a part of it, and so do
-//! the kernel's look-ups by id in a cgroup namespace.
+//! It walks the kernel's own tree: a mount inside a container shows only a part of it, as do the
+//! kernel's look-ups by id in a cgroup namespace.
 
 use core::ffi::c_void;
 
@@ -10,26 +10,27 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap},
 };
-use probe_common::Tree;
+use probe_common::CgroupWalk;
 
 use crate::{
-    iterator::{self, under_way},
+    iterator::{self, walk_state},
     kernel::{
         CGROUP_KN, CGROUP_ROOT, CGROUP_ROOT_CGRP, CGROUP_SELF, CSS_CHILDREN, CSS_FLAGS, CSS_PARENT,
-        CSS_SIBLING, KERNFS_NODE_ID, Task, TaskAt, read,
+        CSS_SIBLING, KERNFS_NODE_ID, Task, UntypedTask, read,
     },
 };
 
-/// The walk that is under way.
+/// The state of the current walk.
 #[map]
-static TREE: Array<Tree> = Array::with_max_entries(1, 0);
+static TREE: Array<CgroupWalk> = Array::with_max_entries(1, 0);
 
-/// Cgroups that user space asks about, by id: 1 once a walk has met them.
+/// Cgroups that user space asks for, by id: 1 once a walk has found them.
 #[map]
-static CGROUPS: HashMap<u64, u64> = HashMap::with_max_entries(Tree::ASKED, BPF_F_NO_PREALLOC);
+static CGROUPS: HashMap<u64, u64> =
+    HashMap::with_max_entries(CgroupWalk::MAX_QUERIES, BPF_F_NO_PREALLOC);
 
-/// `CSS_ONLINE` of `linux/cgroup-defs.h`: a removed cgroup stays in the tree as long as something
-/// charges it.
+/// `CSS_ONLINE` of `linux/cgroup-defs.h`. A removed cgroup stays in the tree, without this flag, as
+/// long as something charges it.
 const ONLINE: u32 = 1 << 1;
 
 /// One walk over all cgroups.
@@ -37,15 +38,15 @@ const ONLINE: u32 = 1 << 1;
 #[unsafe(link_section = "iter/bpf_map")]
 fn cgroups(ctx: *mut c_void) -> i32 {
     // SAFETY: it is the context of an iterator.
-    unsafe { iterator::walk(ctx, begin, step) }
+    unsafe { iterator::walk(ctx, start, step) }
 }
 
-/// At the root; None where that cannot be found.
+/// Starts at the root; None where it cannot be found.
 #[inline(always)]
-fn begin() -> Option<()> {
-    let tree = under_way(&TREE)?;
-    let own = TaskAt(Task::current().address()).cgroup_address()?;
-    let root: u64 = read(own.wrapping_add(CGROUP_ROOT.load()))?;
+fn start() -> Option<()> {
+    let tree = walk_state(&TREE)?;
+    let cgroup = UntypedTask(Task::current().address()).cgroup_address()?;
+    let root: u64 = read(cgroup.wrapping_add(CGROUP_ROOT.load()))?;
     tree.root = root
         .wrapping_add(CGROUP_ROOT_CGRP.load())
         .wrapping_add(CGROUP_SELF.load());
@@ -53,10 +54,10 @@ fn begin() -> Option<()> {
     Some(())
 }
 
-/// Enters a cgroup, or goes on from one that was left; 1 after the last.
+/// Enters a cgroup, or advances from a finished one; 1 after the last.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
-    let Some(tree) = under_way(&TREE) else {
+    let Some(tree) = walk_state(&TREE) else {
         return 1;
     };
     let next = if tree.left == 0 {
@@ -65,14 +66,15 @@ extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
         tree.complete = 1;
         None
     } else {
-        go_on(tree)
+        advance(tree)
     };
     i64::from(next.is_none())
 }
 
-/// None where the tree leads nowhere.
+/// Marks the cgroup if it was asked for, and goes to its first child. None if the tree cannot be
+/// read.
 #[inline(always)]
-fn enter(tree: &mut Tree) -> Option<()> {
+fn enter(tree: &mut CgroupWalk) -> Option<()> {
     tree.visited += 1;
     let flags: u32 = read(tree.at.wrapping_add(CSS_FLAGS.load()))?;
     if flags & ONLINE != 0 {
@@ -80,7 +82,7 @@ fn enter(tree: &mut Tree) -> Option<()> {
         let node: u64 = read(cgroup.wrapping_add(CGROUP_KN.load()))?;
         let id: u64 = read(node.wrapping_add(KERNFS_NODE_ID.load()))?;
         if let Some(met) = CGROUPS.get_ptr_mut(id) {
-            // SAFETY: user space reads it after the walk.
+            // SAFETY: user space reads the value only after the walk.
             unsafe { *met = 1 };
         }
     }
@@ -94,9 +96,9 @@ fn enter(tree: &mut Tree) -> Option<()> {
     Some(())
 }
 
-/// To the next child of the parent, or to the parent after the last.
+/// Goes to the next sibling, or to the parent after the last.
 #[inline(always)]
-fn go_on(tree: &mut Tree) -> Option<()> {
+fn advance(tree: &mut CgroupWalk) -> Option<()> {
     let parent: u64 = read(tree.at.wrapping_add(CSS_PARENT.load()))?;
     let next: u64 = read(tree.at.wrapping_add(CSS_SIBLING.load()))?;
     if next == parent.wrapping_add(CSS_CHILDREN.load()) {

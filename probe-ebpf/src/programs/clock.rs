@@ -1,5 +1,5 @@
-//! `clock`: the programs' clock, for user space, whose own `CLOCK_MONOTONIC` differs in a time
-//! namespace.
+//! `clock`: gives user space the programs' clock. In a time namespace its own `CLOCK_MONOTONIC`
+//! differs.
 //!
 //! Never attached: user space runs it by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -9,11 +9,11 @@ use aya_ebpf::{
     maps::Array,
     programs::RawTracePointContext,
 };
-use probe_common::Clock;
+use probe_common::ProgramClock;
 
-/// The time of the last run, and what user space keeps beside it.
+/// The time of the last run, and values that user space stores with it.
 #[map]
-static CLOCK: Array<Clock> = Array::with_max_entries(1, 0);
+static CLOCK: Array<ProgramClock> = Array::with_max_entries(1, 0);
 
 #[raw_tracepoint]
 fn clock(_: RawTracePointContext) -> i32 {

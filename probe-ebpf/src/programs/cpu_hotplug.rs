@@ -1,25 +1,24 @@
-//! `cpu_hotplug`: stops counting on a CPU that goes offline, and starts again when it is back.
+//! `cpu_hotplug`: stops counting on a CPU that goes offline, and restarts when it is back online.
 //!
-//! No program sees the last switch of such a CPU, and its counters end for good. User space gives
-//! it new ones a moment after it is back.
+//! No program sees the last switch of such a CPU, and its counters end for good. User space opens
+//! new ones shortly after it is back online.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::CpuState;
 
 use crate::{slice, state};
 
-/// `CPUHP_OFFLINE`, the first state of all.
+/// `CPUHP_OFFLINE`, the first hotplug state.
 const OFFLINE: i32 = 0;
 
 /// One step of a CPU on its way down or up.
 ///
-/// On the way down the CPU makes its first steps itself, while it still runs tasks. When only
-/// kernel threads are left on it, another CPU takes it offline. On the way up the CPU's own first
-/// step comes after its first switch.
+/// On the way down the CPU runs the first steps itself, while it still runs tasks. When only kernel
+/// threads are left on it, another CPU takes it offline. On the way up, the first step that the CPU
+/// runs itself comes after its first switch.
 #[btf_tracepoint(function = "cpuhp_enter")]
 fn cpu_hotplug(ctx: BtfTracePointContext) -> i32 {
-    // Arguments 0 to 2 of cpuhp_enter are the CPU, the state that it goes to, and the one of this
-    // step.
+    // Arguments 0 to 2 of cpuhp_enter are the CPU, its target state, and the state of this step.
     let (cpu, target, step): (u32, i32, i32) = (ctx.arg(0), ctx.arg(1), ctx.arg(2));
     if cpu != state::cpu() {
         if target == OFFLINE
@@ -32,8 +31,8 @@ fn cpu_hotplug(ctx: BtfTracePointContext) -> i32 {
         && let Some(state) = state::this_cpu()
         && state.armed == CpuState::AWAY
     {
-        // The CPU is back, or stays because some part of the kernel refused. Interrupts are on
-        // here.
+        // The CPU is back online, or stays online because a part of the kernel refused. Interrupts
+        // are on.
         state::claim(state);
         slice::arm(state);
         state::release(state);

@@ -1,5 +1,5 @@
-//! `flush`: closes the open slice of a CPU before user space reads the maps, exchanges the counters
-//! in the slots (rotation), or frees a row of that CPU.
+//! `flush`: closes the open slice of a CPU before user space reads the maps or exchanges the
+//! counters in the slots (rotation). Also arms and disarms a CPU, and frees a row of it.
 //!
 //! Never attached: user space runs it on one CPU at a time by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -16,7 +16,7 @@ use crate::{
     slice, state,
 };
 
-// Without aya's macro, which drops the return value: user space must learn of a busy state.
+// Without aya's macro, which drops the return value: user space must see FLUSH_BUSY.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp")]
 fn flush(ctx: *mut c_void) -> u32 {
@@ -50,7 +50,7 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         return 0;
     }
     if mode != FlushMode::ChargeAndForget as u64 {
-        kernel_log::look_back(state, Task::current());
+        kernel_log::log_anomalies(state, Task::current());
     }
     account::read(state, Moment::Now);
     if state.armed == CpuState::ARMED {
@@ -58,15 +58,15 @@ fn run(ctx: &RawTracePointContext) -> u32 {
             slice::forget(state);
         }
         let task = Task::current();
-        slice::charge(state, task, task.at().cgroup_set());
+        slice::charge(state, task, task.untyped().cgroup_set());
     }
-    // Also for a CPU that is about to go offline: it may stay after all.
-    account::go_live(state, live, live_events);
+    // Also for a CPU that is about to go offline: it may stay online.
+    account::switch_group(state, live, live_events);
     if mode == FlushMode::ChargeAndForget as u64 {
         slice::forget(state);
     } else {
-        // The running task may have been moved to another cgroup since it was switched in:
-        // reading it again here bounds what that can misattribute to one flush interval.
+        // The running task may have been moved to another cgroup since it was switched in. Reading
+        // its owner again limits the misattribution to one flush interval.
         let task = Task::current();
         slice::open(state, task, owner_of(task));
     }

@@ -1,4 +1,4 @@
-//! `follow_fork`: children of a followed command belong to it.
+//! `follow_fork`: adds the children of a followed command to it.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 

@@ -1,10 +1,10 @@
-//! `follow_free`: forgets processes of a followed command when they end.
+//! `follow_free`: removes ended processes from a followed command.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
 use crate::{kernel::Task, owner::COMMAND};
 
-/// The id of a process that is gone may be given to another one.
+/// The kernel may reuse the id of a freed process.
 #[btf_tracepoint(function = "sched_process_free")]
 fn follow_free(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_process_free is the task.

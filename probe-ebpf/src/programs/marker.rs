@@ -1,5 +1,5 @@
-//! `marker`: a program calls one of the functions of pmuscope.h. The link's cookie says
-//! which (kernel 5.15). It may sleep (kernel 6.0), so that every name can be read.
+//! `marker`: an observed program calls a function of pmuscope.h. The link's cookie is the
+//! kind of marker (kernel 5.15). It may sleep (kernel 6.0), so that every name can be read.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -12,7 +12,7 @@ use aya_ebpf::{
 };
 use probe_common::MarkerKind;
 
-use crate::markers::{emit, observed, read_name, record};
+use crate::markers::{emit, new_record, observed, read_name};
 
 #[uprobe(sleepable)]
 fn marker(ctx: ProbeContext) -> u32 {
@@ -23,15 +23,15 @@ fn marker(ctx: ProbeContext) -> u32 {
     if !observed(tgid) {
         return 0;
     }
-    let mut made = record(MarkerKind::Stop, time, tgid, tid);
+    let mut record = new_record(MarkerKind::Stop, time, tgid, tid);
     if which != MarkerKind::Stop as u64 {
-        made.kind = which as u32;
+        record.kind = which as u32;
         if which == MarkerKind::Tag as u64 {
-            made.start = ctx.arg(1).unwrap_or_default();
-            made.end = ctx.arg(2).unwrap_or_default();
+            record.start = ctx.arg(1).unwrap_or_default();
+            record.end = ctx.arg(2).unwrap_or_default();
         }
-        read_name(&mut made, ctx.arg(0).unwrap_or_default());
+        read_name(&mut record, ctx.arg(0).unwrap_or_default());
     }
-    emit(&made);
+    emit(&record);
     0
 }

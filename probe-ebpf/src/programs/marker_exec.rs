@@ -7,7 +7,7 @@ use probe_common::MarkerKind;
 
 use crate::{
     kernel::Task,
-    markers::{emit, observed, record},
+    markers::{emit, new_record, observed},
 };
 
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -17,7 +17,7 @@ fn marker_exec(ctx: BtfTracePointContext) -> i32 {
     if observed(task.tgid()) {
         // SAFETY: the helper has no preconditions.
         let time = unsafe { bpf_ktime_get_ns() };
-        emit(&record(MarkerKind::Exec, time, task.tgid(), task.pid()));
+        emit(&new_record(MarkerKind::Exec, time, task.tgid(), task.pid()));
     }
     0
 }

@@ -7,7 +7,7 @@ use probe_common::MarkerKind;
 
 use crate::{
     kernel::Task,
-    markers::{emit, observed, record},
+    markers::{emit, new_record, observed},
 };
 
 #[btf_tracepoint(function = "sched_process_exit")]
@@ -17,10 +17,10 @@ fn marker_exit(ctx: BtfTracePointContext) -> i32 {
     if observed(task.tgid()) {
         // SAFETY: the helper has no preconditions.
         let time = unsafe { bpf_ktime_get_ns() };
-        let mut made = record(MarkerKind::Exit, time, task.tgid(), task.pid());
-        // The last thread takes the process with it.
-        made.end = u64::from(task.live_threads() == 0);
-        emit(&made);
+        let mut record = new_record(MarkerKind::Exit, time, task.tgid(), task.pid());
+        // The process ends with its last thread.
+        record.end = u64::from(task.live_threads() == 0);
+        emit(&record);
     }
     0
 }

@@ -1,4 +1,4 @@
-//! `marker_fork`: an observed process makes another one.
+//! `marker_fork`: an observed process forks another one.
 
 use aya_ebpf::{
     helpers::generated::bpf_ktime_get_ns, macros::btf_tracepoint, programs::BtfTracePointContext,
@@ -7,10 +7,10 @@ use probe_common::MarkerKind;
 
 use crate::{
     kernel::Task,
-    markers::{emit, observed, record},
+    markers::{emit, new_record, observed},
 };
 
-/// The current task is the parent. A new thread begins without phases: nobody need be told.
+/// The current task is the parent. New threads are not reported: they start without phases.
 #[btf_tracepoint(function = "sched_process_fork")]
 fn marker_fork(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: arguments 0 and 1 of sched_process_fork are the parent and the child.
@@ -20,8 +20,8 @@ fn marker_fork(ctx: BtfTracePointContext) -> i32 {
     }
     // SAFETY: the helper has no preconditions.
     let time = unsafe { bpf_ktime_get_ns() };
-    let mut made = record(MarkerKind::Fork, time, parent.tgid(), parent.pid());
-    made.start = u64::from(child.tgid());
-    emit(&made);
+    let mut record = new_record(MarkerKind::Fork, time, parent.tgid(), parent.pid());
+    record.start = u64::from(child.tgid());
+    emit(&record);
     0
 }

@@ -1,7 +1,7 @@
-//! The programs, one file each. No other file uses what such a file defines. What programs share is
-//! in the modules beside this one, and none of these names a program.
+//! The programs, one file each. No other file uses their items. Shared code is in the sibling
+//! modules of this one, which name no program.
 //!
-//! User space names each in `probe-user/src/session/object/programs.rs`.
+//! `probe-user/src/session/object/programs.rs` lists each program in user space.
 
 mod cgroup_attach;
 mod cgroup_mkdir;

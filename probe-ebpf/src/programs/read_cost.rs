@@ -1,4 +1,4 @@
-//! `read_cost`: measures how long reading a counter takes on this CPU, in a program as in use.
+//! `read_cost`: measures how long a program takes to read a counter on this CPU.
 //!
 //! Never attached: user space runs it on one CPU by `BPF_PROG_TEST_RUN` (kernel 5.10).
 
@@ -11,8 +11,9 @@ use crate::{
     state,
 };
 
-/// Nanoseconds to read the counter of slot `arg(0)` once; for no slot, what measuring takes.
-// Without aya's macro, as `flush`: it drops the return value.
+/// Nanoseconds to read the counter of slot `arg(0)` once; for an unused slot, the cost of the
+/// measurement itself.
+// Without aya's macro, like `flush`: the macro drops the return value.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp")]
 fn read_cost(ctx: *mut c_void) -> u32 {
@@ -22,11 +23,11 @@ fn read_cost(ctx: *mut c_void) -> u32 {
     };
     let place = state.place;
     // SAFETY: the helper has no preconditions.
-    let began = unsafe { bpf_ktime_get_ns() };
+    let started = unsafe { bpf_ktime_get_ns() };
     if wanted < EVENTS.load() {
         let _ = counters::read(wanted as usize, place);
     }
     // SAFETY: the helper has no preconditions.
-    let nanos = unsafe { bpf_ktime_get_ns() } - began;
+    let nanos = unsafe { bpf_ktime_get_ns() } - started;
     nanos as u32
 }

@@ -1,11 +1,11 @@
-//! `sample_preallocate_rows`: makes a CPU ready to have events sampled.
+//! `sample_preallocate_rows`: prepares a CPU for sampled events.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 
 use crate::sample;
 
-/// Before events are sampled on a CPU: rows at hand for the burst with which the kernel finds the
-/// period of a frequency. Never attached: user space runs it there once.
+/// Preallocates rows on a CPU for the burst of samples with which the kernel adapts the period to a
+/// frequency. Never attached: user space runs it once on each CPU, before events are sampled.
 #[raw_tracepoint]
 fn sample_preallocate_rows(_ctx: RawTracePointContext) -> i32 {
     sample::preallocate_rows();

@@ -1,5 +1,5 @@
 //! `sched_exit`: sees, late, the switches that some kernels hide from `sched_switch`. User space
-//! attaches it after the first one.
+//! attaches it after the first hidden switch.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use probe_common::{CgroupId, CpuState};
@@ -11,33 +11,33 @@ use crate::{
     slice, state,
 };
 
-/// Runs at the way out of the scheduler, in the context of the task that came in, and returns at
-/// once where `sched_switch` has seen that task. A kernel that runs no program in the context of
-/// some task does not show `sched_switch` that it leaves.
+/// Runs at the exit of the scheduler, in the context of the incoming task, and returns at once if
+/// `sched_switch` has seen this task. A kernel that runs no program in the context of some task
+/// hides from `sched_switch` that this task leaves.
 ///
-/// Clocks are taken back to the switch. What other counters gained since then, on the way out and
-/// in interrupts that waited for its end, goes to the slice before.
+/// Clock counters are set back to the switch. What other counters gained since then, on the exit
+/// path and in pending interrupts, goes to the previous slice.
 #[btf_tracepoint(function = "sched_exit_tp")]
 fn sched_exit(_: BtfTracePointContext) -> i32 {
     let Some(state) = state::this_cpu() else {
         return 0;
     };
-    // Interrupts are on here.
+    // Interrupts are on.
     state::claim(state);
-    let began = slice::begin(state);
+    let started = slice::start_run(state);
     let task = Task::current();
     if state.armed != CpuState::ARMED
         || state.owner == CgroupId::UNKNOWN
-        || slice::seen(state, task)
+        || slice::is_slice_task(state, task)
     {
-        slice::end(began, &mut state.counts.same);
+        slice::finish_run(started, &mut state.counts.same);
     } else {
         state.counts.late += 1;
-        account::read(state, Moment::CameIn(task));
-        let owner = slice::stored(state);
+        account::read(state, Moment::SwitchIn(task));
+        let owner = slice::stored_owner(state);
         account::charge(state, owner, owner, 0, 0);
         slice::open(state, task, owner_of(task));
-        slice::end(began, &mut state.counts.changed);
+        slice::finish_run(started, &mut state.counts.changed);
     }
     state::release(state);
     0

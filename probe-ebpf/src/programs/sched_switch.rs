@@ -12,61 +12,60 @@ use crate::{
     slice, state,
 };
 
-// Inlined into the entry that the macro makes: saves a call at every switch.
+// Inlined into the entry function that the macro generates: saves a call at every switch.
 #[btf_tracepoint(function = "sched_switch")]
 #[inline(always)]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let Some(state) = state::this_cpu() else {
         return 0;
     };
-    let began = slice::begin(state);
+    let started = slice::start_run(state);
     // SAFETY: arguments 1 and 2 of sched_switch are the previous and the next task.
     let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
-    if slice::seen(state, prev) && stays(state, prev, next) {
+    if slice::is_slice_task(state, prev) && stays(state, prev, next) {
         state.task = next.address();
-        slice::end(began, &mut state.counts.same);
+        slice::finish_run(started, &mut state.counts.same);
     } else {
-        switch_owner(state, prev, next, began);
+        switch_owner(state, prev, next, started);
     }
     0
 }
 
-/// Whether both tasks have the `css_set` with which the open slice began. Then both are in the same
-/// cgroup, and its id, three loads further, is not needed. Most switches end here.
+/// Whether both tasks have the `css_set` of the open slice. Then both are in the same cgroup, and
+/// its id, three loads away, is not needed. Most switches end here.
 ///
-/// `prev` is compared too: if it was moved while it ran, the address may now be another set's.
+/// `prev` is compared too: if it was moved while it ran, another set may now have the address.
 #[inline(always)]
 fn stays(state: &CpuState, prev: Task, next: Task) -> bool {
     prev.cgroup_set() == state.set && next.cgroup_set() == state.set && next.pid() != 0
 }
 
-/// Handles a switch whose owner changes, or may change.
+/// Handles a switch that changes the owner, or may change it.
 ///
-/// A function of its own in the kernel: switches that keep the owner do not pay for its stack and
-/// registers.
+/// Not inlined: switches that keep the owner do not pay for its stack and registers.
 #[inline(never)]
-fn switch_owner(state: &mut CpuState, prev: Task, next: Task, began: u64) {
+fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
     if state.armed != CpuState::ARMED {
         return;
     }
-    kernel_log::look_back(state, prev);
+    kernel_log::log_anomalies(state, prev);
     // A switch to or from idle always changes the owner.
     let certain = (prev.pid() == 0) != (next.pid() == 0);
-    if !certain && slice::seen(state, prev) {
-        let coming = owner_of_next(next);
-        if coming == slice::stored(state) {
-            // The slice goes on, with the time of a task that was moved out in the midst of it.
+    if !certain && slice::is_slice_task(state, prev) {
+        let next_owner = owner_of_next(next);
+        if next_owner == slice::stored_owner(state) {
+            // The slice continues. It includes the time of a task that was moved away during it.
             slice::count_move(state, prev, prev.cgroup_set());
-            slice::open_in(state, next, next.cgroup_set(), coming);
-            slice::end(began, &mut state.counts.same);
+            slice::open_with_set(state, next, next.cgroup_set(), next_owner);
+            slice::finish_run(started, &mut state.counts.same);
             return;
         }
     }
-    // The counters are read before the next task's cgroup is looked up, which is cold memory after a
-    // sleep.
-    account::read(state, Moment::Leaves(prev));
-    let coming = owner_of_next(next);
+    // The counters are read before the look-up of the next task's cgroup, which is in cold memory
+    // after a sleep.
+    account::read(state, Moment::SwitchOut(prev));
+    let next_owner = owner_of_next(next);
     slice::charge(state, prev, prev.cgroup_set());
-    slice::open_in(state, next, next.cgroup_set(), coming);
-    slice::end(began, &mut state.counts.changed);
+    slice::open_with_set(state, next, next.cgroup_set(), next_owner);
+    slice::finish_run(started, &mut state.counts.changed);
 }

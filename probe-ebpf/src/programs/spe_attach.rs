@@ -1,4 +1,4 @@
-//! `spe_attach`: a thread or process that is moved to another cgroup, for the map of threads.
+//! `spe_attach`: updates the map of threads when a thread or process moves to another cgroup.
 
 use core::{ffi::c_void, ptr};
 
@@ -14,8 +14,8 @@ use crate::{
     kernel::{
         Cgroup, SIGNAL_THREAD_HEAD, TASK_PID, TASK_SIGNAL, TASK_TGID, TASK_THREAD_NODE, Task, read,
     },
-    owner::follows,
-    spe::{now, tasks::set},
+    owner::is_followed,
+    spe::{now, tasks::set_owner},
 };
 
 /// A move of all threads of a process.
@@ -24,8 +24,9 @@ static SPE_MOVE: PerCpuArray<Move> = PerCpuArray::with_max_entries(1, 0);
 
 #[repr(C)]
 struct Move {
-    /// The list of the process' threads, and the place in it.
+    /// Head of the list of the process's threads.
     head: u64,
+    /// Current node of the list.
     node: u64,
     cgroup: CgroupId,
     since: u64,
@@ -36,16 +37,16 @@ const MAX_THREADS: u32 = 1 << 20;
 
 #[btf_tracepoint(function = "cgroup_attach_task")]
 fn spe_attach(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: arguments 0 and 2 of cgroup_attach_task are the cgroup and the task, 3 says whether
-    // all threads of its process move.
+    // SAFETY: arguments 0, 2 and 3 of cgroup_attach_task are the cgroup, the task, and whether all
+    // threads of its process move.
     let (cgroup, task) = unsafe { (Cgroup::new(ctx.arg(0)), Task::new(ctx.arg(2))) };
     let whole_process: u64 = ctx.arg(3);
-    if cgroup.hierarchy() != 0 || follows(task) {
+    if cgroup.hierarchy() != 0 || is_followed(task) {
         return 0;
     }
     let (cgroup, since) = (cgroup.id(), now());
     if whole_process & 0xff == 0 {
-        set(task.pid(), cgroup, task.tgid(), since);
+        set_owner(task.pid(), cgroup, task.tgid(), since);
         return 0;
     }
     let Some(shift) = SPE_MOVE.get_ptr_mut(0) else {
@@ -64,7 +65,7 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
         (*shift).since = since;
         bpf_loop(
             MAX_THREADS,
-            thread_moved as *mut c_void,
+            move_thread as *mut c_void,
             ptr::null_mut::<c_void>(),
             0,
         );
@@ -72,9 +73,9 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// One thread of the process that moves; 1 after the last.
+/// Moves one thread of the process; 1 after the last.
 #[inline(never)]
-extern "C" fn thread_moved(_: u32, _: *mut c_void) -> i64 {
+extern "C" fn move_thread(_: u32, _: *mut c_void) -> i64 {
     // SAFETY: as in `spe_attach`.
     let Some(shift) = SPE_MOVE.get_ptr_mut(0).map(|shift| unsafe { &mut *shift }) else {
         return 1;
@@ -90,7 +91,7 @@ extern "C" fn thread_moved(_: u32, _: *mut c_void) -> i64 {
     ) else {
         return 1;
     };
-    set(pid, shift.cgroup, tgid, shift.since);
+    set_owner(pid, shift.cgroup, tgid, shift.since);
     shift.node = next;
     0
 }

@@ -1,8 +1,8 @@
-//! `spe_exit`: a thread that exits, for the map of threads.
+//! `spe_exit`: marks an exiting thread in the map of threads.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
-use crate::{kernel::Task, spe::tasks::exited};
+use crate::{kernel::Task, spe::tasks::mark_exited};
 
 #[btf_tracepoint(function = "sched_process_exit")]
 fn spe_exit(ctx: BtfTracePointContext) -> i32 {
@@ -10,12 +10,11 @@ fn spe_exit(ctx: BtfTracePointContext) -> i32 {
     let task = unsafe { Task::new(ctx.arg(0)) };
     let (thread, first) = (task.pid(), task.tgid());
     if thread != first {
-        exited(thread);
+        mark_exited(thread);
     }
-    // The id of the first thread stays in use until the process ends: another thread may take it
-    // over.
+    // The first thread's id stays in use until the process ends: another thread may take it over.
     if task.live_threads() == 0 {
-        exited(first);
+        mark_exited(first);
     }
     0
 }

@@ -1,17 +1,17 @@
-//! `spe_switch`: a context switch, for the timeline.
+//! `spe_switch`: records context switches in the timeline.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 
 use crate::{
     kernel::Task,
-    spe::{now, timeline::note},
+    spe::{now, timeline::record_switch},
 };
 
 #[btf_tracepoint(function = "sched_switch")]
 fn spe_switch(ctx: BtfTracePointContext) -> i32 {
-    // Read first: all time from here on is the next task's.
+    // Read first: from here on the time belongs to the next task.
     let since = now();
     // SAFETY: argument 2 of sched_switch is the next task.
-    note(unsafe { Task::new(ctx.arg(2)) }, since);
+    record_switch(unsafe { Task::new(ctx.arg(2)) }, since);
     0
 }

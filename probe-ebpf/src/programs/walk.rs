@@ -1,8 +1,8 @@
 //! `walk`: the walk over all processes of the machine.
 //!
-//! It walks the kernel's own list: /proc and the kernel's iterator over tasks show only the pid
-//! namespace of the reader, with the ids of that namespace. Programs see ids of the initial
-//! namespace, where these numbers are other processes.
+//! It walks the kernel's own list. /proc and the kernel's iterator over tasks show only the
+//! reader's pid namespace, with its ids. Programs see ids of the initial namespace, where the same
+//! numbers belong to other processes.
 
 use core::ffi::c_void;
 
@@ -12,39 +12,39 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap},
 };
-use probe_common::{Process, Walk};
+use probe_common::{ProcessWalk, WalkedProcess};
 
 use crate::{
-    iterator::{self, under_way},
+    iterator::{self, walk_state},
     kernel::{
         SIGNAL_LIVE, SIGNAL_NR_THREADS, SIGNAL_THREAD_HEAD, TASK_COMM, TASK_EXIT_STATE, TASK_PID,
-        TASK_SIGNAL, TASK_TASKS, TASK_TGID, TASK_THREAD_NODE, Task, TaskAt, read,
+        TASK_SIGNAL, TASK_TASKS, TASK_TGID, TASK_THREAD_NODE, Task, UntypedTask, read,
     },
     spe::tasks,
 };
 
-/// The walk that is under way.
+/// The state of the current walk.
 #[map]
-static WALK: Array<Walk> = Array::with_max_entries(1, 0);
+static WALK: Array<ProcessWalk> = Array::with_max_entries(1, 0);
 
-/// Processes that user space asks about, by id in the initial pid namespace. User space sets the
+/// Processes that user space asks for, by id in the initial pid namespace. User space sets the
 /// size.
 #[map]
-static PROCESSES: HashMap<u64, Process> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+static PROCESSES: HashMap<u64, WalkedProcess> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// One walk over all processes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map")]
 fn walk(ctx: *mut c_void) -> i32 {
     // SAFETY: it is the context of an iterator.
-    unsafe { iterator::walk(ctx, begin, step) }
+    unsafe { iterator::walk(ctx, start, step) }
 }
 
-/// Begins at the calling process, which stays in the list while the program runs.
+/// Starts at the calling process, which stays in the list while the program runs.
 #[inline(always)]
-fn begin() -> Option<()> {
-    let walk = under_way(&WALK)?;
-    let leader = TaskAt(Task::current().leader().address());
+fn start() -> Option<()> {
+    let walk = walk_state(&WALK)?;
+    let leader = UntypedTask(Task::current().leader().address());
     (walk.namespace, walk.level) = leader.namespace()?;
     walk.first = leader.0.wrapping_add(TASK_TASKS.load());
     walk.node = walk.first;
@@ -52,10 +52,10 @@ fn begin() -> Option<()> {
     Some(())
 }
 
-/// One thread, or one process; 1 after the last.
+/// Visits one thread or one process; 1 after the last.
 #[inline(never)]
 extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
-    let Some(walk) = under_way(&WALK) else {
+    let Some(walk) = walk_state(&WALK) else {
         return 1;
     };
     let visited = if walk.thread != walk.head {
@@ -69,11 +69,11 @@ extern "C" fn step(_: u32, _: *mut c_void) -> i64 {
     i64::from(visited.is_none())
 }
 
-/// Visits a process. None where the list leads nowhere. A process that is being released and cannot
+/// Visits a process. None if the list cannot be read. A process that is being released and cannot
 /// be read is skipped.
 #[inline(always)]
-fn process(walk: &mut Walk) -> Option<()> {
-    let leader = TaskAt(walk.node.wrapping_sub(TASK_TASKS.load()));
+fn process(walk: &mut ProcessWalk) -> Option<()> {
+    let leader = UntypedTask(walk.node.wrapping_sub(TASK_TASKS.load()));
     walk.node = read(walk.node)?;
     walk.visited += 1;
     let tgid: u32 = leader.field(&TASK_TGID)?;
@@ -84,9 +84,10 @@ fn process(walk: &mut Walk) -> Option<()> {
     }
     if let Some(process) = PROCESSES.get_ptr_mut(u64::from(tgid)) {
         let live: u32 = read(signal.wrapping_add(SIGNAL_LIVE.load())).unwrap_or(0);
-        if live > 0 || ends(leader, signal) {
+        if live > 0 || is_exiting(leader, signal) {
             let comm = leader.0.wrapping_add(TASK_COMM.load()) as *const [u8; 16];
-            // SAFETY: user space reads it after the walk; the helper checks the address.
+            // SAFETY: user space reads the value only after the walk; the helper checks the
+            // address.
             unsafe {
                 if let Ok(comm) = bpf_probe_read_kernel(comm) {
                     (*process).comm = comm;
@@ -109,25 +110,25 @@ fn process(walk: &mut Walk) -> Option<()> {
     Some(())
 }
 
-/// Whether a process whose threads all exit still runs: since Linux 6.16 it frees its memory after
-/// `sched_process_exit`. Only the first thread of a zombie is left, and has an exit state.
+/// Whether a process with only exiting threads still runs: since Linux 6.16 it frees its memory
+/// after `sched_process_exit`. Only the first thread of a zombie is left, and has an exit state.
 #[inline(always)]
-fn ends(leader: TaskAt, signal: u64) -> bool {
+fn is_exiting(leader: UntypedTask, signal: u64) -> bool {
     let threads: u32 = read(signal.wrapping_add(SIGNAL_NR_THREADS.load())).unwrap_or(0);
     let state: u32 = leader.field(&TASK_EXIT_STATE).unwrap_or(1);
     threads > 1 || state == 0
 }
 
-/// Visits a thread. None as for [`process`].
+/// Visits a thread. None if the list cannot be read.
 #[inline(always)]
-fn thread(walk: &mut Walk) -> Option<()> {
-    let task = TaskAt(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
+fn thread(walk: &mut ProcessWalk) -> Option<()> {
+    let task = UntypedTask(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
     walk.thread = read(walk.thread)?;
     if let Some(thread) = task.field(&TASK_PID)
         && let Some(tgid) = task.field(&TASK_TGID)
         && let Some(cgroup) = task.cgroup()
     {
-        tasks::enter(thread, cgroup, tgid);
+        tasks::add_existing(thread, cgroup, tgid);
     }
     Some(())
 }

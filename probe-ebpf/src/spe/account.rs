@@ -9,20 +9,20 @@ use aya_ebpf::{
 };
 use probe_common::{
     CgroupId,
-    spe::{Access, Class, Events, PageKey, PageRow, Record, SpeCpu, SpeKey, SpeRow},
+    spe::{Class, Events, PageKey, PageRow, Record, SpeAccess, SpeCpu, SpeKey, SpeRow},
 };
 
-use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::Walk};
+use super::{lines, now, tasks, timeline, unattributed::NO_TIME, walk::ChunkWalk};
 use crate::{
     kernel::offsets,
     owner::{BY_PROCESS, Owner},
-    words::{add_shared, bucket},
+    pod::{add_shared, bucket},
 };
 
 offsets! {
     /// Log2 of the size of a data page.
     SPE_DATA_PAGE_SHIFT;
-    /// 1: the table of pages is kept.
+    /// 1: the table of pages is filled.
     SPE_WITH_PAGES;
 }
 
@@ -36,18 +36,19 @@ static SPE_ROWS: HashMap<SpeKey, SpeRow> = HashMap::with_max_entries(1, BPF_F_NO
 static SPE_OVERFLOW: PerCpuArray<SpeRow> =
     PerCpuArray::with_max_entries(Class::ALL.len() as u32, 0);
 
-/// A row that is too large for the stack: zeros.
+/// A row of zeros, which is too large for the stack.
 #[map]
 static SPE_ZERO: Array<SpeRow> = Array::with_max_entries(1, 0);
 
-/// The pages that were accessed lately. User space sets the size.
+/// Recently accessed pages. User space sets the size.
 #[map]
 static SPE_PAGES: LruHashMap<PageKey, PageRow> = LruHashMap::with_max_entries(1, 0);
 
+/// Adds the walk's current record to its owner's row, its page and its cache line.
 #[inline(always)]
-pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
+pub(super) fn add(cpu: &mut SpeCpu, walk: &ChunkWalk) {
     let record = &walk.record;
-    let class = Class::of(record);
+    let class = Class::from_record(record);
     if class.is_invalid(record) {
         cpu.invalid += 1;
         return;
@@ -65,7 +66,7 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
         None => timeline::owner(cpu, time),
     };
     if SPE_WITH_PAGES.load() == 1 && owner.cgroup != SpeKey::UNATTRIBUTED {
-        page(cpu, record, owner.tgid);
+        add_page(cpu, record, owner.tgid);
     }
     if matches!(class, Class::Load | Class::Store) {
         lines::add(cpu, record, owner);
@@ -79,9 +80,9 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
         },
         // SAFETY: the helper has no preconditions.
         cpu: unsafe { bpf_get_smp_processor_id() } as u16,
-        access: Access::new(class, record.data_source()),
+        access: SpeAccess::new(class, record.data_source()),
     };
-    // SAFETY: the key holds this CPU, or the row is this CPU's own.
+    // SAFETY: the key contains this CPU, or the row is this CPU's own.
     let Some(row) = (unsafe { row(cpu, &key, class).as_mut() }) else {
         return;
     };
@@ -105,9 +106,9 @@ pub(super) fn add(cpu: &mut SpeCpu, walk: &Walk) {
     }
 }
 
-/// Makes the kernel keep more free rows on this CPU. It keeps four at first and fills up to 96
-/// after the first one is taken (kernel/bpf/memalloc.c), but only after the chunk that took it has
-/// ended.
+/// Makes the kernel keep more free rows on this CPU. It starts with four and refills to 96 after
+/// the first allocation (kernel/bpf/memalloc.c), but only after the end of the chunk that
+/// allocated.
 #[inline(always)]
 pub(crate) fn preallocate_rows() {
     let key = SpeKey {
@@ -115,7 +116,7 @@ pub(crate) fn preallocate_rows() {
         tgid: u32::MAX,
         // SAFETY: the helper has no preconditions.
         cpu: unsafe { bpf_get_smp_processor_id() } as u16,
-        access: Access::new(Class::Other, None),
+        access: SpeAccess::new(Class::Other, None),
     };
     if let Some(zero) = SPE_ZERO.get(0) {
         let _ = SPE_ROWS.insert(key, zero, BPF_NOEXIST.into());
@@ -123,6 +124,8 @@ pub(crate) fn preallocate_rows() {
     }
 }
 
+/// The row of `key`, inserted if it is missing; the overflow row of its class if the map refuses
+/// it.
 #[inline(always)]
 fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     if let Some(row) = SPE_ROWS.get_ptr_mut(key) {
@@ -138,8 +141,9 @@ fn row(cpu: &mut SpeCpu, key: &SpeKey, class: Class) -> *mut SpeRow {
     SPE_OVERFLOW.get_ptr_mut(class as u32).unwrap_or_default()
 }
 
+/// Adds a sample to its data page, inserted if it is missing.
 #[inline(always)]
-fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
+fn add_page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
     let Some(address) = record.virtual_address() else {
         return;
     };
@@ -147,12 +151,12 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
         page: address.address() >> (SPE_DATA_PAGE_SHIFT.load() & 63),
         tgid: u64::from(tgid),
     };
-    let mut first = PageRow::of_sample(record.total_latency());
+    let mut first = PageRow::from_sample(record.total_latency());
     if add_to_page(&key, &first) {
         return;
     }
     first.made = now();
-    // Another CPU may add the same page meanwhile, since a process runs on many.
+    // Another CPU may insert the same page meanwhile: a process runs on several.
     if SPE_PAGES
         .insert(key, first, u64::from(BPF_NOEXIST))
         .is_err()
@@ -162,7 +166,7 @@ fn page(cpu: &mut SpeCpu, record: &Record, tgid: u32) {
     }
 }
 
-/// Adds a sample to its page. False where the table does not have the page.
+/// Adds a sample to its page. False if the table does not have the page.
 #[inline(always)]
 fn add_to_page(key: &PageKey, sample: &PageRow) -> bool {
     let Some(row) = SPE_PAGES.get_ptr_mut(key) else {

@@ -2,7 +2,7 @@
 //!
 //! `perf_aux_output_end(struct perf_output_handle *, unsigned long size)` is called with interrupts
 //! off, after the hardware has written its last record. In overwrite mode `handle->head` is the
-//! chunk's end in the buffer.
+//! position of the chunk's end in the buffer.
 
 use core::{arch::asm, ffi::c_void, num::NonZeroU64, ptr};
 
@@ -15,11 +15,11 @@ use aya_ebpf::{
     macros::map,
     maps::Array,
 };
-use probe_common::spe::{Found, SpeClock, SpeCpu, SpeSetting, Stop, WINDOW};
+use probe_common::spe::{SpeClock, SpeCpu, SpeSetting, Stop, WINDOW, WindowContent};
 
 use super::{
     account, cpu, now,
-    walk::{Walk, walk},
+    walk::{ChunkWalk, walk},
     window::Window,
 };
 use crate::{
@@ -42,19 +42,20 @@ offsets! {
     SPE_BUFFER_NR_PAGES;
     /// `perf_event.id`
     SPE_EVENT_ID;
-    /// The kernel's page size is two to the power of it.
+    /// Log2 of the kernel's page size.
     SPE_PAGE_SHIFT;
 }
 
-/// Ids of our own events, by CPU: no other's chunks are looked at. User space sets the size.
+/// Ids of this session's events, by CPU. Chunks of other events are ignored. User space sets the
+/// size.
 #[map]
 static SPE_EVENTS: Array<u64> = Array::with_max_entries(1, 0);
 
-/// See [`SpeSetting`].
+/// By [`SpeSetting`].
 #[map]
 static SPE_SETTINGS: Array<u64> = Array::with_max_entries(SpeSetting::COUNT, 0);
 
-/// Two clocks: user space fills one while the other is in use.
+/// Two clock conversions: user space fills one while the other is in use.
 #[map]
 static SPE_CLOCKS: Array<SpeClock> = Array::with_max_entries(2, 0);
 
@@ -63,16 +64,17 @@ const TRUNCATED: u64 = 1;
 const PARTIAL: u64 = 4;
 const COLLISION: u64 = 8;
 
-/// Rounds between two looks at the clock: 32 windows.
+/// Rounds between two readings of the clock: 32 windows.
 const ROUNDS_BETWEEN_CLOCKS: u32 = 64;
 
 /// Bytes of a window, and of the cell that a record of a Neoverse core fills.
 const CELL: u64 = WINDOW as u64;
 
-/// Nanoseconds that no record costs, even in an emulator: what is assumed until one was looked at.
+/// Upper bound of a record's cost in nanoseconds, even in an emulator. Assumed until a record was
+/// measured.
 const MAX_COST: u64 = 2000;
 
-/// `bpf_loop` takes no more: of a chunk, which is 512 KiB at most, there are fewer.
+/// The limit of `bpf_loop`. A chunk, which has 512 KiB at most, needs fewer rounds.
 const MAX_ROUNDS: u32 = 1 << 23;
 
 /// A chunk has ended: `perf_aux_output_end` was called with these arguments.
@@ -80,14 +82,14 @@ const MAX_ROUNDS: u32 = 1 << 23;
 pub(crate) fn chunk(handle: u64, size: u64) {
     // SAFETY: the helper has no preconditions.
     let number = unsafe { bpf_get_smp_processor_id() };
-    let own = SPE_EVENTS.get(number).copied().unwrap_or(0);
+    let expected = SPE_EVENTS.get(number).copied().unwrap_or(0);
     let event: u64 = read(handle.wrapping_add(SPE_HANDLE_EVENT.load())).unwrap_or(0);
     let id: u64 = read(event.wrapping_add(SPE_EVENT_ID.load())).unwrap_or(0);
-    if own == 0 || id != own {
+    if expected == 0 || id != expected {
         return;
     }
-    let began = now();
-    let read = chunk_of_ours(handle, size, id, began);
+    let started = now();
+    let read = decode_chunk(handle, size, id, started);
     let Some(cpu) = cpu() else { return };
     if read.is_none() {
         cpu.unreadable += 1;
@@ -96,16 +98,17 @@ pub(crate) fn chunk(handle: u64, size: u64) {
             kernel_log::chunk_unreadable(size, head);
         }
     }
-    let took = now().wrapping_sub(began);
+    let took = now().wrapping_sub(started);
     cpu.nanos += took;
     if took > cpu.longest {
         cpu.longest = took;
     }
 }
 
-/// None where the kernel's structures could not be read, or hold what they cannot.
+/// Decodes a chunk of this session's event. None if the kernel's structures could not be read or
+/// are inconsistent.
 #[inline(always)]
-fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
+fn decode_chunk(handle: u64, size: u64, id: u64, started: u64) -> Option<()> {
     let (cpu, walk) = (cpu()?, walk()?);
     let flags: u64 = read(handle.wrapping_add(SPE_HANDLE_FLAGS.load()))?;
     let buffer: u64 = read(handle.wrapping_add(SPE_HANDLE_RB.load()))?;
@@ -120,72 +123,70 @@ fn chunk_of_ours(handle: u64, size: u64, id: u64, began: u64) -> Option<()> {
     if size > head || head > length {
         return None;
     }
-    // Chunks follow each other, and the end of the buffer and its start are one place. What lies
-    // between the last end that we saw and this chunk was written too, but our program was not
-    // called then; it is there still, as far as it was not overwritten.
+    // Chunks follow each other, and the buffer wraps around. Bytes between the last known end and
+    // this chunk were written without a call of this program. They remain in the buffer unless they
+    // were overwritten.
     let within = length.wrapping_sub(1);
     let covered = head.wrapping_sub(cpu.next) & within;
-    let all = if cpu.event != id {
+    let unread = if cpu.event != id {
         size
     } else if covered >= size {
         covered
     } else {
         length
     };
-    // Where less than a record fits before the end of its half, the driver leaves it: no chunk.
-    if all - size >= CELL {
-        cpu.late_bytes += all - size;
+    // The driver leaves a gap smaller than a record at the end of its half of the buffer: no chunk.
+    if unread - size >= CELL {
+        cpu.late_bytes += unread - size;
     }
     cpu.event = id;
     cpu.next = head;
     cpu.chunks += u64::from(size > 0);
-    if all == 0 {
+    if unread == 0 {
         return Some(());
     }
     let cost = cost(cpu);
-    cpu.bytes += all;
+    cpu.bytes += unread;
 
     let nanos = SPE_SETTINGS.get(SpeSetting::Nanos as u32).copied()?;
     let clock = SPE_SETTINGS.get(SpeSetting::Clock as u32).copied()?;
     walk.clock = *SPE_CLOCKS.get(clock as u32)?;
-    // Every n-th cell, beginning with another one each time, so that the cells left out are no
-    // particular ones: a cut by the clock would leave out those of whoever ran last. Only where
-    // records fill cells it is known where the next one begins: others are decoded one after the
-    // other.
+    // Decodes every n-th cell, and starts at a different cell for each chunk, so that no part of a
+    // chunk is left out systematically: a cut by the clock would leave out the task that ran last.
+    // Cells can be skipped only where each record fills a cell: other records have no known start
+    // and are decoded one after the other.
     let limit = NonZeroU64::new(nanos / cost).unwrap_or(NonZeroU64::MIN);
-    let step = ceil(all / CELL, limit);
-    let step = NonZeroU64::new(step).unwrap_or(NonZeroU64::MIN);
+    let step = NonZeroU64::new(ceil(unread / CELL, limit)).unwrap_or(NonZeroU64::MIN);
     // The first byte of a chunk begins a record.
-    let start = head.wrapping_sub(all) & within;
+    let start = head.wrapping_sub(unread) & within;
     let mut first = 0;
     if walk.stream.in_cells() && start.is_multiple_of(CELL) {
         first = cpu.chunks % step * CELL;
     }
     walk.page = u64::MAX;
     walk.within = within;
-    walk.stream.restart(start + first, start + all);
-    walk.leave = (step.get() - 1) * CELL;
-    walk.left = first;
-    walk.deadline = began.wrapping_add(nanos);
+    walk.stream.restart(start + first, start + unread);
+    walk.skip = (step.get() - 1) * CELL;
+    walk.skipped = first;
+    walk.deadline = started.wrapping_add(nanos);
     // SAFETY: the callback takes an index and the pointer that is passed, which it does not use.
     unsafe {
         bpf_loop(
             MAX_ROUNDS,
-            half as *mut c_void,
+            round_of_walk as *mut c_void,
             ptr::null_mut::<c_void>(),
             0,
         )
     };
-    // The rounds changed both behind the compiler's back: what was borrowed before is not used any
-    // more.
+    // The rounds changed both values without the compiler's knowledge, so both are borrowed again.
     let walk = self::walk()?;
     let rest = walk.stream.end.saturating_sub(walk.stream.at);
-    super::cpu()?.skipped += walk.left + rest;
+    super::cpu()?.skipped += walk.skipped + rest;
     Some(())
 }
 
-/// Nanoseconds that 64 bytes have taken on this CPU so far, and not more than any record takes:
-/// chunks that are nearly empty have a cost too.
+/// Average nanoseconds for 64 bytes on this CPU so far, at most [`MAX_COST`]: nearly empty chunks
+/// would raise it above the cost of any record.
 #[inline(always)]
 fn cost(cpu: &SpeCpu) -> NonZeroU64 {
     let cost = match NonZeroU64::new(cpu.bytes.wrapping_sub(cpu.skipped) / CELL) {
@@ -201,25 +202,25 @@ fn ceil(n: u64, d: NonZeroU64) -> u64 {
     n.wrapping_add(d.get() - 1) / d
 }
 
-/// Two rounds for each window, one that decodes its packets and one that accounts; 1 ends the walk.
-/// In one round the verifier would follow the accounting from every way out of the decoder: more
-/// than it allows.
+/// One round of the walk: even rounds decode the packets of a window, odd rounds account for them.
+/// 1 ends the walk. With both in one round, the verifier would follow the accounting from each exit
+/// of the decoder and exceed its limit.
 #[inline(never)]
-extern "C" fn half(round: u32, _: *mut c_void) -> i64 {
+extern "C" fn round_of_walk(round: u32, _: *mut c_void) -> i64 {
     let (Some(cpu), Some(walk)) = (cpu(), walk()) else {
         return 1;
     };
     let done = if round & 1 == 0 {
-        packets(walk, round)
+        decode_packets(walk, round)
     } else {
-        found(cpu, walk)
+        account_found(cpu, walk)
     };
     i64::from(done.is_none())
 }
 
 /// Copies the next window and decodes its packets; None at the end.
 #[inline(always)]
-fn packets(walk: &mut Walk, round: u32) -> Option<()> {
+fn decode_packets(walk: &mut ChunkWalk, round: u32) -> Option<()> {
     if round % ROUNDS_BETWEEN_CLOCKS == ROUNDS_BETWEEN_CLOCKS - 2 && now() > walk.deadline {
         return None;
     }
@@ -229,7 +230,7 @@ fn packets(walk: &mut Walk, round: u32) -> Option<()> {
     }
     let inside = at % CELL;
     if limit < WINDOW {
-        // Behind the chunk's end zeros, not what was there before.
+        // Zeros after the chunk's end, in place of older bytes.
         walk.cells = [0; _];
     }
     let last = inside + u64::from(limit);
@@ -243,50 +244,50 @@ fn packets(walk: &mut Walk, round: u32) -> Option<()> {
     Some(())
 }
 
-/// Accounts for what the window held; None at the end.
+/// Accounts for the content of the window; None at the end.
 #[inline(always)]
-fn found(cpu: &mut SpeCpu, walk: &mut Walk) -> Option<()> {
+fn account_found(cpu: &mut SpeCpu, walk: &mut ChunkWalk) -> Option<()> {
     // SAFETY: the walk is a map value of this CPU.
     let bytes = unsafe { Window::new(&raw const walk.cells, walk.stream.at) };
     let found = if walk.stream.window() == 0 {
         walk.stream.finish()?
     } else {
-        let stop = Stop::of_word(walk.stop);
-        walk.stream.found(stop, &bytes, &mut walk.record)
+        let stop = Stop::from_word(walk.stop);
+        walk.stream.content(stop, &bytes, &mut walk.record)
     };
     match found {
-        Found::Record => {
-            if walk.leave != 0 && walk.stream.in_cells() {
-                let next = walk.stream.at.wrapping_add(walk.leave);
-                let next = if next < walk.stream.end {
-                    next
+        WindowContent::Record => {
+            if walk.skip != 0 && walk.stream.in_cells() {
+                let skip_to = walk.stream.at.wrapping_add(walk.skip);
+                let next = if skip_to < walk.stream.end {
+                    skip_to
                 } else {
                     walk.stream.end
                 };
-                walk.left += next.wrapping_sub(walk.stream.at);
+                walk.skipped += next.wrapping_sub(walk.stream.at);
                 walk.stream.at = next;
             }
             cpu.records += 1;
             account::add(cpu, walk);
         }
-        Found::Padding(bytes) => cpu.padding += bytes,
-        Found::Lost(bytes) => cpu.undecoded += bytes,
-        Found::Bad { kind, bytes, .. } => {
+        WindowContent::Padding(bytes) => cpu.padding += bytes,
+        WindowContent::Lost(bytes) => cpu.undecoded += bytes,
+        WindowContent::Bad { kind, bytes, .. } => {
             cpu.undecoded += bytes;
             if let Some(count) = cpu.bad.get_mut(kind as usize) {
                 *count += 1;
             }
         }
-        Found::Part => {}
+        WindowContent::Part => {}
     }
     Some(())
 }
 
-/// Copies the cell in which a place of the buffer is to this one of the two cells' words, up to so
-/// many bytes of it.
+/// Copies the first `size` bytes of the cell that contains `position` of the buffer to word `to` of
+/// the walk's cells.
 #[inline(always)]
-fn copy(walk: &mut Walk, place: u64, to: usize, size: u64) -> Option<()> {
-    let at = place & walk.within & !(CELL - 1);
+fn copy(walk: &mut ChunkWalk, position: u64, to: usize, size: u64) -> Option<()> {
+    let at = position & walk.within & !(CELL - 1);
     let shift = SPE_PAGE_SHIFT.load() & 31;
     let page = at >> shift;
     if page != walk.page {
@@ -295,10 +296,10 @@ fn copy(walk: &mut Walk, place: u64, to: usize, size: u64) -> Option<()> {
     }
     let source = walk.address + (at & ((1 << shift) - 1));
     let mut size = size;
-    // SAFETY: changes one register: the verifier wants to see that it is 64 at most. Sizes are from
-    // 1 to 64.
+    // SAFETY: changes one register, so that the verifier sees the bound of 64. Sizes are from 1 to
+    // 64.
     unsafe { asm!("{size} += -1", "{size} &= 63", "{size} += 1", size = inout(reg) size) };
-    // SAFETY: there is room for a cell behind word 0 and word 8; the helper checks the source.
+    // SAFETY: a cell fits after word 0 and after word 8; the helper checks the source.
     let failed = unsafe {
         let cell = (&raw mut walk.cells).cast::<u64>().add(to);
         bpf_probe_read_kernel(cell.cast::<c_void>(), size as u32, source as *const c_void)

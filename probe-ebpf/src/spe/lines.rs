@@ -1,4 +1,5 @@
-//! The table of cache lines: for each line, owner and CPU, what was done and where in the line.
+//! The table of cache lines: for each line, owner and CPU, the accesses and their offsets in the
+//! line.
 
 use aya_ebpf::{
     Global,
@@ -16,26 +17,25 @@ use crate::{
 };
 
 offsets! {
-    /// 1: the table of cache lines is kept.
+    /// 1: the table of cache lines is filled.
     SPE_WITH_LINES;
 }
 
-/// The lines that were accessed lately. User space sets the size.
+/// Recently accessed lines. User space sets the size.
 #[map]
 static SPE_LINES: LruHashMap<LineKey, LineRow> = LruHashMap::with_max_entries(1, 0);
 
-/// The data sources of each CPU's core that mean another core, by number: a bit each. User space
-/// sets the size.
+/// Data sources that mean another core, by CPU: bit n for source n. User space sets the size.
 #[map]
 static SPE_PEERS: Array<u64> = Array::with_max_entries(1, 0);
 
-/// Adds a load or store to its line, where the table is kept.
+/// Adds a load or store to its line, where the table is filled.
 #[inline(always)]
 pub(super) fn add(cpu: &mut SpeCpu, record: &Record, owner: Owner) {
     if SPE_WITH_LINES.load() != 1 || owner.cgroup == SpeKey::UNATTRIBUTED {
         return;
     }
-    let Some((line, space, byte)) = LineKey::place(record, owner.tgid) else {
+    let Some((line, space, byte)) = LineKey::locate(record, owner.tgid) else {
         return;
     };
     cpu.lined += 1;
@@ -66,6 +66,6 @@ pub(super) fn add(cpu: &mut SpeCpu, record: &Record, owner: Owner) {
         return;
     };
     let peers = SPE_PEERS.get(number).copied().unwrap_or(0);
-    // SAFETY: the key holds this CPU: no other one writes the row.
+    // SAFETY: the key contains this CPU, so no other CPU writes the row.
     unsafe { (*row).add(record, byte, peers) };
 }

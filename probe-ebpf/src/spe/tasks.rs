@@ -1,8 +1,8 @@
-//! Which process and cgroup a thread belongs to, and since when.
+//! The process and cgroup of each thread, and since when.
 //!
-//! A walk over the kernel's own list fills the map once, and programs at fork, exec, exit and moves
-//! between cgroups keep it up to date. Nothing is deleted at exit, since records of the thread may
-//! still be in a buffer. User space deletes threads that exited before its last drain.
+//! A walk over the kernel's list of tasks fills the map once. Programs at fork, exec, exit and
+//! moves between cgroups keep it up to date. Exit deletes nothing, since a buffer may still hold
+//! records of the thread. User space deletes threads that exited before its last drain.
 
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
@@ -25,16 +25,16 @@ static SPE_TASKS: HashMap<u64, SpeTask> = HashMap::with_max_entries(1, BPF_F_NO_
 #[map]
 static SPE_EXITED: Queue<u64> = Queue::with_max_entries(1, 0);
 
-/// The owner of a record of this thread and time.
+/// The owner of a record with this thread and time.
 #[inline(always)]
 pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
     let Some(task) = SPE_TASKS.get_ptr(u64::from(thread)) else {
         return unattributed(cpu, Unattributed::UnknownThread);
     };
-    // SAFETY: changes replace the whole value, so this one stays as it is while a program runs.
+    // SAFETY: changes replace the whole value, so this one does not change while a program runs.
     let task = unsafe { &*task };
-    // An id without a previous owner is this owner's, whatever the error of the clocks.
-    if time >= task.since || task.previous_since == SpeTask::NOBODY {
+    // An id without a previous owner belongs to this owner, whatever the error of the clocks.
+    if time >= task.since || task.previous_since == SpeTask::NO_PREVIOUS {
         return Owner {
             cgroup: task.cgroup,
             tgid: task.tgid,
@@ -51,10 +51,10 @@ pub(super) fn owner(cpu: &mut SpeCpu, thread: u32, time: u64) -> Owner {
 
 /// Sets the owner of a thread from `since` on.
 #[inline(always)]
-pub(crate) fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
+pub(crate) fn set_owner(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
     let task = match SPE_TASKS.get_ptr(u64::from(thread)) {
         // SAFETY: as in `owner`.
-        Some(before) => unsafe { (*before).then(cgroup, tgid, since) },
+        Some(before) => unsafe { (*before).reassigned(cgroup, tgid, since) },
         None => SpeTask::new(cgroup, tgid, since),
     };
     if SPE_TASKS.insert(u64::from(thread), task, 0).is_err()
@@ -64,10 +64,9 @@ pub(crate) fn set(thread: u32, cgroup: CgroupId, tgid: u32, since: u64) {
     }
 }
 
-/// Adds a thread that exists when sampling begins. An entry that a hook has made is kept: it is
-/// newer.
+/// Adds a thread that exists when sampling starts. Keeps an entry from a hook, which is newer.
 #[inline(always)]
-pub(crate) fn enter(thread: u32, cgroup: CgroupId, tgid: u32) {
+pub(crate) fn add_existing(thread: u32, cgroup: CgroupId, tgid: u32) {
     let thread = u64::from(thread);
     let entry = SpeTask::new(cgroup, tgid, 0);
     let inserted = SPE_TASKS.insert(thread, entry, BPF_NOEXIST.into());
@@ -79,9 +78,9 @@ pub(crate) fn enter(thread: u32, cgroup: CgroupId, tgid: u32) {
     }
 }
 
-/// Marks a thread, and tells user space.
+/// Marks a thread as exited, and queues it for user space.
 #[inline(always)]
-pub(crate) fn exited(thread: u32) {
+pub(crate) fn mark_exited(thread: u32) {
     let thread = u64::from(thread);
     if let Some(entry) = SPE_TASKS.get_ptr_mut(thread) {
         // SAFETY: one word that only the thread's own exit sets.

@@ -1,4 +1,5 @@
-//! Who ran when, for records that name no thread: each CPU's last switches, joined by time.
+//! The timeline: each CPU's last switches. It finds the owner of records without a thread id by
+//! their time.
 
 use aya_ebpf::{Global, macros::map, maps::PerCpuArray};
 use probe_common::spe::{SpeCpu, SpeKey, SpeSwitch, TIMELINE, Unattributed};
@@ -13,20 +14,20 @@ use crate::{
 };
 
 offsets! {
-    /// 1: the timeline is kept.
+    /// 1: the timeline is recorded.
     SPE_WITH_TIMELINE;
 }
 
-/// A ring. User space sets the size, [`TIMELINE`], where it attaches `spe_switch`.
+/// A ring of switches. User space sets its size to [`TIMELINE`] if it attaches `spe_switch`.
 #[map]
 static SPE_SWITCHES: PerCpuArray<SpeSwitch> = PerCpuArray::with_max_entries(1, 0);
 
-/// The rounds of a binary search over the ring.
+/// Rounds of a binary search over the ring.
 const ROUNDS: u32 = TIMELINE.ilog2() + 1;
 
-/// Notes a switch, if it changes the owner: others take no place in the ring.
+/// Records a switch if it changes the owner.
 #[inline(always)]
-pub(crate) fn note(next: Task, since: u64) {
+pub(crate) fn record_switch(next: Task, since: u64) {
     let Some(cpu) = cpu() else { return };
     let cgroup = owner_of(next).cgroup;
     let tgid = u64::from(next.tgid());
@@ -38,10 +39,11 @@ pub(crate) fn note(next: Task, since: u64) {
     {
         return;
     }
-    if let Some(place) = SPE_SWITCHES.get_ptr_mut(taken as u32 & (TIMELINE - 1)) {
-        // SAFETY: a value of this CPU; chunks, which interrupt this, see it only by the count.
+    if let Some(slot) = SPE_SWITCHES.get_ptr_mut(taken as u32 & (TIMELINE - 1)) {
+        // SAFETY: a value of this CPU. Chunks, which interrupt this, read it only after the count
+        // below was raised.
         unsafe {
-            *place = SpeSwitch {
+            *slot = SpeSwitch {
                 since,
                 cgroup,
                 tgid,
@@ -56,14 +58,14 @@ fn entry(number: u64) -> Option<&'static SpeSwitch> {
     SPE_SWITCHES.get(number as u32 & (TIMELINE - 1))
 }
 
-/// Who ran on this CPU at this time.
+/// The owner of the task that ran on this CPU at `time`.
 #[inline(always)]
 pub(super) fn owner(cpu: &mut SpeCpu, time: u64) -> Owner {
     let end = cpu.switches;
     if end == 0 || time == NO_TIME {
         return unattributed(cpu, Unattributed::NoThread);
     }
-    // The last entry that is not later: in [from, to).
+    // Searches [from, to) for the last entry that is not later.
     let mut from = end.saturating_sub(u64::from(TIMELINE));
     let mut to = end;
     let mut found = Owner {

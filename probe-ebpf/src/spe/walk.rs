@@ -1,43 +1,43 @@
-//! Where the walk over the records of a chunk is.
+//! The state of the walk over the records of a chunk.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
 use probe_common::spe::{Record, SpeClock, Stream};
 
 use super::window::Cells;
 
-/// In a map: the decoder's record has to be in one, and what changes
-/// between the rounds of a loop is no state of the verifier's then.
+/// In a map, as the decoder's record must be. The verifier does not track a map's values, so
+/// changes between the rounds of a loop add no states.
 #[map]
-static SPE_WALK: PerCpuArray<Walk> = PerCpuArray::with_max_entries(1, 0);
+static SPE_WALK: PerCpuArray<ChunkWalk> = PerCpuArray::with_max_entries(1, 0);
 
-/// A walk.
+/// A walk over a chunk.
 #[repr(C)]
-pub(super) struct Walk {
+pub(super) struct ChunkWalk {
     pub(super) cells: Cells,
     pub(super) record: Record,
     pub(super) clock: SpeClock,
-    /// Where the walk is, and how records lie in this CPU's buffer.
+    /// The position of the walk, and the layout of records in this CPU's buffer.
     pub(super) stream: Stream,
     /// `perf_buffer.aux_pages`
     pub(super) pages: u64,
-    /// Number and address of the page that was read last.
+    /// Number of the page that was read last; `address` is its address.
     pub(super) page: u64,
     pub(super) address: u64,
-    /// The buffer's length less one, a mask.
+    /// The buffer's length minus one, as a mask.
     pub(super) within: u64,
-    /// Bytes to leave out after each cell.
-    pub(super) leave: u64,
-    /// Those that were.
-    pub(super) left: u64,
-    /// When to stop.
+    /// Bytes to skip after each cell.
+    pub(super) skip: u64,
+    /// Bytes skipped so far.
+    pub(super) skipped: u64,
+    /// Time at which the walk stops (`CLOCK_MONOTONIC` nanoseconds).
     pub(super) deadline: u64,
-    /// Where the packets of the window stopped, as a word.
+    /// The `Stop` of the window's packets, as a word.
     pub(super) stop: u64,
 }
 
-/// That of this CPU.
+/// The walk of this CPU.
 #[inline(always)]
-pub(super) fn walk() -> Option<&'static mut Walk> {
+pub(super) fn walk() -> Option<&'static mut ChunkWalk> {
     // SAFETY: a per-CPU value, used only by chunks, which end with interrupts off.
     unsafe { SPE_WALK.get_ptr_mut(0)?.as_mut() }
 }

@@ -1,28 +1,28 @@
-//! The 64 bytes that the decoder looks at, as the verifier admits them.
+//! The 64 bytes that the decoder reads, with accesses that the verifier admits.
 
 use core::arch::asm;
 
 use probe_common::spe::Bytes;
 
-/// A copy of two cells of the buffer, one behind the other, in a map value. The last word stays
-/// zero: the decoder may read up to seven bytes past the window.
+/// A copy of two consecutive cells of the buffer, in a map value. The last word stays zero: the
+/// decoder may read up to seven bytes past the window.
 pub(super) type Cells = [u64; 17];
 
-/// Read access to 64 bytes from any byte of the first of the [`Cells`] on.
+/// Read access to 64 bytes that start in the first of the [`Cells`].
 pub(super) struct Window {
     first: *const u8,
-    /// Zero, which the verifier cannot know.
+    /// Zero; the verifier does not know its value.
     zero: u32,
 }
 
 impl Window {
-    /// From the byte at `place` of the buffer on, which is in the first cell.
+    /// The window that starts at `position` of the buffer, a byte of the first cell.
     ///
     /// # Safety
     ///
-    /// `cells` is in a map value, for as long as this lives.
+    /// `cells` stays in a map value as long as the window exists.
     #[inline(always)]
-    pub(super) unsafe fn new(cells: *const Cells, place: u64) -> Self {
+    pub(super) unsafe fn new(cells: *const Cells, position: u64) -> Self {
         let cells = cells.cast::<u8>();
         // SAFETY: the last byte of the cells.
         let zero = u32::from(unsafe { cells.add(135).read_volatile() });
@@ -30,9 +30,9 @@ impl Window {
         // SAFETY: a byte of the first cell.
         unsafe {
             asm!(
-                "{place} &= 63",
-                "{place} += {cells}",
-                place = inout(reg) place => first,
+                "{position} &= 63",
+                "{position} += {cells}",
+                position = inout(reg) position => first,
                 cells = in(reg) cells,
             );
         }
@@ -63,7 +63,7 @@ impl Bytes for Window {
     #[inline(always)]
     fn word(&self, at: u32) -> u64 {
         let value: u64;
-        // SAFETY: reads eight bytes from byte 0 to 63 of the window on: the cells have 136.
+        // SAFETY: reads eight bytes from a byte between 0 and 63 of the window: the cells have 136.
         unsafe {
             asm!(
                 "{at} &= 63",

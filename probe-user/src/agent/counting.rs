@@ -1,4 +1,5 @@
-//! What an agent counts: by its configuration, or by the profile of the machine.
+//! Starts an agent's session: the events and metrics of the configuration, or of the machine's
+//! profile.
 
 mod sampled;
 
@@ -6,31 +7,30 @@ use std::sync::Arc;
 
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use self::sampled::{AccessError, Means};
+use self::sampled::{AccessBackend, AccessError};
 use super::{
-    config::{Config, Count, Enabled},
+    config::{self, Config, Enabled},
     memory,
     overhead::Level,
     run_directory::Switches,
 };
 use crate::{
-    catalogue::{Catalogue, CatalogueError, Hardware},
+    catalogue::{Catalogue, CatalogueError, Hardware, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
-    plan::{Plan, Wanted, WantedError},
-    session::{self, ByProcess, Continuity, PinPlace, Session, SessionError},
-    state::{State, StateError, boot_id},
+    plan::{Plan, PlanRequest, PlanRequestError},
+    session::{self, ByProcess, Continuity, PinPath, Session, SessionError},
+    state::{SavedState, StateError, boot_id},
 };
 
-/// What the kernel counts itself, and what the agent always counts: no counter of the PMU is
-/// needed.
+/// Software events that the agent always counts: they need no counter of the PMU.
 const ALWAYS: &str = "task-clock,page-faults,context-switches";
 
-/// Why memory accesses are not sampled that could be.
-const BESIDE_COUNTERS: &str =
+/// Why memory accesses are not sampled although the machine could.
+const NEEDS_COUNTERS: &str =
     "they take counters that events are counted with; spe.enabled = true takes them";
 
 /// Why counting cannot start. Each message says what to do.
@@ -39,77 +39,78 @@ pub enum CountingError {
     /// The catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// What is wanted.
+    /// The requested events and metrics.
     #[error(transparent)]
-    Wanted(#[from] WantedError),
+    Wanted(#[from] PlanRequestError),
     /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The PMUs.
     #[error(transparent)]
     Pmus(#[from] Arc<SysfsError>),
-    /// Memory accesses, where the configuration demands their samples.
+    /// Memory accesses, if the configuration requires their samples.
     #[error("spe.enabled = true, but {0}")]
     Accesses(#[from] AccessError),
-    /// The events that are to be sampled.
+    /// The sampled events.
     #[error("count.sample: {0}")]
     Sample(#[from] SamplingError),
 }
 
-/// What is sampled.
+/// Which kinds of samples a session takes.
 #[derive(Clone, Copy, Debug)]
-struct Samples {
-    /// Memory accesses, where the configuration and the machine have them.
+struct SampleKinds {
+    /// Memory accesses, if the configuration and the machine have them.
     accesses: bool,
     /// The events of the configuration.
     events: bool,
 }
 
-/// How counting begins, besides what the configuration says.
+/// Options of a start that are not in the configuration.
 #[derive(Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct StartOptions {
     pub(super) switches: Switches,
-    /// The level of the budget, where there is one.
+    /// The level of the budget, if there is one.
     pub(super) level: Option<Level>,
-    /// The period of memory accesses that was in force, where it is longer than the first one.
+    /// The last period of memory accesses: the session begins with it if it is longer than the
+    /// configured one.
     pub(super) period: Option<u64>,
-    /// Whether switches that this kernel hides from the program at `sched_switch` are seen from the
-    /// first one on.
+    /// Watch from the start for switches that this kernel hides from the program at
+    /// `sched_switch`.
     pub(super) watch_exits: bool,
-    /// Whether totals that were saved are the last ones.
-    pub(super) goes_on: bool,
+    /// The saved totals are the last ones, so that the session may continue them.
+    pub(super) saved_is_latest: bool,
 }
 
-/// Begins to count on this machine. Tells whether the totals of an earlier session go on.
+/// Begins to count on this machine. The flag is true if totals of an earlier session continue.
 pub(super) fn start(
     config: &Config,
     resolver: Option<Arc<Resolver>>,
-    start: Start,
+    start: StartOptions,
 ) -> Result<(Pipeline, bool), CountingError> {
     let machine = Arc::new(Machine::this());
     let level = start.level;
     let samples = level.is_none_or(|level| level.samples);
-    let samples = Samples {
+    let samples = SampleKinds {
         accesses: samples && !start.switches.spe,
         events: samples,
     };
-    let mut session = session(config, &machine, resolver.clone(), samples)?;
-    // Before anything is taken over, as a start that fails could not go back.
+    let mut session = session_config(config, &machine, resolver.clone(), samples)?;
+    // Tried before the session takes over pins: a failed start could not give them back.
     if config.spe.enabled == Enabled::Auto
         && let Err(error) = session.try_accesses(&machine)
     {
-        sampled::are_not(&error);
-        let samples = Samples {
+        sampled::log_not_sampled(&error);
+        let samples = SampleKinds {
             accesses: false,
             ..samples
         };
-        session = self::session(config, &machine, resolver, samples)?;
+        session = session_config(config, &machine, resolver, samples)?;
     }
     if let Some((spe, period)) = session.spe.as_mut().zip(start.period) {
         spe.events.period = spe.events.period.max(period);
     }
     if let Some(level) = level {
-        session.plan = session.plan.with_fewer(level.hardware, level.software);
+        session.plan = session.plan.degraded(level.hardware, level.software);
     }
     let accesses = session.samples_accesses();
     let mut session = start_session(session, &machine)?;
@@ -118,9 +119,12 @@ pub(super) fn start(
     {
         tracing::warn!("{error}");
     }
-    let state = start.goes_on.then(|| saved(config, &machine)).flatten();
+    let state = start
+        .saved_is_latest
+        .then(|| load_state(config, &machine))
+        .flatten();
     if let Some(state) = &state {
-        session.recall(state.names(), state.owners())?;
+        session.restore(state.names(), state.owners())?;
     }
     let view = View {
         by: config.count.by,
@@ -131,7 +135,7 @@ pub(super) fn start(
     let mut pipeline = Pipeline::start(session, view, None)?;
     let resumed = state.is_some_and(|state| match pipeline.resume(state) {
         Ok(()) => true,
-        // The ledger goes on with what was exported of the events that are still counted.
+        // The ledger continues the totals of the events that are still counted.
         Err(PipelineError::State(StateError::OtherEvents)) => false,
         Err(error) => {
             tracing::warn!("{error}");
@@ -144,53 +148,53 @@ pub(super) fn start(
     Ok((pipeline, resumed))
 }
 
-/// How much memory counting by this configuration takes on this machine, in words.
+/// The memory that counting by this configuration takes on this machine, as text.
 ///
 /// # Errors
 ///
-/// Where this machine cannot count so.
+/// If this machine cannot count so.
 pub fn memory_in_words(config: &Config) -> Result<String, CountingError> {
     let machine = Machine::this();
-    let all = Samples {
+    let all = SampleKinds {
         accesses: true,
         events: true,
     };
-    let session = session(config, &machine, None, all)?;
+    let session = session_config(config, &machine, None, all)?;
     let online = machine.online().map_err(SessionError::from)?;
     let cpus = online.iter().count();
-    let memory = session.memory(cpus, possible(&machine)?);
+    let memory = session.memory(cpus, possible_cpus(&machine)?);
     let groups = session.plan.groups.len();
     let by_process = config.count.top_processes > 0;
     Ok(memory::in_words(&memory, groups, cpus, by_process))
 }
 
-/// The numbers of CPUs that the machine may have: up to this one, not included.
-fn possible(machine: &Machine) -> Result<usize, SessionError> {
+/// One more than the highest possible CPU number.
+fn possible_cpus(machine: &Machine) -> Result<usize, SessionError> {
     Ok(machine
         .possible()?
         .last()
         .map_or(0, |last| last as usize + 1))
 }
 
-fn session(
+fn session_config(
     config: &Config,
     machine: &Machine,
     resolver: Option<Arc<Resolver>>,
-    samples: Samples,
+    samples: SampleKinds,
 ) -> Result<session::Config, CountingError> {
     let events = sampled::events(&config.count, machine)?;
-    let means = match samples.accesses {
-        true => sampled::means(&config.spe, events.len(), machine)?,
+    let backend = match samples.accesses {
+        true => sampled::access_backend(&config.spe, events.len(), machine)?,
         false => None,
     };
-    let (spe, accesses) = match means {
-        Some(Means::Spe(spe)) => (Some(spe), Vec::new()),
-        Some(Means::Events(accesses)) => (None, accesses),
+    let (spe, accesses) = match backend {
+        Some(AccessBackend::Spe(spe)) => (Some(spe), Vec::new()),
+        Some(AccessBackend::Events(accesses)) => (None, accesses),
         None => (None, Vec::new()),
     };
-    let (plan, sampled) = plan_beside(config, events, &accesses, machine)?;
+    let (plan, sampled) = plan_with_samples(config, events, &accesses, machine)?;
     let sampling = match samples.events {
-        true => sampled::config(config, sampled, possible(machine)?),
+        true => sampled::sampling_config(config, sampled, possible_cpus(machine)?),
         false => None,
     };
     Ok(session::Config {
@@ -204,12 +208,12 @@ fn session(
         spe,
         sampling,
         resolver,
-        pins: config.pins.path.clone().map(PinPlace),
+        pins: config.pins.path.clone().map(PinPath),
         ..session::Config::default()
     })
 }
 
-/// Starts a session; where maps cannot be pinned, one that ends with the agent.
+/// Starts a session. If maps cannot be pinned, counting ends with the agent.
 fn start_session(config: session::Config, machine: &Arc<Machine>) -> Result<Session, SessionError> {
     if config.pins.is_none() {
         return Session::start(config, machine);
@@ -227,9 +231,9 @@ fn start_session(config: session::Config, machine: &Arc<Machine>) -> Result<Sess
     }
 }
 
-/// The totals that were saved, where they can go on.
-fn saved(config: &Config, machine: &Machine) -> Option<State<'static>> {
-    let loaded = State::load(config.state.as_deref()?, &boot_id(machine));
+/// Loads the saved totals, if they can be continued.
+fn load_state(config: &Config, machine: &Machine) -> Option<SavedState<'static>> {
+    let loaded = SavedState::load(config.state.as_deref()?, &boot_id(machine));
     loaded.unwrap_or_else(|error| {
         tracing::warn!("{error}");
         None
@@ -237,12 +241,16 @@ fn saved(config: &Config, machine: &Machine) -> Option<State<'static>> {
 }
 
 /// The plan of what is counted on a machine.
-fn plan(count: &Count, sampled: &[SampledEvent], machine: &Machine) -> Result<Plan, CountingError> {
+fn plan(
+    count: &config::Count,
+    sampled: &[SampledEvent],
+    machine: &Machine,
+) -> Result<Plan, CountingError> {
     let catalogue = Catalogue::builtin()?;
-    let told = Hardware::told(machine, count.chip);
-    if let Some(mut wanted) = of_profile(count, &told) {
-        wanted.leave_room(sampled);
-        match wanted.plan(machine, &catalogue, told) {
+    let hardware = resolve_hardware(machine, count.chip);
+    if let Some(mut wanted) = wanted_by_profile(count, &hardware) {
+        wanted.set_sampled(sampled);
+        match wanted.plan(machine, &catalogue, hardware) {
             Ok(plan) if plan.rotated == 0 => return Ok(plan),
             Ok(_) => tracing::warn!(
                 "this machine has no room for all events of its profile at one time: counting \
@@ -253,14 +261,14 @@ fn plan(count: &Count, sampled: &[SampledEvent], machine: &Machine) -> Result<Pl
             ),
         }
     }
-    let mut wanted = by_name(count);
-    wanted.leave_room(sampled);
-    Ok(wanted.plan(machine, &catalogue, told)?)
+    let mut wanted = wanted_by_name(count);
+    wanted.set_sampled(sampled);
+    Ok(wanted.plan(machine, &catalogue, hardware)?)
 }
 
-/// The plan beside samples of these events, and of memory accesses, with what is sampled then: what
-/// would take counters from the plan is left out, unless the configuration demands it.
-fn plan_beside(
+/// The plan together with the events that are sampled: `events`, and `accesses` unless these would
+/// take counters from the plan. If the configuration requires accesses, they are sampled anyway.
+fn plan_with_samples(
     config: &Config,
     events: Vec<SampledEvent>,
     accesses: &[SampledEvent],
@@ -273,20 +281,20 @@ fn plan_beside(
         return Ok((plan(&config.count, &all, machine)?, all));
     }
     let alone = plan(&config.count, &events, machine)?;
-    // A trial: its warnings about events that find no room are not for the user.
-    let beside = with_default(NoSubscriber::new(), || plan(&config.count, &all, machine));
-    match beside {
-        Ok(beside) if beside.opened() == alone.opened() => Ok((beside, all)),
+    // A trial: the user does not need its warnings about events that do not fit.
+    let with_accesses = with_default(NoSubscriber::new(), || plan(&config.count, &all, machine));
+    match with_accesses {
+        Ok(plan) if plan.opened() == alone.opened() => Ok((plan, all)),
         _ => {
-            sampled::are_not(&BESIDE_COUNTERS);
+            sampled::log_not_sampled(&NEEDS_COUNTERS);
             Ok((alone, events))
         }
     }
 }
 
-/// What the configuration names; nothing: what fits.
-fn by_name(count: &Count) -> Wanted {
-    Wanted {
+/// The events and metrics of the configuration. If it names none: what fits the PMU.
+fn wanted_by_name(count: &config::Count) -> PlanRequest {
+    PlanRequest {
         events: count.events.clone(),
         metrics: count.metrics.clone(),
         always: ALWAYS,
@@ -297,15 +305,15 @@ fn by_name(count: &Count) -> Wanted {
     }
 }
 
-/// The profile of the machine, where the configuration names nothing and there is one.
-pub(super) fn of_profile(count: &Count, told: &Hardware) -> Option<Wanted> {
-    let profile = told.profile()?;
+/// The profile of the machine, if it has one and the configuration names nothing.
+pub(super) fn wanted_by_profile(count: &config::Count, hardware: &Hardware) -> Option<PlanRequest> {
+    let profile = hardware.profile()?;
     let named = !count.events.is_empty() || !count.metrics.is_empty();
-    (!named).then(|| Wanted {
+    (!named).then(|| PlanRequest {
         events: vec![profile.events.clone()],
         metrics: profile.metrics.clone(),
         own_weights: profile.own_weights,
-        ..by_name(count)
+        ..wanted_by_name(count)
     })
 }
 

@@ -1,4 +1,5 @@
-//! Which rows are shown together, and which processes not at all, where there are too many series.
+//! Keeps the number of series below a limit: which rows are folded into one, and which processes
+//! are left out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,19 +9,19 @@ use crate::{
     join::Entity,
 };
 
-/// What is not shown by itself in a window.
+/// The rows that a window does not show on their own.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Folded {
-    /// Cgroups, containers and pods that are one row together.
+    /// Cgroups, containers and pods that are folded into one row.
     pub(super) rows: HashSet<Entity>,
-    /// Processes that are not shown: their containers have their counts.
+    /// Processes that are not shown. Their containers include their counts.
     pub(super) left_out: HashSet<Entity>,
 }
 
-/// As many processes, then of the smallest cgroups of no container, and then of the smallest
-/// containers and pods, that at most `most` series are left. Whoever may make cgroups can make any
-/// number of the former. The size of a row is what the first event counted since the session began,
-/// so that a row is not shown in one window and folded in the next.
+/// Chooses rows until at most `most` series are left: first processes, then the smallest cgroups
+/// without a container, then the smallest containers and pods. Cgroups come before containers,
+/// since any user who may make cgroups can make any number of them. The size of a row is the count
+/// of its first event since the session began, so that a row does not alternate between windows.
 pub(super) fn choose(report: &Report, most: usize) -> Folded {
     let counts = Exposition::counts(report);
     let mut left: usize = counts.iter().sum();
@@ -44,7 +45,7 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
             _ => {}
         }
     }
-    // The largest come first.
+    // The largest processes are first in the report.
     while left > most
         && let Some((process, size)) = processes.pop()
     {
@@ -56,12 +57,12 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     }
     let totals = totals(report);
     let total = |row: &Entity| totals.get(row).copied().unwrap_or(0.0);
-    // Stable: rows stand in the order of their size in the window.
+    // A stable sort: rows of equal totals keep the order of their size in the window.
     rows.sort_by(|a, b| {
         let sizes = total(b).total_cmp(&total(a));
         rank(a).cmp(&rank(b)).then(sizes)
     });
-    // The row of all others has as many as one of them.
+    // The row of others has at most as many series as the largest row.
     left += rows.iter().map(|row| sizes[row]).max().unwrap_or(0);
     for row in rows.into_iter().rev() {
         if left <= most {
@@ -73,7 +74,7 @@ pub(super) fn choose(report: &Report, most: usize) -> Folded {
     folded
 }
 
-/// Which rows are folded: those of a higher rank first.
+/// The rank of a row that may be folded; higher ranks are folded first.
 fn rank(row: &Entity) -> Option<u8> {
     match row {
         Entity::Container { .. } | Entity::Pod(_) => Some(0),
@@ -82,7 +83,7 @@ fn rank(row: &Entity) -> Option<u8> {
     }
 }
 
-/// By row: what its first event counted.
+/// The total of each row's first event.
 fn totals(report: &Report) -> HashMap<&Entity, f64> {
     let mut totals = HashMap::new();
     for series in &report.series {

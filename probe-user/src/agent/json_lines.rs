@@ -1,5 +1,5 @@
 //! A line of JSON for each window, in a file or on standard output. A thread of its own writes
-//! them: a reader that does not read, or a disk that hangs, holds no window up.
+//! them, so that a slow reader or disk delays no window.
 
 use std::{
     fs::File,
@@ -18,82 +18,82 @@ use std::{
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::{config::JsonTo, published::Written, rights};
+use super::{config::JsonDestination, privileges, published::JsonCounters};
 use crate::{
     derive::Report,
-    emit::{Emitter, Format},
-    sys::own_files,
+    emit::{Emitter, OutputFormat},
+    sys::trusted_files,
 };
 
-/// Where lines go.
+/// The JSON lines of an agent, and the thread that writes them.
 pub(super) struct JsonLines {
-    to: JsonTo,
-    emitter: Emitter<Waiting>,
-    /// What lines go to from the next one on.
-    next: Arc<Mutex<Option<Lines>>>,
+    to: JsonDestination,
+    emitter: Emitter<LineSender>,
+    /// A reopened output, which the thread takes for the next line.
+    next: Arc<Mutex<Option<LineOutput>>>,
     ended: Receiver<()>,
 }
 
 impl JsonLines {
-    /// Opens a file at its end, which is made if it is not there.
+    /// Opens a file for appending, or creates it.
     ///
     /// # Errors
     ///
-    /// Where it cannot be opened, or there can be no thread. A named pipe that nobody reads is no
+    /// If it cannot be opened, or the thread cannot be started. A named pipe without a reader is no
     /// error.
-    pub(super) fn open(to: &JsonTo, written: &Arc<Written>) -> io::Result<Self> {
-        let lines = Lines::open(to)?;
+    pub(super) fn open(to: &JsonDestination, written: &Arc<JsonCounters>) -> io::Result<Self> {
+        let output = LineOutput::open(to)?;
         let (sender, receiver) = sync_channel(1);
         let (end, ended) = channel();
         let next = Arc::new(Mutex::new(None));
-        let writer = Writer {
+        let writer = WriterThread {
             to: to.clone(),
-            lines,
+            output,
             next: Arc::clone(&next),
             written: Arc::clone(written),
-            fails: false,
+            failing: false,
         };
         let writes = move || {
             writer.run(&receiver);
-            // Nobody may wait for it.
+            // It fails if `finish` does not wait.
             let _ = end.send(());
         };
-        rights::without(|| thread::Builder::new().name("json".into()).spawn(writes))?;
-        let waiting = Waiting {
+        privileges::run_without(|| thread::Builder::new().name("json".into()).spawn(writes))?;
+        let sender = LineSender {
             sender,
             written: Arc::clone(written),
         };
         Ok(Self {
             to: to.clone(),
-            emitter: Emitter::new(waiting, Format::Json, true).with_time(),
+            emitter: Emitter::new(sender, OutputFormat::Json, true).with_time(),
             next,
             ended,
         })
     }
 
-    /// Opens it again: a file may have another name by now.
+    /// Opens the output again: log rotation may have renamed the file.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        let lines = Lines::open(&self.to)?;
+        let output = LineOutput::open(&self.to)?;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        *next = Some(lines);
+        *next = Some(output);
         Ok(())
     }
 
-    /// Writes a window. It is lost where the line of the one before still waits.
+    /// Writes a window. It is lost if the line of the window before is still waiting.
     pub(super) fn write(&mut self, report: &Report) {
         if let Err(error) = self.emitter.write(report) {
             tracing::debug!("a line of JSON is lost: {error}");
         }
     }
 
-    /// Waits until the last line is written, or for so long.
+    /// Waits until the last line is written, at most for `within`.
     pub(super) fn finish(self, within: Duration) {
         drop(self.emitter);
         let _ = self.ended.recv_timeout(within);
     }
 }
 
-impl std::fmt::Display for JsonTo {
+impl std::fmt::Display for JsonDestination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stdout => f.write_str("standard output"),
@@ -102,13 +102,13 @@ impl std::fmt::Display for JsonTo {
     }
 }
 
-/// The line that waits for the thread.
-struct Waiting {
+/// Sends lines to the thread; one may wait.
+struct LineSender {
     sender: SyncSender<Vec<u8>>,
-    written: Arc<Written>,
+    written: Arc<JsonCounters>,
 }
 
-impl Write for Waiting {
+impl Write for LineSender {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match self.sender.try_send(line.to_owned()) {
             Ok(()) => Ok(line.len()),
@@ -129,16 +129,16 @@ impl Write for Waiting {
 }
 
 /// The thread that writes.
-struct Writer {
-    to: JsonTo,
-    lines: Lines,
-    next: Arc<Mutex<Option<Lines>>>,
-    written: Arc<Written>,
-    /// The last line was not written, and that was said.
-    fails: bool,
+struct WriterThread {
+    to: JsonDestination,
+    output: LineOutput,
+    next: Arc<Mutex<Option<LineOutput>>>,
+    written: Arc<JsonCounters>,
+    /// The last line was not written, and that was logged.
+    failing: bool,
 }
 
-impl Writer {
+impl WriterThread {
     fn run(mut self, lines: &Receiver<Vec<u8>>) {
         for line in lines {
             let next = self
@@ -147,10 +147,10 @@ impl Writer {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take();
             if let Some(next) = next {
-                self.lines = next;
+                self.output = next;
             }
-            let written = self.lines.write(&line);
-            match (&written, self.fails) {
+            let written = self.output.write(&line);
+            match (&written, self.failing) {
                 (Err(error), false) => tracing::warn!(
                     "cannot write {}: {error}; lines are lost until that works again",
                     self.to
@@ -158,8 +158,8 @@ impl Writer {
                 (Ok(()), true) => tracing::info!("{} takes lines again", self.to),
                 _ => {}
             }
-            self.fails = written.is_err();
-            let count = match self.fails {
+            self.failing = written.is_err();
+            let count = match self.failing {
                 true => &self.written.lost,
                 false => &self.written.lines,
             };
@@ -168,37 +168,36 @@ impl Writer {
     }
 }
 
-/// Whole lines: a part of one, where the disk is full, is taken back.
-enum Lines {
-    /// Unbuffered, and whether a part of a line stands there: what it is does not let that be taken
-    /// back.
+/// An output of whole lines: a partial line, as on a full disk, is removed.
+enum LineOutput {
+    /// Unbuffered, and whether it ends with a partial line, which cannot be removed.
     Stdout(File, bool),
     File(File),
     /// A named pipe, while it has a reader.
     Pipe(File, PathBuf),
-    /// While it has none.
+    /// A named pipe without a reader.
     Unread(PathBuf),
 }
 
-impl Lines {
-    fn open(to: &JsonTo) -> io::Result<Self> {
+impl LineOutput {
+    fn open(to: &JsonDestination) -> io::Result<Self> {
         match to {
-            JsonTo::Stdout => {
+            JsonDestination::Stdout => {
                 let own = io::stdout().as_fd().try_clone_to_owned()?;
                 Ok(Self::Stdout(File::from(own), false))
             }
-            JsonTo::File(path) => Self::open_file(path),
+            JsonDestination::File(path) => Self::open_file(path),
         }
     }
 
     fn open_file(path: &Path) -> io::Result<Self> {
-        let file = match own_files::append(path) {
+        let file = match trusted_files::append(path) {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
                 return Ok(Self::Unread(path.to_owned()));
             }
             opened => opened?,
         };
-        // A line is longer than a pipe takes at once.
+        // A line may be longer than a pipe's buffer.
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         Ok(match file.metadata()?.file_type().is_fifo() {
             true => Self::Pipe(file, path.to_owned()),
@@ -211,12 +210,12 @@ impl Lines {
             *self = Self::open_file(path)?;
         }
         match self {
-            Self::Stdout(out, in_a_line) => {
-                if *in_a_line {
+            Self::Stdout(out, has_partial_line) => {
+                if *has_partial_line {
                     out.write_all(b"\n")?;
                 }
                 let written = out.write_all(line);
-                *in_a_line = written.is_err();
+                *has_partial_line = written.is_err();
                 written
             }
             Self::File(file) => {
@@ -251,17 +250,17 @@ mod tests {
     fn a_line_after_a_part_of_one_is_whole() {
         let (ours, mut reader) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut lines = Lines::Stdout(File::from(OwnedFd::from(ours)), false);
+        let mut output = LineOutput::Stdout(File::from(OwnedFd::from(ours)), false);
         let long = vec![b'a'; 16 << 20];
-        lines.write(&long).unwrap_err();
-        // Nor is there room for the end of that line.
-        lines.write(b"lost\n").unwrap_err();
+        output.write(&long).unwrap_err();
+        // The end of the partial line does not fit either.
+        output.write(b"lost\n").unwrap_err();
         reader.set_nonblocking(true).unwrap();
         let mut text = Vec::new();
         reader.read_to_end(&mut text).unwrap_err();
-        lines.write(b"first\n").unwrap();
-        lines.write(b"second\n").unwrap();
-        drop(lines);
+        output.write(b"first\n").unwrap();
+        output.write(b"second\n").unwrap();
+        drop(output);
         reader.read_to_end(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let whole: Vec<&str> = text.lines().skip(1).collect();

@@ -1,8 +1,8 @@
-//! Ledger: the exported totals of a report. They go on when a session ends and another begins.
+//! The [`Ledger`]: exported totals, which continue from session to session.
 //!
-//! Totals in a report are those of a session, by row. The ledger adds up what they gain, so that
-//! exported totals never step back: not with another session, and not where a row joins others or
-//! leaves them.
+//! The totals in a report are those of one session, by row. The ledger adds up their gains, so that
+//! an exported total never decreases: not with a new session, and not when a row is folded into the
+//! row of others or shown alone again.
 
 mod amount;
 mod saved;
@@ -16,72 +16,77 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use self::amount::{Amount, Count, Sum, put};
+use self::amount::{Amount, EstimateSum, RawCount, write_total};
 use super::folded::Folded;
 use crate::{
-    derive::{Attributes, Metric, Report, Series, Subject, Value},
+    derive::{Attributes, MetricInfo, Report, Series, Subject, Value},
     join::Entity,
 };
 
-/// What was exported so far.
+/// Everything that was exported so far.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Ledger {
-    metrics: Names<(String, String)>,
-    attributes: Names<Attributes>,
-    /// Groups of counters by their events. Counts and times of a group belong together only as long
-    /// as its events are the same: another set of them is another group.
-    groups: Names<Vec<String>>,
+    metrics: Numbering<(String, String)>,
+    attributes: Numbering<Attributes>,
+    /// Groups of counters by their events. Counts and times of a group belong together only while
+    /// its events are the same: another set of events is another group.
+    groups: Numbering<Vec<String>>,
     #[serde(with = "saved::accounts")]
-    accounts: HashMap<Subject, Account>,
-    /// Unix time at which the programs' clock was 0, as it was when the ledger began: a receiver
-    /// takes another start of a total for a total that began anew.
+    accounts: HashMap<Subject, LedgerAccount>,
+    /// Unix time at which the programs' clock was 0, as first reported: a total whose start changes
+    /// would look like a counter reset.
     pub(super) boot_time: Option<Duration>,
-    /// The number of each group of the plan, in its order.
+    /// The exported number of each group of the plan, in the plan's order.
     #[serde(skip)]
-    numbers: Vec<u32>,
-    /// A session began that goes on with the totals of the one before.
+    group_numbers: Vec<u32>,
+    /// The current session continues the totals of the one before.
     #[serde(skip)]
     resumed: bool,
 }
 
-/// Numbers of things, from 0 on.
+/// Gives each distinct value a number, from 0 on.
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de> + Eq + Hash"))]
-struct Names<T>(HashMap<T, u32>);
+struct Numbering<T>(HashMap<T, u32>);
 
-impl<T> Default for Names<T> {
+impl<T> Default for Numbering<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T: Eq + Hash> Names<T> {
-    fn number(&mut self, of: T) -> u32 {
+impl<T: Eq + Hash> Numbering<T> {
+    fn number(&mut self, value: T) -> u32 {
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        *self.0.entry(of).or_insert(next)
+        *self.0.entry(value).or_insert(next)
     }
 }
 
-/// Metric and attributes of a counter.
-type Key = (u32, u32);
+/// The numbers of a counter's metric and attributes.
+type SeriesKey = (u32, u32);
 
 /// The counters of a subject.
 #[derive(Default, Serialize, Deserialize)]
-struct Account {
-    /// In this session, as of the last report.
-    session: Vec<(Key, Amount)>,
-    /// Exported as counted, by group.
-    counts: Vec<(Key, Count)>,
-    /// Exported estimates, whatever the group.
-    sums: Vec<(Key, Sum)>,
-    /// Whether the last report had it.
+struct LedgerAccount {
+    /// Totals of this session in the last report.
+    session: Vec<(SeriesKey, Amount)>,
+    /// Exported raw counts, by group.
+    counts: Vec<(SeriesKey, RawCount)>,
+    /// Exported estimates, over all groups.
+    sums: Vec<(SeriesKey, EstimateSum)>,
+    /// The subject was in the last report.
     #[serde(skip)]
-    seen: bool,
+    in_report: bool,
 }
 
-impl Account {
-    /// Adds what a counter gained; it counts in its group, and is estimated in any.
-    fn add(&mut self, [counted, estimated]: [Key; 2], gain: &Amount) -> (Count, Sum) {
+impl LedgerAccount {
+    /// Adds a counter's gain: its raw count by group, its estimate over all groups. Returns the new
+    /// totals.
+    fn add(
+        &mut self,
+        [counted, estimated]: [SeriesKey; 2],
+        gain: &Amount,
+    ) -> (RawCount, EstimateSum) {
         let count = entry(&mut self.counts, counted);
         count.add(&gain.count);
         let sum = entry(&mut self.sums, estimated);
@@ -91,12 +96,12 @@ impl Account {
 }
 
 impl Ledger {
-    /// Another session begins, with these groups of events: its totals begin at nothing, unless it
-    /// goes on with those of the one before (`resumed`).
-    pub(super) fn begin(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
+    /// Begins a session with these groups of events. Its totals begin at 0, unless it continues
+    /// those of the one before (`resumed`).
+    pub(super) fn begin_session(&mut self, groups: Vec<Vec<String>>, resumed: bool) {
         let mut alike: HashMap<Vec<String>, usize> = HashMap::new();
         let number = |mut events: Vec<String>| {
-            // Groups of the same events have a number each.
+            // A further group of the same events has a number of its own.
             let nth = alike.entry(events.clone()).or_default();
             if *nth > 0 {
                 events.push(nth.to_string());
@@ -104,7 +109,7 @@ impl Ledger {
             *nth += 1;
             self.groups.number(events)
         };
-        self.numbers = groups.into_iter().map(number).collect();
+        self.group_numbers = groups.into_iter().map(number).collect();
         self.resumed = resumed;
         if !resumed {
             for account in self.accounts.values_mut() {
@@ -113,21 +118,21 @@ impl Ledger {
         }
     }
 
-    /// Puts the exported totals into a report, and puts the rows of `folded` together into one.
-    /// Rows that are left out are taken out of the report, and their totals go on like all others.
-    /// False where the report lacks subjects that were counted before.
-    pub(super) fn settle(&mut self, report: &mut Report, folded: &Folded) -> bool {
+    /// Replaces a report's totals by the exported ones, and folds the rows of `folded` into one.
+    /// Rows that are left out are removed from the report, but their totals are still added up.
+    /// False if the report lacks subjects that were exported before.
+    pub(super) fn apply_totals(&mut self, report: &mut Report, folded: &Folded) -> bool {
         let keys = self.keys(report);
         let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
-            account.seen = false;
+            account.in_report = false;
             if resumed {
-                // What this session does not count begins at nothing if it is counted again.
-                account.session.retain(|(key, _)| keys.has(*key));
+                // A counter that this session lacks begins at 0 if it is counted again.
+                account.session.retain(|(key, _)| keys.has_estimate(*key));
             }
         }
         let others = Subject::Entity(Entity::Others);
-        let mut fold = Fold::default();
+        let mut fold = FoldedGains::default();
         for series in &mut report.series {
             let subject = &report.subjects[series.subject as usize];
             let folds = matches!(subject, Subject::Entity(entity) if folded.rows.contains(entity));
@@ -140,56 +145,53 @@ impl Ledger {
                 }
                 continue;
             };
-            let places = (series.metric, series.attributes);
-            let key @ [_, session] = keys.of(places);
+            let indices = (series.metric, series.attributes);
+            let key @ [_, session] = keys.for_series(indices);
             let account = self.accounts.entry(subject.clone()).or_default();
-            account.seen = true;
+            account.in_report = true;
             let last = entry(&mut account.session, session);
-            let gain = last.advance(Amount::of(total));
+            let gain = last.advance(Amount::from_counter(total));
             let account = match folds {
                 true => {
-                    fold.gains.entry(places).or_default().add(&gain);
+                    fold.gains.entry(indices).or_default().add(&gain);
                     self.accounts.entry(others.clone()).or_default()
                 }
                 false => account,
             };
-            account.seen = true;
+            account.in_report = true;
             let (count, sum) = account.add(key, &gain);
-            put(&count, &sum, total);
+            write_total(&count, &sum, total);
         }
-        take_out(report, folded);
+        remove_hidden(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
-            self.fold(report, &keys, fold);
+            self.add_folded_row(report, &keys, fold);
         }
         for attributes in &mut report.attributes {
-            attributes.group = attributes.group.map(|group| self.number(group));
+            attributes.group = attributes.group.map(|group| self.group_number(group));
         }
-        self.accounts.values().all(|account| account.seen)
+        self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Puts one row in the place of the folded ones.
-    fn fold(&mut self, report: &mut Report, keys: &Keys, mut fold: Fold) {
+    /// Adds the row of others, which replaces the folded ones.
+    fn add_folded_row(&mut self, report: &mut Report, keys: &ReportKeys, mut fold: FoldedGains) {
         let others = Subject::Entity(Entity::Others);
         let Some(account) = self.accounts.get_mut(&others) else {
             return;
         };
-        account.seen = true;
+        account.in_report = true;
         let subject = report.subject(others.clone());
-        // A metric that is counted no more is shown no more.
-        let shown = account
-            .counts
-            .iter()
-            .filter_map(|(key, _)| keys.place(*key));
-        let shown: BTreeSet<_> = shown.chain(fold.gains.keys().copied()).collect();
+        // Metrics that are no longer counted are not shown.
+        let exported = { account.counts.iter() }.filter_map(|(key, _)| keys.indices(*key));
+        let shown: BTreeSet<_> = exported.chain(fold.gains.keys().copied()).collect();
         for (metric, attributes) in shown {
-            let [counted, estimated] = keys.of((metric, attributes));
+            let [counted, estimated] = keys.for_series((metric, attributes));
             let gain = fold.gains.remove(&(metric, attributes)).unwrap_or_default();
             let count = entry(&mut account.counts, counted);
             let sum = entry(&mut account.sums, estimated);
-            let mut value = gain.count.counter(&gain.sum);
-            value.start = report.start;
+            let mut counter = gain.count.counter(&gain.sum);
+            counter.start = report.start;
             let total = count.counter(sum);
-            let value = Value::Counter(value);
+            let value = Value::Counter(counter);
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }
         if !fold.shares.is_empty() {
@@ -201,32 +203,34 @@ impl Ledger {
     }
 
     /// The exported number of a group of the plan.
-    fn number(&self, group: u32) -> u32 {
-        let number = self.numbers.get(group as usize);
+    fn group_number(&self, group: u32) -> u32 {
+        let number = self.group_numbers.get(group as usize);
         number.copied().unwrap_or(group)
     }
 
-    fn keys(&mut self, report: &Report) -> Keys {
-        let metrics = report.metrics.iter();
-        let name = |it: &Metric| (it.name.clone(), it.unit.clone());
-        let metrics = metrics.map(|it| self.metrics.number(name(it))).collect();
-        let of = |it: &Attributes| {
-            [it.group.map(|group| self.number(group)), None].map(|group| Attributes {
+    fn keys(&mut self, report: &Report) -> ReportKeys {
+        let name = |it: &MetricInfo| (it.name.clone(), it.unit.clone());
+        let metrics = { report.metrics.iter() }
+            .map(|it| self.metrics.number(name(it)))
+            .collect();
+        let with_and_without_group = |it: &Attributes| {
+            [it.group.map(|group| self.group_number(group)), None].map(|group| Attributes {
                 group,
                 ..it.clone()
             })
         };
-        let attributes: Vec<_> = report.attributes.iter().map(of).collect();
-        let numbers = attributes.into_iter();
-        Keys {
+        let attributes: Vec<_> = { report.attributes.iter() }
+            .map(with_and_without_group)
+            .collect();
+        ReportKeys {
             metrics,
-            attributes: numbers
+            attributes: { attributes.into_iter() }
                 .map(|both| both.map(|it| self.attributes.number(it)))
                 .collect(),
         }
     }
 
-    /// The processes that were exported.
+    /// Ids of the exported processes.
     pub(super) fn processes(&self) -> HashSet<u32> {
         let subjects = self.accounts.keys();
         let processes = subjects.filter_map(|subject| match subject {
@@ -236,84 +240,85 @@ impl Ledger {
         processes.collect()
     }
 
-    /// Closes the accounts of entities that the last report had not and that are not `live`; of
-    /// processes `lives` tells.
-    pub(super) fn forget(&mut self, live: &HashSet<Entity>, lives: impl Fn(u32) -> bool) {
+    /// Drops the totals of entities that are neither in the last report nor in `running`, and those
+    /// of processes for which `is_running` is false.
+    pub(super) fn forget(&mut self, running: &HashSet<Entity>, is_running: impl Fn(u32) -> bool) {
         self.accounts.retain(|subject, account| match subject {
-            // It may be among those with most again.
-            Subject::Entity(Entity::ProcessOf { tgid, .. }) => account.seen || lives(*tgid),
+            // It may be among the top processes again.
+            Subject::Entity(Entity::ProcessOf { tgid, .. }) => {
+                account.in_report || is_running(*tgid)
+            }
             Subject::Entity(
                 entity @ (Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_)),
-            ) => account.seen || live.contains(entity),
-            Subject::Entity(Entity::Process { .. } | Entity::Unnamed(_)) => account.seen,
+            ) => account.in_report || running.contains(entity),
+            Subject::Entity(Entity::Process { .. } | Entity::Unnamed(_)) => account.in_report,
             _ => true,
         });
     }
 }
 
-/// Takes out of a report what it is not to show.
-fn take_out(report: &mut Report, folded: &Folded) {
+/// Removes folded and left-out rows from a report.
+fn remove_hidden(report: &mut Report, folded: &Folded) {
     if *folded == Folded::default() {
         return;
     }
-    let goes = |subject: &Subject| match subject {
+    let is_hidden = |subject: &Subject| match subject {
         Subject::Entity(it) => folded.rows.contains(it) || folded.left_out.contains(it),
         _ => false,
     };
-    let goes: Vec<bool> = report.subjects.iter().map(goes).collect();
+    let hidden: Vec<bool> = report.subjects.iter().map(is_hidden).collect();
     report
         .series
-        .retain(|series| !goes[series.subject as usize]);
+        .retain(|series| !hidden[series.subject as usize]);
 }
 
-/// What rows that are put together gained in a window.
+/// The gains and shares of the folded rows in a window.
 #[derive(Default)]
-struct Fold {
-    /// By metric and attributes of the report.
+struct FoldedGains {
+    /// By the report's indices of metric and attributes.
     gains: HashMap<(u32, u32), Amount>,
     shares: Vec<Series>,
 }
 
-/// The numbers of a report's metrics and attributes.
-struct Keys {
+/// The ledger's numbers of a report's metrics and attributes, by the report's indices.
+struct ReportKeys {
     metrics: Vec<u32>,
-    /// With the group, and whatever the group is.
+    /// With the group, and without it.
     attributes: Vec<[u32; 2]>,
 }
 
-impl Keys {
-    /// Of a metric and attributes of the report: what is counted, and what is estimated.
-    fn of(&self, (metric, attributes): (u32, u32)) -> [Key; 2] {
+impl ReportKeys {
+    /// The keys of the raw count and of the estimate, for the report's metric and attributes.
+    fn for_series(&self, (metric, attributes): (u32, u32)) -> [SeriesKey; 2] {
         let metric = self.metrics[metric as usize];
         self.attributes[attributes as usize].map(|it| (metric, it))
     }
 
-    /// Where the report has what is counted.
-    fn place(&self, key: Key) -> Option<(u32, u32)> {
+    /// The report's metric and attributes of a raw count.
+    fn indices(&self, key: SeriesKey) -> Option<(u32, u32)> {
         let metric = self.metrics.iter().position(|it| *it == key.0)?;
-        let mut attributes = self.attributes.iter();
-        let attributes = attributes.position(|[counted, _]| *counted == key.1)?;
+        let counted = |[counted, _]: &[u32; 2]| *counted == key.1;
+        let attributes = self.attributes.iter().position(counted)?;
         Some((u32::try_from(metric).ok()?, u32::try_from(attributes).ok()?))
     }
 
-    /// Whether the report may have what is estimated.
-    fn has(&self, key: Key) -> bool {
+    /// Whether the report has this metric, and these attributes of an estimate.
+    fn has_estimate(&self, key: SeriesKey) -> bool {
         let mut attributes = self.attributes.iter();
         self.metrics.contains(&key.0) && attributes.any(|[_, estimated]| *estimated == key.1)
     }
 }
 
-fn entry<T: Default>(list: &mut Vec<(Key, T)>, key: Key) -> &mut T {
-    let at = list.iter().position(|(known, _)| *known == key);
-    let at = at.unwrap_or_else(|| {
+fn entry<T: Default>(list: &mut Vec<(SeriesKey, T)>, key: SeriesKey) -> &mut T {
+    let found = list.iter().position(|(known, _)| *known == key);
+    let at = found.unwrap_or_else(|| {
         list.push((key, T::default()));
         list.len() - 1
     });
     &mut list[at].1
 }
 
-/// Adds a share to that of the others of the same kind. Of a sum with a part that is not known
-/// nothing is known.
+/// Adds a share to the sum of its metric and attributes. A sum with an unknown part is unknown.
 fn add_share(sums: &mut Vec<Series>, share: &Series) {
     let kind = |it: &Series| (it.metric, it.attributes);
     let Some(sum) = sums.iter_mut().find(|sum| kind(sum) == kind(share)) else {
@@ -322,8 +327,8 @@ fn add_share(sums: &mut Vec<Series>, share: &Series) {
     match (&mut sum.value, &share.value) {
         (Ok(Value::Gauge(sum)), Ok(Value::Gauge(share))) => {
             sum.value += share.value;
-            sum.live = sum.live.min(share.live);
-            sum.spread = sum.spread.of_sum(share.spread);
+            sum.running_ratio = sum.running_ratio.min(share.running_ratio);
+            sum.spread = sum.spread.combine(share.spread);
         }
         (sum @ Ok(_), Err(reason)) => drop(mem::replace(sum, Err(reason.clone()))),
         _ => {}

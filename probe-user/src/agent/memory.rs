@@ -1,6 +1,6 @@
-//! Memory that an agent takes at most, with all that it has in the kernel: the formula of
-//! docs/kubernetes.md, which the chart's limit is computed by (templates/_helpers.tpl). The tests
-//! compare its terms with what a session takes, and the chart and the page with it.
+//! The most memory of an agent, including its kernel memory: the formula of docs/kubernetes.md.
+//! The chart computes its limit by it (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare
+//! its terms with the memory of a session, and the chart and the page with it.
 
 use crate::session::memory::{Memory, USUAL_THREADS};
 
@@ -13,49 +13,48 @@ const PROCESS: usize = 32 * MIB;
 /// A row of counts: one in the kernel's map, and two snapshots of it.
 const ROW: usize = 416;
 
-/// What is kept for a container beside its rows: names, windows, report, text. Measured.
+/// Memory of a container in addition to its rows: names, windows, report, text. Measured.
 const CONTAINER: usize = 8 * KIB;
 
-/// Of each CPU: buckets and spare rows of the map of counts, counters, per-CPU state.
+/// Memory of each CPU: buckets and spare rows of the map of counts, counters, per-CPU state.
 const CPU: usize = 128 * KIB;
 
-/// Where memory accesses are sampled: the map of threads for a busy node, rows in the kernel, and
-/// what is kept for each row. Where events sample accesses there is no map of threads, so this is
-/// enough.
+/// Memory of sampled accesses: the map of threads for a busy node, rows in the kernel, and the user
+/// space memory of each row. It is enough for sampling by events too, which has no map of threads.
 const SAMPLES: usize = 104 * MIB;
 
-/// The same of each CPU: spare rows, and the timeline of switches where records name no thread.
+/// Memory of sampled accesses on each CPU: spare rows, and the timeline of switches if records have
+/// no thread id.
 const SAMPLED_CPU: usize = 128 * KIB;
 
-/// What is kept for a process beside its rows, where processes are shown: names, windows. Measured.
+/// Memory of a shown process in addition to its rows: names, windows. Measured.
 const PROCESS_ROW: usize = 3 * KIB;
 
-/// Where events are sampled: 16,384 rows of samples in the kernel, and what is kept of each of
-/// those.
+/// Memory of sampled events: 16,384 rows in the kernel, and the user space memory of each.
 const EVENTS: usize = 51 * MIB;
 
-/// The same of each CPU: spare rows, and what became of its samples.
+/// Memory of sampled events on each CPU: spare rows, and the counters of its samples.
 const EVENTS_CPU: usize = 64 * KIB;
 
-/// A node, and what is counted there.
+/// The size of a node, and of what is counted there.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
     /// Its CPUs.
     pub cpus: usize,
-    /// Containers that ran on all of them.
+    /// Containers that ran on all CPUs.
     pub containers: usize,
-    /// Processes that ran on all of them, where some are shown by themselves; else 0.
+    /// Processes that ran on all CPUs, if processes are shown; else 0.
     pub processes: usize,
     /// Groups of events.
     pub groups: usize,
     /// Whether events are sampled.
     pub events: bool,
-    /// Bytes of each CPU's buffer, where memory accesses are sampled; 0 without SPE.
+    /// Bytes of each CPU's buffer, if memory accesses are sampled; 0 without SPE.
     pub buffer: Option<usize>,
 }
 
 impl Node {
-    /// MiB that an agent, all that it has in the kernel included, stays below; a quarter is spare.
+    /// The most memory of an agent in MiB, including its kernel memory, with a quarter to spare.
     #[must_use]
     pub fn limit(self) -> usize {
         let sampled = |buffer| SAMPLES + self.cpus * (SAMPLED_CPU + buffer);
@@ -70,23 +69,23 @@ impl Node {
     }
 }
 
-/// Rows of samples that an agent has room for: fewer than the kernel's memory for them allows,
-/// since it keeps some 2 kB of each. Those of 40 containers that each CPU ran within two seconds
-/// have a row; what was idle for longer makes room.
+/// Rows of sampled accesses in an agent's map: fewer than the kernel's own limit allows, since user
+/// space takes some 2 kB for each. They suffice for 40 containers that each CPU ran within two
+/// seconds; rows that were idle for longer are freed.
 pub(super) fn sampled_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(192)).map_or(28_672, |rows| rows.clamp(14_336, 28_672))
 }
 
-/// The same of sampled events. Rows are freed every two seconds, so that this is room for 128
-/// owners and events on each CPU within four, on large machines for fewer.
+/// Rows of sampled events in an agent's map. Rows are freed every two seconds: they suffice for 128
+/// pairs of owner and event on each CPU within four seconds, and on large machines for fewer.
 pub(super) fn event_rows(possible: usize) -> u32 {
     u32::try_from(possible.saturating_mul(128)).map_or(16_384, |rows| rows.clamp(8192, 16_384))
 }
 
-/// Processes of a container where nobody says how many.
+/// Assumed number of processes of a container.
 const USUAL_PROCESSES: usize = 10;
 
-/// What an agent takes that counts so on this machine, with rows of processes or without.
+/// The memory of an agent as text: by kind, and the limit for 100 and 1,000 containers.
 pub(super) fn in_words(memory: &Memory, groups: usize, cpus: usize, by_process: bool) -> String {
     let mib = |bytes: usize| bytes.div_ceil(MIB);
     let Memory {

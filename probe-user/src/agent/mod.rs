@@ -1,9 +1,9 @@
-//! Agent: counts all the time, and shows the last window to whoever asks.
+//! The agent: counts continuously, and serves the last window over HTTP.
 //!
-//! One loop pulls by a timer; a thread of its own serves what the loop published. What is exported
-//! goes through the ledger, so that counters never step back, whatever happens to the session.
+//! One loop pulls by a timer (`Running`); a thread of its own serves what the loop published
+//! (`Published`). Exported totals go through the `Ledger`: counters never decrease, whatever
+//! happens to the session.
 
-mod beside;
 pub mod config;
 mod counting;
 mod folded;
@@ -12,14 +12,15 @@ mod json_lines;
 mod ledger;
 mod memory;
 mod otlp;
+mod outputs;
 mod overhead;
-mod own;
 mod pem;
+mod privileges;
 mod published;
-mod rights;
 mod run_directory;
 mod running;
 mod saver;
+mod self_report;
 mod state_directory;
 
 use std::{io, path::Path, process::Command, sync::Arc, time::Duration};
@@ -38,10 +39,11 @@ pub use self::{
     memory::Node,
     run_directory::RunError,
     saver::save_for_parent,
-    state_directory::StateDirectoryHeld,
+    state_directory::StateDirectoryLocked,
 };
 use self::{
-    http::Server, published::Published, rights::Kept, run_directory::RunDirectory, running::Running,
+    http::Server, privileges::KeptCapabilities, published::Published, run_directory::RunDirectory,
+    running::Running,
 };
 use crate::pipeline::{every, tick};
 
@@ -54,9 +56,9 @@ pub enum AgentError {
     /// The run directory.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The state's directory.
+    /// The state directory.
     #[error(transparent)]
-    State(#[from] StateDirectoryHeld),
+    State(#[from] StateDirectoryLocked),
     /// The server.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -79,25 +81,25 @@ pub enum AgentError {
     Push(io::Error),
     /// Capabilities.
     #[error("cannot give up capabilities: {0}")]
-    Rights(io::Error),
+    Capabilities(io::Error),
     /// Timers and signals.
     #[error("cannot wait for timers and signals: {0}")]
     Runtime(io::Error),
 }
 
-/// How an agent is started.
+/// Options of a start that are not in the configuration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The settings, which a reload reads again.
+    /// Sources of the configuration, which a reload reads again.
     pub sources: Sources,
-    /// Give up all capabilities once counting began: there is no way back then after hot-plug, a
-    /// reload, or a time in which it was off.
+    /// Give up all capabilities once counting began. The agent must be started again then after CPU
+    /// hot-plug, a reload, or a time in which it was off.
     pub drop_all: bool,
-    /// Counting goes on in pinned maps when the agent is told to end.
+    /// Leave counting on in pinned maps when a signal ends the agent.
     pub keep_pins: bool,
-    /// Starts a process that calls [`save_for_parent`] with this directory.
+    /// Makes the command of a process that calls [`save_for_parent`] with this directory.
     pub save_state: fn(&Path) -> Command,
-    /// Has messages of the kernel's programs shown, or not: to be called before counting begins.
+    /// Turns messages of the kernel's programs on or off. Called before each session begins.
     pub show_kernel_log: fn(bool),
 }
 
@@ -105,7 +107,7 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// Why the start would end.
+/// The error that would end the start.
 pub fn check_files(config: &Config) -> Result<(), AgentError> {
     if config.http.listen.is_some() {
         http::check(config.http.web_config.as_ref())?;
@@ -113,14 +115,14 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
     otlp::check_files(&config.otlp).map_err(AgentError::Push)
 }
 
-/// The first window is this short, so that there is something to show soon.
+/// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Runs an agent until it is told to end.
+/// Runs an agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// Why it cannot start. Later failures are logged and counted, and it goes on.
+/// The reason why it cannot start. Later failures are logged and counted, and do not end it.
 pub fn run(options: Options) -> Result<(), AgentError> {
     let config = options.sources.read()?;
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -133,44 +135,47 @@ async fn serve(options: Options, config: Config) -> Result<(), AgentError> {
     let mut signals = Signals::listen().map_err(AgentError::Runtime)?;
     let directory = RunDirectory::take(&config.run)?;
     let listen = config.http.listen;
-    let server = listen.map(|address| Server::listen(address, config.http.web_config.as_ref()));
-    let server = server.transpose()?;
+    let server = listen
+        .map(|address| Server::listen(address, config.http.web_config.as_ref()))
+        .transpose()?;
     let published = Arc::new(Published::default());
-    let mut timer = first_window(config.interval);
+    let mut timer = window_timer(config.interval);
     let mut running = Running::start(options, config, directory, Arc::clone(&published))?;
-    running.give_up_rights().map_err(AgentError::Rights)?;
+    running
+        .drop_privileges()
+        .map_err(AgentError::Capabilities)?;
     if let Some(server) = server {
         server.answer(published)?;
     }
     notify(&[NotifyState::Ready]);
-    // Half of the time after which the manager would act.
+    // Half of the watchdog's timeout.
     let mut watchdog = sd_notify::watchdog_enabled().map(|within| every(within / 2));
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hang_up.recv() => {
-                begin_reload();
+                notify_reloading();
                 if let Some(interval) = running.reload() {
                     timer = every(interval);
                 }
                 notify(&[NotifyState::Ready]);
             }
-            _ = timer.tick() => if let Some(interval) = running.window() {
+            _ = timer.tick() => if let Some(interval) = running.on_tick() {
                 timer = every(interval);
             },
             () = tick(&mut watchdog) => notify(&[NotifyState::Watchdog]),
-            interval = running.event() => if let Some(interval) = interval {
+            interval = running.handle_wakeup() => if let Some(interval) = interval {
                 timer = every(interval);
             }
         }
     }
     notify(&[NotifyState::Stopping]);
-    running.end();
+    running.shut_down();
     Ok(())
 }
 
-/// The signals that an agent follows.
+/// The signals that an agent handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -187,21 +192,21 @@ impl Signals {
     }
 }
 
-fn first_window(interval: Duration) -> Interval {
+fn window_timer(interval: Duration) -> Interval {
     let first = Instant::now() + interval.min(FIRST_WINDOW);
     let mut timer = interval_at(first, interval);
     timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
     timer
 }
 
-fn begin_reload() {
+fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(_) => notify(&[NotifyState::Reloading]),
     }
 }
 
-/// Tells the service manager, where there is one.
+/// Notifies the service manager, if there is one (`sd_notify(3)`).
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("cannot tell the service manager: {error}");

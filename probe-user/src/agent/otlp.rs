@@ -1,7 +1,7 @@
 //! Pushes every window to an OpenTelemetry collector, by a thread of its own.
 //!
-//! Sums are cumulative: a window that could not be sent costs only its gauges. So the newest window
-//! replaces one that still waits, which is counted.
+//! Sums are cumulative, so a window that is not sent loses only its gauges. Therefore a new window
+//! replaces one that is still waiting, and the lost one is counted.
 
 #[cfg(test)]
 mod tests;
@@ -32,38 +32,38 @@ use tonic::{
 };
 
 use self::tls::Tls;
-use super::{Config, config, published::Sent, rights};
+use super::{Config, config, privileges, published::PushCounters};
 use crate::{
     derive::Report,
-    emit::{Otlp, Request},
+    emit::{OtlpEncoder, OtlpRequest},
 };
 
-/// How long a collector may take for a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The most time for an answer to a request.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long is waited after a failure, at first and at most.
+/// The pause after a failure: initially, and at most. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Windows that are pushed to a collector.
+/// Pushes to a collector: an encoder of reports, and the thread that sends them.
 pub(super) struct Push {
-    otlp: Otlp,
+    otlp: OtlpEncoder,
     exporter: Exporter,
 }
 
 impl Push {
-    /// Begins to push, where the configuration names a collector.
+    /// Starts to push, if the configuration names a collector.
     ///
     /// # Errors
     ///
-    /// As of [`Exporter::start`].
-    pub(super) fn start(config: &Config, sent: &Arc<Sent>) -> io::Result<Option<Self>> {
+    /// Those of [`Exporter::start`].
+    pub(super) fn start(config: &Config, sent: &Arc<PushCounters>) -> io::Result<Option<Self>> {
         let Some(to) = config.otlp.endpoint.clone() else {
             return Ok(None);
         };
         Ok(Some(Self {
-            otlp: Otlp::new(&config.series.labels),
-            exporter: Exporter::start(to, &config.otlp, Arc::clone(sent), PATIENCE)?,
+            otlp: OtlpEncoder::new(&config.series.labels),
+            exporter: Exporter::start(to, &config.otlp, Arc::clone(sent), ANSWER_TIMEOUT)?,
         }))
     }
 
@@ -72,7 +72,7 @@ impl Push {
         self.exporter.send(self.otlp.requests(report));
     }
 
-    /// Waits until the last report is sent, or for so long.
+    /// Waits until the last report is sent, at most for `within`.
     pub(super) fn finish(self, within: Duration) {
         self.exporter.finish(within);
     }
@@ -80,107 +80,107 @@ impl Push {
 
 /// The window that waits to be sent.
 #[derive(Default)]
-struct Waiting {
-    requests: Mutex<Option<Vec<Request>>>,
+struct PendingWindow {
+    requests: Mutex<Option<Vec<OtlpRequest>>>,
     changed: Notify,
-    /// No further one will come.
+    /// No further window will be put.
     closed: AtomicBool,
 }
 
-impl Waiting {
-    fn put(&self, requests: Vec<Request>) -> Option<Vec<Request>> {
+impl PendingWindow {
+    fn put(&self, requests: Vec<OtlpRequest>) -> Option<Vec<OtlpRequest>> {
         let mut waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.replace(requests)
     }
 
-    /// Waits until a window waits, or none will.
-    async fn newer(&self) {
-        let there = || {
+    /// Waits until a window is pending, or until none can follow.
+    async fn wait_for_newer(&self) {
+        let is_ready = || {
             let waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.is_some() || self.closed.load(Relaxed)
         };
-        // What was notified may have been taken already.
-        while !there() {
+        // The notified window may already have been taken.
+        while !is_ready() {
             self.changed.notified().await;
         }
     }
 
-    fn take(&self) -> Option<Vec<Request>> {
+    fn take(&self) -> Option<Vec<OtlpRequest>> {
         let mut waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.take()
     }
 }
 
-/// The windows on their way to a collector.
+/// A handle of the thread that sends windows.
 struct Exporter {
-    waiting: Arc<Waiting>,
-    sent: Arc<Sent>,
+    pending: Arc<PendingWindow>,
+    sent: Arc<PushCounters>,
     ended: mpsc::Receiver<()>,
 }
 
 impl Exporter {
-    /// Begins to send to an endpoint, which may take so long for a request.
+    /// Starts the thread that sends to an endpoint.
     ///
     /// # Errors
     ///
-    /// Where the address or a header is none ([`check`], [`headers`]), a file for TLS cannot be
-    /// used, or there can be no thread.
+    /// If the address or a header is invalid ([`check`], [`headers`]), a file for TLS cannot be
+    /// used, or the thread cannot be started.
     fn start(
         to: String,
         config: &config::Otlp,
-        sent: Arc<Sent>,
-        patience: Duration,
+        sent: Arc<PushCounters>,
+        answer_timeout: Duration,
     ) -> io::Result<Self> {
         let headers = headers(&config.headers).map_err(io::Error::other)?;
         let tls = is_https(&to)
             .then(|| Tls::load(&config.tls))
             .transpose()?
             .map(Arc::new);
-        let endpoint = Endpoint::from_shared(to.clone()).map_err(io::Error::other)?;
-        // A peer that is gone without a word is found out between windows too.
-        let endpoint = endpoint
-            .connect_timeout(PATIENCE)
-            .http2_keep_alive_interval(PATIENCE)
-            .keep_alive_timeout(PATIENCE)
+        // Keep-alives also notice, between windows, a peer that vanished without closing.
+        let endpoint = Endpoint::from_shared(to.clone())
+            .map_err(io::Error::other)?
+            .connect_timeout(ANSWER_TIMEOUT)
+            .http2_keep_alive_interval(ANSWER_TIMEOUT)
+            .keep_alive_timeout(ANSWER_TIMEOUT)
             .keep_alive_while_idle(true);
-        let waiting = Arc::new(Waiting::default());
+        let pending = Arc::new(PendingWindow::default());
         let (end, ended) = mpsc::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (all, counts) = (Arc::clone(&waiting), Arc::clone(&sent));
+        let (all, counts) = (Arc::clone(&pending), Arc::clone(&sent));
         let run = move || {
             runtime.block_on(async {
-                let mut sending = Sending {
+                let mut thread = ExporterThread {
                     client: client(&endpoint, tls.as_ref()),
                     endpoint,
-                    patience,
+                    answer_timeout,
                     headers,
                     to,
                     tls,
                     sent: counts,
-                    fails: false,
+                    failing: false,
                 };
-                sending.all(&all).await;
+                thread.send_all(&all).await;
             });
-            // Nobody waits where the exporter was dropped.
+            // It fails if the exporter was dropped without `finish`.
             let _ = end.send(());
         };
-        rights::without(|| thread::Builder::new().name("otlp".to_owned()).spawn(run))?;
+        privileges::run_without(|| thread::Builder::new().name("otlp".to_owned()).spawn(run))?;
         Ok(Self {
-            waiting,
+            pending,
             sent,
             ended,
         })
     }
 
-    /// Sends a window, in place of one that waits.
-    fn send(&self, requests: Vec<Request>) {
-        if self.waiting.put(requests).is_some() {
+    /// Puts a window for the thread, in place of one that is still pending.
+    fn send(&self, requests: Vec<OtlpRequest>) {
+        if self.pending.put(requests).is_some() {
             self.sent.lost_windows.fetch_add(1, Relaxed);
         }
-        self.waiting.changed.notify_one();
+        self.pending.changed.notify_one();
     }
 
-    /// Waits until the last window is sent, or for so long.
+    /// Waits until the last window is sent, at most for `within`.
     fn finish(self, within: Duration) {
         self.close();
         if self.ended.recv_timeout(within).is_err() {
@@ -189,8 +189,8 @@ impl Exporter {
     }
 
     fn close(&self) {
-        self.waiting.closed.store(true, Relaxed);
-        self.waiting.changed.notify_one();
+        self.pending.closed.store(true, Relaxed);
+        self.pending.changed.notify_one();
     }
 }
 
@@ -200,77 +200,79 @@ impl Drop for Exporter {
     }
 }
 
-/// The thread's side.
-struct Sending {
+/// The thread that sends windows.
+struct ExporterThread {
     to: String,
-    /// How it is spoken to, at `https://`.
+    /// TLS to the collector, for an endpoint at `https://`.
     tls: Option<Arc<Tls>>,
     client: service::MetricsServiceClient<Channel>,
     endpoint: Endpoint,
-    /// How long a request may take.
-    patience: Duration,
+    /// The most time for an answer to a request.
+    answer_timeout: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
-    sent: Arc<Sent>,
-    /// The last request failed, and that was said.
-    fails: bool,
+    sent: Arc<PushCounters>,
+    /// The last request failed, and that was logged.
+    failing: bool,
 }
 
-impl Sending {
-    async fn all(&mut self, waiting: &Waiting) {
+impl ExporterThread {
+    /// Sends pending windows until none can follow.
+    async fn send_all(&mut self, pending: &PendingWindow) {
         loop {
-            if let Some(requests) = waiting.take() {
+            if let Some(requests) = pending.take() {
                 for request in requests {
-                    if !self.deliver(request, waiting).await {
+                    if !self.deliver(request, pending).await {
                         self.sent.lost_windows.fetch_add(1, Relaxed);
                         break;
                     }
                 }
-            } else if waiting.closed.load(Relaxed) {
+            } else if pending.closed.load(Relaxed) {
                 return;
             } else {
-                waiting.newer().await;
+                pending.wait_for_newer().await;
             }
         }
     }
 
-    /// Sends a request until it is taken; false where it is refused for good, or a newer window
-    /// waits.
-    async fn deliver(&mut self, request: Request, waiting: &Waiting) -> bool {
+    /// Sends a request until it is accepted. False if it is refused for good, or a newer window is
+    /// pending.
+    async fn deliver(&mut self, request: OtlpRequest, pending: &PendingWindow) -> bool {
         let mut pause = FIRST_PAUSE;
         loop {
             let Err(status) = self.send(request.clone()).await else {
                 return true;
             };
             self.sent.failures.fetch_add(1, Relaxed);
-            self.say(&status);
-            if !may_pass(status.code()) {
+            self.log_failure(&status);
+            if !is_retryable(status.code()) {
                 return false;
             }
-            // A newer window is worth more; at the end there is no time.
+            // Do not retry if a newer window is pending, or at the end.
             tokio::select! {
                 () = sleep(pause) => {}
-                () = waiting.newer() => return false,
+                () = pending.wait_for_newer() => return false,
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    async fn send(&mut self, request: Request) -> Result<(), Status> {
+    async fn send(&mut self, request: OtlpRequest) -> Result<(), Status> {
         let mut request = tonic::Request::new(request);
         for (name, value) in &self.headers {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
-        let Ok(answer) = timeout(self.patience, self.client.export(request)).await else {
-            // Its peer may be gone: the kernel would send for a quarter of an hour.
+        let Ok(answer) = timeout(self.answer_timeout, self.client.export(request)).await else {
+            // The peer may be gone. The kernel would retransmit on the old connection for a quarter
+            // of an hour.
             self.client = client(&self.endpoint, self.tls.as_ref());
-            let why = format!("no answer in {} s", self.patience.as_secs());
+            let why = format!("no answer in {} s", self.answer_timeout.as_secs());
             return Err(Status::deadline_exceeded(why));
         };
         let answer = answer?;
         self.sent.requests.fetch_add(1, Relaxed);
-        if self.fails {
+        if self.failing {
             tracing::info!("{} takes metrics again", self.to);
-            self.fails = false;
+            self.failing = false;
         }
         if let Some(partial) = answer.into_inner().partial_success {
             let rejected = u64::try_from(partial.rejected_data_points).unwrap_or_default();
@@ -283,22 +285,22 @@ impl Sending {
         Ok(())
     }
 
-    /// Says a failure once, until a request is taken.
-    fn say(&mut self, status: &Status) {
-        if self.fails {
+    /// Logs a failure once, until a request is accepted.
+    fn log_failure(&mut self, status: &Status) {
+        if self.failing {
             return;
         }
-        self.fails = true;
-        let of_tls = self.tls.as_ref().and_then(|tls| tls.reason());
+        self.failing = true;
+        let tls_reason = self.tls.as_ref().and_then(|tls| tls.take_reason());
         tracing::warn!(
             "cannot send metrics to {}: {}; the newest window is sent as soon as that works",
             self.to,
-            of_tls.unwrap_or_else(|| why(status)),
+            tls_reason.unwrap_or_else(|| why(status)),
         );
     }
 }
 
-/// A client that connects when it has something to send.
+/// A client that connects with its first request.
 fn client(endpoint: &Endpoint, tls: Option<&Arc<Tls>>) -> service::MetricsServiceClient<Channel> {
     service::MetricsServiceClient::new(match tls {
         Some(tls) => tls.channel(endpoint),
@@ -306,7 +308,7 @@ fn client(endpoint: &Endpoint, tls: Option<&Arc<Tls>>) -> service::MetricsServic
     })
 }
 
-/// Why a request failed.
+/// The reason of a failed request, with its causes.
 fn why(status: &Status) -> String {
     let mut why = format!("{:?}, {}", status.code(), status.message());
     let mut source = std::error::Error::source(status);
@@ -320,8 +322,8 @@ fn why(status: &Status) -> String {
     why
 }
 
-/// Whether the same request may be taken later (OTLP 1.x, "Failures": the retryable codes).
-fn may_pass(code: Code) -> bool {
+/// Whether the same request may succeed later (OTLP 1.x, "Failures": the retryable codes).
+fn is_retryable(code: Code) -> bool {
     matches!(
         code,
         Code::Cancelled
@@ -335,7 +337,7 @@ fn may_pass(code: Code) -> bool {
     )
 }
 
-/// The headers of each request. The error names one that cannot be a header, and never its value.
+/// The headers of each request. The error names an invalid header, but never shows its value.
 pub(super) fn headers(
     headers: &BTreeMap<String, String>,
 ) -> Result<Vec<(AsciiMetadataKey, AsciiMetadataValue)>, String> {
@@ -352,13 +354,13 @@ pub(super) fn headers(
     headers.iter().map(header).collect()
 }
 
-/// Checks an address of a collector.
+/// Checks the address of a collector.
 pub(super) fn check(endpoint: &str) -> Result<(), String> {
     let uri: Result<Uri, _> = endpoint.parse();
     let whole = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
     match uri.ok().filter(whole) {
         Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
-        Some(uri) if uri.scheme_str() == Some("https") => tls::is_there(),
+        Some(uri) if uri.scheme_str() == Some("https") => tls::is_supported(),
         _ => Err(
             "is the address of a collector's gRPC port such as \"http://127.0.0.1:4317\""
                 .to_owned(),
@@ -379,7 +381,7 @@ pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
     }
 }
 
-/// Checks the keys for TLS together. The error begins with the key.
+/// Checks the keys for TLS in combination. The error begins with the key.
 pub(super) fn check_tls(otlp: &config::Otlp) -> Result<(), (&'static str, String)> {
     let tls = &otlp.tls;
     let keys = [

@@ -1,73 +1,75 @@
-//! Overhead: how much may be counted within `max_overhead`.
+//! The [`Governor`] of `max_overhead`: keeps the cost of counting within a budget.
 //!
-//! Pure: it is told what counting took in each window ([`Spent`]), and says at which level of its
-//! ladder the next windows are counted. Each level gives up more: first events, then short
-//! windows, then samples. What another level would take is predicted from measured parts: switches
-//! per second times what a charge takes there, and pulls. A level that ran is remembered by what a
-//! charge and a pull really took, since a model of these is not exact.
+//! It is pure: its input is the cost of each window ([`WindowCost`]), its output the level of the
+//! [`Ladder`] for the next windows. Each level gives up more: first events, then short windows,
+//! then samples. The cost of another level is predicted from measured parts: charges per second
+//! times the time of a charge at that level, and pulls. Levels that ran are predicted by their
+//! measured times of a charge and a pull, since the model of these is not exact.
 //!
-//! It does not flap: it goes down where the mean of a few windows is above the budget, and up by
-//! one step where that would have fitted, with room left, in each of many windows. Each step up
-//! that had to be taken back raises the number of these windows.
+//! It does not flap: it goes down if the mean of a few windows exceeds the budget, and up by one
+//! level if that would have fitted, with a margin, in each of many windows. Each step up that had
+//! to be reverted raises the number of these windows.
 
+pub(super) mod cost_meter;
 mod ladder;
-pub(super) mod measure;
 
 use std::{collections::VecDeque, time::Duration};
 
 pub(super) use self::ladder::{Ladder, Level};
 
-/// Windows whose mean counts. One alone may be a burst.
+/// The number of windows in a mean. A single window may be a burst.
 const RECENT: usize = 6;
 
-/// The part of the budget that a level must be predicted to keep to go down to it.
+/// A step down goes to the first level with a prediction within this part of the budget.
 const DOWN_TO: f64 = 0.9;
 
-/// The same of a step up.
+/// A step up needs a prediction within this part of the budget.
 const UP_TO: f64 = 0.8;
 
-/// Windows in a row in which a step up must have fitted, at first and at most.
+/// Consecutive windows in which a step up must have fitted: initially, and at most.
 const CALM: (u64, u64) = (30, 720);
 
-/// A step up that is taken back within so many windows was too early: the next one to that level
-/// needs `RARER` times as many calm windows. One that holds four times as long makes up for one.
+/// A step up that is reverted within so many windows was too early: the next one to that level
+/// needs `RARER` times as many calm windows. A step up that lasts `RARER` times as long cancels one
+/// such increase.
 const EARLY: u64 = 360;
 const RARER: u64 = 4;
 
-/// The part by which what is remembered of a level comes nearer to the model with each window at
-/// another one: machines change in hours.
+/// The part by which the measured cost of a level decays to the model with each window at another
+/// level: machines change over hours.
 const FORGET: f64 = 0.002;
 
-/// What was taken in a window.
+/// The cost of counting in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Spent {
-    /// Its seconds.
+pub(super) struct WindowCost {
+    /// Length in seconds.
     pub(super) seconds: f64,
-    /// Slices that were charged on the CPU where the programs took most.
+    /// Charged slices on the CPU where the programs took most time.
     pub(super) charges: f64,
-    /// Nanoseconds of a charge, with reading the counters.
+    /// Nanoseconds of a charge, including the reads of counters.
     pub(super) charge: f64,
-    /// Nanoseconds to read one counter of hardware, and one of the kernel's own.
+    /// Nanoseconds to read one hardware counter, and one software counter.
     pub(super) reads: (f64, f64),
     /// Nanoseconds of the runs on that CPU that charged nothing.
     pub(super) rest: f64,
-    /// Nanoseconds of samples on the CPU where they took most.
+    /// Nanoseconds of samples on that CPU.
     pub(super) samples: f64,
-    /// Nanoseconds of the agent's CPU time for the pull and all that follows it.
+    /// Nanoseconds of the agent's CPU time for the pull and everything after it.
     pub(super) pull: f64,
-    /// The rest of its CPU time.
+    /// Nanoseconds of the rest of the agent's CPU time.
     pub(super) other: f64,
 }
 
-impl Spent {
-    /// The sum, as a share of a CPU's time.
+impl WindowCost {
+    /// The whole cost, as a share of a CPU's time.
     fn share(&self) -> f64 {
         let nanos = self.charges * self.charge + self.rest + self.samples + self.pull + self.other;
         nanos / (self.seconds * 1e9)
     }
 
-    /// Windows together, and how many they are: what one charge takes is a mean, all else a sum.
-    fn together<'a>(windows: impl Iterator<Item = &'a Self>) -> (Self, f64) {
+    /// The sum of windows, and their number. The time of a charge is a mean; the last window's time
+    /// of a read is taken.
+    fn sum<'a>(windows: impl Iterator<Item = &'a Self>) -> (Self, f64) {
         let (mut sum, mut count, mut charging) = (Self::default(), 0.0, 0.0);
         for window in windows {
             count += 1.0;
@@ -90,9 +92,9 @@ impl Spent {
     }
 }
 
-/// What is remembered of a level.
+/// The measured or predicted cost of a level.
 #[derive(Clone, Copy, Debug)]
-struct Took {
+struct LevelCost {
     /// Nanoseconds of a charge.
     charge: f64,
     /// Nanoseconds of a pull.
@@ -103,26 +105,26 @@ struct Took {
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Change {
+pub(super) struct LevelChange {
     pub(super) from: Level,
     pub(super) to: Level,
-    /// Share of a CPU that was taken.
+    /// The share of a CPU that the old level took.
     pub(super) share: f64,
-    /// What the new level is predicted to take.
+    /// The predicted share of the new level.
     pub(super) predicted: f64,
 }
 
-/// What a window says.
+/// The result of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict {
-    /// All stays as it is.
+pub(super) enum Decision {
+    /// The level stays.
     Stay,
-    /// Another level from here on.
-    Change(Change),
-    /// Even the lowest level is above the budget now, with this share.
+    /// The level changes.
+    Change(LevelChange),
+    /// Even the lowest level exceeds the budget now, with this share.
     Exceeded(f64),
-    /// It is within the budget again.
-    Held(f64),
+    /// The lowest level is within the budget again, with this share.
+    WithinAgain(f64),
 }
 
 /// Keeps counting within a budget.
@@ -133,27 +135,27 @@ pub(super) struct Governor {
     ladder: Ladder,
     level: usize,
     /// The last windows at this level.
-    recent: VecDeque<Spent>,
-    took: Vec<Option<Took>>,
-    /// Windows in a row in which a step up would have fitted.
+    recent: VecDeque<WindowCost>,
+    costs: Vec<Option<LevelCost>>,
+    /// Consecutive windows in which a step up would have fitted.
     calm: u64,
-    /// By level: how many there must be for a step up to it.
-    wanted: Vec<u64>,
-    /// By level: windows since the step up to it, until that held or was taken back.
-    raised: Vec<Option<u64>>,
+    /// By level: the number of calm windows that a step up to it needs.
+    calm_needed: Vec<u64>,
+    /// By level: windows since the step up to it, until that proved right or was reverted.
+    since_raised: Vec<Option<u64>>,
     exceeded: bool,
 }
 
 impl Governor {
-    /// Begins with everything.
+    /// Begins at the level that counts everything.
     pub(super) fn new(budget: f64, ladder: Ladder) -> Self {
         Self {
             budget,
             level: 0,
             recent: VecDeque::new(),
-            took: vec![None; ladder.len()],
-            wanted: vec![CALM.0; ladder.len()],
-            raised: vec![None; ladder.len()],
+            costs: vec![None; ladder.len()],
+            calm_needed: vec![CALM.0; ladder.len()],
+            since_raised: vec![None; ladder.len()],
             ladder,
             calm: 0,
             exceeded: false,
@@ -164,49 +166,49 @@ impl Governor {
         self.ladder[self.level]
     }
 
-    /// Whether this level counts or samples less than everything.
-    pub(super) fn lacks(&self) -> bool {
+    /// Whether the level counts fewer events or samples less. Longer windows do not matter.
+    pub(super) fn is_reduced(&self) -> bool {
         let (now, full) = (self.level(), self.ladder[0]);
         let widened = full.widened;
         Level { widened, ..now } != full
     }
 
-    /// The number of the level: 0 gives up nothing.
+    /// The number of the level; 0 gives up nothing.
     pub(super) fn number(&self) -> usize {
         self.level
     }
 
-    /// Share of a CPU.
+    /// The budget, as a share of a CPU.
     pub(super) fn budget(&self) -> f64 {
         self.budget
     }
 
-    /// Whether even the lowest level takes more than the budget.
+    /// Whether even the lowest level exceeds the budget.
     pub(super) fn is_exceeded(&self) -> bool {
         self.exceeded
     }
 
-    /// Share of a CPU that the last windows at this level took; None where there was none.
+    /// The share of a CPU that the last windows at this level took; None before the first.
     pub(super) fn share(&self) -> Option<f64> {
-        let (all, count) = Spent::together(self.recent.iter());
+        let (all, count) = WindowCost::sum(self.recent.iter());
         (count > 0.0).then(|| all.share())
     }
 
-    /// What follows from a window at this level.
-    pub(super) fn window(&mut self, spent: Spent) -> Verdict {
-        if spent.seconds <= 0.0 {
-            return Verdict::Stay;
+    /// Takes the cost of a window at this level, and decides on the level of the next one.
+    pub(super) fn window(&mut self, cost: WindowCost) -> Decision {
+        if cost.seconds <= 0.0 {
+            return Decision::Stay;
         }
-        self.recent.push_back(spent);
+        self.recent.push_back(cost);
         if self.recent.len() > RECENT {
             self.recent.pop_front();
         }
         self.remember();
         self.trust();
         if self.recent.len() < RECENT {
-            return Verdict::Stay;
+            return Decision::Stay;
         }
-        let (windows, count) = Spent::together(self.recent.iter());
+        let (windows, count) = WindowCost::sum(self.recent.iter());
         let share = windows.share();
         let last = self.ladder.len() - 1;
         if share > self.budget {
@@ -214,9 +216,9 @@ impl Governor {
             if self.level == last {
                 let was = std::mem::replace(&mut self.exceeded, true);
                 return if was {
-                    Verdict::Stay
+                    Decision::Stay
                 } else {
-                    Verdict::Exceeded(share)
+                    Decision::Exceeded(share)
                 };
             }
             let predicted = |level: usize| self.predicted(&windows, count, level);
@@ -228,30 +230,30 @@ impl Governor {
         }
         if self.exceeded && share <= self.budget * UP_TO {
             self.exceeded = false;
-            return Verdict::Held(share);
+            return Decision::WithinAgain(share);
         }
         let Some(up) = self.level.checked_sub(1) else {
-            return Verdict::Stay;
+            return Decision::Stay;
         };
         let predicted = self.predicted(&windows, count, up);
         self.calm = match predicted <= self.budget * UP_TO {
             true => self.calm + 1,
             false => 0,
         };
-        if self.calm < self.wanted[up] {
-            return Verdict::Stay;
+        if self.calm < self.calm_needed[up] {
+            return Decision::Stay;
         }
-        self.raised[up] = Some(0);
+        self.since_raised[up] = Some(0);
         self.change(up, share, predicted)
     }
 
-    fn change(&mut self, to: usize, share: f64, predicted: f64) -> Verdict {
+    fn change(&mut self, to: usize, share: f64, predicted: f64) -> Decision {
         let from = self.level();
         self.level = to;
         self.recent.clear();
         self.calm = 0;
         self.exceeded = false;
-        Verdict::Change(Change {
+        Decision::Change(LevelChange {
             from,
             to: self.level(),
             share,
@@ -259,21 +261,21 @@ impl Governor {
         })
     }
 
-    /// Steps up that are taken back by going down to a level were too early.
+    /// Makes steps up rarer to the levels that a step down leaves soon after.
     fn distrust(&mut self, to: usize) {
         for level in self.level..to {
-            if self.raised[level]
+            if self.since_raised[level]
                 .take()
                 .is_some_and(|windows| windows <= EARLY)
             {
-                self.wanted[level] = (self.wanted[level] * RARER).min(CALM.1);
+                self.calm_needed[level] = (self.calm_needed[level] * RARER).min(CALM.1);
             }
         }
     }
 
-    /// Steps up that held for long make the next ones come earlier.
+    /// Makes steps up earlier again to the levels that lasted.
     fn trust(&mut self) {
-        for (raised, wanted) in self.raised.iter_mut().zip(&mut self.wanted) {
+        for (raised, wanted) in self.since_raised.iter_mut().zip(&mut self.calm_needed) {
             *raised = raised.map(|windows| windows + 1);
             if raised.is_some_and(|windows| windows > EARLY * RARER) {
                 *wanted = (*wanted / RARER).max(CALM.0);
@@ -282,16 +284,16 @@ impl Governor {
         }
     }
 
-    /// Takes in what this level takes; what is known of others comes nearer to the model.
+    /// Remembers the cost of this level, and lets those of the others decay to the model.
     fn remember(&mut self) {
-        let (windows, count) = Spent::together(self.recent.iter());
-        let here = Took {
+        let (windows, count) = WindowCost::sum(self.recent.iter());
+        let here = LevelCost {
             charge: windows.charge,
             pull: windows.pull / count,
             samples: windows.samples / (windows.seconds * 1e9),
         };
         let level = self.level();
-        for (at, took) in self.took.iter_mut().enumerate() {
+        for (at, took) in self.costs.iter_mut().enumerate() {
             if at == self.level {
                 *took = Some(here);
             } else if let Some(took) = took {
@@ -303,18 +305,18 @@ impl Governor {
         }
     }
 
-    /// The share that a level would have taken in these windows.
-    fn predicted(&self, windows: &Spent, count: f64, at: usize) -> f64 {
-        let here = Took {
+    /// The share of a CPU that a level would have taken in these windows.
+    fn predicted(&self, windows: &WindowCost, count: f64, at: usize) -> f64 {
+        let here = LevelCost {
             charge: windows.charge,
             pull: windows.pull / count,
             samples: windows.samples / (windows.seconds * 1e9),
         };
         let (now, level) = (self.level(), self.ladder[at]);
-        let mut took = self.took[at].unwrap_or_else(|| modelled(windows, here, now, level));
-        if level.samples && !now.samples && self.took[at].is_none() {
-            // Of levels that sample the last that ran tells.
-            let sampled = self.took[..self.level].iter().rev().flatten();
+        let mut took = self.costs[at].unwrap_or_else(|| modelled(windows, here, now, level));
+        if level.samples && !now.samples && self.costs[at].is_none() {
+            // The cost of samples is that of the last level that sampled.
+            let sampled = self.costs[..self.level].iter().rev().flatten();
             took.samples = sampled.map(|it| it.samples).next().unwrap_or(0.0);
         }
         let pulls = count * f64::from(now.widened) / f64::from(level.widened);
@@ -324,13 +326,13 @@ impl Governor {
     }
 }
 
-/// What a charge and a pull would take at a level that is not known: fewer counters are read.
-fn modelled(windows: &Spent, here: Took, now: Level, level: Level) -> Took {
+/// The model of a level that never ran: a charge reads fewer counters, a pull costs the same.
+fn modelled(windows: &WindowCost, here: LevelCost, now: Level, level: Level) -> LevelCost {
     let count = |counters: usize| f64::from(u32::try_from(counters).unwrap_or(u32::MAX));
     let reads = |level: Level| {
         count(level.hardware) * windows.reads.0 + count(level.software) * windows.reads.1
     };
-    Took {
+    LevelCost {
         charge: (here.charge - reads(now) + reads(level)).max(reads(level)),
         pull: here.pull,
         samples: match level.samples {

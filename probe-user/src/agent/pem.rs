@@ -1,4 +1,4 @@
-//! Certificates and keys from files in PEM. Errors say which file, and why.
+//! Certificates and keys from PEM files. Errors name the file and the reason.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-/// All certificates of a file; one at least.
+/// All certificates of a file; at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(file);
     let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -17,7 +17,7 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// The certificates of authorities.
+/// The certificates of a file as authorities.
 pub(super) fn authorities(file: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
@@ -27,7 +27,7 @@ pub(super) fn authorities(file: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The key of a file.
+/// The private key of a file.
 pub(super) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(file)
         .map_err(|error| format!("cannot use {}: {error}", file.display()))

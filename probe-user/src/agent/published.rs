@@ -1,5 +1,4 @@
-//! What the loop publishes, and the server shows: the last window as text, made once for each
-//! format that somebody asks for.
+//! The last window as the server shows it: rendered once for each format that clients request.
 
 use std::{
     io::Write as _,
@@ -19,60 +18,59 @@ use tokio::{
 
 use crate::{emit::Dialect, sys::clock::now};
 
-/// A format is made with every window as long as somebody asked for it within so many.
-const REMEMBERED: u64 = 32;
+/// A format is rendered with every window if one of this many last windows was requested in it.
+const RENDERED_WITHIN: u64 = 32;
 
-/// How long a request waits for its format to be made: a pull may be at work.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request waits for its format to be rendered: a pull may be in progress.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Windows follow each other no longer where the next one has not ended after so many intervals,
-/// and after so long.
-const LATE: u32 = 3;
-const LATE_AT_LEAST: Duration = Duration::from_secs(5);
+/// The last window is stale after this many intervals, and at least this time.
+const STALE_INTERVALS: u32 = 3;
+const STALE_AT_LEAST: Duration = Duration::from_secs(5);
 
 const DIALECTS: [Dialect; 2] = [Dialect::OpenMetrics, Dialect::Prometheus];
 
 /// Shared by the loop and the server.
 #[derive(Default)]
 pub(super) struct Published {
-    last: watch::Sender<Last>,
-    /// A format is asked for that is not there yet.
-    asked: Notify,
-    /// By dialect: the window that was the last one when it was asked for, from 1 on.
-    asked_at: [AtomicU64; 2],
-    /// What the server counts.
-    pub(super) served: Served,
-    /// What was pushed to a collector.
-    pub(super) sent: Arc<Sent>,
-    /// Lines of JSON.
-    pub(super) written: Arc<Written>,
+    last: watch::Sender<LastWindow>,
+    /// Notified when a requested format is not rendered yet.
+    requested: Notify,
+    /// By dialect: the number of the last window at its last request, from 1 on.
+    requested_at: [AtomicU64; 2],
+    /// Counters of the HTTP server.
+    pub(super) served: ServerCounters,
+    /// Counters of pushes to a collector.
+    pub(super) sent: Arc<PushCounters>,
+    /// Counters of JSON lines.
+    pub(super) written: Arc<JsonCounters>,
 }
 
-/// Lines of JSON.
+/// Counters of JSON lines.
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    /// Those that were written.
+pub(super) struct JsonCounters {
+    /// Lines written.
     pub(super) lines: AtomicU64,
-    /// Those that could not be.
+    /// Lines that could not be written.
     pub(super) lost: AtomicU64,
 }
 
-/// What was pushed to a collector.
+/// Counters of pushes to a collector.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
-    /// Requests that it took.
+pub(super) struct PushCounters {
+    /// Accepted requests.
     pub(super) requests: AtomicU64,
-    /// Points that it refused in these.
+    /// Points that the collector rejected in accepted requests.
     pub(super) rejected_points: AtomicU64,
-    /// Requests that failed.
+    /// Failed requests.
     pub(super) failures: AtomicU64,
-    /// Windows of which at least one request was never taken.
+    /// Windows with at least one request that was never accepted.
     pub(super) lost_windows: AtomicU64,
 }
 
-/// What the server counts.
+/// Counters of the HTTP server.
 #[derive(Default)]
-pub(super) struct Served {
+pub(super) struct ServerCounters {
     pub(super) scrapes: AtomicU64,
     pub(super) scrape_nanos: AtomicU64,
     pub(super) connections: AtomicU64,
@@ -82,23 +80,23 @@ pub(super) struct Served {
 
 /// The last window.
 #[derive(Clone, Default)]
-struct Last {
+struct LastWindow {
     /// Its number, from 1 on; 0 before the first.
     number: u64,
-    texts: [Option<Arc<Text>>; 2],
-    /// When it was published, and how long after it the next one is late.
+    texts: [Option<Arc<RenderedText>>; 2],
+    /// When it was published, and how long after that it is stale.
     times: (Duration, Duration),
-    /// Why nothing is counted now.
+    /// Why nothing is counted now; None while counting.
     not_ready: Option<String>,
 }
 
-/// A window in a format.
-pub(super) struct Text {
+/// A window rendered in one format.
+pub(super) struct RenderedText {
     pub(super) plain: Bytes,
     gzip: OnceLock<Bytes>,
 }
 
-impl Text {
+impl RenderedText {
     fn new(plain: Vec<u8>) -> Self {
         Self {
             plain: plain.into(),
@@ -106,73 +104,72 @@ impl Text {
         }
     }
 
-    /// The same, compressed once.
+    /// The text compressed by gzip, once.
     pub(super) fn gzip(&self) -> Bytes {
         let make = || {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
             let written = encoder.write_all(&self.plain);
-            let written = written.and_then(|()| encoder.finish());
-            Bytes::from(written.expect("it goes into memory"))
+            let finished = written.and_then(|()| encoder.finish());
+            Bytes::from(finished.expect("it goes into memory"))
         };
         self.gzip.get_or_init(make).clone()
     }
 }
 
 impl Published {
-    /// Publishes a window; `write` makes its text in a format. The next one is due after
-    /// `interval`.
-    pub(super) fn window(&self, interval: Duration, write: impl Fn(Dialect) -> Vec<u8>) {
+    /// Publishes a window; `write` renders it in a format. The next one is due after `interval`.
+    pub(super) fn publish(&self, interval: Duration, write: impl Fn(Dialect) -> Vec<u8>) {
         let number = self.last.borrow().number + 1;
         let texts = [0, 1].map(|at: usize| {
-            let asked = self.asked_at[at].load(Relaxed);
-            let wanted = asked > 0 && number - asked < REMEMBERED;
-            wanted.then(|| Arc::new(Text::new(write(DIALECTS[at]))))
+            let requested = self.requested_at[at].load(Relaxed);
+            let wanted = requested > 0 && number - requested < RENDERED_WITHIN;
+            wanted.then(|| Arc::new(RenderedText::new(write(DIALECTS[at]))))
         });
         self.last.send_modify(|last| {
             last.number = number;
-            last.times = (now(), (interval * LATE).max(LATE_AT_LEAST));
+            last.times = (now(), (interval * STALE_INTERVALS).max(STALE_AT_LEAST));
             last.texts = texts;
         });
     }
 
-    /// Makes the formats that are asked for and not there.
-    pub(super) fn complete(&self, write: impl Fn(Dialect) -> Vec<u8>) {
+    /// Renders the requested formats that the last window does not have yet.
+    pub(super) fn render_requested(&self, write: impl Fn(Dialect) -> Vec<u8>) {
         self.last.send_if_modified(|last| {
-            let mut made = false;
+            let mut rendered = false;
             for (at, dialect) in DIALECTS.into_iter().enumerate() {
-                let asked = self.asked_at[at].load(Relaxed);
-                if asked == last.number && asked > 0 && last.texts[at].is_none() {
-                    last.texts[at] = Some(Arc::new(Text::new(write(dialect))));
-                    made = true;
+                let requested = self.requested_at[at].load(Relaxed);
+                if requested == last.number && requested > 0 && last.texts[at].is_none() {
+                    last.texts[at] = Some(Arc::new(RenderedText::new(write(dialect))));
+                    rendered = true;
                 }
             }
-            made
+            rendered
         });
     }
 
-    /// Says whether windows follow each other, and why not.
-    pub(super) fn say(&self, not_ready: Option<String>) {
+    /// Sets why nothing is counted; None while counting.
+    pub(super) fn set_not_ready(&self, not_ready: Option<String>) {
         self.last.send_modify(|last| last.not_ready = not_ready);
     }
 
-    /// Waits until a format is asked for.
-    pub(super) async fn asked(&self) {
-        self.asked.notified().await;
+    /// Waits until a missing format is requested.
+    pub(super) async fn requested(&self) {
+        self.requested.notified().await;
     }
 
-    /// Why nothing is counted now; None where windows follow each other.
+    /// Why the agent is not ready; None while windows are counted in time.
     pub(super) fn not_ready(&self) -> Option<String> {
         let last = self.last.borrow();
         let starting = (last.number == 0).then(|| "the first window has not ended".to_owned());
-        let (at, late) = last.times;
-        let age = now().saturating_sub(at);
-        let stuck = (last.number > 0 && age > late)
+        let (published_at, stale_after) = last.times;
+        let age = now().saturating_sub(published_at);
+        let stale = (last.number > 0 && age > stale_after)
             .then(|| format!("the last window ended {} s ago", age.as_secs()));
-        last.not_ready.clone().or(starting).or(stuck)
+        last.not_ready.clone().or(starting).or(stale)
     }
 
     /// The last window in a format, or why there is none.
-    pub(super) async fn text(&self, dialect: Dialect) -> Result<Arc<Text>, String> {
+    pub(super) async fn text(&self, dialect: Dialect) -> Result<Arc<RenderedText>, String> {
         let at = usize::from(dialect == Dialect::Prometheus);
         let mut changes = self.last.subscribe();
         let found = async {
@@ -182,18 +179,18 @@ impl Published {
                     if last.number == 0 {
                         break Err(());
                     }
-                    self.asked_at[at].store(last.number, Relaxed);
+                    self.requested_at[at].store(last.number, Relaxed);
                     if let Some(text) = &last.texts[at] {
                         break Ok(Arc::clone(text));
                     }
                 }
-                self.asked.notify_one();
+                self.requested.notify_one();
                 if changes.changed().await.is_err() {
                     break Err(());
                 }
             }
         };
-        match timeout(PATIENCE, found).await {
+        match timeout(RENDER_TIMEOUT, found).await {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(())) => Err(self.not_ready().unwrap_or_default()),
             Err(_) => Err("the agent is busy: try again".to_owned()),
@@ -209,7 +206,7 @@ mod tests {
     fn it_is_not_ready_where_windows_stop() {
         let published = Published::default();
         assert!(published.not_ready().is_some());
-        published.window(Duration::from_secs(10), |_| Vec::new());
+        published.publish(Duration::from_secs(10), |_| Vec::new());
         let ended = |ago: u64| {
             let ago = Duration::from_secs(ago);
             published
@@ -220,7 +217,7 @@ mod tests {
         assert_eq!(ended(29), None);
         let why = ended(31).unwrap();
         assert!(why.starts_with("the last window ended 31 s ago"), "{why}");
-        published.window(Duration::from_millis(100), |_| Vec::new());
+        published.publish(Duration::from_millis(100), |_| Vec::new());
         assert_eq!(ended(4), None);
         assert!(ended(6).is_some());
     }

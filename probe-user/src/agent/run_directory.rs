@@ -1,4 +1,5 @@
-//! The run directory: a lock against a second agent, and files whose presence switches things off.
+//! The run directory: a lock against a second agent, and switch files, which turn parts off while
+//! they exist.
 
 use std::{
     fs::{File, TryLockError},
@@ -11,12 +12,12 @@ use std::{
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::sys::own_files::OwnDirectory;
+use crate::sys::trusted_files::TrustedDirectory;
 
-/// Why an agent cannot have the directory.
+/// Why an agent cannot use the run directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// It cannot be made or written.
+    /// The directory cannot be made or written.
     #[error(
         "cannot use the run directory {}: {source}; name another one by run.directory",
         path.display()
@@ -27,7 +28,7 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
-    /// Another agent has it.
+    /// Another agent holds the lock.
     #[error(
         "another agent runs here already{}: it holds {}; end it, or give this one a run.directory \
          of its own",
@@ -35,39 +36,39 @@ pub enum RunError {
         path.display()
     )]
     Locked {
-        /// The lock.
+        /// The lock file.
         path: PathBuf,
-        /// The other agent, as it wrote it there.
+        /// The other agent's process id, as the lock file has it.
         pid: Option<String>,
     },
 }
 
-/// What files in the directory switch off.
+/// What the switch files turn off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Switches {
     /// `off`: everything.
     pub(super) all: bool,
-    /// `spe.off`: sampling.
+    /// `spe.off`: sampling of memory accesses.
     pub(super) spe: bool,
 }
 
 /// The directory of a running agent.
 pub(super) struct RunDirectory {
     path: PathBuf,
-    /// Held until the end.
+    /// Locked until this is dropped.
     _lock: File,
-    /// None where the kernel gives none: the files are looked for with every window then.
+    /// None if the kernel provides none: then the files are checked with every window.
     watch: Option<AsyncFd<OwnedFd>>,
 }
 
 impl RunDirectory {
-    /// Takes the lock. To be called in a runtime.
+    /// Takes the lock. Must be called in a tokio runtime.
     pub(super) fn take(path: &Path) -> Result<Self, RunError> {
         let failed = |source| RunError::Directory {
             path: path.to_owned(),
             source,
         };
-        let own = OwnDirectory::make(path).map_err(failed)?;
+        let own = TrustedDirectory::make(path).map_err(failed)?;
         let lock = lock(&own, failed)?;
         let watch = watch(path);
         if let Err(error) = &watch {
@@ -83,7 +84,7 @@ impl RunDirectory {
         })
     }
 
-    /// The files that are there now.
+    /// The switch files that exist now.
     pub(super) fn switches(&self) -> Switches {
         Switches {
             all: self.off().exists(),
@@ -91,12 +92,12 @@ impl RunDirectory {
         }
     }
 
-    /// The file that switches everything off.
+    /// Path of the file that turns everything off.
     pub(super) fn off(&self) -> PathBuf {
         self.path.join("off")
     }
 
-    /// Waits until a file came or went.
+    /// Waits until a file is created or removed.
     pub(super) async fn changed(&self) {
         let Some(watch) = &self.watch else {
             return std::future::pending().await;
@@ -110,7 +111,7 @@ impl RunDirectory {
     }
 }
 
-fn lock(own: &OwnDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
+fn lock(own: &TrustedDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<File, RunError> {
     const NAME: &str = "agent.lock";
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{NAME}: {error}"));
     let mut file = own.file(NAME).map_err(|error| failed(named(error)))?;
@@ -118,7 +119,7 @@ fn lock(own: &OwnDirectory, failed: impl Fn(io::Error) -> RunError) -> Result<Fi
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // What it says is for the message only.
+            // The process id is only for the message.
             let _ = file.read_to_string(&mut pid);
             let pid = pid.trim();
             let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());

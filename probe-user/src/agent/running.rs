@@ -1,4 +1,4 @@
-//! A running agent: its windows, and what changes them.
+//! A running agent: its state, its windows, and what it exports of them.
 
 mod budget;
 mod following;
@@ -7,18 +7,18 @@ mod reload;
 use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
 use super::{
-    AgentError, Kept, Options, RunDirectory,
-    beside::{neighbours, open_json, push, resolver, say_verdict, totals},
+    AgentError, KeptCapabilities, Options, RunDirectory,
     config::{Config, Enabled},
     counting, folded,
     json_lines::JsonLines,
     ledger::Ledger,
     otlp::Push,
-    overhead::{Governor, measure::Mark},
-    own::Own,
+    outputs::{load_ledger, log_verdict, neighbours, open_json, start_push, start_resolver},
+    overhead::{Governor, cost_meter::CostMeter},
+    privileges,
     published::Published,
-    rights,
     run_directory::Switches,
+    self_report::SelfReport,
     state_directory::StateDirectory,
 };
 use crate::{
@@ -35,14 +35,18 @@ use crate::{
     },
 };
 
-/// How long the end waits for a collector, and for whoever reads lines of JSON.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the end waits for the collector and for the reader of the JSON lines.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
 
-/// A boot time as it was told before; that of now where the wall's clock was set back so far that
-/// totals would begin after they are told.
-fn kept(told: Duration, now: Duration) -> Duration {
+/// Keeps the boot time already reported, unless the wall clock went back more than a second, which
+/// would put the start of totals in the future.
+fn reported_boot_time(reported: Duration, now: Duration) -> Duration {
     const SET_BACK: Duration = Duration::from_secs(1);
-    if told > now + SET_BACK { now } else { told }
+    if reported > now + SET_BACK {
+        now
+    } else {
+        reported
+    }
 }
 
 /// A running agent.
@@ -50,53 +54,53 @@ pub(super) struct Running {
     options: Options,
     config: Config,
     directory: RunDirectory,
-    /// The boot that totals are of.
+    /// The boot id that totals belong to.
     boot: String,
-    /// Unix time at which the clock of this process was 0, as starts are told by it.
+    /// Unix time at which the clock of this process was 0. Reported starts are relative to it.
     boot_time: Duration,
-    /// The last totals were not saved, and that was logged.
+    /// The last save failed, and that was logged.
     save_fails: bool,
-    /// What is remembered of containers that may suffer from others.
+    /// The detector of noisy neighbours; None without a peak bandwidth.
     neighbours: Option<Neighbours>,
     /// Asks runtimes for names, also between sessions.
     resolver: Option<Arc<Resolver>>,
-    /// The files of the directory, as they were followed.
+    /// The switch files of the run directory, as last handled.
     switches: Switches,
-    /// The PMUs of this machine when counting began.
+    /// The PMUs of this machine when last listed.
     pmus: BTreeSet<String>,
-    /// None where nothing is counted now.
+    /// None while nothing is counted.
     pipeline: Option<Pipeline>,
-    /// Keeps counting within `max_overhead`, where that is set.
+    /// Keeps counting within `max_overhead`, if that is set.
     governor: Option<Governor>,
-    /// From where the cost of counting is measured.
-    mark: Option<Mark>,
-    /// The last reason that was logged why nothing is counted.
-    said: Option<String>,
-    /// Shown until a session's first window: the last one before, or nothing.
-    before: Report,
-    /// The period of memory accesses that the last session ended with.
+    /// Measures the cost of counting by window; None while it is not known.
+    cost_meter: Option<CostMeter>,
+    /// The last logged reason why nothing is counted.
+    last_error: Option<String>,
+    /// Shown until a session's first window: the last report before it, or an empty one.
+    last_report: Report,
+    /// The period of memory accesses at the end of the last session.
     period: Option<u64>,
-    /// A session missed a switch: this kernel hides some.
-    hides: bool,
-    /// Held while the configuration names it.
-    state: Option<StateDirectory>,
+    /// A session missed a switch: this kernel hides some from the program at `sched_switch`.
+    hides_switches: bool,
+    /// Locked while the configuration names it.
+    state_directory: Option<StateDirectory>,
     ledger: Ledger,
     exposition: Exposition,
     json: Option<JsonLines>,
     push: Option<Push>,
-    own: Own,
+    self_report: SelfReport,
     published: Arc<Published>,
 }
 
 /// What woke the loop up.
-enum Event {
-    Asked,
-    Files,
-    Ended(PipelineError),
+enum Wakeup {
+    Scrape,
+    SwitchFiles,
+    SessionEnded(PipelineError),
 }
 
 impl Running {
-    /// Begins to count. To be called in a runtime.
+    /// Begins to count. Must be called in a tokio runtime.
     pub(super) fn start(
         options: Options,
         config: Config,
@@ -106,11 +110,11 @@ impl Running {
         let take = |path| StateDirectory::take(path, options.save_state);
         let state = config.state.as_deref().map(take).transpose()?;
         let json = open_json(&config, &published)?;
-        let resolver = resolver(&config.names)?;
-        let push = push(&config, &published)?;
+        let resolver = start_resolver(&config.names)?;
+        let push = start_push(&config, &published)?;
         let boot = boot_id(&Machine::this());
         let mut running = Self {
-            ledger: totals(&config, &boot),
+            ledger: load_ledger(&config, &boot),
             exposition: Exposition::new(&config.series.labels),
             options,
             switches: directory.switches(),
@@ -124,67 +128,67 @@ impl Running {
             pmus: BTreeSet::new(),
             pipeline: None,
             governor: None,
-            mark: None,
-            said: None,
-            before: Report::default(),
+            cost_meter: None,
+            last_error: None,
+            last_report: Report::default(),
             period: None,
-            hides: false,
-            state,
+            hides_switches: false,
+            state_directory: state,
             json,
             push,
-            own: Own::new(),
+            self_report: SelfReport::new(),
             published,
         };
         match running.switches.all {
-            true => running.say_off(),
-            false => running.begin().map_err(Box::new)?,
+            true => running.log_off(),
+            false => running.start_session().map_err(Box::new)?,
         }
         Ok(running)
     }
 
-    /// Gives up what counting does not need from here on.
-    pub(super) fn give_up_rights(&self) -> io::Result<()> {
-        rights::drop_all_but(match self.options.drop_all {
-            true => Kept::Nothing,
-            false => Kept::Counting {
+    /// Gives up the capabilities that counting does not need from here on.
+    pub(super) fn drop_privileges(&self) -> io::Result<()> {
+        privileges::drop_all_but(match self.options.drop_all {
+            true => KeptCapabilities::Nothing,
+            false => KeptCapabilities::Counting {
                 sampling: self.config.spe.enabled != Enabled::Off,
             },
         })
     }
 
-    /// Waits for what a session, a file or a scrape wants, and does it; the interval where it is
-    /// another one from here on. May be dropped and called again.
-    pub(super) async fn event(&mut self) -> Option<Duration> {
-        let kept = async {
+    /// Waits for a scrape, a switch file or the end of the session, and handles it. Returns the
+    /// interval if that changed. Cancel safe: may be dropped and called again.
+    pub(super) async fn handle_wakeup(&mut self) -> Option<Duration> {
+        let session_error = async {
             match &mut self.pipeline {
-                Some(pipeline) => match pipeline.keep().await {
+                Some(pipeline) => match pipeline.run_upkeep().await {
                     Ok(never) => match never {},
                     Err(error) => error,
                 },
                 None => std::future::pending().await,
             }
         };
-        let event = tokio::select! {
-            () = self.published.asked() => Event::Asked,
-            () = self.directory.changed() => Event::Files,
-            error = kept => Event::Ended(error),
+        let wakeup = tokio::select! {
+            () = self.published.requested() => Wakeup::Scrape,
+            () = self.directory.changed() => Wakeup::SwitchFiles,
+            error = session_error => Wakeup::SessionEnded(error),
         };
         let before = self.interval();
-        match event {
-            Event::Asked => self.complete(),
-            Event::Files => self.follow_files(),
-            Event::Ended(error) => self.failed(&error),
+        match wakeup {
+            Wakeup::Scrape => self.render_requested(),
+            Wakeup::SwitchFiles => self.follow_files(),
+            Wakeup::SessionEnded(error) => self.on_failure(&error),
         }
         self.interval_after(before)
     }
 
-    /// Ends the window and publishes it; the interval where it is another one from here on.
-    pub(super) fn window(&mut self) -> Option<Duration> {
+    /// Ends the window and publishes it. Returns the interval if that changed.
+    pub(super) fn on_tick(&mut self) -> Option<Duration> {
         let before = self.interval();
         self.follow_files();
         self.follow_pmus();
         if self.pipeline.is_none() && !self.switches.all {
-            self.begin_again();
+            self.restart_session();
         }
         if self.end_window() {
             self.keep_budget();
@@ -192,31 +196,33 @@ impl Running {
         self.interval_after(before)
     }
 
-    /// Ends the window and publishes it. False where nothing was counted.
+    /// Ends the window and publishes it. False if nothing was counted.
     fn end_window(&mut self) -> bool {
-        self.own.pulls();
-        if let Some(mark) = &mut self.mark {
-            mark.pulls();
+        self.self_report.begin_pull();
+        if let Some(meter) = &mut self.cost_meter {
+            meter.begin_pull();
         }
         match self.advance() {
             Some(Ok(())) => {
-                self.pulled();
-                self.say(None);
+                self.export_window();
+                self.set_error(None);
                 return true;
             }
-            Some(Err(error)) => self.failed(&error),
+            Some(Err(error)) => self.on_failure(&error),
             None => self.publish(),
         }
         false
     }
 
-    /// Ends counting, with a last line of JSON.
-    pub(super) fn end(&mut self) {
-        let listened = self.json.is_some() || self.push.is_some() || self.config.state.is_some();
-        if listened && self.pipeline.is_some() {
+    /// Ends counting. A last window is counted if it has a receiver: JSON lines, a collector, or
+    /// saved totals.
+    pub(super) fn shut_down(&mut self) {
+        let has_receiver =
+            self.json.is_some() || self.push.is_some() || self.config.state.is_some();
+        if has_receiver && self.pipeline.is_some() {
             self.end_window();
         }
-        let until = now() + LAST_WORDS;
+        let until = now() + LAST_FLUSH;
         let left = || until.saturating_sub(now());
         if let Some(json) = self.json.take() {
             json.finish(left());
@@ -231,19 +237,19 @@ impl Running {
         self.pipeline = None;
     }
 
-    /// A window was counted: saves its totals and publishes it.
-    fn pulled(&mut self) {
-        self.settle();
+    /// Saves the totals of a pulled window and publishes it.
+    fn export_window(&mut self) {
+        self.complete_report();
         self.save();
         self.publish();
-        self.own.pulled();
+        self.self_report.end_pull();
     }
 
-    /// Ends counting for now; what was counted is published.
+    /// Pauses counting. The window until now is published.
     fn pause(&mut self) {
-        self.own.pulls();
+        self.self_report.begin_pull();
         match self.advance() {
-            Some(Ok(())) => self.pulled(),
+            Some(Ok(())) => self.export_window(),
             Some(Err(error)) => tracing::warn!("what was counted last is lost: {error}"),
             None => {}
         }
@@ -251,12 +257,12 @@ impl Running {
             let snapshot = pipeline.snapshot();
             let spe = snapshot.spe.as_ref();
             self.period = spe.map(|spe| spe.health.period).or(self.period);
-            self.hides |= snapshot.health.sum.missed_switches > 0;
-            self.before = mem::take(pipeline.report_mut());
+            self.hides_switches |= snapshot.health.sum.missed_switches > 0;
+            self.last_report = mem::take(pipeline.report_mut());
         }
     }
 
-    /// Ends the window; None where nothing is counted.
+    /// Pulls the window; None while nothing is counted.
     fn advance(&mut self) -> Option<Result<(), SessionError>> {
         let pipeline = self.pipeline.as_mut()?;
         if self.config.count.top_processes > 0 {
@@ -265,75 +271,76 @@ impl Running {
         Some(pipeline.advance())
     }
 
-    fn begin(&mut self) -> Result<(), counting::CountingError> {
+    fn start_session(&mut self) -> Result<(), counting::CountingError> {
         (self.options.show_kernel_log)(self.config.kernel_log);
         let resolver = self.resolver.clone();
-        // Listed before the plan looks at them: a PMU that comes after this is seen with the next
-        // window.
-        self.pmus = self.own.pmus();
-        let start = counting::Start {
+        // Listed before the plan is made, so that the next window notices a PMU that appears in
+        // between.
+        self.pmus = self.self_report.pmus();
+        let start = counting::StartOptions {
             switches: self.switches,
             level: self.governor.as_ref().map(Governor::level),
             period: self.period,
-            // The second program cannot be attached once all rights are given up.
-            watch_exits: self.hides || self.options.drop_all,
-            // The last state that was saved is older than the ledger where saving fails.
-            goes_on: !self.save_fails,
+            // The second program cannot be attached after all capabilities are given up.
+            watch_exits: self.hides_switches || self.options.drop_all,
+            // After a failed save the saved state is older than the ledger.
+            saved_is_latest: !self.save_fails,
         };
         let (pipeline, resumed) = counting::start(&self.config, resolver, start)?;
-        self.ledger.begin(pipeline.plan().opened(), resumed);
+        self.ledger.begin_session(pipeline.plan().opened(), resumed);
         self.neighbours = neighbours(&self.config, pipeline.plan());
-        self.own.health.sessions += 1;
+        self.self_report.health.sessions += 1;
         self.pipeline = Some(pipeline);
-        self.govern();
-        heap::give_back();
+        self.start_budget();
+        heap::trim();
         Ok(())
     }
 
-    /// Begins after a break. Where that fails it is tried again with the next window.
-    fn begin_again(&mut self) {
-        if let Err(error) = self.begin() {
-            self.failed(&error);
+    /// Resumes counting after a pause. A failure is retried with the next window.
+    fn restart_session(&mut self) {
+        if let Err(error) = self.start_session() {
+            self.on_failure(&error);
         }
     }
 
-    /// Counting failed.
-    fn failed(&mut self, error: &dyn std::error::Error) {
-        self.own.health.failures += 1;
+    /// Handles a failure of counting: ends the session, logs the reason once, and publishes it.
+    fn on_failure(&mut self, error: &dyn std::error::Error) {
+        self.self_report.health.failures += 1;
         self.pipeline = None;
         let mut why = error.to_string();
         if self.options.drop_all {
             why += "; all capabilities were given up (--drop-all): start the agent again";
         }
-        if self.said.as_ref() != Some(&why) {
+        if self.last_error.as_ref() != Some(&why) {
             tracing::error!("{why}; counting begins again as soon as that works");
         }
         self.publish();
-        self.say(Some(why));
+        self.set_error(Some(why));
     }
 
-    fn say_off(&mut self) {
+    fn log_off(&mut self) {
         let why = format!("off, since {} is there", self.directory.off().display());
         tracing::info!("{why}");
-        self.say(Some(why));
+        self.set_error(Some(why));
     }
 
-    fn say(&mut self, why: Option<String>) {
-        self.published.say(why.clone());
-        self.said = why;
+    fn set_error(&mut self, why: Option<String>) {
+        self.published.set_not_ready(why.clone());
+        self.last_error = why;
     }
 
-    /// Makes the report of the pipeline what is exported.
-    fn settle(&mut self) {
+    /// Turns the pipeline's report into what is exported: stable start times, verdicts, at most
+    /// `series.max` series, and the ledger's totals.
+    fn complete_report(&mut self) {
         let Some(pipeline) = &mut self.pipeline else {
             return;
         };
-        let started = self.own.started;
+        let started = self.self_report.started;
         let kernel_started = pipeline.kernel_time(started);
-        // Starts stay as they were told first, also after a restart that goes on with the totals.
+        // A total's start time never changes, even across a restart that continues the totals.
         let first = (self.boot_time + started).saturating_sub(kernel_started);
         let boot_time_now = pipeline.snapshot().boot_time;
-        let boot_time = kept(self.ledger.boot_time.unwrap_or(first), boot_time_now);
+        let boot_time = reported_boot_time(self.ledger.boot_time.unwrap_or(first), boot_time_now);
         self.ledger.boot_time = Some(boot_time);
         self.boot_time = (boot_time + kernel_started).saturating_sub(started);
         let report = pipeline.report_mut();
@@ -342,23 +349,26 @@ impl Running {
         if let Some(neighbours) = &mut self.neighbours {
             let verdicts = neighbours.judge(pipeline.report_mut());
             let begun = verdicts.iter().filter(|it| it.begins);
-            begun.for_each(|verdict| say_verdict(pipeline.report(), verdict));
+            begun.for_each(|verdict| log_verdict(pipeline.report(), verdict));
         }
-        let most = self.config.series.max;
-        let most = most.saturating_sub(Report::SERIES_OF_AGENT);
+        let most = self
+            .config
+            .series
+            .max
+            .saturating_sub(Report::MAX_AGENT_SERIES);
         let folded = folded::choose(pipeline.report(), most);
-        self.own.health.folded = folded.rows.len() as u64;
-        self.own.health.left_out = folded.left_out.len() as u64;
-        let is_complete = self.ledger.settle(pipeline.report_mut(), &folded);
+        self.self_report.health.folded = folded.rows.len() as u64;
+        self.self_report.health.left_out = folded.left_out.len() as u64;
+        let is_complete = self.ledger.apply_totals(pipeline.report_mut(), &folded);
         if !is_complete {
             self.ledger
-                .forget(&pipeline.live(), |process| pipeline.lives(process));
+                .forget(&pipeline.entities(), |process| pipeline.is_alive(process));
         }
     }
 
-    /// Saves the totals, so that they go on after a restart. A failure is said once.
+    /// Saves the totals for the next start of the agent. A repeated failure is logged once.
     fn save(&mut self) {
-        let (Some(pipeline), Some(directory)) = (&self.pipeline, &mut self.state) else {
+        let (Some(pipeline), Some(directory)) = (&self.pipeline, &mut self.state_directory) else {
             return;
         };
         let (boot, ledger) = (&self.boot, &self.ledger);
@@ -372,42 +382,43 @@ impl Running {
             _ => {}
         }
         self.save_fails = saved.is_err();
-        self.own.health.failed_saves += u64::from(self.save_fails);
+        self.self_report.health.failed_saves += u64::from(self.save_fails);
     }
 
-    /// Publishes the last window, or nothing but what the agent says of itself.
+    /// Publishes the last window, or only the agent's own metrics while nothing is counted.
     fn publish(&mut self) {
         let interval = self.interval();
-        self.own.health.interval_nanos = Some(nanos(interval));
-        self.own.health.off = self.switches.all.into();
-        let mut health = self.own.now(&self.published);
+        self.self_report.health.interval_nanos = Some(nanos(interval));
+        self.self_report.health.off = self.switches.all.into();
+        let mut health = self.self_report.collect(&self.published);
         let counts = self.pipeline.is_some();
         let report = match &mut self.pipeline {
             Some(pipeline) => {
-                health.began = pipeline.kernel_time(self.own.started);
+                health.began = pipeline.kernel_time(self.self_report.started);
                 pipeline.report_mut()
             }
             None => {
-                health.began = self.own.started;
+                health.began = self.self_report.started;
                 let now = now();
-                self.boot_time = kept(self.boot_time, wall().saturating_sub(now));
-                self.before = Report {
+                self.boot_time = reported_boot_time(self.boot_time, wall().saturating_sub(now));
+                self.last_report = Report {
                     began: health.began,
                     start: now,
                     end: now,
                     boot_time: self.boot_time,
                     time: wall(),
-                    ..Report::of_agent()
+                    ..Report::for_agent()
                 };
-                &mut self.before
+                &mut self.last_report
             }
         };
         report.add_agent(&health);
-        self.own.health.series = Some(Exposition::counts(report).iter().sum::<usize>() as u64);
+        self.self_report.health.series =
+            Some(Exposition::counts(report).iter().sum::<usize>() as u64);
         let exposition = &self.exposition;
         let report = &*report;
         self.published
-            .window(interval, |dialect| exposition.write(report, dialect));
+            .publish(interval, |dialect| exposition.write(report, dialect));
         if let Some(push) = &self.push {
             push.send(report);
         }
@@ -416,13 +427,14 @@ impl Running {
         }
     }
 
-    /// Makes the formats that a scrape waits for, of the window that was published last.
-    fn complete(&self) {
-        let report = self.pipeline.as_ref().map(Pipeline::report);
-        let report = report.filter(|report| !report.series.is_empty());
-        let report = report.unwrap_or(&self.before);
+    /// Renders the last published window in the formats that scrapes wait for.
+    fn render_requested(&self) {
+        let current = self.pipeline.as_ref().map(Pipeline::report);
+        let report = current
+            .filter(|report| !report.series.is_empty())
+            .unwrap_or(&self.last_report);
         let exposition = &self.exposition;
         self.published
-            .complete(|dialect| exposition.write(report, dialect));
+            .render_requested(|dialect| exposition.write(report, dialect));
     }
 }

@@ -1,7 +1,7 @@
-//! Saves totals by a child process, which waits for their file system where counting must not.
+//! Saves totals by a child process, so that counting never waits for their file system.
 //!
-//! A thread could not be left behind: the kernel keeps a process as long as one of its threads
-//! waits for a frozen file system, with all that it holds.
+//! A thread would not do: while it waits for a frozen file system, the kernel cannot end its
+//! process, which keeps everything that it holds.
 
 use std::{
     io::{self, BufRead, BufReader, Read as _, Write},
@@ -18,13 +18,13 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use super::rights;
-use crate::{state::Encoded, sys::own_files::OwnDirectory};
+use super::privileges;
+use crate::{state::EncodedState, sys::trusted_files::TrustedDirectory};
 
-/// How long a save is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the agent waits for a save.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The answer to a save that was made.
+/// The child's answer to a successful save.
 const SAVED: &str = "saved";
 
 /// Saves into a directory.
@@ -34,16 +34,16 @@ pub(super) struct Saver {
     child: Option<Helper>,
 }
 
-/// A child that saves, behind a thread that talks to it.
+/// A child that saves, and the thread that talks to it.
 struct Helper {
-    saves: SyncSender<Vec<Encoded>>,
+    saves: SyncSender<Vec<EncodedState>>,
     answers: Receiver<io::Result<()>>,
-    /// An answer is due.
-    saving: bool,
+    /// An answer is outstanding.
+    is_saving: bool,
 }
 
 impl Saver {
-    /// `command` starts [`save_for_parent`].
+    /// `command` makes the command that runs [`save_for_parent`].
     pub(super) fn new(directory: &Path, command: fn(&Path) -> Command) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -52,49 +52,49 @@ impl Saver {
         }
     }
 
-    /// Saves these files, in their order.
+    /// Saves files in the given order.
     ///
     /// # Errors
     ///
-    /// Why they were not saved. Where the file system does not answer, these and those of later
-    /// calls are not saved until it does.
-    pub(super) fn save(&mut self, files: Vec<Encoded>) -> io::Result<()> {
+    /// If they were not saved. While the file system does not answer, neither are those of later
+    /// calls.
+    pub(super) fn save(&mut self, files: Vec<EncodedState>) -> io::Result<()> {
         let mut helper = match self.child.take() {
             Some(helper) => helper,
             None => Helper::start((self.command)(&self.directory))?,
         };
-        if helper.saving {
+        if helper.is_saving {
             match helper.answers.try_recv() {
-                // Of an earlier save.
+                // The answer to an earlier save.
                 Ok(_) => {}
                 Err(TryRecvError::Empty) => {
                     self.child = Some(helper);
-                    return Err(late());
+                    return Err(not_answered());
                 }
                 Err(TryRecvError::Disconnected) => return Err(ended()),
             }
         }
         helper.saves.send(files).map_err(|_| ended())?;
-        match helper.answers.recv_timeout(PATIENCE) {
+        match helper.answers.recv_timeout(SAVE_TIMEOUT) {
             Ok(answer) => {
-                helper.saving = false;
+                helper.is_saving = false;
                 self.child = Some(helper);
                 answer
             }
             Err(RecvTimeoutError::Timeout) => {
-                helper.saving = true;
+                helper.is_saving = true;
                 self.child = Some(helper);
-                Err(late())
+                Err(not_answered())
             }
             Err(RecvTimeoutError::Disconnected) => Err(ended()),
         }
     }
 }
 
-fn late() -> io::Error {
+fn not_answered() -> io::Error {
     let why = format!(
         "its file system has not answered for {} s",
-        PATIENCE.as_secs()
+        SAVE_TIMEOUT.as_secs()
     );
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
@@ -106,34 +106,34 @@ fn ended() -> io::Error {
 impl Helper {
     fn start(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let (saves, files) = sync_channel::<Vec<Encoded>>(1);
+        let (saves, files) = sync_channel::<Vec<EncodedState>>(1);
         let (answer, answers) = sync_channel(1);
-        rights::without(|| {
+        privileges::run_without(|| {
             let mut child = command.spawn()?;
-            let talk = move || {
+            let run = move || {
                 for files in files {
-                    let answered = ask(&mut child, &files);
-                    let goes_on = answered.is_ok();
-                    if answer.send(answered.unwrap_or_else(Err)).is_err() || !goes_on {
+                    let answered = request_save(&mut child, &files);
+                    let child_works = answered.is_ok();
+                    if answer.send(answered.unwrap_or_else(Err)).is_err() || !child_works {
                         break;
                     }
                 }
-                // It ends where nobody asks any more.
+                // The child ends when its input is closed.
                 drop(child.stdin.take());
                 let _ = child.wait();
             };
-            thread::Builder::new().name("state".to_owned()).spawn(talk)
+            thread::Builder::new().name("state".to_owned()).spawn(run)
         })?;
         Ok(Self {
             saves,
             answers,
-            saving: false,
+            is_saving: false,
         })
     }
 }
 
-/// Has a child save files. The outer error is one of the child itself.
-fn ask(child: &mut Child, files: &[Encoded]) -> io::Result<io::Result<()>> {
+/// Makes a child save files. The outer error is about the child, the inner one about the save.
+fn request_save(child: &mut Child, files: &[EncodedState]) -> io::Result<io::Result<()>> {
     let (Some(input), Some(output)) = (&mut child.stdin, &mut child.stdout) else {
         return Err(ended());
     };
@@ -153,23 +153,23 @@ fn ask(child: &mut Child, files: &[Encoded]) -> io::Result<io::Result<()>> {
     })
 }
 
-/// Saves what the parent writes to the standard input into a directory, until that ends: the
-/// child's side of an agent's state.
+/// The child's side of an agent's state: saves the files that the parent writes to standard input,
+/// until that is closed.
 ///
 /// # Errors
 ///
-/// Where the parent cannot be read or answered.
+/// If the parent cannot be read or answered.
 pub fn save_for_parent(directory: &Path) -> io::Result<()> {
     let parent = getppid();
-    // A service manager ends all processes at one time, and the parent has something to save then.
+    // A service manager signals all processes at once, and the parent still has totals to save.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let _entered = runtime.enter();
     let _ignored = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     let (mut input, mut output) = (io::stdin().lock(), io::stdout());
-    while let Some(files) = files(&mut input)? {
-        let saved = OwnDirectory::make(directory).and_then(|own| {
+    while let Some(files) = read_files(&mut input)? {
+        let saved = TrustedDirectory::make(directory).and_then(|own| {
             let mut files = files.iter();
-            // The next agent may have saved what is newer than that of one that was killed.
+            // If the parent was killed, the next agent may already have saved newer totals.
             files.try_for_each(|file| file.put(&own, || getppid() == parent))
         });
         match saved.map_err(|error| (error.raw_os_error(), error)) {
@@ -182,8 +182,8 @@ pub fn save_for_parent(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a save; none at the end.
-fn files(input: &mut impl BufRead) -> io::Result<Option<Vec<Encoded>>> {
+/// Reads the files of one save; None at the end of the input.
+fn read_files(input: &mut impl BufRead) -> io::Result<Option<Vec<EncodedState>>> {
     let mut line = String::new();
     if input.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -202,7 +202,7 @@ fn files(input: &mut impl BufRead) -> io::Result<Option<Vec<Encoded>>> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let name = name.to_owned();
-        files.push(Encoded { name, bytes });
+        files.push(EncodedState { name, bytes });
     }
     Ok(Some(files))
 }

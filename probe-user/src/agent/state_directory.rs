@@ -1,4 +1,4 @@
-//! The directory of the state: one agent at a time saves its totals there.
+//! The state directory: one agent at a time saves its totals there.
 
 use std::{
     fs::TryLockError,
@@ -8,37 +8,37 @@ use std::{
 
 use super::saver::Saver;
 use crate::{
-    state::{Encoded, StateError},
-    sys::own_files::OwnDirectory,
+    state::{EncodedState, StateError},
+    sys::trusted_files::TrustedDirectory,
 };
 
-/// Another agent has the directory: both would count on from the same totals.
+/// Another agent has the directory: both would continue the same totals.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another agent saves its totals in {}; name another directory by state.path",
     _0.display()
 )]
-pub struct StateDirectoryHeld(PathBuf);
+pub struct StateDirectoryLocked(PathBuf);
 
-/// The directory of the state.
+/// The locked state directory.
 pub(super) struct StateDirectory {
     path: PathBuf,
     saver: Saver,
-    /// Locked until this is dropped; none where it cannot be used, which each save says.
-    _locked: Option<OwnDirectory>,
+    /// Locked until this is dropped; None if it cannot be used, and then each save fails.
+    _locked: Option<TrustedDirectory>,
 }
 
 impl StateDirectory {
-    /// Takes it. `save` starts the process that saves.
+    /// Locks the directory. `save` is the command of the process that saves.
     pub(super) fn take(
         path: &Path,
         save: fn(&Path) -> Command,
-    ) -> Result<Self, StateDirectoryHeld> {
-        let own = OwnDirectory::make(path).ok();
-        // Of the directory, since a file would have to be written.
+    ) -> Result<Self, StateDirectoryLocked> {
+        let own = TrustedDirectory::make(path).ok();
+        // The directory itself is locked: a lock file would have to be written.
         let locked = own.as_ref().map(|own| own.descriptor().try_lock());
         if let Some(Err(TryLockError::WouldBlock)) = locked {
-            return Err(StateDirectoryHeld(path.to_owned()));
+            return Err(StateDirectoryLocked(path.to_owned()));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -47,8 +47,8 @@ impl StateDirectory {
         })
     }
 
-    /// Saves files, in their order.
-    pub(super) fn save(&mut self, files: Vec<Encoded>) -> Result<(), StateError> {
+    /// Saves files in the given order.
+    pub(super) fn save(&mut self, files: Vec<EncodedState>) -> Result<(), StateError> {
         self.saver.save(files).map_err(|source| StateError::Save {
             path: self.path.clone(),
             source,

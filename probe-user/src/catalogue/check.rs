@@ -1,5 +1,5 @@
-//! Checks that the formula of a bandwidth has the right factor from counts to bytes, that none
-//! mixes a clock with other events, and that perf could take the events.
+//! Checks of loaded metrics: the factor from counts to bytes in bandwidth formulas, no clock mixed
+//! with other events, and event encodings that perf accepts.
 //!
 //! The check of a factor evaluates the formula: one count of one event in one second must give the
 //! bytes of that count in the metric's unit. It needs no algebra of units, and the factor may be
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     event,
-    formula::{Absent, Formula, Implicit, Input, Sample},
+    formula::{Absent, EventCount, Formula, Implicit, Input},
 };
 
-/// Units of bytes per second, with the bytes per second of one.
-const BANDWIDTHS: [(&str, f64); 8] = [
+/// Bandwidth units, with their size in bytes per second.
+const BANDWIDTH_UNITS: [(&str, f64); 8] = [
     ("B/s", 1.0),
     ("kB/s", 1e3),
     ("MB/s", 1e6),
@@ -28,22 +28,25 @@ const BANDWIDTHS: [(&str, f64); 8] = [
     ("GiB/s", 1_073_741_824.0),
 ];
 
-/// Bytes in flight: a bandwidth times a latency.
-const BYTES: &str = "B";
+/// The unit of bytes in flight: bandwidth times latency.
+const BYTES_UNIT: &str = "B";
 
-/// Relative error that rounding may make.
+/// Largest relative error from rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// Counts made up for the check.
-struct Probe<'a> {
+/// Synthetic counts for evaluating a formula.
+struct SyntheticCounts<'a> {
     count: &'a dyn Fn(&str) -> f64,
     seconds: f64,
 }
 
-impl Input for Probe<'_> {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for SyntheticCounts<'_> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let count = (self.count)(name);
-        Ok(Sample { count, live: 1.0 })
+        Ok(EventCount {
+            count,
+            running_ratio: 1.0,
+        })
     }
 
     fn implicit(&self, implicit: Implicit) -> Option<f64> {
@@ -55,7 +58,7 @@ impl Input for Probe<'_> {
     }
 }
 
-/// Checks that perf could take the encodings, as far as that does not depend on the machine.
+/// Checks that perf accepts the encodings, as far as this does not depend on the machine.
 pub(super) fn events(pmu: &PmuSpec) -> Result<(), Problem> {
     for (name, event) in &pmu.events {
         let filled = template::fill(&event.perf, |_| Some("0".to_owned()));
@@ -67,8 +70,8 @@ pub(super) fn events(pmu: &PmuSpec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks that no formula mixes a clock with other events: both begin at other moments of a slice,
-/// and their groups may not be live together.
+/// Checks that no formula mixes a clock with other events: they start at different moments of a
+/// slice, and their groups may not run at the same time.
 pub(super) fn clocks(metric: &Metric) -> Result<(), Problem> {
     let is_clock = |name: &&String| metric.pmu.events[*name].count == CountOf::Ns;
     let (clocks, others): (Vec<_>, Vec<_>) = metric.formula.events().iter().partition(is_clock);
@@ -84,14 +87,14 @@ pub(super) fn clocks(metric: &Metric) -> Result<(), Problem> {
     }
 }
 
-/// Checks a metric whose unit is bytes or bytes per second, and passes any other.
+/// Checks a metric in bytes or bytes per second; accepts any other.
 pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     let event = |name: &String| (name.clone(), metric.pmu.events[name].clone());
     let events: Vec<(String, EventSpec)> = metric.formula.events().iter().map(event).collect();
-    if metric.unit == BYTES {
+    if metric.unit == BYTES_UNIT {
         return in_flight(metric, &events);
     }
-    let mut units = BANDWIDTHS.iter();
+    let mut units = BANDWIDTH_UNITS.iter();
     let Some((_, one)) = units.find(|(unit, _)| *unit == metric.unit) else {
         return Ok(());
     };
@@ -109,7 +112,7 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
         factor(metric, name, spec, expected, found)?;
         sum += found;
     }
-    // Twice the counts in half the time are four times the bandwidth; no counts are none.
+    // Twice the counts in half the time give four times the bandwidth; zero counts give zero.
     let all = value(&|_| 2.0, 0.5)?;
     let none = value(&|_| 0.0, 1.0)?;
     if events.is_empty() || !same(all, 4.0 * sum) || none != 0.0 {
@@ -118,7 +121,8 @@ pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     Ok(())
 }
 
-/// One request of one count, waiting for one cycle of one ns, is the bytes of that count.
+/// Checks bytes in flight: one request that waits for one cycle of 1 ns must give the bytes of one
+/// count.
 fn in_flight(metric: &Metric, events: &[(String, EventSpec)]) -> Result<(), MetricProblem> {
     let no_bandwidth = || MetricProblem::NoBandwidth {
         unit: metric.unit.clone(),
@@ -135,7 +139,7 @@ fn in_flight(metric: &Metric, events: &[(String, EventSpec)]) -> Result<(), Metr
 }
 
 fn evaluate(formula: &Formula, count: &dyn Fn(&str) -> f64, seconds: f64) -> Option<f64> {
-    let value = formula.evaluate(&Probe { count, seconds });
+    let value = formula.evaluate(&SyntheticCounts { count, seconds });
     value.ok().map(|value| value.value)
 }
 

@@ -9,11 +9,12 @@ use super::{
     platform::{ChipSpec, Driver, PlatformSpec, UncoreSpec, WeightSpec},
 };
 
-/// A platform, which says what families of the catalogue hold: an index into the list of platforms.
+/// A platform: an index into the list of platforms. It decides which families of the catalogue
+/// apply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Platform(usize);
 
-/// A chip, or a configuration of chips, as coverage tables tell them apart.
+/// A chip, or a configuration of chips that coverage tables distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chip(usize);
 
@@ -21,7 +22,7 @@ pub struct Chip(usize);
 struct Registry {
     platforms: Vec<PlatformSpec>,
     handles: Vec<Platform>,
-    /// Platform and place among its chips.
+    /// The platform, and the index among its chips.
     chips: Vec<(Platform, usize)>,
     chip_handles: Vec<Chip>,
     drivers: std::collections::BTreeMap<String, Vec<Driver>>,
@@ -31,10 +32,10 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let (platforms, drivers) = files::platforms()
         .unwrap_or_else(|error| panic!("{error}: a test reads every file that is compiled in"));
     let handles: Vec<Platform> = (0..platforms.len()).map(Platform).collect();
-    let of = |platform: &PlatformSpec| 0..platform.chips.len();
+    let chip_indices = |platform: &PlatformSpec| 0..platform.chips.len();
     let chips: Vec<(Platform, usize)> = handles
         .iter()
-        .flat_map(|handle| of(&platforms[handle.0]).map(|at| (*handle, at)))
+        .flat_map(|handle| chip_indices(&platforms[handle.0]).map(|at| (*handle, at)))
         .collect();
     Registry {
         chip_handles: (0..chips.len()).map(Chip).collect(),
@@ -46,29 +47,29 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 impl Platform {
-    /// All of them, in the order of the files.
+    /// All platforms, in the order of the files.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &REGISTRY.handles
     }
 
-    /// The one of that name.
+    /// The platform with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut all = Self::all().iter().copied();
         all.find(|platform| platform.spec().name == name)
     }
 
-    /// The platform of machines that no other platform identifies.
+    /// The platform of machines that match no other platform.
     ///
     /// # Panics
-    /// Where the compiled-in files have none; a test makes sure that they do.
+    /// If the compiled-in files do not define it; a test makes sure that they do.
     #[must_use]
     pub fn generic() -> Self {
         Self::named("generic").expect("generic.toml has it")
     }
 
-    /// What its table says.
+    /// Its `[[platform]]` table.
     #[must_use]
     pub fn spec(self) -> &'static PlatformSpec {
         &REGISTRY.platforms[self.0]
@@ -80,19 +81,22 @@ impl Platform {
         chips.filter(move |chip| chip.platform() == self)
     }
 
-    /// Its only chip; `None` where the platform alone does not tell.
+    /// Its chip, if it has exactly one.
     #[must_use]
     pub fn only_chip(self) -> Option<Chip> {
         let mut chips = self.chips();
         chips.next().filter(|_| chips.next().is_none())
     }
 
-    /// What tells whose a socket's traffic is.
+    /// The core events that attribute a socket's traffic to its users.
     #[must_use]
     pub fn weights(self) -> &'static [WeightSpec] {
         let spec = self.spec();
-        let other = spec.weights_of.as_deref().and_then(Self::named);
-        let other = other.unwrap_or_else(Self::generic);
+        let other = spec
+            .weights_of
+            .as_deref()
+            .and_then(Self::named)
+            .unwrap_or_else(Self::generic);
         let weights = spec.weights.as_ref().or(other.spec().weights.as_ref());
         weights.map_or(&[], Vec::as_slice)
     }
@@ -110,13 +114,13 @@ impl UncoreSpec {
 }
 
 impl Chip {
-    /// All of them, in the order of their platforms.
+    /// All chips, in the order of their platforms.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &REGISTRY.chip_handles
     }
 
-    /// The one of that name.
+    /// The chip with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let mut all = Self::all().iter().copied();
@@ -129,14 +133,14 @@ impl Chip {
         REGISTRY.chips[self.0].0
     }
 
-    /// What its table says.
+    /// Its `[[platform.chip]]` table.
     #[must_use]
     pub fn spec(self) -> &'static ChipSpec {
         let (platform, at) = REGISTRY.chips[self.0];
         &platform.spec().chips[at]
     }
 
-    /// For headings.
+    /// The title for headings.
     #[must_use]
     pub fn title(self) -> &'static str {
         &self.spec().title

@@ -2,42 +2,42 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::formula::{Absent, Implicit, Input, Sample};
+use crate::formula::{Absent, EventCount, Implicit, Input};
 
-/// What was counted for one value: of a container, or of a [`super::Place`].
+/// The counts for one value of a metric: of a container, or of a [`super::MetricPlace`].
 ///
-/// The time bases: for cores, a count is scaled by enabled / running and time is the wall time of
-/// the window. For uncore PMUs, counts stay as they are and time is the running time of the group.
+/// Time bases: core counts are scaled by enabled / running, and time is the wall time of the
+/// window. Uncore counts are not scaled, and time is the running time of the group.
 #[derive(Clone, Debug)]
-pub struct Counts {
-    events: BTreeMap<String, Result<Sample, Absent>>,
-    base: Base,
+pub struct MetricCounts {
+    events: BTreeMap<String, Result<EventCount, Absent>>,
+    base: TimeBase,
     implicits: BTreeMap<Implicit, f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Base {
+enum TimeBase {
     Wall,
     /// Running time of the first counter that ran, ns.
     Group(Option<u64>),
 }
 
-impl Counts {
+impl MetricCounts {
     /// For a container, in a window of this length.
     #[must_use]
-    pub fn of_cpus(wall: Duration) -> Self {
-        let mut counts = Self::new(Base::Wall);
+    pub fn for_cpus(wall: Duration) -> Self {
+        let mut counts = Self::new(TimeBase::Wall);
         counts.set_time(wall.as_secs_f64() * 1e9);
         counts
     }
 
-    /// For a socket or device; the time comes with the counts.
+    /// For a socket or device; the first count sets the time.
     #[must_use]
-    pub fn of_uncore() -> Self {
-        Self::new(Base::Group(None))
+    pub fn for_uncore() -> Self {
+        Self::new(TimeBase::Group(None))
     }
 
-    fn new(base: Base) -> Self {
+    fn new(base: TimeBase) -> Self {
         Self {
             events: BTreeMap::new(),
             base,
@@ -45,9 +45,9 @@ impl Counts {
         }
     }
 
-    /// Adds a count, by the name that the formula uses. Counts of one name are added up: units of
-    /// a socket, CPUs of a container. One that never ran makes the sum one that never ran, since a
-    /// part is not the whole.
+    /// Adds a count of an event, by its name in the formula. Counts with the same name are summed:
+    /// units of a socket, CPUs of a container. If one of them never ran, neither did the sum, since
+    /// a part is not the whole.
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate of more than 2^53 counts or ns has no better precision"
@@ -58,9 +58,9 @@ impl Counts {
             return;
         }
         let base = match &mut self.base {
-            Base::Wall => enabled.max(running),
-            Base::Group(Some(base)) => *base,
-            Base::Group(first) => {
+            TimeBase::Wall => enabled.max(running),
+            TimeBase::Group(Some(base)) => *base,
+            TimeBase::Group(first) => {
                 *first = Some(running);
                 self.set_time(running as f64);
                 running
@@ -68,26 +68,29 @@ impl Counts {
         };
         self.add_sample(
             event,
-            Sample {
+            EventCount {
                 count: raw as f64 * (base as f64 / running as f64),
-                live: running as f64 / enabled.max(running) as f64,
+                running_ratio: running as f64 / enabled.max(running) as f64,
             },
         );
     }
 
-    /// Adds a count that was scaled to the whole time already.
-    pub(crate) fn add_sample(&mut self, event: &str, sample: Sample) {
-        let sum = self.events.entry(event.to_owned()).or_insert(Ok(Sample {
-            count: 0.0,
-            live: 1.0,
-        }));
+    /// Adds a count that is already scaled to the whole time.
+    pub(crate) fn add_sample(&mut self, event: &str, sample: EventCount) {
+        let sum = self
+            .events
+            .entry(event.to_owned())
+            .or_insert(Ok(EventCount {
+                count: 0.0,
+                running_ratio: 1.0,
+            }));
         if let Ok(sum) = sum {
             sum.count += sample.count;
-            sum.live = sum.live.min(sample.live);
+            sum.running_ratio = sum.running_ratio.min(sample.running_ratio);
         }
     }
 
-    /// Sets a quantity that is no event: CPUs counted, slots, units added up, ports selected.
+    /// Sets a quantity that is not an event: CPUs counted, slots, units summed, ports selected.
     pub fn set(&mut self, implicit: Implicit, value: f64) {
         self.implicits.insert(implicit, value);
     }
@@ -98,15 +101,15 @@ impl Counts {
         self.set(Implicit::Seconds, nanos / 1e9);
     }
 
-    /// Whether an event was counted, or tried to be.
+    /// Whether a count of the event was added, including one that never ran.
     #[must_use]
     pub fn has(&self, event: &str) -> bool {
         self.events.contains_key(event)
     }
 }
 
-impl Input for Counts {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for MetricCounts {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let sample = self.events.get(name).copied();
         sample.unwrap_or(Err(Absent::Missing))
     }

@@ -1,12 +1,12 @@
-//! Which platform and chip a machine is, by the platforms' tables.
+//! Detects a machine's platform and chip by the platforms' tables.
 //!
-//! Specific evidence goes first: a PMU that only one platform has, the id of the chip, the product
-//! of a PMU without a name of its own, the id of the core, the model of an x86 CPU. Without any of
-//! these the platform is generic.
+//! The most specific evidence goes first: a PMU that only one platform has, the chip id, the
+//! product of a PMU without a name of its own, the core's MIDR, the model of an x86 CPU. Without
+//! any of these the platform is generic.
 //!
-//! Sockets and GPUs on PCI identify the chip of a platform; where they fit no chip, or several, the
-//! chip is not known. The PMUs of Grace do not identify it: NVLink-C2C1 and CNVLINK are registered
-//! on chips that do not use them, and count zero there. `--chip` overrides all of this.
+//! Sockets and GPUs on PCI identify the chip of a platform; if they fit no chip, or several, the
+//! chip is unknown. The PMUs of Grace do not identify it: NVLink-C2C1 and CNVLINK are registered on
+//! chips that do not use them, and count zero there. `--chip` overrides all of this.
 
 use super::{
     chip::{Chip, Platform},
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::machine::{Machine, Pmu, Pmus, product};
 
-/// `MIDR_EL1` without variant and revision.
+/// Mask of `MIDR_EL1` without variant and revision.
 const MIDR_PART: u64 = 0xff0f_fff0;
 
 /// The name prefix of PMUs whose product the kernel does not know.
 const UNNAMED: &str = "nvidia_uncore_pmu_";
 
 impl Hardware {
-    /// What this machine is.
+    /// Detects the hardware of this machine.
     #[must_use]
     pub fn detect(machine: &Machine) -> Self {
         let midr = midr(machine);
         let platform = platform(machine, midr);
-        let told = chip(machine, platform).map_or_else(
+        let hardware = chip(machine, platform).map_or_else(
             || Self {
                 platform,
                 chip: None,
@@ -43,7 +43,7 @@ impl Hardware {
         Self {
             midr,
             sockets: sockets(machine, platform.spec()),
-            ..told
+            ..hardware
         }
     }
 }
@@ -57,7 +57,7 @@ fn platform(machine: &Machine, midr: Option<u32>) -> Platform {
         .iter()
         .flat_map(|pmus| pmus.iter().filter(unnamed).filter_map(product))
         .collect();
-    let tells: [&dyn Fn(&PlatformSpec) -> bool; 5] = [
+    let evidence: [&dyn Fn(&PlatformSpec) -> bool; 5] = [
         &|spec| spec.pmus.iter().any(|prefix| count(pmus, prefix) > 0),
         &|spec| soc.as_ref().is_some_and(|soc| spec.soc.contains(soc)),
         &|spec| spec.products.iter().any(|one| products.contains(one)),
@@ -72,13 +72,13 @@ fn platform(machine: &Machine, midr: Option<u32>) -> Platform {
         },
     ];
     let all = || Platform::all().iter().copied();
-    let told = tells
+    evidence
         .iter()
-        .find_map(|told| all().find(|platform| told(platform.spec())));
-    told.unwrap_or_else(Platform::generic)
+        .find_map(|fits| all().find(|platform| fits(platform.spec())))
+        .unwrap_or_else(Platform::generic)
 }
 
-/// How many PMUs have a name that starts so.
+/// The number of PMUs with this name prefix.
 fn count(pmus: Option<&Pmus>, prefix: &str) -> usize {
     let names = pmus.into_iter().flat_map(Pmus::names);
     names.filter(|name| name.starts_with(prefix)).count()
@@ -106,7 +106,7 @@ fn chip(machine: &Machine, platform: Platform) -> Option<(Chip, Option<u32>)> {
     Some((chip, own.is_multiple_of(sockets).then(|| own / sockets)))
 }
 
-/// The number of sockets: by the PMUs with one per socket; without their driver by the CPUs.
+/// The number of sockets: of PMUs with one per socket or, without their driver, by the CPUs.
 fn sockets(machine: &Machine, spec: &PlatformSpec) -> Option<u32> {
     let by_pmus = spec
         .pmus
@@ -118,10 +118,10 @@ fn sockets(machine: &Machine, spec: &PlatformSpec) -> Option<u32> {
     }
 }
 
-/// The GPUs of the platform, and all others of their vendor.
+/// Counts the GPUs of the platform, and all others of their vendor.
 fn gpus(machine: &Machine, gpus: &Gpus) -> (u32, u32) {
-    let devices = std::fs::read_dir(machine.sysfs().join("bus/pci/devices"));
-    let devices = devices.into_iter().flatten().flatten();
+    let directory = std::fs::read_dir(machine.sysfs().join("bus/pci/devices"));
+    let devices = directory.into_iter().flatten().flatten();
     let (mut own, mut other) = (0, 0);
     for device in devices.filter_map(|entry| entry.file_name().into_string().ok()) {
         let id = |file: &str| {

@@ -15,7 +15,7 @@ use crate::{
 pub struct CatalogueError {
     /// The file.
     pub file: Box<str>,
-    /// Where in it, counted from 1, as far as the problem does not say it.
+    /// The line, counted from 1; `None` if unknown, or if the problem states it.
     pub line: Option<u32>,
     /// What is wrong with it.
     pub problem: Problem,
@@ -30,51 +30,51 @@ pub enum Problem {
     /// It is not in the format.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// A family of that name is there already.
+    /// A family with this name exists already.
     #[error("there is a family {0} already: give this one another name")]
     FamilyTwice(String),
     /// No platform, no PMU or no metric.
     #[error("it has no {0}: add one")]
     Nothing(&'static str),
-    /// A pattern with a placeholder that is not known, or none where one is needed.
+    /// A pattern of PMU names that is not valid, such as one with an unknown placeholder.
     #[error("PMU {pmu}: pattern `{pattern}`: {why}")]
     Pattern {
         /// The key of the PMU.
         pmu: String,
         /// As written.
         pattern: String,
-        /// In words.
+        /// What is wrong with it.
         why: &'static str,
     },
-    /// A name that a formula could not use.
+    /// An event name that a formula cannot use.
     #[error(
         "event {0}: a formula cannot name it; use letters, digits, `_` and dots, and no word of \
          the formula language"
     )]
     EventName(String),
-    /// Platforms in a file that is not compiled in.
+    /// Platforms or drivers in a file that is not compiled in.
     #[error(
         "it has a [[platform]] or a [driver], which only the files that are compiled in can have: \
          add it to \
          probe-user/catalogue, or name platforms that are there"
     )]
     Platform,
-    /// Two platforms with the same name, PMU, chip id, MIDR or CPU model.
+    /// Two platforms with the same name, chip, PMU, chip id or MIDR.
     #[error("{0} is in two platforms: nothing would tell them apart")]
     PlatformTwice(String),
     /// A driver that is not described.
     #[error("there is no driver {0} in [driver] of any file: describe it there")]
     Driver(String),
-    /// A platform takes the weights of one that there is not.
+    /// `weights_of` names an unknown platform.
     #[error("weights_of names {0}, which is no platform of any file")]
     WeightsOf(String),
-    /// A weight is said to be of the own socket's memory, with none for that of others.
+    /// A `local` weight without `remote`: accesses to other sockets' memory have no weight.
     #[error("weight {0} is local and has no `remote`, which would count the other sockets' memory")]
     LocalAlone(String),
-    /// An event of that name is in two PMUs of the file.
+    /// An event with this name is in two PMUs of the file.
     #[error("event {0} is defined twice: rename one of them")]
     EventTwice(String),
-    /// An encoding with a placeholder that is not known.
+    /// An encoding with an unknown placeholder.
     #[error("event {event}: {{{placeholder}}} is no placeholder of PMU {pmu}")]
     Placeholder {
         /// The event.
@@ -84,7 +84,7 @@ pub enum Problem {
         /// Without the braces.
         placeholder: String,
     },
-    /// An encoding that perf would not take, on any machine.
+    /// An encoding that perf accepts on no machine.
     #[error("event {event}: {error}; write an event of its PMU as `{{pmu}}/NAME/`")]
     Perf {
         /// The event.
@@ -103,7 +103,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The line of the table or the event that it is about.
+    /// The line of the table or event that the problem is about.
     pub(super) fn line(&self, text: &str) -> Option<u32> {
         let is_event = |line: &str, event: &str| {
             let key = line.split('=').next().unwrap_or_default().trim();
@@ -132,7 +132,7 @@ impl Problem {
             | Self::WeightsOf(_)
             | Self::LocalAlone(_) => false,
         };
-        // Where a name is there twice, the later one is wrong.
+        // Of two lines with the name, the later one is the duplicate.
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let at = match self {
             Self::FamilyTwice(_) => lines.iter().position(|line| about(line)),
@@ -153,9 +153,9 @@ pub enum MetricProblem {
     Taken {
         /// The name or alias.
         name: String,
-        /// Who has it.
+        /// The family that has it.
         family: String,
-        /// Where both would hold.
+        /// A platform of both.
         platform: Platform,
     },
     /// The formula is not in the grammar.
@@ -175,10 +175,10 @@ pub enum MetricProblem {
          thousandths"
     )]
     Mismatch(String),
-    /// Metrics that name each other in a circle.
+    /// Metrics that name each other in a cycle.
     #[error("its formula needs its own value: {0}; write one of them over events")]
     Cycle(String),
-    /// A metric that does not hold wherever the file does.
+    /// The formula names a metric that does not apply to all platforms of the file.
     #[error("{0} is a metric, but not of all platforms of this file: a formula cannot name it")]
     Elsewhere(String),
     /// Events of two PMUs cannot be in one group, so no ratio of them is exact.
@@ -195,7 +195,7 @@ pub enum MetricProblem {
         /// Another event.
         other: String,
     },
-    /// No event at all, and more than one PMU in the file.
+    /// A formula without events, in a file with several PMUs.
     #[error("its formula names no event, so it is not known which PMU's time it needs")]
     NoPmu,
     /// A note or reason that is not in `[notes]`.
@@ -207,7 +207,7 @@ pub enum MetricProblem {
     /// A bound that no value can be below.
     #[error("bound {0} is not above zero: give the largest possible value")]
     Bound(f64),
-    /// A bandwidth over events that tell nothing about bytes.
+    /// A bandwidth over events whose counts have no size in bytes.
     #[error("it is a bandwidth in {unit}, but one count of {event} is {count}")]
     NotBytes {
         /// The unit of the metric.
@@ -234,7 +234,7 @@ pub enum MetricProblem {
         /// What it gives.
         found: f64,
     },
-    /// A bandwidth whose formula is not bytes divided by time.
+    /// A bandwidth with a formula that is not bytes divided by time.
     #[error("it is in {unit}, but its formula is no sum of counts divided by time")]
     NoBandwidth {
         /// The unit of the metric.
@@ -245,7 +245,7 @@ pub enum MetricProblem {
 /// A list of metrics that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
-    /// Nothing of that name anywhere.
+    /// No platform has a metric of this name.
     #[error("there is no metric {name}; near: {near}. `pmuscope list metrics` names all")]
     Unknown {
         /// As written.
@@ -258,7 +258,7 @@ pub enum SelectError {
     Elsewhere {
         /// As written.
         name: String,
-        /// Where it holds.
+        /// The platforms that it applies to.
         platforms: String,
         /// The platform of the machine.
         here: Platform,
@@ -281,19 +281,19 @@ pub enum SelectError {
 /// Why the counters of a metric cannot be opened on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// No PMU of the name.
+    /// No PMU has this name.
     #[error("there is no PMU {0}: its driver is not loaded, or the hardware does not have it")]
     NoPmu(String),
-    /// The CPUs have none, or the hypervisor hides it.
+    /// No core PMU: the CPUs have none, or the hypervisor hides it.
     #[error("this machine has no core PMU (a virtual machine may have none)")]
     NoCorePmu,
-    /// It is about the other sockets, and there is none.
+    /// The metric is about other sockets, and the machine has only one.
     #[error("there is only one {0}, so there is no peer socket")]
     NoPeer(String),
-    /// Nothing is behind what it counts.
+    /// No device is behind what it counts.
     #[error("there is no device behind any {0}")]
     NoDevice(String),
-    /// A link to another CPU.
+    /// A write metric on a link to another CPU.
     #[error("the peer of {0} is another CPU: the hardware counts only reads on such a link")]
     CpuPeer(String),
     /// An event that this PMU does not have.

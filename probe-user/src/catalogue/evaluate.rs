@@ -4,20 +4,20 @@ use super::{
     hardware::Hardware,
     model::{Metric, PmuSpec, Requirement},
 };
-use crate::formula::{Absent, Implicit, Input, NoValue, Sample, Value};
+use crate::formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue};
 
-/// Below so many counts, a share above its bound is the noise of its denominator: the paper's
-/// example is 644 misses of 40 requests.
-const SMALL: f64 = 1_000.0;
+/// With fewer counts in the denominator, a share above its bound is noise. The DDIO paper's example
+/// is 644 misses of 40 requests.
+const MIN_DENOMINATOR: f64 = 1_000.0;
 
-/// The input with what the catalogue knows of the PMU.
+/// The input, with the catalogue's slots of the PMU if it has none.
 struct WithPmu<'a, I> {
     input: &'a I,
     pmu: &'a PmuSpec,
 }
 
 impl<I: Input> Input for WithPmu<'_, I> {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         self.input.event(name)
     }
 
@@ -60,9 +60,13 @@ impl Metric {
     /// Its value for these counts.
     ///
     /// # Errors
-    /// The reason why there is no value. A share above its bound is never clamped: it says so
-    /// ([`Value::above_bound`]), and has no value where its denominator is too small to say.
-    pub fn evaluate(&self, machine: &Hardware, input: &impl Input) -> Result<Value, NoValue> {
+    /// The reason why there is no value. A share above its bound is never clamped: it is marked
+    /// (`FormulaValue::above_bound`), or has no value if its denominator is too small.
+    pub fn evaluate(
+        &self,
+        machine: &Hardware,
+        input: &impl Input,
+    ) -> Result<FormulaValue, NoValue> {
         self.valid_on(machine)?;
         let input = WithPmu {
             input,
@@ -71,12 +75,14 @@ impl Metric {
         let value = self.formula.evaluate(&input)?;
         match self.bound {
             Some(bound) if value.value > bound => match value.smallest_divisor {
-                Some(denominator) if denominator < SMALL => Err(NoValue::DenominatorTooSmall {
-                    value: value.value,
-                    denominator,
-                    bound,
-                }),
-                _ => Ok(Value {
+                Some(denominator) if denominator < MIN_DENOMINATOR => {
+                    Err(NoValue::DenominatorTooSmall {
+                        value: value.value,
+                        denominator,
+                        bound,
+                    })
+                }
+                _ => Ok(FormulaValue {
                     above_bound: Some(bound),
                     ..value
                 }),

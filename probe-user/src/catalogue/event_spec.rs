@@ -4,22 +4,22 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An event as the file has it: how to open it, and what it counts.
+/// An event of a catalogue file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventSpec {
     /// perf's `-e` string, with placeholders.
     pub perf: String,
-    /// What it estimates from the event's SPE samples; `None` for a plain count.
+    /// The quantity that SPE samples estimate; `None` for a plain count.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sampled: Option<Sampled>,
-    /// The value of its term `event`: it identifies raw encodings.
+    pub sampled: Option<SampledQuantity>,
+    /// The value of its term `event`, which identifies raw encodings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// What one count is.
     pub count: CountOf,
-    /// What it counts, in a sentence: of an event that no metric needs, since these say it of the
-    /// others.
+    /// What it counts, in a sentence. Only events that no metric needs have it: metrics describe
+    /// the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Other names under which tools print it.
@@ -28,25 +28,25 @@ pub struct EventSpec {
     /// The only counters that can count it; `None`: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Vec<u8>>,
-    /// It has a counter of its own, and takes none of the others.
+    /// It has a fixed counter, and takes no general one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
 }
 
 impl EventSpec {
-    /// Whether a PMU lists it under this name; of an event for each socket one of them.
+    /// Whether a PMU lists it under this name. A PMU lists an event with `{peer}` once for each
+    /// socket.
     pub(super) fn is_listed_as(&self, name: &str) -> bool {
-        let own = self.perf.strip_prefix("{pmu}/");
-        let Some(own) = own.and_then(|own| own.strip_suffix('/')) else {
+        let terms = self.perf.strip_prefix("{pmu}/");
+        let Some(listed) = terms.and_then(|terms| terms.strip_suffix('/')) else {
             return false;
         };
-        match own.split_once("{peer}") {
-            None => own == name,
-            Some((before, after)) => {
-                let number = name.strip_prefix(before);
-                let number = number.and_then(|it| it.strip_suffix(after));
-                number.is_some_and(|it| it.parse::<u32>().is_ok())
-            }
+        match listed.split_once("{peer}") {
+            None => listed == name,
+            Some((before, after)) => name
+                .strip_prefix(before)
+                .and_then(|rest| rest.strip_suffix(after))
+                .is_some_and(|number| number.parse::<u32>().is_ok()),
         }
     }
 }
@@ -55,7 +55,7 @@ impl EventSpec {
 /// [`probe_common::spe::Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sampled {
+pub enum SampledQuantity {
     /// Loads.
     Loads,
     /// Cycles from their dispatch to completion.
@@ -119,7 +119,7 @@ pub enum CountOf {
 }
 
 impl CountOf {
-    /// The bytes that one count stands for; `None` where it tells nothing about bytes.
+    /// The bytes of one count; `None` if counts have no size in bytes.
     #[must_use]
     pub fn bytes(self) -> Option<u32> {
         match self {

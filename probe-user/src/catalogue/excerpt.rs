@@ -1,6 +1,5 @@
-//! Excerpts of the catalogue: some metrics with all that they need, in the format of the
-//! catalogue's own files. A recording has one, so that its metrics are computed by the same
-//! definitions later.
+//! Excerpts of the catalogue: metrics with all that they need, in the format of catalogue files. A
+//! recording contains one, so that its metrics are later computed by the same definitions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,15 +10,15 @@ use super::{
     model::{Metric, PmuSpec},
 };
 
-/// Metrics in the form of files: for each family and PMU one, with the events that they need.
+/// Metrics as catalogue files: one for each family and PMU, with the events that the metrics need.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Excerpt(Vec<file::File>);
 
 impl Excerpt {
-    /// Of these metrics.
+    /// The excerpt with these metrics.
     #[must_use]
-    pub fn of<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Self {
+    pub fn from_metrics<'a>(metrics: impl IntoIterator<Item = &'a Metric>) -> Self {
         let mut parts: Vec<(&Metric, file::File)> = Vec::new();
         for metric in metrics {
             let same = |(first, _): &(&Metric, _)| {
@@ -79,8 +78,10 @@ fn head(metric: &Metric) -> file::File {
 }
 
 fn add(file: &mut file::File, metric: &Metric) {
-    let others = [&metric.from_each_socket, &metric.other_memory];
-    let others = others.into_iter().flatten().map(String::as_str);
+    let others = [&metric.from_each_socket, &metric.other_memory]
+        .into_iter()
+        .flatten()
+        .map(String::as_str);
     for event in metric.events().into_iter().chain(others) {
         add_event(file, &metric.pmu, event);
     }
@@ -126,8 +127,8 @@ fn add(file: &mut file::File, metric: &Metric) {
 }
 
 fn add_event(file: &mut file::File, pmu: &PmuSpec, event: &str) {
-    let own = file.pmu.entry(pmu.key.clone());
-    let own = own.or_insert_with(|| file::Pmu {
+    let entry = file.pmu.entry(pmu.key.clone());
+    let file_pmu = entry.or_insert_with(|| file::Pmu {
         pattern: pmu.pattern.to_string(),
         product: pmu.product,
         per: pmu.per,
@@ -139,6 +140,6 @@ fn add_event(file: &mut file::File, pmu: &PmuSpec, event: &str) {
         events: BTreeMap::new(),
     });
     if let Some(spec) = pmu.events.get(event) {
-        own.events.insert(event.to_owned(), spec.clone());
+        file_pmu.events.insert(event.to_owned(), spec.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! A catalogue file as TOML has it, before anything is checked; recordings have the same in JSON.
+//! A catalogue file as parsed from TOML, before checks. Recordings contain the same in JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use super::{
     chip::{Chip, Platform},
     event_spec::EventSpec,
-    model::{Apportion, Kind, Per, Requirement},
+    model::{Apportion, MetricKind, Per, Requirement},
     pci::DeviceSpec,
     platform::Arch,
 };
@@ -33,7 +33,7 @@ pub(super) struct File {
     pub(super) notes: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) metric: Vec<Metric>,
-    /// These are read before any family.
+    /// The `files` module reads this key, `platform` and `driver`, before any family.
     #[serde(default, rename = "order", skip_serializing)]
     pub(super) _order: IgnoredAny,
     #[serde(default, skip_serializing)]
@@ -70,7 +70,7 @@ pub(super) struct Metric {
     pub(super) aliases: Vec<String>,
     pub(super) title: String,
     pub(super) unit: String,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) group: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) also_in: Vec<String>,

@@ -17,7 +17,7 @@ const ANYWHERE: u32 = 500;
 
 /// The part of a file that describes platforms.
 #[derive(Deserialize)]
-struct Head {
+struct PlatformTables {
     order: Option<u32>,
     name: Option<IgnoredAny>,
     #[serde(default)]
@@ -26,8 +26,10 @@ struct Head {
     driver: BTreeMap<String, Vec<Driver>>,
 }
 
-fn heads() -> Result<Vec<(&'static str, &'static str, Head)>, CatalogueError> {
-    let head = |(file, text): &(&'static str, &'static str)| match toml::from_str::<Head>(text) {
+fn platform_tables() -> Result<Vec<(&'static str, &'static str, PlatformTables)>, CatalogueError> {
+    let head = |(file, text): &(&'static str, &'static str)| match toml::from_str::<PlatformTables>(
+        text,
+    ) {
         Ok(head) => Ok((*file, *text, head)),
         Err(error) => Err(CatalogueError {
             file: (*file).into(),
@@ -35,16 +37,15 @@ fn heads() -> Result<Vec<(&'static str, &'static str, Head)>, CatalogueError> {
             problem: error.into(),
         }),
     };
-    let heads: Result<Vec<_>, _> = FILES.iter().map(head).collect();
-    let mut heads = heads?;
-    heads.sort_by_key(|(_, _, head)| head.order.unwrap_or(ANYWHERE));
-    Ok(heads)
+    let mut platform_tables = FILES.iter().map(head).collect::<Result<Vec<_>, _>>()?;
+    platform_tables.sort_by_key(|(_, _, head)| head.order.unwrap_or(ANYWHERE));
+    Ok(platform_tables)
 }
 
 /// The files with a family, in the order of the documentation.
 pub(super) fn families() -> Result<Vec<(&'static str, &'static str)>, CatalogueError> {
-    let heads = heads()?.into_iter();
-    let with_family = heads.filter(|(_, _, head)| head.name.is_some());
+    let platform_tables = platform_tables()?.into_iter();
+    let with_family = platform_tables.filter(|(_, _, head)| head.name.is_some());
     Ok(with_family.map(|(file, text, _)| (file, text)).collect())
 }
 
@@ -53,7 +54,7 @@ type Platforms = (Vec<PlatformSpec>, BTreeMap<String, Vec<Driver>>);
 /// All platforms, and the drivers of their PMUs.
 pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
     let (mut platforms, mut drivers) = (Vec::new(), BTreeMap::new());
-    for (_, _, head) in heads()? {
+    for (_, _, head) in platform_tables()? {
         platforms.extend(head.platform);
         drivers.extend(head.driver);
     }
@@ -65,14 +66,14 @@ pub(super) fn platforms() -> Result<Platforms, CatalogueError> {
     Ok((platforms, drivers))
 }
 
-/// Checks that names are unique, that nothing identifies two platforms, and that every driver is
-/// described.
+/// Checks that names are unique, that no evidence identifies two platforms, and that every driver
+/// is described.
 fn check(
     platforms: &[PlatformSpec],
     drivers: &BTreeMap<String, Vec<Driver>>,
 ) -> Result<(), Problem> {
-    let mut seen = BTreeSet::new();
-    let mut once = |what: String| match seen.insert(what.clone()) {
+    let mut names = BTreeSet::new();
+    let mut once = |what: String| match names.insert(what.clone()) {
         true => Ok(()),
         false => Err(Problem::PlatformTwice(what)),
     };
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn what_tells_two_platforms_or_names_no_driver_is_refused() {
         let refusal = |text: &str| {
-            let head: Head = toml::from_str(text).unwrap();
+            let head: PlatformTables = toml::from_str(text).unwrap();
             check(&head.platform, &head.driver).unwrap_err().to_string()
         };
         let platform = |name: &str, more: &str| {

@@ -1,4 +1,4 @@
-//! What to open for a metric on a machine.
+//! The counter groups to open for a metric on a machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,32 +14,31 @@ use super::{
     template,
 };
 use crate::{
-    catalogue::Narrowed,
+    catalogue::PmuFilter,
     event::{self},
     machine::{self, Pmus},
 };
 
-/// IIO parts of a unit.
+/// The parts of an IIO unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
-/// Filters that the user set.
+/// What the user set for counting metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// Shares go by events that are asked for anyway, or there are none: no counter is taken for
-    /// them.
+pub struct MetricSettings {
+    /// Shares use only events that are requested anyway: no counters are opened for them.
     pub own_weights: bool,
-    /// Such as `root_port` = 0x3, by their key in the PMU's `defaults`.
+    /// Filters by their key in the PMU's `defaults`, such as `root_port` = 0x3.
     pub filters: BTreeMap<String, u64>,
-    /// The filters that narrow each PMU that counts the chosen device to that device.
-    pub device: Vec<Narrowed>,
-    /// The parts of stacks with devices, by PMU: the others are not counted, since more events
-    /// would only make all take turns. All parts of a PMU that is not in it.
+    /// Filters that restrict PMUs to the chosen device, for each PMU that counts it.
+    pub device: Vec<PmuFilter>,
+    /// By PMU: the parts of its stack that have devices. The other parts are not counted, since
+    /// more events would only add multiplexing. A PMU without an entry has all parts counted.
     pub parts: BTreeMap<String, BTreeSet<u32>>,
 }
 
-impl Settings {
-    fn narrowed(&self, pmu: &str) -> Option<&Narrowed> {
-        self.device.iter().find(|narrowed| narrowed.pmu == pmu)
+impl MetricSettings {
+    fn device_filter(&self, pmu: &str) -> Option<&PmuFilter> {
+        self.device.iter().find(|filter| filter.pmu == pmu)
     }
 
     /// The filters of one PMU: its defaults, overridden by the user's.
@@ -52,9 +51,9 @@ impl Settings {
             .map(|(name, value)| (name.clone(), asked(name).unwrap_or(*value)))
             .collect();
         for (name, value) in self
-            .narrowed(pmu)
+            .device_filter(pmu)
             .iter()
-            .flat_map(|narrowed| &narrowed.filters)
+            .flat_map(|filter| &filter.filters)
         {
             if let Some(DeviceSpec {
                 ports: Some(ports),
@@ -77,25 +76,24 @@ impl Settings {
 pub struct CounterGroup {
     /// The PMU's name in sysfs.
     pub pmu: String,
-    /// What its counts are about.
-    pub place: Place,
-    /// Each event by the name that the formula uses, and its `-e` string.
+    /// The place that its counts are for.
+    pub place: MetricPlace,
+    /// The events: the name in the formula, and the `-e` string.
     pub events: Vec<(String, String)>,
 }
 
-/// What a value is about. Counts of groups with equal places are added up.
+/// The place that a metric's value is for. Counts of groups with equal places are summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
-    /// That of the NUMA node in the PMU's name; where the name has none, that of the CPU that is
-    /// read.
+pub struct MetricPlace {
+    /// The socket of the NUMA node in the PMU's name or, without one, of the CPU that reads it.
     pub socket: Option<u32>,
-    /// The PMU's name, where each PMU has a value of its own.
+    /// The PMU's name, if each PMU has its own value.
     pub device: Option<String>,
     /// The other socket, for metrics about a pair of sockets.
     pub peer: Option<u32>,
     /// The part of an IIO unit.
     pub part: Option<u32>,
-    /// The filters that were written.
+    /// The filters that are set.
     pub filters: BTreeMap<String, u64>,
 }
 
@@ -108,19 +106,19 @@ impl CounterGroup {
     }
 }
 
-impl Place {
-    /// The root ports that the filter of its PMU selects; `None` where it has no such filter.
+impl MetricPlace {
+    /// The number of root ports that the PMU's filter selects; `None` without such a filter.
     #[must_use]
     pub fn ports(&self, pmu: &PmuSpec) -> Option<u32> {
         let mask = self.filters.get(pmu.ports_term()?);
-        // The mask is zero where the filter selects a device address instead.
+        // The mask is 0 if the filter selects a device address instead.
         mask.filter(|mask| **mask != 0)
             .map(|mask| mask.count_ones())
     }
 }
 
-/// Empty for a machine or container as a whole.
-impl fmt::Display for Place {
+/// Empty for a whole machine or container.
+impl fmt::Display for MetricPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         match (&self.device, self.socket) {
@@ -142,12 +140,12 @@ fn writes(group: &CounterGroup) -> bool {
 }
 
 impl PmuSpec {
-    /// The term that picks root ports, or parts of a stack.
+    /// The term that selects root ports, or parts of a stack.
     fn ports_term(&self) -> Option<&str> {
         self.devices.as_ref()?.ports.as_deref()
     }
 
-    /// An event without filters, on every unit of the PMU, as an `-e` string.
+    /// An event without filters as an `-e` string, for each unit of the PMU.
     pub fn on_each<'a>(
         &'a self,
         event: &'a str,
@@ -168,15 +166,15 @@ impl Metric {
     /// The groups to open, one for each instance (and peer, and part) of its PMU on this machine.
     ///
     /// Core metrics: one group for each core PMU, to be opened on every CPU. Uncore metrics: to be
-    /// opened on the CPUs of the PMU's `cpumask`. The counts of groups with the same [`Place`] are
-    /// added up; how many they are is `num_units`.
+    /// opened on the CPUs of the PMU's `cpumask`. The counts of groups with the same
+    /// [`MetricPlace`] are summed; `num_units` is their number.
     ///
     /// # Errors
     /// There is no such PMU here, it lacks an event, or there is no peer.
     pub fn groups(
         &self,
         pmus: &Pmus,
-        settings: &Settings,
+        settings: &MetricSettings,
     ) -> Result<Vec<CounterGroup>, Unavailable> {
         let pattern = &self.pmu.pattern;
         let mut instances: Vec<_> = if pattern.is_core() {
@@ -210,13 +208,15 @@ impl Metric {
                 Unavailable::NoPmu(pattern.glob())
             });
         }
-        let sockets = instances.iter().filter_map(|(_, instance)| instance.socket);
-        let sockets: BTreeSet<u32> = sockets.collect();
+        let sockets: BTreeSet<u32> = instances
+            .iter()
+            .filter_map(|(_, instance)| instance.socket)
+            .collect();
         if instances
             .iter()
-            .any(|(pmu, _)| settings.narrowed(pmu).is_some())
+            .any(|(pmu, _)| settings.device_filter(pmu).is_some())
         {
-            instances.retain(|(pmu, _)| settings.narrowed(pmu).is_some());
+            instances.retain(|(pmu, _)| settings.device_filter(pmu).is_some());
         }
         let uses = |placeholder: &str| {
             let events = self.events();
@@ -226,25 +226,25 @@ impl Metric {
         let (with_peer, with_part) = (uses("{peer}"), uses("{part_mask}"));
         let mut groups = Vec::new();
         for (pmu, instance) in &instances {
-            let place = Place {
+            let place = MetricPlace {
                 socket: instance.socket,
                 device: (self.pmu.per == Per::Device).then(|| pmu.clone()),
                 filters: settings.filters(pmu, &self.pmu),
-                ..Place::default()
+                ..MetricPlace::default()
             };
             let mut places = vec![place];
             if with_peer {
                 let sockets = instances.iter().filter_map(|(_, other)| other.socket);
                 let peers = sockets.filter(|socket| Some(*socket) != instance.socket);
                 places = peers
-                    .map(|peer| Place {
+                    .map(|peer| MetricPlace {
                         peer: Some(peer),
                         ..places[0].clone()
                     })
                     .collect();
             }
             if with_part {
-                let part = |place: &Place, part| Place {
+                let part = |place: &MetricPlace, part| MetricPlace {
                     part: Some(part),
                     ..place.clone()
                 };
@@ -275,7 +275,7 @@ impl Metric {
             event::parse(&group.text(), pmus).map_err(|error| {
                 let peer = pmus.get(&group.pmu).and_then(Result::ok);
                 match peer.and_then(|pmu| pmu.peer.clone()) {
-                    // For a link to another CPU the driver lists only reads.
+                    // The driver of a link to another CPU lists only reads.
                     Some(peer) if peer.starts_with("nr_cpu=") && writes(group) => {
                         Unavailable::CpuPeer(group.pmu.clone())
                     }
@@ -295,7 +295,7 @@ impl Metric {
         Ok(groups)
     }
 
-    /// The group with an event for each other socket, in place of one for all of them.
+    /// The group with an event for each other socket, instead of one event for all of them.
     fn by_socket(&self, group: &CounterGroup, sockets: &BTreeSet<u32>) -> Option<CounterGroup> {
         let event = self.from_each_socket.as_ref()?;
         let all = |(name, _): &&(String, String)| Some(name) != self.from_sockets.as_ref();
@@ -304,7 +304,7 @@ impl Metric {
             .iter()
             .filter(|socket| group.place.socket != Some(**socket));
         for socket in others {
-            let place = Place {
+            let place = MetricPlace {
                 peer: Some(*socket),
                 ..group.place.clone()
             };
@@ -321,8 +321,8 @@ impl Metric {
         })
     }
 
-    /// An event of its PMU, in perf's syntax.
-    fn perf(&self, event: &str, pmu: &str, place: &Place) -> String {
+    /// An event of the metric's PMU, in perf's syntax.
+    fn perf(&self, event: &str, pmu: &str, place: &MetricPlace) -> String {
         let value = |placeholder: &str| match placeholder {
             "pmu" => Some(pmu.to_owned()),
             "peer" => place.peer.map(|peer| peer.to_string()),
@@ -338,12 +338,15 @@ impl Metric {
         text
     }
 
-    fn group(&self, pmu: &str, place: Place) -> CounterGroup {
-        let events = self.events().into_iter();
-        let events = events.map(|event| (event.to_owned(), self.perf(event, pmu, &place)));
+    fn group(&self, pmu: &str, place: MetricPlace) -> CounterGroup {
+        let events = self
+            .events()
+            .into_iter()
+            .map(|event| (event.to_owned(), self.perf(event, pmu, &place)))
+            .collect();
         CounterGroup {
             pmu: pmu.to_owned(),
-            events: events.collect(),
+            events,
             place,
         }
     }

@@ -10,20 +10,20 @@ use super::{
 /// What is known of the hardware that metrics are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// Which families hold.
+    /// It decides which families apply.
     pub platform: Platform,
-    /// `None` where it cannot be told: no metric is ruled out then.
+    /// `None` if unknown: no metric is excluded then.
     pub chip: Option<Chip>,
-    /// GPUs on a coherent link for each socket.
+    /// GPUs on a coherent link, per socket.
     pub gpus_per_socket: Option<u32>,
     /// `MIDR_EL1` of CPU 0 without variant and revision.
     pub midr: Option<u32>,
-    /// `None` where the machine does not tell.
+    /// The number of sockets; `None` if unknown.
     pub sockets: Option<u32>,
 }
 
 impl Hardware {
-    /// What an agent counts here unless it is told.
+    /// What the agent counts here by default.
     #[must_use]
     pub fn profile(&self) -> Option<&'static ProfileSpec> {
         let profiles = &self.platform.spec().agent;
@@ -33,7 +33,7 @@ impl Hardware {
             .or_else(|| on(None))
     }
 
-    /// That chip, with the GPUs that it has by its name.
+    /// The hardware of a chip, with the GPUs per socket that its name implies.
     #[must_use]
     pub fn of_chip(chip: Chip) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Hardware {
         }
     }
 
-    /// That of which only the platform is known.
+    /// The hardware of a platform, with its chip if it has exactly one.
     #[must_use]
     pub fn of_platform(platform: Platform) -> Self {
         match platform.only_chip() {

@@ -40,8 +40,8 @@ pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
     Ok(catalogue)
 }
 
-/// Adds a user's file, which has a family but no platforms and drivers: those are compiled in.
-pub(super) fn merge_own(
+/// Adds a user's file. It has a family but no platforms and drivers: those are compiled in.
+pub(super) fn merge_user_file(
     catalogue: &mut Catalogue,
     file: &str,
     text: &str,
@@ -61,7 +61,7 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     let read = || {
         let file: file::File = toml::from_str(text)?;
         let (family, metrics) = load(catalogue, file)?;
-        // A recording's metrics stay as they were: an earlier program may have made it.
+        // Only files get these checks: a recording may be of an earlier version without them.
         family.pmus.iter().try_for_each(|pmu| check::events(pmu))?;
         metrics.iter().try_for_each(check::clocks)?;
         Ok((family, metrics))
@@ -93,7 +93,7 @@ pub(super) fn load(
         metric,
         ..
     } = file;
-    let platforms = platforms.unwrap_or_else(|| of(arch));
+    let platforms = platforms.unwrap_or_else(|| platforms_of_arch(arch));
     if catalogue.families.iter().any(|family| family.name == name) {
         return Err(Problem::FamilyTwice(name));
     }
@@ -106,8 +106,10 @@ pub(super) fn load(
             return Err(Problem::Nothing(what));
         }
     }
-    let pmus = pmu.into_iter().map(|(key, pmu)| load_pmu(key, pmu));
-    let pmus = pmus.collect::<Result<Vec<_>, _>>()?;
+    let pmus = pmu
+        .into_iter()
+        .map(|(key, pmu)| load_pmu(key, pmu))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut names: Vec<&String> = pmus.iter().flat_map(|pmu| pmu.events.keys()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -149,8 +151,8 @@ pub(super) fn load(
     Ok((family, metrics))
 }
 
-/// The platforms of an architecture, and those of any; all of them where none is named.
-fn of(arch: Option<Arch>) -> Vec<Platform> {
+/// The platforms of an architecture and those without one; all if `arch` is `None`.
+fn platforms_of_arch(arch: Option<Arch>) -> Vec<Platform> {
     let all = Platform::all().iter().copied();
     let own = |platform: &Platform| {
         let other = platform.spec().arch;
@@ -177,7 +179,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
         why,
     })?;
     for (name, event) in &events {
-        // The formula language decides what a name is.
+        // The formula language decides what a valid name is.
         let named = Formula::parse(name).is_ok_and(|formula| formula.events() == [name.as_str()]);
         if !named {
             return Err(Problem::EventName(name.clone()));
@@ -293,8 +295,8 @@ fn load_metric(
     Ok(metric)
 }
 
-/// The PMU of all events of the formula: of the family, or of metrics of other families that it
-/// names.
+/// The one PMU of all events of the formula: it is in the family, or in that of a metric that the
+/// formula names.
 fn pmu_of(
     formula: &Formula,
     family: &Family,
@@ -324,7 +326,8 @@ fn pmu_of(
     }
 }
 
-/// Checks that names are unique, except on different platforms and to hide those of a fallback.
+/// Checks that names are unique on each platform. A name of a fallback family may also be in
+/// another family, which hides it.
 fn unique<'a>(
     metric: &Metric,
     mut known: impl Iterator<Item = &'a Metric>,
@@ -333,8 +336,10 @@ fn unique<'a>(
         if other.family.fallback != metric.family.fallback {
             return None;
         }
-        let platform = metric.family.platforms.iter();
-        let platform = platform
+        let platform = metric
+            .family
+            .platforms
+            .iter()
             .copied()
             .find(|platform| other.family.platforms.contains(platform))?;
         let mut names = std::iter::once(&metric.name).chain(&metric.aliases);

@@ -1,16 +1,17 @@
 //! The catalogue: every documented metric as data, with the events that it needs.
 //!
-//! The data is `probe-user/catalogue/*.toml`, one file per PMU family, compiled in; users add
-//! files of the same format ([`Catalogue::merge_file`]). What a consumer does:
+//! The data is `probe-user/catalogue/*.toml`, one file per PMU family, compiled in; users add files
+//! of the same format ([`Catalogue::merge_file`]). Steps of a consumer:
 //!
-//! 1. [`Hardware::detect`] (or [`Hardware::of_chip`]) tells which families hold here;
-//! 2. [`Catalogue::select`] turns `ipc,group:cache` or `all` into metrics;
-//! 3. [`Metric::groups`] tells what to open: one counter group per instance of the PMU, with all
+//! 1. [`Hardware::detect`] (or [`Hardware::of_chip`]) finds which families apply;
+//! 2. [`Catalogue::select`] finds the metrics of a list such as `ipc,group:cache` or `all`;
+//! 3. [`Metric::groups`] lists what to open: one counter group per instance of the PMU, with all
 //!    events of the formula in it, so that a ratio is exact however the groups rotate;
-//! 4. [`Counts`] takes what was read (per container, or per [`Place`] added up over units);
-//! 5. [`Metric::evaluate`] gives the value, or the reason why there is none.
+//! 4. [`MetricCounts`] collects the counts (per container, or per [`MetricPlace`], summed over
+//!    units);
+//! 5. [`Metric::evaluate`] computes the value, or the reason why there is none.
 //!
-//! The format of the files is docs/catalogue.md.
+//! docs/catalogue.md describes the format of the files.
 
 mod check;
 mod chip;
@@ -28,35 +29,36 @@ mod groups;
 mod hardware;
 mod load;
 mod model;
-mod narrowed;
 mod pci;
 mod platform;
+mod pmu_filter;
 mod refer;
+mod resolve_hardware;
 mod select;
 mod template;
 #[cfg(test)]
 mod tests;
 mod tlb;
-mod told;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 pub use self::{
     chip::{Chip, Platform},
-    counts::Counts,
+    counts::MetricCounts,
     document::{Page, pages},
     error::{CatalogueError, Problem, SelectError, Unavailable},
-    event_spec::{CountOf, EventSpec, Sampled},
+    event_spec::{CountOf, EventSpec, SampledQuantity},
     excerpt::Excerpt,
-    groups::{CounterGroup, Place, Settings},
+    groups::{CounterGroup, MetricPlace, MetricSettings},
     hardware::Hardware,
-    model::{Apportion, Family, Kind, Metric, Of, Per, PmuSpec, Requirement},
-    narrowed::Narrowed,
+    model::{Apportion, Family, MemoryTraffic, Metric, MetricKind, Per, PmuSpec, Requirement},
     pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},
     platform::{
         Arch, ChipSpec, CpuModels, Driver, Gpus, Models, PlatformSpec, ProfileSpec, UncoreSpec,
         WeightSpec,
     },
+    pmu_filter::PmuFilter,
+    resolve_hardware::resolve_hardware,
     template::{Instance, Pattern},
     tlb::{TlbEntries, TlbSpec, walk_trips},
 };
@@ -73,7 +75,7 @@ impl Catalogue {
     /// The documented metrics.
     ///
     /// # Errors
-    /// A mistake in a file that was compiled in; the tests make sure that there is none.
+    /// A mistake in a compiled-in file; tests make sure that there is none.
     pub fn builtin() -> Result<Self, CatalogueError> {
         load::builtin()
     }
@@ -96,7 +98,7 @@ impl Catalogue {
     /// # Errors
     /// What is wrong with the text; nothing of it is added then.
     pub fn merge(&mut self, file: &str, text: &str) -> Result<(), CatalogueError> {
-        load::merge_own(self, file, text)
+        load::merge_user_file(self, file, text)
     }
 
     /// The families, in the order of the files.
@@ -104,15 +106,16 @@ impl Catalogue {
         self.families.iter()
     }
 
-    /// What an event counts that a PMU lists under this name, where the catalogue says so.
+    /// The catalogue's description of the event that a PMU lists under this name.
     #[must_use]
     pub fn event_text(&self, pmu: &str, name: &str, machine: &Hardware) -> Option<String> {
         let families = self
             .families
             .iter()
             .filter(|family| family.holds_on(machine));
-        let specs = families.flat_map(|family| &family.pmus);
-        let mut specs = specs.filter(|spec| spec.pattern.instance(pmu).is_some());
+        let mut specs = families
+            .flat_map(|family| &family.pmus)
+            .filter(|spec| spec.pattern.instance(pmu).is_some());
         specs.find_map(|spec| {
             let mut events = spec.events.values();
             let listed = events.find(|event| event.is_listed_as(name));

@@ -1,4 +1,4 @@
-//! What the catalogue holds once it is loaded and checked.
+//! The types of the catalogue after loading and checks.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -19,9 +19,9 @@ pub struct Family {
     pub name: String,
     /// For headings.
     pub title: String,
-    /// Where it holds.
+    /// The platforms that it applies to.
     pub platforms: Vec<Platform>,
-    /// The Arm cores that it holds for (`MIDR_EL1` without variant and revision); empty: any.
+    /// The Arm cores that it applies to (`MIDR_EL1` without variant and revision); empty: any.
     pub midr: Vec<u32>,
     /// Whether metrics of the same name in other families hide its own.
     pub fallback: bool,
@@ -36,19 +36,19 @@ pub struct PmuSpec {
     pub key: String,
     /// The names of its instances in sysfs.
     pub pattern: Pattern,
-    /// The product id in its `identifier` ([`crate::machine::product`]), where the name tells
-    /// nothing.
+    /// The product id in its `identifier` ([`crate::machine::product`]), if the name is not
+    /// specific.
     pub product: Option<u32>,
-    /// What one value of its metrics stands for.
+    /// What one value of its metrics is for.
     pub per: Per,
-    /// How far the count of a `from_sockets` event, taken at the source, may be from that at the
-    /// destination, in thousandths.
+    /// Largest difference between the count of a `from_sockets` event at the source and the count
+    /// at the destination, in thousandths.
     pub mismatch: Option<u32>,
-    /// How many events count at once, beside those with a counter of their own.
+    /// The number of general counters, without the fixed ones.
     pub counters: Option<u32>,
-    /// What the core can issue per cycle.
+    /// Issue slots of the core per cycle.
     pub slots: Option<u32>,
-    /// Filters that are always written, with their values unless asked otherwise.
+    /// Filters that are always set, with their default values.
     pub defaults: BTreeMap<String, u64>,
     /// The PCI devices that it counts.
     pub devices: Option<DeviceSpec>,
@@ -56,13 +56,13 @@ pub struct PmuSpec {
     pub events: BTreeMap<String, EventSpec>,
 }
 
-/// What one value stands for.
+/// What one value is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Per {
-    /// Counted per CPU, so that a container has a value of its own.
+    /// A CPU, so that each container has its own value.
     Cpu,
-    /// A socket; where it has several units of the PMU, their counts are added up.
+    /// A socket; counts of its units of the PMU are summed.
     Socket,
     /// A device: one unit, one root complex, one part.
     Device,
@@ -71,7 +71,7 @@ pub enum Per {
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum MetricKind {
     /// A number of something.
     Counter,
     /// Events per event.
@@ -82,7 +82,7 @@ pub enum Kind {
     Latency,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MetricKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counter => "counter",
@@ -93,7 +93,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How a value of a socket or device is shared out to containers.
+/// How a value of a socket or device is divided among containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Apportion {
@@ -107,38 +107,38 @@ pub enum Apportion {
     CpuWrite,
     /// Writes to any memory by the CPUs of this socket.
     CpuWriteSource,
-    /// To who owns the device.
+    /// The traffic of a device, for its owner.
     Device,
-    /// The same; what block devices read from memory also by what was written to them.
+    /// As [`Self::Device`]; reads of memory by block devices also by the data written to them.
     DeviceRead,
-    /// The same; what block devices write to memory also by what was read from them.
+    /// As [`Self::Device`]; writes to memory by block devices also by the data read from them.
     DeviceWrite,
-    /// The same; what block devices read and write also by both.
+    /// As [`Self::Device`]; reads and writes by block devices also by both.
     DeviceBoth,
-    /// Not at all.
+    /// Not divided.
     #[default]
     None,
 }
 
 impl Apportion {
-    /// Whether it is not shared out at all.
+    /// Whether the value is not divided.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::None
     }
 
-    /// The traffic whose weights its shares need; `None` where they go by something else.
+    /// The traffic that its shares need weights of; `None` if they use no weights.
     #[must_use]
-    pub fn needs(self) -> Option<Of> {
+    pub fn needs(self) -> Option<MemoryTraffic> {
         match self {
-            Self::CpuRead | Self::CpuReadSource | Self::CpuReadRemote => Some(Of::Reads),
-            Self::CpuWrite | Self::CpuWriteSource => Some(Of::Writes),
+            Self::CpuRead | Self::CpuReadSource | Self::CpuReadRemote => Some(MemoryTraffic::Reads),
+            Self::CpuWrite | Self::CpuWriteSource => Some(MemoryTraffic::Writes),
             Self::Device | Self::DeviceRead | Self::DeviceWrite | Self::DeviceBoth | Self::None => {
                 None
             }
         }
     }
 
-    /// Whether it is about what a device does, which no counter on CPUs tells.
+    /// Whether it is about the traffic of devices, which no counter on CPUs can attribute.
     #[must_use]
     pub fn is_of_device(self) -> bool {
         match self {
@@ -173,7 +173,7 @@ impl fmt::Display for Apportion {
 /// The traffic of a socket's memory that a weight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Of {
+pub enum MemoryTraffic {
     /// Reads by CPUs.
     Reads,
     /// Writes by CPUs.
@@ -195,12 +195,12 @@ pub struct Metric {
     pub name: String,
     /// Other names by which it can be selected.
     pub aliases: Vec<String>,
-    /// One line.
+    /// The title, in one line.
     pub title: String,
-    /// Of the value.
+    /// The unit of the value.
     pub unit: String,
     /// What the value is.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The group that `group:NAME` selects.
     pub group: String,
     /// Other groups that are not complete without it.
@@ -211,22 +211,22 @@ pub struct Metric {
     pub document: String,
     /// The section of the document.
     pub section: String,
-    /// How its value is shared out.
+    /// How its value is divided among containers.
     pub apportion: Apportion,
-    /// The event that counts at the source what CPUs send to the memory of the other socket: their
-    /// part of the count of that socket's event in the formula.
+    /// The event that counts, at the source, what CPUs send to the memory of the other socket: the
+    /// CPUs' part of that socket's count in the formula.
     pub from_sockets: Option<String>,
-    /// Of more than two sockets, in place of it: the event, with `n` for a socket, that counts at
-    /// the source what CPUs send to the memory of socket n.
+    /// The same for more than two sockets: an event with `n` for the socket, which counts at the
+    /// source what CPUs send to the memory of socket n.
     pub from_each_socket: Option<String>,
-    /// Chips on which these events count what CPUs send to other memory too.
+    /// Chips on which these events also count what CPUs send to other memory.
     pub not_shared_on: Vec<Chip>,
-    /// The event of the destination that counts what its other memory gets from any CPU, opened
-    /// beside [`Self::from_each_socket`]: not more than that went there. Where it is not counted,
-    /// the chips of [`Self::not_shared_on`] have no shares.
+    /// The event that counts, at the destination, what its other memory gets from any CPU: an upper
+    /// bound of what these CPUs sent there. It is opened with [`Self::from_each_socket`]. Without
+    /// it, the chips of [`Self::not_shared_on`] have no shares.
     pub other_memory: Option<String>,
-    /// The part of devices in what the formula's event counts: events of another PMU of the family,
-    /// with that PMU. Their counts are added up.
+    /// The devices' part of the formula's count: events of another PMU of the family, each with
+    /// that PMU. Their counts are summed.
     pub io: Vec<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
@@ -236,9 +236,9 @@ pub struct Metric {
     pub notes: Vec<String>,
     /// The chips that have no such value, with the reason.
     pub not_on: BTreeMap<Chip, String>,
-    /// The PMU that all its events are of.
+    /// The PMU of all its events.
     pub pmu: Arc<PmuSpec>,
-    /// Its file.
+    /// The family of its file.
     pub family: Arc<Family>,
 }
 
@@ -249,8 +249,9 @@ impl Metric {
         self.group == group || self.also_in.iter().any(|other| other == group)
     }
 
-    /// The events to open: those of the formula, and what its shares need of the same PMU. A
-    /// formula over time alone takes one event of its PMU, since the time is that of a group.
+    /// The events to open: those of the formula, and those of the same PMU that its shares need. A
+    /// formula over time alone opens one event of its PMU, since time is the running time of a
+    /// group.
     #[must_use]
     pub fn events(&self) -> Vec<&str> {
         if !self.formula.events().is_empty() {
@@ -265,8 +266,7 @@ impl Metric {
         any.map(|(name, _)| name.as_str()).into_iter().collect()
     }
 
-    /// The event that counts at the source what CPUs send to the memory of this socket, where they
-    /// are counted by destination.
+    /// The event of [`Self::from_each_socket`] for the memory of this socket.
     #[must_use]
     pub fn from_each(&self, socket: u32) -> Option<String> {
         let event = self.from_each_socket.as_ref()?;
@@ -284,7 +284,7 @@ impl Metric {
             .collect()
     }
 
-    /// The help text: what it is, how it is computed, where that is written, and every caveat.
+    /// The help text: what it is, its formula, the source, and every caveat.
     #[must_use]
     pub fn help(&self) -> String {
         let mut help = format!(

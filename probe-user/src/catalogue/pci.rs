@@ -10,29 +10,29 @@ use super::{
     template::Instance,
 };
 
-/// How the devices that an instance of a PMU counts are found, and the terms that pick some.
+/// How to find the devices that an instance of a PMU counts, and the terms that select some.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
-    /// Where it is written which devices these are.
+    /// How to find the devices.
     pub by: FoundBy,
     /// The term with a bit for each root port, or for each part of a stack.
     pub ports: Option<String>,
     /// The term that takes the requester id of one function; the term `<requester>_en` turns it on,
     /// and `ports` must be 0 then.
     pub requester: Option<String>,
-    /// Where the PMU is that of a stack: which parts count what.
+    /// For the PMU of a stack: which parts count what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<StackSpec>,
 }
 
-/// Which parts of a stack count what is on its root bus.
+/// Which parts of a stack count the devices on its root bus.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackSpec {
     /// The PCI device number of the root port on part 0; the others follow.
     pub first_device: u32,
-    /// The part of the stack that leads to the chipset, for all behind it.
+    /// The part that leads to the chipset, for all devices behind it.
     pub dmi: u32,
     /// Accelerators, which are on no root port.
     #[serde(default)]
@@ -47,9 +47,9 @@ pub struct Accelerator {
     pub vendor: u16,
     /// PCI device id.
     pub device: u16,
-    /// The parts that count it; where `dies` are given, those that it may be on.
+    /// The parts that count it; with `dies`, those that it may be on.
     pub parts: Vec<u32>,
-    /// Its part by die, where dies differ.
+    /// Its part by die, if dies differ.
     #[serde(default)]
     pub dies: Vec<DiePart>,
 }
@@ -58,14 +58,14 @@ pub struct Accelerator {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiePart {
-    /// What tells the layout: the unit that leads to the chipset.
+    /// The unit that leads to the chipset, which identifies the layout.
     pub dmi_unit: u32,
     /// The part.
     pub part: u32,
 }
 
 impl Accelerator {
-    /// How many buses of accelerators follow the root bus of their stack.
+    /// The number of accelerator buses after the root bus of a stack.
     pub const BUSES: u8 = 3;
 }
 
@@ -78,22 +78,21 @@ impl StackSpec {
     }
 }
 
-/// Where it is written which devices a PMU counts.
+/// How to find which devices a PMU counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
-    /// In their PCI domain: the socket times 16 plus the number of the root port (NVIDIA Grace
+    /// By their PCI domain: the socket times 16 plus the number of the root port (NVIDIA Grace
     /// Performance Tuning Guide, "`PCIe` Traffic Management").
     Domain,
-    /// In the configuration space of the root port, in a register of NVIDIA's (Tegra410 document,
+    /// By an NVIDIA register in the configuration space of the root port (Tegra410 document,
     /// "Mapping the RC# to lspci segment number").
     Register,
-    /// In the PMU's files `die<n>`, the root bus of its stack on each die
+    /// By the PMU's files `die<n>`, the root bus of its stack on each die
     /// (Documentation/ABI/testing/sysfs-devices-mapping).
     DieFiles,
-    /// The GPUs of a vendor on that socket: the PMU counts a link to them. Where the platform has
-    /// a list of its GPUs (`gpus` of its table) these only: another is on `PCIe`, which the
-    /// link does not carry.
+    /// The GPUs of a vendor on the socket: the PMU counts a link to them. If the platform lists its
+    /// GPUs (`gpus` of its table), only these: others are on `PCIe`, not on the link.
     Gpus {
         /// PCI vendor id.
         vendor: u16,
@@ -101,7 +100,7 @@ pub enum FoundBy {
 }
 
 impl DeviceSpec {
-    /// The term that turns the filter by requester on.
+    /// The term that enables the filter by requester.
     #[must_use]
     pub fn requester_on(&self) -> Option<String> {
         self.requester.as_ref().map(|term| format!("{term}_en"))
@@ -109,8 +108,8 @@ impl DeviceSpec {
 }
 
 impl Catalogue {
-    /// The PCI device ids of the GPUs that are on the links of a platform whose PMU this is; empty
-    /// where all may be.
+    /// The PCI device ids of GPUs that may be on this PMU's link, by the tables of its platforms;
+    /// empty if any GPU may be.
     #[must_use]
     pub fn linked_gpus(&self, pmu: &str) -> Vec<u16> {
         let has = |family: &&Arc<Family>| {
@@ -124,8 +123,9 @@ impl Catalogue {
         ids.filter_map(|id| u16::try_from(*id).ok()).collect()
     }
 
-    /// What a PMU of that name counts, where it counts devices; with the numbers in its name. The
-    /// parts of stacks are told only on the platforms of the family: others have other parts.
+    /// How to find the devices that a PMU counts, and the numbers in its name; `None` if it counts
+    /// no devices. Stacks are included only on the platforms of the family: others have other
+    /// parts.
     #[must_use]
     pub fn devices_of(&self, pmu: &str, on: Platform) -> Option<(DeviceSpec, Instance)> {
         let with_family = |family| move |spec| (family, spec);

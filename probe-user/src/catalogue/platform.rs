@@ -1,10 +1,10 @@
-//! What the `[[platform]]` tables say.
+//! The `[[platform]]` tables.
 
 use serde::{Deserialize, Serialize};
 
-use super::{model::Of, tlb::TlbSpec};
+use super::{model::MemoryTraffic, tlb::TlbSpec};
 
-/// What a `[[platform]]` table says.
+/// A `[[platform]]` table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlatformSpec {
@@ -12,9 +12,9 @@ pub struct PlatformSpec {
     pub name: String,
     /// For headings and sentences.
     pub title: String,
-    /// Families may hold on all platforms of an architecture.
+    /// Its architecture: families may apply to all platforms of one.
     pub arch: Option<Arch>,
-    /// Prefixes of PMU names that identify it. A socket has one PMU of the first.
+    /// Prefixes of PMU names that identify it. A socket has one PMU with the first prefix.
     #[serde(default)]
     pub pmus: Vec<String>,
     /// SMCCC ids of the chip that identify it (`/sys/devices/soc0/soc_id`).
@@ -29,41 +29,41 @@ pub struct PlatformSpec {
     /// Vendors, families and models of x86 CPUs that identify it.
     #[serde(default)]
     pub cpus: Vec<CpuModels>,
-    /// The GPUs that tell chips apart.
+    /// The GPUs that distinguish its chips.
     pub gpus: Option<Gpus>,
-    /// A warning to print where resctrl's counts are shown.
+    /// A warning to print with the counts of resctrl.
     pub resctrl: Option<String>,
-    /// Its chips; more than one where it comes in several configurations.
+    /// Its chips; more than one if it comes in several configurations.
     #[serde(rename = "chip")]
     pub chips: Vec<ChipSpec>,
     /// The uncore PMUs that it should show.
     #[serde(default)]
     pub uncore: Vec<UncoreSpec>,
-    /// What tells whose a socket's traffic is, the best first of each kind; absent: as on any
-    /// platform.
+    /// The core events that attribute a socket's traffic, the best first of each kind; absent:
+    /// those of `weights_of`, else of the generic platform.
     #[serde(rename = "weight")]
     pub weights: Option<Vec<WeightSpec>>,
-    /// The platform whose weights hold here too.
+    /// Another platform with the weights to use.
     pub weights_of: Option<String>,
-    /// The data TLB of its cores, where a document can be cited.
+    /// The data TLB of its cores, if a document states it.
     pub tlb: Option<TlbSpec>,
-    /// What the agent counts here unless it is told; none: what the PMU counts at one time.
+    /// What the agent counts by default; empty: what the PMU counts at one time.
     #[serde(default)]
     pub agent: Vec<ProfileSpec>,
 }
 
-/// A `[[platform.agent]]` table: what is counted all the time, at the least cost.
+/// A `[[platform.agent]]` table: a default of the agent, to count all the time at the least cost.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// Only on machines with so many sockets; absent: where no other profile holds.
+    /// Only on machines with this number of sockets; absent: if no other profile applies.
     pub sockets: Option<u32>,
-    /// Events of the core in perf's syntax, which its counters hold at one time.
+    /// Events of the core in perf's syntax; its counters can count all of them at one time.
     pub events: String,
-    /// Shares go by these events: there is no counter for others.
+    /// Shares use only these events: no counters are opened for others.
     #[serde(default)]
     pub own_weights: bool,
-    /// Metrics, of the uncore where the machine shows it.
+    /// Metrics; those of the uncore only if the machine shows its PMUs.
     #[serde(default)]
     pub metrics: Vec<String>,
 }
@@ -82,11 +82,11 @@ pub enum Arch {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuModels {
-    /// As CPUID has it.
+    /// The vendor string of CPUID.
     pub vendor: String,
-    /// The family, with its extension.
+    /// The family, including its extension.
     pub family: u32,
-    /// The models, each or from one to another.
+    /// Single models and ranges.
     pub models: Vec<Models>,
 }
 
@@ -94,7 +94,7 @@ pub struct CpuModels {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Models {
-    /// One.
+    /// One model.
     One(u32),
     /// The first and the last.
     Range(u32, u32),
@@ -129,18 +129,18 @@ pub struct ChipSpec {
     pub name: String,
     /// For headings.
     pub title: String,
-    /// The least and the most sockets of it; absent: any number.
+    /// The smallest and the largest number of its sockets; absent: any.
     pub sockets: Option<(u32, u32)>,
     /// Whether it has GPUs of the platform; `false` excludes every GPU of that vendor.
     pub gpus: Option<bool>,
-    /// How many each socket has, by the chip's name.
+    /// The GPUs per socket that the chip's name implies.
     pub gpus_per_socket: Option<u32>,
     /// Whether docs/metrics/chips.md has a table of its metrics.
     #[serde(default)]
     pub coverage: bool,
 }
 
-/// A `[[platform.uncore]]` table: PMUs that one driver gives.
+/// A `[[platform.uncore]]` table: the uncore PMUs of one driver.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreSpec {
@@ -152,35 +152,35 @@ pub struct UncoreSpec {
     pub driver: String,
 }
 
-/// A driver of `[driver]` has one or more parts.
+/// A part of a driver of `[driver]`, which may have several.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
-    /// The option it is built by, without `CONFIG_`.
+    /// Its kernel configuration option, without `CONFIG_`.
     pub option: String,
-    /// None where it cannot be a module.
+    /// Its module; None if it cannot be one.
     pub module: Option<String>,
 }
 
-/// A `[[platform.weight]]` table: events of the core that tell who caused a socket's traffic.
+/// A `[[platform.weight]]` table: events of the core that attribute a socket's traffic.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WeightSpec {
-    /// Of which traffic.
-    pub of: Of,
-    /// What the shares' `method` says.
+    /// The traffic that it attributes.
+    pub of: MemoryTraffic,
+    /// Its name in the shares' `method`.
     pub name: String,
-    /// The accesses: a name in the core PMU's `events/`, or terms of its `format/`
+    /// The event of all accesses: a name in the core PMU's `events/`, or terms of its `format/`
     /// (`event=0x2a,umask=0x1`).
     pub event: String,
-    /// Those to other sockets' memory, where the core lists that event or has these terms.
+    /// The event of accesses to other sockets' memory, if the core lists it or has its terms.
     pub remote: Option<String>,
     /// `event` counts accesses to the memory of the CPU's own socket only, in the same unit as
     /// `remote`, so that both together divide what a memory controller counts for all sockets.
     #[serde(default)]
     pub local: bool,
-    /// Only on machines with so many sockets; absent: on all.
+    /// Only on machines with this number of sockets; absent: on all.
     pub sockets: Option<u32>,
-    /// What it counts besides memory traffic, where that is too much for an error to be stated.
+    /// What it counts in addition to memory traffic, if that is too much to state an error.
     pub but: Option<String>,
 }

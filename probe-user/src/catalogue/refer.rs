@@ -1,6 +1,6 @@
-//! Metrics in the formulas of others. A name that is not an event of the file stands for the
-//! formula of the metric with that name, in the same file or in one that holds on all platforms of
-//! the file.
+//! References to metrics in formulas. A name that is not an event of the file stands for the
+//! formula of the metric with that name, in the same file or in one that applies to all platforms
+//! of the file.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::formula::Formula;
 pub(super) struct References<'a> {
     catalogue: &'a Catalogue,
     family: &'a Family,
-    /// Of the file's own metrics, as written.
+    /// Formulas of the file's own metrics, as written.
     own: BTreeMap<&'a str, &'a str>,
 }
 
@@ -39,16 +39,16 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The formula of metric `name`, with those that it names written out.
+    /// The formula of metric `name`, with references replaced by the formulas of their metrics.
     pub(super) fn expand(&self, name: &str, text: &str) -> Result<Expanded, MetricProblem> {
         let mut pmus = Vec::new();
-        let text = self.written_out(text, &mut vec![name.to_owned()], &mut pmus)?;
+        let text = self.expanded_text(text, &mut vec![name.to_owned()], &mut pmus)?;
         let formula = Formula::parse(&text)?;
         Ok(Expanded { formula, pmus })
     }
 
-    /// `open`: the metrics whose formulas are being written out, from the outermost.
-    fn written_out(
+    /// `open` has the metrics that are being expanded, outermost first.
+    fn expanded_text(
         &self,
         text: &str,
         open: &mut Vec<String>,
@@ -66,21 +66,21 @@ impl<'a> References<'a> {
             }
             if let Some(text) = self.own.get(name.as_str()) {
                 open.push(name.clone());
-                found.insert(name.clone(), self.written_out(text, open, pmus)?);
+                found.insert(name.clone(), self.expanded_text(text, open, pmus)?);
                 open.pop();
-            } else if let Some(metric) = self.elsewhere(name)? {
+            } else if let Some(metric) = self.metric_of_other_file(name)? {
                 found.insert(name.clone(), metric.formula.text().to_owned());
                 pmus.push(Arc::clone(&metric.pmu));
             }
         }
-        let text = replaced(text, &found);
-        // Before it is written out into another: metrics that name each other twice grow fast.
+        let text = replace_names(text, &found);
+        // Checks the length at each step: metrics that name others twice grow exponentially.
         Formula::parse(&text)?;
         Ok(text)
     }
 
-    /// The metric of another file; None where no file has one of that name.
-    fn elsewhere(&self, name: &str) -> Result<Option<&'a Metric>, MetricProblem> {
+    /// The metric of another file; None if no file has one with this name.
+    fn metric_of_other_file(&self, name: &str) -> Result<Option<&'a Metric>, MetricProblem> {
         let named = || {
             self.catalogue
                 .metrics()
@@ -104,7 +104,7 @@ impl<'a> References<'a> {
 }
 
 /// The text with each of these names replaced by its formula in parentheses.
-fn replaced(text: &str, by: &BTreeMap<String, String>) -> String {
+fn replace_names(text: &str, by: &BTreeMap<String, String>) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Names of metrics and groups to metrics.
+//! Selects metrics by name and group.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ impl Metric {
 }
 
 impl Family {
-    /// Whether it holds on that machine.
+    /// Whether it applies to the machine.
     #[must_use]
     pub fn holds_on(&self, machine: &Hardware) -> bool {
         let core = machine
@@ -30,8 +30,8 @@ impl Family {
 }
 
 impl Catalogue {
-    /// The metrics of that machine: those of all its families, without the ones of a fallback
-    /// that another family has under the same name.
+    /// The metrics of a machine: those of all families that apply, except those of a fallback
+    /// family that another family has under the same name.
     #[must_use]
     pub fn on(&self, machine: &Hardware) -> Vec<&Metric> {
         let here: Vec<&Metric> = self
@@ -39,12 +39,13 @@ impl Catalogue {
             .iter()
             .filter(|metric| metric.family.holds_on(machine))
             .collect();
-        let own: BTreeSet<&str> = here
+        let non_fallback: BTreeSet<&str> = here
             .iter()
             .filter(|metric| !metric.family.fallback)
             .map(|metric| metric.name.as_str())
             .collect();
-        let hidden = |metric: &Metric| metric.family.fallback && own.contains(metric.name.as_str());
+        let hidden =
+            |metric: &Metric| metric.family.fallback && non_fallback.contains(metric.name.as_str());
         here.into_iter().filter(|metric| !hidden(metric)).collect()
     }
 
@@ -60,10 +61,13 @@ impl Catalogue {
             let found: Vec<&Metric> = match word.strip_prefix("group:") {
                 None if word.is_empty() => return Err(SelectError::Empty),
                 None if word == "all" => here.clone(),
-                None => vec![self.one(word, &here, machine)?],
+                None => vec![self.find_metric(word, &here, machine)?],
                 Some(group) => {
-                    let members = here.iter().copied().filter(|metric| metric.is_in(group));
-                    let members: Vec<&Metric> = members.collect();
+                    let members: Vec<&Metric> = here
+                        .iter()
+                        .copied()
+                        .filter(|metric| metric.is_in(group))
+                        .collect();
                     if members.is_empty() {
                         let groups: BTreeSet<&str> =
                             here.iter().map(|metric| metric.group.as_str()).collect();
@@ -85,7 +89,7 @@ impl Catalogue {
         Ok(selected)
     }
 
-    fn one<'a>(
+    fn find_metric<'a>(
         &'a self,
         name: &str,
         here: &[&'a Metric],

@@ -1,21 +1,21 @@
-//! Names of PMUs with numbers in them, and encodings with placeholders.
+//! Patterns of PMU names, and event encodings with placeholders.
 
 use std::collections::BTreeMap;
 
 /// The names that the instances of a PMU have in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     Text(String),
-    Number(Number),
+    Number(PatternNumber),
     /// The core PMU, by any name.
     Core,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Number {
+enum PatternNumber {
     Socket,
     RootComplex,
     Unit,
@@ -43,16 +43,16 @@ impl Pattern {
     /// What is wrong with it, in words.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         if text == "{core}" {
-            return Ok(Self(vec![Part::Core]));
+            return Ok(Self(vec![PatternPart::Core]));
         }
         let mut parts = Vec::new();
         for piece in pieces(text) {
             parts.push(match piece {
-                Piece::Text(text) => Part::Text(text.to_owned()),
-                Piece::Placeholder("socket") => Part::Number(Number::Socket),
-                Piece::Placeholder("rc") => Part::Number(Number::RootComplex),
-                Piece::Placeholder("unit") => Part::Number(Number::Unit),
-                Piece::Placeholder("address") => Part::Number(Number::Address),
+                Piece::Text(text) => PatternPart::Text(text.to_owned()),
+                Piece::Placeholder("socket") => PatternPart::Number(PatternNumber::Socket),
+                Piece::Placeholder("rc") => PatternPart::Number(PatternNumber::RootComplex),
+                Piece::Placeholder("unit") => PatternPart::Number(PatternNumber::Unit),
+                Piece::Placeholder("address") => PatternPart::Number(PatternNumber::Address),
                 Piece::Placeholder("core") => return Err("{core} stands alone"),
                 Piece::Placeholder(_) => {
                     return Err(
@@ -63,9 +63,9 @@ impl Pattern {
         }
         match &parts[..] {
             [] => Err("it is empty"),
-            [Part::Number(_), ..] => Err("it begins with a number"),
+            [PatternPart::Number(_), ..] => Err("it begins with a number"),
             parts => {
-                let number = |part: &Part| matches!(part, Part::Number(_));
+                let number = |part: &PatternPart| matches!(part, PatternPart::Number(_));
                 let adjacent = parts.windows(2).any(|pair| pair.iter().all(number));
                 if adjacent {
                     Err("two numbers in a row cannot be told apart")
@@ -79,37 +79,41 @@ impl Pattern {
     /// Whether it is the core PMU.
     #[must_use]
     pub fn is_core(&self) -> bool {
-        self.0 == [Part::Core]
+        self.0 == [PatternPart::Core]
     }
 
-    /// Whether its name tells the socket, so that each PMU has one reader.
+    /// Whether its name has the socket, so that each PMU has one reader.
     #[must_use]
     pub fn has_socket(&self) -> bool {
-        self.0.contains(&Part::Number(Number::Socket))
+        self.0.contains(&PatternPart::Number(PatternNumber::Socket))
     }
 
-    /// The numbers in `name`; `None` where it is no instance of this PMU. A core PMU has no name
-    /// of its own, so it is no instance either.
+    /// The numbers in `name`; `None` if it is no instance of this PMU. The pattern of the core PMU
+    /// has no instances: its name is not fixed.
     #[must_use]
     pub fn instance(&self, name: &str) -> Option<Instance> {
         let mut instance = Instance::default();
         let mut rest = name;
         for part in &self.0 {
             match part {
-                Part::Core => return None,
-                Part::Text(text) => rest = rest.strip_prefix(text.as_str())?,
-                Part::Number(number) => {
-                    let radix = if *number == Number::Address { 16 } else { 10 };
+                PatternPart::Core => return None,
+                PatternPart::Text(text) => rest = rest.strip_prefix(text.as_str())?,
+                PatternPart::Number(number) => {
+                    let radix = if *number == PatternNumber::Address {
+                        16
+                    } else {
+                        10
+                    };
                     let end = rest.find(|c: char| !c.is_digit(radix));
                     let (digits, behind) = rest.split_at(end.unwrap_or(rest.len()));
                     let value = u64::from_str_radix(digits, radix).ok()?;
                     let short = u32::try_from(value).ok();
                     rest = behind;
                     match number {
-                        Number::Socket => instance.socket = Some(short?),
-                        Number::RootComplex => instance.root_complex = Some(short?),
-                        Number::Unit => instance.unit = Some(short?),
-                        Number::Address => instance.address = Some(value),
+                        PatternNumber::Socket => instance.socket = Some(short?),
+                        PatternNumber::RootComplex => instance.root_complex = Some(short?),
+                        PatternNumber::Unit => instance.unit = Some(short?),
+                        PatternNumber::Address => instance.address = Some(value),
                     }
                 }
             }
@@ -117,21 +121,21 @@ impl Pattern {
         rest.is_empty().then_some(instance)
     }
 
-    /// The names as a shell would match them, for sentences.
+    /// The pattern as a shell glob, for messages.
     #[must_use]
     pub fn glob(&self) -> String {
-        let part = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Number(_) | Part::Core => "*".to_owned(),
+        let part = |part: &PatternPart| match part {
+            PatternPart::Text(text) => text.clone(),
+            PatternPart::Number(_) | PatternPart::Core => "*".to_owned(),
         };
         self.0.iter().map(part).collect()
     }
 
-    /// Its text up to the first number: what tools print where they add up all instances.
+    /// The text before the first number: the name that tools print for the sum of all instances.
     #[must_use]
     pub fn stem(&self) -> Option<&str> {
         match self.0.first() {
-            Some(Part::Text(text)) => Some(text.trim_end_matches('_')),
+            Some(PatternPart::Text(text)) => Some(text.trim_end_matches('_')),
             _ => None,
         }
     }
@@ -142,12 +146,12 @@ impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in &self.0 {
             f.write_str(match part {
-                Part::Text(text) => text,
-                Part::Number(Number::Socket) => "{socket}",
-                Part::Number(Number::RootComplex) => "{rc}",
-                Part::Number(Number::Unit) => "{unit}",
-                Part::Number(Number::Address) => "{address}",
-                Part::Core => "{core}",
+                PatternPart::Text(text) => text,
+                PatternPart::Number(PatternNumber::Socket) => "{socket}",
+                PatternPart::Number(PatternNumber::RootComplex) => "{rc}",
+                PatternPart::Number(PatternNumber::Unit) => "{unit}",
+                PatternPart::Number(PatternNumber::Address) => "{address}",
+                PatternPart::Core => "{core}",
             })?;
         }
         Ok(())
@@ -169,7 +173,7 @@ pub(super) fn unknown(encoding: &str, defaults: &BTreeMap<String, u64>) -> Optio
         .next()
 }
 
-/// `text` with its placeholders replaced; one that `value` does not know stays.
+/// `text` with its placeholders replaced; those without a `value` stay.
 pub(crate) fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let piece = |piece: Piece<'_>| match piece {
         Piece::Text(text) => text.to_owned(),

@@ -1,4 +1,4 @@
-//! What a core's TLB reaches, as the platforms' tables state it, and what a walk costs.
+//! The reach of a core's TLB, by the platforms' tables, and the cost of a page walk.
 
 use serde::Deserialize;
 
@@ -8,25 +8,25 @@ use serde::Deserialize;
 pub struct TlbSpec {
     /// The document that states it.
     pub source: String,
-    /// Entries for each size of pages.
+    /// Entries by page size.
     pub entries: Vec<TlbEntries>,
 }
 
-/// Pages of one size that the last level of a core's TLB can map at one time; of the first level
-/// where no document says that the last one holds pages of that size.
+/// Pages of one size that the last level of a core's TLB can map at one time; the first level if no
+/// document says that the last one holds pages of this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbEntries {
-    /// Bytes of a page.
+    /// The page size in bytes.
     pub page: u64,
-    /// How many.
+    /// The number of entries.
     pub entries: u32,
 }
 
 impl TlbSpec {
-    /// Of pages of that size; None where no document is cited for it.
+    /// The entries for pages of this size; None if no document states them.
     #[must_use]
-    pub fn of(&self, page: u64) -> Option<TlbEntries> {
+    pub fn entries_for(&self, page: u64) -> Option<TlbEntries> {
         self.entries.iter().copied().find(|it| it.page == page)
     }
 }
@@ -48,10 +48,10 @@ const PAGE_BITS: u32 = 12;
 /// Levels of the table for addresses of 48 bits.
 const LEVELS: u32 = 4;
 
-/// Trips to memory for data whose translation is in no cache, by a table of four levels whose
-/// smallest pages are 4 KiB: one for each level, and one for the data. In a virtual machine every
-/// one of a level may need a walk of the host's table. After John `McCalpin`, "What good are Large
-/// Pages?".
+/// Memory accesses of a fully missing translation: four page-table levels (smallest pages of 4 KiB)
+/// plus the data. Larger pages need fewer levels. In a virtual machine each level may need a walk
+/// of the host's table. After John `McCalpin`, "What good are Large Pages?".
+///
 /// None for a page that such a table cannot have.
 #[must_use]
 pub fn walk_trips(page: u64) -> Option<u32> {
@@ -69,12 +69,12 @@ mod tests {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
 
-    /// Most of his cores map 2 MiB with small pages (512 x 4 KiB), and at least 64 MiB with large
-    /// ones (32 x 2 MiB): his Sandy Bridge does just that.
+    /// Most cores in `McCalpin`'s article map 2 MiB with small pages (512 x 4 KiB), and at least 64
+    /// MiB with large ones (32 x 2 MiB): Sandy Bridge does just that.
     #[test]
     fn reach_is_that_of_mccalpin() {
         let tlb = Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap();
-        let reach = |page| tlb.of(page).map(TlbEntries::reach);
+        let reach = |page| tlb.entries_for(page).map(TlbEntries::reach);
         assert_eq!(reach(4 * KIB), Some(2 * MIB));
         assert_eq!(reach(2 * MIB), Some(64 * MIB));
         assert_eq!(reach(64 * KIB), None);

@@ -1,34 +1,34 @@
-//! Values from samples of memory accesses: their number, data sources and latencies, each with its
-//! 95% interval.
+//! Values from samples of memory accesses: number, data sources and latencies, each with its 95%
+//! interval.
 
 use std::time::Duration;
 
 use probe_common::spe::{Class, LATENCY_BUCKETS};
 
 use super::{
-    Attributes, Counter, Counting, Estimate, Histogram, Kind, Method, Metric, Reason, Report,
-    Series, Spread, Value, latency,
-    spe::{self, REMOTE, of_samples},
-    statistics::{self, Interval},
+    Attributes, CounterSource, CounterValue, Estimate, Histogram, MetricInfo, MetricKind, Reason,
+    Report, Series, Spread, Value, ValueMethod, latency,
+    spe::{self, REMOTE, sampled_estimate},
+    statistics::{self, ConfidenceInterval},
 };
 use crate::{
     formula::NoValue,
     snapshot::SpeCounts,
-    window::{Gained, LiveTime, Sampler, Served, SpeUsage, float},
+    window::{Gained, MemLevel, RunningTime, SampleSource, SpeUsage, float},
 };
 
-/// The metric in place of the number of operations.
+/// The metric shown instead of the number of operations.
 const SAMPLES: &str = "spe_samples";
 
 /// The metrics of sampled accesses: their indices in a report.
-pub(super) struct Accesses<'a> {
-    /// None where nothing was sampled.
-    sampler: Option<&'a Sampler>,
+pub(super) struct AccessMetrics<'a> {
+    /// None without sampling.
+    sampler: Option<&'a SampleSource>,
     operations: u32,
-    /// In place of operations, where their number is not known.
+    /// Used instead of `operations` if their number is unknown.
     samples: Option<u32>,
     latency: [u32; 4],
-    /// Latencies to issue and of translation, which only SPE tells.
+    /// Issue and translation latencies, which only SPE records.
     parts: Option<[u32; 2]>,
     walks: u32,
     remote: u32,
@@ -36,18 +36,18 @@ pub(super) struct Accesses<'a> {
     histogram: u32,
 }
 
-impl<'a> Accesses<'a> {
-    pub(super) fn new(report: &mut Report, sampler: Option<&'a Sampler>) -> Self {
-        let by_events = matches!(sampler, Some(Sampler::Events { .. }));
+impl<'a> AccessMetrics<'a> {
+    pub(super) fn new(report: &mut Report, sampler: Option<&'a SampleSource>) -> Self {
+        let by_events = matches!(sampler, Some(SampleSource::Events { .. }));
         let mut metric = |name: &str, unit: &str, kind, help: &str| {
-            report.add_metric(Metric {
+            report.add_metric(MetricInfo {
                 name: name.to_owned(),
                 help: help.to_owned(),
                 unit: unit.to_owned(),
                 kind,
                 counting: match kind {
-                    Kind::Counter if name != SAMPLES => Counting::Samples,
-                    _ => Counting::All,
+                    MetricKind::Counter if name != SAMPLES => CounterSource::Samples,
+                    _ => CounterSource::All,
                 },
             })
         };
@@ -67,12 +67,12 @@ impl<'a> Accesses<'a> {
             operations: metric(
                 "spe_operations",
                 "",
-                Kind::Counter,
+                MetricKind::Counter,
                 "Operations that the samples stand for",
             ),
             samples: by_events.then(|| {
                 let help = "Samples of operations whose number is not known";
-                metric(SAMPLES, "", Kind::Counter, help)
+                metric(SAMPLES, "", MetricKind::Counter, help)
             }),
             latency: [
                 (
@@ -92,38 +92,38 @@ impl<'a> Accesses<'a> {
                     "99th percentile of the cycles from dispatch to completion",
                 ),
             ]
-            .map(|(name, help)| metric(name, cycles, Kind::Gauge, help)),
+            .map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help)),
             parts: (!by_events)
-                .then(|| parts.map(|(name, help)| metric(name, cycles, Kind::Gauge, help))),
+                .then(|| parts.map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help))),
             walks: metric(
                 "spe_tlb_walk_share",
                 "1",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 "Share that needed a translation table walk",
             ),
             remote: metric(
                 "spe_remote_share",
                 "1",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 "Share served by another socket, of those whose source is known",
             ),
             share: metric(
                 "spe_source_share",
                 "1",
-                Kind::Gauge,
+                MetricKind::Gauge,
                 "Share of the operations of the class that were served there",
             ),
             histogram: metric(
                 "spe_latency_cycles",
                 cycles,
-                Kind::Histogram,
+                MetricKind::Histogram,
                 "Operations that the samples stand for, by cycles from dispatch to completion",
             ),
         }
     }
 
-    /// The accesses of one row: by what they did, and then by where they were served. `everyone`
-    /// are all of the machine's since sampling began.
+    /// Adds the accesses of one row, by operation and then by memory level. `everyone`: all
+    /// accesses of the machine since sampling began.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -137,7 +137,7 @@ impl<'a> Accesses<'a> {
                 .total
                 .iter()
                 .filter(|((of, _), total)| *of == class && total.samples > 0);
-            let parts: Vec<(Served, &SpeCounts, &SpeCounts)> = of_class
+            let parts: Vec<(MemLevel, &SpeCounts, &SpeCounts)> = of_class
                 .map(|(kind, total)| (kind.1, row.delta.get(kind).unwrap_or(&none), total))
                 .collect();
             if parts.is_empty() {
@@ -149,7 +149,7 @@ impl<'a> Accesses<'a> {
                 parts.iter().map(|(served, _, total)| (*served, *total)),
                 |_| true,
             );
-            let mut add = self.adding(report, subject, class, None);
+            let mut add = self.adder(report, subject, class, None);
             self.add_counts(&mut add, &all, &total, row.since);
             if let Some([issue, _]) = self.parts {
                 add.estimate(issue, spe::other_latency(all.issue, &all));
@@ -159,8 +159,8 @@ impl<'a> Accesses<'a> {
                     let latency = spe::other_latency(all.translation, &all);
                     add.estimate(translation, latency);
                 }
-                // Some cores tell of no access that its address was looked up: unless some walked,
-                // none that did is not known to be none.
+                // Some cores never report a page walk. A count of 0 is trusted only if any access
+                // of the machine walked.
                 let walked =
                     self.is_spe() || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
                 if walked {
@@ -172,7 +172,7 @@ impl<'a> Accesses<'a> {
                 add.gauge(self.remote, Some(remote));
             }
             for (served, delta, total) in &parts {
-                let mut add = self.adding(report, subject, class, Some(*served));
+                let mut add = self.adder(report, subject, class, Some(*served));
                 self.add_counts(&mut add, delta, total, row.since);
                 add.gauge(self.share, spe::share(delta, &all));
             }
@@ -180,37 +180,37 @@ impl<'a> Accesses<'a> {
     }
 
     fn is_spe(&self) -> bool {
-        !matches!(self.sampler, Some(Sampler::Events { .. }))
+        !matches!(self.sampler, Some(SampleSource::Events { .. }))
     }
 
-    fn adding<'r>(
+    fn adder<'r>(
         &self,
         report: &'r mut Report,
         subject: u32,
         operation: Class,
-        source: Option<Served>,
-    ) -> Adding<'r> {
-        let mut adding = Adding::new(report, subject, operation, source);
-        if let Some(Sampler::Events { limited, time, .. }) = self.sampler {
-            (adding.limited, adding.time) = (*limited, *time);
+        source: Option<MemLevel>,
+    ) -> SeriesAdder<'r> {
+        let mut adder = SeriesAdder::new(report, subject, operation, source);
+        if let Some(SampleSource::Events { limited, time, .. }) = self.sampler {
+            (adder.limited, adder.time) = (*limited, *time);
         }
-        adding
+        adder
     }
 
     fn add_counts(
         &self,
-        add: &mut Adding<'_>,
+        add: &mut SeriesAdder<'_>,
         delta: &SpeCounts,
         total: &SpeCounts,
         since: Duration,
     ) {
         let counts = self.sampler.is_none_or(|it| it.counts(add.class));
         if counts {
-            let mut value = counter(delta, add.report.start);
+            let mut value = operation_counter(delta, add.report.start);
             value.estimate = add.as_sampled(value.estimate);
             value.time = add.time;
-            let mut total = counter(total, since);
-            if let Some(Sampler::Events {
+            let mut total = operation_counter(total, since);
+            if let Some(SampleSource::Events {
                 ever_limited: true, ..
             }) = self.sampler
             {
@@ -221,11 +221,13 @@ impl<'a> Accesses<'a> {
             let why = Reason::NoValue(NoValue::ChosenByCore);
             add.push(self.operations, Err(why), None);
             if let Some(samples) = self.samples {
-                let value = Value::Counter(taken(delta, add.report.start));
-                add.push(samples, Ok(value), Some(taken(total, since)));
+                let value = Value::Counter(sample_counter(delta, add.report.start));
+                add.push(samples, Ok(value), Some(sample_counter(total, since)));
             }
         }
-        let max_latency = self.sampler.map_or(u16::MAX.into(), Sampler::max_latency);
+        let max_latency = self
+            .sampler
+            .map_or(u16::MAX.into(), SampleSource::max_latency);
         let mean = latency::mean(delta, max_latency);
         let quantile = |q| spe::quantile(delta, q);
         let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
@@ -233,27 +235,32 @@ impl<'a> Accesses<'a> {
             add.gauge(metric, value);
         }
         if counts {
-            let histogram = Value::Histogram(Box::new(histogram(total, since)));
+            let histogram = Value::Histogram(Box::new(latency_histogram(total, since)));
             add.push(self.histogram, Ok(histogram), None);
         }
     }
 }
 
-/// Series of one subject and kind of access that are being added.
-struct Adding<'a> {
+/// Adds series of one subject and kind of access.
+struct SeriesAdder<'a> {
     report: &'a mut Report,
     subject: u32,
     class: Class,
     attributes: u32,
-    /// What the samples were is not known for all of the time.
+    /// Whether samples may be missing for a part of the time.
     limited: bool,
-    time: Option<LiveTime>,
+    time: Option<RunningTime>,
 }
 
-impl<'a> Adding<'a> {
-    fn new(report: &'a mut Report, subject: u32, operation: Class, source: Option<Served>) -> Self {
+impl<'a> SeriesAdder<'a> {
+    fn new(
+        report: &'a mut Report,
+        subject: u32,
+        operation: Class,
+        source: Option<MemLevel>,
+    ) -> Self {
         let attributes = report.add_attributes(Attributes {
-            method: Method::Sampled,
+            method: ValueMethod::Sampled,
             operation: Some(operation),
             source,
             ..Attributes::default()
@@ -268,11 +275,13 @@ impl<'a> Adding<'a> {
         }
     }
 
-    /// An estimate with the part of the time in which samples were taken, and without an interval
-    /// where some are missing nobody knows of.
+    /// The estimate with the running ratio of sampling, and without an interval if an unknown
+    /// number of samples is missing.
     fn as_sampled(&self, estimate: Estimate) -> Estimate {
         Estimate {
-            live: self.time.map_or(estimate.live, LiveTime::live),
+            running_ratio: self
+                .time
+                .map_or(estimate.running_ratio, RunningTime::running_ratio),
             spread: match self.limited {
                 true => Spread::Unknown,
                 false => estimate.spread,
@@ -281,36 +290,37 @@ impl<'a> Adding<'a> {
         }
     }
 
-    fn push(&mut self, metric: u32, value: Result<Value, Reason>, total: Option<Counter>) {
+    fn push(&mut self, metric: u32, value: Result<Value, Reason>, total: Option<CounterValue>) {
         let ids = [self.subject, metric, self.attributes];
         self.report.push(ids, value, total);
     }
 
-    /// Adds a value; with too few samples there is none.
-    fn gauge(&mut self, metric: u32, value: Option<Interval>) {
-        self.estimate(metric, value.map(of_samples));
+    /// Adds a gauge; None means too few samples.
+    fn gauge(&mut self, metric: u32, value: Option<ConfidenceInterval>) {
+        self.estimate(metric, value.map(sampled_estimate));
     }
 
     fn estimate(&mut self, metric: u32, value: Option<Estimate>) {
-        let value = value.map(|value| Value::Gauge(self.as_sampled(value)));
-        let value = value.ok_or(Reason::NoValue(NoValue::TooFewSamples));
+        let value = value
+            .map(|value| Value::Gauge(self.as_sampled(value)))
+            .ok_or(Reason::NoValue(NoValue::TooFewSamples));
         self.push(metric, value, None);
     }
 }
 
 /// The estimated number of operations.
-fn counter(counts: &SpeCounts, start: Duration) -> Counter {
-    Counter {
+fn operation_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
+    CounterValue {
         start,
         raw: counts.samples,
-        estimate: of_samples(statistics::count(counts.operations, counts.variance)),
+        estimate: sampled_estimate(statistics::count(counts.operations, counts.variance)),
         time: None,
     }
 }
 
 /// The number of samples.
-fn taken(counts: &SpeCounts, start: Duration) -> Counter {
-    Counter {
+fn sample_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
+    CounterValue {
         start,
         raw: counts.samples,
         estimate: Estimate::exact(float(counts.samples)),
@@ -318,14 +328,14 @@ fn taken(counts: &SpeCounts, start: Duration) -> Counter {
     }
 }
 
-/// The total latencies of the operations that samples stand for.
+/// Total latencies of the operations that samples represent.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "estimates of operations, rounded"
 )]
-fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
-    let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::ends(bucket).1);
+fn latency_histogram(counts: &SpeCounts, start: Duration) -> Histogram {
+    let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::bucket_ends(bucket).1);
     Histogram {
         start,
         bounds: bounds.collect(),
@@ -334,20 +344,20 @@ fn histogram(counts: &SpeCounts, start: Duration) -> Histogram {
     }
 }
 
-/// The counter of the samples of one kind of access, which has these series: that of operations,
-/// or of samples where the number of operations is not known.
+/// The counter of samples among the series of one kind of access: the counter of operations, or the
+/// counter of samples if the number of operations is unknown.
 #[must_use]
-pub fn samples_of(series: &[Series]) -> Option<&Counter> {
+pub fn find_sample_counter(series: &[Series]) -> Option<&CounterValue> {
     series.iter().find_map(Series::counter)
 }
 
-/// The place as a metric label.
+/// The memory level as a metric label.
 #[must_use]
-pub fn served_name(served: Served) -> String {
+pub fn mem_level_name(served: MemLevel) -> String {
     match served {
-        Served::Number(number) => format!("source_{number:#x}"),
-        Served::NotSaid => "not_said".to_owned(),
-        Served::By(source) => source.name().to_owned(),
+        MemLevel::Number(number) => format!("source_{number:#x}"),
+        MemLevel::Unknown => "not_said".to_owned(),
+        MemLevel::By(source) => source.name().to_owned(),
     }
 }
 

@@ -1,76 +1,76 @@
-//! An agent's account of itself.
+//! Self-counters of an agent.
 
 use std::time::Duration;
 
-/// What an agent does and takes, since it started where not said otherwise. Times are in
-/// nanoseconds; None where it could not be found out.
+/// Activity and resources of an agent, since its start unless noted otherwise. Times are in
+/// nanoseconds; None if unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentHealth {
-    /// When it started, by the clock of the report.
+    /// Start of the agent, by the clock of the report.
     pub began: Duration,
-    /// The length of a window now.
+    /// Current length of a window.
     pub interval_nanos: Option<u64>,
-    /// Windows that were pulled and published.
+    /// Windows pulled and published.
     pub windows: u64,
-    /// Time spent on them.
+    /// Time spent on windows.
     pub pull_nanos: u64,
-    /// Time spent on the last one.
+    /// Time spent on the last window.
     pub last_pull_nanos: Option<u64>,
-    /// Times counting could not start or go on.
+    /// Times that counting could not start or continue.
     pub failures: u64,
-    /// Times counting began.
+    /// Times that counting started.
     pub sessions: u64,
     /// 1 while a file switches counting off.
     pub off: u64,
-    /// Reloads that were taken.
+    /// Reloads of the configuration.
     pub reloads: u64,
-    /// Reloads that were refused.
+    /// Reloads refused.
     pub refused_reloads: u64,
     /// Series of the last window.
     pub series: Option<u64>,
-    /// Rows of the last window that are folded into one.
+    /// Rows of the last window folded into one.
     pub folded: u64,
-    /// Processes of the last window that are left out, since there is no room for their series.
+    /// Processes of the last window left out by the limit of series.
     pub left_out: u64,
-    /// Parts per million of a CPU that the programs and the agent took in the last windows, where
-    /// there is a budget.
+    /// CPU time of the programs and the agent in the last windows, in parts per million of a CPU;
+    /// set if there is a budget.
     pub overhead_ppm: Option<u64>,
-    /// The budget.
+    /// The budget, in parts per million of a CPU.
     pub overhead_budget_ppm: Option<u64>,
-    /// What is given up for it: 0 is nothing.
+    /// Degradation level to keep the budget: 0 is none.
     pub overhead_level: Option<u64>,
-    /// 1 while the budget is not kept though everything was given up that can be.
+    /// 1 while the budget is exceeded at the highest level.
     pub overhead_exceeded: Option<u64>,
     /// Changes of the level.
     pub overhead_changes: u64,
-    /// Answers with metrics.
+    /// Responses with metrics.
     pub scrapes: u64,
-    /// Time until these were ready.
+    /// Time until these responses were ready.
     pub scrape_nanos: u64,
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub connections: u64,
-    /// Requests that were answered by an error.
+    /// Requests answered with an error.
     pub refused_requests: u64,
-    /// Connections that were closed to make room, or whose client did not take its answer.
+    /// Connections closed for lack of slots, or because the client did not read its response.
     pub closed_connections: u64,
-    /// Lines of JSON that were written.
+    /// Lines of JSON written.
     pub json_lines: u64,
     /// Lines of JSON that could not be written.
     pub lost_json_lines: u64,
-    /// Windows whose totals could not be saved.
+    /// Windows with totals that could not be saved.
     pub failed_saves: u64,
-    /// Requests that a collector took.
+    /// Requests that the collector accepted.
     pub pushes: u64,
     /// Requests that failed.
     pub failed_pushes: u64,
-    /// Data points that a collector refused.
+    /// Data points that the collector rejected.
     pub rejected_points: u64,
-    /// Windows of which a part was never taken.
+    /// Windows not completely delivered.
     pub lost_pushes: u64,
     /// CPU time of this process.
     pub cpu_nanos: u64,
-    /// Bytes of its memory that are resident.
+    /// Resident memory in bytes.
     pub resident: Option<u64>,
-    /// Its open file descriptors.
+    /// Open file descriptors.
     pub descriptors: Option<u64>,
 }

@@ -1,22 +1,22 @@
-//! What entities hold in memory, and how near their limits that came.
+//! Memory use of entities, and its peak relative to the limit.
 
 use std::time::Duration;
 
-use super::{About, Estimate, Finding, Metric, Report, Value};
-use crate::join::{Capacities, Capacity};
+use super::{Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value};
+use crate::join::{MemoryCapacities, MemoryCapacity};
 
-/// Of how many containers or processes a sentence is said: of those nearest to their limits.
-const SAID: usize = 3;
+/// The most containers or processes with a finding: those nearest to their limits.
+const MAX_FINDINGS: usize = 3;
 
 /// The metrics: their indices in a report.
-pub(super) struct Columns<'a> {
-    all: &'a Capacities,
-    /// As [`Self::add_row`] fills them.
+pub(super) struct MemoryMetrics<'a> {
+    all: &'a MemoryCapacities,
+    /// In the order of the values of [`Self::add_row`].
     metrics: [u32; 7],
 }
 
-impl<'a> Columns<'a> {
-    pub(super) fn new(report: &mut Report, all: &'a Capacities) -> Self {
+impl<'a> MemoryMetrics<'a> {
+    pub(super) fn new(report: &mut Report, all: &'a MemoryCapacities) -> Self {
         let metrics = [
             (
                 "memory_used",
@@ -53,12 +53,12 @@ impl<'a> Columns<'a> {
         Self {
             all,
             metrics: metrics
-                .map(|(name, unit, help)| report.add_metric(Metric::gauge(name, help, unit))),
+                .map(|(name, unit, help)| report.add_metric(MetricInfo::gauge(name, help, unit))),
         }
     }
 
-    /// Adds what an entity holds; nothing where that is not known.
-    pub(super) fn add_row(&self, report: &mut Report, subject: u32, of: Option<&Capacity>) {
+    /// Adds the memory use of an entity, if known.
+    pub(super) fn add_row(&self, report: &mut Report, subject: u32, of: Option<&MemoryCapacity>) {
         let Some(capacity) = of else {
             return;
         };
@@ -73,7 +73,7 @@ impl<'a> Columns<'a> {
             limit.map(float),
             limit.and_then(|limit| percent(capacity.peak.bytes, limit)),
         ];
-        // What the kernel does not tell of this kind of holder has no series.
+        // Values that the kernel does not report for this kind of holder have no series.
         for (metric, value) in self.metrics.into_iter().zip(values) {
             if let Some(value) = value {
                 let value = Value::Gauge(Estimate::exact(value));
@@ -82,46 +82,50 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// That of the machine holds for whom no other does.
-    fn limit(&self, of: &Capacity) -> Option<u64> {
-        let machine = self.all.machine.and_then(|machine| machine.now.limit);
-        let machine = machine.filter(|limit| *limit > 0);
-        let own = of.now.limit.filter(|limit| *limit > 0);
-        own.into_iter().chain(machine).min()
+    /// The limit of the entity or the machine, whichever is less.
+    fn limit(&self, of: &MemoryCapacity) -> Option<u64> {
+        let machine = self
+            .all
+            .machine
+            .and_then(|machine| machine.now.limit)
+            .filter(|limit| *limit > 0);
+        let of_entity = of.now.limit.filter(|limit| *limit > 0);
+        of_entity.into_iter().chain(machine).min()
     }
 
-    /// What is to be said of those who came nearest to their limits, and of the machine.
+    /// Findings about the holders nearest to their limits, and the machine.
     pub(super) fn findings(
         &self,
-        mut holders: Vec<(u32, &'a Capacity)>,
+        mut holders: Vec<(u32, &'a MemoryCapacity)>,
         machine: u32,
         began: Duration,
-    ) -> Vec<Finding> {
-        let part = |of: &Capacity| percent(of.peak.bytes, self.limit(of)?);
+    ) -> Vec<ReportFinding> {
+        let part = |of: &MemoryCapacity| percent(of.peak.bytes, self.limit(of)?);
         holders.retain(|(_, capacity)| part(capacity).is_some());
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
-        holders.truncate(SAID);
+        holders.truncate(MAX_FINDINGS);
         holders.extend(self.all.machine.as_ref().map(|all| (machine, all)));
-        let sentence = |(subject, capacity): (u32, &Capacity)| {
-            Some(Finding {
-                about: About::Subject(subject),
+        let sentence = |(subject, capacity): (u32, &MemoryCapacity)| {
+            Some(ReportFinding {
+                about: FindingSubject::Subject(subject),
                 text: self.sentence(capacity, began)?,
             })
         };
         holders.into_iter().filter_map(sentence).collect()
     }
 
-    /// As of section VI.A of the NMO paper: `peak 48.4% of the limit ..., reached 12 s in`.
-    fn sentence(&self, of: &Capacity, began: Duration) -> Option<String> {
+    /// The sentence of section VI.A of the NMO paper: `peak 48.4% of the limit ..., reached 12 s
+    /// in`.
+    fn sentence(&self, of: &MemoryCapacity, began: Duration) -> Option<String> {
         let limit = self.limit(of)?;
-        let own = of.now.limit.is_some_and(|own| own == limit);
-        let whose = if own {
+        let is_own_limit = of.now.limit.is_some_and(|own| own == limit);
+        let limit_name = if is_own_limit {
             "the limit"
         } else {
             "the machine's memory"
         };
         Some(format!(
-            "peak {:.1}% of {whose} ({} of {}), reached {:.0} s in",
+            "peak {:.1}% of {limit_name} ({} of {}), reached {:.0} s in",
             percent(of.peak.bytes, limit)?,
             bytes(of.peak.bytes),
             bytes(limit),
@@ -134,7 +138,7 @@ fn percent(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| 100.0 * float(part) / float(all))
 }
 
-/// In binary units, as limits are set in them.
+/// Formats bytes in binary units, as limits are set in them.
 pub(super) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = float(bytes) / 1024.0;

@@ -1,4 +1,4 @@
-//! Counts of events: of entities, sockets and the machine.
+//! Counts of events of entities, sockets and the machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,52 +7,53 @@ use std::{
 };
 
 use super::{
-    Attributes, Counter, Counting, Estimate, Kind, Metric, Reason, Report, Spread, Subject, Value,
+    Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Report,
+    Spread, Subject, Value,
 };
 use crate::{
     formula::{Absent, NoValue},
-    plan::{Column, CountSource, Plan},
+    plan::{CountSource, EventColumn, Plan},
     snapshot::UncoreReading,
     sys::clock::nanos,
-    window::{Counted, Gained, LiveTime, UncoreTotal, Usage, Window, float},
+    window::{Gained, GroupCounts, RunningTime, UncoreTotal, Usage, Window, float},
 };
 
-/// A count, or why there is none.
-pub(super) type Count = Result<Counter, NoValue>;
+/// A count, or the reason for its absence.
+pub(super) type CountResult = Result<CounterValue, NoValue>;
 
-/// The events that are shown, with their metrics.
-pub(super) struct Columns<'a> {
+/// The displayed events with their metrics.
+pub(super) struct CountColumns<'a> {
     plan: &'a Plan,
-    list: Vec<Shown<'a>>,
+    list: Vec<CountColumn<'a>>,
 }
 
-/// An event that is shown: indices in the report.
-struct Shown<'a> {
-    column: &'a Column,
+/// A displayed event, with its indices in the report.
+struct CountColumn<'a> {
+    column: &'a EventColumn,
     metric: u32,
     attributes: u32,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> CountColumns<'a> {
     pub(super) fn new(report: &mut Report, plan: &'a Plan) -> Self {
-        let mut list: Vec<Shown<'_>> = Vec::new();
+        let mut list: Vec<CountColumn<'_>> = Vec::new();
         let mut names = BTreeSet::new();
         for column in plan.columns.iter().filter(|column| column.shown) {
             if list.iter().any(|other| is_same(other.column, column)) {
                 continue;
             }
             let group = group(plan, column.place);
-            let name = unique(&column.name, group, &mut names);
+            let name = unique_name(&column.name, group, &mut names);
             let nanos = column.clock || column.place == CountSource::Duration;
             let unit = column.unit.clone();
-            list.push(Shown {
+            list.push(CountColumn {
                 column,
-                metric: report.add_metric(Metric {
+                metric: report.add_metric(MetricInfo {
                     help: format!("What the event {name} counted"),
                     name,
                     unit: unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned()),
-                    kind: Kind::Counter,
-                    counting: Counting::Event(column.scale),
+                    kind: MetricKind::Counter,
+                    counting: CounterSource::Event(column.scale),
                 }),
                 attributes: report.add_attributes(Attributes {
                     group,
@@ -63,12 +64,12 @@ impl<'a> Columns<'a> {
         Self { plan, list }
     }
 
-    /// How many there are.
+    /// The number of events.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Adds the events of one row that are counted on CPUs.
+    /// Adds the CPU events of one row.
     pub(super) fn add_row(&self, report: &mut Report, subject: u32, row: &Gained<Usage>) {
         for shown in &self.list {
             let CountSource::Core { group, at } = shown.column.place else {
@@ -79,13 +80,16 @@ impl<'a> Columns<'a> {
             else {
                 continue;
             };
-            let total = row.total.get(group).and_then(Option::as_ref);
-            let total = total.and_then(|total| counted(shown.column, total, at, row.since).ok());
+            let total = row
+                .total
+                .get(group)
+                .and_then(Option::as_ref)
+                .and_then(|total| counted(shown.column, total, at, row.since).ok());
             shown.push(report, subject, count, total);
         }
     }
 
-    /// Adds the events of sockets: the sums over instances of a PMU.
+    /// Adds the events of sockets: sums over the instances of a PMU.
     pub(super) fn add_sockets(&self, report: &mut Report, window: &Window) {
         let mut last = None;
         for (socket, at, count) in self.socket_counts(window) {
@@ -113,7 +117,7 @@ impl<'a> Columns<'a> {
                     let missing = || Err(NoValue::Missing(vec![shown.column.name.clone()]));
                     let count = total(here.map(|(.., count)| count)).unwrap_or_else(missing);
                     let totals = shown.totals(window).map(|total| shown.total(total));
-                    (count, totals.reduce(sum_of))
+                    (count, totals.reduce(sum_counters))
                 }
                 CountSource::Duration => {
                     let [window, all] = [report.length(), report.elapsed()].map(nanos);
@@ -127,14 +131,14 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// By socket and column.
-    fn socket_counts(&self, window: &Window) -> Vec<(u32, usize, Count)> {
-        let mut instances: BTreeMap<(u32, usize), Vec<Count>> = BTreeMap::new();
+    /// Counts by socket and event.
+    fn socket_counts(&self, window: &Window) -> Vec<(u32, usize, CountResult)> {
+        let mut instances: BTreeMap<(u32, usize), Vec<CountResult>> = BTreeMap::new();
         for reading in &window.uncore {
             let place = CountSource::Uncore { at: reading.at };
             let columns = self.list.iter().enumerate();
             for (at, shown) in columns.filter(|(_, shown)| shown.column.place == place) {
-                let Column { name, scale, .. } = shown.column;
+                let EventColumn { name, scale, .. } = shown.column;
                 let value = match reading.count {
                     Some(_) => self::scale(reading, *scale, window.start)
                         .ok_or_else(|| NoValue::NeverRan(name.clone())),
@@ -152,30 +156,36 @@ impl<'a> Columns<'a> {
     }
 }
 
-impl Shown<'_> {
-    fn push(&self, report: &mut Report, subject: u32, count: Count, total: Option<Counter>) {
+impl CountColumn<'_> {
+    fn push(
+        &self,
+        report: &mut Report,
+        subject: u32,
+        count: CountResult,
+        total: Option<CounterValue>,
+    ) {
         let value = count.map(Value::Counter).map_err(Reason::NoValue);
         report.push([subject, self.metric, self.attributes], value, total);
     }
 
-    /// What an uncore event counted since the session began, by socket.
+    /// Totals of an uncore event since the session began, by socket.
     fn totals<'a>(&self, window: &'a Window) -> impl Iterator<Item = &'a UncoreTotal> {
         let place = self.column.place;
         let totals = window.uncore_totals.iter();
         totals.filter(move |total| place == CountSource::Uncore { at: total.at })
     }
 
-    fn total(&self, total: &UncoreTotal) -> Counter {
+    fn total(&self, total: &UncoreTotal) -> CounterValue {
         let scale = self.column.scale;
-        Counter {
+        CounterValue {
             start: total.since,
             raw: total.raw,
             estimate: Estimate {
-                live: float(total.running) / float(total.enabled.max(1)),
+                running_ratio: float(total.running) / float(total.enabled.max(1)),
                 spread: Spread::Error(total.variance.sqrt() * scale),
                 ..Estimate::exact(total.estimate * scale)
             },
-            time: Some(LiveTime {
+            time: Some(RunningTime {
                 enabled: total.enabled,
                 running: total.running,
             }),
@@ -183,16 +193,16 @@ impl Shown<'_> {
     }
 }
 
-/// Whether two columns show the same count under the same name: an event asked for twice is counted
+/// Whether two columns show the same count under the same name. An event requested twice is counted
 /// once.
-fn is_same(a: &Column, b: &Column) -> bool {
+fn is_same(a: &EventColumn, b: &EventColumn) -> bool {
     (&a.name, a.place, &a.unit) == (&b.name, b.place, &b.unit)
         && a.scale.to_bits() == b.scale.to_bits()
 }
 
-/// A unique name for an event. An event that is in several of the user's sets is in several counter
-/// groups, each with its own count: all but the first have the number of their group in the name.
-fn unique(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> String {
+/// A unique name for an event. An event in several event sets of the user is in several counter
+/// groups, each with its own count: all but the first have the group number in the name.
+fn unique_name(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> String {
     let in_group = group.map(|group| format!("{name} group {group}"));
     let numbered = (2..).map(|number| format!("{name} #{number}"));
     let mut names = once(name.to_owned()).chain(in_group).chain(numbered);
@@ -205,7 +215,7 @@ fn unique(name: &str, group: Option<u32>, taken: &mut BTreeSet<String>) -> Strin
     }
 }
 
-/// The number of an event's counter group.
+/// The number of the counter group.
 fn group(plan: &Plan, place: CountSource) -> Option<u32> {
     let group = match place {
         CountSource::Core { group, .. } => group,
@@ -218,19 +228,18 @@ fn group(plan: &Plan, place: CountSource) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// The value of a column that is counted on CPUs; None where it is not counted for such a row.
+/// The value of a column counted on CPUs; None if it is not counted for such a row.
 fn core_count(
     plan: &Plan,
-    column: &Column,
+    column: &EventColumn,
     (group, at): (usize, usize),
     usage: &Usage,
     start: Duration,
-) -> Option<Count> {
-    let of_group = usage.get(group)?.as_ref();
-    let of_group = of_group.filter(|it| it.enabled > 0);
+) -> Option<CountResult> {
+    let of_group = usage.get(group)?.as_ref().filter(|it| it.enabled > 0);
     let ran = || usage.iter().flatten().any(|it| it.enabled > 0);
     if of_group.is_none() && plan.is_of_one_kind(group) && ran() {
-        // It ran, but never on a core of that kind: its count is 0.
+        // It ran only on cores of other kinds, so its count is 0.
         return Some(Ok(exact(0, start)));
     }
     let of_group = of_group.ok_or(NoValue::DidNotRun);
@@ -238,28 +247,28 @@ fn core_count(
 }
 
 /// The value of one counter of a group.
-fn counted(column: &Column, counted: &Counted, at: usize, start: Duration) -> Count {
+fn counted(column: &EventColumn, counted: &GroupCounts, at: usize, start: Duration) -> CountResult {
     let estimate = estimate(counted, at).map_err(|why| match why {
         Absent::MostlyUnknown => NoValue::MostlyUnknown,
         Absent::Divided => NoValue::Divided,
         Absent::Missing | Absent::NeverRan => NoValue::NeverRan(column.name.clone()),
     })?;
-    Ok(Counter {
+    Ok(CounterValue {
         start,
         raw: counted.counts[at],
         estimate: Estimate {
-            live: counted.live(),
+            running_ratio: counted.running_ratio(),
             spread: Spread::Error(counted.covariance(at, at).sqrt() * column.scale),
             ..Estimate::exact(estimate * column.scale)
         },
-        time: Some(LiveTime {
+        time: Some(RunningTime {
             enabled: counted.enabled,
             running: counted.running,
         }),
     })
 }
 
-/// The estimate of the first event, if it is counted on CPUs.
+/// The estimate of the first displayed event, if it is counted on CPUs.
 pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
     let column = plan.columns.iter().find(|column| column.shown)?;
     let CountSource::Core { group, at } = column.place else {
@@ -269,8 +278,8 @@ pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
     Some(count.ok()?.estimate.value)
 }
 
-/// The estimate of a counter of a group that could have been live, or why there is none.
-pub(super) fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
+/// The estimate of a counter of an enabled group, or the reason for its absence.
+pub(super) fn estimate(counted: &GroupCounts, at: usize) -> Result<f64, Absent> {
     if counted.counts[at] == 0 && counted.divided().is_some() {
         return Err(Absent::Divided);
     }
@@ -281,9 +290,9 @@ pub(super) fn estimate(counted: &Counted, at: usize) -> Result<f64, Absent> {
     })
 }
 
-/// What is said of a row whose slices were divided by time.
-pub(super) fn divided(usage: &Usage) -> Option<String> {
-    let parts = usage.iter().flatten().filter_map(Counted::divided);
+/// The finding about a row with slices that were divided by time.
+pub(super) fn divided_slices(usage: &Usage) -> Option<String> {
+    let parts = usage.iter().flatten().filter_map(GroupCounts::divided);
     let part = parts.reduce(f64::max)?;
     Some(format!(
         "{:.0}% of its time is in slices that were divided by time between it and others, since the \
@@ -293,51 +302,51 @@ pub(super) fn divided(usage: &Usage) -> Option<String> {
     ))
 }
 
-/// The value of an uncore counter. None where it never ran: its count is not known, and not 0.
-pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Option<Counter> {
+/// The value of an uncore counter. None if it never ran: its count is then unknown, not 0.
+pub(super) fn scale(reading: &UncoreReading, scale: f64, start: Duration) -> Option<CounterValue> {
     let enabled = reading.enabled.max(reading.running);
-    Some(Counter {
+    Some(CounterValue {
         start,
         raw: reading.count?,
         estimate: Estimate {
-            live: float(reading.running) / float(enabled),
+            running_ratio: float(reading.running) / float(enabled),
             spread: Spread::Error(reading.error() * scale),
             ..Estimate::exact(reading.estimate()? * scale)
         },
-        time: Some(LiveTime {
+        time: Some(RunningTime {
             enabled,
             running: reading.running,
         }),
     })
 }
 
-/// The sum over sockets or instances; an error where one of them has no value, since a part is not
-/// the whole. None of an empty list.
-pub(super) fn total<'a>(counts: impl Iterator<Item = &'a Count>) -> Option<Count> {
-    let counts: Result<Vec<Counter>, NoValue> = counts.cloned().collect();
+/// The sum over sockets or instances. It is an error if one of them has no value, since a partial
+/// sum would mislead; None for an empty list.
+pub(super) fn total<'a>(counts: impl Iterator<Item = &'a CountResult>) -> Option<CountResult> {
+    let counts: Result<Vec<CounterValue>, NoValue> = counts.cloned().collect();
     counts
-        .map(|counts| counts.into_iter().reduce(sum_of))
+        .map(|counts| counts.into_iter().reduce(sum_counters))
         .transpose()
 }
 
-fn sum_of(a: Counter, b: Counter) -> Counter {
-    Counter {
+fn sum_counters(a: CounterValue, b: CounterValue) -> CounterValue {
+    CounterValue {
         start: a.start.min(b.start),
         raw: a.raw.wrapping_add(b.raw),
         estimate: Estimate {
-            live: a.estimate.live.min(b.estimate.live),
-            spread: a.estimate.spread.of_sum(b.estimate.spread),
+            running_ratio: a.estimate.running_ratio.min(b.estimate.running_ratio),
+            spread: a.estimate.spread.combine(b.estimate.spread),
             ..Estimate::exact(a.estimate.value + b.estimate.value)
         },
-        time: a.time.zip(b.time).map(|(a, b)| LiveTime {
+        time: a.time.zip(b.time).map(|(a, b)| RunningTime {
             enabled: a.enabled + b.enabled,
             running: a.running + b.running,
         }),
     }
 }
 
-fn exact(raw: u64, start: Duration) -> Counter {
-    Counter {
+fn exact(raw: u64, start: Duration) -> CounterValue {
+    CounterValue {
         start,
         raw,
         estimate: Estimate {

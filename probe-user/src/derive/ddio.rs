@@ -1,14 +1,14 @@
-//! What Intel's paper on DDIO says to the values of its metrics: which writes go past the cache,
-//! and what to try where requests of devices miss it.
+//! Conclusions of Intel's paper on DDIO from its metrics: which writes bypass the cache, and what
+//! to try if requests of devices miss it.
 
-use super::{About, Finding, Part, Report, Subject};
+use super::{FindingSubject, Report, ReportFinding, ReportSection, Subject};
 
-/// What the paper advises.
+/// One piece of advice of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// What to do.
     pub what: &'static str,
-    /// The metrics that should fall then.
+    /// The metrics that should fall as a result.
     pub lowers: &'static [&'static str],
 }
 
@@ -17,8 +17,7 @@ const FULL_WRITES: &str = "io_percent_of_inbound_full_writes_that_miss_l3";
 const PARTIAL_WRITES: &str = "io_percent_of_inbound_partial_writes_that_miss_l3";
 const NON_ALLOCATING: &str = "io_writes_not_allocated";
 
-/// Section 4, in its order; the metrics are those of which it, or section 5.2, says that they
-/// improve.
+/// Section 4, in its order. Metrics are those that it, or section 5.2, names as improving.
 const ADVICE: [Advice; 5] = [
     Advice {
         what: "reuse the memory of I/O buffers: allocate enough of them once",
@@ -43,14 +42,14 @@ const ADVICE: [Advice; 5] = [
     },
 ];
 
-/// A value of a metric on a socket.
-type OfSocket<'a> = (&'a str, u32, f64);
+/// A metric of a socket: name, socket and value.
+type SocketValue<'a> = (&'a str, u32, f64);
 
-/// The values of sockets and devices, which are series from `first` on.
-fn places(report: &Report, first: usize) -> impl Iterator<Item = OfSocket<'_>> {
+/// Values of sockets and devices from series `first` on.
+fn socket_values(report: &Report, first: usize) -> impl Iterator<Item = SocketValue<'_>> {
     let places = report
         .groups_from(first)
-        .filter(|group| group.part == Part::Places);
+        .filter(|group| group.section == ReportSection::Uncore);
     let series = places.flat_map(|group| group.series.iter().map(move |it| (group.subject, it)));
     series.filter_map(|(subject, series)| {
         let Subject::Place(place, _) = subject else {
@@ -61,29 +60,28 @@ fn places(report: &Report, first: usize) -> impl Iterator<Item = OfSocket<'_>> {
     })
 }
 
-/// Writes that go past the cache, by socket.
-pub(super) fn findings(report: &Report, first: usize) -> Vec<Finding> {
-    let findings = places(report, first).filter_map(|(metric, socket, part)| {
-        let text = finding(metric, part, &format!("socket {socket}"))?;
-        let about = About::Socket(socket);
-        Some(Finding { about, text })
+/// Findings about writes that bypass the cache, by socket.
+pub(super) fn findings(report: &Report, first: usize) -> Vec<ReportFinding> {
+    let findings = socket_values(report, first).filter_map(|(metric, socket, part)| {
+        let text = ddio_finding(metric, part, &format!("socket {socket}"))?;
+        let about = FindingSubject::Socket(socket);
+        Some(ReportFinding { about, text })
     });
     findings.collect()
 }
 
-/// What the paper's advice is for where these are values of metrics.
+/// The paper's advice for the values of a report.
 pub(super) fn advice(report: &Report, first: usize) -> &'static [Advice] {
-    advice_for(places(report, first).map(|(metric, _, value)| (metric, value)))
+    ddio_advice(socket_values(report, first).map(|(metric, _, value)| (metric, value)))
 }
 
-/// What a value of a metric says of the writes of `whose` devices; empty: of the machine's.
+/// The finding about the inbound writes of `whose` devices; empty: of the whole machine.
 ///
-/// By the paper's Table 1, CLFLUSH occurs where non-allocating writes are configured. It gives no
-/// threshold, so any part is said that does not round to none in the digits it is said with. That
-/// DDIO is off is said where as good as no write ends with WBMTOI, as in Table 8 (218 for
-/// 570,128,486 CLFLUSH): all of them in the same digits.
+/// By the paper's Table 1, CLFLUSH occurs if non-allocating writes are configured. The paper gives
+/// no threshold, so any part is reported that does not round to 0.0. DDIO is reported as off if the
+/// part rounds to 100.0: in Table 8 almost no write ends with WBMTOI (218 for 570,128,486 CLFLUSH).
 #[must_use]
-pub fn finding(metric: &str, part: f64, whose: &str) -> Option<String> {
+pub fn ddio_finding(metric: &str, part: f64, whose: &str) -> Option<String> {
     if metric != NON_ALLOCATING {
         return None;
     }
@@ -100,13 +98,12 @@ pub fn finding(metric: &str, part: f64, whose: &str) -> Option<String> {
     ))
 }
 
-/// Percent of the requests by which the paper's counts of hits and of misses together are more than
-/// all requests at most (Tables 7 and 8; the catalogue's note `no_hit_share`). A smaller part of
-/// misses may be of requests that hit.
+/// Percent by which the paper's hits and misses together exceed all requests, at most (Tables 7 and
+/// 8; the catalogue's note `no_hit_share`). A smaller part of misses may be hits.
 const COUNTED_TWICE: f64 = 7.8;
 
-/// The paper's advice, where requests of devices miss the cache by more than its counts disagree.
-pub fn advice_for<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> &'static [Advice] {
+/// The paper's advice, if more requests of devices miss the cache than its counts disagree by.
+pub fn ddio_advice<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> &'static [Advice] {
     let misses = |(metric, value): (&str, f64)| {
         [READS, FULL_WRITES, PARTIAL_WRITES].contains(&metric) && value > COUNTED_TWICE
     };
@@ -119,13 +116,13 @@ mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
 
-    /// Table 8: without allocation 570,128,486 flushes and 218 writebacks, with it none and
-    /// 657,470,490.
+    /// Table 8: 570,128,486 flushes and 218 writebacks without allocation; no flush and 657,470,490
+    /// writebacks with it.
     #[test]
     fn writes_past_the_cache_are_said() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
-        let found = finding(NON_ALLOCATING, part, "socket 0").unwrap();
-        assert_eq!(finding(NON_ALLOCATING, 0.0, "socket 1"), None);
+        let found = ddio_finding(NON_ALLOCATING, part, "socket 0").unwrap();
+        assert_eq!(ddio_finding(NON_ALLOCATING, 0.0, "socket 1"), None);
         assert_eq!(
             found,
             "100.0 % of the inbound writes of socket 0 do not allocate in the cache (they end \
@@ -134,13 +131,13 @@ mod tests {
         );
     }
 
-    /// One flush among 10^9 writes is said of nobody, and of what allocates in part not that DDIO
-    /// is off.
+    /// One flush among 10^9 writes is no finding. Partial allocation does not mean that DDIO is
+    /// off.
     #[test]
     fn a_stray_flush_is_no_finding() {
         let one = 100.0 / (1.0 + 1e9);
-        assert_eq!(finding(NON_ALLOCATING, one, "socket 0"), None);
-        let some = finding(NON_ALLOCATING, 40.0, "socket 1").unwrap();
+        assert_eq!(ddio_finding(NON_ALLOCATING, one, "socket 0"), None);
+        let some = ddio_finding(NON_ALLOCATING, 40.0, "socket 1").unwrap();
         assert_eq!(
             some,
             "40.0 % of the inbound writes of socket 1 do not allocate in the cache (they end with \
@@ -151,7 +148,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_who_misses() {
-        let advice = |metric, value| advice_for([(metric, value)].into_iter());
+        let advice = |metric, value| ddio_advice([(metric, value)].into_iter());
         for few in [0.0, 0.0001, COUNTED_TWICE] {
             assert!(advice(FULL_WRITES, few).is_empty(), "{few}");
         }
@@ -159,7 +156,7 @@ mod tests {
         assert_eq!(advice(READS, 74.0), ADVICE);
     }
 
-    /// What should fall can be counted, and by the view that gives the advice.
+    /// The metrics of the advice are in the view that gives it.
     #[test]
     fn every_metric_of_the_advice_is_in_the_view() {
         let catalogue = Catalogue::builtin().unwrap();

@@ -1,28 +1,28 @@
-//! The mean of latencies with its interval. Latencies are skewed: most loads take four cycles, one
-//! of a hundred takes 400, and 30 samples see none of those in 74 of 100 cases. So the interval is
-//! built of the error of each bucket of the histogram, and of what was not sampled at all.
+//! The mean latency with its interval. Latencies are skewed: most loads take 4 cycles, one in a
+//! hundred takes 400, and 74 of 100 draws of 30 samples miss the latter. So the interval combines
+//! the error of each histogram bucket with a bound for unsampled latencies.
 //!
-//! The mean is a sum of buckets' latencies times their shares. Each share has its own Poisson
-//! limits (Byar's), upwards wider than downwards; their distances add up by squares (MOVER: Zou and
-//! Donner, Statistics in Medicine 27, 2008, 1693-1702). Latencies that were not sampled may be as
-//! many as Poisson's limit of none (the rule of three), and anything that a sample can hold: other
-//! rows' samples do not say how long this one's rare accesses take.
+//! The mean is the sum of bucket latencies times their shares. Each share has its own Poisson
+//! limits (Byar's), wider upwards than downwards. Their distances add up by squares (MOVER: Zou and
+//! Donner, Statistics in Medicine 27, 2008, 1693-1702). Unsampled latencies may be as many as
+//! Poisson's limit of none (the rule of three), and as long as a sample can hold: samples of other
+//! rows do not bound rare accesses of this row.
 
 use super::{
     spe,
-    statistics::{Interval, byar, ends, none, student},
+    statistics::{ConfidenceInterval, bucket_ends, byar, student, unseen_limit},
 };
 use crate::snapshot::SpeCounts;
 
-/// Samples that a mean needs for its interval to hold.
-const ENOUGH: f64 = 30.0;
+/// The fewest samples for a valid interval of the mean.
+const MIN_SAMPLES: f64 = 30.0;
 
-/// The mean total latency of samples, of which none can be longer than `max_latency` cycles. None
-/// where too few were taken to know its error.
-pub(super) fn mean(samples: &SpeCounts, max_latency: f64) -> Option<Interval> {
+/// The mean total latency of samples, each of at most `max_latency` cycles. None with too few
+/// samples for an interval.
+pub(super) fn mean(samples: &SpeCounts, max_latency: f64) -> Option<ConfidenceInterval> {
     let timed = samples.timed();
     let n = samples.effective(timed);
-    if n < ENOUGH {
+    if n < MIN_SAMPLES {
         return None;
     }
     let mean = samples.cycles / timed;
@@ -34,20 +34,24 @@ pub(super) fn mean(samples: &SpeCounts, max_latency: f64) -> Option<Interval> {
         if k > 0.0 {
             let more = (byar(k + 1.0, 1.0) - k) / n;
             let fewer = (k - byar(k, -1.0)) / n;
-            squares.add(farthest(bucket, mean) - mean, more, fewer);
+            squares.add(farthest_latency(bucket, mean) - mean, more, fewer);
         }
     }
-    // Where all took about as long, the spread of the samples says more than the width of a bucket.
+    // For nearly equal latencies the spread of the samples is tighter than the width of a bucket.
     let normal = student(n).powi(2) * variance.max(0.0) / (n - 1.0);
     squares.down = squares.down.min(normal);
-    let unseen = none() / n;
+    let unseen = unseen_limit() / n;
     squares.add(max_latency - mean, unseen, 0.0);
     squares.add(-mean, unseen, 0.0);
     let (low, high) = (mean - squares.down.sqrt(), mean + squares.up.sqrt());
-    Some(Interval::around(mean, low.max(0.0), high.min(max_latency)))
+    Some(ConfidenceInterval::around(
+        mean,
+        low.max(0.0),
+        high.min(max_latency),
+    ))
 }
 
-/// Squares of the distances to both ends.
+/// Squared distances to both ends of the interval.
 #[derive(Default)]
 struct Squares {
     up: f64,
@@ -55,8 +59,8 @@ struct Squares {
 }
 
 impl Squares {
-    /// Of a share that may be larger by `more` and smaller by `fewer`, of latencies that are so
-    /// much above the mean.
+    /// Adds the error of a share that may be larger by `more` and smaller by `fewer`, of latencies
+    /// that exceed the mean by `above`.
     fn add(&mut self, above: f64, more: f64, fewer: f64) {
         let (up, down) = if above > 0.0 {
             (more, fewer)
@@ -68,10 +72,10 @@ impl Squares {
     }
 }
 
-/// The latency of a bucket that is farthest from the mean: shares do not say how latencies are
-/// spread within it.
-fn farthest(bucket: usize, mean: f64) -> f64 {
-    let (low, high) = ends(bucket);
+/// The latency of a bucket farthest from the mean: shares do not describe the spread within a
+/// bucket.
+fn farthest_latency(bucket: usize, mean: f64) -> f64 {
+    let (low, high) = bucket_ends(bucket);
     if f64::midpoint(low, high) > mean {
         high
     } else {

@@ -1,18 +1,18 @@
-//! The cache lines that cores and containers share: who touches which bytes of them.
+//! Cache lines that cores and containers share: who accesses which bytes.
 //!
-//! A line costs where at least one writes it and another one accesses it too: each write takes the
-//! line from all others' caches. Where all touch the same bytes that is their communication (true
-//! sharing); where nobody touches what another one writes, they only happen to lie in one line
-//! (false sharing), and a distance of 64 bytes ends it.
+//! Sharing costs if a party writes the line and another accesses it: each write invalidates the
+//! line in all other caches. If they access the same bytes, they communicate (true sharing). If
+//! nobody accesses bytes that another writes (false sharing), a distance of 64 bytes avoids the
+//! cost.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use probe_common::spe::{LINE_SHIFT, LineKey, LineRow};
 
-use super::{Cell, Estimate, Subject, Table};
+use super::{Estimate, ReportTable, Subject, TableCell};
 use crate::{
-    join::{Entity, Line, add_lines},
-    window::{Lines, float},
+    join::{CacheLine, Entity, add_lines},
+    window::{CacheLines, float},
 };
 
 const COLUMNS: [&str; 11] = [
@@ -29,39 +29,40 @@ const COLUMNS: [&str; 11] = [
     "line_cpus",
 ];
 
-/// The lines that are shared most, a row for each owner.
-pub(super) fn hot(window: &Lines, lines: &[Line], shown: usize) -> Table {
-    let kept: u64 = window.rows.iter().map(|(_, row)| row.samples()).sum();
-    let mut shared: Vec<Shared<'_>> = lines
+/// The most shared lines, a row for each owner.
+pub(super) fn most_shared(window: &CacheLines, lines: &[CacheLine], shown: usize) -> ReportTable {
+    let kept_samples: u64 = window.rows.iter().map(|(_, row)| row.samples()).sum();
+    let mut shared: Vec<SharedLine<'_>> = lines
         .iter()
-        .filter_map(|line| shared(window, line))
+        .filter_map(|line| shared_line(window, line))
         .collect();
     let counts = vec![
-        ("spe_line_samples", window.samples.max(kept)),
-        ("spe_line_samples_kept", kept),
+        ("spe_line_samples", window.samples.max(kept_samples)),
+        ("spe_line_samples_kept", kept_samples),
         ("lines_shared", shared.len() as u64),
     ];
     shared.sort_by_key(|it| (Reverse(it.rank()), it.line.space, it.line.line));
-    // Lines whose owners are all hidden are none of the view.
+    // Lines of hidden owners alone are not shown.
     let visible = shared
         .iter()
         .filter(|it| it.line.owners.keys().any(Option::is_some));
-    Table {
+    ReportTable {
         name: "lines",
         columns: COLUMNS.to_vec(),
-        rows: visible.take(shown).flat_map(Shared::rows).collect(),
+        rows: visible.take(shown).flat_map(SharedLine::rows).collect(),
         counts,
     }
 }
 
-/// How the accesses to a line lie to each other, by what was sampled.
+/// How the sampled accesses to a line overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
-    /// Accesses to a byte that another one writes: true sharing.
+    /// True sharing: a party accesses a byte that another writes.
     SameBytes,
-    /// None in the same eight bytes: false sharing.
+    /// False sharing: no common eight bytes.
     Disjoint,
-    /// At other bytes of the same eight: how many bytes an access takes is not in the record.
+    /// Different bytes of the same eight. The record lacks the size of an access, so it may be
+    /// either.
     SameWord,
 }
 
@@ -74,8 +75,8 @@ impl Sharing {
         }
     }
 
-    /// Between parties, of which one writes at least.
-    fn of(parties: &[LineRow]) -> Self {
+    /// Sharing between parties, at least one of them a writer.
+    fn between(parties: &[LineRow]) -> Self {
         let mut sharing = Self::Disjoint;
         for (at, writer) in parties.iter().enumerate() {
             let others = parties.iter().enumerate().filter(|(other, _)| *other != at);
@@ -91,7 +92,7 @@ impl Sharing {
     }
 }
 
-/// All bytes of every eight of which one is in the set.
+/// Fills each group of eight bytes with at least one byte in the set.
 fn words(bytes: u64) -> u64 {
     u64::from_ne_bytes(
         bytes
@@ -100,20 +101,20 @@ fn words(bytes: u64) -> u64 {
     )
 }
 
-/// A line that several CPUs or owners access, and one writes.
-struct Shared<'a> {
-    line: &'a Line,
+/// A line that several CPUs or owners access, and at least one writes.
+struct SharedLine<'a> {
+    line: &'a CacheLine,
     sum: LineRow,
-    /// What the busiest CPU leaves to the others.
+    /// Samples of all CPUs but the busiest.
     contended: u64,
-    /// Samples whose data came from another core; None where that is not known of all.
+    /// Samples served by another core; None if unknown for one of the CPUs.
     peers: Option<u64>,
     cpus: usize,
     sharing: Sharing,
 }
 
-/// None where only one CPU accesses the line, or nobody writes it.
-fn shared<'a>(window: &Lines, line: &'a Line) -> Option<Shared<'a>> {
+/// None if only one CPU accesses the line, or nobody writes it.
+fn shared_line<'a>(window: &CacheLines, line: &'a CacheLine) -> Option<SharedLine<'a>> {
     let rows = || line.owners.values().flatten();
     let cpus: BTreeSet<u32> = rows().map(|(cpu, _)| *cpu).collect();
     if cpus.len() < 2 && line.owners.len() < 2 {
@@ -131,12 +132,12 @@ fn shared<'a>(window: &Lines, line: &'a Line) -> Option<Shared<'a>> {
     }
     let busiest = cpus.iter().map(|cpu| by_cpu(cpu).samples()).max();
     let known = cpus.iter().all(|cpu| window.tables.contains_key(cpu));
-    Some(Shared {
+    Some(SharedLine {
         line,
         contended: all.samples().saturating_sub(busiest.unwrap_or_default()),
         peers: known.then_some(all.peers),
         cpus: cpus.len(),
-        sharing: Sharing::of(&parties),
+        sharing: Sharing::between(&parties),
         sum: all,
     })
 }
@@ -147,8 +148,8 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a LineRow>) -> LineRow {
     sum
 }
 
-impl Shared<'_> {
-    /// Lines that other cores served come first, then those that CPUs share evenly.
+impl SharedLine<'_> {
+    /// Sort key: lines served by other cores first, then lines that CPUs share evenly.
     fn rank(&self) -> [u64; 3] {
         [
             self.peers.unwrap_or_default(),
@@ -157,34 +158,36 @@ impl Shared<'_> {
         ]
     }
 
-    /// A row for each owner that the user asked for, the busiest first.
-    fn rows(&self) -> Vec<Vec<Cell>> {
-        let owners = self.line.owners.iter();
-        let mut owners: Vec<(&Entity, usize, LineRow)> = owners
+    /// A row for each visible owner, the busiest first.
+    fn rows(&self) -> Vec<Vec<TableCell>> {
+        let mut owners: Vec<(&Entity, usize, LineRow)> = self
+            .line
+            .owners
+            .iter()
             .filter_map(|(owner, cpus)| Some((owner.as_ref()?, cpus.len(), sum(cpus.values()))))
             .collect();
         owners.sort_by_key(|(owner, _, row)| (Reverse(row.samples()), *owner));
         let row = |(owner, cpus, row): (&Entity, usize, LineRow)| {
             vec![
-                Cell::Text(place(self.line)),
-                Cell::Text(self.sharing.name().to_owned()),
-                Cell::Owner(Subject::Entity(owner.clone())),
-                Cell::Text(bytes(row.read)),
-                Cell::Text(bytes(row.written)),
-                Cell::Count(row.loads),
-                Cell::Count(row.writes()),
-                Cell::Estimate(self.peers.map(|_| Estimate::exact(float(row.peers)))),
-                Cell::Estimate(mean(&row)),
-                Cell::Count(cpus as u64),
-                Cell::Count(self.cpus as u64),
+                TableCell::Text(address_text(self.line)),
+                TableCell::Text(self.sharing.name().to_owned()),
+                TableCell::Owner(Subject::Entity(owner.clone())),
+                TableCell::Text(byte_ranges(row.read)),
+                TableCell::Text(byte_ranges(row.written)),
+                TableCell::Count(row.loads),
+                TableCell::Count(row.writes()),
+                TableCell::Estimate(self.peers.map(|_| Estimate::exact(float(row.peers)))),
+                TableCell::Estimate(mean_latency(&row)),
+                TableCell::Count(cpus as u64),
+                TableCell::Count(self.cpus as u64),
             ]
         };
         owners.into_iter().map(row).collect()
     }
 }
 
-/// A line's address with its space.
-fn place(line: &Line) -> String {
+/// The address of a line with its address space.
+fn address_text(line: &CacheLine) -> String {
     let address = line.line << LINE_SHIFT;
     match line.space {
         LineKey::PHYSICAL => format!("phys:{address:#x}"),
@@ -193,8 +196,8 @@ fn place(line: &Line) -> String {
     }
 }
 
-/// The bytes of a set, as `0 8-10`.
-fn bytes(set: u64) -> String {
+/// The bytes of a set as ranges: `0 8-10`.
+fn byte_ranges(set: u64) -> String {
     let mut text = String::new();
     let mut at = 0;
     while at < 64 && set >> at != 0 {
@@ -211,8 +214,8 @@ fn bytes(set: u64) -> String {
     text
 }
 
-/// Of the total latency; how it is distributed is not kept, so its error is not known.
-fn mean(row: &LineRow) -> Option<Estimate> {
+/// The mean total latency. Its distribution is not kept, so the error is unknown.
+fn mean_latency(row: &LineRow) -> Option<Estimate> {
     (row.timed > 0).then(|| Estimate::exact(float(row.cycles) / float(row.timed)))
 }
 

@@ -3,32 +3,32 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Attributes, Estimate, Method, Metric, Reason, Report, Spread, Subject, Value,
-    samples::SampledMetric,
+    Attributes, Estimate, MetricInfo, Reason, Report, Spread, Subject, Value, ValueMethod,
+    spe_metrics::SpeMetric,
 };
 use crate::{
-    catalogue::Counts,
+    catalogue::MetricCounts,
     devices::Device,
-    formula::{self, Absent, Implicit, Input, NoValue, Sample},
+    formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    window::{Counted, SpeUsage, Usage, Window, float},
+    window::{GroupCounts, SpeUsage, Usage, Window, float},
 };
 
-/// A value, or why there is none.
+/// A value, or the reason for its absence.
 pub(super) type MetricValue = Result<Estimate, NoValue>;
 
-fn counted(value: formula::Value) -> Estimate {
+fn estimate_of(value: FormulaValue) -> Estimate {
     Estimate {
-        live: value.live,
+        running_ratio: value.running_ratio,
         above_bound: value.above_bound,
         ..Estimate::exact(value.value)
     }
 }
 
-/// What a metric of the catalogue says.
-fn described(planned: &PlannedMetric) -> Metric {
+/// The description of a catalogue metric.
+fn catalogue_metric(planned: &PlannedMetric) -> MetricInfo {
     let metric = &planned.metric;
-    Metric::gauge(&*metric.name, &*metric.title, &*metric.unit)
+    MetricInfo::gauge(&*metric.name, &*metric.title, &*metric.unit)
 }
 
 /// The metrics of entities.
@@ -36,7 +36,7 @@ pub(super) struct CoreMetrics<'a> {
     plan: &'a Plan,
     list: Vec<CoreMetric<'a>>,
     length: Duration,
-    /// The attributes of metrics that are estimated of samples.
+    /// Attributes of metrics estimated from samples.
     sampled: u32,
 }
 
@@ -44,38 +44,38 @@ struct CoreMetric<'a> {
     id: u32,
     planned: &'a PlannedMetric,
     source: &'a MetricSource,
-    /// Where it is estimated of samples.
-    sampled: Option<SampledMetric<'a>>,
+    /// Set if the metric is estimated from samples.
+    sampled: Option<SpeMetric<'a>>,
 }
 
 impl<'a> CoreMetrics<'a> {
     pub(super) fn new(report: &mut Report, plan: &'a Plan, window: &'a Window) -> Self {
         let list = cores(plan).map(|(planned, source)| CoreMetric {
-            id: report.add_metric(described(planned)),
+            id: report.add_metric(catalogue_metric(planned)),
             planned,
             source,
             sampled: window
                 .samples
                 .as_ref()
-                .and_then(|samples| SampledMetric::new(plan, planned, source, samples)),
+                .and_then(|samples| SpeMetric::new(plan, planned, source, samples)),
         });
         Self {
             plan,
             list: list.collect(),
             length: window.length,
             sampled: report.add_attributes(Attributes {
-                method: Method::Sampled,
+                method: ValueMethod::Sampled,
                 ..Attributes::default()
             }),
         }
     }
 
-    /// How many there are.
+    /// The number of metrics.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Adds the values of one entity. Counts are estimates for all of its time; time is wall time.
+    /// Adds the values of one entity. Counts are estimates for its whole time; time is wall time.
     pub(super) fn add_row(
         &self,
         report: &mut Report,
@@ -101,7 +101,7 @@ impl<'a> CoreMetrics<'a> {
         if !ran && !source.events.is_empty() {
             return Err(NoValue::DidNotRun);
         }
-        let input = OfUsage {
+        let input = UsageInput {
             source,
             usage,
             nanos: self.length.as_secs_f64() * 1e9,
@@ -109,31 +109,34 @@ impl<'a> CoreMetrics<'a> {
         };
         let value = value_of(self.plan, planned, &input)?;
         Ok(Estimate {
-            spread: error(self.plan, planned, &input, value.value)
+            spread: standard_error(self.plan, planned, &input, value.value)
                 .map_or(Spread::Unknown, Spread::Error),
-            ..counted(value)
+            ..estimate_of(value)
         })
     }
 }
 
 /// The counts of an entity, as the input of a formula.
-struct OfUsage<'a> {
+struct UsageInput<'a> {
     source: &'a MetricSource,
     usage: &'a Usage,
-    /// Of the window.
+    /// Length of the window.
     nanos: f64,
     cpus: f64,
 }
 
-impl Input for OfUsage<'_> {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for UsageInput<'_> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let mut sum = None;
         for event in self.events().filter(|event| event.name == name) {
             let count = super::counts::estimate(event.row, event.at)?;
-            let live = event.row.live();
-            let sum = sum.get_or_insert(Sample { count: 0.0, live });
+            let live = event.row.running_ratio();
+            let sum = sum.get_or_insert(EventCount {
+                count: 0.0,
+                running_ratio: live,
+            });
             sum.count += count;
-            sum.live = sum.live.min(live);
+            sum.running_ratio = sum.running_ratio.min(live);
         }
         sum.ok_or(Absent::Missing)
     }
@@ -149,7 +152,7 @@ impl Input for OfUsage<'_> {
     }
 }
 
-/// The metrics that are counted or sampled per CPU, with their source.
+/// The metrics counted or sampled per CPU, with their source.
 pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &MetricSource)> {
     plan.metrics.list.iter().filter_map(|planned| {
         let source = planned.sources.as_ref().ok()?.first()?;
@@ -160,35 +163,35 @@ pub(super) fn cores(plan: &Plan) -> impl Iterator<Item = (&PlannedMetric, &Metri
     })
 }
 
-/// The metrics that cannot be counted here, with the reason in place of a value.
+/// Adds the metrics that cannot be counted on this machine, with the reason.
 pub(super) fn add_missing(report: &mut Report, machine: u32, plan: &Plan) {
     for planned in &plan.metrics.list {
         if let Err(reason) = &planned.sources {
-            let metric = report.add_metric(described(planned));
+            let metric = report.add_metric(catalogue_metric(planned));
             let reason = Reason::NotPlanned(reason.clone());
             report.push([machine, metric, 0], Err(reason), None);
         }
     }
 }
 
-/// An event of a metric, and the place of an entity's counts of it.
-struct Event<'a> {
+/// An event of a metric, with its position in an entity's counts.
+struct MetricEvent<'a> {
     name: &'a str,
     group: usize,
-    row: &'a Counted,
+    row: &'a GroupCounts,
     at: usize,
 }
 
-impl<'a> OfUsage<'a> {
-    /// The events in the groups that could have counted for the entity.
-    fn events(&self) -> impl Iterator<Item = Event<'a>> + use<'a> {
+impl<'a> UsageInput<'a> {
+    /// The events in groups that were enabled for the entity.
+    fn events(&self) -> impl Iterator<Item = MetricEvent<'a>> + use<'a> {
         let Self { source, usage, .. } = *self;
         source.events.iter().filter_map(|(name, place)| {
             let CountSource::Core { group, at } = *place else {
                 return None;
             };
             let row = usage.get(group)?.as_ref().filter(|row| row.enabled > 0)?;
-            Some(Event {
+            Some(MetricEvent {
                 name,
                 group,
                 row,
@@ -198,10 +201,10 @@ impl<'a> OfUsage<'a> {
     }
 }
 
-impl OfUsage<'_> {
-    /// The nanoseconds for which an entity ran, by the group of its counters: those that the counts
-    /// are estimates for, so that a quotient is that of the turns that the group had. None where
-    /// they could not have counted.
+impl UsageInput<'_> {
+    /// The enabled time of an entity by its counter group, in nanoseconds. Counts are estimates for
+    /// this time, so a quotient is right for a multiplexed group. None if the group was never
+    /// enabled.
     fn counter_time(&self) -> Option<f64> {
         let (first, _) = self.source.events.first()?;
         let events = self.events().filter(|event| event.name == first);
@@ -210,49 +213,54 @@ impl OfUsage<'_> {
     }
 }
 
-/// The standard error of a metric by that of its counts (error propagation of the first order). The
-/// common error of the events of a group cancels in their ratio; errors of groups are independent.
-fn error(plan: &Plan, planned: &PlannedMetric, input: &OfUsage<'_>, value: f64) -> Option<f64> {
+/// The standard error of a metric from the errors of its counts (first-order error propagation).
+/// The common error of the events of a group cancels in their ratio; errors of groups are
+/// independent.
+fn standard_error(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    input: &UsageInput<'_>,
+    value: f64,
+) -> Option<f64> {
     if input.events().all(|event| event.row.is_exact()) {
         return Some(0.0);
     }
-    let events: Vec<Event<'_>> = input.events().collect();
-    let slopes: Option<Vec<f64>> = events
+    let events: Vec<MetricEvent<'_>> = input.events().collect();
+    let slopes = events
         .iter()
         .map(|event| slope(plan, planned, input, event, value))
-        .collect();
-    let slopes = slopes?;
-    let (mut variance, mut apart) = (0.0, 0.0_f64);
+        .collect::<Option<Vec<f64>>>()?;
+    let (mut variance, mut largest_term) = (0.0, 0.0_f64);
     for (a, slope) in events.iter().zip(&slopes) {
         for (b, other) in events.iter().zip(&slopes) {
             if a.group == b.group {
                 let term = slope * other * a.row.covariance(a.at, b.at);
                 variance += term;
-                apart = apart.max(term.abs());
+                largest_term = largest_term.max(term.abs());
             }
         }
     }
-    // Where all terms cancel, the rest is rounding.
-    Some(if variance > ROUNDING * apart {
+    // If all terms cancel, the rest is rounding.
+    Some(if variance > ROUNDING * largest_term {
         variance.sqrt()
     } else {
         0.0
     })
 }
 
-/// The part of a variance that rounding, and slopes by finite steps, leave where its terms cancel.
+/// The relative variance left by rounding and finite steps if the terms cancel.
 const ROUNDING: f64 = 1e-9;
 
-/// The relative change of a count by which a metric's slope is measured.
+/// The relative step of a count for a slope.
 const STEP: f64 = 1e-6;
 
-/// The change of the metric for one more count of an event; 0 where the count is exact. Where a
-/// changed value has none, the slope is that of the other side.
+/// The derivative of the metric by the count of an event; 0 if the count is exact. If one changed
+/// value is undefined, the other side determines the slope.
 fn slope(
     plan: &Plan,
     planned: &PlannedMetric,
-    counts: &OfUsage<'_>,
-    event: &Event<'_>,
+    counts: &UsageInput<'_>,
+    event: &MetricEvent<'_>,
     value: f64,
 ) -> Option<f64> {
     let count = event.row.estimate(event.at)?;
@@ -261,23 +269,23 @@ fn slope(
     }
     let changed = |part: f64| {
         let (event, by) = (event.name, part * count);
-        value_of(plan, planned, &Changed { counts, event, by })
+        value_of(plan, planned, &ChangedInput { counts, event, by })
     };
     let (up, down) = (changed(STEP), changed(-STEP));
     let steps = f64::from(u8::from(up.is_ok()) + u8::from(down.is_ok()));
-    let end = |changed: Result<formula::Value, NoValue>| changed.map_or(value, |it| it.value);
+    let end = |changed: Result<FormulaValue, NoValue>| changed.map_or(value, |it| it.value);
     (steps > 0.0).then(|| (end(up) - end(down)) / (steps * STEP * count))
 }
 
-/// Counts of which one is changed a little.
-struct Changed<'a> {
-    counts: &'a OfUsage<'a>,
+/// Counts with one of them changed a little.
+struct ChangedInput<'a> {
+    counts: &'a UsageInput<'a>,
     event: &'a str,
     by: f64,
 }
 
-impl Input for Changed<'_> {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for ChangedInput<'_> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let mut sample = self.counts.event(name)?;
         if name == self.event {
             sample.count += self.by;
@@ -290,18 +298,19 @@ impl Input for Changed<'_> {
     }
 }
 
-/// The metrics of sockets and devices. Time is the running time of their own group.
-pub(super) fn add_places(report: &mut Report, plan: &Plan, window: &Window) {
+/// Adds the metrics of sockets and devices. Time is the running time of their own group.
+pub(super) fn add_uncore(report: &mut Report, plan: &Plan, window: &Window) {
     for planned in &plan.metrics.list {
         for source in planned.sources.iter().flatten() {
             for socket in sockets(source, window) {
-                let metric = report.add_metric(described(planned));
+                let metric = report.add_metric(catalogue_metric(planned));
                 let mut place = source.place.clone();
                 place.socket.get_or_insert(socket);
-                let subject = Subject::Place(place, devices(plan, source, socket));
-                let subject = report.subject(subject);
-                let value = place_value(plan, planned, source, window, socket);
-                let value = value.map(Value::Gauge).map_err(Reason::NoValue);
+                let devices = devices(plan, source, socket);
+                let subject = report.subject(Subject::Place(place, devices));
+                let value = uncore_value(plan, planned, source, window, socket)
+                    .map(Value::Gauge)
+                    .map_err(Reason::NoValue);
                 report.push([subject, metric, 0], value, None);
             }
         }
@@ -317,10 +326,10 @@ pub(super) fn at_socket(
     socket: u32,
 ) -> Option<MetricValue> {
     let source = planned.sources.as_ref().ok()?.get(source)?;
-    Some(place_value(plan, planned, source, window, socket))
+    Some(uncore_value(plan, planned, source, window, socket))
 }
 
-/// The names of the devices that a source counts, where it is not about a whole socket.
+/// The names of the devices that a source counts; empty for a whole socket.
 pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<String> {
     let place = &source.place;
     if place.device.is_none() && place.filters.is_empty() {
@@ -330,7 +339,7 @@ pub(super) fn devices(plan: &Plan, source: &MetricSource, socket: u32) -> Vec<St
     devices.map(Device::name).collect()
 }
 
-/// The sockets that the counts of a source were read on.
+/// The sockets with counts of a source.
 fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
     let of_source = |at: usize| {
         let mut places = source.events.iter().map(|(_, place)| place);
@@ -343,15 +352,15 @@ fn sockets(source: &MetricSource, window: &Window) -> BTreeSet<u32> {
         .collect()
 }
 
-fn place_value(
+fn uncore_value(
     plan: &Plan,
     planned: &PlannedMetric,
     source: &MetricSource,
     window: &Window,
     socket: u32,
 ) -> MetricValue {
-    let mut counts = Counts::of_uncore();
-    // Some units of the PMU may be on another socket.
+    let mut counts = MetricCounts::for_uncore();
+    // Units of the PMU on this socket; others may be on another.
     let mut units = 0;
     for (event, place) in &source.events {
         let CountSource::Uncore { at } = place else {
@@ -380,16 +389,20 @@ fn place_value(
     evaluate(plan, planned, counts)
 }
 
-pub(super) fn evaluate(plan: &Plan, planned: &PlannedMetric, mut counts: Counts) -> MetricValue {
+pub(super) fn evaluate(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    mut counts: MetricCounts,
+) -> MetricValue {
     counts.set(Implicit::NumCpus, number(plan.metrics.cpus));
-    value_of(plan, planned, &counts).map(counted)
+    value_of(plan, planned, &counts).map(estimate_of)
 }
 
 fn value_of(
     plan: &Plan,
     planned: &PlannedMetric,
     input: &impl Input,
-) -> Result<formula::Value, NoValue> {
+) -> Result<FormulaValue, NoValue> {
     let machine = plan.metrics.machine.as_ref();
     let events = planned.metric.formula.events();
     let machine = machine.ok_or_else(|| NoValue::Missing(events.to_vec()))?;

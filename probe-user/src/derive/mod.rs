@@ -1,4 +1,8 @@
-//! Derive: values from counts, documented metrics from values, and the [`Report`] of all of them.
+//! Derive: computes values from counts and documented metrics from values, in one [`Report`] per
+//! window.
+//!
+//! [`Report::new`] derives a single window; [`Stages`] derives one window after the other. All of
+//! it is pure: no input or output.
 
 mod accesses;
 mod agent_health;
@@ -9,15 +13,15 @@ mod latency;
 mod lines;
 mod metrics;
 mod neighbours;
-mod own;
 mod pages;
 mod report;
-mod sampled;
-mod samples;
+mod sampled_events;
 mod self_counters;
+mod self_report;
 mod series;
 mod shares;
 mod spe;
+mod spe_metrics;
 mod stages;
 pub mod statistics;
 mod tlb;
@@ -25,27 +29,32 @@ mod value;
 
 use std::sync::Arc;
 
-use self::{accesses::Accesses, counts::Columns, metrics::CoreMetrics, sampled::SampledEvents};
-pub use self::{
-    accesses::{samples_of, served_name},
-    agent_health::AgentHealth,
-    ddio::{Advice, advice_for, finding},
-    neighbours::{Neighbours, Verdict},
-    report::{About, Cell, Finding, Group, Part, Report, Table},
-    series::{Attributes, Counting, Kind, Metric, Series, Subject},
-    stages::Stages,
-    value::{Counter, Estimate, Histogram, Method, Reason, Spread, Value},
+use self::{
+    accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
+    sampled_events::SampledEvents,
 };
-pub use crate::window::LiveTime;
+pub use self::{
+    accesses::{find_sample_counter, mem_level_name},
+    agent_health::AgentHealth,
+    ddio::{Advice, ddio_advice, ddio_finding},
+    neighbours::{NeighbourVerdict, Neighbours},
+    report::{
+        FindingSubject, Report, ReportFinding, ReportSection, ReportTable, SubjectSeries, TableCell,
+    },
+    series::{Attributes, CounterSource, MetricInfo, MetricKind, Series, Subject},
+    stages::Stages,
+    value::{CounterValue, Estimate, Histogram, Reason, Spread, Value, ValueMethod},
+};
+pub use crate::window::RunningTime;
 use crate::{
-    join::{Capacity, Entity, Hottest, Joined, Rows, View},
+    join::{Entity, Hottest, Joined, MemoryCapacity, Rows, View},
     plan::Plan,
     window::{Gained, SampledUsage, SpeUsage, Usage, Window},
 };
 
 impl Report {
-    /// Everything that a window shows: counts, metrics, samples, shares and this program's account
-    /// of itself.
+    /// Derives everything that a window shows: counts, metrics, samples, shares and the
+    /// self-counters.
     #[must_use]
     pub fn new(plan: &Plan, window: &Window, joined: &Joined, view: &View) -> Self {
         let mut report = Self::default();
@@ -53,27 +62,31 @@ impl Report {
         report
     }
 
-    /// The report of another window, in the memory of this one: a session has one at a time, and
-    /// fresh memory from the kernel costs as much as the values in it.
+    /// Derives another window into the memory of this report: a session has one report at a time,
+    /// and fresh memory from the kernel costs as much as computing the values.
     pub fn renew(&mut self, plan: &Plan, window: &Window, joined: &Joined, view: &View) {
         self.clear(window.began, window.start, window.length);
         self.boot_time = window.boot_time;
         self.time = self.boot_time + self.end;
         self.described = Arc::clone(&window.names.described);
-        let columns = Columns::new(self, plan);
+        let columns = CountColumns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
         let sampler = window.samples.as_ref().map(|samples| &samples.sampler);
-        let accesses = view.accesses.map(|_| Accesses::new(self, sampler));
-        let capacity = joined.memory.as_ref();
-        let capacity = capacity.map(|all| capacity::Columns::new(self, all));
-        let sampled = window.sampled.as_ref();
-        let sampled = sampled.map(|window| SampledEvents::new(self, window));
+        let accesses = view.accesses.map(|_| AccessMetrics::new(self, sampler));
+        let capacity = joined
+            .memory
+            .as_ref()
+            .map(|all| capacity::MemoryMetrics::new(self, all));
+        let sampled = window
+            .sampled
+            .as_ref()
+            .map(|window| SampledEvents::new(self, window));
         let unsampled = Gained::<SampledUsage>::default();
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
         let nothing = Gained::<SpeUsage>::default();
         let samples = window.samples.as_ref();
         let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
-        let add = |report: &mut Self, subject: u32, row: &Row<'_>| {
+        let add = |report: &mut Self, subject: u32, row: &EntityRow<'_>| {
             let samples = row.samples.unwrap_or(&nothing);
             metrics.add_row(
                 report,
@@ -100,12 +113,14 @@ impl Report {
         let rows = rows(plan, joined);
         self.reserve(rows.len(), columns.len(), metrics.len());
         let mut holders = Vec::new();
-        let mut divided = Vec::new();
+        let mut divided_slices = Vec::new();
         for row in rows {
             let subject = self.subject(Subject::Entity(row.entity.clone()));
-            let text = row.usage.and_then(|usage| counts::divided(&usage.delta));
-            let about = About::Subject(subject);
-            divided.extend(text.map(|text| Finding { about, text }));
+            let text = row
+                .usage
+                .and_then(|usage| counts::divided_slices(&usage.delta));
+            let about = FindingSubject::Subject(subject);
+            divided_slices.extend(text.map(|text| ReportFinding { about, text }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
             add(self, subject, &row);
             holders.extend(row.memory.map(|memory| (subject, memory)));
@@ -118,7 +133,7 @@ impl Report {
         columns.add_sockets(self, window);
         let machine = self.subject(Subject::Machine);
         columns.add_machine(self, machine, window);
-        let total = Row {
+        let total = EntityRow {
             entity: &Entity::System,
             memory: joined.memory.as_ref().and_then(|all| all.machine.as_ref()),
             usage: Some(&window.total),
@@ -127,13 +142,16 @@ impl Report {
         };
         add(self, machine, &total);
         metrics::add_missing(self, machine, plan);
-        let places = self.series.len();
-        metrics::add_places(self, plan, window);
-        self.findings = ddio::findings(self, places);
-        self.findings.extend(divided);
+        let first_uncore = self.series.len();
+        metrics::add_uncore(self, plan, window);
+        self.findings = ddio::findings(self, first_uncore);
+        self.findings.extend(divided_slices);
         if let Some(capacity) = &capacity {
-            let tlb = plan.metrics.machine.as_ref();
-            let tlb = tlb.and_then(|machine| machine.platform.spec().tlb.as_ref());
+            let tlb = plan
+                .metrics
+                .machine
+                .as_ref()
+                .and_then(|machine| machine.platform.spec().tlb.as_ref());
             let pages = joined.memory.as_ref().and_then(|all| all.pages);
             let advised = tlb.zip(pages).map_or_else(Vec::new, |(tlb, pages)| {
                 tlb::findings(tlb, pages, &holders, |subject| self.walk_ratio(subject))
@@ -142,34 +160,36 @@ impl Report {
             self.findings.extend(more);
             self.findings.extend(advised);
         }
-        self.advice = ddio::advice(self, places);
+        self.advice = ddio::advice(self, first_uncore);
         shares::add(self, plan, window, joined);
-        own::add(self, window);
+        self_report::add(self, window);
         if let Some(sampled) = window.sampled.as_ref().filter(|_| view.hot > 0) {
-            self.tables.extend(sampled::hot(sampled, joined, view.hot));
+            self.tables
+                .extend(sampled_events::hottest(sampled, joined, view.hot));
         }
         self.warnings = window
             .sampled
             .as_ref()
-            .map_or_else(Vec::new, sampled::missed);
+            .map_or_else(Vec::new, sampled_events::warnings);
         if let (Some(samples), Some(Hottest { pages, lines })) = (samples, view.accesses) {
             if pages > 0 {
-                self.tables.push(pages::hot(&samples.pages, pages));
+                self.tables.push(pages::hottest(&samples.pages, pages));
             }
             if lines > 0 {
                 self.tables
-                    .push(lines::hot(&samples.lines, &joined.lines, lines));
+                    .push(lines::most_shared(&samples.lines, &joined.lines, lines));
             }
         }
     }
 }
 
 impl Report {
-    /// The part of a row's data accesses that walk the page table, where that is counted.
+    /// The ratio of page walks to data accesses of a subject, if counted.
     fn walk_ratio(&self, subject: u32) -> Option<f64> {
-        let of_subject = |group: &Group<'_>| {
+        let of_subject = |group: &SubjectSeries<'_>| {
             let first = group.series.first();
-            group.part == Part::Rows && first.is_some_and(|series| series.subject == subject)
+            group.section == ReportSection::Rows
+                && first.is_some_and(|series| series.subject == subject)
         };
         let row = self.groups().find(of_subject)?;
         let mut series = row.series.iter();
@@ -178,24 +198,24 @@ impl Report {
     }
 }
 
-/// The counts and samples of an entity, and what it holds in memory.
-struct Row<'a> {
+/// An entity with its counts, samples and memory use.
+struct EntityRow<'a> {
     entity: &'a Entity,
-    memory: Option<&'a Capacity>,
+    memory: Option<&'a MemoryCapacity>,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SpeUsage>>,
     sampled: Option<&'a Gained<SampledUsage>>,
 }
 
-/// Every entity that was counted or sampled, in the order in which they are shown: within a kind,
-/// those with the largest count of the first event, or with most accesses, come first.
-fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
+/// Every entity that was counted or sampled, in output order: within a kind, by the count of the
+/// first event, then by the number of accesses, largest first.
+fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
     let (samples, events) = (joined.samples.as_ref(), joined.sampled.as_ref());
     let memory = joined.memory.as_ref().map(|all| &all.entities);
-    let held = |entity| memory.and_then(|held| held.get(entity));
-    let counted = joined.rows.iter().map(|(entity, usage)| Row {
+    let memory_of = |entity| memory.and_then(|all| all.get(entity));
+    let counted = joined.rows.iter().map(|(entity, usage)| EntityRow {
         entity,
-        memory: held(entity),
+        memory: memory_of(entity),
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
         sampled: events.and_then(|events| events.of(entity)),
@@ -204,57 +224,57 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.samples > 0);
     let only_sampled = sampled
         .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))
-        .map(|(entity, samples)| Row {
+        .map(|(entity, samples)| EntityRow {
             entity,
-            memory: held(entity),
+            memory: memory_of(entity),
             usage: None,
             samples: Some(samples),
             sampled: events.and_then(|events| events.of(entity)),
         });
-    // No accounting knows them: `unattributed`, and what found no row.
-    let only_events = events.into_iter().flat_map(Rows::iter);
-    let only_events = only_events
+    // Samples of `unattributed`, and of owners without a row of counts.
+    let only_events = events
+        .into_iter()
+        .flat_map(Rows::iter)
         .filter(|(entity, _)| {
             joined.of(entity).is_none() && samples.and_then(|it| it.of(entity)).is_none()
         })
-        .map(|(entity, sampled)| Row {
+        .map(|(entity, sampled)| EntityRow {
             entity,
-            memory: held(entity),
+            memory: memory_of(entity),
             usage: None,
             samples: None,
             sampled: Some(sampled),
         });
-    // Idle for as long as the session runs.
-    let all_held = memory.into_iter().flatten();
-    let only_held = all_held
+    // Entities that were idle since the session began.
+    let with_memory = memory.into_iter().flatten();
+    let only_memory = with_memory
         .filter(|(entity, _)| joined.of(entity).is_none())
         .filter(|(entity, _)| samples.is_none_or(|samples| samples.of(entity).is_none()))
         .filter(|(entity, _)| events.is_none_or(|events| events.of(entity).is_none()))
-        .map(|(entity, memory)| Row {
+        .map(|(entity, memory)| EntityRow {
             entity,
             memory: Some(memory),
             usage: None,
             samples: None,
             sampled: None,
         });
-    let first = |row: &Row<'_>| -> f64 {
+    let first = |row: &EntityRow<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
         usage
             .and_then(|usage| counts::first(plan, usage))
             .unwrap_or(-1.0)
     };
-    let accesses = |row: &Row<'_>| -> f64 {
+    let accesses = |row: &EntityRow<'_>| -> f64 {
         let samples = row
             .samples
             .into_iter()
             .flat_map(|samples| samples.delta.values());
         samples.map(|counts| counts.operations).sum()
     };
-    let rows = counted
+    let mut rows: Vec<_> = counted
         .chain(only_sampled)
         .chain(only_events)
-        .chain(only_held);
-    let mut rows: Vec<_> = rows
+        .chain(only_memory)
         .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
         .collect();
     rows.sort_by(|a, b| {
@@ -266,17 +286,19 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<Row<'a>> {
     rows.into_iter().map(|(.., row)| row).collect()
 }
 
-/// The processes that are shown beside the rows: those with the largest count of the first event in
-/// the window; of those without any, those with the largest total. Where that event is not counted
-/// on CPUs they are in the order of their ids.
+/// The processes shown in addition to the rows: those with the largest count of the first event in
+/// the window, then those with the largest total. They are in the order of their ids if that event
+/// is not counted on CPUs.
 fn top_processes<'a>(
     plan: &Plan,
     joined: &'a Joined,
     view: &View,
 ) -> Vec<(&'a Entity, &'a Gained<Usage>)> {
     let first = |usage| counts::first(plan, usage).unwrap_or(0.0);
-    let all = joined.processes.iter().flat_map(Rows::iter);
-    let mut all: Vec<_> = all
+    let mut all: Vec<_> = joined
+        .processes
+        .iter()
+        .flat_map(Rows::iter)
         .map(|row @ (_, usage)| (first(&usage.delta), first(&usage.total), row))
         .collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1)));
@@ -284,7 +306,7 @@ fn top_processes<'a>(
     top.map(|(.., row)| row).collect()
 }
 
-/// The place of a row's kind in the output.
+/// Rank of a kind of row in the output.
 fn rank(label: &Entity) -> u8 {
     match label {
         Entity::Command(_) => 0,

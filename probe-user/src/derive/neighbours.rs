@@ -1,106 +1,108 @@
-//! Noisy neighbours: containers that run worse than they usually do while the memory of their
-//! socket is under pressure, and who has most of its traffic then.
+//! Noisy neighbours: containers that run worse than usual while the memory of their socket is under
+//! pressure, and the owners of most of its traffic. [`Neighbours::judge`] returns a
+//! [`NeighbourVerdict`] for each such container.
 //!
-//! A container suffers where its instructions per cycle are two standard deviations below those of
-//! its own windows without pressure, in three of the last five windows in which it ran on a socket
-//! under pressure. A socket is under pressure where its memory traffic is above 80% of its peak.
-//! The suspects are a hint, not a proof: their shares of the traffic are not validated here.
+//! A container suffers if its instructions per cycle are two standard deviations below its own
+//! windows without pressure, in three of the last five windows in which it ran on a socket under
+//! pressure. A socket is under pressure if its memory traffic exceeds 80% of its peak. Suspects are
+//! a hint, not a proof: their shares of the traffic are not validated here.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Attributes, Estimate, Metric, Part, Report, Series, Subject, Value};
+use super::{Attributes, Estimate, MetricInfo, Report, ReportSection, Series, Subject, Value};
 use crate::{
     catalogue::Apportion,
     join::Entity,
     plan::{Plan, PlannedMetric, PlannedMetrics},
 };
 
-/// The part of its peak above which a socket's memory is under pressure.
+/// The part of its peak above which the memory of a socket is under pressure.
 const PRESSURE: f64 = 0.8;
 
-/// Windows without pressure that are remembered of a container, and how many say what is usual.
+/// Windows without pressure that are kept of a container, and the fewest that establish its usual
+/// performance.
 const REMEMBERED: usize = 60;
 const USUAL: usize = 10;
 
-/// Windows that are judged together: so many low ones begin a verdict, and so few end it.
+/// Windows judged together: this many low windows start a verdict, and this few end it.
 const JUDGED: usize = 5;
 const BEGINS: usize = 3;
 const ENDS: usize = 1;
 
-/// How many standard deviations are low.
+/// Standard deviations below the mean that are low.
 const SIGMAS: f64 = 2.0;
 
-/// A fall by less than this part is no reason to act, however steady a container is.
+/// A smaller relative drop is no reason to act, however steady a container is.
 const SMALLEST: f64 = 0.01;
 
-/// Windows after which a container that did not run is forgotten.
+/// Windows after which an idle container is removed.
 const FORGOTTEN: u64 = 360;
 
-/// How many suspects are named.
+/// The most suspects of a verdict.
 const SUSPECTS: usize = 3;
 
-/// The metric that says how well a container runs.
+/// The metric that measures how well a container runs.
 const IPC: &str = "ipc";
 
-/// What is remembered of containers from window to window.
+/// State of the detection from window to window.
 #[derive(Debug)]
 pub struct Neighbours {
-    /// Bytes per second that the memory of a socket can move.
+    /// Peak memory bandwidth of a socket, in bytes per second.
     peak: f64,
-    /// The metrics that are a socket's memory traffic.
+    /// Metrics of a socket's memory traffic.
     traffic: Vec<String>,
     windows: u64,
-    histories: BTreeMap<Entity, History>,
+    histories: BTreeMap<Entity, ContainerHistory>,
 }
 
 /// A container that suffers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct NeighbourVerdict {
     /// The container.
     pub victim: Entity,
     /// The socket under pressure.
     pub socket: u32,
-    /// The part of its peak that the memory of that socket moved in this window.
+    /// The part of its peak bandwidth that the socket used in this window.
     pub pressure: f64,
-    /// Its instructions per cycle in this window.
+    /// Instructions per cycle of the container in this window.
     pub ipc: f64,
-    /// Mean and standard deviation of the windows without pressure.
+    /// Mean and standard deviation of its instructions per cycle in windows without pressure.
     pub usual: (f64, f64),
-    /// Who else has most of the socket's memory traffic, in bytes per second.
+    /// Other owners of most of the socket's memory traffic, in bytes per second.
     pub suspects: Vec<(Entity, f64)>,
-    /// Whether this window began it.
+    /// Whether the verdict starts in this window.
     pub begins: bool,
 }
 
 #[derive(Debug, Default)]
-struct History {
-    /// Of windows without pressure, the oldest first.
+struct ContainerHistory {
+    /// Instructions per cycle in windows without pressure, oldest first.
     calm: VecDeque<f64>,
-    /// Whether it was low under pressure, in the last windows in which it ran.
+    /// Whether it was low under pressure, for the last windows in which it ran.
     low: VecDeque<bool>,
     suffers: bool,
-    seen: u64,
+    last_window: u64,
 }
 
-/// What a report says of a socket.
+/// Memory traffic of a socket in a report.
 #[derive(Debug, Default)]
-struct Socket {
-    /// Bytes per second of each metric of traffic, one value for each that has one.
-    moved: BTreeMap<String, f64>,
-    /// The same by who caused them.
-    shares: BTreeMap<Entity, f64>,
+struct SocketTraffic {
+    /// Bytes per second by traffic metric, for metrics with a value.
+    by_metric: BTreeMap<String, f64>,
+    /// Bytes per second by owner.
+    by_owner: BTreeMap<Entity, f64>,
 }
 
 impl Neighbours {
-    /// Judges by the metrics of this plan, where a socket's memory can move `peak` bytes per
+    /// Prepares the detection for a plan and a peak memory bandwidth of a socket, in bytes per
     /// second.
     ///
     /// # Errors
     ///
-    /// What the plan does not count, without which nothing can be judged.
+    /// A metric that the plan lacks and the detection needs.
     pub fn new(plan: &Plan, peak: f64) -> Result<Self, String> {
         let traffic = traffic(&plan.metrics);
         if traffic.is_empty() {
@@ -118,20 +120,20 @@ impl Neighbours {
         })
     }
 
-    /// Judges a window: adds `noisy_neighbour` of every container that can be judged to its report,
-    /// and what the suspects of a verdict move. Returns the verdicts that hold.
-    pub fn judge(&mut self, report: &mut Report) -> Vec<Verdict> {
+    /// Judges a window: adds `noisy_neighbour` of each container that can be judged to its report,
+    /// and the traffic of the suspects. Returns the current verdicts.
+    pub fn judge(&mut self, report: &mut Report) -> Vec<NeighbourVerdict> {
         self.windows += 1;
         let sockets = self.sockets(report);
-        let ran = rates(report);
+        let ran = container_ipc(report);
         let mut judged = BTreeMap::new();
         let mut verdicts = Vec::new();
         for (entity, ipc) in ran {
-            // The worst of the sockets on which it ran; where one was not measured, nothing is
-            // known.
+            // The socket with the highest pressure counts. If one of its sockets was not measured,
+            // the container cannot be judged.
             let here = sockets
                 .iter()
-                .filter(|(_, it)| it.shares.contains_key(&entity));
+                .filter(|(_, it)| it.by_owner.contains_key(&entity));
             let pressures = here.map(|(socket, it)| Some((it.pressure(self)?, *socket)));
             let Some(pressures) = pressures.collect::<Option<Vec<_>>>() else {
                 continue;
@@ -141,14 +143,14 @@ impl Neighbours {
                 continue;
             };
             let history = self.histories.entry(entity.clone()).or_default();
-            history.seen = self.windows;
+            history.last_window = self.windows;
             let began = history.suffers;
             let Some(suffers) = history.add(ipc, pressure > PRESSURE) else {
                 continue;
             };
             judged.insert(entity.clone(), suffers);
             if suffers {
-                verdicts.push(Verdict {
+                verdicts.push(NeighbourVerdict {
                     suspects: sockets[&socket].suspects(&entity),
                     usual: history.usual(),
                     victim: entity,
@@ -161,28 +163,30 @@ impl Neighbours {
         }
         let now = self.windows;
         self.histories
-            .retain(|_, history| now - history.seen < FORGOTTEN);
+            .retain(|_, history| now - history.last_window < FORGOTTEN);
         add(report, &judged, &verdicts);
         verdicts
     }
 
-    /// What the report says of each socket's memory.
-    fn sockets(&self, report: &Report) -> BTreeMap<u32, Socket> {
-        let mut sockets: BTreeMap<u32, Socket> = BTreeMap::new();
+    /// The memory traffic of each socket.
+    fn sockets(&self, report: &Report) -> BTreeMap<u32, SocketTraffic> {
+        let mut sockets: BTreeMap<u32, SocketTraffic> = BTreeMap::new();
         for group in report.groups() {
             for series in group.series {
                 let metric = report.metric(series);
                 let value = series.estimate().map(|it| it.value);
-                match (group.part, group.subject) {
-                    (Part::Places, Subject::Place(place, _)) if self.is_traffic(&metric.name) => {
+                match (group.section, group.subject) {
+                    (ReportSection::Uncore, Subject::Place(place, _))
+                        if self.is_traffic(&metric.name) =>
+                    {
                         let Some((socket, value)) = place.socket.zip(value) else {
                             continue;
                         };
-                        let moved = &mut sockets.entry(socket).or_default().moved;
+                        let moved = &mut sockets.entry(socket).or_default().by_metric;
                         let sum = moved.entry(metric.name.clone()).or_default();
-                        *sum += value * bytes(&metric.unit);
+                        *sum += value * bytes_per_unit(&metric.unit);
                     }
-                    (Part::Shares, Subject::Entity(entity)) => {
+                    (ReportSection::Shares, Subject::Entity(entity)) => {
                         let shared = metric.name.strip_suffix(super::shares::APPORTIONED);
                         let socket = report.attributes(series).socket;
                         let Some(socket) =
@@ -190,9 +194,9 @@ impl Neighbours {
                         else {
                             continue;
                         };
-                        // Who ran there and caused nothing that was counted has a row too.
-                        let share = value.map_or(0.0, |value| value * bytes(&metric.unit));
-                        let shares = &mut sockets.entry(socket).or_default().shares;
+                        // An owner that ran on the socket without counted traffic has a row too.
+                        let share = value.map_or(0.0, |value| value * bytes_per_unit(&metric.unit));
+                        let shares = &mut sockets.entry(socket).or_default().by_owner;
                         *shares.entry(entity.clone()).or_default() += share;
                     }
                     _ => {}
@@ -207,17 +211,18 @@ impl Neighbours {
     }
 }
 
-impl Socket {
-    /// The part of its peak that it moved; None where a metric of its traffic has no value.
+impl SocketTraffic {
+    /// The used part of the peak; None if one of the traffic metrics has no value.
     fn pressure(&self, of: &Neighbours) -> Option<f64> {
-        let whole = self.moved.len() == of.traffic.len();
-        whole.then(|| self.moved.values().sum::<f64>() / of.peak)
+        let whole = self.by_metric.len() == of.traffic.len();
+        whole.then(|| self.by_metric.values().sum::<f64>() / of.peak)
     }
 
-    /// Who else moved most, the largest first.
+    /// The other owners with most traffic, largest first.
     fn suspects(&self, victim: &Entity) -> Vec<(Entity, f64)> {
-        let others = self.shares.iter();
-        let mut others: Vec<_> = others
+        let mut others: Vec<_> = self
+            .by_owner
+            .iter()
             .filter(|(entity, moved)| *entity != victim && **moved > 0.0)
             .map(|(entity, moved)| (entity.clone(), *moved))
             .collect();
@@ -227,8 +232,9 @@ impl Socket {
     }
 }
 
-impl History {
-    /// Takes a window in: whether the container suffers; None while it is not known what is usual.
+impl ContainerHistory {
+    /// Adds a window and returns whether the container suffers; None while its usual performance is
+    /// unknown.
     fn add(&mut self, ipc: f64, under_pressure: bool) -> Option<bool> {
         let low = (self.calm.len() >= USUAL).then(|| {
             let (mean, deviation) = self.usual();
@@ -264,8 +270,8 @@ impl History {
     }
 }
 
-/// The metrics that together are what CPUs read from and write to a socket's memory: by the memory
-/// that answered, else by the CPUs that asked.
+/// The metrics that together are the reads and writes of CPUs at a socket's memory: counted at the
+/// memory, else at the CPUs.
 fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
     let of = |wanted: [Apportion; 2]| {
         let counted = metrics
@@ -283,10 +289,12 @@ fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
     by_memory
 }
 
-/// The instructions per cycle of every container that ran, where they are known.
-fn rates(report: &Report) -> BTreeMap<Entity, f64> {
-    let rows = report.groups().filter(|group| group.part == Part::Rows);
-    let of_row = |group: super::Group<'_>| {
+/// The instructions per cycle of each container that ran, if known.
+fn container_ipc(report: &Report) -> BTreeMap<Entity, f64> {
+    let rows = report
+        .groups()
+        .filter(|group| group.section == ReportSection::Rows);
+    let of_row = |group: super::SubjectSeries<'_>| {
         let Subject::Entity(entity @ (Entity::Container { .. } | Entity::Pod(_))) = group.subject
         else {
             return None;
@@ -300,8 +308,8 @@ fn rates(report: &Report) -> BTreeMap<Entity, f64> {
     rows.filter_map(of_row).collect()
 }
 
-/// Bytes per second of one of a unit.
-pub(super) fn bytes(unit: &str) -> f64 {
+/// Bytes per second in one unit.
+pub(super) fn bytes_per_unit(unit: &str) -> f64 {
     match unit {
         "GB/s" => 1e9,
         "MB/s" => 1e6,
@@ -309,8 +317,8 @@ pub(super) fn bytes(unit: &str) -> f64 {
     }
 }
 
-/// Adds to each row whether it suffers, and to the shares what suspects move.
-fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict]) {
+/// Adds the verdict to each judged row, and the traffic of suspects to the shares.
+fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[NeighbourVerdict]) {
     if judged.is_empty() {
         return;
     }
@@ -328,7 +336,7 @@ fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict
             "GB/s",
         ),
     ]
-    .map(|(name, help, unit)| report.add_metric(Metric::gauge(name, help, unit)));
+    .map(|(name, help, unit)| report.add_metric(MetricInfo::gauge(name, help, unit)));
     let series = |ids: [u32; 3], value: f64| Series {
         subject: ids[0],
         metric: ids[1],
@@ -337,7 +345,10 @@ fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict
         total: None,
     };
     let mut of_rows = Vec::new();
-    for group in report.groups().filter(|group| group.part == Part::Rows) {
+    for group in report
+        .groups()
+        .filter(|group| group.section == ReportSection::Rows)
+    {
         if let Subject::Entity(entity) = group.subject
             && let Some(suffers) = judged.get(entity)
         {
@@ -345,15 +356,17 @@ fn add(report: &mut Report, judged: &BTreeMap<Entity, bool>, verdicts: &[Verdict
         }
     }
     report.add_to_rows(of_rows.into_iter().map(|(subject, value)| {
-        // The first attributes are those of no attribute.
+        // Index 0 has no attributes.
         series([subject, suffers, 0], value)
     }));
-    // A container may be a suspect of several victims.
-    let suspects = verdicts.iter().flat_map(|verdict| {
-        let suspects = verdict.suspects.iter();
-        suspects.map(|(entity, moved)| ((verdict.socket, entity), *moved))
-    });
-    let suspects: BTreeMap<(u32, &Entity), f64> = suspects.collect();
+    // A container may be a suspect for several victims.
+    let suspects: BTreeMap<(u32, &Entity), f64> = verdicts
+        .iter()
+        .flat_map(|verdict| {
+            let suspects = verdict.suspects.iter();
+            suspects.map(|(entity, moved)| ((verdict.socket, entity), *moved))
+        })
+        .collect();
     let mut of_shares = Vec::new();
     for ((socket, entity), moved) in suspects {
         let attributes = report.add_attributes(Attributes {

@@ -4,39 +4,39 @@ use std::collections::BTreeMap;
 
 use probe_common::spe::{PageKey, PageRow};
 
-use super::{Cell, Estimate, Table};
+use super::{Estimate, ReportTable, TableCell};
 
 /// The most accessed pages of each process.
-pub(super) fn hot(pages: &[(PageKey, PageRow)], shown: usize) -> Table {
-    let row = |page: Page| {
+pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable {
+    let row = |page: HotPage| {
         vec![
-            Cell::Number(page.tgid.into()),
-            Cell::Address(page.address),
-            Cell::Number(page.samples),
-            Cell::Estimate(page.mean.map(Estimate::exact)),
+            TableCell::Number(page.tgid.into()),
+            TableCell::Address(page.address),
+            TableCell::Number(page.samples),
+            TableCell::Estimate(page.mean.map(Estimate::exact)),
         ]
     };
-    Table {
+    ReportTable {
         name: "pages",
         columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
         counts: Vec::new(),
-        rows: hottest(pages, shown).into_iter().map(row).collect(),
+        rows: hottest_pages(pages, shown).into_iter().map(row).collect(),
     }
 }
 
 /// A page of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Page {
+struct HotPage {
     tgid: u32,
-    /// Of its first byte.
+    /// Address of its first byte.
     address: u64,
     samples: u64,
-    /// Total latency, in cycles; none of no samples. How it is distributed is not kept, so its
-    /// error is not known.
+    /// Mean total latency in cycles; None without samples. Its distribution is not kept, so the
+    /// error is unknown.
     mean: Option<f64>,
 }
 
-fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
+fn hottest_pages(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<HotPage> {
     let mut processes: BTreeMap<u64, Vec<&(PageKey, PageRow)>> = BTreeMap::new();
     for page in pages {
         processes.entry(page.0.tgid).or_default().push(page);
@@ -44,7 +44,7 @@ fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> Vec<Page> {
     let size = rustix::param::page_size() as u64;
     let of_process = processes.into_values().flat_map(|mut pages| {
         pages.sort_by_key(|(key, row)| (std::cmp::Reverse(row.samples), key.page));
-        pages.into_iter().take(shown).map(|(key, row)| Page {
+        pages.into_iter().take(shown).map(|(key, row)| HotPage {
             tgid: u32::try_from(key.tgid).unwrap_or_default(),
             address: key.page.wrapping_mul(size),
             samples: row.samples,
@@ -66,17 +66,17 @@ mod tests {
     #[test]
     fn of_each_process_the_hottest_pages() {
         let page = |tgid, page, samples| {
-            // Latencies of 9 and 11 in turn; of the last sample it is not known.
+            // Latencies alternate between 9 and 11; the last sample has none.
             let words = [samples, samples - 1, 10 * (samples - 1), 1];
             (PageKey { page, tgid }, PageRow::from_words(&words))
         };
         let pages = [page(1, 5, 3), page(1, 6, 9), page(1, 7, 4), page(2, 5, 1)];
-        let hot = hottest(&pages, 2);
+        let hot = hottest_pages(&pages, 2);
         let shown: Vec<_> = hot.iter().map(|page| (page.tgid, page.samples)).collect();
         assert_eq!(shown, [(1, 9), (1, 4), (2, 1)]);
         let mean = hot[0].mean.unwrap();
         assert!((mean - 10.0).abs() < 1e-12, "{mean:?}");
         assert_eq!(hot[2].mean, None);
-        assert_eq!(hottest(&pages, 0), []);
+        assert_eq!(hottest_pages(&pages, 0), []);
     }
 }

@@ -1,12 +1,14 @@
-//! Report: the one model of everything that is shown of a window. Every output format is a function
-//! of it.
+//! Report: the single model of everything that a window shows. Every output format is a function of
+//! it.
 
 use std::{mem, sync::Arc, time::Duration};
 
-use super::{Advice, Attributes, Counter, Estimate, Metric, Reason, Series, Subject, Value};
-use crate::{join::Entity, names::Described};
+use super::{
+    Advice, Attributes, CounterValue, Estimate, MetricInfo, Reason, Series, Subject, Value,
+};
+use crate::{join::Entity, names::RuntimeNames};
 
-/// Everything that is shown of a window. All times are of the kernel's `CLOCK_MONOTONIC`.
+/// Everything that a window shows. All times are of the kernel's `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// When the session began.
@@ -15,74 +17,74 @@ pub struct Report {
     pub start: Duration,
     /// When the window ended.
     pub end: Duration,
-    /// Unix time at which that clock was 0, as it was when counting began: the starts of totals are
-    /// told by it, so that they stay the same however the wall's clock is set.
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, as computed when counting began. Start times of
+    /// totals use it, so that setting the wall clock does not move them.
     pub boot_time: Duration,
     /// Unix time at the window's end.
     pub time: Duration,
-    /// What runtimes call the containers and pods among the subjects.
-    pub described: Arc<Described>,
+    /// Names that container runtimes gave to the containers and pods among the subjects.
+    pub described: Arc<RuntimeNames>,
     /// The subjects of series.
     pub subjects: Vec<Subject>,
     /// The metrics of series.
-    pub metrics: Vec<Metric>,
-    /// What tells series of one subject and metric apart. The first is empty.
+    pub metrics: Vec<MetricInfo>,
+    /// Attributes of series. The first is empty.
     pub attributes: Vec<Attributes>,
-    /// What counters counted before the window and in it.
-    pub totals: Vec<Counter>,
-    /// The values: those of one subject together, subjects in the order in which they are shown.
+    /// Totals of counters: before the window and in it.
+    pub totals: Vec<CounterValue>,
+    /// The values, grouped by subject, in output order.
     pub series: Vec<Series>,
-    /// Lists whose rows are too many, and too short-lived, to be series.
-    pub tables: Vec<Table>,
-    /// Findings about the values, in words.
-    pub findings: Vec<Finding>,
-    /// Warnings about what was measured, a sentence each.
+    /// Lists whose rows are too many and too short-lived to be series.
+    pub tables: Vec<ReportTable>,
+    /// Findings about the values, as sentences.
+    pub findings: Vec<ReportFinding>,
+    /// Warnings about the measurement, a sentence each.
     pub warnings: Vec<String>,
     /// Advice about these findings.
     pub advice: &'static [Advice],
 }
 
-/// Something that values say in words.
+/// A conclusion from values, as a sentence.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// Whose values.
-    pub about: About,
+pub struct ReportFinding {
+    /// The owner of the values.
+    pub about: FindingSubject,
     /// A sentence.
     pub text: String,
 }
 
-/// Whom a [`Finding`] is about.
+/// The subject of a [`ReportFinding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum FindingSubject {
     /// A socket, which the sentence names.
     Socket(u32),
     /// A subject, which the sentence does not name: index into [`Report::subjects`].
     Subject(u32),
 }
 
-/// A list with columns.
+/// A list with columns, such as the hottest pages.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
-    /// What its rows are.
+pub struct ReportTable {
+    /// Name of the list, which says what its rows are.
     pub name: &'static str,
     /// Names of the columns.
     pub columns: Vec<&'static str>,
     /// A cell for each column.
-    pub rows: Vec<Vec<Cell>>,
-    /// What tells how much of everything the rows show, by name.
+    pub rows: Vec<Vec<TableCell>>,
+    /// Named counts that say how much of everything the rows cover.
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// A cell of a [`Table`].
+/// A cell of a [`ReportTable`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
-    /// A number that was counted, or an identifier.
+pub enum TableCell {
+    /// A number of samples, or an identifier.
     Number(u64),
-    /// One of several numbers that were counted.
+    /// A number in a column of its own; a row may have several.
     Count(u64),
-    /// A word, or a text that tells the row apart.
+    /// A text.
     Text(String),
-    /// Whose the row is.
+    /// The owner of the row.
     Owner(Subject),
     /// An address in memory.
     Address(u64),
@@ -90,12 +92,12 @@ pub enum Cell {
     Estimate(Option<Estimate>),
 }
 
-/// Which part of a report a series belongs to.
+/// The section of a report that a series belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum ReportSection {
     /// Rows of the view.
     Rows,
-    /// Processes beside these, whose counts are in theirs too.
+    /// Processes in addition to the rows. Their counts are in the rows too.
     Processes,
     /// Events of sockets.
     Sockets,
@@ -104,15 +106,15 @@ pub enum Part {
     /// Metrics that cannot be counted here.
     Missing,
     /// Metrics of sockets and devices.
-    Places,
-    /// The shares of owners in those.
+    Uncore,
+    /// The shares of owners in metrics of sockets and devices.
     Shares,
     /// The self-counters.
-    Own,
+    SelfCounters,
 }
 
-impl Part {
-    /// As recordings and pages call it.
+impl ReportSection {
+    /// The name in recordings and pages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,26 +123,26 @@ impl Part {
             Self::Sockets => "socket",
             Self::Total => "total",
             Self::Missing => "missing",
-            Self::Places => "place",
+            Self::Uncore => "place",
             Self::Shares => "share",
-            Self::Own => "self",
+            Self::SelfCounters => "self",
         }
     }
 }
 
-/// Series of one subject that stand together.
+/// Adjacent series of one subject and section.
 #[derive(Clone, Copy, Debug)]
-pub struct Group<'a> {
-    /// The part of the report.
-    pub part: Part,
+pub struct SubjectSeries<'a> {
+    /// The section of the report.
+    pub section: ReportSection,
     /// The subject of the series.
     pub subject: &'a Subject,
-    /// One at least.
+    /// At least one series.
     pub series: &'a [Series],
 }
 
 impl Report {
-    /// One without series, for a window with these times. The memory of long lists is kept.
+    /// Removes all series and sets the times of a window. The memory of long lists is reused.
     pub(super) fn clear(&mut self, began: Duration, start: Duration, length: Duration) {
         *self = Self {
             began,
@@ -166,42 +168,44 @@ impl Report {
         self.end.saturating_sub(self.began)
     }
 
-    /// What a series says.
+    /// The metric of a series.
     #[must_use]
-    pub fn metric(&self, series: &Series) -> &Metric {
+    pub fn metric(&self, series: &Series) -> &MetricInfo {
         &self.metrics[series.metric as usize]
     }
 
-    /// What tells a series apart.
+    /// The attributes of a series.
     #[must_use]
     pub fn attributes(&self, series: &Series) -> &Attributes {
         &self.attributes[series.attributes as usize]
     }
 
-    /// What a counter counted since it began, where that is known.
+    /// The total of a counter, if known.
     #[must_use]
-    pub fn total(&self, series: &Series) -> Option<&Counter> {
+    pub fn total(&self, series: &Series) -> Option<&CounterValue> {
         Some(&self.totals[series.total? as usize])
     }
 
-    /// The series, those of one subject together, in their order.
-    pub fn groups(&self) -> impl Iterator<Item = Group<'_>> {
+    /// The series, grouped by subject and section, in output order.
+    pub fn groups(&self) -> impl Iterator<Item = SubjectSeries<'_>> {
         self.groups_from(0)
     }
 
-    /// The same, from one of the series on.
-    pub(super) fn groups_from(&self, first: usize) -> impl Iterator<Item = Group<'_>> {
+    /// The groups of the series from index `first` on.
+    pub(super) fn groups_from(&self, first: usize) -> impl Iterator<Item = SubjectSeries<'_>> {
         let together =
-            |a: &Series, b: &Series| a.subject == b.subject && self.part(a) == self.part(b);
-        self.series[first..].chunk_by(together).map(|series| Group {
-            part: self.part(&series[0]),
-            subject: &self.subjects[series[0].subject as usize],
-            series,
-        })
+            |a: &Series, b: &Series| a.subject == b.subject && self.section(a) == self.section(b);
+        self.series[first..]
+            .chunk_by(together)
+            .map(|series| SubjectSeries {
+                section: self.section(&series[0]),
+                subject: &self.subjects[series[0].subject as usize],
+                series,
+            })
     }
 
     /// The series of a metric about a subject.
-    pub fn of<'a>(
+    pub fn find_series<'a>(
         &'a self,
         subject: &'a Subject,
         metric: &'a str,
@@ -211,41 +215,50 @@ impl Report {
         })
     }
 
-    fn part(&self, series: &Series) -> Part {
+    fn section(&self, series: &Series) -> ReportSection {
         match &self.subjects[series.subject as usize] {
-            Subject::Io | Subject::Unattributed | Subject::Unknown => Part::Shares,
-            Subject::Entity(_) if self.attributes(series).socket.is_some() => Part::Shares,
-            Subject::Entity(Entity::ProcessOf { .. }) => Part::Processes,
-            Subject::Entity(_) => Part::Rows,
-            Subject::Socket(_) => Part::Sockets,
-            Subject::Machine if matches!(series.value, Err(Reason::NotPlanned(_))) => Part::Missing,
-            Subject::Machine => Part::Total,
-            Subject::Place(..) => Part::Places,
-            Subject::Pmuscope => Part::Own,
+            Subject::Io | Subject::Unattributed | Subject::Unknown => ReportSection::Shares,
+            Subject::Entity(_) if self.attributes(series).socket.is_some() => ReportSection::Shares,
+            Subject::Entity(Entity::ProcessOf { .. }) => ReportSection::Processes,
+            Subject::Entity(_) => ReportSection::Rows,
+            Subject::Socket(_) => ReportSection::Sockets,
+            Subject::Machine if matches!(series.value, Err(Reason::NotPlanned(_))) => {
+                ReportSection::Missing
+            }
+            Subject::Machine => ReportSection::Total,
+            Subject::Place(..) => ReportSection::Uncore,
+            Subject::Pmuscope => ReportSection::SelfCounters,
         }
     }
 
-    /// Adds series to the rows whose subjects they name, in the order of the rows.
+    /// Adds each series to the row of its subject. `more` is in the order of the rows.
     pub(super) fn add_to_rows(&mut self, more: impl Iterator<Item = Series>) {
         let mut more = more.peekable();
         let mut all = Vec::with_capacity(self.series.len() + more.size_hint().0);
         for group in self.groups() {
             all.extend_from_slice(group.series);
             let subject = group.series[0].subject;
-            all.extend(more.next_if(|next| group.part == Part::Rows && next.subject == subject));
+            all.extend(
+                more.next_if(|next| {
+                    group.section == ReportSection::Rows && next.subject == subject
+                }),
+            );
         }
         self.series = all;
     }
 
-    /// Adds series to the shares.
+    /// Adds series at the end of the shares.
     pub(super) fn add_to_shares(&mut self, more: Vec<Series>) {
-        let own = self.series.iter().position(|it| self.part(it) == Part::Own);
-        let at = own.unwrap_or(self.series.len());
+        let self_counters = self
+            .series
+            .iter()
+            .position(|it| self.section(it) == ReportSection::SelfCounters);
+        let at = self_counters.unwrap_or(self.series.len());
         self.series.splice(at..at, more);
     }
 
-    /// Reserves memory for this many rows with these series each, and for what comes after them, so
-    /// that the vectors are not copied while they grow.
+    /// Reserves memory for this many rows with these series each, and for later series, so that the
+    /// vectors do not reallocate.
     pub(super) fn reserve(&mut self, rows: usize, counters: usize, gauges: usize) {
         const OTHERS: usize = 256;
         let subjects = rows + 1;
@@ -254,14 +267,14 @@ impl Report {
         self.totals.reserve(subjects * counters + OTHERS);
     }
 
-    /// Adds a subject: its index.
+    /// Adds a subject and returns its index.
     pub(crate) fn subject(&mut self, subject: Subject) -> u32 {
         self.subjects.push(subject);
         index(self.subjects.len() - 1)
     }
 
-    /// Adds a metric, once: its index.
-    pub(crate) fn add_metric(&mut self, metric: Metric) -> u32 {
+    /// Adds a metric unless it is known, and returns its index.
+    pub(crate) fn add_metric(&mut self, metric: MetricInfo) -> u32 {
         let known = self.metrics.iter().position(|known| *known == metric);
         index(known.unwrap_or_else(|| {
             self.metrics.push(metric);
@@ -269,7 +282,7 @@ impl Report {
         }))
     }
 
-    /// Adds attributes, once: their index.
+    /// Adds attributes unless they are known, and returns their index.
     pub(crate) fn add_attributes(&mut self, attributes: Attributes) -> u32 {
         let mut all = self.attributes.iter();
         let known = all.position(|known| *known == attributes);
@@ -279,12 +292,12 @@ impl Report {
         }))
     }
 
-    /// Adds a series, of a counter with its total.
+    /// Adds a series; a counter has its total.
     pub(crate) fn push(
         &mut self,
         [subject, metric, attributes]: [u32; 3],
         value: Result<Value, Reason>,
-        total: Option<Counter>,
+        total: Option<CounterValue>,
     ) {
         let total = total.map(|total| {
             self.totals.push(total);
@@ -300,7 +313,7 @@ impl Report {
     }
 }
 
-/// A list without elements, in the memory of another.
+/// Empties a list and takes its memory.
 fn emptied<T>(list: &mut Vec<T>) -> Vec<T> {
     list.clear();
     mem::take(list)

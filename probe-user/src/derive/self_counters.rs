@@ -1,12 +1,12 @@
-//! The self-counters, one row each: what the report says of this program and what docs/self.md has.
+//! Tables of self-counters, a row each. The report and docs/self.md are made from them.
 //!
-//! Fields that programs count are summed over CPUs, so a new counter needs only the field, the
-//! program that counts, and a row here (CONTRIBUTING.md, "Add a self-counter").
+//! Fields that programs count are summed over CPUs, so a new counter needs the field, the program
+//! that counts, and a row here (CONTRIBUTING.md, "Add a self-counter").
 
 use probe_common::SampledCost;
 
 use super::AgentHealth;
-use super::Kind;
+use super::MetricKind;
 use crate::{
     names::resolver::ResolverHealth,
     snapshot::{Health, NameCounts, SampledHealth, SpeHealth},
@@ -14,11 +14,11 @@ use crate::{
 
 /// A value of `--self`.
 pub(super) struct SelfCounter<T> {
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) name: &'static str,
     /// Empty for a number of occurrences.
     pub(super) unit: &'static str,
-    /// None where nothing was measured.
+    /// None if nothing was measured.
     pub(super) value: fn(&T) -> Option<u64>,
     /// Its meaning in one line.
     pub(super) help: &'static str,
@@ -30,7 +30,7 @@ macro_rules! self_counters {
     }) => {
         $(#[$meta])*
         pub(super) const $table: &[SelfCounter<$type>] = &[$(SelfCounter {
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             name: $name,
             unit: $unit,
             value: |$health| Option::from($value),
@@ -44,7 +44,7 @@ fn mean(sampled: &SampledCost) -> Option<u64> {
 }
 
 self_counters! {
-    /// Of counting.
+    /// Counters of counting.
     COUNTING of Health {
         Counter "runs" "" = |it| it.sum.runs, "Runs of the hook";
         Counter "charges" "" = |it| it.sum.charges, "Times a slice was charged to its owner";
@@ -116,7 +116,7 @@ self_counters! {
 }
 
 self_counters! {
-    /// Of sampling.
+    /// Counters of SPE sampling.
     SAMPLING of SpeHealth {
         Gauge "spe_period" "" = |it| it.period, "Operations between two samples, now";
         Gauge "spe_aux_bytes" "B" = |it| it.aux_size as u64, "Size of each CPU's buffer";
@@ -175,7 +175,7 @@ self_counters! {
 }
 
 self_counters! {
-    /// Of an agent.
+    /// Counters of the agent.
     AGENT of AgentHealth {
         Gauge "agent_interval_ns" "ns" = |it| it.interval_nanos, "Length of a window now";
         Counter "agent_windows" "" = |it| it.windows, "Windows that were pulled and published";
@@ -231,7 +231,7 @@ self_counters! {
 }
 
 self_counters! {
-    /// Of sampled events, all together.
+    /// Counters of sampled events, over all events.
     SAMPLED of Vec<SampledHealth> {
         Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
         Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
@@ -261,7 +261,7 @@ self_counters! {
 }
 
 self_counters! {
-    /// Of the names of functions.
+    /// Counters of function names.
     FUNCTIONS of NameCounts {
         Counter "functions_lost_records" "" = |it| it.lost,
             "Records about processes that the kernel had no room for";
@@ -280,13 +280,13 @@ self_counters! {
     }
 }
 
-/// Of all sampled events.
+/// A sum over all sampled events.
 fn sum(events: &[SampledHealth], of: fn(&SampledHealth) -> u64) -> Option<u64> {
     Some(events.iter().map(of).sum())
 }
 
 self_counters! {
-    /// Of asking runtimes for names.
+    /// Counters of the requests to container runtimes.
     NAMING of ResolverHealth {
         Counter "names_answers" "" = |it| it.answers, "Answers of container runtimes";
         Counter "names_errors" "" = |it| it.errors,
@@ -338,11 +338,13 @@ mod tests {
     }
 
     fn names() -> impl Iterator<Item = &'static str> {
-        let names = COUNTING.iter().map(|counter| counter.name);
-        let names = names.chain(SAMPLING.iter().map(|counter| counter.name));
-        let names = names.chain(SAMPLED.iter().map(|counter| counter.name));
-        let names = names.chain(FUNCTIONS.iter().map(|counter| counter.name));
-        let names = names.chain(AGENT.iter().map(|counter| counter.name));
+        let names = COUNTING
+            .iter()
+            .map(|counter| counter.name)
+            .chain(SAMPLING.iter().map(|counter| counter.name))
+            .chain(SAMPLED.iter().map(|counter| counter.name))
+            .chain(FUNCTIONS.iter().map(|counter| counter.name))
+            .chain(AGENT.iter().map(|counter| counter.name));
         names.chain(NAMING.iter().map(|counter| counter.name))
     }
 

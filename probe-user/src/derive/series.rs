@@ -1,10 +1,10 @@
-//! Series: the subject of a value, its metric, and the attributes that tell it from others.
+//! Series: a value with its subject, metric and attributes.
 
 use probe_common::spe::Class;
 use serde::{Deserialize, Serialize};
 
-use super::{Counter, Estimate, Method, Reason, Value};
-use crate::{catalogue::Place, join::Entity, window::Served};
+use super::{CounterValue, Estimate, Reason, Value, ValueMethod};
+use crate::{catalogue::MetricPlace, join::Entity, window::MemLevel};
 
 /// A value of a metric for a subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Series {
     pub attributes: u32,
     /// The value, or why there is none.
     pub value: Result<Value, Reason>,
-    /// Of a counter that counted before the window too: index into
+    /// The total of a counter, including earlier windows: index into
     /// [`Report::totals`](super::Report::totals).
     pub total: Option<u32>,
 }
@@ -27,40 +27,40 @@ pub struct Series {
 pub enum Subject {
     /// A row of the view.
     Entity(Entity),
-    /// The whole machine: all rows, also those that are not shown.
+    /// The whole machine: all rows, including hidden rows.
     Machine,
     /// A socket.
     Socket(u32),
-    /// The place that a metric of a PMU is about: a socket, a device or a part of one, with the
-    /// names of the PCI devices there.
-    Place(Place, Vec<String>),
-    /// The owner of a share: devices.
+    /// The place of an uncore metric: a socket, a device or a part of one, with the names of its
+    /// PCI devices.
+    Place(MetricPlace, Vec<String>),
+    /// Owner of a share: devices.
     Io,
-    /// The owner of a share: none that is known.
+    /// Owner of a share: unattributed traffic.
     Unattributed,
-    /// The owner of a share where there are no shares.
+    /// Owner of a share: unknown, since no shares could be computed.
     Unknown,
     /// This program.
     Pmuscope,
 }
 
-/// What a value says.
+/// The description of a value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
+pub struct MetricInfo {
     /// Its name, unique among those of its kind of subject.
     pub name: String,
-    /// One line.
+    /// Help text of one line.
     pub help: String,
     /// Unit of its values; empty for a number of occurrences.
     pub unit: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Of a counter: what it counts.
-    pub counting: Counting,
+    /// Type of the metric.
+    pub kind: MetricKind,
+    /// What a counter counts.
+    pub counting: CounterSource,
 }
 
-impl Metric {
-    /// A value of its own, such as a rate.
+impl MetricInfo {
+    /// A gauge, such as a rate.
     pub(crate) fn gauge(
         name: impl Into<String>,
         help: impl Into<String>,
@@ -70,78 +70,77 @@ impl Metric {
             name: name.into(),
             help: help.into(),
             unit: unit.into(),
-            kind: Kind::Gauge,
-            counting: Counting::All,
+            kind: MetricKind::Gauge,
+            counting: CounterSource::All,
         }
     }
 }
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Counting {
-    /// Every occurrence; also the value of metrics that are no counters.
+pub enum CounterSource {
+    /// Every occurrence; also the value for metrics other than counters.
     #[default]
     All,
-    /// An event by the user's own name, which may be any text, with what one count stands for in
-    /// its unit.
+    /// A user-defined event name, which may be any text, with the factor from one count to its
+    /// unit.
     Event(f64),
-    /// Samples, each of which stands for several occurrences.
+    /// Samples, each of which represents several occurrences.
     Samples,
 }
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Occurrences: it only grows.
+pub enum MetricKind {
+    /// A number of occurrences, which only grows.
     Counter,
-    /// A value of its own in every window.
+    /// An independent value in each window.
     Gauge,
-    /// How occurrences are distributed.
+    /// A distribution of occurrences.
     Histogram,
-    /// Text that does not change.
+    /// Constant text.
     Info,
     /// One of a few states.
     State,
 }
 
-/// What tells series of one subject and metric apart, and the method of their values.
+/// What distinguishes series of one subject and metric, with the method of their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Of a share: the socket.
+    /// Socket of a share.
     pub socket: Option<u32>,
-    /// Of a share: the device, with the names of its PCI devices, where that is not the whole
-    /// socket.
+    /// Device of a share, with the names of its PCI devices; None for a whole socket.
     pub device: Option<String>,
-    /// Of an event: its counter group, whose counters share their time on the PMU. Those of uncore
-    /// events have the numbers after those of cores.
+    /// Counter group of an event; its counters share their time on the PMU. Groups of uncore events
+    /// are numbered after those of cores.
     pub group: Option<u32>,
-    /// How the values are known.
-    pub method: Method,
-    /// Of a sampled access: what it did.
+    /// How the values were obtained.
+    pub method: ValueMethod,
+    /// Operation of a sampled access.
     pub operation: Option<Class>,
-    /// Of a sampled access: where it was served; None of all places together.
-    pub source: Option<Served>,
+    /// Memory level that served a sampled access; None for all levels together.
+    pub source: Option<MemLevel>,
 }
 
-impl Metric {
-    /// Whether it is an event by the user's own name.
+impl MetricInfo {
+    /// Whether it is an event with a user-defined name.
     #[must_use]
     pub fn is_event(&self) -> bool {
-        matches!(self.counting, Counting::Event(_))
+        matches!(self.counting, CounterSource::Event(_))
     }
 }
 
 impl Series {
-    /// What was counted in the window, where it is a counter with a value.
+    /// The counter of the window, if it is a counter with a value.
     #[must_use]
-    pub fn counter(&self) -> Option<&Counter> {
+    pub fn counter(&self) -> Option<&CounterValue> {
         match &self.value {
             Ok(Value::Counter(counter)) => Some(counter),
             _ => None,
         }
     }
 
-    /// The number of the window, where there is one.
+    /// The number of the window, if known.
     #[must_use]
     pub fn estimate(&self) -> Option<&Estimate> {
         self.value.as_ref().ok()?.estimate()

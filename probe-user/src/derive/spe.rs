@@ -1,23 +1,23 @@
-//! Sums of samples of memory accesses, and what they say, each with its 95% interval.
+//! Sums of samples of memory accesses, and estimates from them, each with its 95% interval.
 
 use probe_common::spe::{Class, Source};
 
 use super::{
     Estimate, Spread,
-    statistics::{self, Interval},
+    statistics::{self, ConfidenceInterval},
 };
 use crate::{
     snapshot::SpeCounts,
-    window::{Served, SpeUsage},
+    window::{MemLevel, SpeUsage},
 };
 
-/// What another socket served.
+/// Sources on another socket.
 pub(super) const REMOTE: &[Source] = &[Source::Remote, Source::RemoteDram];
 
-/// The samples of those places that are wanted.
+/// The sum of the samples with a wanted memory level.
 pub(super) fn sum<'a>(
-    parts: impl IntoIterator<Item = (Served, &'a SpeCounts)>,
-    wanted: impl Fn(Served) -> bool,
+    parts: impl IntoIterator<Item = (MemLevel, &'a SpeCounts)>,
+    wanted: impl Fn(MemLevel) -> bool,
 ) -> SpeCounts {
     let mut sum = SpeCounts::default();
     for (served, counts) in parts {
@@ -28,33 +28,33 @@ pub(super) fn sum<'a>(
     sum
 }
 
-/// Whether the core's table says where it was served.
-pub(super) fn known(served: Served) -> bool {
-    matches!(served, Served::By(_))
+/// Whether the core's table of data sources names the memory level.
+pub(super) fn known(served: MemLevel) -> bool {
+    matches!(served, MemLevel::By(_))
 }
 
-/// Whether it was served by one of these.
-pub(super) fn by(sources: &'static [Source]) -> impl Fn(Served) -> bool {
-    move |served| matches!(served, Served::By(source) if sources.contains(&source))
+/// Whether one of these sources served the access.
+pub(super) fn by(sources: &'static [Source]) -> impl Fn(MemLevel) -> bool {
+    move |served| matches!(served, MemLevel::By(source) if sources.contains(&source))
 }
 
-/// The share of the operations of `whole` that `part` of its samples stands for.
-pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<Interval> {
+/// The share of the operations of `whole` that `part` represents.
+pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<ConfidenceInterval> {
     statistics::share(part.operations, whole.operations, effective(whole))
 }
 
-/// The share of operations with a translation table walk.
-pub(super) fn walks(counts: &SpeCounts) -> Option<Interval> {
+/// The share of operations with a page-table walk.
+pub(super) fn walks(counts: &SpeCounts) -> Option<ConfidenceInterval> {
     statistics::share(counts.walks, counts.operations, effective(counts))
 }
 
-/// A quantile of the total latency.
-pub(super) fn quantile(counts: &SpeCounts, q: f64) -> Option<Interval> {
+/// A quantile of total latency.
+pub(super) fn quantile(counts: &SpeCounts, q: f64) -> Option<ConfidenceInterval> {
     let n = counts.effective(counts.timed());
     statistics::quantile(&counts.histogram, n, q)
 }
 
-/// The mean of the squares of total latencies; 0 of none.
+/// The mean square of total latency; 0 without samples.
 pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
     let timed = counts.timed();
     if timed > 0.0 {
@@ -64,29 +64,31 @@ pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
     }
 }
 
-/// The mean of another latency: its sum over the operations whose total latency is known. Its
-/// distribution is not kept, so its error is not known.
+/// The mean of another latency: its sum over the operations with a total latency. Its distribution
+/// is not kept, so the error is unknown.
 pub(super) fn other_latency(cycles: f64, counts: &SpeCounts) -> Option<Estimate> {
     let timed = counts.timed();
     (timed > 0.0).then(|| Estimate::exact(cycles / timed))
 }
 
-/// The number of equal samples that have the same error as these weighted ones.
+/// Effective sample size of the operations (Kish).
 fn effective(counts: &SpeCounts) -> f64 {
     counts.effective(counts.operations)
 }
 
-/// The samples of one class, by where they were served.
+/// The samples of one class, by memory level.
 pub(super) fn parts(
     usage: &SpeUsage,
     class: Class,
-) -> impl Iterator<Item = (Served, &SpeCounts)> + Clone {
+) -> impl Iterator<Item = (MemLevel, &SpeCounts)> + Clone {
     let of_class = usage.iter().filter(move |((of, _), _)| *of == class);
     of_class.map(|((_, served), counts)| (*served, counts))
 }
 
-/// Of an estimate from samples.
-pub(super) fn of_samples(Interval { value, low, high }: Interval) -> Estimate {
+/// The estimate with a sampled interval.
+pub(super) fn sampled_estimate(
+    ConfidenceInterval { value, low, high }: ConfidenceInterval,
+) -> Estimate {
     Estimate {
         spread: Spread::Sampled(low, high),
         ..Estimate::exact(value)

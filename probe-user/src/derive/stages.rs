@@ -1,4 +1,4 @@
-//! Stages: what becomes of one snapshot after the other, of a session or of a recording.
+//! Stages: snapshots to reports, for a session or a recording.
 
 use super::Report;
 use crate::{
@@ -8,17 +8,17 @@ use crate::{
     window::Window,
 };
 
-/// The pure stages, and what they need of the snapshot before.
+/// The pure stages, with the state that they keep of the snapshot before.
 pub struct Stages {
     view: View,
     last: Snapshot,
-    /// The window before, whose totals go on.
+    /// The previous window, whose totals continue.
     before: Option<(Window, Joined)>,
     report: Report,
 }
 
 impl Stages {
-    /// The first window begins with this snapshot.
+    /// Starts with this snapshot.
     #[must_use]
     pub fn new(view: View, first: Snapshot) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Stages {
         }
     }
 
-    /// Goes on with the totals of an earlier session.
+    /// Continues the totals of an earlier session.
     pub(crate) fn resume(&mut self, before: (Window, Joined)) {
         self.before = Some(before);
     }
@@ -48,7 +48,7 @@ impl Stages {
         self.last = now;
     }
 
-    /// How rows are made.
+    /// The view that rows are made by.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
@@ -65,13 +65,13 @@ impl Stages {
         self.before.as_ref()
     }
 
-    /// What the last window shows; empty before the first.
+    /// The report of the last window; empty before the first.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// The same, to be changed before it is shown.
+    /// Mutable access, for additions before the report is shown.
     pub fn report_mut(&mut self) -> &mut Report {
         &mut self.report
     }

@@ -1,4 +1,4 @@
-//! Estimates from samples, with the interval that holds the true value in 95 of 100 cases.
+//! Estimates from samples, with 95% confidence intervals.
 //!
 //! Formulas: Byar's approximation for Poisson counts (Breslow and Day, Statistical Methods in
 //! Cancer Research II, 1987, p. 69); Wilson's score interval for shares (JASA 22, 1927, 209-212);
@@ -12,7 +12,7 @@ pub(super) const Z: f64 = 1.959_964;
 
 /// A value with its 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The estimate.
     pub value: f64,
     /// Lower end.
@@ -21,9 +21,9 @@ pub struct Interval {
     pub high: f64,
 }
 
-impl Interval {
-    /// An interval around a value. The ends are computed in another way than the value, so rounding
-    /// may put an end on the wrong side of it: this corrects that.
+impl ConfidenceInterval {
+    /// An interval around a value. The ends are computed separately from the value, so rounding may
+    /// put an end on the wrong side: this corrects it.
     pub(super) fn around(value: f64, low: f64, high: f64) -> Self {
         Self {
             value,
@@ -33,46 +33,46 @@ impl Interval {
     }
 }
 
-/// The number of operations that weighted samples stand for. `variance` is the sum of the squares
-/// of the weights.
+/// The number of operations that weighted samples represent. `variance` is the sum of the squared
+/// weights.
 #[must_use]
-pub fn count(operations: f64, variance: f64) -> Interval {
+pub fn count(operations: f64, variance: f64) -> ConfidenceInterval {
     if operations <= 0.0 || variance <= 0.0 {
-        return nothing(0.0);
+        return unsampled(0.0);
     }
-    // As many equal samples would have the same relative error.
+    // Effective sample size: equal samples with the same relative error.
     let n = operations * operations / variance;
     let weight = variance / operations;
-    Interval::around(
+    ConfidenceInterval::around(
         operations,
         byar(n, -1.0) * weight,
         byar(n + 1.0, 1.0) * weight,
     )
 }
 
-/// The number of operations where none was sampled, if each sample would stand for `weight`.
+/// The number of operations without any sample, if a sample would represent `weight`.
 #[must_use]
-pub fn nothing(weight: f64) -> Interval {
-    Interval {
+pub fn unsampled(weight: f64) -> ConfidenceInterval {
+    ConfidenceInterval {
         value: 0.0,
         low: 0.0,
-        high: none() * weight,
+        high: unseen_limit() * weight,
     }
 }
 
-/// The product of two estimates whose errors are independent.
-pub(super) fn product(a: Interval, b: Interval) -> Interval {
-    let apart = |end: fn(&Interval) -> f64| {
+/// The product of two estimates with independent errors.
+pub(super) fn product(a: ConfidenceInterval, b: ConfidenceInterval) -> ConfidenceInterval {
+    let apart = |end: fn(&ConfidenceInterval) -> f64| {
         let (a_apart, b_apart) = (end(&a) - a.value, end(&b) - b.value);
         ((a_apart * b.value).powi(2) + (b_apart * a.value).powi(2)).sqrt()
     };
     let value = a.value * b.value;
     let low = value - apart(|it| it.low);
-    Interval::around(value, low.max(0.0), value + apart(|it| it.high))
+    ConfidenceInterval::around(value, low.max(0.0), value + apart(|it| it.high))
 }
 
-/// How many of what was not seen may have been there.
-pub(super) fn none() -> f64 {
+/// The upper limit of a Poisson count of 0.
+pub(super) fn unseen_limit() -> f64 {
     byar(1.0, 1.0)
 }
 
@@ -82,9 +82,9 @@ pub(super) fn byar(m: f64, sign: f64) -> f64 {
         .powi(3)
 }
 
-/// The share `part / whole` of `n` independent samples; None of zero.
+/// The share `part / whole` of `n` independent samples; None of 0.
 #[must_use]
-pub fn share(part: f64, whole: f64, n: f64) -> Option<Interval> {
+pub fn share(part: f64, whole: f64, n: f64) -> Option<ConfidenceInterval> {
     if whole <= 0.0 || n <= 0.0 {
         return None;
     }
@@ -93,32 +93,32 @@ pub fn share(part: f64, whole: f64, n: f64) -> Option<Interval> {
     let middle = (p + z2 / 2.0) / (1.0 + z2);
     let half = (p * (1.0 - p) / n + z2 / (4.0 * n)).max(0.0).sqrt() * Z / (1.0 + z2);
     let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
-    Some(Interval::around(p, low, high))
+    Some(ConfidenceInterval::around(p, low, high))
 }
 
-/// Student's t, the 97.5% quantile, of the mean of `n` values.
+/// The 97.5% quantile of Student's t for the mean of `n` values.
 pub(super) fn student(n: f64) -> f64 {
-    student_of(Z, n - 1.0)
+    student_quantile(Z, n - 1.0)
 }
 
-/// The quantile of Student's t with `free` degrees of freedom that is `z` of the normal
-/// distribution. From 4 on it is within 2% for the 99.5% quantile.
-pub(crate) fn student_of(z: f64, free: f64) -> f64 {
+/// The quantile of Student's t with `free` degrees of freedom, for the normal quantile `z`. From 4
+/// degrees on it is within 2% for the 99.5% quantile.
+pub(crate) fn student_quantile(z: f64, free: f64) -> f64 {
     z + (z.powi(3) + z) / (4.0 * free)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * free.powi(2))
         + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z)
             / (384.0 * free.powi(3))
 }
 
-/// A quantile of the latencies of `n` samples, of which the histogram has the weights. None where
-/// they are too few for both ends to be among them: of 95% of the draws of `n` samples the true
-/// quantile is between two of them only from 6 on for the median, 36 on for the 90th percentile and
-/// 368 on for the 99th.
+/// A quantile of the latencies of `n` samples, from the histogram of their weights. None with too
+/// few samples for both ends: 95% of the draws of `n` samples have the true quantile between two of
+/// their samples only from 6 samples on for the median, 36 for the 90th percentile and 368 for the
+/// 99th.
 ///
-/// The value is interpolated within its bucket. The interval is that of the buckets which hold the
-/// ranks of a 95% interval: the histogram has no finer values.
+/// The value is interpolated within its bucket. The interval spans the buckets that hold the ranks
+/// of a 95% interval, since the histogram has no finer values.
 #[must_use]
-pub fn quantile(histogram: &[f64; LATENCY_BUCKETS], n: f64, q: f64) -> Option<Interval> {
+pub fn quantile(histogram: &[f64; LATENCY_BUCKETS], n: f64, q: f64) -> Option<ConfidenceInterval> {
     let outside = |q: f64| q.powf(n) > 0.025;
     if n < 1.0 || outside(q) || outside(1.0 - q) {
         return None;
@@ -130,10 +130,10 @@ pub fn quantile(histogram: &[f64; LATENCY_BUCKETS], n: f64, q: f64) -> Option<In
     // Ranks are whole numbers.
     let (_, low, _) = rank((n * q - half).floor());
     let (.., high) = rank((n * q + half).ceil() + 1.0);
-    Some(Interval::around(value, low, high))
+    Some(ConfidenceInterval::around(value, low, high))
 }
 
-/// The latency of a rank, and the ends of its bucket.
+/// The latency of a rank, with the ends of its bucket.
 fn at_rank(histogram: &[f64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
     let mut before = 0.0;
     let mut last = (0.0, 0.0, 0.0);
@@ -141,7 +141,7 @@ fn at_rank(histogram: &[f64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
         if count <= 0.0 {
             continue;
         }
-        let (low, high) = ends(bucket);
+        let (low, high) = bucket_ends(bucket);
         let inside = ((rank - before) / count).clamp(0.0, 1.0);
         last = (low + inside * (high - low), low, high);
         if rank <= before + count {
@@ -152,8 +152,8 @@ fn at_rank(histogram: &[f64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
     last
 }
 
-/// The lowest and highest latency of a bucket. The counters saturate at 16 bits at most.
-pub(super) fn ends(bucket: usize) -> (f64, f64) {
+/// The lowest and highest latency of a bucket. Latency counters saturate at 16 bits at most.
+pub(super) fn bucket_ends(bucket: usize) -> (f64, f64) {
     let (low, high) = SpeRow::latencies(bucket);
     (low.into(), high.into())
 }

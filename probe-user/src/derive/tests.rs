@@ -1,4 +1,4 @@
-//! Counts and metrics of windows whose truth is known.
+//! Counts and metrics of windows with known truth.
 
 mod rows;
 
@@ -16,7 +16,7 @@ use crate::{
     formula::NoValue,
     join::By,
     machine::cpus::CpuList,
-    plan::{Column, CountSource, Planned},
+    plan::{CountSource, EventColumn, Planned},
     snapshot::UncoreReading,
     window::tests::{key, snapshot},
 };
@@ -27,7 +27,7 @@ mod totals;
 
 const MS: u64 = 1_000_000;
 
-/// A plan with so many groups of two events, of which the last `rotated` take turns.
+/// A plan with this many groups of two events; the last `rotated` of them are multiplexed.
 fn plan(groups: usize, rotated: usize) -> Plan {
     let mut plan = Plan {
         rotated,
@@ -50,7 +50,7 @@ fn plan(groups: usize, rotated: usize) -> Plan {
                 },
                 exclude: Exclude::default(),
             });
-            plan.columns.push(Column {
+            plan.columns.push(EventColumn {
                 name: format!("e{group}{at}"),
                 unit: None,
                 scale: 1.0,
@@ -64,13 +64,13 @@ fn plan(groups: usize, rotated: usize) -> Plan {
     plan
 }
 
-/// Adds an uncore event, by each of its names with its unit and scale.
+/// Adds an uncore event under each of its names, with unit and scale.
 fn add_uncore(plan: &mut Plan, names: &[(&str, Option<&str>, f64)]) {
     let mut uncore = plan.groups[0][0].clone();
     uncore.column = plan.columns.len();
     plan.uncore.push(uncore);
     plan.uncore_groups.push(0..1);
-    let columns = names.iter().map(|(name, unit, scale)| Column {
+    let columns = names.iter().map(|(name, unit, scale)| EventColumn {
         name: (*name).to_owned(),
         unit: unit.map(str::to_owned),
         scale: *scale,
@@ -91,7 +91,7 @@ fn usage(counts: [u64; 2], enabled: u64, running: u64) -> UsageRow {
     row
 }
 
-/// The report of what was counted since there was nothing.
+/// The report of the counts since an empty snapshot.
 fn report(plan: &Plan, rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> Report {
     let rows: HashMap<_, _> = rows.into_iter().collect();
     let mut later = snapshot(rows);
@@ -109,10 +109,10 @@ fn cgroup(id: u64) -> Subject {
     Subject::Entity(Entity::Unnamed(id))
 }
 
-/// What the events of a subject counted, in the plan's order.
-fn counts(report: &Report, subject: &Subject) -> Vec<Result<Counter, Reason>> {
+/// Counts of the events of a subject, in the order of the plan.
+fn counts(report: &Report, subject: &Subject) -> Vec<Result<CounterValue, Reason>> {
     let events = report.metrics.iter().filter(|metric| metric.is_event());
-    let series = events.map(|event| report.of(subject, &event.name).next().unwrap());
+    let series = events.map(|event| report.find_series(subject, &event.name).next().unwrap());
     let counts = series.map(|series| match series.value.clone()? {
         Value::Counter(counter) => Ok(counter),
         other => panic!("{other:?}"),
@@ -122,7 +122,9 @@ fn counts(report: &Report, subject: &Subject) -> Vec<Result<Counter, Reason>> {
 
 /// The rows of a report.
 fn entities(report: &Report) -> Vec<Subject> {
-    let rows = report.groups().filter(|group| group.part == Part::Rows);
+    let rows = report
+        .groups()
+        .filter(|group| group.section == ReportSection::Rows);
     rows.map(|group| group.subject.clone()).collect()
 }
 
@@ -154,9 +156,12 @@ fn an_uncore_counter_that_ran_part_of_the_time_is_scaled_and_says_so() {
         let reading = reading(raw, enabled, running);
         let counter = scale(&reading, factor, Duration::ZERO).unwrap();
         assert_eq!(counter.raw, raw);
-        assert_eq!(counter.time, Some(LiveTime { enabled, running }));
+        assert_eq!(counter.time, Some(RunningTime { enabled, running }));
         let estimate = counter.estimate;
-        assert_eq!((estimate.value, estimate.live, estimate.error()), expected);
+        assert_eq!(
+            (estimate.value, estimate.running_ratio, estimate.error()),
+            expected
+        );
     }
 }
 
@@ -170,9 +175,9 @@ fn a_total_needs_every_socket() {
     assert_eq!(total(std::iter::empty()), None);
 }
 
-/// Seen with `perf stat -C 0` beside it: a task of high IPC on CPU 0, where the counters are live
-/// half of the time, and a pointer chaser on CPU 1. Scaled after they were summed, these were
-/// 26.1e9 instructions.
+/// Observed with `perf stat -C 0` running alongside: a task of high IPC on CPU 0, where the
+/// counters run half of the time, and a pointer chaser on CPU 1. Scaled after summing, the counts
+/// were 26.1e9 instructions.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let second = 1000 * MS;
@@ -196,12 +201,12 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
         .clone()
         .unwrap()
         .estimate;
-    assert_eq!((total.value, total.live), (39_100_000_000.0, 0.75));
+    assert_eq!((total.value, total.running_ratio), (39_100_000_000.0, 0.75));
     assert_eq!(total.error(), Some(19_525_000_000.0));
 }
 
-/// Slices that were divided by time between two owners: what was found is an estimate, and that
-/// nothing was found tells nothing. The sum of all is known.
+/// Slices divided by time between two owners: a nonzero count is an estimate, and a count of 0 is
+/// unknown. The sum of all owners is exact.
 #[test]
 fn a_row_of_divided_slices_says_so() {
     let divided = |ms: u64, counts| UsageRow {
@@ -210,7 +215,7 @@ fn a_row_of_divided_slices_says_so() {
     };
     let rows = [
         (key(7, 0, 0), divided(20, [0, 5])),
-        // Within the error that is promised.
+        // Within the stated error.
         (key(8, 0, 0), divided(1, [0, 5])),
         (key(9, 0, 0), divided(0, [0, 5])),
     ];
@@ -221,7 +226,7 @@ fn a_row_of_divided_slices_says_so() {
     let total = counts(&report, &Subject::Machine).remove(0);
     assert_eq!(total.unwrap().raw, 0);
     let said = report.findings.iter().map(|finding| {
-        let About::Subject(subject) = finding.about else {
+        let FindingSubject::Subject(subject) = finding.about else {
             panic!("{finding:?}")
         };
         (
@@ -232,14 +237,15 @@ fn a_row_of_divided_slices_says_so() {
     assert_eq!(said.collect::<Vec<_>>(), [(cgroup(7), "20%")]);
 }
 
-/// Of a container that ran only in the turns of the other group nothing is known, and that is said.
+/// A container that ran only in multiplexing intervals of the other group has no value, with a
+/// reason.
 #[test]
 fn who_was_not_seen_has_a_reason() {
     let rows = [
         (key(7, 0, 0), usage([5, 5], 500 * MS, 500 * MS)),
         (key(7, 0, 1), usage([6, 6], 400 * MS, 400 * MS)),
         (key(8, 0, 1), usage([6, 6], 100 * MS, 100 * MS)),
-        // Live for less than 1 ms, and less than half of its time.
+        // Running for less than 1 ms, and less than half of its time.
         (key(9, 0, 0), usage([6, 6], MS / 2, MS / 2)),
         (key(9, 0, 1), usage([6, 6], MS, MS)),
     ];
@@ -249,7 +255,7 @@ fn who_was_not_seen_has_a_reason() {
     assert_eq!(of(8), why(NoValue::NeverRan("e00".into())));
     assert_eq!(of(9), why(NoValue::MostlyUnknown));
     assert_eq!(of(7).unwrap().estimate.value.round(), 9.0);
-    // The time of the others is in the error of the sum.
+    // The error of the sum includes the time of the others.
     let total = counts(&report, &Subject::Machine)[0].clone().unwrap();
     let unknown = 101.0 / 900.5;
     let error = total.estimate.counting_error().unwrap();
@@ -262,13 +268,13 @@ fn who_was_not_seen_has_a_reason() {
 fn any_rows() -> impl Strategy<Value = HashMap<UsageKey, UsageRow>> {
     let keys =
         (2_u64..7, 0_u16..4, 0_u16..3).prop_map(|(cgroup, cpu, group)| key(cgroup, cpu, group));
-    let rows = ([0..1_u64 << 40, 0..1 << 40], 0..200 * MS, 0_u64..=4);
-    let rows = rows.prop_map(|(counts, enabled, part)| usage(counts, enabled, enabled * part / 4));
+    let rows = ([0..1_u64 << 40, 0..1 << 40], 0..200 * MS, 0_u64..=4)
+        .prop_map(|(counts, enabled, part)| usage(counts, enabled, enabled * part / 4));
     prop::collection::hash_map(keys, rows, 0..40)
 }
 
 proptest! {
-    /// The total of every column is the sum of its rows, where all of them have a value.
+    /// The total of every column is the sum of its rows, if all of them have a value.
     #[test]
     fn the_total_is_the_sum_of_the_rows(rows in any_rows(), rotated in 0_usize..=3) {
         let report = report(&plan(3, rotated), rows);
@@ -277,7 +283,7 @@ proptest! {
         for (at, total) in totals.into_iter().enumerate() {
             let ran = all.iter().map(|counts| counts[at].clone());
             let idle = |count: &Result<_, _>| *count == Err(Reason::NoValue(NoValue::DidNotRun));
-            let values: Result<Vec<Counter>, _> = ran.filter(|count| !idle(count)).collect();
+            let values: Result<Vec<CounterValue>, _> = ran.filter(|count| !idle(count)).collect();
             let Some(values) = values.ok().filter(|values| !values.is_empty()) else {
                 continue;
             };
@@ -296,8 +302,8 @@ proptest! {
     }
 }
 
-/// Of the other kind of core an owner has nothing, which is known; where cores are alike, what did
-/// not count is not known.
+/// On the other kind of core an owner counts a known 0. With one kind of core, a group that did not
+/// count is unknown.
 #[test]
 fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
     let mut plan = plan(2, 2);
@@ -313,7 +319,7 @@ fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
     let counted = total.into_iter().collect::<Result<Vec<_>, _>>().unwrap();
     let raw: Vec<u64> = counted.iter().map(|count| count.raw).collect();
     assert_eq!(raw, [0, 0, 700, 70]);
-    assert_eq!(counted[0].estimate.live, 1.0);
+    assert_eq!(counted[0].estimate.running_ratio, 1.0);
     plan.cores = Vec::new();
     let total = counts(&report(&plan, rows()), &Subject::Machine);
     assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));

@@ -1,73 +1,75 @@
-//! Advice about the size of pages: whose memory a core's TLB cannot map with small pages, and can
-//! with large ones.
+//! Advice about the page size, for memory beyond the reach of a core's TLB with small pages and
+//! within it with large pages.
 
-use super::{About, Finding, capacity::bytes, capacity::float};
+use super::{FindingSubject, ReportFinding, capacity::bytes, capacity::float};
 use crate::{
     catalogue::{TlbEntries, TlbSpec, walk_trips},
-    join::Capacity,
+    join::MemoryCapacity,
     machine::memory::{MemoryUse, PageSizes},
 };
 
-/// Of how many containers or processes it is said: of those with most memory.
-const SAID: usize = 3;
+/// The most containers or processes with advice: those with most memory.
+const MAX_FINDINGS: usize = 3;
 
-/// The part of data accesses that walk the page table from which on walks are worth a change.
-const WORTH: f64 = 0.01;
+/// The least ratio of page walks to data accesses at which a change is worth it.
+const MIN_WALK_RATIO: f64 = 0.01;
 
-/// The metric that tells it, where it is counted.
+/// The metric of page walks.
 pub(super) const WALK_RATIO: &str = "dtlb_walk_ratio";
 
-/// What is said of those that pages of another size may help. `walks`: [`WALK_RATIO`] of a subject.
+/// Advice for the holders that pages of another size may help. `walks`: [`WALK_RATIO`] of a
+/// subject.
 pub(super) fn findings(
     tlb: &TlbSpec,
     pages: PageSizes,
-    holders: &[(u32, &Capacity)],
+    holders: &[(u32, &MemoryCapacity)],
     walks: impl Fn(u32) -> Option<f64>,
-) -> Vec<Finding> {
-    let Some(reach) = Reach::of(tlb, pages) else {
+) -> Vec<ReportFinding> {
+    let Some(reach) = TlbReach::for_pages(tlb, pages) else {
         return Vec::new();
     };
-    let mut said: Vec<(u64, Finding)> = holders
+    let mut advised: Vec<(u64, ReportFinding)> = holders
         .iter()
         .filter_map(|(subject, capacity)| {
             let text = reach.advice(&capacity.now, walks(*subject))?;
-            let about = About::Subject(*subject);
-            Some((working_set(&capacity.now), Finding { about, text }))
+            let about = FindingSubject::Subject(*subject);
+            Some((working_set(&capacity.now), ReportFinding { about, text }))
         })
         .collect();
-    said.sort_by_key(|(held, _)| std::cmp::Reverse(*held));
-    said.truncate(SAID);
-    said.into_iter().map(|(_, finding)| finding).collect()
+    advised.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    advised.truncate(MAX_FINDINGS);
+    advised.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The memory that is accessed through the TLB: of no file, where that is told apart.
+/// The memory accessed through the TLB: anonymous memory if known, else all.
 fn working_set(held: &MemoryUse) -> u64 {
     held.anon.unwrap_or(held.used)
 }
 
-/// What a core's TLB maps with both sizes of pages.
-struct Reach {
+/// TLB entries for small and large pages.
+struct TlbReach {
     small: TlbEntries,
     large: TlbEntries,
 }
 
-impl Reach {
-    /// None where the catalogue does not tell of pages of these sizes.
-    fn of(tlb: &TlbSpec, pages: PageSizes) -> Option<Self> {
+impl TlbReach {
+    /// None if the catalogue has no entries for these page sizes.
+    fn for_pages(tlb: &TlbSpec, pages: PageSizes) -> Option<Self> {
         Some(Self {
-            small: tlb.of(pages.small)?,
-            large: tlb.of(pages.huge?)?,
+            small: tlb.entries_for(pages.small)?,
+            large: tlb.entries_for(pages.huge?)?,
         })
     }
 
-    /// None where the memory fits small pages, or not even large ones, is in large pages for the
-    /// most part, or where walks are counted and few.
+    /// None if the memory fits small pages, exceeds the reach of large pages, is mostly in large
+    /// pages already, or rarely walks the page table.
     fn advice(&self, held: &MemoryUse, walks: Option<f64>) -> Option<String> {
         let set = working_set(held);
         let Self { small, large } = self;
         let huge = held.huge.unwrap_or(0);
         let fits_large_alone = (small.reach() + 1..=large.reach()).contains(&set);
-        if !fits_large_alone || huge > set / 2 || walks.is_some_and(|walks| walks < WORTH) {
+        if !fits_large_alone || huge > set / 2 || walks.is_some_and(|walks| walks < MIN_WALK_RATIO)
+        {
             return None;
         }
         let of_what = match held.anon {
@@ -114,7 +116,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{catalogue::Platform, join::Peak};
+    use crate::{catalogue::Platform, join::MemoryPeak};
 
     const MIB: u64 = 1 << 20;
     const PAGES: PageSizes = PageSizes {
@@ -122,7 +124,7 @@ mod tests {
         huge: Some(2 * MIB),
     };
 
-    /// Sandy Bridge: 2 MiB with small pages, 64 MiB with large ones.
+    /// Sandy Bridge: reaches 2 MiB with small pages and 64 MiB with large pages.
     fn snb() -> &'static TlbSpec {
         Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap()
     }
@@ -137,7 +139,9 @@ mod tests {
     }
 
     fn advice(held: &MemoryUse, walks: Option<f64>) -> Option<String> {
-        Reach::of(snb(), PAGES).unwrap().advice(held, walks)
+        TlbReach::for_pages(snb(), PAGES)
+            .unwrap()
+            .advice(held, walks)
     }
 
     #[test]
@@ -166,7 +170,7 @@ mod tests {
             (anon(2 * MIB + 1, 0), None, true),
             (anon(64 * MIB, 0), None, true),
             (anon(64 * MIB + 1, 0), None, false),
-            // Half of it is in large pages, and a byte more.
+            // Half of the memory is in large pages, then a byte more.
             (anon(40 * MIB, 20 * MIB), None, true),
             (anon(40 * MIB, 20 * MIB + 1), None, false),
             (anon(40 * MIB, 0), Some(0.0099), false),
@@ -179,18 +183,18 @@ mod tests {
 
     #[test]
     fn the_largest_are_named_and_unknown_pages_none() {
-        let capacity = |mib: u64| Capacity {
+        let capacity = |mib: u64| MemoryCapacity {
             now: held(mib * MIB, None, None),
-            peak: Peak {
+            peak: MemoryPeak {
                 bytes: 0,
                 at: std::time::Duration::ZERO,
             },
         };
-        let all: Vec<Capacity> = [10, 50, 1, 30, 20].map(capacity).into();
-        let holders: Vec<(u32, &Capacity)> = (0..).zip(&all).collect();
+        let all: Vec<MemoryCapacity> = [10, 50, 1, 30, 20].map(capacity).into();
+        let holders: Vec<(u32, &MemoryCapacity)> = (0..).zip(&all).collect();
         let said = findings(snb(), PAGES, &holders, |_| None);
-        let whose: Vec<About> = said.iter().map(|finding| finding.about).collect();
-        assert_eq!(whose, [1, 3, 4].map(About::Subject));
+        let whose: Vec<FindingSubject> = said.iter().map(|finding| finding.about).collect();
+        assert_eq!(whose, [1, 3, 4].map(FindingSubject::Subject));
         let few = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
         assert_eq!(findings(snb(), PAGES, &holders, few).len(), 1);
         let arm = PageSizes {

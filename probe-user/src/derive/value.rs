@@ -1,96 +1,94 @@
-//! Values of series: numbers, with their error and method.
+//! Values of series: numbers with their error and method.
 
 use libm::hypot;
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
 use super::statistics::Z;
-use crate::{formula::NoValue, join::share, window::LiveTime};
+use crate::{formula::NoValue, join::share, window::RunningTime};
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of the window.
+    /// A number of the window.
     Gauge(Estimate),
-    /// What was counted in the window; [`Report::total`](super::Report::total) has what was counted
-    /// before it too.
-    Counter(Counter),
-    /// Since the session began.
+    /// Occurrences in the window. [`Report::total`](super::Report::total) includes those before it.
+    Counter(CounterValue),
+    /// A distribution since the session began.
     Histogram(Box<Histogram>),
-    /// Names and texts.
+    /// Texts by name.
     Info(Vec<(&'static str, String)>),
-    /// The state, and all that there are.
+    /// The current state and all possible states.
     State(&'static str, &'static [&'static str]),
 }
 
-/// A number with its error. Its method is an attribute of its series
+/// A number with its error. Its method is an attribute of the series
 /// ([`Attributes::method`](super::Attributes::method)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// In the metric's unit.
+    /// In the unit of the metric.
     pub value: f64,
-    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing was
+    /// The smallest running ratio (`time_running / time_enabled`) of its events: 1 if nothing was
     /// scaled.
-    pub live: f64,
-    /// How far it may be off.
+    pub running_ratio: f64,
+    /// The error.
     pub spread: Spread,
-    /// The largest value that it could have if its events counted the same things, where it is
-    /// above that: it is shown as it is, and so is this.
+    /// The largest value possible if its events counted the same things. Set only where `value`
+    /// exceeds it; both are shown.
     pub above_bound: Option<f64>,
 }
 
-/// How far a value may be off, in its unit. It is one of these, so that a share whose weights are
-/// not validated cannot have an interval.
+/// The error of a value, in its unit. Exactly one variant applies, so a share without validated
+/// weights cannot have an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Spread {
     /// Not known.
     #[default]
     Unknown,
-    /// The ends of the 95% interval of an estimate from samples.
+    /// The 95% interval of an estimate from samples.
     Sampled(f64, f64),
-    /// Standard error of an estimate of what counters would have counted while they were not live.
-    /// An interval can be made of it.
+    /// Standard error of an estimate for multiplexed counters. An interval follows from it.
     Error(f64),
-    /// Standard error of a share as far as counting makes it. How well the weights stand for the
-    /// traffic is not in it and may be most of the error, so no interval can be made of it.
+    /// The part of the standard error of a share that comes from counting. The error of the weights
+    /// is not included and may dominate, so no interval follows from it.
     CountingOnly(f64),
 }
 
-/// How a value is known.
+/// How a value was obtained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Method {
-    /// Counted; where the counters took turns, for a part of the time ([`Estimate::live`]).
+pub enum ValueMethod {
+    /// Counted; if multiplexed, for a part of the time ([`Estimate::running_ratio`]).
     #[default]
     Counted,
     /// Estimated from samples.
     Sampled,
-    /// A share of what was counted for several: by these weights.
+    /// A share of a common count, divided by these weights.
     Apportioned(share::Method),
 }
 
-/// What was counted.
+/// A count with its estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Counter {
-    /// `CLOCK_MONOTONIC` when it began: with the window, or of a total with its first window.
+pub struct CounterValue {
+    /// `CLOCK_MONOTONIC` at its start: the start of the window, or of the first window for a total.
     pub start: Duration,
-    /// As counted: events, or samples.
+    /// The raw count of events or samples.
     pub raw: u64,
-    /// Estimate for the whole time, where the counter was not always on the PMU: the sum of what is
-    /// estimated for each owner on each CPU; times the event's own scale. Of samples what they
-    /// stand for.
+    /// Estimate for the whole time if the counter was multiplexed: the sum of the estimates of each
+    /// owner on each CPU, times the scale of the event. For samples: the number of events that they
+    /// represent.
     pub estimate: Estimate,
-    /// The time in which it was counted; None for what no PMU counts.
-    pub time: Option<LiveTime>,
+    /// Enabled and running time; None for software sources.
+    pub time: Option<RunningTime>,
 }
 
-/// How occurrences are distributed.
+/// A distribution of occurrences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// `CLOCK_MONOTONIC` when it began.
+    /// `CLOCK_MONOTONIC` at its start.
     pub start: Duration,
-    /// The largest value of each bucket; the last bucket has none.
+    /// The upper bound of each bucket but the last, which has none.
     pub bounds: Vec<f64>,
-    /// Occurrences by bucket, one more than bounds.
+    /// Occurrences by bucket; one more than `bounds`.
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: f64,
@@ -99,13 +97,13 @@ pub struct Histogram {
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// Its counts give no value.
+    /// No value follows from its counts.
     NoValue(NoValue),
-    /// The owner of a share is not known.
+    /// No share could be computed.
     NoShare(share::NoShare),
-    /// It could not be planned on this machine.
+    /// The metric could not be planned on this machine.
     NotPlanned(String),
-    /// Nothing of the kind was measured.
+    /// Nothing was measured.
     NotMeasured,
 }
 
@@ -115,13 +113,13 @@ impl Estimate {
     pub fn exact(value: f64) -> Self {
         Self {
             value,
-            live: 1.0,
+            running_ratio: 1.0,
             spread: Spread::Unknown,
             above_bound: None,
         }
     }
 
-    /// The standard error, as far as it is known: of a share as far as counting makes it.
+    /// The standard error, if known; for a share only the part that comes from counting.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         match self.spread {
@@ -130,7 +128,7 @@ impl Estimate {
         }
     }
 
-    /// The ends of the 95% interval of an estimate from samples.
+    /// The 95% interval of an estimate from samples.
     #[must_use]
     pub fn sampled_interval(&self) -> Option<(f64, f64)> {
         match self.spread {
@@ -139,8 +137,8 @@ impl Estimate {
         }
     }
 
-    /// The ends of the 95% interval of an estimate from samples or by a standard error. None where
-    /// the value is exact, or nothing states all of its error.
+    /// The 95% interval, from samples or a standard error. None if the value is exact or its whole
+    /// error is unknown.
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         match self.spread {
@@ -152,7 +150,7 @@ impl Estimate {
         }
     }
 
-    /// [`Self::error()`] as a part of the value; None where it is not known, or of nothing.
+    /// [`Self::error()`] relative to the value. None if it is unknown or the value is 0.
     #[must_use]
     pub fn counting_error(&self) -> Option<f64> {
         let error = self.error()?;
@@ -161,10 +159,9 @@ impl Estimate {
 }
 
 impl Spread {
-    /// That of the sum of two values whose errors are independent. That of a sum with a part of
-    /// which it is not known is not known.
+    /// The error of the sum of two values with independent errors. It is unknown if one of them is.
     #[must_use]
-    pub fn of_sum(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Error(a), Self::Error(b)) => Self::Error(hypot(a, b)),
             (Self::Error(a) | Self::CountingOnly(a), Self::Error(b) | Self::CountingOnly(b)) => {
@@ -176,7 +173,7 @@ impl Spread {
 }
 
 impl Value {
-    /// The number of the window, where it is one.
+    /// The number of the window, if the value is one.
     #[must_use]
     pub fn estimate(&self) -> Option<&Estimate> {
         match self {
@@ -187,14 +184,14 @@ impl Value {
     }
 }
 
-impl Method {
-    /// Whether it is a share of what was counted for several.
+impl ValueMethod {
+    /// Whether the value is a share of a common count.
     #[must_use]
     pub fn is_share(&self) -> bool {
         matches!(self, Self::Apportioned(_))
     }
 
-    /// What the weight of a share counts besides the traffic.
+    /// What the weight of a share counts in addition to the traffic.
     #[must_use]
     pub fn but(&self) -> Option<&str> {
         match self {
@@ -203,16 +200,16 @@ impl Method {
         }
     }
 
-    /// Whether it is a share whose weights no known load was compared with on this machine, so that
-    /// nothing says how well they stand for the traffic.
+    /// Whether it is a share with weights that were never compared with a known load on this
+    /// machine.
     #[must_use]
     pub fn is_not_validated(&self) -> bool {
         matches!(self, Self::Apportioned(by) if by.needs_validation())
     }
 }
 
-/// As the label `method` carries it.
-impl fmt::Display for Method {
+/// The text of the label `method`.
+impl fmt::Display for ValueMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Counted => f.write_str("counted"),
@@ -234,7 +231,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reason in a word, without its numbers and names: one of a few, for labels.
+    /// The reason as one of a few words, without numbers and names, for labels.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

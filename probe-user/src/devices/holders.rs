@@ -1,10 +1,9 @@
-//! Who holds a device without the kernel in between: processes with its device node open (a GPU, a
-//! function that was given to VFIO), and those in the network namespace that a network device was
+//! Holders of devices that are used directly: processes with the device node open (a GPU, a
+//! function assigned to VFIO), and processes in the network namespace that a network device was
 //! moved to.
 //!
-//! Found by device numbers and not by names, since a container may call its nodes anything, and
-//! without asking a container runtime. What it costs is a `stat` of every open descriptor on the
-//! machine.
+//! Devices are identified by number and not by name, since a container may name its nodes freely.
+//! No container runtime is asked. The cost is a `stat` of every open descriptor on the machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,34 +18,34 @@ use rustix::{
 };
 
 use super::names::address_of;
-use crate::machine::{Bdf, cgroup::of_process};
+use crate::machine::{Bdf, cgroup::path_of_process};
 
 /// Major number of NVIDIA's driver (Documentation/admin-guide/devices.txt), which has no class in
 /// sysfs.
 const NVIDIA: u32 = 195;
 
-/// Who holds which device.
+/// The holders of each device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holders {
-    /// Paths of the cgroups of the processes that hold it.
+pub struct HolderPaths {
+    /// Paths of the cgroups of the holding processes.
     pub by_device: BTreeMap<Bdf, BTreeSet<String>>,
     /// Devices that the kernel drives for every process of the host: network devices of this
     /// namespace.
     pub by_kernel: BTreeSet<Bdf>,
-    /// The descriptors of some process cannot be read: there may be more holders.
+    /// Whether descriptors of a process could not be read, so that holders may be missing.
     pub unreadable: bool,
 }
 
-/// Looks at every process.
+/// Scans all processes.
 #[must_use]
-pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
+pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
     let nodes = nodes(proc, sysfs);
-    let mut holders = Holders {
+    let mut holders = HolderPaths {
         by_kernel: net_devices(&sysfs.join("class/net")).collect(),
-        ..Holders::default()
+        ..HolderPaths::default()
     };
     let own_namespace = namespace(&proc.join("self"));
-    // Of each other network namespace its devices and the cgroups in it.
+    // Devices and cgroups of each other network namespace.
     let mut namespaces: BTreeMap<u64, (BTreeSet<Bdf>, BTreeSet<String>)> = BTreeMap::new();
     for process in processes(proc) {
         let mut held: BTreeSet<Bdf> = BTreeSet::new();
@@ -58,7 +57,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
         if held.is_empty() && namespace.is_none() {
             continue;
         }
-        let Ok(cgroup) = of_process(&process) else {
+        let Ok(cgroup) = path_of_process(&process) else {
             // It has exited.
             continue;
         };
@@ -69,7 +68,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
         if let Some(namespace) = namespace {
             let (devices, cgroups) = namespaces.entry(namespace).or_default();
             if devices.is_empty() {
-                // As the container's sysfs has it, which was mounted in that namespace.
+                // From the container's sysfs, which was mounted in that namespace.
                 devices.extend(net_devices(&process.join("root/sys/class/net")));
             }
             cgroups.insert(cgroup);
@@ -81,7 +80,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> Holders {
             of_device.extend(cgroups.iter().cloned());
         }
     }
-    // A container without a sysfs of its own shows that of the host.
+    // A container without a sysfs of its own shows the host's.
     holders
         .by_device
         .retain(|device, _| !holders.by_kernel.contains(device));
@@ -99,8 +98,8 @@ fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// The device numbers of the open character devices in a directory of descriptors. Each is asked
-/// for from there: a walk from the root for every one takes longer.
+/// Numbers of the open character devices in a directory of descriptors. `statat` avoids a path walk
+/// from the root for each.
 fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
     let directory = open(
         directory,
@@ -125,7 +124,7 @@ fn net_devices(class: &Path) -> impl Iterator<Item = Bdf> {
     entries.filter_map(|entry| address_of(&fs::read_link(entry.path()).ok()?))
 }
 
-/// The functions behind each device number that a process can have open.
+/// The PCI functions of each device number that a process can open.
 fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
     let mut nodes: BTreeMap<(u32, u32), Vec<Bdf>> = BTreeMap::new();
     let list = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
@@ -139,8 +138,7 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
             nodes.entry(number).or_default().push(address);
         }
     }
-    // A VFIO group is a device of its own: what it gives access to is the IOMMU group of that
-    // number.
+    // A VFIO group is a device of its own: it gives access to the IOMMU group of the same number.
     for group in list(sysfs.join("class/vfio")) {
         let text = fs::read_to_string(group.path().join("dev")).ok();
         let Some(number) = text.and_then(|text| parse(text.trim())) else {
@@ -186,11 +184,10 @@ mod tests {
     const HOST_NIC: &str = "0000:39:00.0";
     const GIVEN: &str = "0000:40:00.0";
 
-    /// A machine whose device nodes are /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) of
-    /// this one.
-    struct Machine(Tree);
+    /// A machine with /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) as device nodes.
+    struct FakeMachine(Tree);
 
-    impl Machine {
+    impl FakeMachine {
         fn new() -> Self {
             let tree = Tree::new();
             let device = |address: &str, rest: &str| {
@@ -210,7 +207,7 @@ mod tests {
             machine
         }
 
-        /// In a network namespace that is a file of `proc`.
+        /// Adds a process; its network namespace is a file of `proc`.
         fn process(&self, pid: u32, cgroup: &str, namespace: &str, open: &[&str]) {
             self.0
                 .write(&format!("proc/{pid}/cgroup"), format!("0::{cgroup}\n"));
@@ -226,7 +223,7 @@ mod tests {
             }
         }
 
-        fn holders(&self) -> Holders {
+        fn holders(&self) -> HolderPaths {
             read(&self.0.join("proc"), &self.0.join("sys"))
         }
 
@@ -239,7 +236,7 @@ mod tests {
 
     #[test]
     fn who_has_the_node_open_holds_the_device() {
-        let machine = Machine::new();
+        let machine = FakeMachine::new();
         assert_eq!(machine.of(GPU), [""; 0]);
         machine.process(20, "/pod/a", "host", &["/dev/zero", "/dev/null"]);
         machine.process(21, "/pod/a", "host", &["/dev/null"]);
@@ -252,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_network_device_is_of_the_namespace_that_it_was_moved_to() {
-        let machine = Machine::new();
+        let machine = FakeMachine::new();
         machine.process(30, "/pod/pause", "other", &[]);
         machine.process(31, "/pod/a", "other", &[]);
         let link = format!("../../devices/pci0000:00/{NIC}/net/eth0");
@@ -264,7 +261,7 @@ mod tests {
 
     #[test]
     fn nvidias_driver_tells_its_minor_number() {
-        let machine = Machine::new();
+        let machine = FakeMachine::new();
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
         machine.0.write(&file, information);
@@ -278,6 +275,6 @@ mod tests {
     #[test]
     fn nothing_to_read_is_nothing_held() {
         let nowhere = Path::new("/nonexistent");
-        assert_eq!(read(nowhere, nowhere), Holders::default());
+        assert_eq!(read(nowhere, nowhere), HolderPaths::default());
     }
 }

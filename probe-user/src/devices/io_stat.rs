@@ -1,9 +1,9 @@
-//! What cgroups moved on block devices: `io.stat` of cgroup2
-//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"), by `major:minor`.
+//! Bytes that cgroups moved on block devices, by `major:minor`: `io.stat` of cgroup2
+//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
 //!
-//! The file of a cgroup holds the sum of those below it too, also of those that are gone; what a
-//! cgroup moved itself is the difference. A cgroup without the io controller has no such file: its
-//! bytes are then those of the next one above that has it.
+//! The file of a cgroup includes its descendants, removed ones too; the cgroup's own bytes are the
+//! difference. A cgroup without the io controller has no such file: its bytes count for the nearest
+//! ancestor with one.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::cgroup::{CgroupError, Hierarchy};
 
-/// Bytes.
+/// Bytes read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct IoBytes {
     /// Read from the block device.
     pub read: u64,
     /// Written to it.
     pub written: u64,
 }
 
-/// The file of one cgroup.
+/// The `io.stat` of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupIo {
     /// The cgroup.
     pub id: CgroupId,
     /// Its path.
     pub path: String,
-    /// Bytes by `major:minor`, of this cgroup and those below it, since they were made.
-    pub total: BTreeMap<String, Moved>,
+    /// Bytes by `major:minor`, of this cgroup and its descendants, since their creation.
+    pub total: BTreeMap<String, IoBytes>,
 }
 
 /// Reads the file of every cgroup that has one.
@@ -46,13 +46,13 @@ pub(super) fn read(hierarchy: &Hierarchy) -> Result<Vec<CgroupIo>, CgroupError> 
     Ok(io.collect())
 }
 
-/// Lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; a device that moved
-/// nothing has its number only, or no line.
-fn parse(text: &str) -> BTreeMap<String, Moved> {
+/// Parses lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; an unused
+/// device has its number only, or no line.
+fn parse(text: &str) -> BTreeMap<String, IoBytes> {
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let device = fields.next()?;
-        let mut moved = Moved::default();
+        let mut moved = IoBytes::default();
         for (name, value) in fields.filter_map(|field| field.split_once('=')) {
             match name {
                 "rbytes" => moved.read = value.parse().ok()?,
@@ -65,28 +65,28 @@ fn parse(text: &str) -> BTreeMap<String, Moved> {
     text.lines().filter_map(line).collect()
 }
 
-/// What each cgroup itself moved between two readings, by device. What one that is gone by the
-/// later reading had moved since the earlier is its parent's.
+/// Bytes that each cgroup itself moved between two readings, by device. Bytes of a cgroup removed
+/// between the readings count for its parent.
 #[must_use]
 pub(super) fn deltas(
     earlier: &[CgroupIo],
     later: &[CgroupIo],
-) -> BTreeMap<String, BTreeMap<CgroupId, Moved>> {
+) -> BTreeMap<String, BTreeMap<CgroupId, IoBytes>> {
     let before: BTreeMap<CgroupId, &CgroupIo> =
         earlier.iter().map(|cgroup| (cgroup.id, cgroup)).collect();
-    let delta = |cgroup: &CgroupIo, device: &str, now: &Moved| {
-        let before = before.get(&cgroup.id).and_then(|old| old.total.get(device));
-        let before = before.copied().unwrap_or_default();
-        Moved {
-            read: now.read.saturating_sub(before.read),
-            written: now.written.saturating_sub(before.written),
+    let delta = |cgroup: &CgroupIo, device: &str, now: &IoBytes| {
+        let known = before.get(&cgroup.id).and_then(|old| old.total.get(device));
+        let old = known.copied().unwrap_or_default();
+        IoBytes {
+            read: now.read.saturating_sub(old.read),
+            written: now.written.saturating_sub(old.written),
         }
     };
     let by_path: BTreeMap<&str, CgroupId> = later
         .iter()
         .map(|cgroup| (cgroup.path.as_str(), cgroup.id))
         .collect();
-    let mut own: BTreeMap<String, BTreeMap<CgroupId, Moved>> = BTreeMap::new();
+    let mut own: BTreeMap<String, BTreeMap<CgroupId, IoBytes>> = BTreeMap::new();
     for cgroup in later {
         for (device, now) in &cgroup.total {
             let of_device = own.entry(device.clone()).or_default();
@@ -100,20 +100,20 @@ pub(super) fn deltas(
         for (device, now) in &cgroup.total {
             let delta = delta(cgroup, device, now);
             if let Some(above) = own.get_mut(device).and_then(|of| of.get_mut(&above)) {
-                // The files are read one after the other: a part may seem larger than the whole.
+                // Files are read one after the other: a part may exceed the whole.
                 above.read = above.read.saturating_sub(delta.read);
                 above.written = above.written.saturating_sub(delta.written);
             }
         }
     }
     for of_device in own.values_mut() {
-        of_device.retain(|_, moved| *moved != Moved::default());
+        of_device.retain(|_, moved| *moved != IoBytes::default());
     }
     own.retain(|_, of_device| !of_device.is_empty());
     own
 }
 
-/// The next cgroup above that has a file.
+/// The nearest ancestor with a file.
 fn above(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
     let mut path = path.trim_end_matches('/');
     while let Some((above, _)) = path.rsplit_once('/') {
@@ -134,7 +134,7 @@ mod tests {
     const NVME: &str = "259:0";
 
     fn io(id: u64, path: &str, read: u64, written: u64) -> CgroupIo {
-        let moved = Moved { read, written };
+        let moved = IoBytes { read, written };
         CgroupIo {
             id: CgroupId(id),
             path: path.to_owned(),
@@ -157,16 +157,16 @@ mod tests {
         let read = parse(text);
         assert_eq!(
             read[NVME],
-            Moved {
+            IoBytes {
                 read: 4096,
                 written: 512
             }
         );
-        assert_eq!(read["8:16"], Moved::default());
+        assert_eq!(read["8:16"], IoBytes::default());
         assert_eq!(read.get("7:0"), None, "a line that is no number is none");
     }
 
-    /// A pod of two containers below slices without the controller.
+    /// A pod with two containers, below slices without the controller.
     #[test]
     fn a_cgroups_own_bytes_are_without_those_below_it() {
         let earlier = [

@@ -1,16 +1,16 @@
-//! Devices: which `PCIe` device the counts of an uncore PMU are about. The catalogue says of each
-//! PMU where that is written ([`FoundBy`](crate::catalogue::FoundBy)):
+//! The PCI devices that each uncore PMU counts. The catalogue says for each PMU how its devices are
+//! found ([`FoundBy`](crate::catalogue::FoundBy)):
 //!
 //! - `domain` (Grace): the PCI domain is the socket times 16 plus the root port (performance guide,
 //!   "`PCIe` Traffic Management": 0018 is root port 8 of socket 1).
-//! - `register` (Tegra410): the root port's own configuration space tells socket, root complex and
+//! - `register` (Tegra410): the root port's own configuration space has socket, root complex and
 //!   port (`config_space`).
-//! - `die_files` (Intel): `<pmu>/die<d>` holds the root bus that the stack of die d leads to
-//!   (Documentation/ABI/testing/sysfs-devices-mapping); the part of the stack is that of Intel
-//!   PCM's tables (`stack`). Without these files the stack stays, with the reason in place of its
-//!   devices.
+//! - `die_files` (Intel): `<pmu>/die<d>` has the root bus of the stack on die d
+//!   (Documentation/ABI/testing/sysfs-devices-mapping); the part of the stack is by Intel PCM's
+//!   tables (`stack`). Without these files a stack has a reason instead of devices.
 //!
-//! Elsewhere there is the tree of PCI root buses, with the socket of their NUMA node.
+//! Other devices are in a tree of PCI root buses, with the socket of their NUMA node. [`Devices`]
+//! is the entry type; `usage` reads who uses the devices.
 
 mod holders;
 mod io_stat;
@@ -26,38 +26,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::machine::config_space::{ConfigError, RootPort, root_port};
+pub use crate::machine::config_space::{ConfigSpaceError, RootPort, root_port};
 use crate::{
-    catalogue::{DeviceSpec, Narrowed},
+    catalogue::{DeviceSpec, PmuFilter},
     machine::Bdf,
 };
 
 pub(crate) use self::usage::DeviceReader;
 pub use self::{
-    holders::Holders,
-    io_stat::{CgroupIo, Moved},
+    holders::HolderPaths,
+    io_stat::{CgroupIo, IoBytes},
     usage::{DeviceDeltas, DeviceUse},
 };
 
-/// The PCI devices of a machine, by what counts their traffic.
+/// The PCI devices of a machine, by the PMUs that count their traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Devices {
     /// By socket, then by number.
     pub complexes: Vec<Complex>,
     /// PMUs of links to GPUs.
     pub links: Vec<GpuLink>,
-    /// Root ports that do not tell where they belong, with the reason; not recorded, since nothing
-    /// is computed of it.
+    /// Root ports of unknown location, with the reason. Not recorded, since nothing is computed
+    /// from it.
     #[serde(skip)]
-    pub problems: BTreeMap<Bdf, ConfigError>,
+    pub problems: BTreeMap<Bdf, ConfigSpaceError>,
 }
 
-/// A root complex, or what a platform has in its place: the devices that one PMU counts.
+/// A root complex or its equivalent on the platform: the devices that one PMU counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Complex {
-    /// Where it is.
+    /// The socket that it belongs to.
     pub socket: Option<u32>,
-    /// What it is.
+    /// Its kind and number.
     pub kind: ComplexKind,
     /// The uncore PMUs that count its traffic.
     pub pmus: Vec<PciePmu>,
@@ -70,24 +70,24 @@ pub struct Complex {
 pub struct PciePmu {
     /// Its name in sysfs.
     pub name: String,
-    /// The terms that pick devices.
+    /// The terms that select devices.
     pub spec: DeviceSpec,
 }
 
-/// An uncore PMU that counts what goes over a link between a socket and its GPUs, which are on PCI
-/// for the kernel.
+/// An uncore PMU that counts the traffic of a link between a socket and its GPUs, which the kernel
+/// shows as PCI devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GpuLink {
     /// Its name in sysfs.
     pub pmu: String,
     /// PCI vendor id of the GPUs.
     pub vendor: u16,
-    /// Their PCI device ids; empty where all of the vendor's are on links.
+    /// Their PCI device ids; empty if all GPUs of the vendor are on links.
     #[serde(default)]
     pub devices: Vec<u16>,
 }
 
-/// What a [`Complex`] is.
+/// Kind of a [`Complex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ComplexKind {
     /// All root ports of a socket.
@@ -105,15 +105,15 @@ pub enum ComplexKind {
 pub struct Port {
     /// Its own address.
     pub address: Bdf,
-    /// Number of the root port, or of the part of the stack; several where it uses several parts,
-    /// or where it is not known which of them. Empty where nothing tells.
+    /// Number of the root port, or of the part of the stack. Several if it uses several parts, or
+    /// if it is unknown which one; empty if nothing is known.
     #[serde(alias = "number", deserialize_with = "numbers")]
     pub numbers: Vec<u32>,
-    /// What is behind it: the port itself where it is no bridge.
+    /// The devices behind it; the port itself if it is no bridge.
     pub devices: Vec<Device>,
 }
 
-/// A PCI function that is no bridge.
+/// A PCI function other than a bridge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its address.
@@ -124,13 +124,13 @@ pub struct Device {
     pub device: u16,
     /// Class code: class, subclass, programming interface.
     pub class: u32,
-    /// What the kernel calls it: nvme0, eth0.
+    /// Its names in the kernel: nvme0, eth0.
     pub names: Vec<String>,
     /// Its block devices as `major:minor`, as `io.stat` of cgroups names them.
     pub blocks: Vec<String>,
 }
 
-/// Recordings of before had one number or none.
+/// Accepts older recordings, which have one number or none.
 fn numbers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -145,7 +145,8 @@ fn numbers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>
 }
 
 impl Devices {
-    /// The device of that kernel name (nvme0, nvme0n1 too) or PCI address, with where it is.
+    /// The device of that kernel name (nvme0, also nvme0n1) or PCI address, with its complex and
+    /// port.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(&Complex, &Port, &Device)> {
         let address = name.parse::<Bdf>().ok();
@@ -155,7 +156,7 @@ impl Devices {
         })
     }
 
-    /// All devices, with where they are.
+    /// All devices, with their complexes and ports.
     pub fn iter(&self) -> impl Iterator<Item = (&Complex, &Port, &Device)> {
         self.complexes.iter().flat_map(|complex| {
             let ports = complex.ports.iter();
@@ -166,8 +167,8 @@ impl Devices {
         })
     }
 
-    /// The devices whose traffic a PMU counts on a socket with these filters (by their names in
-    /// `format/`), on one part of a stack or on all.
+    /// The devices that a PMU counts on a socket with these filters (by names in `format/`), on one
+    /// part of a stack or on all.
     #[must_use]
     pub fn counted_by(
         &self,
@@ -218,18 +219,18 @@ impl PciePmu {
             return numbers.contains(&part);
         }
         let has = |mask: u64, number: u32| mask.checked_shr(number).is_some_and(|it| it & 1 == 1);
-        // Without a filter, or with an empty one, all ports count.
+        // Without a filter, or with 0, all ports are counted.
         let mask = filter(&self.spec.ports).filter(|mask| *mask != 0);
         mask.is_none_or(|mask| numbers.iter().any(|number| has(mask, *number)))
     }
 
-    /// The filters with which it counts this device alone; `alone` where nothing else is on its
-    /// port. `None` where it has no such filter.
+    /// The filters that count this device alone; `alone`: nothing else is on its port. `None` if it
+    /// has no such filter.
     fn filters(&self, port: &Port, device: &Device, alone: bool) -> Option<Vec<(String, u64)>> {
         let by_port = || {
             let bit = |mask: u64, number: &u32| Some(mask | 1_u64.checked_shl(*number)?);
-            let mask = port.numbers.iter().try_fold(0, bit);
-            let mask = mask.filter(|mask| alone && *mask != 0)?;
+            let bits = port.numbers.iter().try_fold(0, bit);
+            let mask = bits.filter(|mask| alone && *mask != 0)?;
             Some(vec![(self.spec.ports.clone()?, mask)])
         };
         let by_requester = || {
@@ -242,8 +243,8 @@ impl PciePmu {
 }
 
 impl Port {
-    /// Whether any of its devices may read or write memory: not the registers of the chip itself,
-    /// which every root bus has (base classes 08, system peripherals, and 11, counters).
+    /// Whether any of its devices may read or write memory. The chip's own functions on every root
+    /// bus do not (base classes 08, system peripherals, and 11, counters).
     fn may_move_data(&self) -> bool {
         let mut devices = self.devices.iter();
         devices.any(|device| !matches!(device.class >> 16, 0x08 | 0x11))
@@ -251,8 +252,7 @@ impl Port {
 }
 
 impl Devices {
-    /// Of each PMU that counts the parts of stacks, those with devices. A PMU of which that is not
-    /// known is not in it.
+    /// Parts of stacks with devices, by PMU. PMUs for which they are unknown are left out.
     #[must_use]
     pub fn parts(&self) -> BTreeMap<String, BTreeSet<u32>> {
         let stack = |complex: &&Complex| matches!(complex.kind, ComplexKind::Stack(_));
@@ -264,7 +264,7 @@ impl Devices {
             for pmu in &complex.pmus {
                 let of_pmu = parts.entry(pmu.name.clone()).or_default();
                 of_pmu.extend(used().flat_map(|port| &port.numbers));
-                if hidden || complex.without_devices().is_some() {
+                if hidden || complex.missing_devices_reason().is_some() {
                     unknown.insert(&pmu.name);
                 }
             }
@@ -275,9 +275,9 @@ impl Devices {
 }
 
 impl Complex {
-    /// Why the devices of a stack are not known.
+    /// The reason if the devices of a stack are unknown.
     #[must_use]
-    pub fn without_devices(&self) -> Option<&'static str> {
+    pub fn missing_devices_reason(&self) -> Option<&'static str> {
         let unknown = matches!(self.kind, ComplexKind::Stack(_)) && self.socket.is_none();
         unknown.then_some(
             "its devices are not known: this kernel has no die files for it, which tell the root \
@@ -285,11 +285,11 @@ impl Complex {
         )
     }
 
-    /// How to count what this device (with the other functions of its card) does, and nothing else,
-    /// on each PMU of its complex; empty where the platform has no such filter.
+    /// Filters on each PMU of the complex that count this device alone, with the other functions of
+    /// its card. Empty if the platform has no such filter.
     #[must_use]
-    pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<Narrowed> {
-        // The functions of one card are one device to the port.
+    pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<PmuFilter> {
+        // The port does not distinguish the functions of a card.
         let card = |device: &Device| {
             let Bdf {
                 domain,
@@ -310,7 +310,7 @@ impl Complex {
             .flat_map(|port| &port.devices);
         let alone = others.all(|other| card(other) == card(device));
         let narrowed = |pmu: &PciePmu| {
-            Some(Narrowed {
+            Some(PmuFilter {
                 pmu: pmu.name.clone(),
                 filters: pmu.filters(port, device, alone)?,
             })
@@ -320,14 +320,14 @@ impl Complex {
 }
 
 impl Device {
-    /// What people call it: its first name, or its address.
+    /// Its usual name: the first name, or its address.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.names.first();
         name.map_or_else(|| self.address.to_string(), Clone::clone)
     }
 
-    /// In a word what it is, by its PCI class.
+    /// Its kind in a word, by its PCI class.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self.class >> 8 {

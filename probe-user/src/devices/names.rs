@@ -1,4 +1,4 @@
-//! What the kernel calls PCI devices, from the directories of `class/`.
+//! Names of PCI devices in the kernel, from the directories of `class/`.
 
 use std::{
     collections::BTreeMap,
@@ -8,19 +8,19 @@ use std::{
 
 use crate::machine::Bdf;
 
-/// Classes whose entries have names that users know, most telling first.
+/// Classes with names that users know, most specific first.
 const CLASSES: [&str; 6] = ["nvme", "net", "infiniband", "drm", "accel", "block"];
 
 /// Names of a device, and its block devices as `major:minor`.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct DeviceNames {
     pub(super) names: Vec<String>,
     pub(super) blocks: Vec<String>,
 }
 
-/// The names of all PCI devices that have any.
-pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, Names> {
-    let mut all: BTreeMap<Bdf, Names> = BTreeMap::new();
+/// The names of all PCI devices with a name.
+pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, DeviceNames> {
+    let mut all: BTreeMap<Bdf, DeviceNames> = BTreeMap::new();
     for class in CLASSES {
         let dir = sysfs.join("class").join(class);
         let mut entries: Vec<_> = fs::read_dir(&dir).into_iter().flatten().flatten().collect();
@@ -29,8 +29,8 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, Names> {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // renderD128 and card0-HDMI-A-1 are further nodes of card0; partitions are of their
-            // disk.
+            // Further nodes of a device: renderD128 and card0-HDMI-A-1 of card0, partitions of
+            // their disk.
             let more = class == "drm" && (!name.starts_with("card") || name.contains('-'));
             let path = entry.path();
             if more || path.join("partition").exists() {
@@ -51,7 +51,7 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, Names> {
     all
 }
 
-/// The PCI function that a path of `devices/` goes through last.
+/// The last PCI function in a path of `devices/`.
 pub(super) fn address_of(path: &Path) -> Option<Bdf> {
     let mut components = path.components().rev();
     components.find_map(|component| match component {

@@ -1,4 +1,4 @@
-//! The tree of devices as text and as JSON.
+//! Prints the tree of devices as text and as JSON.
 
 use std::{
     fmt,
@@ -7,13 +7,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Complex, ComplexKind, ConfigError, Device, Devices, Port};
+use super::{Complex, ComplexKind, ConfigSpaceError, Device, Devices, Port};
 
 impl Devices {
-    /// For people: sockets, what counts there, and the devices behind it.
+    /// Writes text: sockets, their PMUs, and the devices behind them.
     ///
     /// # Errors
-    /// Where the writer fails.
+    /// The writer fails.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "Devices")?;
         if self.complexes.is_empty() {
@@ -28,13 +28,13 @@ impl Devices {
                 complex_text(out, complex)?;
             }
         }
-        let no_right = |problem: &&ConfigError| **problem == ConfigError::NoRight;
+        let no_right = |problem: &&ConfigSpaceError| **problem == ConfigSpaceError::NoRight;
         let ports = self.problems.values().filter(no_right).count();
         if ports > 0 {
             writeln!(
                 out,
                 " {ports} root ports: the root complex of each is not known, {}",
-                ConfigError::NoRight
+                ConfigSpaceError::NoRight
             )?;
         }
         for (address, problem) in &self.problems {
@@ -45,12 +45,13 @@ impl Devices {
         Ok(())
     }
 
-    /// For programs: one object.
+    /// One JSON object.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let complexes: Vec<Value> = self.complexes.iter().map(complex_json).collect();
-        let problems = self.problems.iter();
-        let problems: serde_json::Map<String, Value> = problems
+        let problems: serde_json::Map<String, Value> = self
+            .problems
+            .iter()
             .map(|(address, problem)| (address.to_string(), problem.to_string().into()))
             .collect();
         json!({ "complexes": complexes, "problems": problems })
@@ -63,7 +64,7 @@ fn complex_text(out: &mut impl Write, complex: &Complex) -> io::Result<()> {
         write!(out, ": {}", names(complex).join(", "))?;
     }
     writeln!(out)?;
-    if let Some(reason) = complex.without_devices() {
+    if let Some(reason) = complex.missing_devices_reason() {
         writeln!(out, "   {reason}")?;
     }
     for port in complex.ports.iter().filter(|port| !port.devices.is_empty()) {
@@ -103,7 +104,7 @@ fn complex_json(complex: &Complex) -> Value {
         "name": complex.kind.to_string(),
         "pmus": names(complex),
         "ports": ports,
-        "reason": complex.without_devices(),
+        "reason": complex.missing_devices_reason(),
     })
 }
 
@@ -149,7 +150,7 @@ impl fmt::Display for ComplexKind {
     }
 }
 
-/// Names first, since people know them; the address always.
+/// Prints names first, since users know them, then always the address.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for name in &self.names {

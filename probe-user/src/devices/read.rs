@@ -1,15 +1,16 @@
-//! The tree of devices, from sysfs.
+//! Reads the tree of devices from sysfs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use super::{
-    Complex, ComplexKind, ConfigError, Device, Devices, GpuLink, PciePmu, Port, names, stack::Stack,
+    Complex, ComplexKind, ConfigSpaceError, Device, Devices, GpuLink, PciePmu, Port, names,
+    stack::Stack,
 };
 use crate::{
     catalogue::{Accelerator, Catalogue, FoundBy, Hardware},
     machine::{
         Bdf, Machine, Pmus,
-        config_space::{self, way},
+        config_space::{self, root_bus_and_port},
     },
 };
 
@@ -20,31 +21,31 @@ const CHIPSET: (u32, u8) = (0, 0);
 const BRIDGE: u32 = 0x06;
 
 /// A function as sysfs shows it.
-struct Function {
+struct PciFunction {
     address: Bdf,
-    /// Domain and bus of the root bus it hangs from.
+    /// Domain and bus of its root bus.
     root_bus: (u32, u8),
-    /// The function on the root bus that it is behind; itself where it is on that bus.
+    /// The function on the root bus above it; itself if it is on that bus.
     port: Bdf,
     device: Device,
     node: Option<u32>,
 }
 
 impl Devices {
-    /// Reads the tree of a machine; the catalogue tells which PMUs count devices. On Tegra410 the
-    /// root complexes of devices are found with `CAP_SYS_ADMIN` only, so this comes before rights
-    /// are dropped.
+    /// Reads the devices of a machine; the catalogue says which PMUs count devices. On Tegra410 the
+    /// root complexes of devices are readable with `CAP_SYS_ADMIN` only, so this comes before
+    /// capabilities are dropped.
     #[must_use]
     pub fn read(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
         let (sysfs, topology) = (machine.sysfs(), machine.topology());
-        let pcie = PciePmus::of(machine, pmus, catalogue);
+        let pcie = PciePmus::find(machine, pmus, catalogue);
         let mut devices = Self {
             links: pcie.links.clone(),
             ..Self::default()
         };
-        let mut places: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
+        let mut complexes: BTreeMap<(u32, ComplexKind), Complex> = BTreeMap::new();
         for (socket, kind, pmu) in pcie.known() {
-            let complex = places
+            let complex = complexes
                 .entry((socket.unwrap_or(u32::MAX), kind))
                 .or_insert_with(|| Complex::new(socket, kind));
             complex.pmus.push(pmu);
@@ -53,14 +54,14 @@ impl Devices {
         functions.sort_by_key(|function| (function.port, function.address));
         for of_port in functions.chunk_by(|a, b| a.port == b.port) {
             let port = &of_port[0];
-            // Behind another function: a bridge whose own entry could not be read is still one.
+            // The port is a bridge if its first function is behind it, even if its own entry could
+            // not be read.
             let is_bridge = port.address != port.port || port.is_bridge();
-            let place = pcie.place(sysfs, port, is_bridge);
-            let place = place.unwrap_or_else(|error| {
+            let location = pcie.locate(sysfs, port, is_bridge).unwrap_or_else(|error| {
                 devices.problems.insert(port.port, error);
                 None
             });
-            let (socket, kind, numbers) = place.unwrap_or_else(|| {
+            let (socket, kind, numbers) = location.unwrap_or_else(|| {
                 let socket = port.node.and_then(|node| topology.socket_of_node(node));
                 let (domain, bus) = port.root_bus;
                 (socket, ComplexKind::RootBus(domain, bus), Vec::new())
@@ -70,7 +71,7 @@ impl Devices {
                 .filter(|function| !function.is_bridge())
                 .map(|function| function.device.clone())
                 .collect();
-            let complex = places
+            let complex = complexes
                 .entry((socket.unwrap_or(u32::MAX), kind))
                 .or_insert_with(|| Complex::new(socket, kind));
             complex.ports.push(Port {
@@ -79,8 +80,8 @@ impl Devices {
                 devices: endpoints,
             });
         }
-        // A root bus with nothing but host bridges says nothing.
-        devices.complexes = places
+        // Root buses with host bridges only are left out.
+        devices.complexes = complexes
             .into_values()
             .filter(|complex| {
                 let used = complex.ports.iter().any(|port| !port.devices.is_empty());
@@ -91,7 +92,7 @@ impl Devices {
     }
 }
 
-impl Function {
+impl PciFunction {
     fn is_bridge(&self) -> bool {
         self.device.class >> 16 == BRIDGE
     }
@@ -108,27 +109,27 @@ impl Complex {
     }
 }
 
-/// The PMUs that count `PCIe` traffic here, which tell how to find their devices.
+/// The PMUs of this machine that count `PCIe` traffic, by the way their devices are found.
 #[derive(Debug, Default)]
 struct PciePmus {
-    /// By socket, where the domain tells.
+    /// By socket: devices are found by PCI domain.
     sockets: BTreeMap<u32, Vec<PciePmu>>,
-    /// By socket and root complex, where a register of the root port tells.
+    /// By socket and root complex: devices are found by a register of the root port.
     root_complexes: BTreeMap<(u32, u32), Vec<PciePmu>>,
-    /// PMU, stack and die by root bus, where the PMU tells.
+    /// PMU, stack and die by root bus: devices are found by die files of the PMU.
     stacks: BTreeMap<(u32, u8), (PciePmu, u32, u32)>,
-    /// PMUs of stacks whose root buses are not known.
+    /// PMUs of stacks with unknown root buses.
     unmapped: Vec<(PciePmu, u32)>,
-    /// How many ports the term of a PMU tells apart.
+    /// Number of ports that a PMU's filter distinguishes.
     ports: BTreeMap<String, u32>,
     links: Vec<GpuLink>,
 }
 
-/// Socket, complex, and numbers of the port in it.
-type Place = (Option<u32>, ComplexKind, Vec<u32>);
+/// Socket, complex, and numbers of a port in it.
+type PortLocation = (Option<u32>, ComplexKind, Vec<u32>);
 
 impl PciePmus {
-    fn of(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
+    fn find(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
         let (sysfs, platform) = (machine.sysfs(), Hardware::detect(machine).platform);
         let mut found = Self::default();
         for pmu in pmus.iter() {
@@ -136,9 +137,10 @@ impl PciePmus {
             let Some((spec, instance)) = catalogue.devices_of(name, platform) else {
                 continue;
             };
-            let ports = spec.ports.as_ref().and_then(|term| pmu.formats.get(term));
-            let ports = ports.map(|format| (name.clone(), format.width()));
-            found.ports.extend(ports);
+            let format = spec.ports.as_ref().and_then(|term| pmu.formats.get(term));
+            found
+                .ports
+                .extend(format.map(|format| (name.clone(), format.width())));
             let socket = instance.socket.map(|node| pmus.socket_named(node));
             let by = spec.by;
             let unit = PciePmu {
@@ -169,37 +171,46 @@ impl PciePmus {
                     vendor,
                     devices: catalogue.linked_gpus(name),
                 }),
-                // A name without the numbers that tell.
+                // The name lacks the numbers needed.
                 (FoundBy::Domain | FoundBy::Register | FoundBy::DieFiles, ..) => {}
             }
         }
         found
     }
 
-    /// The complexes that have PMUs, whether or not a device is found behind them.
+    /// The complexes with PMUs, with or without devices.
     fn known(&self) -> Vec<(Option<u32>, ComplexKind, PciePmu)> {
         let sockets = self.sockets.iter().flat_map(|(socket, pmus)| {
             let pmus = pmus.iter();
             pmus.map(|pmu| (Some(*socket), ComplexKind::RootPorts, pmu.clone()))
         });
-        let complexes = self.root_complexes.iter();
-        let complexes = complexes.flat_map(|((socket, number), pmus)| {
-            let pmus = pmus.iter();
-            let kind = ComplexKind::RootComplex(*number);
-            pmus.map(move |pmu| (Some(*socket), kind, pmu.clone()))
-        });
-        let stacks = self.stacks.values();
-        let stacks =
-            stacks.map(|(pmu, stack, die)| (Some(*die), ComplexKind::Stack(*stack), pmu.clone()));
-        let unmapped = self.unmapped.iter();
-        let unmapped = unmapped.map(|(pmu, stack)| (None, ComplexKind::Stack(*stack), pmu.clone()));
+        let complexes = self
+            .root_complexes
+            .iter()
+            .flat_map(|((socket, number), pmus)| {
+                let pmus = pmus.iter();
+                let kind = ComplexKind::RootComplex(*number);
+                pmus.map(move |pmu| (Some(*socket), kind, pmu.clone()))
+            });
+        let of_stack = |socket, stack: &u32, pmu: &PciePmu| {
+            let kind = ComplexKind::Stack(*stack);
+            (socket, kind, pmu.clone())
+        };
+        let stacks = self
+            .stacks
+            .values()
+            .map(|(pmu, stack, die)| of_stack(Some(*die), stack, pmu));
+        let unmapped = self
+            .unmapped
+            .iter()
+            .map(|(pmu, stack)| of_stack(None, stack, pmu));
         let known = sockets.chain(complexes).chain(stacks).chain(unmapped);
         known.collect()
     }
 
-    /// The stack that a function belongs to: that of its root bus, and of accelerators the one
-    /// that leads to a bus just before theirs.
-    fn stack(&self, function: &Function) -> Option<&(PciePmu, u32, u32)> {
+    /// The stack of a function: the stack of its root bus, or for accelerators of a bus just before
+    /// it.
+    fn stack(&self, function: &PciFunction) -> Option<&(PciePmu, u32, u32)> {
         let (domain, bus) = function.root_bus;
         let Device { vendor, device, .. } = function.device;
         let before = |(pmu, ..): &&(PciePmu, u32, u32)| {
@@ -215,40 +226,43 @@ impl PciePmus {
         })
     }
 
-    /// Where a port is; `None` where nothing tells.
-    fn place(
+    /// Location of a port; `None` if unknown.
+    fn locate(
         &self,
         sysfs: &Path,
-        function: &Function,
+        function: &PciFunction,
         is_bridge: bool,
-    ) -> Result<Option<Place>, ConfigError> {
+    ) -> Result<Option<PortLocation>, ConfigSpaceError> {
         let port = function.port;
         if let Some((pmu, number, die)) = self.stack(function) {
-            let stack = |spec| Stack {
-                spec,
-                unit: *number,
-                dmi: self.stacks.get(&CHIPSET).map(|(_, unit, _)| *unit),
-            };
-            let stack = pmu.spec.stack.as_ref().map(stack);
-            let parts = stack.map(|stack| stack.parts(port, &function.device, is_bridge));
+            let parts = pmu.spec.stack.as_ref().map(|spec| {
+                let stack = Stack {
+                    spec,
+                    unit: *number,
+                    dmi: self.stacks.get(&CHIPSET).map(|(_, unit, _)| *unit),
+                };
+                stack.parts(port, &function.device, is_bridge)
+            });
             let kind = ComplexKind::Stack(*number);
             return Ok(Some((Some(*die), kind, parts.unwrap_or_default())));
         }
         if !self.root_complexes.is_empty() && is_bridge {
             let path = sysfs.join(format!("bus/pci/devices/{port}/config"));
-            let config = fs::read(path).map_err(|error| ConfigError::Read(error.to_string()))?;
+            let config =
+                fs::read(path).map_err(|error| ConfigSpaceError::Read(error.to_string()))?;
             let Some(found) = config_space::root_port(&config, port)? else {
                 return Ok(None);
             };
             let (socket, complex) = (found.socket, found.root_complex);
-            let pmus = self.root_complexes.get(&(socket.into(), complex.into()));
-            let pmus = pmus.ok_or(ConfigError::NoPmu { socket, complex })?;
-            // What its term has no bit for cannot be counted.
+            let no_pmu = ConfigSpaceError::NoPmu { socket, complex };
+            let key: (u32, u32) = (socket.into(), complex.into());
+            let pmus = self.root_complexes.get(&key).ok_or(no_pmu)?;
+            // A port without a bit in the filter cannot be counted.
             for pmu in pmus {
                 if let Some(ports) = self.ports.get(&pmu.name)
                     && u32::from(found.port) >= *ports
                 {
-                    return Err(ConfigError::Port {
+                    return Err(ConfigSpaceError::Port {
                         port: found.port,
                         pmu: pmu.name.clone(),
                         ports: *ports,
@@ -258,7 +272,7 @@ impl PciePmus {
             let kind = ComplexKind::RootComplex(complex.into());
             return Ok(Some((Some(socket.into()), kind, vec![found.port.into()])));
         }
-        // Ten root ports, 0 to 9; other domains are none of the socket's.
+        // Ten root ports, 0 to 9; other domains do not belong to the socket.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
         if self.sockets.contains_key(&socket) && number < 10 {
             return Ok(Some((Some(socket), ComplexKind::RootPorts, vec![number])));
@@ -281,7 +295,7 @@ fn dies(dir: &Path) -> Vec<(u32, (u32, u8))> {
     entries.filter_map(die).collect()
 }
 
-fn functions(sysfs: &Path) -> Vec<Function> {
+fn functions(sysfs: &Path) -> Vec<PciFunction> {
     let mut names = names::read(sysfs);
     let devices = sysfs.join("bus/pci/devices");
     let entries = fs::read_dir(&devices).into_iter().flatten().flatten();
@@ -289,7 +303,7 @@ fn functions(sysfs: &Path) -> Vec<Function> {
         .filter_map(|entry| {
             let address: Bdf = entry.file_name().to_str()?.parse().ok()?;
             let path = fs::canonicalize(entry.path()).ok()?;
-            let (root_bus, port) = way(&path)?;
+            let (root_bus, port) = root_bus_and_port(&path)?;
             let hex = |file: &str| {
                 let text = fs::read_to_string(path.join(file)).ok()?;
                 u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
@@ -305,12 +319,12 @@ fn functions(sysfs: &Path) -> Vec<Function> {
                 names: known.names,
                 blocks: known.blocks,
             };
-            Some(Function {
+            Some(PciFunction {
                 address,
                 root_bus,
                 port,
                 device,
-                // -1 where the firmware does not tell.
+                // -1 if the firmware does not state it.
                 node: node.and_then(|node| node.trim().parse().ok()),
             })
         })

@@ -1,5 +1,5 @@
-//! Which parts of an IIO stack count a device: the catalogue's tables, which are those of Intel's
-//! PCM ([`StackSpec`]).
+//! The parts of an IIO stack that count a device, by the catalogue's tables from Intel PCM
+//! ([`StackSpec`]).
 
 use super::Device;
 use crate::{catalogue::StackSpec, machine::Bdf};
@@ -10,14 +10,14 @@ pub(super) struct Stack<'a> {
     pub(super) spec: &'a StackSpec,
     /// Number of the unit.
     pub(super) unit: u32,
-    /// The unit that leads to the chipset.
+    /// The unit of the chipset (DMI).
     pub(super) dmi: Option<u32>,
 }
 
 impl Stack<'_> {
-    /// The parts that count a device on the root bus, or all behind a root port there. More than
-    /// one where the device uses several, or where it is not known which it is. None where nothing
-    /// tells.
+    /// The parts that count a device on the root bus, or all devices behind a root port on it.
+    /// Several if the device uses several, or if it is unknown which one. Empty if nothing is
+    /// known.
     pub(super) fn parts(self, port: Bdf, device: &Device, is_bridge: bool) -> Vec<u32> {
         if let Some(accelerator) = self.spec.accelerator(device.vendor, device.device) {
             let dies = accelerator.dies.iter();
@@ -30,8 +30,10 @@ impl Stack<'_> {
         if self.dmi == Some(self.unit) {
             return vec![self.spec.dmi];
         }
-        let part = u32::from(port.device).checked_sub(self.spec.first_device);
-        let part = part.filter(|part| is_bridge && *part < 8);
-        part.into_iter().collect()
+        u32::from(port.device)
+            .checked_sub(self.spec.first_device)
+            .filter(|part| is_bridge && *part < 8)
+            .into_iter()
+            .collect()
     }
 }

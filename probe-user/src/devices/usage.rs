@@ -1,5 +1,5 @@
-//! Who uses devices, read beside the counters: what cgroups moved on block devices, and who holds
-//! the others.
+//! Use of devices, read together with the counters: bytes that cgroups moved on block devices, and
+//! holders of other devices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,31 +14,31 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Devices,
-    holders::{self, Holders},
-    io_stat::{self, CgroupIo, Moved},
+    holders::{self, HolderPaths},
+    io_stat::{self, CgroupIo, IoBytes},
 };
 use crate::machine::{
     Bdf, Machine, Roots,
     cgroup::{CgroupError, Hierarchy},
 };
 
-/// Looking at every descriptor of the machine may take one part in this of the time.
-const COST: u32 = 50;
+/// A scan of all descriptors of the machine may take at most 1/`RESCAN_DIVISOR` of the time.
+const RESCAN_DIVISOR: u32 = 50;
 
-/// What is known of the use of devices at one moment.
+/// The use of devices at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceUse {
-    /// Bytes that cgroups moved on block devices since they were made.
+    /// Bytes that cgroups moved on block devices since their creation.
     pub io: Vec<CgroupIo>,
-    /// Who holds which device.
-    pub holders: Arc<HeldBy>,
-    /// They were looked up at this moment, and not some time before.
+    /// The holders of each device.
+    pub holders: Arc<DeviceHolders>,
+    /// Whether holders are of this reading, and not of an earlier one.
     pub fresh: bool,
 }
 
-/// Who holds which device, by the ids of cgroups.
+/// The holders of each device, as ids of cgroups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldBy {
+pub struct DeviceHolders {
     by_device: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     by_kernel: BTreeSet<Bdf>,
     unreadable: bool,
@@ -47,20 +47,20 @@ pub struct HeldBy {
 /// The use of devices in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceDeltas {
-    /// Bytes by block device (`major:minor`), of each cgroup itself.
-    pub moved: BTreeMap<String, BTreeMap<CgroupId, Moved>>,
-    /// Whoever held a device at the beginning or the end.
+    /// Own bytes of each cgroup, by block device (`major:minor`).
+    pub moved: BTreeMap<String, BTreeMap<CgroupId, IoBytes>>,
+    /// Holders of each device at the start or the end.
     pub holders: BTreeMap<Bdf, BTreeSet<CgroupId>>,
     /// Devices that the kernel drives for every process of the host.
     pub by_kernel: BTreeSet<Bdf>,
-    /// The descriptors of some process could not be read.
+    /// Whether descriptors of a process could not be read.
     pub unreadable: bool,
-    /// Nobody looked at one end of the window or the other: who held a device then is not known.
+    /// Whether holders at the start or the end of the window are from an earlier scan.
     pub stale: bool,
 }
 
 impl DeviceDeltas {
-    /// What happened between two moments.
+    /// The use between two readings.
     #[must_use]
     pub fn between(earlier: &DeviceUse, later: &DeviceUse) -> Self {
         let mut deltas = Self {
@@ -79,14 +79,14 @@ impl DeviceDeltas {
     }
 }
 
-/// Reads the use of devices in a session whose metrics are about them.
+/// Reads the use of devices for a session with metrics of devices.
 pub(crate) struct DeviceReader {
     roots: Roots,
     hierarchy: Hierarchy,
-    /// The plan has block devices.
+    /// Whether there are block devices.
     blocks: bool,
-    /// As they were looked up last, and when that may be done again.
-    holders: Option<(Arc<HeldBy>, Duration)>,
+    /// Result of the last scan, and the time from which the next may run.
+    holders: Option<(Arc<DeviceHolders>, Duration)>,
 }
 
 impl DeviceReader {
@@ -112,10 +112,10 @@ impl DeviceReader {
             None => {
                 let began = Instant::now();
                 let read = holders::read(&self.roots.proc, &self.roots.sys);
-                let holders = Arc::new(HeldBy::of(&read, &self.hierarchy));
+                let holders = Arc::new(DeviceHolders::from_paths(&read, &self.hierarchy));
                 let took = began.elapsed();
                 tracing::debug!("looked for the holders of devices in {took:?}");
-                self.holders = Some((Arc::clone(&holders), now + COST * took));
+                self.holders = Some((Arc::clone(&holders), now + RESCAN_DIVISOR * took));
                 holders
             }
         };
@@ -128,8 +128,8 @@ impl DeviceReader {
     }
 }
 
-impl HeldBy {
-    fn of(holders: &Holders, hierarchy: &Hierarchy) -> Self {
+impl DeviceHolders {
+    fn from_paths(holders: &HolderPaths, hierarchy: &Hierarchy) -> Self {
         let id = |path: &String| {
             let directory = hierarchy.directory(path)?;
             Some(CgroupId(fs::metadata(directory).ok()?.ino()))
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Looking took some time: nobody looks again before fifty times that have passed.
+    /// Rescans take at most 2% of the time.
     #[test]
     fn the_pace_is_that_of_the_cost() {
         let proc = Tree::new();

@@ -26,7 +26,7 @@ pub(super) fn check(
                 AREA.stops(
                     "cgroup2",
                     error.to_string(),
-                    Loss::of("everything: containers are told apart by cgroup2")
+                    Loss::new("everything: containers are told apart by cgroup2")
                         .run("mount procfs", "sudo mount -t proc none /proc"),
                 ),
             ];
@@ -38,7 +38,7 @@ pub(super) fn check(
 }
 
 fn not_mounted() -> Finding {
-    let loss = Loss::of("everything: containers are told apart by cgroup2")
+    let loss = Loss::new("everything: containers are told apart by cgroup2")
         .advise(UNIFIED)
         .run(
             "or mount it beside the others, for containers that are made on it",
@@ -52,13 +52,14 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let mount = hierarchy.mount.display();
     if hierarchy.root != "/" {
         let root = &hierarchy.root;
-        let loss =
-            Loss::of("names of all cgroups outside of it: their counts show as `id N (name lost)`")
-                .advise("in Kubernetes: mount the host's /sys/fs/cgroup by hostPath")
-                .run(
-                    "with a container runtime's command line",
-                    "docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:ro ...",
-                );
+        let loss = Loss::new(
+            "names of all cgroups outside of it: their counts show as `id N (name lost)`",
+        )
+        .advise("in Kubernetes: mount the host's /sys/fs/cgroup by hostPath")
+        .run(
+            "with a container runtime's command line",
+            "docker run --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:ro ...",
+        );
         return AREA.degraded("cgroup2", format!("{mount} shows only {root}"), loss);
     }
     let on_v1 = v1_hierarchies(subject);
@@ -74,7 +75,7 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
             "{mount}, without a cgroup in it; {} on v1",
             on_v1.join(", ")
         );
-        let loss = Loss::of(
+        let loss = Loss::new(
             "containers that run now: they are in v1 hierarchies only, and their counts are \
              `system`",
         )
@@ -84,7 +85,7 @@ fn mounted(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     AREA.ok("cgroup2", format!("{mount}, with {below} below the root"))
 }
 
-/// The controllers that a v1 hierarchy has.
+/// The controllers on v1 hierarchies.
 fn v1_hierarchies(subject: &Subject) -> Vec<String> {
     controllers(subject)
         .into_iter()
@@ -117,9 +118,9 @@ fn controllers(subject: &Subject) -> Vec<Controller> {
     text.lines().filter_map(parse).collect()
 }
 
-/// What does not work without the controller.
+/// The loss without the controller.
 fn loss() -> Loss {
-    Loss::of(
+    Loss::new(
         "`--hook cgroup-switches` and perf's --for-each-cgroup; the default hook works without it",
     )
 }
@@ -129,7 +130,7 @@ fn perf_event(subject: &Subject) -> Option<Controller> {
     all.find(|controller| controller.name == "perf_event")
 }
 
-/// A v1 mount takes the controller away from cgroup2.
+/// The finding about a v1 mount, which takes the controller away from cgroup2.
 fn controller_on_v1(subject: &Subject) -> Option<Finding> {
     perf_event(subject).filter(|controller| controller.hierarchy != 0)?;
     let mount = v1_mount(subject);
@@ -180,7 +181,7 @@ fn controller(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     on_children(subject, hierarchy)
 }
 
-/// Opens a counter in a child cgroup, since nothing else shows whether it has the controller:
+/// Opens a counter in a child cgroup. Nothing else shows whether it has the controller:
 /// `cgroup.controllers` does not list this one.
 fn on_children(subject: &Subject, hierarchy: &Hierarchy) -> Finding {
     let check = "perf_event";

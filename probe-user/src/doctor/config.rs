@@ -6,8 +6,8 @@ use crate::{
     machine::kernel_config::{Built, KernelConfig},
 };
 
-/// How to get a missing PMU, by what the configuration says of its drivers. `absent` is the reason
-/// where all drivers are there and the PMU is not.
+/// Remedies for a missing PMU, by the configuration of its drivers. `absent` is the reason if the
+/// drivers exist, but not the PMU.
 pub(super) fn driver_remedies(
     config: Option<&KernelConfig>,
     drivers: &[Driver],

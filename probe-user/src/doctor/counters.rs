@@ -1,4 +1,4 @@
-//! What takes or adds counters: NMI watchdog, file descriptors, resctrl and MPAM.
+//! What limits or extends the counters: NMI watchdog, file descriptors, resctrl and MPAM.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::{
         Pmus,
         kernel_config::{Built, KernelConfig},
     },
-    sys::descriptors::BESIDE_EVENTS,
+    sys::descriptors::OTHER_DESCRIPTORS,
 };
 
 const AREA: Area = Area::Counters;
@@ -49,25 +49,25 @@ fn watchdog(subject: &Subject, config: Option<&KernelConfig>, has_core: bool) ->
             "on, of the kind that takes no counter (CONFIG_HARDLOCKUP_DETECTOR_BUDDY)",
         );
     }
-    let loss = Loss::of("one counter of every CPU, so that groups rotate more often")
+    let loss = Loss::new("one counter of every CPU, so that groups rotate more often")
         .sysctl("kernel.nmi_watchdog", 0)
         .advise("without it a CPU that hangs with interrupts off is not reported");
     AREA.degraded(check, "on", loss)
 }
 
-/// Events x CPUs, whatever the number of containers.
+/// A session needs a descriptor for each event and CPU, whatever the number of containers.
 fn descriptors(subject: &Subject) -> Option<Finding> {
     let check = "open files";
     let online = subject.machine.online().ok()?.len() as u64;
-    let needed = online * SLOTS as u64 + BESIDE_EVENTS;
+    let needed = online * SLOTS as u64 + OTHER_DESCRIPTORS;
     let Some(limit) = subject.process.descriptors.filter(|limit| *limit < needed) else {
         let found =
             format!("room for {SLOTS} events on each of {online} CPUs ({needed} descriptors)");
         return Some(AREA.ok(check, found));
     };
-    let events = limit.saturating_sub(BESIDE_EVENTS) / online.max(1);
+    let events = limit.saturating_sub(OTHER_DESCRIPTORS) / online.max(1);
     let found = format!("at most {limit}: room for {events} events on each of {online} CPUs");
-    let loss = Loss::of(format!("more than {events} events at once"))
+    let loss = Loss::new(format!("more than {events} events at once"))
         .run(
             "for a shell, as root",
             format!("ulimit -Hn {needed} && ulimit -n {needed}"),
@@ -80,10 +80,11 @@ fn descriptors(subject: &Subject) -> Option<Finding> {
     })
 }
 
-/// Resctrl's monitoring groups: the hardware itself counts the memory traffic of each.
+/// Resctrl's monitoring groups, with which the hardware itself counts the memory traffic of each
+/// group.
 fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     let check = "resctrl";
-    let loss = Loss::of(
+    let loss = Loss::new(
         "a measurement beside the estimated share of each container in memory traffic and L3 \
          occupancy",
     );

@@ -1,4 +1,4 @@
-//! What a check says.
+//! The results of checks, and their [`Diagnosis`].
 
 /// Part of the machine that a check looks at, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,14 +13,14 @@ pub enum Area {
     Pmus,
     /// The Statistical Profiling Extension of Arm.
     Spe,
-    /// What else takes or adds counters.
+    /// What limits or extends the counters.
     Counters,
-    /// Counting, tried for real.
+    /// Trials on the running kernel.
     Trials,
 }
 
 impl Area {
-    /// As the report names it.
+    /// The name in the report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,70 +38,70 @@ impl Area {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where it belongs.
+    /// The part of the report.
     pub area: Area,
-    /// What was looked at, in a word or two.
+    /// The subject of the check, in a word or two.
     pub check: String,
     /// What was found.
     pub found: String,
-    /// Whether that is enough.
+    /// Whether that suffices.
     pub state: State,
 }
 
-/// Whether what was found is enough.
+/// Whether the finding suffices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing is lost.
     Ok,
-    /// It is there but does less than it could.
+    /// It exists, but does less than it could.
     Degraded(Loss),
-    /// It is not there.
+    /// It does not exist.
     Missing {
-        /// What that costs.
+        /// The loss without it.
         loss: Loss,
         /// Counting per container cannot work without it.
         needed: bool,
     },
 }
 
-/// What does not work, and how to get it.
+/// What does not work, and the remedies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// What does not work, as a part of a sentence.
+    /// What does not work, as part of a sentence.
     pub lost: String,
-    /// The remedies, the best first.
+    /// Remedies, the best first.
     pub remedies: Vec<Remedy>,
 }
 
-/// One way to repair a loss.
+/// One way to remedy a loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What the commands do, or what to do where there are none.
+    /// What the commands do; without commands, what to do.
     pub advice: String,
-    /// Commands for a shell, in their order.
+    /// Shell commands, in order.
     pub commands: Vec<String>,
 }
 
 impl Loss {
-    /// A loss without a remedy yet.
-    pub(super) fn of(lost: impl Into<String>) -> Self {
+    /// A loss, without remedies yet.
+    pub(super) fn new(lost: impl Into<String>) -> Self {
         Self {
             lost: lost.into(),
             remedies: Vec::new(),
         }
     }
 
-    /// Adds what to do where no command does it.
+    /// Adds a remedy without a command.
     pub(super) fn advise(self, advice: impl Into<String>) -> Self {
-        self.mend(advice, [])
+        self.remedy(advice, [])
     }
 
-    /// Adds a command.
+    /// Adds a remedy with a command.
     pub(super) fn run(self, advice: impl Into<String>, command: impl Into<String>) -> Self {
-        self.mend(advice, [command.into()])
+        self.remedy(advice, [command.into()])
     }
 
-    /// Adds a setting of the kernel, for now and for every boot.
+    /// Adds a sysctl as a remedy: for now, and for every boot.
     pub(super) fn sysctl(self, name: &str, value: i32) -> Self {
         self.run("at once", format!("sudo sysctl -w {name}={value}"))
             .run(
@@ -110,13 +110,13 @@ impl Loss {
             )
     }
 
-    /// Adds remedies made elsewhere.
+    /// Adds remedies.
     pub(super) fn with(mut self, remedies: impl IntoIterator<Item = Remedy>) -> Self {
         self.remedies.extend(remedies);
         self
     }
 
-    fn mend(
+    fn remedy(
         mut self,
         advice: impl Into<String>,
         commands: impl IntoIterator<Item = String>,
@@ -130,12 +130,12 @@ impl Loss {
 }
 
 impl Area {
-    /// A check that found all that is needed.
+    /// A check that found everything.
     pub(super) fn ok(self, check: impl Into<String>, found: impl Into<String>) -> Finding {
         self.finding(check, found, State::Ok)
     }
 
-    /// A check that found less than there could be.
+    /// A check that found less than possible.
     pub(super) fn degraded(
         self,
         check: impl Into<String>,
@@ -188,7 +188,7 @@ impl State {
         }
     }
 
-    /// What is lost, where something is.
+    /// The loss, if there is one.
     #[must_use]
     pub fn loss(&self) -> Option<&Loss> {
         match self {
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Whether counting per container cannot work because of it.
+    /// Whether it stops counting per container.
     #[must_use]
     pub fn stops_counting(&self) -> bool {
         matches!(self, Self::Missing { needed: true, .. })
@@ -207,7 +207,7 @@ impl State {
 /// All findings, by area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// In the order of the report.
+    /// All findings, in the order of the report.
     pub findings: Vec<Finding>,
 }
 
@@ -218,7 +218,7 @@ impl Diagnosis {
         self.stopping().next().is_none()
     }
 
-    /// The one line at the end.
+    /// The last line of the report.
     #[must_use]
     pub fn verdict(&self) -> String {
         let stopping: Vec<&str> = self.stopping().collect();
@@ -228,11 +228,11 @@ impl Diagnosis {
                 stopping.join(", ")
             );
         }
-        let of = |name: &str| {
+        let count_of = |name: &str| {
             let same = self.findings.iter().filter(|f| f.state.name() == name);
             same.count()
         };
-        match (of("degraded"), of("missing")) {
+        match (count_of("degraded"), count_of("missing")) {
             (0, 0) => "counting per container works here, and nothing is lost".to_owned(),
             (degraded, missing) => {
                 format!("counting per container works here; {degraded} degraded, {missing} missing")

@@ -11,17 +11,17 @@ use crate::{
 
 const AREA: Area = Area::Kernel;
 
-/// The oldest supported version. In older kernels hash maps allocate memory in a way that is not
-/// safe in the scheduler, and the programs for SPE do not load on arm64.
+/// The oldest supported version. In older kernels the allocation of hash maps is not safe in the
+/// scheduler, and the programs for SPE do not load on arm64.
 const FLOOR: (u32, u32) = (6, 1);
 
-/// An option that counting uses.
+/// An option of the kernel's configuration that counting uses.
 struct RequiredOption {
     /// Without `CONFIG_`.
     option: &'static str,
-    /// What is lost without it.
+    /// The loss without it.
     lost: &'static str,
-    /// Whether counting per container needs it.
+    /// Whether counting per container requires it.
     needed: bool,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn check(subject: &Subject, config: Option<&KernelConfig>) -> Vec<Fin
     findings
 }
 
-/// `counts`: the kernel's types are those of a supported kernel, whatever its version says.
-fn version(subject: &Subject, counts: bool) -> Finding {
+/// `types_are_supported`: the kernel's types are those of a supported kernel, whatever its version.
+fn version(subject: &Subject, types_are_supported: bool) -> Finding {
     let release = subject.release().unwrap_or_default();
     let found = format!("Linux {release}, {}", subject.process.arch.name());
     let newer = "boot a newer kernel of the distribution";
@@ -81,18 +81,18 @@ fn version(subject: &Subject, counts: bool) -> Finding {
         None => AREA.degraded(
             "version",
             "the kernel does not tell its version in /proc/sys/kernel/osrelease",
-            Loss::of("nothing for certain: the trials below decide")
+            Loss::new("nothing for certain: the trials below decide")
                 .run("mount procfs", "sudo mount -t proc none /proc"),
         ),
-        Some(version) if version < FLOOR && !counts => AREA.stops(
+        Some(version) if version < FLOOR && !types_are_supported => AREA.stops(
             "version",
             found,
-            Loss::of("everything: pmuscope needs Linux 6.1").advise(newer),
+            Loss::new("everything: pmuscope needs Linux 6.1").advise(newer),
         ),
         Some(version) if version < FLOOR && subject.process.arch == Arch::Arm64 => AREA.degraded(
             "version",
             found,
-            Loss::of("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
+            Loss::new("SPE: decoding its records in the kernel needs Linux 6.1").advise(newer),
         ),
         Some(_) => AREA.ok("version", found),
     }
@@ -104,7 +104,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
             AREA.degraded(
                 "config",
                 "neither /proc/config.gz nor /boot/config-RELEASE can be read",
-                Loss::of("reasons: what the kernel was built without is not known below")
+                Loss::new("reasons: what the kernel was built without is not known below")
                     .run(
                         "where the kernel has it as a module",
                         "sudo modprobe configs",
@@ -129,7 +129,7 @@ fn options(config: Option<&KernelConfig>) -> Vec<Finding> {
     findings.extend(unset.into_iter().map(|wanted| {
         let check = format!("CONFIG_{}", wanted.option);
         let found = format!("not set in {source}");
-        let loss = Loss::of(wanted.lost).advise(format!(
+        let loss = Loss::new(wanted.lost).advise(format!(
             "boot a kernel that is built with {check}=y, as the distributions' own are"
         ));
         if wanted.needed {
@@ -154,13 +154,13 @@ fn types(subject: &Subject) -> Finding {
         Err(error @ BtfError::MapAllocator { .. }) => AREA.stops(
             "BTF",
             error.to_string(),
-            Loss::of("everything: counting could deadlock this kernel")
+            Loss::new("everything: counting could deadlock this kernel")
                 .advise("boot Linux 6.1 or newer"),
         ),
         Err(error) => AREA.stops(
             "BTF",
             error.to_string(),
-            Loss::of("everything: the programs cannot find the kernel's fields")
+            Loss::new("everything: the programs cannot find the kernel's fields")
                 .advise("boot a kernel that is built with CONFIG_DEBUG_INFO_BTF=y"),
         ),
     }

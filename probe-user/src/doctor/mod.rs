@@ -1,7 +1,8 @@
-//! Doctor: what counting per container can use on this machine, what is missing, and the remedies.
+//! The doctor: what counting per container can use on this machine, what is missing, and the
+//! remedies.
 //!
-//! Every check reads below the roots of a [`Subject`] and asks its process and trials, so that the
-//! same checks run on recorded trees. [`examine`] runs them all and changes nothing.
+//! [`examine`] runs all checks and changes nothing. Every check reads only a [`Subject`]: files
+//! below its roots, its process, and its trials. So the same checks run on recorded trees.
 
 mod cgroups;
 mod config;

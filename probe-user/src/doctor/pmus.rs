@@ -1,11 +1,11 @@
-//! The core PMU and the uncore PMUs: which are there, and what is lost with those that are not.
+//! The core PMU and the uncore PMUs: which exist, and what is lost without the others.
 
 use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch};
 use crate::{
     catalogue::{Catalogue, Driver, Hardware, PlatformSpec, UncoreSpec},
-    devices::{ConfigError, Devices},
+    devices::{ConfigSpaceError, Devices},
     event::spe::is_spe,
-    list::family,
+    list::pmu_kind,
     machine::{
         Pmu, PmuKind, Pmus,
         kernel_config::{Built, KernelConfig},
@@ -14,7 +14,7 @@ use crate::{
 
 const AREA: Area = Area::Pmus;
 
-/// The core PMU's drivers on arm64, as NVIDIA's Grace guide names them; neither can be a module.
+/// The core PMU's drivers on arm64, by NVIDIA's Grace guide. Neither can be a module.
 const CORE_ARM: [&str; 2] = ["ARM_PMU_ACPI", "ARM_PMUV3"];
 
 pub(super) fn check(
@@ -25,7 +25,7 @@ pub(super) fn check(
     let pmus = match pmus {
         Ok(pmus) => pmus,
         Err(error) => {
-            let loss = Loss::of("everything: no event can be named")
+            let loss = Loss::new("everything: no event can be named")
                 .run("mount sysfs", "sudo mount -t sysfs none /sys");
             return vec![AREA.stops("sysfs", error.clone(), loss)];
         }
@@ -34,7 +34,7 @@ pub(super) fn check(
     findings.extend(uncore(subject, config, pmus));
     findings.extend(devices(subject, pmus));
     findings.extend(pmus.unreadable().map(|error| {
-        let loss = Loss::of("that PMU's events").advise(
+        let loss = Loss::new("that PMU's events").advise(
             "the file comes from its driver: report it to the kernel's distributor, with `uname \
              -r`",
         );
@@ -52,7 +52,7 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     if !cores.is_empty() {
         return AREA.ok(check, cores.join(", "));
     }
-    let mut loss = Loss::of(
+    let mut loss = Loss::new(
         "cycles, instructions, cache and branch events, and every metric made of them; software \
          events count",
     );
@@ -79,8 +79,8 @@ fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Findin
     AREA.missing(check, found, loss)
 }
 
-/// On arm64 before 6.4 the driver had no option of its own, so an unset option is a reason only
-/// where the driver is missing.
+/// On arm64 before 6.4 the driver had no option of its own: an unset option is a reason only if the
+/// driver is missing.
 fn core_remedies(config: Option<&KernelConfig>) -> Vec<super::Remedy> {
     let unset: Vec<&str> = CORE_ARM
         .into_iter()
@@ -108,10 +108,10 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     let all: Vec<&Pmu> = pmus
         .iter()
         .filter(|pmu| matches!(pmu.kind, PmuKind::Uncore { .. }))
-        // It has a cpumask too; see the checks of SPE.
+        // SPE's PMU has a cpumask too. It has checks of its own.
         .filter(|pmu| !is_spe(&pmu.name))
         .collect();
-    let of = |prefix: &str| -> Vec<&Pmu> {
+    let with_prefix = |prefix: &str| -> Vec<&Pmu> {
         let same = all.iter().copied();
         same.filter(|pmu| pmu.name.starts_with(prefix)).collect()
     };
@@ -122,11 +122,14 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     let mut findings = Vec::new();
     // Families of one driver have one reason and one remedy.
     for families in platform.uncore.chunk_by(|a, b| a.drivers() == b.drivers()) {
-        let (there, absent): (Vec<&UncoreSpec>, Vec<&UncoreSpec>) = families
+        let (existing, absent): (Vec<&UncoreSpec>, Vec<&UncoreSpec>) = families
             .iter()
-            .partition(|family| !of(&family.pmu).is_empty());
-        let there = there.into_iter();
-        findings.extend(there.map(|family| present(family, &of(&family.pmu))));
+            .partition(|family| !with_prefix(&family.pmu).is_empty());
+        findings.extend(
+            existing
+                .into_iter()
+                .map(|family| present(family, &with_prefix(&family.pmu))),
+        );
         if !absent.is_empty() {
             findings.push(missing(subject, config, platform, &absent, pmus));
         }
@@ -142,15 +145,15 @@ fn uncore(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Vec<
     findings
 }
 
-/// On Tegra410 the register that ties root complexes to devices is readable only with
+/// On Tegra410 the register that links root complexes to devices is readable only with
 /// `CAP_SYS_ADMIN`.
 fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     let machine = &subject.machine;
     let catalogue = Catalogue::builtin().ok()?;
     let devices = Devices::read(machine, pmus, &catalogue);
     let hidden = devices.problems.values();
-    let hidden = hidden.filter(|problem| **problem == ConfigError::NoRight);
-    let loss = Loss::of("the names of devices in PCIe counts: root complexes keep their numbers")
+    let hidden = hidden.filter(|problem| **problem == ConfigSpaceError::NoRight);
+    let loss = Loss::new("the names of devices in PCIe counts: root complexes keep their numbers")
         .run("start it with the right, which it needs for that alone", {
             let binary = subject.process.binary.display();
             format!("sudo setcap cap_bpf,cap_perfmon,cap_sys_admin+ep {binary}")
@@ -162,13 +165,13 @@ fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     Some(AREA.degraded("PCI devices", found, loss))
 }
 
-/// The uncore PMUs of a machine whose platform is not known.
+/// The uncore PMUs of an unknown platform.
 fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
     let check = "uncore PMUs";
     if !all.is_empty() {
         return AREA.ok(check, names(all));
     }
-    let loss = Loss::of("what sockets see: bandwidth and latency of memory, L3 and PCIe");
+    let loss = Loss::new("what sockets see: bandwidth and latency of memory, L3 and PCIe");
     let (found, loss) = if subject.is_virtual() {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
@@ -191,14 +194,14 @@ fn present(family: &UncoreSpec, pmus: &[&Pmu]) -> Finding {
         return AREA.ok(check, names(pmus));
     }
     let dead = dead.join(", ");
-    let loss = Loss::of(format!("the counts of {dead}")).run(
+    let loss = Loss::new(format!("the counts of {dead}")).run(
         "bring a CPU of that socket online",
         "echo 1 | sudo tee /sys/devices/system/cpu/cpuN/online",
     );
     AREA.degraded(check, format!("no CPU in the cpumask of {dead}"), loss)
 }
 
-/// What is lost with some PMUs of one driver.
+/// The finding about missing PMUs of one driver.
 fn missing(
     subject: &Subject,
     config: Option<&KernelConfig>,
@@ -211,7 +214,7 @@ fn missing(
     let check = check.collect::<Vec<_>>().join(", ");
     let mut found = format!("none, on {}", platform.title);
     let lost: Vec<&str> = families.iter().map(|family| &*family.lost).collect();
-    let loss = Loss::of(lost.join("; "));
+    let loss = Loss::new(lost.join("; "));
     if subject.is_virtual() {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         return AREA.missing(check, found, loss.advise(advice));
@@ -229,11 +232,11 @@ fn missing(
     AREA.missing(check, found, loss)
 }
 
-/// Names of PMUs. Those that differ only in their number are one name with a count.
+/// Names of PMUs. PMUs that differ only in their number share a name with a count.
 fn names(pmus: &[&Pmu]) -> String {
     let mut kinds: Vec<(String, usize, usize)> = Vec::new();
     for pmu in pmus {
-        let name = family(&pmu.name);
+        let name = pmu_kind(&pmu.name);
         let events = pmu.events.len();
         match kinds.iter_mut().find(|(known, _, _)| *known == name) {
             Some((_, count, _)) => *count += 1,

@@ -1,4 +1,4 @@
-//! The rights of the process: capabilities first, sysctls after.
+//! The rights of the process: first capabilities, then sysctls.
 
 use rustix::thread::CapabilitySet;
 
@@ -7,7 +7,7 @@ use crate::machine::capabilities;
 
 const AREA: Area = Area::Rights;
 
-/// The settings weaken the security of the machine for all its users (the warning of NVIDIA's Grace
+/// The sysctls weaken the machine's security for all users (after the warning in NVIDIA's Grace
 /// guide, "Configuring Perf").
 const WARNING: &str = "the settings below apply to every user of this machine, not only to \
      pmuscope: first read what they open (Documentation/admin-guide/perf-security.rst), and ask \
@@ -44,13 +44,13 @@ fn capabilities(subject: &Subject) -> Finding {
     }
     let loss = grant(
         subject,
-        Loss::of("everything: loading the programs and counting all tasks of a CPU is refused"),
+        Loss::new("everything: loading the programs and counting all tasks of a CPU is refused"),
     );
     let missing = missing.join(" and ");
     AREA.stops("capabilities", format!("without {missing}"), loss)
 }
 
-/// How the capabilities are granted.
+/// Adds the ways to grant the capabilities.
 fn grant(subject: &Subject, loss: Loss) -> Loss {
     if capabilities::in_user_namespace(&subject.machine.roots().proc) {
         return loss.advise(capabilities::OUTSIDE);
@@ -64,8 +64,8 @@ fn grant(subject: &Subject, loss: Loss) -> Loss {
     .run("or run it as root", format!("sudo {binary} doctor"))
 }
 
-/// Levels 0 to 2 are the kernel's own; 3 and 4 are of Debian's and Ubuntu's kernels, which ask for
-/// `CAP_SYS_ADMIN` there.
+/// Levels up to 2 are those of the upstream kernel. Debian's and Ubuntu's kernels add 3 and 4, at
+/// which they require `CAP_SYS_ADMIN`.
 fn perf_event_paranoid(subject: &Subject) -> Finding {
     let check = "perf_event_paranoid";
     let Some(level) = setting(subject, "perf_event_paranoid") else {
@@ -80,7 +80,7 @@ fn perf_event_paranoid(subject: &Subject) -> Finding {
         return AREA.ok(check, format!("{found}, which the capabilities above pass"));
     }
     if subject.has(CapabilitySet::PERFMON) {
-        let loss = Loss::of(
+        let loss = Loss::new(
             "perhaps everything: at 3 and above Debian's and Ubuntu's kernels want CAP_SYS_ADMIN \
              to open a counter (the trials below tell)",
         )
@@ -93,7 +93,7 @@ fn perf_event_paranoid(subject: &Subject) -> Finding {
         let found = format!("{found}: opening counters of all tasks is open to everybody");
         return AREA.ok(check, found);
     }
-    let loss = Loss::of("counters of all tasks of a CPU, to a process without CAP_PERFMON");
+    let loss = Loss::new("counters of all tasks of a CPU, to a process without CAP_PERFMON");
     let loss = loss
         .advise("grant the capabilities as above: with them this setting does not matter")
         .advise(
@@ -113,7 +113,7 @@ fn kptr_restrict(subject: &Subject) -> Finding {
     if level <= 0 || level == 1 && subject.has(CapabilitySet::SYSLOG) {
         return AREA.ok(check, level.to_string());
     }
-    let loss = Loss::of(
+    let loss = Loss::new(
         "names of kernel functions in perf's profiles; no count of pmuscope needs kernel addresses",
     );
     let loss = if level == 1 {
@@ -134,7 +134,7 @@ fn setting(subject: &Subject, name: &str) -> Option<i32> {
 }
 
 fn unreadable(check: &str, name: &str) -> Finding {
-    let loss = Loss::of("nothing for certain: the trials below decide")
+    let loss = Loss::new("nothing for certain: the trials below decide")
         .run("mount procfs", "sudo mount -t proc none /proc");
     AREA.degraded(check, format!("{name} cannot be read"), loss)
 }

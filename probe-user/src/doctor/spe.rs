@@ -1,5 +1,5 @@
-//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in its records; or
-//! what samples memory accesses in its place.
+//! Arm's Statistical Profiling Extension: driver, kpti, page size, thread ids in records, physical
+//! addresses, locked memory. On x86, what samples memory accesses instead.
 
 use rustix::thread::CapabilitySet;
 
@@ -7,7 +7,7 @@ use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch
 use crate::{
     catalogue::Driver,
     event::{
-        accesses::described,
+        accesses::describe_backend,
         spe::{self, NoSpe},
     },
     machine::{
@@ -27,12 +27,13 @@ fn driver() -> Driver {
     }
 }
 
-/// Bytes of a record (Arm's SPE on Neoverse cores), and nanoseconds that decoding one takes in the
-/// kernel (measured on Linux 6.18, x86-64).
-const RECORD: usize = 64;
+/// Bytes of a record (Arm's SPE on Neoverse cores).
+const RECORD_BYTES: usize = 64;
+
+/// Nanoseconds to decode a record in the kernel (measured on Linux 6.18, x86-64).
 const NANOS_PER_RECORD: usize = 127;
 
-/// The longest time with interrupts off that a chunk may take by default.
+/// Default limit of the time with interrupts off for a chunk, in nanoseconds.
 const IRQ_OFF_MAX_NANOS: usize = 50_000;
 
 pub(super) fn check(
@@ -41,7 +42,7 @@ pub(super) fn check(
     pmus: &Result<&Pmus, String>,
 ) -> Vec<Finding> {
     if subject.process.arch != Arch::Arm64 {
-        return vec![in_its_place(pmus)];
+        return vec![x86_alternative(pmus)];
     }
     let Ok(pmus) = pmus else {
         return Vec::new();
@@ -49,7 +50,7 @@ pub(super) fn check(
     let found = match spe::pmus(pmus) {
         Ok(found) => found,
         Err(NoSpe::Unreadable(reason)) => {
-            let loss = Loss::of(LOST).advise("see PMU files above");
+            let loss = Loss::new(LOST).advise("see PMU files above");
             return vec![AREA.missing("driver", reason.to_string(), loss)];
         }
         Err(_) => return vec![missing(subject, config)],
@@ -58,19 +59,19 @@ pub(super) fn check(
     vec![
         AREA.ok("driver", names.join(", ")),
         page_size(subject),
-        context(config),
-        physical(subject),
-        buffers(subject),
+        thread_ids(config),
+        physical_addresses(subject),
+        locked_memory(subject),
     ]
 }
 
-/// What `mem` takes where cores have no SPE.
-fn in_its_place(pmus: &Result<&Pmus, String>) -> Finding {
-    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| described(pmus)) {
+/// What `mem` samples by on x86.
+fn x86_alternative(pmus: &Result<&Pmus, String>) -> Finding {
+    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| describe_backend(pmus)) {
         let found = format!("`pmuscope mem` samples by {here}");
         return AREA.ok("in its place", found);
     }
-    let loss = Loss::of(LOST).advise(
+    let loss = Loss::new(LOST).advise(
         "run pmuscope on the host: x86 has AMD's ibs_op or Intel's event mem-loads in its place, \
          which hypervisors hide from guests",
     );
@@ -88,10 +89,10 @@ fn describe(pmu: &Pmu) -> String {
     format!("{}{cpus}{interval}", pmu.name)
 }
 
-/// There is no PMU. With kernel page-table isolation some cores cannot reach the buffer, and the
-/// driver gives up.
+/// The finding about a missing PMU. With kernel page-table isolation some cores cannot access the
+/// buffer, and the driver does not register the PMU.
 fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
-    let loss = Loss::of(LOST);
+    let loss = Loss::new(LOST);
     if subject.is_virtual() {
         let found = "no arm_spe_* PMU: this is a virtual machine";
         let advice = "hypervisors do not give SPE to guests: run pmuscope on the host";
@@ -124,10 +125,10 @@ fn missing(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
     AREA.missing("driver", found, loss)
 }
 
-/// A chunk is at least a page, and is decoded with interrupts off.
+/// A chunk is at least a page, and is decoded with interrupts off, so large pages take long.
 fn page_size(subject: &Subject) -> Finding {
     let page = subject.process.page_size;
-    let records = page / RECORD;
+    let records = page / RECORD_BYTES;
     let nanos = records * NANOS_PER_RECORD;
     let found = format!(
         "{} KiB: a chunk of one page is {records} records, about {} us with interrupts off",
@@ -137,7 +138,7 @@ fn page_size(subject: &Subject) -> Finding {
     if nanos <= IRQ_OFF_MAX_NANOS {
         return AREA.ok("page size", found);
     }
-    let loss = Loss::of(
+    let loss = Loss::new(
         "records: what does not fit the time allowed is skipped and counted, and the estimate is \
          scaled",
     )
@@ -148,9 +149,9 @@ fn page_size(subject: &Subject) -> Finding {
     AREA.degraded("page size", found, loss)
 }
 
-fn context(config: Option<&KernelConfig>) -> Finding {
+fn thread_ids(config: Option<&KernelConfig>) -> Finding {
     let check = "thread ids";
-    let loss = Loss::of(
+    let loss = Loss::new(
         "certainty whose a record is: without thread ids in the records, owners are found by the \
          time of the switches",
     );
@@ -172,8 +173,8 @@ fn context(config: Option<&KernelConfig>) -> Finding {
     }
 }
 
-/// The driver gives physical addresses by the rule for kernel profiling (`perf_allow_kernel`).
-fn physical(subject: &Subject) -> Finding {
+/// The driver allows physical addresses by the rule for kernel profiling (`perf_allow_kernel`).
+fn physical_addresses(subject: &Subject) -> Finding {
     let check = "physical addresses";
     if subject.has(CapabilitySet::PERFMON) {
         return AREA.ok(check, "CAP_PERFMON allows them");
@@ -184,7 +185,7 @@ fn physical(subject: &Subject) -> Finding {
         return AREA.ok(check, format!("kernel.perf_event_paranoid is {level}"));
     }
     let binary = subject.process.binary.display();
-    let loss = Loss::of(
+    let loss = Loss::new(
         "cache lines that several processes share: without physical addresses \
          `mem --hot-lines` tells lines apart within each process",
     )
@@ -199,9 +200,9 @@ fn physical(subject: &Subject) -> Finding {
     )
 }
 
-/// AUX buffers are locked memory: past the limit they need a capability (kernel/events/core.c,
+/// AUX buffers are locked memory: beyond the limit they need a capability (kernel/events/core.c,
 /// `perf_mmap`).
-fn buffers(subject: &Subject) -> Finding {
+fn locked_memory(subject: &Subject) -> Finding {
     let check = "locked memory";
     if subject.has(CapabilitySet::IPC_LOCK) {
         return AREA.ok(check, "CAP_IPC_LOCK lifts its limit");
@@ -209,7 +210,7 @@ fn buffers(subject: &Subject) -> Finding {
     let limit = subject.proc("sys/kernel/perf_event_mlock_kb");
     let limit = limit.map_or("a limit".to_owned(), |kb| format!("{kb} KiB per CPU"));
     let binary = subject.process.binary.display();
-    let loss = Loss::of("SPE buffers past that limit").run(
+    let loss = Loss::new("SPE buffers past that limit").run(
         "grant the capability",
         format!("sudo setcap cap_bpf,cap_perfmon,cap_ipc_lock+ep {binary}"),
     );

@@ -1,4 +1,4 @@
-//! What is examined: the machine, the process that would count, and the trials.
+//! The [`Subject`] of an examination: the machine, the process that would count, and the trials.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,13 +7,13 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 
-use super::trials::{Live, Trials};
+use super::trials::{RunningKernel, Trials};
 use crate::{
     machine::{Machine, capabilities},
     sys::descriptors::hard_limit,
 };
 
-/// What the checks look at.
+/// The input of all checks.
 pub struct Subject {
     pub(super) machine: Arc<Machine>,
     pub(super) process: Process,
@@ -24,13 +24,13 @@ pub struct Subject {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) arch: Arch,
-    /// The effective ones.
+    /// Effective capabilities.
     pub(super) capabilities: CapabilitySet,
     /// In bytes.
     pub(super) page_size: usize,
     /// Hard limit of open files; None: no limit.
     pub(super) descriptors: Option<u64>,
-    /// This program.
+    /// Path of this program.
     pub(super) binary: PathBuf,
 }
 
@@ -65,14 +65,14 @@ impl Subject {
         let binary = std::env::current_exe();
         let process = Process {
             arch: Arch::this(),
-            // Where the kernel does not tell, the trials do.
+            // If they cannot be read, the trials decide.
             capabilities: capabilities::effective(&machine.roots().proc),
             page_size: rustix::param::page_size(),
             descriptors: hard_limit(),
             binary: binary.unwrap_or_else(|_| PathBuf::from("pmuscope")),
         };
         Self {
-            trials: Box::new(Live {
+            trials: Box::new(RunningKernel {
                 machine: Arc::clone(&machine),
             }),
             machine,
@@ -80,22 +80,22 @@ impl Subject {
         }
     }
 
-    /// What `/proc/<path>` holds, without the white space around it; None where it cannot be read.
+    /// Content of `/proc/<path>`, without surrounding white space; None if it cannot be read.
     pub(super) fn proc(&self, path: &str) -> Option<String> {
         self.machine.proc(path)
     }
 
-    /// The same of `/sys/<path>`.
+    /// Content of `/sys/<path>`, without surrounding white space; None if it cannot be read.
     pub(super) fn sys(&self, path: &str) -> Option<String> {
         self.machine.sys(path)
     }
 
-    /// Where a path of the machine's own lies below its roots.
+    /// The location of one of the machine's paths below its roots.
     pub(super) fn locate(&self, path: &Path) -> PathBuf {
         self.machine.roots().locate(path)
     }
 
-    /// `uname -r`
+    /// Release of the kernel (`uname -r`).
     pub(super) fn release(&self) -> Option<String> {
         self.proc("sys/kernel/osrelease")
     }
@@ -107,8 +107,7 @@ impl Subject {
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
-    /// Whether the process has a capability, or `CAP_SYS_ADMIN` where the kernel takes that
-    /// instead.
+    /// Whether the process has a capability, or `CAP_SYS_ADMIN` if that implies it.
     pub(super) fn has(&self, capability: CapabilitySet) -> bool {
         let stands_for = CapabilitySet::BPF | CapabilitySet::PERFMON;
         let capabilities = self.process.capabilities;
@@ -116,7 +115,7 @@ impl Subject {
             || stands_for.contains(capability) && capabilities.contains(CapabilitySet::SYS_ADMIN)
     }
 
-    /// Whether this is a virtual machine, as far as it shows.
+    /// Whether this is a virtual machine, as far as it can be detected.
     pub(super) fn is_virtual(&self) -> bool {
         let flag = || {
             let cpuinfo = self.proc("cpuinfo")?;

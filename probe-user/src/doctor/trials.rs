@@ -1,4 +1,5 @@
-//! Counting, tried for real: a counter on each CPU, one in a cgroup, a whole session.
+//! Trials on the running kernel: a counter on each CPU, one in a cgroup, all counters of a core,
+//! and a whole session.
 
 use std::{
     fs::File,
@@ -14,10 +15,10 @@ use rustix::thread::CapabilitySet;
 
 use super::{Area, Finding, Loss, Subject};
 use crate::{
-    catalogue::{Catalogue, Hardware, Settings},
+    catalogue::{Catalogue, Hardware, MetricSettings},
     event::{self, Counter, Exclude},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
-    plan::{self, Capacity, Counters, Plan, Request, Untried},
+    plan::{self, Capacity, CounterTest, CounterTestError, Plan, ResolvedRequest},
     session::{Config, Session, SessionError},
     sys::perf,
     window::Window,
@@ -28,10 +29,10 @@ const AREA: Area = Area::Trials;
 /// How long the session counts.
 const TRIAL: Duration = Duration::from_millis(50);
 
-/// What it counts, where the machine has hardware counters.
-pub(super) const COUNTED: &str = "task-clock,cycles,instructions";
+/// The events of the session, if the machine has hardware counters.
+pub(super) const TRIAL_EVENTS: &str = "task-clock,cycles,instructions";
 
-/// What is tried on the running kernel.
+/// Trials on a kernel.
 pub(super) trait Trials {
     /// Opens a software event for all tasks of a CPU.
     fn open_on_cpu(&self, cpu: u32) -> io::Result<()>;
@@ -39,26 +40,28 @@ pub(super) trait Trials {
     /// Opens a software event for the tasks of a cgroup on CPU 0.
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
 
-    /// Runs a known loop with all counters of each core PMU; by the PMU's name.
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)>;
+    /// Runs a known loop with all counters of each core PMU. Returns the result by the PMU's name.
+    fn counters(
+        &self,
+        pmus: &Pmus,
+    ) -> Vec<(String, Result<plan::CounterTestResult, CounterTestError>)>;
 
-    /// Loads and attaches the programs, counts for a moment, and takes them out.
-    fn count(&self) -> Result<Counted, String>;
+    /// Loads and attaches the programs, counts for [`TRIAL`], and detaches them.
+    fn count(&self) -> Result<TrialResult, String>;
 }
 
-/// What the session counted.
+/// The result of the session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
-    /// Cgroups and the like with a row.
+pub(super) struct TrialResult {
+    /// Number of owners with time.
     pub(super) owners: usize,
-    /// The time that was charged to them and to idle, of the time that the CPUs had; in percent.
+    /// Charged time, idle included, as a percentage of the CPUs' time.
     pub(super) percent: u32,
-    /// How far that may be off, in percent: a CPU's window begins and ends anywhere in the two
-    /// pulls.
+    /// Error of that percentage: a CPU's window begins and ends at any moment of the two pulls.
     pub(super) within: u32,
-    /// Nanoseconds to read a counter: a hardware counter, where there is one.
+    /// Nanoseconds to read a counter: a hardware counter, if there is one.
     pub(super) read: Option<u64>,
-    /// The largest share of a CPU's time that counting took, in parts per million.
+    /// The largest share of a CPU's time taken by counting, in parts per million.
     pub(super) ppm: Option<u64>,
 }
 
@@ -67,19 +70,19 @@ pub(super) fn check(
     hierarchy: Option<&Hierarchy>,
     pmus: Option<&Pmus>,
 ) -> Vec<Finding> {
-    let mut findings = vec![opens(subject)];
+    let mut findings = vec![open_counter(subject)];
     let tried = pmus.map_or_else(Vec::new, |pmus| subject.trials.counters(pmus));
     findings.extend(tried.iter().map(|(pmu, counted)| counters(pmu, counted)));
     findings.push(session(subject, hierarchy));
     findings
 }
 
-fn opens(subject: &Subject) -> Finding {
+fn open_counter(subject: &Subject) -> Finding {
     let check = "open a counter";
     let online = match subject.machine.online() {
         Ok(online) => online,
         Err(error) => {
-            let loss = Loss::of("everything: it is not known which CPUs there are")
+            let loss = Loss::new("everything: it is not known which CPUs there are")
                 .run("mount sysfs", "sudo mount -t sysfs none /sys");
             return AREA.stops(check, error.to_string(), loss);
         }
@@ -101,7 +104,7 @@ fn opens(subject: &Subject) -> Finding {
             format!("task-clock, for all tasks, on CPUs {online}"),
         );
     };
-    let loss = Loss::of("everything: the tasks of those CPUs cannot be counted");
+    let loss = Loss::new("everything: the tasks of those CPUs cannot be counted");
     let loss = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => loss.advise(
             "grant the capabilities (see rights above); in a container, allow perf_event_open \
@@ -113,13 +116,13 @@ fn opens(subject: &Subject) -> Finding {
     AREA.stops(check, format!("refused on CPUs {failed}: {error}"), loss)
 }
 
-/// Whether each counter of a core PMU counts a known loop right.
-fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Finding {
+/// Whether each counter of a core PMU counts a known loop correctly.
+fn counters(pmu: &str, counted: &Result<plan::CounterTestResult, CounterTestError>) -> Finding {
     let check = "counters";
     let counted = match counted {
         Ok(counted) => counted,
         Err(reason) => {
-            let loss = Loss::of("the proof that its counters count right")
+            let loss = Loss::new("the proof that its counters count right")
                 .advise("compare a count of instructions with that of another machine");
             return AREA.missing(check, format!("{pmu}: not tried: {reason}"), loss);
         }
@@ -134,10 +137,10 @@ fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Findin
             format!("{pmu}: each of the {all} that are free counts {executed} instructions{held}");
         return AREA.ok(check, found);
     };
-    let loss = if counted.sound() < counted.counts.len() {
-        Loss::of("the counters from that one on: fewer events are counted at one time")
+    let loss = if counted.working() < counted.counts.len() {
+        Loss::new("the counters from that one on: fewer events are counted at one time")
     } else {
-        Loss::of("trust in its counts: pmuscope uses them as they are")
+        Loss::new("trust in its counts: pmuscope uses them as they are")
     };
     let advice = "other tools use these counters too: do not trust their counts; in a virtual \
                   machine the hypervisor provides the counters: report it to its provider";
@@ -147,7 +150,7 @@ fn counters(pmu: &str, counted: &Result<plan::SoundCounters, Untried>) -> Findin
 fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
     let check = "count";
     let not_tried = |why: &str| {
-        let loss = Loss::of("the proof that the kernel takes the programs")
+        let loss = Loss::new("the proof that the kernel takes the programs")
             .advise(format!("fix {why} above, and run doctor again"));
         AREA.missing(check, format!("not tried, for lack of {why}"), loss)
     };
@@ -158,7 +161,7 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
         return not_tried("cgroup2");
     }
     match subject.trials.count() {
-        Ok(Counted {
+        Ok(TrialResult {
             owners,
             percent,
             within,
@@ -180,7 +183,7 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
             AREA.ok(check, found)
         }
         Err(error) => {
-            let loss = Loss::of("everything: the programs do not run here").run(
+            let loss = Loss::new("everything: the programs do not run here").run(
                 "show what the kernel says of them",
                 "PMUSCOPE_LOG=debug pmuscope stat -e task-clock -- true",
             );
@@ -190,11 +193,11 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
 }
 
 /// The running kernel.
-pub(super) struct Live {
+pub(super) struct RunningKernel {
     pub(super) machine: Arc<Machine>,
 }
 
-impl Trials for Live {
+impl Trials for RunningKernel {
     fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
         perf::open(&Counter::task_clock().attr(), Exclude::default(), cpu, None).map(drop)
     }
@@ -204,17 +207,20 @@ impl Trials for Live {
         perf::open_in_cgroup(&Counter::task_clock().attr(), directory.as_fd(), 0).map(drop)
     }
 
-    fn counters(&self, pmus: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
+    fn counters(
+        &self,
+        pmus: &Pmus,
+    ) -> Vec<(String, Result<plan::CounterTestResult, CounterTestError>)> {
         let cores = pmus.cores();
         let tried = cores.map(|pmu| {
-            let counters = Counters::of(pmu, pmus);
+            let counters = CounterTest::for_pmu(pmu, pmus);
             let counted = counters.and_then(|counters| counters.count());
             (pmu.name.clone(), counted)
         });
         tried.collect()
     }
 
-    fn count(&self) -> Result<Counted, String> {
+    fn count(&self) -> Result<TrialResult, String> {
         let failed = |error: SessionError| error.to_string();
         let start = |events: &str| -> Result<Session, String> {
             let config = Config {
@@ -223,13 +229,13 @@ impl Trials for Live {
             };
             Session::start(config, &self.machine).map_err(failed)
         };
-        // Hardware counters first: they cost more to read.
-        let mut session = start(COUNTED).or_else(|_| start("task-clock"))?;
-        let mut edges = Duration::ZERO;
+        // Hardware counters if possible: they cost more to read.
+        let mut session = start(TRIAL_EVENTS).or_else(|_| start("task-clock"))?;
+        let mut pull_time = Duration::ZERO;
         let mut pull = || {
             let began = Instant::now();
             let snapshot = session.pull().map_err(failed);
-            edges += began.elapsed();
+            pull_time += began.elapsed();
             snapshot
         };
         let first = pull()?;
@@ -244,17 +250,17 @@ impl Trials for Live {
             .collect();
         let cpus = self.machine.online().map_err(|error| error.to_string())?;
         let length = last.at.saturating_sub(first.at).as_nanos();
-        let had = length * cpus.len() as u128;
+        let available = length * cpus.len() as u128;
         let charged: u128 = rows.iter().map(|nanos| u128::from(*nanos)).sum();
-        let percent = (charged * 100).checked_div(had).unwrap_or(0);
-        let within = (edges.as_nanos() * 100).div_ceil(length.max(1));
+        let percent = (charged * 100).checked_div(available).unwrap_or(0);
+        let within = (pull_time.as_nanos() * 100).div_ceil(length.max(1));
         if charged == 0 {
             return Err(format!(
                 "the programs were loaded and attached, and charged nothing in {} ms",
                 TRIAL.as_millis()
             ));
         }
-        Ok(Counted {
+        Ok(TrialResult {
             owners: rows.iter().filter(|nanos| **nanos > 0).count(),
             percent: u32::try_from(percent).unwrap_or(u32::MAX),
             within: u32::try_from(within).unwrap_or(u32::MAX),
@@ -269,16 +275,16 @@ impl Trials for Live {
 pub(super) fn plan(machine: &Machine, events: &str) -> Result<Plan, String> {
     let pmus = machine.pmus().map_err(|error| error.to_string())?;
     let catalogue = Catalogue::builtin().map_err(|error| error.to_string())?;
-    let told = Hardware::detect(machine);
-    let request = Request {
+    let hardware = Hardware::detect(machine);
+    let request = ResolvedRequest {
         events: &event::parse(events, pmus).map_err(|error| error.to_string())?,
         metrics: &[],
         offered: &[],
-        machine: told,
+        machine: hardware,
         cpus: machine.online().map_err(|error| error.to_string())?.len(),
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
-    // The session itself shows what fits on the PMU.
-    let capacity = Capacity::documented(&catalogue, &told, pmus, 0);
+    // The documented capacity suffices: the session itself shows what fits the PMU.
+    let capacity = Capacity::documented(&catalogue, &hardware, pmus, 0);
     Plan::packed(&request, pmus, &capacity).map_err(|error| error.to_string())
 }

@@ -3,11 +3,14 @@
 use std::{borrow::Cow, io};
 
 use super::{
-    Options,
+    EmitOptions,
     label::{label, short},
     printable::printable,
 };
-use crate::derive::{Cell, Kind, Method, Part, Report, Series, Subject, Table, Value, served_name};
+use crate::derive::{
+    MetricKind, Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
+    mem_level_name,
+};
 
 const HEADING: [&str; 23] = [
     "elapsed_s",
@@ -37,7 +40,7 @@ const HEADING: [&str; 23] = [
 
 /// A line. A field without a value is empty.
 #[derive(Clone, Debug, Default)]
-struct Line<'a> {
+struct CsvLine<'a> {
     kind: &'a str,
     name: &'a str,
     metric: &'a str,
@@ -61,68 +64,68 @@ struct Line<'a> {
     validated: &'a str,
 }
 
-pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
-    let mut lines = Lines {
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
+    let mut writer = CsvWriter {
         csv: csv::Writer::from_writer(out),
         elapsed: format!("{:.6}", report.elapsed().as_secs_f64()),
         length: format!("{:.6}", report.length().as_secs_f64()),
     };
     if options.first {
-        lines.csv.write_record(HEADING)?;
+        writer.csv.write_record(HEADING)?;
     }
     for group in report.groups() {
-        if group.part == Part::Own && !options.with_self {
+        if group.section == ReportSection::SelfCounters && !options.with_self {
             continue;
         }
         let (mut kind, mut name) = label(group.subject);
         if let Subject::Place(..) = group.subject {
             name = short(group.subject).into();
         }
-        if group.part == Part::Missing {
+        if group.section == ReportSection::Missing {
             (kind, name) = ("machine", "machine".into());
         }
         for series in group.series {
             let metric = report.metric(series);
-            // Histograms are since the session began, and who was not sampled in the window has no
-            // line.
+            // Histograms count since the session began. Accesses without a sample in the window
+            // have no line.
             let sampled = report.attributes(series).operation.is_some();
             let none =
                 series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();
-            if metric.kind == Kind::Histogram || sampled && none {
+            if metric.kind == MetricKind::Histogram || sampled && none {
                 continue;
             }
-            lines.add(&Line {
+            writer.add(&CsvLine {
                 kind,
                 name: &name,
                 metric: &metric.name,
                 unit: &metric.unit,
-                ..of_series(report, series)
+                ..series_line(report, series)
             })?;
         }
     }
     for table in &report.tables {
         for row in &table.rows {
-            lines.add_row(table, row)?;
+            writer.add_row(table, row)?;
         }
         for (metric, count) in &table.counts {
-            lines.add(&Line {
+            writer.add(&CsvLine {
                 kind: table.name,
                 metric,
                 value: count.to_string(),
                 raw: count.to_string(),
-                ..Line::default()
+                ..CsvLine::default()
             })?;
         }
     }
-    lines.csv.flush()
+    writer.csv.flush()
 }
 
-fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
+fn series_line<'a>(report: &'a Report, series: &Series) -> CsvLine<'a> {
     let attributes = report.attributes(series);
-    let mut line = Line {
+    let mut line = CsvLine {
         socket: text(attributes.socket),
         method: match &attributes.method {
-            Method::Counted => String::new(),
+            ValueMethod::Counted => String::new(),
             method => method.to_string(),
         },
         group: text(attributes.group),
@@ -130,11 +133,11 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
         operation: attributes
             .operation
             .map_or("", |operation| operation.name()),
-        source: attributes.source.map(served_name).unwrap_or_default(),
-        ..Line::default()
+        source: attributes.source.map(mem_level_name).unwrap_or_default(),
+        ..CsvLine::default()
     };
     match &series.value {
-        // Nothing is known, by any method.
+        // A missing value has no method.
         Err(reason) => {
             line.method.clear();
             line.reason = reason.to_string();
@@ -149,13 +152,13 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
                 return line;
             };
             line.value = estimate.value.to_string();
-            line.running = estimate.live.to_string();
+            line.running = estimate.running_ratio.to_string();
             if let Some(counter) = series.counter() {
                 line.raw = counter.raw.to_string();
                 line.enabled = text(counter.time.map(|time| time.enabled));
                 line.running_nanos = text(counter.time.map(|time| time.running));
             }
-            ends(&mut line, estimate.sampled_interval());
+            interval_ends(&mut line, estimate.sampled_interval());
             if let Some(bound) = estimate.above_bound {
                 line.reason = above_bound(bound);
             }
@@ -170,12 +173,12 @@ fn of_series<'a>(report: &'a Report, series: &Series) -> Line<'a> {
     line
 }
 
-/// Why a value should not be believed as it is.
+/// The reason column of a value above its bound.
 fn above_bound(bound: f64) -> String {
     format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 
-fn ends(line: &mut Line<'_>, interval: Option<(f64, f64)>) {
+fn interval_ends(line: &mut CsvLine<'_>, interval: Option<(f64, f64)>) {
     line.low = text(interval.map(|(low, _)| low));
     line.high = text(interval.map(|(_, high)| high));
 }
@@ -184,66 +187,69 @@ fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Whether a text of a list tells where in memory its row is.
-fn is_place(column: &str) -> bool {
+/// Whether a text column of a list locates the row in memory.
+fn is_location(column: &str) -> bool {
     matches!(column, "line" | "function" | "page")
 }
 
-struct Lines<'a> {
+struct CsvWriter<'a> {
     csv: csv::Writer<&'a mut Vec<u8>>,
     elapsed: String,
     length: String,
 }
 
-impl Lines<'_> {
-    /// A row of a list: what tells it apart is in each of its lines. A number has one beside its
-    /// estimate; several have one each.
-    fn add_row(&mut self, table: &Table, row: &[Cell]) -> io::Result<()> {
+impl CsvWriter<'_> {
+    /// Writes a row of a list as lines that repeat its identifying columns. A number goes into the
+    /// line of its estimate; each count has a line of its own.
+    fn add_row(&mut self, table: &ReportTable, row: &[TableCell]) -> io::Result<()> {
         let cells = || table.columns.iter().zip(row);
-        let mut of_row = Line {
+        let mut row_line = CsvLine {
             kind: table.name,
-            ..Line::default()
+            ..CsvLine::default()
         };
         let (mut name, mut event) = (Cow::default(), String::new());
         for (column, cell) in cells() {
             match cell {
-                Cell::Number(number) if *column == "pid" => name = number.to_string().into(),
-                Cell::Number(number) => of_row.raw = number.to_string(),
-                Cell::Address(address) => of_row.address = format!("{address:#x}"),
-                Cell::Text(text) if is_place(column) => of_row.address.clone_from(text),
-                Cell::Text(text) if *column == "event" => event.clone_from(text),
-                Cell::Owner(owner) => name = label(owner).1,
-                Cell::Count(_) | Cell::Text(_) | Cell::Estimate(_) => {}
+                TableCell::Number(number) if *column == "pid" => name = number.to_string().into(),
+                TableCell::Number(number) => row_line.raw = number.to_string(),
+                TableCell::Address(address) => row_line.address = format!("{address:#x}"),
+                TableCell::Text(text) if is_location(column) => row_line.address.clone_from(text),
+                TableCell::Text(text) if *column == "event" => event.clone_from(text),
+                TableCell::Owner(owner) => name = label(owner).1,
+                TableCell::Count(_) | TableCell::Text(_) | TableCell::Estimate(_) => {}
             }
         }
-        (of_row.name, of_row.operation) = (&name, &event);
+        (row_line.name, row_line.operation) = (&name, &event);
         for (column, cell) in cells() {
-            let mut line = Line {
+            let mut line = CsvLine {
                 metric: column,
-                ..of_row.clone()
+                ..row_line.clone()
             };
             match cell {
-                Cell::Count(count) => {
+                TableCell::Count(count) => {
                     line.value = count.to_string();
                     line.raw.clone_from(&line.value);
                 }
-                Cell::Text(text) if !is_place(column) && *column != "event" => {
+                TableCell::Text(text) if !is_location(column) && *column != "event" => {
                     line.value.clone_from(text);
                 }
-                Cell::Estimate(Some(estimate)) => {
+                TableCell::Estimate(Some(estimate)) => {
                     line.value = estimate.value.to_string();
-                    ends(&mut line, estimate.sampled_interval());
+                    interval_ends(&mut line, estimate.sampled_interval());
                 }
-                Cell::Estimate(None) => {}
-                Cell::Number(_) | Cell::Address(_) | Cell::Owner(_) | Cell::Text(_) => continue,
+                TableCell::Estimate(None) => {}
+                TableCell::Number(_)
+                | TableCell::Address(_)
+                | TableCell::Owner(_)
+                | TableCell::Text(_) => continue,
             }
             self.add(&line)?;
         }
         Ok(())
     }
 
-    /// One line, as text that is safe to look at.
-    fn add(&mut self, line: &Line<'_>) -> io::Result<()> {
+    /// Writes one line, with printable text.
+    fn add(&mut self, line: &CsvLine<'_>) -> io::Result<()> {
         let fields: [&str; HEADING.len()] = [
             &self.elapsed,
             &self.length,

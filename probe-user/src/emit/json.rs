@@ -11,26 +11,29 @@ use std::{
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{
-    row::{OfPlace, Row, who},
-    value::{OfCell, Own},
+    row::{PlacedValue, RowObject, serialize_subject},
+    value::{CellValue, SelfValue},
 };
-use super::{Options, printable::PrintableJson};
+use super::{EmitOptions, printable::PrintableJson};
 use crate::{
-    derive::{About, Cell, Finding, Group, Part, Report, Subject, Table},
+    derive::{
+        FindingSubject, Report, ReportFinding, ReportSection, ReportTable, Subject, SubjectSeries,
+        TableCell,
+    },
     sys::clock::nanos,
 };
 
-pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
     let mut json = serde_json::Serializer::with_formatter(&mut *out, PrintableJson);
-    let line = Line { report, options };
+    let line = WindowLine { report, options };
     line.serialize(&mut json)?;
     out.write_all(b"\n")
 }
 
-/// A sequence that is made while it is written.
-struct Sequence<F>(F);
+/// A sequence produced while it is serialized.
+struct LazySequence<F>(F);
 
-impl<I, F> Serialize for Sequence<F>
+impl<I, F> Serialize for LazySequence<F>
 where
     I: IntoIterator<Item: Serialize>,
     F: Fn() -> I,
@@ -40,10 +43,10 @@ where
     }
 }
 
-/// The same for an object.
-struct Object<F>(F);
+/// An object produced while it is serialized.
+struct LazyObject<F>(F);
 
-impl<K: Serialize, V: Serialize, I, F> Serialize for Object<F>
+impl<K: Serialize, V: Serialize, I, F> Serialize for LazyObject<F>
 where
     I: IntoIterator<Item = (K, V)>,
     F: Fn() -> I,
@@ -53,26 +56,26 @@ where
     }
 }
 
-struct Line<'a> {
+struct WindowLine<'a> {
     report: &'a Report,
-    options: Options,
+    options: EmitOptions,
 }
 
-impl Serialize for Line<'_> {
+impl Serialize for WindowLine<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, options } = self;
-        let groups: Vec<Group<'_>> = report.groups().collect();
-        let of = |part| groups.iter().filter(move |group| group.part == part);
+        let groups: Vec<SubjectSeries<'_>> = report.groups().collect();
+        let of = |part| groups.iter().filter(move |group| group.section == part);
         let rows = |part| {
-            let row = |group| Row { report, group };
-            Sequence(move || of(part).map(row))
+            let row = |group| RowObject { report, group };
+            LazySequence(move || of(part).map(row))
         };
         let values = |part| {
             let series = move || {
                 of(part).flat_map(|group| group.series.iter().map(|it| (group.subject, it)))
             };
-            Sequence(move || {
-                series().map(|(subject, series)| OfPlace {
+            LazySequence(move || {
+                series().map(|(subject, series)| PlacedValue {
                     report,
                     subject,
                     series,
@@ -82,60 +85,63 @@ impl Serialize for Line<'_> {
         let mut map = serializer.serialize_map(None)?;
         if options.with_time {
             let end = SystemTime::UNIX_EPOCH + report.time;
-            map.serialize_entry("time", &Display(humantime::format_rfc3339_millis(end)))?;
+            map.serialize_entry(
+                "time",
+                &DisplayString(humantime::format_rfc3339_millis(end)),
+            )?;
         }
         map.serialize_entry("elapsed_ns", &nanos(report.elapsed()))?;
         map.serialize_entry("duration_ns", &nanos(report.length()))?;
-        if let Some(period) = report.of(&Subject::Pmuscope, "spe_period").next() {
-            map.serialize_entry("period", &Own(period))?;
+        if let Some(period) = report.find_series(&Subject::Pmuscope, "spe_period").next() {
+            map.serialize_entry("period", &SelfValue(period))?;
         }
-        map.serialize_entry("rows", &rows(Part::Rows))?;
-        if of(Part::Processes).next().is_some() {
-            map.serialize_entry("processes", &rows(Part::Processes))?;
+        map.serialize_entry("rows", &rows(ReportSection::Rows))?;
+        if of(ReportSection::Processes).next().is_some() {
+            map.serialize_entry("processes", &rows(ReportSection::Processes))?;
         }
-        map.serialize_entry("sockets", &rows(Part::Sockets))?;
-        if let Some(group) = of(Part::Total).next() {
-            map.serialize_entry("total", &Row { report, group })?;
+        map.serialize_entry("sockets", &rows(ReportSection::Sockets))?;
+        if let Some(group) = of(ReportSection::Total).next() {
+            map.serialize_entry("total", &RowObject { report, group })?;
         }
-        map.serialize_entry("places", &values(Part::Places))?;
-        map.serialize_entry("shares", &values(Part::Shares))?;
-        let findings = || report.findings.iter().map(|it| OfFinding(report, it));
-        map.serialize_entry("findings", &Sequence(findings))?;
+        map.serialize_entry("places", &values(ReportSection::Uncore))?;
+        map.serialize_entry("shares", &values(ReportSection::Shares))?;
+        let findings = || report.findings.iter().map(|it| FindingObject(report, it));
+        map.serialize_entry("findings", &LazySequence(findings))?;
         if !report.warnings.is_empty() {
             map.serialize_entry("warnings", &report.warnings)?;
         }
         let advice = || {
             let advice = report.advice.iter();
             advice.map(|advice| {
-                Object(move || {
+                LazyObject(move || {
                     [
-                        ("what", Text::One(advice.what)),
-                        ("lowers", Text::Many(advice.lowers)),
+                        ("what", OneOrMany::One(advice.what)),
+                        ("lowers", OneOrMany::Many(advice.lowers)),
                     ]
                 })
             })
         };
-        map.serialize_entry("advice", &Sequence(advice))?;
+        map.serialize_entry("advice", &LazySequence(advice))?;
         let missing = || {
-            let series = of(Part::Missing).flat_map(|group| group.series);
+            let series = of(ReportSection::Missing).flat_map(|group| group.series);
             series.filter_map(|series| {
                 let reason = series.value.as_ref().err()?;
-                Some((&report.metric(series).name, Display(reason)))
+                Some((&report.metric(series).name, DisplayString(reason)))
             })
         };
-        map.serialize_entry("missing", &Object(missing))?;
+        map.serialize_entry("missing", &LazyObject(missing))?;
         for table in &report.tables {
-            map.serialize_entry(table.name, &OfTable(report, table))?;
+            map.serialize_entry(table.name, &TableRows(report, table))?;
             for (name, count) in &table.counts {
                 map.serialize_entry(name, count)?;
             }
         }
         if options.with_self {
-            let own = || {
-                let series = of(Part::Own).flat_map(|group| group.series);
-                series.map(|series| (&report.metric(series).name, Own(series)))
+            let self_counters = || {
+                let series = of(ReportSection::SelfCounters).flat_map(|group| group.series);
+                series.map(|series| (&report.metric(series).name, SelfValue(series)))
             };
-            map.serialize_entry("self", &Object(own))?;
+            map.serialize_entry("self", &LazyObject(self_counters))?;
         }
         map.end()
     }
@@ -144,42 +150,44 @@ impl Serialize for Line<'_> {
 /// One text or several.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Text<'a> {
+enum OneOrMany<'a> {
     One(&'a str),
     Many(&'a [&'a str]),
 }
 
-/// What something displays, as a string.
-struct Display<T>(T);
+/// A displayed value as a string.
+struct DisplayString<T>(T);
 
-impl<T: std::fmt::Display> Serialize for Display<T> {
+impl<T: std::fmt::Display> Serialize for DisplayString<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-struct OfFinding<'a>(&'a Report, &'a Finding);
+struct FindingObject<'a>(&'a Report, &'a ReportFinding);
 
-impl Serialize for OfFinding<'_> {
+impl Serialize for FindingObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(report, Finding { about, text }) = self;
+        let Self(report, ReportFinding { about, text }) = self;
         let mut map = serializer.serialize_map(None)?;
         match about {
-            About::Socket(socket) => map.serialize_entry("socket", socket)?,
-            About::Subject(at) => who(&mut map, report, &report.subjects[*at as usize])?,
+            FindingSubject::Socket(socket) => map.serialize_entry("socket", socket)?,
+            FindingSubject::Subject(at) => {
+                serialize_subject(&mut map, report, &report.subjects[*at as usize])?;
+            }
         }
         map.serialize_entry("text", text)?;
         map.end()
     }
 }
 
-struct OfTable<'a>(&'a Report, &'a Table);
+struct TableRows<'a>(&'a Report, &'a ReportTable);
 
-impl<'a> Serialize for OfTable<'a> {
+impl<'a> Serialize for TableRows<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(report, Table { columns, rows, .. }) = *self;
-        let cells = |row: &'a [Cell]| row.iter().map(move |cell| OfCell(report, cell));
+        let Self(report, ReportTable { columns, rows, .. }) = *self;
+        let cells = |row: &'a [TableCell]| row.iter().map(move |cell| CellValue(report, cell));
         let rows = rows.iter();
-        serializer.collect_seq(rows.map(|row| Object(move || columns.iter().zip(cells(row)))))
+        serializer.collect_seq(rows.map(|row| LazyObject(move || columns.iter().zip(cells(row)))))
     }
 }

@@ -1,4 +1,4 @@
-//! What subjects are called, in every format.
+//! Names of subjects, for all formats.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -6,15 +6,15 @@ use crate::{
     derive::{Report, Subject},
     join::Entity,
     names::{
-        described::{Container, Pod},
+        runtime_names::{Container, Pod},
         unit,
     },
 };
 
-/// Digits of a container id that people use.
+/// Digits of a short container id.
 const SHORT_ID: usize = 12;
 
-/// Kind and name of a subject, as programs read them.
+/// Kind and name of a subject for programs.
 pub(crate) fn label(subject: &Subject) -> (&'static str, Cow<'_, str>) {
     match subject {
         Subject::Entity(entity) => entity_label(entity),
@@ -50,11 +50,12 @@ fn entity_label(entity: &Entity) -> (&'static str, Cow<'_, str>) {
     }
 }
 
-/// What a runtime calls an entity, as `namespace/pod/container`; else its kind's own name.
+/// The name that a container runtime gave to an entity, as `namespace/pod/container`; without one
+/// the name of its kind.
 #[must_use]
-pub fn name_of(report: &Report, entity: &Entity) -> String {
+pub fn display_name(report: &Report, entity: &Entity) -> String {
     let subject = Subject::Entity(entity.clone());
-    let names: Vec<&str> = Called::of(report, &subject)
+    let names: Vec<&str> = RuntimeNames::for_subject(report, &subject)
         .names()
         .map(|(_, name)| name)
         .collect();
@@ -64,50 +65,50 @@ pub fn name_of(report: &Report, entity: &Entity) -> String {
     }
 }
 
-/// The pod of a container, or of a process.
+/// The pod uid of a container or a process.
 pub(crate) fn pod(subject: &Subject) -> Option<&str> {
     match subject {
         Subject::Entity(Entity::ProcessOf { row, .. }) => match &**row {
             Entity::Pod(uid) => Some(uid),
-            row => pod_of(row),
+            row => container_pod(row),
         },
-        Subject::Entity(entity) => pod_of(entity),
+        Subject::Entity(entity) => container_pod(entity),
         _ => None,
     }
 }
 
-fn pod_of(entity: &Entity) -> Option<&str> {
+fn container_pod(entity: &Entity) -> Option<&str> {
     match entity {
         Entity::Container { pod, .. } => pod.as_deref(),
         _ => None,
     }
 }
 
-/// What a runtime calls a subject, as far as that is known.
+/// Names that a container runtime gave to a subject, if known.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Called<'a> {
+pub(crate) struct RuntimeNames<'a> {
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) container: Option<&'a Container>,
 }
 
-impl<'a> Called<'a> {
-    pub(crate) fn of(report: &'a Report, subject: &Subject) -> Self {
+impl<'a> RuntimeNames<'a> {
+    pub(crate) fn for_subject(report: &'a Report, subject: &Subject) -> Self {
         match subject {
-            Subject::Entity(Entity::ProcessOf { row, .. }) => Self::of_row(report, row),
-            Subject::Entity(row) => Self::of_row(report, row),
+            Subject::Entity(Entity::ProcessOf { row, .. }) => Self::for_row(report, row),
+            Subject::Entity(row) => Self::for_row(report, row),
             _ => Self::default(),
         }
     }
 
-    fn of_row(report: &'a Report, row: &Entity) -> Self {
+    fn for_row(report: &'a Report, row: &Entity) -> Self {
         let described = &report.described;
         match row {
             Entity::Container { id, pod } => {
                 let known = described.container(id);
-                // Of a container that is not known its pod may be.
-                let of_path = || described.pod(pod.as_deref()?);
+                // The pod of an unknown container may be known by its cgroup path.
+                let by_path = || described.pod(pod.as_deref()?);
                 Self {
-                    pod: known.and_then(|(_, pod)| pod).or_else(of_path),
+                    pod: known.and_then(|(_, pod)| pod).or_else(by_path),
                     container: known.map(|(container, _)| container),
                 }
             }
@@ -119,7 +120,7 @@ impl<'a> Called<'a> {
         }
     }
 
-    /// Names of namespace, pod and container, each with what it is.
+    /// Names of namespace, pod and container, each with its label name.
     pub(crate) fn names(self) -> impl Iterator<Item = (&'static str, &'a str)> {
         let namespace = self.pod.map(|pod| ("namespace", pod.namespace.as_str()));
         let pod = self.pod.map(|pod| ("pod", pod.name.as_str()));
@@ -127,11 +128,11 @@ impl<'a> Called<'a> {
         [namespace, pod, container].into_iter().flatten()
     }
 
-    /// The labels that the user chose: those of the container, and those of its pod beside them.
+    /// The labels selected by the user: of the container, and of its pod.
     pub(crate) fn labels(self) -> BTreeMap<&'a str, &'a str> {
         let of_pod = self.pod.into_iter().flat_map(|pod| &pod.labels);
-        let own = self.container.into_iter().flat_map(|it| &it.labels);
-        let labels = of_pod.chain(own);
+        let of_container = self.container.into_iter().flat_map(|it| &it.labels);
+        let labels = of_pod.chain(of_container);
         labels
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .collect()
@@ -167,7 +168,7 @@ pub(crate) fn container_id(subject: &Subject) -> Option<&str> {
     }
 }
 
-/// The name for people: with its kind where that is not plain, short, with the devices of a place.
+/// The name for people: short, with its kind unless obvious, and with the devices of a place.
 pub(crate) fn short(subject: &Subject) -> String {
     match subject {
         Subject::Entity(Entity::Container { id, pod }) => {

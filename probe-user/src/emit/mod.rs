@@ -1,4 +1,5 @@
-//! Emit: a [`Report`] as text. Each format is a function of the report, in a file of its own.
+//! Emit: a [`Report`] as text. Each [`OutputFormat`] is a function of the report, in a file of its
+//! own; an [`Emitter`] writes the windows of a session.
 
 mod csv;
 mod json;
@@ -12,27 +13,32 @@ pub(crate) mod tests;
 
 use std::io::{self, Write};
 
-pub use self::openmetrics::{Otlp, Request};
+pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
 pub use self::table::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::table::{fitted, width, wrapped};
 pub use self::{
-    label::name_of,
-    openmetrics::{Dialect, Exposition, OWN_LABELS, is_own_label},
+    label::display_name,
+    openmetrics::{Dialect, Exposition, RESERVED_LABELS, is_reserved_label},
     screen::Screen,
 };
 use crate::derive::Report;
 
-/// The formats, each with the module whose `write` makes it.
+/// The formats, each with the module of its `write` function.
 macro_rules! formats {
     ($($(#[$attribute:meta])* $name:ident: $module:ident,)*) => {
         /// Formats of `stat` and `mem`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-        pub enum Format {
+        pub enum OutputFormat {
             $($(#[$attribute])* $name,)*
         }
 
-        impl Format {
-            fn write(self, out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
+        impl OutputFormat {
+            fn write(
+                self,
+                out: &mut Vec<u8>,
+                report: &Report,
+                options: EmitOptions,
+            ) -> io::Result<()> {
                 match self {
                     $(Self::$name => $module::write(out, report, options),)*
                 }
@@ -54,35 +60,35 @@ formats! {
     OpenMetrics: openmetrics,
 }
 
-/// What a format depends on beside the report.
+/// Inputs of a format in addition to the report.
 #[derive(Clone, Copy, Debug)]
-struct Options {
-    /// Whether to write the self-counters too.
+struct EmitOptions {
+    /// Whether to write the self-counters.
     with_self: bool,
-    /// Whether each line of JSON has the time of day.
+    /// Whether each line of JSON has the wall-clock time.
     with_time: bool,
     /// Whether this is the first window of the output.
     first: bool,
-    /// What a table is drawn on.
+    /// The screen of a table.
     screen: Screen,
 }
 
 /// Writes reports of one session in one format.
 pub struct Emitter<W> {
     out: W,
-    format: Format,
-    options: Options,
-    /// The text of a window, written in one call.
+    format: OutputFormat,
+    options: EmitOptions,
+    /// The text of a window, for a single write.
     buffer: Vec<u8>,
 }
 
 impl<W: Write> Emitter<W> {
     /// Writes to `out`.
-    pub fn new(out: W, format: Format, with_self: bool) -> Self {
+    pub fn new(out: W, format: OutputFormat, with_self: bool) -> Self {
         Self {
             out,
             format,
-            options: Options {
+            options: EmitOptions {
                 with_self,
                 with_time: false,
                 first: true,
@@ -92,28 +98,28 @@ impl<W: Write> Emitter<W> {
         }
     }
 
-    /// In JSON, writes with each window the time of day at its end.
+    /// Adds the wall-clock time of the end of each window to JSON.
     #[must_use]
     pub fn with_time(mut self) -> Self {
         self.options.with_time = true;
         self
     }
 
-    /// Where it writes to.
+    /// The underlying writer.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// Sets what the next tables are drawn on; at first it is that of a file or a pipe.
+    /// Sets the screen of the next tables. The default is that of a file or a pipe.
     pub fn set_screen(&mut self, screen: Screen) {
         self.options.screen = screen;
     }
 
-    /// Writes one window, by one call of the writer.
+    /// Writes one window, by a single call of the writer.
     ///
     /// # Errors
     ///
-    /// Where the writer fails.
+    /// If the writer fails.
     pub fn write(&mut self, report: &Report) -> io::Result<()> {
         self.buffer.clear();
         self.format.write(&mut self.buffer, report, self.options)?;

@@ -1,13 +1,13 @@
 //! A report as `OpenMetrics` text 1.0, one exposition for each window.
 //!
-//! Counters are totals since their rows began: the raw count, the time for which it was counted,
-//! and the estimate for the whole time. Metrics are those of the last window, in base units, with
-//! their errors in families beside them. A series without a value is left out, and
-//! `pmuscope_absent_values` counts these by reason. Values of the machine, and accesses by data
-//! source, have names of their own, so that a sum over a metric counts nothing twice.
+//! Counters are totals since the start of their rows: the raw count, its enabled and running time,
+//! and the estimate for the whole time. Metrics are those of the last window, in base units; their
+//! errors are separate families. A series without a value is omitted, and `pmuscope_absent_values`
+//! counts these by reason. Values of the machine, and accesses by data source, have separate names,
+//! so that a sum over a metric counts nothing twice.
 //!
-//! [`Exposition`] is the same for a server that is scraped: also in the text format of Prometheus
-//! 0.0.4, and without what costs many series and tells little.
+//! [`Exposition`] serves scrapes: it also writes the Prometheus text format 0.0.4, and omits series
+//! of high cardinality and little use.
 
 mod exposition;
 mod family;
@@ -17,47 +17,47 @@ mod text;
 
 use std::{collections::BTreeMap, io};
 
-pub use self::otlp::{Otlp, Request};
+pub use self::otlp::{OtlpEncoder, OtlpRequest};
 pub use self::{
     exposition::{Dialect, Exposition},
-    text::{OWN_LABELS, is_own_label},
+    text::{RESERVED_LABELS, is_reserved_label},
 };
 use self::{
-    family::{Aspect, Families, Family, Level},
-    text::Text,
+    family::{Aspect, Families, MetricFamily, SubjectLevel},
+    text::ExpositionText,
 };
 use super::{
-    Options,
-    label::{Called, container_id, label, pid, pod, unit_of},
+    EmitOptions,
+    label::{RuntimeNames, container_id, label, pid, pod, unit_of},
 };
 use crate::derive::{
-    Attributes, Counter, Counting, Estimate, Group, Kind, Method, Metric, Part, Report, Series,
-    Subject, Value, served_name,
+    Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Report,
+    ReportSection, Series, Subject, SubjectSeries, Value, ValueMethod, mem_level_name,
 };
 
-pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
-    let mut samples = Samples::new(report, false);
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
+    let mut samples = FamilySamples::new(report, false);
     for group in report.groups() {
-        if group.part != Part::Own || options.with_self {
+        if group.section != ReportSection::SelfCounters || options.with_self {
             samples.add(&group);
         }
     }
-    samples.write(Text::new(out, Dialect::OpenMetrics, ""), true);
+    samples.write(ExpositionText::new(out, Dialect::OpenMetrics, ""), true);
     Ok(())
 }
 
-/// The samples to write, by family: all samples of a family must stand together.
-struct Samples<'a> {
+/// The samples to write, by family: the format requires the samples of a family to be adjacent.
+struct FamilySamples<'a> {
     report: &'a Report,
     families: Families<'a>,
     by_family: Vec<Vec<(&'a Series, f64)>>,
-    /// The number of series without a value, by reason.
+    /// Series without a value, by reason.
     absent: BTreeMap<&'static str, u64>,
-    /// Whether what costs many series and tells little is left out.
+    /// Whether to omit series of high cardinality and little use.
     lean: bool,
 }
 
-impl<'a> Samples<'a> {
+impl<'a> FamilySamples<'a> {
     fn new(report: &'a Report, lean: bool) -> Self {
         Self {
             report,
@@ -68,9 +68,9 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Writes them, with the times at which counters began where `created` says so.
-    fn write(&self, mut text: Text<'_>, created: bool) {
-        let labels = Labels::of(self.report);
+    /// Writes all families; `created` adds the start times of counters.
+    fn write(&self, mut text: ExpositionText<'_>, created: bool) {
+        let labels = CachedLabels::new(self.report);
         info::write(&mut text, self.report);
         for (family, samples) in self.families.list().iter().zip(&self.by_family) {
             text.head(&family.name, family.type_name(), &family.unit, &family.help);
@@ -91,18 +91,20 @@ impl<'a> Samples<'a> {
         text.end();
     }
 
-    fn add(&mut self, group: &Group<'a>) {
-        let level = match group.part {
-            Part::Own => Level::Own,
-            Part::Total | Part::Missing => Level::Machine,
-            Part::Sockets => Level::Sockets,
-            Part::Processes => Level::Processes,
-            Part::Rows | Part::Places | Part::Shares => Level::Rows,
+    fn add(&mut self, group: &SubjectSeries<'a>) {
+        let level = match group.section {
+            ReportSection::SelfCounters => SubjectLevel::SelfCounters,
+            ReportSection::Total | ReportSection::Missing => SubjectLevel::Machine,
+            ReportSection::Sockets => SubjectLevel::Sockets,
+            ReportSection::Processes => SubjectLevel::Processes,
+            ReportSection::Rows | ReportSection::Uncore | ReportSection::Shares => {
+                SubjectLevel::Rows
+            }
         };
-        // The times of a counter group are those of all its events.
+        // All events of a counter group share its times.
         let mut timed: Vec<u32> = Vec::new();
         for series in group.series {
-            // A counter with a total is written even if it has no value in this window.
+            // A counter with a total is written even without a value in this window.
             match (&series.value, self.report.total(series)) {
                 (_, Some(total)) => {
                     let first = !timed.contains(&series.attributes);
@@ -110,13 +112,13 @@ impl<'a> Samples<'a> {
                     self.counter(series, level, total, first);
                 }
                 (Err(reason), None) => *self.absent.entry(reason.word()).or_default() += 1,
-                // Without a total nothing was ever counted: the counter is 0.
+                // Without a total the counter is 0: nothing was ever counted.
                 (Ok(Value::Counter(_)), None) => {}
                 (Ok(Value::Gauge(gauge)), None) => {
                     self.push(series, level, Aspect::Value, gauge.value);
-                    self.trust(series, level, gauge);
-                    if gauge.live < 1.0 {
-                        self.push(series, level, Aspect::Live, gauge.live);
+                    self.push_error(series, level, gauge);
+                    if gauge.running_ratio < 1.0 {
+                        self.push(series, level, Aspect::RunningRatio, gauge.running_ratio);
                     }
                     if let Some(bound) = gauge.above_bound {
                         self.push(series, level, Aspect::Bound, bound);
@@ -133,40 +135,48 @@ impl<'a> Samples<'a> {
         clippy::cast_precision_loss,
         reason = "the format's numbers have no better precision"
     )]
-    fn counter(&mut self, series: &'a Series, level: Level, total: &Counter, first: bool) {
+    fn counter(
+        &mut self,
+        series: &'a Series,
+        level: SubjectLevel,
+        total: &CounterValue,
+        first: bool,
+    ) {
         let raw = total.raw as f64;
         match self.report.metric(series).counting {
-            Counting::All => return self.push(series, level, Aspect::Raw, raw),
-            Counting::Event(scale) => self.push(series, level, Aspect::Raw, raw * scale),
-            Counting::Samples => self.push(series, level, Aspect::Samples, raw),
+            CounterSource::All => return self.push(series, level, Aspect::Raw, raw),
+            CounterSource::Event(scale) => self.push(series, level, Aspect::Raw, raw * scale),
+            CounterSource::Samples => self.push(series, level, Aspect::Samples, raw),
         }
         if let Some(time) = total.time.filter(|_| first) {
             self.push(series, level, Aspect::Enabled, time.enabled as f64);
             self.push(series, level, Aspect::Running, time.running as f64);
         }
         self.push(series, level, Aspect::Estimated, total.estimate.value);
-        self.trust(series, level, &total.estimate);
+        self.push_error(series, level, &total.estimate);
     }
 
-    /// The error of a number, where it is known and not zero.
-    fn trust(&mut self, series: &'a Series, level: Level, estimate: &Estimate) {
+    /// Adds the error of a number, if known and not 0.
+    fn push_error(&mut self, series: &'a Series, level: SubjectLevel, estimate: &Estimate) {
         if let Some((low, high)) = estimate.sampled_interval() {
             self.push(series, level, Aspect::Lower, low);
             self.push(series, level, Aspect::Upper, high);
         }
-        // A share states an error of zero too.
+        // A share states an error of 0 too.
         let share = self.report.attributes(series).method.is_share();
         if let Some(error) = estimate.error().filter(|error| *error > 0.0 || share) {
             self.push(series, level, Aspect::Error, error);
         }
     }
 
-    fn push(&mut self, series: &'a Series, level: Level, aspect: Aspect, number: f64) {
+    fn push(&mut self, series: &'a Series, level: SubjectLevel, aspect: Aspect, number: f64) {
         if self.lean && exposition::is_left_out(self.report, series, aspect) {
             return;
         }
         let by_source = self.report.attributes(series).source.is_some();
-        let family = self.families.of(series.metric, level, by_source, aspect);
+        let family = self
+            .families
+            .index_of(series.metric, level, by_source, aspect);
         if self.by_family.len() <= family {
             self.by_family.resize_with(family + 1, Vec::new);
         }
@@ -174,8 +184,8 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// The labels of everything that can be told apart, written once.
-struct Labels {
+/// Label texts of subjects, attributes, groups and events, formatted once.
+struct CachedLabels {
     subjects: Vec<String>,
     attributes: Vec<String>,
     groups: Vec<String>,
@@ -185,8 +195,8 @@ struct Labels {
 /// Name and value.
 type Label = (&'static str, String);
 
-impl Labels {
-    fn of(report: &Report) -> Self {
+impl CachedLabels {
+    fn new(report: &Report) -> Self {
         let text = |labels: Vec<Label>| {
             let labels = labels.iter().map(|(name, value)| text::label(name, value));
             labels.collect::<Vec<_>>().join(",")
@@ -219,16 +229,16 @@ fn group(attributes: &Attributes) -> Option<Label> {
     Some(("group", attributes.group?.to_string()))
 }
 
-/// The label of an event by the user's own name.
-fn event(metric: &Metric) -> Option<Label> {
+/// The label of an event with a user-defined name.
+fn event(metric: &MetricInfo) -> Option<Label> {
     metric.is_event().then(|| ("event", metric.name.clone()))
 }
 
 fn sample(
-    text: &mut Text<'_>,
+    text: &mut ExpositionText<'_>,
     report: &Report,
-    family: &Family,
-    labels: &Labels,
+    family: &MetricFamily,
+    labels: &CachedLabels,
     (series, number): (&Series, f64),
     with_created: bool,
 ) {
@@ -244,7 +254,7 @@ fn sample(
     };
     let created = |start| (report.boot_time + start).as_secs_f64();
     match &series.value {
-        _ if family.kind == Kind::Counter => {
+        _ if family.kind == MetricKind::Counter => {
             text.sample(&family.name, "_total", labels, number * family.factor);
             if let Some(total) = report.total(series).filter(|_| with_created) {
                 text.sample(&family.name, "_created", labels, created(total.start));
@@ -257,15 +267,18 @@ fn sample(
             }
         }
         Ok(Value::Info(texts)) => {
-            let texts = texts.iter().map(|(name, value)| text::label(name, value));
-            let texts = texts.collect::<Vec<_>>().join(",");
+            let texts = texts
+                .iter()
+                .map(|(name, value)| text::label(name, value))
+                .collect::<Vec<_>>()
+                .join(",");
             text.sample(&family.name, "_info", &[subject, &texts], 1.0);
         }
         Ok(Value::State(now, all)) => {
             for state in *all {
-                let own = text::label(&family.name, state);
+                let state_label = text::label(&family.name, state);
                 let is = f64::from(u8::from(state == now));
-                text.sample(&family.name, "", &[subject, &own], is);
+                text.sample(&family.name, "", &[subject, &state_label], is);
             }
         }
         Ok(Value::Gauge(_) | Value::Counter(_)) | Err(_) => {
@@ -284,7 +297,7 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
             if let Some(socket) = place.socket {
                 labels.push(("socket", socket.to_string()));
             }
-            // A whole socket needs no name beside its number.
+            // The socket label identifies a whole socket.
             let (kind, name) = label(subject);
             if kind == "device" || *name != format!("socket {}", place.socket.unwrap_or_default()) {
                 labels.push(("device", name.into_owned()));
@@ -300,14 +313,14 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
             labels.extend(container_id(subject).map(|id| ("container_id", id.to_owned())));
             labels.extend(pid(subject).map(|pid| ("pid", pid.to_string())));
             labels.extend(unit_of(subject).map(|unit| ("unit", unit.to_owned())));
-            let names = Called::of(report, subject).names();
+            let names = RuntimeNames::for_subject(report, subject).names();
             labels.extend(names.map(|(what, name)| (what, name.to_owned())));
         }
     }
     labels
 }
 
-/// The labels that identify a series; how its counters were scheduled is left out.
+/// The labels that identify a series. The counter group is omitted.
 fn attributes(attributes: &Attributes) -> Vec<Label> {
     let Attributes {
         socket,
@@ -317,7 +330,7 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
         operation,
         source,
     } = attributes;
-    let method = (*method != Method::Counted).then(|| method.to_string());
+    let method = (*method != ValueMethod::Counted).then(|| method.to_string());
     let labels = [
         ("socket", socket.map(|socket| socket.to_string())),
         ("device", device.clone()),
@@ -326,10 +339,10 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
             "operation",
             operation.map(|operation| operation.name().to_owned()),
         ),
-        ("source", source.map(served_name)),
-    ];
-    let labels = labels.into_iter();
-    let labels = labels.filter_map(|(name, value)| Some((name, value?)));
+        ("source", source.map(mem_level_name)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)));
     labels.collect()
 }
 

@@ -1,24 +1,24 @@
-//! Output for a terminal. Users choose the names of processes and cgroups, which may hold escape
-//! sequences that move the cursor, change the title, or reverse the reading order.
+//! Output that is safe on a terminal. Users choose the names of processes and cgroups, which may
+//! contain escape sequences that move the cursor, change the title or reverse the reading order.
 
 use std::{borrow::Cow, io};
 
 use serde::Serialize as _;
 use serde_json::{Value, ser::Formatter};
 
-/// The text in one line, with every character that a terminal acts on written as Rust writes it:
-/// `\u{1b}`, `\n`. For output that people read; JSON has an escape of its own.
+/// The text in one line, with each character that a terminal acts on escaped as in Rust: `\u{1b}`,
+/// `\n`. It is for people; JSON has an escape of its own.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.contains(acts) {
-        Cow::Owned(text.chars().flat_map(shown).collect())
+    if text.contains(acts_on_terminal) {
+        Cow::Owned(text.chars().flat_map(escaped).collect())
     } else {
         Cow::Borrowed(text)
     }
 }
 
-/// [`printable`] for values that tell series apart: different texts stay different. A backslash
-/// that would read as the beginning of an escape is doubled.
+/// [`printable`] for values that identify series: different texts stay different. A backslash that
+/// would read as the start of an escape is doubled.
 #[must_use]
 pub fn distinct(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
@@ -27,11 +27,11 @@ pub fn distinct(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 8);
     let mut chars = text.chars().peekable();
     while let Some(char) = chars.next() {
-        let begins = |next: &char| "\\nrtu".contains(*next) || acts(*next);
+        let begins = |next: &char| "\\nrtu".contains(*next) || acts_on_terminal(*next);
         if char == '\\' && chars.peek().is_some_and(begins) {
             out.push(char);
         }
-        out.extend(shown(char));
+        out.extend(escaped(char));
     }
     Cow::Owned(out)
 }
@@ -39,7 +39,7 @@ pub fn distinct(text: &str) -> Cow<'_, str> {
 /// [`printable`] for text of several lines.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    if text.contains(|char| char != '\n' && acts(char)) {
+    if text.contains(|char| char != '\n' && acts_on_terminal(char)) {
         let lines: Vec<_> = text.split('\n').map(printable).collect();
         Cow::Owned(lines.join("\n"))
     } else {
@@ -52,14 +52,14 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
 pub fn printable_json(value: &Value) -> String {
     let mut line = Vec::new();
     let mut json = serde_json::Serializer::with_formatter(&mut line, PrintableJson);
-    // Cannot fail: a JSON value is written into memory, and its text is UTF-8.
+    // Infallible: a JSON value is written into memory, and its text is UTF-8.
     let written = value.serialize(&mut json);
     debug_assert!(written.is_ok(), "{written:?}");
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// JSON in one line. `serde_json` does not escape DEL and what is beyond ASCII; this does, with
-/// JSON's own escapes, so that a reader gets the same text back.
+/// JSON in one line. `serde_json` leaves DEL and non-ASCII characters unescaped; this formatter
+/// escapes those that a terminal acts on, with JSON escapes that any reader decodes.
 pub(crate) struct PrintableJson;
 
 impl Formatter for PrintableJson {
@@ -73,7 +73,7 @@ impl Formatter for PrintableJson {
             return out.write_all(fragment.as_bytes());
         }
         let mut rest = fragment;
-        while let Some(at) = rest.find(acts) {
+        while let Some(at) = rest.find(acts_on_terminal) {
             let (before, from) = rest.split_at(at);
             out.write_all(before.as_bytes())?;
             let mut chars = from.chars();
@@ -91,8 +91,8 @@ impl Formatter for PrintableJson {
     }
 }
 
-fn shown(char: char) -> impl Iterator<Item = char> {
-    let (plain, escaped) = if acts(char) {
+fn escaped(char: char) -> impl Iterator<Item = char> {
+    let (plain, escaped) = if acts_on_terminal(char) {
         (None, Some(char.escape_default()))
     } else {
         (Some(char), None)
@@ -100,8 +100,9 @@ fn shown(char: char) -> impl Iterator<Item = char> {
     plain.into_iter().chain(escaped.into_iter().flatten())
 }
 
-/// Control characters (C0, DEL, C1), and the invisible ones of Unicode that reorder or join lines.
-fn acts(char: char) -> bool {
+/// Whether a terminal acts on a character: control characters (C0, DEL, C1), and invisible
+/// characters of Unicode that reorder or join lines.
+fn acts_on_terminal(char: char) -> bool {
     char.is_control()
         || matches!(
             char,
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(printable_lines("one\x1b\ntwo\n"), "one\\u{1b}\ntwo\n");
     }
 
-    /// Any text, with many characters of those that matter.
+    /// Any text, with many special characters.
     fn text() -> impl Strategy<Value = String> {
         let chars = prop_oneof![
             any::<char>(),
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!([&*newline, &*literal], [r"a\nb", r"a\\nb"]);
     }
 
-    /// What [`distinct`] was given.
+    /// Inverse of [`distinct`].
     fn undone(text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -189,19 +190,19 @@ mod tests {
         #[test]
         fn distinct_values_tell_what_they_were(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
             let value = distinct(&text).into_owned();
-            prop_assert!(!value.contains(acts), "{value:?}");
+            prop_assert!(!value.contains(acts_on_terminal), "{value:?}");
             prop_assert_eq!(undone(&value), text);
         }
 
         #[test]
         fn nothing_that_acts_is_left(text in text()) {
             let line = printable(&text).into_owned();
-            prop_assert!(!line.contains(acts), "{line:?}");
+            prop_assert!(!line.contains(acts_on_terminal), "{line:?}");
             prop_assert!(!line.contains(char::is_control));
-            // Once is enough.
+            // Escaping is idempotent.
             prop_assert!(matches!(printable(&line), Cow::Borrowed(_)));
             let lines = printable_lines(&text).into_owned();
-            prop_assert!(!lines.contains(|char| char != '\n' && acts(char)));
+            prop_assert!(!lines.contains(|char| char != '\n' && acts_on_terminal(char)));
             prop_assert_eq!(lines.matches('\n').count(), text.matches('\n').count());
         }
 
@@ -209,14 +210,14 @@ mod tests {
         fn json_gives_back_what_was_there(text in text()) {
             let value = serde_json::json!({ text.as_str(): text });
             let line = printable_json(&value);
-            prop_assert!(!line.contains(acts), "{line:?}");
+            prop_assert!(!line.contains(acts_on_terminal), "{line:?}");
             prop_assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);
         }
 
-        /// What does no harm stays, in its order.
+        /// Harmless text stays unchanged and in order.
         #[test]
         fn other_text_is_left_alone(text in text()) {
-            let plain: String = text.chars().filter(|char| !acts(*char)).collect();
+            let plain: String = text.chars().filter(|char| !acts_on_terminal(*char)).collect();
             prop_assert!(matches!(printable(&plain), Cow::Borrowed(same) if same == plain));
             let line = printable(&text).into_owned();
             let mut rest = line.chars();

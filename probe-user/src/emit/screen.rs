@@ -1,26 +1,26 @@
-//! What a table is drawn on.
+//! The screen that a table is drawn on.
 
-/// Columns of a screen whose size is not known.
-const USUAL_WIDTH: usize = 80;
+/// Columns of a screen of unknown size.
+const DEFAULT_WIDTH: usize = 80;
 
-/// What a table is drawn on; other formats do not depend on it.
+/// The screen that a table is drawn on. Other formats do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Columns of characters; None for lines of any length, with names in full.
+    /// Columns; None for lines of any length, with full names.
     pub width: Option<usize>,
-    /// Lines; None for every row.
+    /// Lines; None shows every row.
     pub height: Option<usize>,
-    /// All digits, in place of three with a prefix.
+    /// All digits instead of three with a prefix.
     pub exact: bool,
-    /// Whether each window is drawn over the one before. Each has all notes then.
+    /// Whether each window is drawn over the previous one, with all notes.
     pub in_place: bool,
 }
 
 impl Default for Screen {
-    /// Of a file or a pipe.
+    /// The screen of a file or a pipe.
     fn default() -> Self {
         Self {
-            width: Some(USUAL_WIDTH),
+            width: Some(DEFAULT_WIDTH),
             height: None,
             exact: false,
             in_place: false,
@@ -29,22 +29,22 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// The least width of a line of a table, however narrow the screen is.
-    pub const LEAST_WIDTH: usize = 20;
+    /// The least width of a table line, even on a narrower screen.
+    pub const MIN_WIDTH: usize = 20;
 
-    /// A terminal of so many columns and lines; 0 where that is not known.
+    /// A terminal with this many columns and lines; 0 is unknown.
     #[must_use]
-    pub fn of_terminal(columns: u16, lines: u16) -> Self {
+    pub fn for_terminal(columns: u16, lines: u16) -> Self {
         let known = |number: u16| (number > 0).then(|| usize::from(number));
         Self {
-            width: known(columns).or(Some(USUAL_WIDTH)),
+            width: known(columns).or(Some(DEFAULT_WIDTH)),
             height: known(lines),
             ..Self::default()
         }
     }
 
-    /// How long a line may be.
-    pub(super) fn line(&self) -> Option<usize> {
-        self.width.map(|width| width.max(Self::LEAST_WIDTH))
+    /// The longest line.
+    pub(super) fn line_width(&self) -> Option<usize> {
+        self.width.map(|width| width.max(Self::MIN_WIDTH))
     }
 }

@@ -1,4 +1,4 @@
-//! A report as tables for people: a function of the report and of the screen that it is drawn on.
+//! A report as tables for people, fitted to the screen.
 
 mod accesses;
 mod columns;
@@ -7,12 +7,12 @@ mod grid;
 mod names;
 mod notes;
 mod number;
-mod places;
 mod shares;
 mod sheet;
 #[cfg(test)]
 mod tests;
 mod text;
+mod uncore;
 
 use std::io::{self, Write};
 
@@ -21,47 +21,47 @@ pub use self::sheet::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::text::wrapped;
 use self::{
     grid::Grid,
-    number::{Form, Number},
+    number::{NumberFormat, TableNumber},
     text::{left, right},
 };
 pub(crate) use self::{names::fitted, text::width};
-use super::{Options, Screen};
-use crate::derive::{Group, Part, Report, Series, Subject, Value};
+use super::{EmitOptions, Screen};
+use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value};
 
-/// The least number of rows that a grid shows of many, however low the screen is.
+/// The fewest rows that a grid shows on a low screen.
 const LEAST_ROWS: usize = 3;
 
-/// Columns of the names and values of this program's account of itself.
+/// Widths of the names and values of self-counters.
 const SELF_NAME: usize = 32;
 const SELF_VALUE: usize = 16;
 
-pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: Options) -> io::Result<()> {
-    let page = Page::new(report, options.screen);
+pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
+    let page = TablePage::new(report, options.screen);
     for line in page.drawn(options) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-/// A report, and how it is drawn.
-struct Page<'a> {
+/// A report with its screen and names.
+struct TablePage<'a> {
     report: &'a Report,
-    groups: Vec<Group<'a>>,
+    groups: Vec<SubjectSeries<'a>>,
     screen: Screen,
-    /// What subjects are called.
+    /// Names of the subjects.
     names: Vec<String>,
-    /// What the rows of entities are.
+    /// Heading of the labels of entities.
     heading: &'static str,
 }
 
-/// A page with some of its rows.
-struct Drawn {
+/// The lines of a page, possibly with some rows summed.
+struct PageLines {
     lines: Vec<String>,
-    /// Lines of the highest block.
+    /// Lines of the tallest block.
     highest: usize,
 }
 
-impl<'a> Page<'a> {
+impl<'a> TablePage<'a> {
     fn new(report: &'a Report, screen: Screen) -> Self {
         Self {
             report,
@@ -72,23 +72,31 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// What the subject of a group is called.
-    fn name(&self, group: &Group<'_>) -> String {
+    /// The name of the subject of a group.
+    fn name(&self, group: &SubjectSeries<'_>) -> String {
         self.names[group.series[0].subject as usize].clone()
     }
 
-    /// All lines, with as many rows as leave the last line of the screen free. Where not even
-    /// [`LEAST_ROWS`] fit, the page will scroll: then each block fits on the screen by itself.
-    fn drawn(&self, options: Options) -> Vec<String> {
-        let (above, grids, below) = (self.above(), self.grids(), self.below(options));
-        let room = self.screen.line();
-        let draw = |most: usize| -> Drawn {
-            let blocks = grids.iter().flat_map(|grid| grid.blocks(room, most));
-            let blocks: Vec<Vec<String>> = blocks.collect();
+    /// All lines, with as many rows as leave the last line of the screen free. If not even
+    /// [`LEAST_ROWS`] fit, the page scrolls and each block fits on the screen by itself.
+    fn drawn(&self, options: EmitOptions) -> Vec<String> {
+        let (above, grids, below) = (
+            self.heading_lines(),
+            self.grids(),
+            self.footer_lines(options),
+        );
+        let line_width = self.screen.line_width();
+        let draw = |most: usize| -> PageLines {
+            let blocks: Vec<Vec<String>> = grids
+                .iter()
+                .flat_map(|grid| grid.blocks(line_width, most))
+                .collect();
             let tables = blocks.join(&String::new());
             let lines = above.iter().chain(&tables).chain(&below);
-            Drawn {
-                lines: lines.flat_map(|line| wrapped(line, room, 3)).collect(),
+            PageLines {
+                lines: lines
+                    .flat_map(|line| wrapped(line, line_width, 3))
+                    .collect(),
                 highest: blocks.iter().map(Vec::len).max().unwrap_or(0),
             }
         };
@@ -96,8 +104,8 @@ impl<'a> Page<'a> {
             return draw(usize::MAX).lines;
         };
         let all = grids.iter().map(Grid::many).max().unwrap_or(0);
-        let largest = |fits: &dyn Fn(&Drawn) -> bool| {
-            // Tried without a sum first: the label of a sum may be wider than all others.
+        let largest = |fits: &dyn Fn(&PageLines) -> bool| {
+            // Without a sum first: its label may be wider than all others.
             let complete = (all < height).then(|| draw(usize::MAX));
             if let Some(complete) = complete.filter(fits) {
                 return Some(complete);
@@ -122,14 +130,14 @@ impl<'a> Page<'a> {
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
     }
 
-    fn above(&self) -> Vec<String> {
+    fn heading_lines(&self) -> Vec<String> {
         let report = self.report;
         let (elapsed, length) = (
             report.elapsed().as_secs_f64(),
             report.length().as_secs_f64(),
         );
         let mut line = format!("{elapsed:>11.3} s, window {length:.3} s");
-        let period = report.of(&Subject::Pmuscope, "spe_period").next();
+        let period = report.find_series(&Subject::Pmuscope, "spe_period").next();
         if let Some(period) = period.and_then(Series::estimate) {
             line += &format!(", period {:.0}", period.value);
         }
@@ -141,41 +149,47 @@ impl<'a> Page<'a> {
         grids.extend(accesses::grids(self));
         let lists = self.report.tables.iter();
         grids.extend(lists.map(|list| accesses::list(self, list)));
-        grids.extend(places::grids(self));
+        grids.extend(uncore::grids(self));
         grids.push(shares::grid(self));
         grids
     }
 
-    fn below(&self, options: Options) -> Vec<String> {
+    fn footer_lines(&self, options: EmitOptions) -> Vec<String> {
         let mut lines = notes::lists(self.report);
         lines.extend(notes::reasons(self));
         lines.extend(shares::notes(self));
         lines.extend(notes::findings(self, options.first || self.screen.in_place));
         lines.push(String::new());
         if options.with_self {
-            for group in self.groups.iter().filter(|group| group.part == Part::Own) {
+            for group in self
+                .groups
+                .iter()
+                .filter(|group| group.section == ReportSection::SelfCounters)
+            {
                 lines.extend(group.series.iter().map(|series| {
                     let name = left(&self.report.metric(series).name, SELF_NAME);
-                    let value = right(&self.own(series), SELF_VALUE);
+                    let value = right(&self.self_value(series), SELF_VALUE);
                     format!("  self {name} {value}")
                 }));
             }
         }
-        // Between this window and the next.
+        // Separates this window from the next.
         lines.extend((!self.screen.in_place).then(String::new));
         lines
     }
 
-    /// A value of this program's account of itself.
-    fn own(&self, series: &Series) -> String {
-        let form = Form {
+    /// The text of a self-counter.
+    fn self_value(&self, series: &Series) -> String {
+        let form = NumberFormat {
             factor: 1.0,
             whole: true,
             exact: self.screen.exact,
         };
         match &series.value {
-            Ok(Value::Counter(counter)) => form.text(&Number::of(&counter.estimate)),
-            Ok(Value::Gauge(gauge)) => form.text(&Number::of(gauge)),
+            Ok(Value::Counter(counter)) => {
+                form.text(&TableNumber::from_estimate(&counter.estimate))
+            }
+            Ok(Value::Gauge(gauge)) => form.text(&TableNumber::from_estimate(gauge)),
             Ok(Value::State(state, _)) => (*state).to_owned(),
             Ok(Value::Info(texts)) => {
                 let texts: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();

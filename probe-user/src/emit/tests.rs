@@ -1,4 +1,4 @@
-//! Golden output of one report with everything that can be in it.
+//! Golden output of a report with every kind of value.
 
 use super::*;
 use crate::emit::printable::printable;
@@ -12,12 +12,12 @@ mod named;
 pub(crate) use self::containers::containers;
 pub(super) use self::fixture::{HOSTILE, hostile, report};
 
-pub(super) fn written(report: &Report, format: Format) -> String {
+pub(super) fn written(report: &Report, format: OutputFormat) -> String {
     on(Screen::default(), report, format)
 }
 
-/// With a line for each row of a table.
-fn wide(report: &Report, format: Format) -> String {
+/// Wide output, with a line for each row of a table.
+fn wide(report: &Report, format: OutputFormat) -> String {
     let screen = Screen {
         width: None,
         ..Screen::default()
@@ -25,7 +25,7 @@ fn wide(report: &Report, format: Format) -> String {
     on(screen, report, format)
 }
 
-pub(super) fn on(screen: Screen, report: &Report, format: Format) -> String {
+pub(super) fn on(screen: Screen, report: &Report, format: OutputFormat) -> String {
     let mut bytes = Vec::new();
     let mut emitter = Emitter::new(&mut bytes, format, true);
     emitter.set_screen(screen);
@@ -35,7 +35,7 @@ pub(super) fn on(screen: Screen, report: &Report, format: Format) -> String {
 
 #[test]
 fn table() {
-    insta::assert_snapshot!(written(&report(), Format::Table));
+    insta::assert_snapshot!(written(&report(), OutputFormat::Table));
 }
 
 #[test]
@@ -45,12 +45,12 @@ fn wide_table_with_all_digits() {
         exact: true,
         ..Screen::default()
     };
-    insta::assert_snapshot!(on(screen, &report(), Format::Table));
+    insta::assert_snapshot!(on(screen, &report(), OutputFormat::Table));
 }
 
 #[test]
 fn json() {
-    let text = written(&report(), Format::Json);
+    let text = written(&report(), OutputFormat::Json);
     assert_eq!(text.lines().count(), 1);
     let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&parsed).unwrap());
@@ -58,8 +58,8 @@ fn json() {
 
 #[test]
 fn csv() {
-    let text = written(&report(), Format::Csv);
-    // Every line has all fields.
+    let text = written(&report(), OutputFormat::Csv);
+    // Each line has all fields.
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     assert!(reader.records().all(|record| record.is_ok()));
     insta::assert_snapshot!(text);
@@ -67,19 +67,20 @@ fn csv() {
 
 #[test]
 fn openmetrics() {
-    insta::assert_snapshot!(written(&report(), Format::OpenMetrics));
+    insta::assert_snapshot!(written(&report(), OutputFormat::OpenMetrics));
 }
 
-/// What a process called itself does nothing to the terminal, and programs get it as it is.
+/// Process names with escape sequences do nothing to the terminal, and programs read them
+/// unchanged.
 #[test]
 fn names_with_escape_sequences() {
     let acts = |char: char| char != '\n' && (char.is_control() || char == '\u{202e}');
     let lines = |text: &str| text.lines().count();
     for format in [
-        Format::Table,
-        Format::Csv,
-        Format::Json,
-        Format::OpenMetrics,
+        OutputFormat::Table,
+        OutputFormat::Csv,
+        OutputFormat::Json,
+        OutputFormat::OpenMetrics,
     ] {
         assert!(!written(&hostile(), format).contains(acts));
         let [text, usual] = [hostile(), report()].map(|report| wide(&report, format));
@@ -87,19 +88,24 @@ fn names_with_escape_sequences() {
         assert_eq!(lines(&text), lines(&usual), "{text}");
         let shown = printable("\u{1b}]0;gone\u{7}");
         let shown = match format {
-            Format::OpenMetrics => shown.replace('\\', r"\\"),
+            OutputFormat::OpenMetrics => shown.replace('\\', r"\\"),
             _ => shown.into_owned(),
         };
-        assert_eq!(text.contains(&shown), format != Format::Json, "{text}");
+        assert_eq!(
+            text.contains(&shown),
+            format != OutputFormat::Json,
+            "{text}"
+        );
     }
-    let json: serde_json::Value = serde_json::from_str(&written(&hostile(), Format::Json)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&written(&hostile(), OutputFormat::Json)).unwrap();
     assert_eq!(json["rows"][0]["name"], HOSTILE);
 }
 
 #[test]
 fn csv_has_one_heading() {
     let mut bytes = Vec::new();
-    let mut emitter = Emitter::new(&mut bytes, Format::Csv, false);
+    let mut emitter = Emitter::new(&mut bytes, OutputFormat::Csv, false);
     emitter.write(&report()).unwrap();
     emitter.write(&report()).unwrap();
     let text = String::from_utf8(bytes).unwrap();
@@ -107,7 +113,7 @@ fn csv_has_one_heading() {
     assert_eq!(headings.count(), 1);
 }
 
-/// A window goes out in one call, whatever is in it.
+/// A window is written in a single call.
 #[test]
 fn a_window_is_written_at_once() {
     struct Calls(Vec<usize>);
@@ -121,10 +127,10 @@ fn a_window_is_written_at_once() {
         }
     }
     for format in [
-        Format::Table,
-        Format::Csv,
-        Format::Json,
-        Format::OpenMetrics,
+        OutputFormat::Table,
+        OutputFormat::Csv,
+        OutputFormat::Json,
+        OutputFormat::OpenMetrics,
     ] {
         let mut calls = Calls(Vec::new());
         Emitter::new(&mut calls, format, true)

@@ -1,5 +1,5 @@
-//! The events that sample memory accesses on machines without SPE: AMD's IBS, or Intel's load
-//! latency and stores. Their samples carry the address, the latency and the data source.
+//! Events that sample memory accesses on machines without SPE: AMD's IBS, or Intel's load latency
+//! and stores. Samples have the address, the latency and the data source.
 //!
 //! Names and rules are those of the drivers: `arch/x86/events/amd/ibs.c`, and
 //! `arch/x86/events/intel/core.c` (`intel_pmu_hw_config`).
@@ -17,50 +17,49 @@ use crate::machine::{Pmu, Pmus};
 /// AMD's PMU of sampled operations.
 const IBS: &str = "ibs_op";
 
-/// Intel's events: loads by their latency, what must lead their group on cores that have it, and
-/// stores.
+/// Intel's events: loads by latency, the leader that their group needs on some cores, and stores.
 const LOADS: &str = "mem-loads";
 const LEADER: &str = "mem-loads-aux";
 const STORES: &str = "mem-stores";
 
-/// The least latency by which Intel's cores tag loads (`MSR_PEBS_LD_LAT_THRESHOLD`).
+/// Minimum latency threshold of tagged loads on Intel's cores (`MSR_PEBS_LD_LAT_THRESHOLD`).
 const LEAST_LATENCY: u64 = 3;
 
-/// IBS counts in steps of so many operations.
+/// IBS periods are multiples of this many operations.
 const IBS_STEP: u64 = 16;
 
-/// What the samples of an event of memory accesses stand for.
+/// What a sample of an event of memory accesses represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Accesses {
-    /// As many operations as their periods say: the event counts all.
+pub enum AccessScaling {
+    /// As many operations as its period: the event counts all operations.
     Counted,
-    /// Nothing but themselves: the event counts cycles, or those loads that the core chose to time.
+    /// Only itself: the event counts cycles, or only loads that the core chose to time.
     Tagged,
 }
 
-/// How this machine samples memory accesses without SPE.
+/// The mechanism that samples memory accesses without SPE.
 #[derive(Clone, Copy)]
-enum Means<'p> {
+enum Backend<'p> {
     Ibs(&'p Pmu),
     /// The cores' own events.
     Cores,
 }
 
-/// Why memory accesses cannot be sampled so. Each message says what to do.
+/// Why these events cannot sample memory accesses. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoAccesses {
-    /// IBS takes no such period.
+    /// IBS does not support the period.
     #[error(
         "--period {period} is no multiple of {IBS_STEP}, and {IBS} counts in steps of that: give \
          --period {}",
         period.next_multiple_of(IBS_STEP)
     )]
     Step {
-        /// As asked for.
+        /// As requested.
         period: u64,
     },
-    /// The events.
+    /// An event of memory accesses cannot be sampled.
     #[error("cannot sample memory accesses: {0}")]
     Event(Box<SamplingError>),
 }
@@ -71,32 +70,32 @@ impl<E: Into<SamplingError>> From<E> for NoAccesses {
     }
 }
 
-/// The events that sample memory accesses here; none where the machine has no such events.
+/// The events that sample memory accesses on this machine; empty if it has none.
 ///
-/// `rate`: how often, in operations or in samples per second; without it the usual number of
-/// samples per second. Loads that took fewer than `least` cycles are not sampled, where the core
-/// can leave them out.
+/// `rate` is a period in operations or a frequency in samples per second; without it the default
+/// frequency applies. Loads of fewer than `least` cycles are not sampled if the core can filter
+/// them.
 ///
 /// # Errors
-/// The PMU takes no such period, or its files are not as they should be.
+/// The PMU does not support the period, or its files are malformed.
 pub fn accesses(
     pmus: &Pmus,
     rate: Option<Rate>,
     least: Option<u16>,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
-    match means(pmus) {
-        Some(Means::Ibs(pmu)) => ibs(pmu, pmus, rate),
-        Some(Means::Cores) => cores(pmus, rate, least),
+    match backend(pmus) {
+        Some(Backend::Ibs(pmu)) => ibs(pmu, pmus, rate),
+        Some(Backend::Cores) => cores(pmus, rate, least),
         None => Ok(Vec::new()),
     }
 }
 
-fn means(pmus: &Pmus) -> Option<Means<'_>> {
+fn backend(pmus: &Pmus) -> Option<Backend<'_>> {
     if let Some(Ok(pmu)) = pmus.get(IBS) {
-        return Some(Means::Ibs(pmu));
+        return Some(Backend::Ibs(pmu));
     }
     let has_loads = |pmu: &Pmu| pmu.events.contains_key(LOADS);
-    pmus.cores().any(has_loads).then_some(Means::Cores)
+    pmus.cores().any(has_loads).then_some(Backend::Cores)
 }
 
 fn ibs(pmu: &Pmu, pmus: &Pmus, rate: Option<Rate>) -> Result<Vec<SampledEvent>, NoAccesses> {
@@ -105,13 +104,13 @@ fn ibs(pmu: &Pmu, pmus: &Pmus, rate: Option<Rate>) -> Result<Vec<SampledEvent>, 
     {
         return Err(NoAccesses::Step { period });
     }
-    // Operations, where it can count them; cycles otherwise.
+    // Counts operations if the PMU can, else cycles.
     let counted = pmu.formats.contains_key("cnt_ctl");
     let (terms, accesses) = match counted {
-        true => ("cnt_ctl=1", Accesses::Counted),
-        false => ("config=0", Accesses::Tagged),
+        true => ("cnt_ctl=1", AccessScaling::Counted),
+        false => ("config=0", AccessScaling::Tagged),
     };
-    of(&format!("{IBS}/{terms}/"), pmus, rate, accesses)
+    sampled_accesses(&format!("{IBS}/{terms}/"), pmus, rate, accesses)
 }
 
 fn cores(
@@ -124,7 +123,7 @@ fn cores(
     for pmu in pmus.cores().filter(|pmu| pmu.events.contains_key(LOADS)) {
         let name = &pmu.name;
         let loads = format!("{name}/{LOADS},ldlat={latency}/pp");
-        let mut loads = of(&loads, pmus, rate, Accesses::Tagged)?;
+        let mut loads = sampled_accesses(&loads, pmus, rate, AccessScaling::Tagged)?;
         if pmu.events.contains_key(LEADER) {
             let leader = counter(&format!("{name}/{LEADER}/"), pmus)?;
             loads
@@ -134,17 +133,22 @@ fn cores(
         all.extend(loads);
         if pmu.events.contains_key(STORES) {
             let stores = format!("{name}/{STORES}/pp");
-            all.extend(of(&stores, pmus, rate, Accesses::Counted)?);
+            all.extend(sampled_accesses(
+                &stores,
+                pmus,
+                rate,
+                AccessScaling::Counted,
+            )?);
         }
     }
     Ok(all)
 }
 
-fn of(
+fn sampled_accesses(
     text: &str,
     pmus: &Pmus,
     rate: Option<Rate>,
-    accesses: Accesses,
+    accesses: AccessScaling,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     let mut events = sampled(text, pmus, None)?;
     for event in &mut events {
@@ -165,13 +169,13 @@ fn counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
     Ok(counters.next())
 }
 
-/// What samples memory accesses here, in words.
+/// Describes the mechanism that samples memory accesses, for the user.
 #[must_use]
-pub fn described(pmus: &Pmus) -> Option<String> {
-    means(pmus).map(|means| means.to_string())
+pub fn describe_backend(pmus: &Pmus) -> Option<String> {
+    backend(pmus).map(|backend| backend.to_string())
 }
 
-impl fmt::Display for Means<'_> {
+impl fmt::Display for Backend<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ibs(pmu) if pmu.formats.contains_key("cnt_ctl") => {
@@ -229,13 +233,17 @@ mod tests {
         assert_eq!((stores.leader.as_ref(), stores.precise), (None, 2));
         assert_eq!(
             (loads.accesses, stores.accesses),
-            (Some(Accesses::Tagged), Some(Accesses::Counted))
+            (Some(AccessScaling::Tagged), Some(AccessScaling::Counted))
         );
         assert_eq!(loads.rate, Rate::Period(1000));
-        // The core takes no lower latency.
+        // The core supports no lower latency.
         let events = accesses(&pmus, None, Some(1)).unwrap();
         assert_eq!(events[0].counter.config1, 3);
-        assert!(described(&pmus).unwrap().starts_with("Intel's mem-loads"));
+        assert!(
+            describe_backend(&pmus)
+                .unwrap()
+                .starts_with("Intel's mem-loads")
+        );
     }
 
     #[test]
@@ -244,9 +252,9 @@ mod tests {
         let events = accesses(&pmus, Some(Rate::Period(4096)), None).unwrap();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].counter.config, 1 << 19);
-        assert_eq!(events[0].accesses, Some(Accesses::Counted));
+        assert_eq!(events[0].accesses, Some(AccessScaling::Counted));
         let by_cycles = accesses(&amd(&[]), None, None).unwrap();
-        assert_eq!(by_cycles[0].accesses, Some(Accesses::Tagged));
+        assert_eq!(by_cycles[0].accesses, Some(AccessScaling::Tagged));
         let error = accesses(&pmus, Some(Rate::Period(4100)), None)
             .unwrap_err()
             .to_string();
@@ -262,6 +270,6 @@ mod tests {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/grace");
         let pmus = Pmus::read(Path::new(fixtures)).unwrap();
         assert_eq!(accesses(&pmus, None, None).unwrap(), []);
-        assert_eq!(described(&pmus), None);
+        assert_eq!(describe_backend(&pmus), None);
     }
 }

@@ -1,12 +1,12 @@
-//! The terms of `pmu/term,term=value/` to the config words of `perf_event_attr`.
+//! Encodes the terms of `pmu/term,term=value/` into the config words of `perf_event_attr`.
 
 use super::{error::EventError, generic, nearest::Nearest};
 use crate::machine::{
-    Format, Pmu, PmuEvent, PmuKind, Word,
+    FieldFormat, Pmu, PmuEvent, PmuKind, Word,
     terms::{self, Term},
 };
 
-/// Terms that perf takes for any PMU and that have no meaning for counting per CPU.
+/// Terms that perf accepts for any PMU and that mean nothing for counting per CPU.
 const PERF_ONLY: [&str; 22] = [
     "period",
     "freq",
@@ -34,9 +34,9 @@ const PERF_ONLY: [&str; 22] = [
 
 /// The config words of an event, by [`Word`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words([u64; 5]);
+pub(super) struct ConfigWords([u64; 5]);
 
-impl Words {
+impl ConfigWords {
     pub(super) fn get(self, word: Word) -> u64 {
         self.0[word as usize]
     }
@@ -45,18 +45,18 @@ impl Words {
         self.0[word as usize] = value;
     }
 
-    /// Puts a field's bits in place of those that were there.
-    fn put(&mut self, format: Format, scattered: u64) {
+    /// Replaces the bits of a field.
+    fn put(&mut self, format: FieldFormat, scattered: u64) {
         let word = &mut self.0[format.word() as usize];
         *word = *word & !format.mask() | scattered;
     }
 }
 
-/// What the terms of one event amount to.
+/// The encoded terms of an event.
 #[derive(Debug)]
-pub(super) struct Encoded<'t, 'p> {
-    pub(super) words: Words,
-    /// The event of `events/` among the terms.
+pub(super) struct EncodedTerms<'t, 'p> {
+    pub(super) words: ConfigWords,
+    /// The event of `events/` that a term names.
     pub(super) event: Option<&'p PmuEvent>,
     /// The `name=` term.
     pub(super) name: Option<&'t str>,
@@ -64,14 +64,14 @@ pub(super) struct Encoded<'t, 'p> {
 
 /// Encodes `terms` for `pmu`.
 ///
-/// Whole words come first, then the named event, then single fields, in whatever order they are
-/// written: so a field beside an event replaces what the event says about that field.
+/// Whole words are applied first, then the named event, then single fields, regardless of the order
+/// in the text. A field therefore overrides the same field of the named event.
 pub(super) fn encode<'t, 'p>(
     pmu: &'p Pmu,
     terms: &'t [Term],
-) -> Result<Encoded<'t, 'p>, EventError> {
-    let mut encoded = Encoded {
-        words: Words::default(),
+) -> Result<EncodedTerms<'t, 'p>, EventError> {
+    let mut encoded = EncodedTerms {
+        words: ConfigWords::default(),
         event: None,
         name: None,
     };
@@ -110,19 +110,23 @@ pub(super) fn encode<'t, 'p>(
     Ok(encoded)
 }
 
-/// The config words of an event of `events/` on its own.
-pub(super) fn encode_event(pmu: &Pmu, name: &str, event: &PmuEvent) -> Result<Words, EventError> {
-    let mut words = Words::default();
+/// The config words of a single event of `events/`.
+pub(super) fn encode_event(
+    pmu: &Pmu,
+    name: &str,
+    event: &PmuEvent,
+) -> Result<ConfigWords, EventError> {
+    let mut words = ConfigWords::default();
     put_event(pmu, name, event, &mut words)?;
     Ok(words)
 }
 
-/// What one term does.
+/// The meaning of a term.
 enum Role<'t, 'p> {
     Name(&'t str),
     Word(Word, u64),
     /// A field and its value, spread over the field's bits.
-    Field(Format, u64),
+    Field(FieldFormat, u64),
     Event(&'t str, &'p PmuEvent),
 }
 
@@ -132,7 +136,7 @@ fn role<'t, 'p>(pmu: &'p Pmu, term: &'t Term) -> Result<Role<'t, 'p>, EventError
         return Ok(Role::Word(word, number(pmu, term)?));
     }
     if let Some(format) = pmu.formats.get(name).copied() {
-        // `event=NAME` is the one term whose value may be a word: an event that the PMU names.
+        // `event=NAME` is the only term that takes a word: the name of an event of the PMU.
         if name == "event"
             && let Some(value) = &term.value
             && terms::number(value).is_none()
@@ -202,7 +206,12 @@ fn number(pmu: &Pmu, term: &Term) -> Result<u64, EventError> {
 }
 
 /// Writes the terms of `events/<name>` into `words`.
-fn put_event(pmu: &Pmu, name: &str, event: &PmuEvent, words: &mut Words) -> Result<(), EventError> {
+fn put_event(
+    pmu: &Pmu,
+    name: &str,
+    event: &PmuEvent,
+    words: &mut ConfigWords,
+) -> Result<(), EventError> {
     for (term, value) in &event.terms {
         if let Some(word) = Word::named(term) {
             words.set(word, *value);
@@ -231,7 +240,7 @@ fn unknown_event(pmu: &Pmu, name: &str) -> EventError {
     }
 }
 
-/// The terms the PMU takes, for a message.
+/// The terms that the PMU accepts, for a message.
 fn term_names(pmu: &Pmu) -> String {
     let mut names: Vec<&str> = pmu.formats.keys().map(String::as_str).collect();
     names.extend(Word::ALL.map(Word::name));

@@ -1,13 +1,13 @@
-//! Everything that can be wrong with `-e`, each as one sentence: what, of what, what to do.
+//! All errors of `-e`, each as one sentence: the problem, the event, the remedy.
 //!
-//! A cause is part of the sentence and not a `source()` besides, so that no printer says it twice.
+//! A cause is part of the sentence and has no `source()`, so that no printer repeats it.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::nearest::Nearest;
-use crate::machine::{Format, SysfsError};
+use crate::machine::{FieldFormat, SysfsError};
 
 /// Why a list of events cannot be counted.
 #[derive(Clone, Debug, Error)]
@@ -50,7 +50,7 @@ pub enum EventError {
     )]
     NoCorePmu {
         event: String,
-        /// Empty, or what was wrong with PMUs that could not be read.
+        /// Empty, or the errors of PMUs that could not be read.
         unreadable: String,
     },
     #[error(
@@ -69,7 +69,7 @@ pub enum EventError {
     EmptyCpumask {
         pmu: String,
         event: String,
-        /// A CPU that would do, in words.
+        /// A suitable CPU, in words.
         which: String,
     },
     #[error("`{pmu}` has no event `{event}`; its nearest ones are {nearest}")]
@@ -117,7 +117,7 @@ pub enum EventError {
         pmu: String,
         term: String,
         value: u64,
-        format: Format,
+        format: FieldFormat,
     },
     #[error("`{event}` is an event of `{pmu}` and takes no value; leave out the `=`")]
     EventWithValue { pmu: String, event: String },
@@ -178,7 +178,7 @@ pub enum EventError {
         pmu: String,
         term: String,
         value: String,
-        /// What is wrong with it, and what to write.
+        /// The problem, and what to write instead.
         why: String,
     },
     #[error(
@@ -234,8 +234,8 @@ pub enum EventError {
 }
 
 impl EventError {
-    /// Whether the PMU just does not have that event or term.
-    pub(super) fn is_lack(&self) -> bool {
+    /// Whether the PMU lacks that event or term.
+    pub(super) fn is_missing_name(&self) -> bool {
         matches!(
             self,
             Self::UnknownPmuEvent { .. }

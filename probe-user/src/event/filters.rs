@@ -1,29 +1,30 @@
-//! Filters of uncore PMUs that need more than a number, and those that exclude each other.
+//! Filters of uncore PMUs that take more than a number, or that exclude each other.
 //!
-//! By the Tegra410 document: a PCIe root complex has one filter by address (`src_bdf`) for all its
-//! counters, which excludes the one by root port; PCIE-TGT compares addresses by base and mask.
+//! By the Tegra410 document, a PCIe root complex has one filter by device address (`src_bdf`) for
+//! all its counters, which excludes the filter by root port. PCIE-TGT compares addresses by base
+//! and mask.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{Counter, error::EventError};
 use crate::machine::{
-    self, Bdf, Format, Pmu, Pmus,
+    self, Bdf, FieldFormat, Pmu, Pmus,
     config_space::RootPort,
     terms::{self, Term},
 };
 
-/// Address filters that one PCIE-TGT PMU has (`nvidia_cspmu.c`).
+/// Number of address filters of a PCIE-TGT PMU (`nvidia_cspmu.c`).
 const ADDRESS_FILTERS: usize = 8;
 
-/// Terms that do nothing without another one, which turns the filter on.
+/// Terms without effect, unless a second one enables the filter.
 const ENABLED_BY: [(&str, &str); 3] = [
     ("src_bdf", "src_bdf_en"),
     ("dst_addr_base", "dst_addr_en"),
     ("dst_addr_mask", "dst_addr_en"),
 ];
 
-/// Replaces terms that are written for people by those of the PMU: `src_bdf=27:01.1` by its number,
-/// with `src_bdf_en`, and `dst_addr=BASE-END` by base and mask, with `dst_addr_en`.
+/// Replaces readable terms by the PMU's own: `src_bdf=27:01.1` by its number and `src_bdf_en`,
+/// `dst_addr=BASE-END` by base, mask and `dst_addr_en`.
 pub(super) fn expand<'t>(
     pmu: &Pmu,
     terms: &'t [Term],
@@ -34,7 +35,7 @@ pub(super) fn expand<'t>(
     Ok(expanded)
 }
 
-/// Refuses a filter that is not turned on: everything would be counted.
+/// Rejects a filter that is not enabled: everything would be counted.
 fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
     let on = |enable: &str| {
         let mut terms = terms.iter().filter(|term| term.name == enable);
@@ -61,7 +62,7 @@ fn check_enabled(pmu: &Pmu, terms: &[Term]) -> Result<(), EventError> {
     Ok(())
 }
 
-/// Whether a root complex's PMU counts the function at an address with a domain.
+/// Checks that the PMU of a root complex counts the function at an address with a domain.
 fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
     let named = || {
         let (_, complex) = pmu.name.rsplit_once("_rc_")?;
@@ -86,7 +87,7 @@ fn check_domain(pmu: &Pmu, address: Bdf, pmus: &Pmus) -> Result<(), String> {
                 )
             })
         }
-        Err(machine::config_space::ConfigError::NoRight) => {
+        Err(machine::config_space::ConfigSpaceError::NoRight) => {
             tracing::warn!(
                 "whether {} counts {address} is not known: the register that tells needs \
                  CAP_SYS_ADMIN",
@@ -157,8 +158,8 @@ fn written_out<'t>(
     Ok(Cow::Owned(expanded))
 }
 
-/// Base and mask of `BASE-END`, both included. The mask has every bit above the range, so that no
-/// other address passes: the document's example, 0xFFF00, also passes every address 1 MiB further.
+/// Base and mask of `BASE-END`, both ends included. The mask has all bits above the range, so that
+/// no other address matches: the document's example, 0xFFF00, also matches addresses 1 MiB apart.
 fn range(text: &str) -> Result<(u64, u64), String> {
     let ends = text
         .split_once('-')
@@ -169,7 +170,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     let Some(length) = end.checked_sub(base) else {
         return Err("the range runs backwards".to_owned());
     };
-    // All ones below the first bit in which base and end may differ.
+    // `length` must have all ones below the first bit in which base and end differ.
     if !length.wrapping_add(1).is_power_of_two() && length != u64::MAX || base & length != 0 {
         let whole = u64::MAX
             .checked_shr((base ^ end).leading_zeros())
@@ -184,11 +185,11 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     Ok((base, !length))
 }
 
-/// Refuses filters that the hardware cannot have at the same time, in all that is counted:
-/// counters, with what to call each.
+/// Rejects filters that the hardware cannot apply at the same time, among all counters of a run.
+/// Each counter comes with its name for messages.
 ///
 /// # Errors
-/// The first two that cannot be counted together.
+/// The first two events that cannot be counted together.
 pub(crate) fn check<'a>(
     counters: impl IntoIterator<Item = (&'a str, &'a Counter)>,
     pmus: &Pmus,
@@ -203,23 +204,23 @@ pub(crate) fn check<'a>(
         let Some(Ok(pmu)) = pmus.get(name) else {
             continue;
         };
-        if let Some(field) = Fields::of(pmu) {
-            check_sources(pmu, &field, &events)?;
+        if let Some(filters) = SourceFilters::for_pmu(pmu) {
+            check_sources(pmu, &filters, &events)?;
         }
         check_ranges(pmu, &events)?;
     }
     Ok(())
 }
 
-/// The source filters of a root complex.
-struct Fields {
-    ports: Format,
-    bdf: Format,
-    enable: Format,
+/// The formats of a root complex's source filters.
+struct SourceFilters {
+    ports: FieldFormat,
+    bdf: FieldFormat,
+    enable: FieldFormat,
 }
 
-impl Fields {
-    fn of(pmu: &Pmu) -> Option<Self> {
+impl SourceFilters {
+    fn for_pmu(pmu: &Pmu) -> Option<Self> {
         let field = |name: &str| pmu.formats.get(name).copied();
         Some(Self {
             ports: field("src_rp_mask")?,
@@ -231,22 +232,22 @@ impl Fields {
 
 fn check_sources(
     pmu: &Pmu,
-    fields: &Fields,
+    filters: &SourceFilters,
     events: &[(&str, &Counter)],
 ) -> Result<(), EventError> {
-    let value = |field: Format, counter: &Counter| field.gather(counter.word(field.word()));
-    let by_address = |counter: &Counter| value(fields.enable, counter) == 1;
+    let value = |field: FieldFormat, counter: &Counter| field.gather(counter.word(field.word()));
+    let by_address = |counter: &Counter| value(filters.enable, counter) == 1;
     let mut first: Option<(&str, u64)> = None;
     for (event, counter) in events {
         if !by_address(counter) {
             continue;
         }
-        if value(fields.ports, counter) != 0 {
+        if value(filters.ports, counter) != 0 {
             return Err(EventError::TwoSources {
                 event: (*event).to_owned(),
             });
         }
-        let bdf = value(fields.bdf, counter);
+        let bdf = value(filters.bdf, counter);
         match first {
             Some((other, known)) if known != bdf => {
                 return Err(EventError::TwoAddresses {
@@ -261,7 +262,7 @@ fn check_sources(
     let Some((narrow, _)) = first else {
         return Ok(());
     };
-    // The cycle counter has no source.
+    // The cycle counter has no source filter.
     let cycles = pmu.events.get("cycles").and_then(|event| {
         let (_, value) = event.terms.iter().find(|(term, _)| term == "event")?;
         pmu.formats.get("event")?.scatter(*value)
@@ -289,7 +290,7 @@ fn check_ranges(pmu: &Pmu, events: &[(&str, &Counter)]) -> Result<(), EventError
     ) else {
         return Ok(());
     };
-    let value = |field: Format, counter: &Counter| field.gather(counter.word(field.word()));
+    let value = |field: FieldFormat, counter: &Counter| field.gather(counter.word(field.word()));
     let mut ranges: Vec<(u64, u64)> = events
         .iter()
         .filter(|(_, counter)| value(enable, counter) == 1)

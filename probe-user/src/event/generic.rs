@@ -1,7 +1,7 @@
-//! The events every kernel knows by number: hardware, hardware cache and software events.
+//! Events that every kernel knows by number: hardware, hardware cache and software events.
 //!
-//! Numbers are those of `include/uapi/linux/perf_event.h`; names and which cache takes which
-//! operation are perf's (`tools/perf/util/evsel.c`, `parse-events.c`).
+//! Numbers are those of `include/uapi/linux/perf_event.h`; names, and the operations of each cache,
+//! are perf's (`tools/perf/util/evsel.c`, `parse-events.c`).
 
 /// `PERF_TYPE_HARDWARE`
 pub(super) const TYPE_HARDWARE: u32 = 0;
@@ -9,13 +9,13 @@ pub(super) const TYPE_HARDWARE: u32 = 0;
 pub(super) const TYPE_SOFTWARE: u32 = 1;
 /// `PERF_TYPE_HW_CACHE`
 pub(super) const TYPE_HW_CACHE: u32 = 3;
-/// The wall clock that perf offers as an event; no counter is opened for it.
+/// perf's event for the wall clock; no counter is opened for it.
 pub(super) const DURATION_TIME: &str = "duration_time";
 
-/// An event with a number of the kernel's, and its names. The first name is the usual one.
-type Numbered = (u64, &'static [&'static str]);
+/// An event's number in the kernel, and its names, the usual one first.
+type NumberedEvent = (u64, &'static [&'static str]);
 
-const HARDWARE: [Numbered; 10] = [
+const HARDWARE: [NumberedEvent; 10] = [
     (0, &["cycles", "cpu-cycles"]),
     (1, &["instructions"]),
     (2, &["cache-references"]),
@@ -28,7 +28,7 @@ const HARDWARE: [Numbered; 10] = [
     (9, &["ref-cycles"]),
 ];
 
-const SOFTWARE: [Numbered; 11] = [
+const SOFTWARE: [NumberedEvent; 11] = [
     (0, &["cpu-clock"]),
     (1, &["task-clock"]),
     (2, &["page-faults", "faults"]),
@@ -42,50 +42,50 @@ const SOFTWARE: [Numbered; 11] = [
     (11, &["cgroup-switches"]),
 ];
 
-/// Number 10 of the software events carries data from BPF to user space and counts nothing.
+/// Software event 10 carries data from BPF to user space and counts nothing.
 pub(super) const BPF_OUTPUT: &str = "bpf-output";
 
 /// One cache of the hardware-cache events.
-struct Cache {
+struct CacheNames {
     names: &'static [&'static str],
-    /// The operations perf accepts for it, as indices of [`OPERATIONS`].
+    /// The operations that perf accepts for it, as indices of [`OPERATIONS`].
     operations: &'static [usize],
 }
 
 /// In the order of `perf_hw_cache_id`.
-const CACHES: [Cache; 7] = [
-    Cache {
+const CACHES: [CacheNames; 7] = [
+    CacheNames {
         names: &["L1-dcache", "l1-d", "l1d", "L1-data"],
         operations: &[0, 1, 2],
     },
-    Cache {
+    CacheNames {
         names: &["L1-icache", "l1-i", "l1i", "L1-instruction"],
         operations: &[0, 2],
     },
-    Cache {
+    CacheNames {
         names: &["LLC", "L2"],
         operations: &[0, 1, 2],
     },
-    Cache {
+    CacheNames {
         names: &["dTLB", "d-tlb", "Data-TLB"],
         operations: &[0, 1, 2],
     },
-    Cache {
+    CacheNames {
         names: &["iTLB", "i-tlb", "Instruction-TLB"],
         operations: &[0],
     },
-    Cache {
+    CacheNames {
         names: &["branch", "branches", "bpu", "btb", "bpc"],
         operations: &[0],
     },
-    Cache {
+    CacheNames {
         names: &["node"],
         operations: &[0, 1, 2],
     },
 ];
 
-/// In the order of `perf_hw_cache_op_id`: read, write, prefetch. First the singular, then the
-/// plural.
+/// In the order of `perf_hw_cache_op_id`: read, write, prefetch. The first name is the singular,
+/// the second the plural.
 const OPERATIONS: [&[&str]; 3] = [
     &["load", "loads", "read"],
     &["store", "stores", "write"],
@@ -100,7 +100,7 @@ const OPERATIONS: [&[&str]; 3] = [
 /// In the order of `perf_hw_cache_op_result_id`: access, miss.
 const RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misses", "miss"]];
 
-/// A cache event that perf refuses: no hardware counts that operation on that cache.
+/// A cache event that perf rejects: no hardware counts that operation on that cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoSuchOperation {
     pub(super) cache: &'static str,
@@ -112,12 +112,12 @@ pub(super) fn hardware(name: &str) -> Option<u64> {
     find(&HARDWARE, name).map(|(number, _)| number)
 }
 
-/// The number of a software event that counts.
+/// The number of a counting software event.
 pub(super) fn software(name: &str) -> Option<u64> {
     find(&SOFTWARE, name).map(|(number, _)| number)
 }
 
-/// All names of the generic hardware event that is also called `name`.
+/// All names of the generic hardware event `name`.
 pub(super) fn hardware_aliases(name: &str) -> &'static [&'static str] {
     find(&HARDWARE, name).map_or(&[], |(_, names)| names)
 }
@@ -125,7 +125,7 @@ pub(super) fn hardware_aliases(name: &str) -> &'static [&'static str] {
 /// The config of a hardware-cache event: cache | operation << 8 | result << 16. `None` if `name`
 /// is not one.
 ///
-/// As in perf a missing operation is a load and a missing result an access.
+/// As in perf, a missing operation means load, and a missing result means access.
 pub(super) fn cache(name: &str) -> Option<Result<u64, NoSuchOperation>> {
     let mut rest = name;
     let cache = strip(&mut rest, CACHES.iter().map(|cache| cache.names))?;
@@ -152,7 +152,7 @@ pub(super) fn cache(name: &str) -> Option<Result<u64, NoSuchOperation>> {
     Some(Ok((cache | operation << 8 | result << 16) as u64))
 }
 
-/// Every name of this module that can be counted, the cache events in their usual spelling.
+/// All names that can be counted; cache events in their usual spelling.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let numbered = HARDWARE.iter().chain(&SOFTWARE);
     let plain = numbered.flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned()));
@@ -166,15 +166,15 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     plain.chain(caches).chain([DURATION_TIME.to_owned()])
 }
 
-fn find(table: &[Numbered], name: &str) -> Option<Numbered> {
+fn find(table: &[NumberedEvent], name: &str) -> Option<NumberedEvent> {
     table
         .iter()
         .copied()
         .find(|(_, names)| names.contains(&name))
 }
 
-/// Takes the name of `table` that `rest` starts with, and the `-` between it and what follows, off
-/// `rest`; gives the index of its row. No name is another one with `-` and more behind it.
+/// Strips from `rest` a leading name of `table` and the `-` behind it; returns the index of its
+/// row. No name is another name followed by `-`.
 fn strip<'n>(rest: &mut &str, table: impl IntoIterator<Item = &'n [&'n str]>) -> Option<usize> {
     let text = *rest;
     for (row, names) in table.into_iter().enumerate() {

@@ -1,10 +1,10 @@
 //! The event lists of `-e`, in perf's syntax, resolved against the PMUs of the machine.
 //!
-//! `syntax` reads the text, `resolve` and `bare` join it and the machine's PMUs with the tables of
-//! `generic`, and `encode` fills the bit fields. Nothing is opened here.
+//! `syntax` parses the text, `resolve` and `unqualified` look up names in the machine's PMUs and
+//! the tables of `generic`, and `encode` fills the bit fields. [`parse`] does all of it. No event
+//! is opened.
 
 pub mod accesses;
-mod bare;
 mod encode;
 mod error;
 mod filters;
@@ -17,12 +17,13 @@ pub mod spe;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod unqualified;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::filters::check as check_filters;
 pub use self::{
-    accesses::{Accesses, NoAccesses, accesses},
+    accesses::{AccessScaling, NoAccesses, accesses},
     error::EventError,
     nearest::Nearest,
 };
@@ -32,12 +33,12 @@ use crate::{
     sys::perf::Attr,
 };
 
-/// Events that are opened together, so that they count over the same time.
+/// Events that are opened as a group, so that they count over the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventGroup {
     /// At least one; the first is the leader.
     pub events: Vec<Event>,
-    /// Whether the user wrote it with braces; an event on its own is a group of one without.
+    /// Whether it was written with braces; a single event is a group of one without.
     pub explicit: bool,
 }
 
@@ -51,34 +52,34 @@ impl EventGroup {
     }
 }
 
-/// One thing to count.
+/// An event to count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// As the user wrote it, with all modifiers that hold for it; or the value of `name=`.
+    /// As written, with all modifiers that apply to it; or the value of `name=`.
     pub name: String,
-    /// Where the count comes from.
+    /// Source of its count.
     pub source: Source,
-    /// The privilege levels left out.
+    /// The excluded privilege levels.
     pub exclude: Exclude,
-    /// The unit of the count times `scale`; `None` where it is a number of occurrences.
+    /// The unit of the count times `scale`; `None` for a number of occurrences.
     pub unit: Option<String>,
     /// The factor from counts to `unit`; `None` is 1.
     pub scale: Option<f64>,
 }
 
-/// Where a count comes from.
+/// The source of a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The wall clock, in ns; there is nothing to open.
+    /// The wall clock, in ns; no event is opened.
     DurationTime,
-    /// A counter of the kernel's.
+    /// A counter of the kernel.
     Counter(Counter),
 }
 
-/// What to open, in the terms of `perf_event_attr`.
+/// The attributes of an event to open, as in `perf_event_attr`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The PMU that counts it; `None` where the kernel is left to find one.
+    /// The PMU that counts it; `None` if the kernel chooses.
     pub pmu: Option<String>,
     /// The CPUs to open it on.
     pub scope: Scope,
@@ -117,7 +118,8 @@ pub enum Scope {
     Cpu,
     /// The cores of one kind (`cpus` of their PMU), each counting for itself.
     Cpus(CpuList),
-    /// Each CPU of the PMU's `cpumask`, counting for its whole socket or other part of the machine.
+    /// Each CPU of the PMU's `cpumask`, counting for its whole socket or another part of the
+    /// machine.
     Uncore {
         /// Never empty.
         cpus: CpuList,
@@ -125,7 +127,7 @@ pub enum Scope {
 }
 
 impl Counter {
-    /// False for what the kernel counts itself.
+    /// False for software events.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
         self.type_ != generic::TYPE_SOFTWARE
@@ -137,7 +139,7 @@ impl Counter {
         self.type_ == generic::TYPE_SOFTWARE && self.config < 2
     }
 
-    /// As the system call takes it.
+    /// In the form of the system call.
     pub(crate) fn attr(&self) -> Attr {
         Attr {
             type_: self.type_,
@@ -172,16 +174,16 @@ impl Scope {
     }
 }
 
-/// Checks one event as far as no machine is needed: how it is written, and a name without a PMU.
+/// Checks the parts of an event that need no machine: its syntax, and names without a PMU.
 ///
 /// # Errors
-/// The first thing wrong with it.
+/// The first error in it.
 pub(crate) fn check(text: &str) -> Result<(), EventError> {
     let items = syntax::parse(text)?;
-    let heads = items.iter().flat_map(syntax::Item::heads);
+    let heads = items.iter().flat_map(syntax::ListItem::heads);
     for head in heads {
-        if let syntax::Head::Name(name) = head
-            && !bare::is_generic(name)
+        if let syntax::EventHead::Name(name) = head
+            && !unqualified::is_generic(name)
         {
             let event = name.clone();
             let nearest = Nearest::to(name, generic::names());
@@ -191,13 +193,13 @@ pub(crate) fn check(text: &str) -> Result<(), EventError> {
     Ok(())
 }
 
-/// Reads a list of events and resolves it against the PMUs of the machine.
+/// Parses a list of events and resolves it against the PMUs of the machine.
 ///
 /// The syntax is perf's: events separated by commas, `{a,b}` for groups, `pmu/term,term=value/`,
 /// raw `rNNNN`, and `:u`, `:k`, `:h` behind an event or a group.
 ///
 /// # Errors
-/// The first thing wrong with the text, or with an event on this machine.
+/// The first error in the text, or of an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let groups = parse_sampled(text, pmus)?;
     let narrowed = |event: &&Event| {
@@ -213,7 +215,7 @@ pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     }
 }
 
-/// The same of events that are sampled: the kernel takes samples of a clock at one level, too.
+/// [`parse`] for sampled events: the kernel can sample a clock at a single privilege level.
 fn parse_sampled(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
     let events = groups.iter().flat_map(|group| &group.events);

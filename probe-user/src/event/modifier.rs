@@ -1,10 +1,10 @@
-//! The letters behind an event: which privilege levels it counts in.
+//! The letters behind an event: the privilege levels in which it counts.
 
 use std::fmt;
 
 use super::{Exclude, error::EventError};
 
-/// The levels asked for. None at all means every level, as in perf.
+/// The requested levels; none means all levels, as in perf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modifiers {
     user: bool,
@@ -13,9 +13,9 @@ pub(super) struct Modifiers {
 }
 
 impl Modifiers {
-    /// Reads the `letters` of the event or group `of`.
+    /// Parses the `letters` of the event or group `of`.
     pub(super) fn parse(letters: &str, of: &dyn fmt::Display) -> Result<Self, EventError> {
-        // Every kernel tracepoint has an underscore in its name, no modifier has.
+        // Names of kernel tracepoints have an underscore; modifiers have none.
         if letters.contains('_') {
             return Err(EventError::Tracepoint {
                 text: of.to_string(),
@@ -33,7 +33,7 @@ impl Modifiers {
         Ok(modifiers)
     }
 
-    /// The levels of either: perf adds the group's modifiers to those of each event.
+    /// The union of both: perf adds the group's modifiers to those of each event.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             user: self.user | other.user,
@@ -42,12 +42,12 @@ impl Modifiers {
         }
     }
 
-    /// Whether every level is counted because none was asked for.
+    /// Whether no level was requested, so that all are counted.
     pub(super) fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// The attr bits: what was not asked for is excluded, once anything was.
+    /// The attr bits: if any level was requested, the others are excluded.
     pub(super) fn exclude(self) -> Exclude {
         let any = !self.is_empty();
         Exclude {

@@ -1,16 +1,16 @@
-//! Which known names a wrong one was probably meant to be.
+//! Suggestions for a mistyped name.
 
 use std::{cmp::Ordering, fmt};
 
-/// How many names are suggested: enough for the right one to be among them, few enough to read.
+/// Number of suggestions: usually enough to include the right one, and few enough to read.
 const SUGGESTIONS: usize = 3;
 
-/// Up to three known names, the nearest first; prints as a list to end a sentence with.
+/// Up to three known names, the nearest first. Prints as a list for the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nearest(Vec<String>);
 
 impl Nearest {
-    /// The names of `known` most like `name`, without regard to case.
+    /// The names of `known` most similar to `name`, ignoring case.
     pub(crate) fn to<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Self {
         let wanted = name.to_ascii_lowercase();
         let mut scored: Vec<(f64, String)> = known

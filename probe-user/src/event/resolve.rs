@@ -1,19 +1,19 @@
-//! A syntax tree and the PMUs of a machine to events that can be opened.
+//! Resolves a syntax tree against the PMUs of a machine to events that can be opened.
 
 use super::{
     Counter, Event, EventGroup, Scope, Source,
-    bare::{bare, numbered, of_kind},
-    encode::{self, Words},
+    encode::{self, ConfigWords},
     error::EventError,
     filters, generic,
     modifier::Modifiers,
     nearest::Nearest,
-    syntax::{EventSpec, Head, Item},
+    syntax::{EventHead, ListItem, WrittenEvent},
+    unqualified::{generic_config, on_core, unqualified},
 };
 use crate::machine::{Pmu, PmuEvent, PmuKind, Pmus, Word, terms::Term};
 
-/// The PMUs whose events the kernel lets into any group, because they take no hardware counter
-/// (`task_ctx_nr == perf_sw_context` in their drivers).
+/// PMUs whose events may join any group, because they use no hardware counter (`task_ctx_nr ==
+/// perf_sw_context` in their drivers).
 const WITH_ANY_PMU: [&str; 6] = [
     "software",
     "msr",
@@ -23,8 +23,8 @@ const WITH_ANY_PMU: [&str; 6] = [
     "breakpoint",
 ];
 
-/// Resolves the whole list, or says what is wrong with the first event that is.
-pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+/// Resolves the whole list; an error is of the first wrong event.
+pub(super) fn resolve(items: &[ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let mut groups = Vec::new();
     for item in items {
         let Some(pattern) = pattern(item, pmus) else {
@@ -36,8 +36,8 @@ pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, Ev
         for name in pmus.instances(pattern) {
             match resolve_item(&item.on(pattern, name), pmus) {
                 Ok(resolved) => groups.extend(resolved),
-                // A pattern takes in PMUs of other kinds.
-                Err(error) if error.is_lack() => lacking = lacking.or(Some(error)),
+                // A pattern may also match PMUs of other kinds.
+                Err(error) if error.is_missing_name() => lacking = lacking.or(Some(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -50,37 +50,37 @@ pub(super) fn resolve(items: &[Item], pmus: &Pmus) -> Result<Vec<EventGroup>, Ev
     Ok(groups)
 }
 
-fn resolve_item(item: &Item, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+fn resolve_item(item: &ListItem, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     let kinds = kinds(item.events(), pmus).into_iter();
     kinds.map(|kind| group(item, kind, pmus)).collect()
 }
 
-/// What is written for several PMUs of the machine, where anything is: a name without its number,
-/// or one with `*` or `?`.
-fn pattern<'i>(item: &'i Item, pmus: &Pmus) -> Option<&'i str> {
+/// The PMU name of an item that matches several PMUs of the machine, if any: a name without its
+/// number, or with `*` or `?`.
+fn pattern<'i>(item: &'i ListItem, pmus: &Pmus) -> Option<&'i str> {
     let mut heads = item.events().iter().map(|spec| &spec.head);
     heads.find_map(|head| match head {
-        Head::Pmu { pmu, .. } if pmus.get(pmu).is_none() => {
+        EventHead::Pmu { pmu, .. } if pmus.get(pmu).is_none() => {
             (!pmus.instances(pmu).is_empty()).then_some(pmu.as_str())
         }
-        Head::Pmu { .. } | Head::Name(_) => None,
+        EventHead::Pmu { .. } | EventHead::Name(_) => None,
     })
 }
 
-/// The kinds of core that the generic events of a group stand for, where cores differ in kind: that
-/// of the group's other events, else each. One None where they stand for nothing of that sort.
-fn kinds<'p>(specs: &[EventSpec], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
-    let generic = |spec: &EventSpec| match &spec.head {
-        Head::Name(name) => numbered(name).is_some(),
-        Head::Pmu { .. } => false,
+/// The core PMUs that a group's generic events stand for, if cores differ in kind: the PMU of the
+/// group's other events, else each core PMU. A single None if there is nothing to choose.
+fn kinds<'p>(specs: &[WrittenEvent], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
+    let generic = |spec: &WrittenEvent| match &spec.head {
+        EventHead::Name(name) => generic_config(name).is_some(),
+        EventHead::Pmu { .. } => false,
     };
     if pmus.cores().nth(1).is_none() || !specs.iter().any(generic) {
         return vec![None];
     }
     let named = |pmu: &&Pmu| {
-        let on = |spec: &EventSpec| match &spec.head {
-            Head::Pmu { pmu: name, .. } => *name == pmu.name,
-            Head::Name(_) => false,
+        let on = |spec: &WrittenEvent| match &spec.head {
+            EventHead::Pmu { pmu: name, .. } => *name == pmu.name,
+            EventHead::Name(_) => false,
         };
         specs.iter().any(on)
     };
@@ -90,14 +90,14 @@ fn kinds<'p>(specs: &[EventSpec], pmus: &'p Pmus) -> Vec<Option<&'p Pmu>> {
     }
 }
 
-/// With generic events of that kind of core.
-fn group(item: &Item, kind: Option<&Pmu>, pmus: &Pmus) -> Result<EventGroup, EventError> {
+/// Resolves an item; its generic events are of that kind of core.
+fn group(item: &ListItem, kind: Option<&Pmu>, pmus: &Pmus) -> Result<EventGroup, EventError> {
     match item {
-        Item::Event(spec) => Ok(EventGroup {
+        ListItem::Event(spec) => Ok(EventGroup {
             events: vec![event(spec, Modifiers::default(), kind, pmus)?],
             explicit: false,
         }),
-        Item::Group { events, modifiers } => {
+        ListItem::Group { events, modifiers } => {
             let modifiers = Modifiers::parse(modifiers, item)?;
             let resolve = |spec| event(spec, modifiers, kind, pmus);
             let events = events.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
@@ -110,8 +110,8 @@ fn group(item: &Item, kind: Option<&Pmu>, pmus: &Pmus) -> Result<EventGroup, Eve
     }
 }
 
-/// The kernel opens a group as one: on one CPU, its counters on one PMU.
-fn check_group(item: &Item, events: &[Event]) -> Result<(), EventError> {
+/// The kernel requires a group to be on one CPU, with its hardware counters on one PMU.
+fn check_group(item: &ListItem, events: &[Event]) -> Result<(), EventError> {
     let mut per_cpu: Option<&Event> = None;
     let mut uncore: Option<&Event> = None;
     let mut hardware: Option<&str> = None;
@@ -155,15 +155,15 @@ fn check_group(item: &Item, events: &[Event]) -> Result<(), EventError> {
 }
 
 fn event(
-    spec: &EventSpec,
+    spec: &WrittenEvent,
     outer: Modifiers,
     kind: Option<&Pmu>,
     pmus: &Pmus,
 ) -> Result<Event, EventError> {
     let modifiers = Modifiers::parse(&spec.modifiers, spec)?.with(outer);
     let found = match &spec.head {
-        Head::Name(name) => bare(name, kind, pmus)?,
-        Head::Pmu { pmu, terms } => on_pmu(spec, pmu, terms, pmus)?,
+        EventHead::Name(name) => unqualified(name, kind, pmus)?,
+        EventHead::Pmu { pmu, terms } => on_pmu(spec, pmu, terms, pmus)?,
     };
     let whole = match &found.source {
         Source::DurationTime => Some("it is the wall clock"),
@@ -180,17 +180,17 @@ fn event(
     }
     let as_written = || {
         let mut head = spec.head.clone();
-        // Of one kind of core, as it could be written alone.
-        if let (Head::Name(name), Source::Counter(counter), Some(kind)) =
+        // For one kind of core: written as `pmu/name/`, which works alone.
+        if let (EventHead::Name(name), Source::Counter(counter), Some(kind)) =
             (&head, &found.source, kind)
             && counter.pmu.as_ref() == Some(&kind.name)
         {
             let (pmu, name) = (kind.name.clone(), name.clone());
             let terms = vec![Term { name, value: None }];
-            head = Head::Pmu { pmu, terms };
+            head = EventHead::Pmu { pmu, terms };
         }
         let modifiers = modifiers.to_string();
-        EventSpec { head, modifiers }.to_string()
+        WrittenEvent { head, modifiers }.to_string()
     };
     Ok(Event {
         name: found.name.clone().unwrap_or_else(as_written),
@@ -201,8 +201,8 @@ fn event(
     })
 }
 
-/// What an event is, before its modifiers.
-pub(super) struct Found {
+/// A resolved event, without its modifiers.
+pub(super) struct ResolvedEvent {
     pub(super) source: Source,
     /// The `name=` term.
     pub(super) name: Option<String>,
@@ -210,9 +210,9 @@ pub(super) struct Found {
     pub(super) scale: Option<f64>,
 }
 
-impl Found {
-    /// An event of a kernel table, on the PMU of that name.
-    pub(super) fn numbered(pmu: Option<&str>, type_: u32, config: u64) -> Self {
+impl ResolvedEvent {
+    /// An event of the kernel's tables, on the PMU of that name.
+    pub(super) fn with_number(pmu: Option<&str>, type_: u32, config: u64) -> Self {
         Self {
             source: Source::Counter(Counter {
                 pmu: pmu.map(str::to_owned),
@@ -230,9 +230,9 @@ impl Found {
         }
     }
 
-    pub(super) fn on(
+    pub(super) fn on_pmu(
         pmu: &Pmu,
-        words: Words,
+        words: ConfigWords,
         event: Option<&PmuEvent>,
         name: Option<&str>,
     ) -> Self {
@@ -266,7 +266,12 @@ impl Found {
     }
 }
 
-fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<Found, EventError> {
+fn on_pmu(
+    spec: &WrittenEvent,
+    name: &str,
+    terms: &[Term],
+    pmus: &Pmus,
+) -> Result<ResolvedEvent, EventError> {
     let pmu = match pmus.get(name) {
         Some(Ok(pmu)) => pmu,
         Some(Err(reason)) => {
@@ -287,9 +292,9 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
         && pmu.kind == PmuKind::Core
         && pmus.cores().nth(1).is_some()
         && pmu.event(name).is_none()
-        && let Some((type_, config)) = numbered(name)
+        && let Some((type_, config)) = generic_config(name)
     {
-        return Ok(of_kind(pmu, type_, config, pmus));
+        return Ok(on_core(pmu, type_, config, pmus));
     }
     let terms = filters::expand(pmu, terms, pmus)?;
     let encoded = encode::encode(pmu, &terms)?;
@@ -307,5 +312,10 @@ fn on_pmu(spec: &EventSpec, name: &str, terms: &[Term], pmus: &Pmus) -> Result<F
             which,
         });
     }
-    Ok(Found::on(pmu, encoded.words, encoded.event, encoded.name))
+    Ok(ResolvedEvent::on_pmu(
+        pmu,
+        encoded.words,
+        encoded.event,
+        encoded.name,
+    ))
 }

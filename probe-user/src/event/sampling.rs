@@ -1,65 +1,65 @@
-//! Events to be sampled, in perf's syntax: those of `-e`, with `period=N` or `freq=N` among their
-//! terms, and `:p` for precise ones.
+//! Sampled events, in the syntax of `-e`, with `period=N` or `freq=N` among the terms, and `:p` for
+//! precise samples. The entry is [`sampled`].
 
 use std::collections::HashSet;
 
 use super::{
-    Accesses, Counter, Event, EventError, Exclude, Scope, Source, parse_sampled,
-    syntax::{self, EventSpec, Head, Item},
+    AccessScaling, Counter, Event, EventError, Exclude, Scope, Source, parse_sampled,
+    syntax::{self, EventHead, ListItem, WrittenEvent},
 };
 use crate::machine::{Pmus, terms::Term};
 pub use crate::sys::perf::max_sample_rate;
 
-/// Samples per second and CPU where the user does not say: not in step with the timers of the
-/// kernel and of programs, which go by round numbers.
+/// Default samples per second and CPU. Not a round number, so that samples do not run in lockstep
+/// with timers of the kernel and of programs.
 pub const DEFAULT_FREQUENCY: u64 = 997;
 
-/// The kernel's least period of its clocks, in ns (`perf_swevent_start_hrtimer`).
+/// The kernel's minimum period of its clocks, in ns (`perf_swevent_start_hrtimer`).
 const LEAST_CLOCK_PERIOD: u64 = 10_000;
 
-/// AMD's PMU that samples every so many operations.
+/// AMD's PMU that samples by number of operations.
 const IBS: &str = "ibs_op";
 
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Every so many events.
+    /// Events from one sample to the next.
     Period(u64),
-    /// So many times a second: the period follows what is counted.
+    /// Samples per second: the kernel adjusts the period.
     Frequency(u64),
 }
 
-/// An event that is sampled.
+/// A sampled event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledEvent {
-    /// As the user wrote it, without what is about sampling.
+    /// As written, without the terms and letters about sampling.
     pub name: String,
-    /// What to open.
+    /// The attributes to open.
     pub counter: Counter,
-    /// At which levels nothing is sampled.
+    /// The levels that are not sampled.
     pub exclude: Exclude,
-    /// How often.
+    /// Its period or frequency.
     pub rate: Rate,
-    /// Number of the letters `p`: 0 where the address may be behind the instruction (skid).
+    /// Number of letters `p`; with 0 the address may be behind the instruction (skid).
     pub precise: u8,
-    /// What must lead its group: the kernel refuses the event without.
+    /// The leader of its group, which the kernel requires for this event.
     pub leader: Option<Counter>,
-    /// Whether its samples are memory accesses, and what they stand for.
-    pub accesses: Option<Accesses>,
+    /// Set if its samples are memory accesses: what a sample represents.
+    pub accesses: Option<AccessScaling>,
 }
 
 /// Why an event cannot be sampled. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplingError {
-    /// The event itself.
+    /// The event is wrong.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// More than the programs tell apart.
+    /// More events than the programs distinguish.
     #[error("{0} events are to be sampled, and at most {max} can be: leave some out",
         max = probe_common::sample::SAMPLED_EVENTS)]
     TooMany(usize),
-    /// The same metric twice.
+    /// The same metric is requested twice.
     #[error(
         "`{0}` is to be sampled twice, and its samples would be of one metric: keep one rate and \
          one precision"
@@ -68,7 +68,7 @@ pub enum SamplingError {
     /// Groups are not sampled.
     #[error("`{0}` is a group, and events are sampled each by itself: leave out the braces")]
     Group(String),
-    /// The event is of a socket.
+    /// The PMU counts for a socket.
     #[error(
         "cannot sample `{0}`: its PMU counts for a whole socket and interrupts no CPU; count it \
          by `pmuscope stat -e`"
@@ -77,23 +77,23 @@ pub enum SamplingError {
     /// The wall clock.
     #[error("cannot sample `{0}`: it is no counter; sample cpu-clock instead")]
     NoCounter(String),
-    /// SPE has its own verb.
+    /// SPE, which has a verb of its own.
     #[error("cannot sample `{0}` so: SPE's samples are those of `pmuscope mem`")]
     Spe(String),
-    /// Not a number.
+    /// The rate is no number above 0.
     #[error("`{term}={value}` of `{event}` is no number above 0: write {term}=N")]
     Number {
         /// The event.
         event: String,
         /// `period` or `freq`.
         term: String,
-        /// What stands there.
+        /// The value as written.
         value: String,
     },
-    /// Both.
+    /// Both a period and a frequency.
     #[error("`{0}` has both period= and freq=: keep one")]
     Both(String),
-    /// Too short for the kernel's timers.
+    /// The period is too short for the kernel's timers.
     #[error(
         "period {period} of `{event}` is below the {LEAST_CLOCK_PERIOD} ns that the kernel allows \
          at least: give period={LEAST_CLOCK_PERIOD} or more"
@@ -104,7 +104,7 @@ pub enum SamplingError {
         /// In ns.
         period: u64,
     },
-    /// More often than the kernel allows.
+    /// The frequency is above the kernel's limit.
     #[error(
         "`{event}` asks for {rate} samples a second, and kernel.perf_event_max_sample_rate allows \
          {max}: give freq={max} or less, or raise it by `sysctl`"
@@ -117,7 +117,7 @@ pub enum SamplingError {
         /// The kernel's limit.
         max: u64,
     },
-    /// The PMU has no such precise samples.
+    /// The PMU does not support the precision.
     #[error(
         "cannot sample `{event}` at precision {asked}: {pmu} allows {most} at most \
          (caps/max_precise); leave out {}",
@@ -131,28 +131,28 @@ pub enum SamplingError {
         asked: u8,
         /// The PMU.
         pmu: String,
-        /// What it allows.
+        /// The PMU's maximum.
         most: u8,
     },
 }
 
 impl SampledEvent {
-    /// Whether it is a clock of the kernel's, whose count is in ns.
+    /// Whether it is a clock of the kernel, which counts ns.
     #[must_use]
     pub fn is_clock(&self) -> bool {
         self.counter.is_clock()
     }
 
-    /// Whether its count leaves out the levels that its samples leave out: a clock of the kernel's
-    /// runs on at all of them.
+    /// Whether its count excludes the same levels as its samples: a clock of the kernel counts at
+    /// all levels.
     #[must_use]
     pub fn counts_as_it_samples(&self) -> bool {
         !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
     }
 
-    /// The counters of a core that it holds all the time, that of its leader first. None for one
-    /// that is sampled elsewhere: by the kernel itself, by a PMU beside the core's, or by AMD's
-    /// IBS, to which the kernel takes precise events of cores that sample none precisely.
+    /// The core counters that it occupies all the time, its leader's first. Empty if it is sampled
+    /// elsewhere: by the kernel itself, by another PMU, or by AMD's IBS, which the kernel uses for
+    /// precise events of cores without precise sampling.
     pub(crate) fn counters(&self, pmus: &Pmus) -> Vec<&Counter> {
         let named = self.counter.pmu.as_deref();
         let of_core = match named {
@@ -169,18 +169,18 @@ impl SampledEvent {
         self.leader.iter().chain([&self.counter]).collect()
     }
 
-    /// Whether every sample may be some instructions behind the one that caused it.
+    /// Whether samples may be some instructions behind their cause.
     #[must_use]
     pub fn skids(&self) -> bool {
         self.precise == 0 && self.counter.is_hardware()
     }
 }
 
-/// Reads a list of events to be sampled and resolves it against the PMUs of the machine.
-/// `max_rate` is the kernel's limit of samples per second, where it is known.
+/// Parses a list of sampled events and resolves it against the PMUs of the machine. `max_rate` is
+/// the kernel's limit of samples per second, if known.
 ///
 /// # Errors
-/// The first thing wrong with the text, with an event on this machine, or with its rate.
+/// The first error in the text, of an event on this machine, or of its rate.
 pub fn sampled(
     text: &str,
     pmus: &Pmus,
@@ -188,10 +188,10 @@ pub fn sampled(
 ) -> Result<Vec<SampledEvent>, SamplingError> {
     let mut all = Vec::new();
     for item in syntax::parse(text)? {
-        let Item::Event(spec) = item else {
+        let ListItem::Event(spec) = item else {
             return Err(SamplingError::Group(item.to_string()));
         };
-        all.extend(of_spec(spec, pmus, max_rate)?);
+        all.extend(resolve_item(spec, pmus, max_rate)?);
     }
     let mut names = HashSet::new();
     if let Some(twice) = all.iter().find(|event| !names.insert(&event.name)) {
@@ -203,31 +203,31 @@ pub fn sampled(
     }
 }
 
-/// One event, or one for each kind of core.
-fn of_spec(
-    mut spec: EventSpec,
+/// Resolves an item to one event, or to one for each kind of core.
+fn resolve_item(
+    mut spec: WrittenEvent,
     pmus: &Pmus,
     max_rate: Option<u64>,
 ) -> Result<Vec<SampledEvent>, SamplingError> {
     let written = spec.to_string();
     let rate = take_rate(&mut spec, &written)?;
-    if let Head::Pmu { pmu, terms } = &spec.head
+    if let EventHead::Pmu { pmu, terms } = &spec.head
         && terms.is_empty()
         && pmus.get(pmu).is_none()
     {
-        spec.head = Head::Name(pmu.clone());
+        spec.head = EventHead::Name(pmu.clone());
     }
     let letters = spec.modifiers.len();
     spec.modifiers.retain(|letter| letter != 'p');
     let precise = u8::try_from(letters - spec.modifiers.len()).unwrap_or(u8::MAX);
-    let events = parse_sampled(&spec.to_string(), pmus)?;
-    let events = events.into_iter().flat_map(|group| group.events);
+    let groups = parse_sampled(&spec.to_string(), pmus)?;
+    let events = groups.into_iter().flat_map(|group| group.events);
     events
-        .map(|event| resolved(event, rate, precise, pmus, max_rate))
+        .map(|event| check_sampling(event, rate, precise, pmus, max_rate))
         .collect()
 }
 
-fn resolved(
+fn check_sampling(
     event: Event,
     rate: Option<Rate>,
     precise: u8,
@@ -250,7 +250,8 @@ fn resolved(
         return Err(SamplingError::Spe(name));
     }
     let most = most_precise(&counter, pmus);
-    // AMD's cores say 0, and the kernel takes what it can to IBS (`amd_pmu_hw_config`).
+    // AMD's cores state 0, and the kernel moves precise events to IBS if it can
+    // (`amd_pmu_hw_config`).
     let may_be_ibs = counter.is_hardware() && pmus.get(IBS).is_some();
     if precise > most && !may_be_ibs {
         return Err(SamplingError::Precise {
@@ -270,7 +271,7 @@ fn resolved(
         accesses: None,
     };
     if sampled.is_clock() {
-        // The kernel samples its clocks by a period in any case.
+        // The kernel always samples its clocks by a period.
         let period = match sampled.rate {
             Rate::Period(period) => period,
             Rate::Frequency(frequency) => 1_000_000_000 / frequency,
@@ -298,7 +299,7 @@ fn check_rate(event: &str, rate: u64, max_rate: Option<u64>) -> Result<(), Sampl
     }
 }
 
-/// How precise samples of the counter's PMU may be; of a generic event that of the cores.
+/// Maximum precision of the counter's PMU; for a generic event of the core PMU.
 fn most_precise(counter: &Counter, pmus: &Pmus) -> u8 {
     let named = counter.pmu.as_deref().and_then(|name| pmus.get(name)?.ok());
     let pmu = named.or_else(|| pmus.cores().next().filter(|_| counter.is_hardware()));
@@ -306,9 +307,9 @@ fn most_precise(counter: &Counter, pmus: &Pmus) -> u8 {
     most.unwrap_or(0)
 }
 
-/// Takes the terms about the rate out of an event.
-fn take_rate(spec: &mut EventSpec, written: &str) -> Result<Option<Rate>, SamplingError> {
-    let Head::Pmu { terms, .. } = &mut spec.head else {
+/// Removes the rate's terms from an event.
+fn take_rate(spec: &mut WrittenEvent, written: &str) -> Result<Option<Rate>, SamplingError> {
+    let EventHead::Pmu { terms, .. } = &mut spec.head else {
         return Ok(None);
     };
     let is_rate = |term: &mut Term| matches!(term.name.as_str(), "period" | "freq");
@@ -321,7 +322,7 @@ fn take_rate(spec: &mut EventSpec, written: &str) -> Result<Option<Rate>, Sampli
     }
     let value = term.value.as_deref().unwrap_or_default();
     let number = value.parse::<u64>().ok();
-    // The kernel takes no period beyond 63 bits.
+    // The kernel accepts periods of up to 63 bits.
     match number.filter(|number| (1..1 << 63).contains(number)) {
         Some(number) if term.name == "freq" => Ok(Some(Rate::Frequency(number))),
         Some(number) => Ok(Some(Rate::Period(number))),
@@ -333,8 +334,7 @@ fn take_rate(spec: &mut EventSpec, written: &str) -> Result<Option<Rate>, Sampli
     }
 }
 
-/// What `hot` samples where the user does not say: cycles, or the clock where the machine shows no
-/// core PMU.
+/// Default event of `hot`: cycles, or the clock if the machine shows no core PMU.
 #[must_use]
 pub fn default_event(pmus: &Pmus) -> &'static str {
     match pmus.cores().next() {

@@ -1,80 +1,80 @@
-//! Arm's Statistical Profiling Extension (SPE) among the PMUs: which they are, and the events that
-//! sample with them. Machines with several kinds of core have a PMU for each.
+//! PMUs of Arm's Statistical Profiling Extension (SPE), and the events that sample with them.
+//! Machines with several kinds of core have one PMU for each kind.
 
 use std::sync::Arc;
 
-use super::{Counter, EventError, Exclude, Scope, Source, accesses::described, parse};
+use super::{Counter, EventError, Exclude, Scope, Source, accesses::describe_backend, parse};
 use crate::machine::{Pmu, Pmus, SysfsError, cpus::CpuList};
 
 /// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
 pub const PERIOD_STEP: u64 = 256;
 
-/// Why nothing can be sampled with SPE here.
+/// Why this machine cannot sample with SPE.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSpe {
-    /// The machine has neither SPE nor what x86 has in its place, or hides it.
+    /// The machine has neither SPE nor the x86 equivalents, or hides them.
     #[error(
         "this machine shows nothing that samples memory accesses: no SPE (PMU arm_spe_*), no IBS \
          (PMU ibs_op), no event mem-loads; `pmuscope doctor` says why, and what to do"
     )]
     NoPmu,
-    /// What x86 has in its place is there, and does not do.
+    /// The machine has an x86 equivalent, which is not enough.
     #[error(
         "this needs Arm's SPE (PMU arm_spe_*), which this machine does not have: `pmuscope mem` \
          and `pmuscope mem record` do without"
     )]
     OnlyWithSpe,
-    /// Files of a PMU cannot be read. Without it, what its cores do would be missing.
+    /// Files of a PMU cannot be read. Without it, the accesses of its cores would be missing.
     #[error("cannot read {0}; `pmuscope doctor` says more")]
     Unreadable(Arc<SysfsError>),
-    /// A PMU does not say on which CPUs it is.
+    /// A PMU does not state its CPUs.
     #[error("{0} has no cpumask file in sysfs, so the CPUs to open it on are not known")]
     NoCpumask(String),
     /// A period out of the hardware's range.
     #[error("period {period} is below the {min} operations that {pmu} allows at least")]
     Period {
-        /// As asked for, without what the driver drops.
+        /// As requested, rounded down as the driver does.
         period: u64,
-        /// As the PMU says.
+        /// The minimum of the PMU.
         min: u64,
         /// The PMU.
         pmu: String,
     },
-    /// A term that a PMU does not have, or that its field does not hold.
+    /// A PMU lacks a term, or the value does not fit its field.
     #[error("cannot sample with SPE: {0}")]
     Event(#[from] EventError),
 }
 
-/// The event that samples with one PMU.
+/// The sampling event of one PMU.
 #[derive(Clone, Debug)]
 pub struct SpeEvent {
     /// The PMU.
     pub pmu: String,
-    /// What to open.
+    /// The attributes to open.
     pub counter: Counter,
-    /// At which levels nothing is sampled.
+    /// The levels that are not sampled.
     pub exclude: Exclude,
     /// The CPUs that have this PMU.
     pub cpus: CpuList,
-    /// Operations from one sample to the next beyond the period, on average.
+    /// Mean number of operations between samples beyond the period.
     pub jitter: f64,
 }
 
-/// Whether a PMU of this name is SPE's.
+/// Whether a PMU of this name is SPE.
 #[must_use]
 pub fn is_spe(name: &str) -> bool {
     name.starts_with("arm_spe_")
 }
 
-/// SPE's PMUs, at least one.
+/// The SPE PMUs, at least one.
 ///
 /// # Errors
-/// There is none, or one of them cannot be read.
+/// There is none, or one cannot be read.
 pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
     let names = pmus.names().filter(|name| is_spe(name));
     let found: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(match described(pmus) {
+        Ok(found) if found.is_empty() => Err(match describe_backend(pmus) {
             None => NoSpe::NoPmu,
             Some(_) => NoSpe::OnlyWithSpe,
         }),
@@ -83,17 +83,17 @@ pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
     }
 }
 
-/// The shortest period that a PMU allows, in operations (`caps/min_interval`); architected as at
-/// least 256.
+/// Minimum period of a PMU in operations (`caps/min_interval`); at least 256 by the architecture.
 #[must_use]
 pub fn min_interval(pmu: &Pmu) -> u64 {
     let stated = pmu.caps.get("min_interval");
-    let stated = stated.and_then(|text| text.parse().ok());
-    stated.unwrap_or(PERIOD_STEP)
+    stated
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(PERIOD_STEP)
 }
 
-/// The longest latency that a record of a PMU can hold, in cycles: its counters have 12 or 16 bits
-/// (`caps/count_size`), and saturate.
+/// Maximum latency in a record, in cycles: the PMU's counters have 12 or 16 bits
+/// (`caps/count_size`) and saturate.
 #[must_use]
 pub fn max_latency(pmu: &Pmu) -> u16 {
     match pmu.caps.get("count_size").map(|text| text.trim()) {
@@ -102,10 +102,10 @@ pub fn max_latency(pmu: &Pmu) -> u16 {
     }
 }
 
-/// The period that the hardware takes of one that is asked for: the driver drops the low bits.
+/// The period in effect for a requested one: the driver drops the low bits.
 ///
 /// # Errors
-/// There is no PMU, or it is below what one of them allows.
+/// There is no PMU, or the period is below the minimum of one.
 pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
     let period = asked - asked % PERIOD_STEP;
     for pmu in pmus(all)? {
@@ -118,12 +118,12 @@ pub fn period(all: &Pmus, asked: u64) -> Result<u64, NoSpe> {
     Ok(period)
 }
 
-/// Mean of the random number that jitter adds, 0 to 255 (`PMSICR_EL1`: eight bits).
+/// Mean of the random number that jitter adds: 0 to 255 (`PMSICR_EL1`: eight bits).
 const MEAN_JITTER: f64 = 127.5;
 
-/// What jitter adds to the mean period of a PMU. Cores whose `PMSIDR_EL1.ERnd` is 0 (`caps/ernd`)
-/// add a random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 it only moves the
-/// sample, and intervals stay as they are.
+/// Mean that jitter adds to the period of a PMU. With `PMSIDR_EL1.ERnd` 0 (`caps/ernd`) cores add a
+/// random number to each interval (DDI 0487, `PMSIRR_EL1.RND`); with 1 only the sample moves, and
+/// intervals are unchanged.
 fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
     let jitter = terms.split(',').rev().find_map(|term| {
         let (name, value) = term.trim().split_once('=').unwrap_or((term.trim(), "1"));
@@ -140,10 +140,10 @@ fn mean_jitter(pmu: &Pmu, terms: &str) -> f64 {
     if on && adds { MEAN_JITTER } else { 0.0 }
 }
 
-/// The event of every PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
+/// The event of each PMU, with terms as in `arm_spe_0/load_filter=1,min_latency=100/`.
 ///
 /// # Errors
-/// There is no PMU, or one of them cannot be used or does not know a term.
+/// There is no PMU, or one cannot be used or lacks a term.
 pub fn events(all: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
     let mut resolved = Vec::new();
     for pmu in pmus(all)? {
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Who has IBS or PEBS is not told that nothing can sample.
+    /// With IBS or PEBS the message does not claim that nothing can sample.
     #[test]
     fn what_is_in_its_place_is_known() {
         let root = Tree::new();
@@ -229,7 +229,7 @@ mod tests {
         assert!(refused(&root).starts_with("this needs Arm's SPE (PMU arm_spe_*)"));
     }
 
-    /// All of SPE is sampled or none of it: cores that are left out would show no memory accesses.
+    /// All SPE PMUs are sampled or none: cores left out would show no memory accesses.
     #[test]
     fn a_pmu_that_cannot_be_used_is_never_left_out() {
         let root = Tree::new();

@@ -1,7 +1,7 @@
-//! The text of `-e` to a syntax tree, and back.
+//! Parses the text of `-e` to a syntax tree, and prints it back.
 //!
-//! The tree keeps every name, value and modifier as it was written: what they mean depends on the
-//! machine and is decided in `resolve`. Printing a tree gives text that parses to the same tree.
+//! The tree holds names, values and modifiers as written: their meaning depends on the machine and
+//! is decided in `resolve`. A printed tree parses to the same tree.
 
 use std::fmt;
 
@@ -16,40 +16,40 @@ use winnow::{
 use super::error::EventError;
 use crate::machine::terms::{Term, expected, terms};
 
-/// One element of the event list.
+/// An element of the event list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum ListItem {
     /// An event on its own.
-    Event(EventSpec),
+    Event(WrittenEvent),
     /// `{a,b}:mods`.
     Group {
         /// At least one.
-        events: Vec<EventSpec>,
-        /// The letters behind the brace, empty where there are none.
+        events: Vec<WrittenEvent>,
+        /// The letters behind the brace; may be empty.
         modifiers: String,
     },
 }
 
-/// One event as written.
+/// An event as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EventSpec {
-    pub(super) head: Head,
-    /// The letters behind `:` or the closing `/`, empty where there are none.
+pub(super) struct WrittenEvent {
+    pub(super) head: EventHead,
+    /// The letters behind `:` or the closing `/`; may be empty.
     pub(super) modifiers: String,
 }
 
-/// What names the event.
+/// The name of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+pub(super) enum EventHead {
     /// `cycles`, `inst_retired`, `r1a`.
     Name(String),
     /// `pmu/term,term=value/`.
     Pmu { pmu: String, terms: Vec<Term> },
 }
 
-impl Item {
-    /// What names its events.
-    pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
+impl ListItem {
+    /// The names of its events.
+    pub(super) fn heads(&self) -> impl Iterator<Item = &EventHead> {
         let events = match self {
             Self::Event(event) => std::slice::from_ref(event),
             Self::Group { events, .. } => events,
@@ -59,7 +59,7 @@ impl Item {
 }
 
 /// Parses the whole list.
-pub(super) fn parse(text: &str) -> Result<Vec<Item>, EventError> {
+pub(super) fn parse(text: &str) -> Result<Vec<ListItem>, EventError> {
     if text.trim().is_empty() {
         return Err(EventError::Empty);
     }
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Item>, EventError> {
     })
 }
 
-/// The innermost expectation: the context closest to where reading stopped.
+/// The innermost expectation: the context closest to where parsing stopped.
 fn expectation(error: &winnow::error::ContextError) -> String {
     let expected = error.context().find_map(|context| match context {
         StrContext::Expected(value) => Some(value.to_string()),
@@ -79,7 +79,7 @@ fn expectation(error: &winnow::error::ContextError) -> String {
     expected.unwrap_or_else(|| "an event".to_owned())
 }
 
-fn list(input: &mut &str) -> ModalResult<Vec<Item>> {
+fn list(input: &mut &str) -> ModalResult<Vec<ListItem>> {
     let mut items = vec![spaced(item).parse_next(input)?];
     while opt(',').parse_next(input)?.is_some() {
         items.push(cut_err(spaced(item)).parse_next(input)?);
@@ -89,18 +89,18 @@ fn list(input: &mut &str) -> ModalResult<Vec<Item>> {
     Ok(items)
 }
 
-fn item(input: &mut &str) -> ModalResult<Item> {
+fn item(input: &mut &str) -> ModalResult<ListItem> {
     if opt('{').parse_next(input)?.is_some() {
         cut_err(group_rest).parse_next(input)
     } else {
         event
-            .map(Item::Event)
+            .map(ListItem::Event)
             .context(expected("an event name, `pmu/term/` or `{`"))
             .parse_next(input)
     }
 }
 
-fn group_rest(input: &mut &str) -> ModalResult<Item> {
+fn group_rest(input: &mut &str) -> ModalResult<ListItem> {
     let member = "an event name or `pmu/term/`";
     let mut events = vec![spaced(event).context(expected(member)).parse_next(input)?];
     while opt(',').parse_next(input)?.is_some() {
@@ -108,18 +108,18 @@ fn group_rest(input: &mut &str) -> ModalResult<Item> {
     }
     '}'.context(expected("`,` or `}`")).parse_next(input)?;
     let modifiers = opt(preceded(':', cut_err(modifier_letters))).parse_next(input)?;
-    Ok(Item::Group {
+    Ok(ListItem::Group {
         events,
         modifiers: modifiers.unwrap_or_default().to_owned(),
     })
 }
 
-fn event(input: &mut &str) -> ModalResult<EventSpec> {
+fn event(input: &mut &str) -> ModalResult<WrittenEvent> {
     let name = head.parse_next(input)?.to_owned();
     if opt('/').parse_next(input)?.is_none() {
         let modifiers = opt(preceded(':', cut_err(modifier_letters))).parse_next(input)?;
-        return Ok(EventSpec {
-            head: Head::Name(name),
+        return Ok(WrittenEvent {
+            head: EventHead::Name(name),
             modifiers: modifiers.unwrap_or_default().to_owned(),
         });
     }
@@ -127,19 +127,19 @@ fn event(input: &mut &str) -> ModalResult<EventSpec> {
     cut_err('/')
         .context(expected("`,` or the closing `/`"))
         .parse_next(input)?;
-    // perf writes `pmu/term/u`; the colon of the other form is an easy slip that means the same.
+    // perf writes `pmu/term/u`; `pmu/term/:u` is a common slip and means the same.
     let modifiers = if opt(':').parse_next(input)?.is_some() {
         cut_err(modifier_letters).parse_next(input)?
     } else {
         take_while(0.., is_modifier).parse_next(input)?
     };
-    Ok(EventSpec {
-        head: Head::Pmu { pmu: name, terms },
+    Ok(WrittenEvent {
+        head: EventHead::Pmu { pmu: name, terms },
         modifiers: modifiers.to_owned(),
     })
 }
 
-/// A name, or a pattern of names of PMUs, with `*` and `?`.
+/// A name, or a pattern for names of PMUs, with `*` and `?`.
 fn head<'i>(input: &mut &'i str) -> ModalResult<&'i str> {
     let starts = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?');
     let goes_on = move |c: char| starts(c) || matches!(c, '-' | '.');
@@ -164,16 +164,16 @@ fn spaced<'i, O>(
     delimited(multispace0, parser, multispace0)
 }
 
-impl Item {
+impl ListItem {
     /// Its events.
-    pub(super) fn events(&self) -> &[EventSpec] {
+    pub(super) fn events(&self) -> &[WrittenEvent] {
         match self {
             Self::Event(event) => std::slice::from_ref(event),
             Self::Group { events, .. } => events,
         }
     }
 
-    /// The same with `name` for a PMU that is written as `pattern`.
+    /// A copy with `name` in place of the PMU `pattern`.
     pub(super) fn on(&self, pattern: &str, name: &str) -> Self {
         let mut item = self.clone();
         let events = match &mut item {
@@ -181,7 +181,7 @@ impl Item {
             Self::Group { events, .. } => events,
         };
         for event in events {
-            if let Head::Pmu { pmu, .. } = &mut event.head
+            if let EventHead::Pmu { pmu, .. } = &mut event.head
                 && pmu == pattern
             {
                 name.clone_into(pmu);
@@ -191,7 +191,7 @@ impl Item {
     }
 }
 
-impl fmt::Display for Item {
+impl fmt::Display for ListItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Event(event) => event.fmt(f),
@@ -209,17 +209,17 @@ impl fmt::Display for Item {
     }
 }
 
-impl fmt::Display for EventSpec {
+impl fmt::Display for WrittenEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { head, modifiers } = self;
         match head {
-            Head::Name(_) if !modifiers.is_empty() => write!(f, "{head}:{modifiers}"),
-            Head::Name(_) | Head::Pmu { .. } => write!(f, "{head}{modifiers}"),
+            EventHead::Name(_) if !modifiers.is_empty() => write!(f, "{head}:{modifiers}"),
+            EventHead::Name(_) | EventHead::Pmu { .. } => write!(f, "{head}{modifiers}"),
         }
     }
 }
 
-impl fmt::Display for Head {
+impl fmt::Display for EventHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),

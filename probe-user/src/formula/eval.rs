@@ -1,87 +1,88 @@
-//! A tree to a value, or to the reason why there is none.
+//! Evaluates a tree to a value, or to the reason why there is none.
 
-use super::tree::{Comparison, Condition, Expr, Extreme, Implicit, Operator};
+use super::tree::{ComparisonOperator, Condition, Expr, Extreme, Implicit, Operator};
 
-/// Where a formula's quantities come from.
+/// Source of a formula's counts and quantities.
 pub trait Input {
-    /// The count of an event over the time that [`Input::implicit`] gives as duration.
+    /// The count of an event over the duration that [`Input::implicit`] gives.
     ///
     /// # Errors
     /// Why there is no count; 0 is a count.
-    fn event(&self, name: &str) -> Result<Sample, Absent>;
+    fn event(&self, name: &str) -> Result<EventCount, Absent>;
 
-    /// A quantity that is no event; `None` where it is not known.
+    /// A quantity that is no event; `None` if unknown.
     fn implicit(&self, implicit: Implicit) -> Option<f64>;
 }
 
 /// The count of one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// For the whole duration: scaled already where the counter ran for a part of it.
+pub struct EventCount {
+    /// Count for the whole duration, already scaled if the counter ran for a part of it.
     pub count: f64,
-    /// Share of the duration for which the counter was on the PMU, 0 to 1.
-    pub live: f64,
+    /// `time_running / time_enabled` of the counter, 0 to 1.
+    pub running_ratio: f64,
 }
 
 /// Why an event has no count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// Nobody counted it.
+    /// It was not counted.
     Missing,
     /// It was opened, but never on the PMU.
     NeverRan,
-    /// It was on the PMU for so little of the time that more than half of that is unknown.
+    /// It was on the PMU so rarely that more than half of its time is unknown.
     MostlyUnknown,
-    /// None were found in slices that were divided by time between two owners.
+    /// The count is 0, but in slices divided by time between two owners, so the true count is
+    /// unknown.
     Divided,
 }
 
 /// The value of a formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Value {
+pub struct FormulaValue {
     /// In the metric's unit.
     pub value: f64,
-    /// The smallest share of time for which one of its events was on the PMU: 1 where nothing is
-    /// an estimate.
-    pub live: f64,
-    /// The smallest divisor that came from events; `None` where no event is divided by.
+    /// The smallest running ratio (`time_running / time_enabled`) of its events; 1 if nothing is an
+    /// estimate.
+    pub running_ratio: f64,
+    /// The smallest divisor with an event in it; `None` without such a divisor.
     pub smallest_divisor: Option<f64>,
-    /// The largest value that it could have if its events counted the same things, where it is
-    /// above that. A formula knows no such bound: whoever does sets it.
+    /// The largest possible value if all events counted the same things, if `value` exceeds it.
+    /// Evaluation leaves it `None`; callers that know the bound set it.
     pub above_bound: Option<f64>,
 }
 
 /// Why a metric has no value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoValue {
-    /// Events that nobody counted.
+    /// Events that were not counted.
     #[error("not counted: {}", .0.join(", "))]
     Missing(Vec<String>),
-    /// Whoever it is about had no time on a CPU.
+    /// Its owner had no time on a CPU.
     #[error("it did not run in this window")]
     DidNotRun,
-    /// A counter that had no time on the PMU.
+    /// A counter that was never on the PMU.
     #[error("{0} never ran: too many events for the counters, or others use them")]
     NeverRan(String),
-    /// A counter that had too little time on the PMU.
+    /// A counter that was on the PMU too rarely.
     #[error(
         "more than half of its time is unknown: too many events for the counters, or others use \
          them"
     )]
     MostlyUnknown,
-    /// None were found, in slices that were divided by time between two owners.
+    /// The count is 0, in slices that were divided by time between two owners.
     #[error(
         "the kernel did not show all context switches, so that its counts were divided by time: \
          that there were none is not known"
     )]
     Divided,
-    /// An estimate whose error nobody knows.
+    /// An estimate of unknown error.
     #[error(
         "too few samples to know its error: a mean needs 30 and 1,000 of the whole machine, a \
          median 6, a 90th percentile 36, a 99th 368"
     )]
     TooFewSamples,
-    /// A number of operations that a core samples as it chooses.
+    /// A number of operations: the core itself chooses which ones it samples.
     #[error(
         "the core chooses which of them it times, so that how many there were is not known: \
          samples tell their sources and latencies alone"
@@ -93,7 +94,7 @@ pub enum NoValue {
     /// A division by zero.
     #[error("denominator zero: {0}")]
     DenominatorZero(String),
-    /// A share above its largest possible value because it divides by next to nothing.
+    /// A share above its largest possible value: its divisor is too small.
     #[error(
         "denominator too small: {denominator} counts cannot carry a share ({value:.4} where \
          {bound} is the most possible)"
@@ -109,21 +110,21 @@ pub enum NoValue {
     /// The document says that the chip has no such value.
     #[error("not on {chip}: {why}")]
     NotOnChip {
-        /// Its key, as in `--chip`.
+        /// The key of the chip, as in `--chip`.
         chip: String,
-        /// The reason of the document.
+        /// The document's reason.
         why: String,
     },
     /// The document gives the formula for one configuration of the chip only.
     #[error("not in this configuration: {0}")]
     NotConfigured(String),
-    /// The result does not fit a number.
+    /// The result is infinite or no number.
     #[error("the result is not a finite number")]
     NotFinite,
 }
 
 impl NoValue {
-    /// The reason in a word, without its numbers and names.
+    /// The reason as one word, without numbers and names.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -144,10 +145,10 @@ impl NoValue {
     }
 }
 
-/// One evaluation: what it saw on its way.
+/// State of one evaluation: minima over the events read so far.
 pub(super) struct Evaluation<'a, I> {
     input: &'a I,
-    live: f64,
+    running_ratio: f64,
     events_read: usize,
     smallest_divisor: Option<f64>,
 }
@@ -156,17 +157,17 @@ impl<'a, I: Input> Evaluation<'a, I> {
     pub(super) fn new(input: &'a I) -> Self {
         Self {
             input,
-            live: 1.0,
+            running_ratio: 1.0,
             events_read: 0,
             smallest_divisor: None,
         }
     }
 
-    pub(super) fn run(mut self, expr: &Expr) -> Result<Value, NoValue> {
+    pub(super) fn run(mut self, expr: &Expr) -> Result<FormulaValue, NoValue> {
         let value = self.value(expr)?;
-        Ok(Value {
+        Ok(FormulaValue {
             value,
-            live: self.live,
+            running_ratio: self.running_ratio,
             smallest_divisor: self.smallest_divisor,
             above_bound: None,
         })
@@ -196,7 +197,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
                 condition,
                 otherwise,
             } => {
-                // Only the branch that is taken needs its events.
+                // Only the branch taken needs its events.
                 if self.holds(condition)? {
                     self.value(then)
                 } else {
@@ -214,7 +215,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
             Absent::Divided => NoValue::Divided,
         })?;
         self.events_read += 1;
-        self.live = self.live.min(sample.live);
+        self.running_ratio = self.running_ratio.min(sample.running_ratio);
         Ok(sample.count)
     }
 
@@ -237,7 +238,7 @@ impl<'a, I: Input> Evaluation<'a, I> {
                 first / second
             }
         };
-        // Checked at once: a comparison or `min` further up would hide it.
+        // Checked here, because a comparison or `min` further up would hide it.
         result
             .is_finite()
             .then_some(result)
@@ -255,12 +256,12 @@ impl<'a, I: Input> Evaluation<'a, I> {
         };
         let right = self.value(right)?;
         Ok(match comparison {
-            Comparison::Less => left < right,
-            Comparison::LessOrEqual => left <= right,
-            Comparison::Greater => left > right,
-            Comparison::GreaterOrEqual => left >= right,
-            Comparison::Equal => left == right,
-            Comparison::NotEqual => left != right,
+            ComparisonOperator::Less => left < right,
+            ComparisonOperator::LessOrEqual => left <= right,
+            ComparisonOperator::Greater => left > right,
+            ComparisonOperator::GreaterOrEqual => left >= right,
+            ComparisonOperator::Equal => left == right,
+            ComparisonOperator::NotEqual => left != right,
         })
     }
 }

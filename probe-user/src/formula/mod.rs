@@ -1,4 +1,5 @@
-//! Formulas over event counts: text to tree, and a tree to a value or the reason why there is none.
+//! Formulas over event counts: [`Formula::parse`] reads a text, [`Formula::evaluate`] gives a value
+//! or the reason why there is none.
 //!
 //! Grammar, loosest first:
 //!
@@ -11,10 +12,10 @@
 //!                       ("min" | "max") "(" value "," value ... ")" )
 //! ```
 //!
-//! A name is an event (letters, digits, `_` and dots) or one of the [`Implicit`] quantities.
-//! Nothing here knows PMUs or files: counts come through [`Input`], so that windows of a live
-//! session and counts taken elsewhere go the same way. The module stands on its own (no path
-//! leaves it), because the fuzz target compiles it without the rest of the crate.
+//! A name is an event (letters, digits, `_` and dots) or one of the [`Implicit`] quantities. Counts
+//! come through [`Input`], from windows of a session or from elsewhere: the module knows neither
+//! PMUs nor files. It names no other module, because the fuzz target compiles it without the rest
+//! of the crate.
 
 mod eval;
 mod parse;
@@ -24,17 +25,17 @@ mod tree;
 
 use self::{eval::Evaluation, tree::Expr};
 pub use self::{
-    eval::{Absent, Input, NoValue, Sample, Value},
+    eval::{Absent, EventCount, FormulaValue, Input, NoValue},
     tree::Implicit,
 };
 
-/// The longest formula that is read, in characters; the longest of the documents has 180.
+/// Maximum length of a formula in characters; the longest in the documents has 180.
 pub const MAX_LENGTH: usize = 1_000;
 
-/// The deepest nesting of parentheses that is read.
+/// Maximum nesting of parentheses.
 pub const MAX_DEPTH: usize = 32;
 
-/// A formula that was read without error.
+/// A parsed formula.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
     text: String,
@@ -43,7 +44,7 @@ pub struct Formula {
     implicits: Vec<Implicit>,
 }
 
-/// What is wrong with the text of a formula.
+/// Why a text is no formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormulaError {
     /// Nothing but white space.
@@ -59,18 +60,18 @@ pub enum FormulaError {
     Syntax {
         /// The whole formula.
         text: String,
-        /// Where reading stopped, counted in characters from 1.
+        /// Column at which parsing stopped, in characters from 1.
         column: usize,
-        /// What could stand there.
+        /// What the grammar expects at that column.
         expected: String,
     },
 }
 
 impl Formula {
-    /// Reads a formula.
+    /// Parses a formula.
     ///
     /// # Errors
-    /// The first thing that is not in the grammar, with its column.
+    /// The first violation of the grammar, with its column.
     pub fn parse(text: &str) -> Result<Self, FormulaError> {
         let expr = parse::parse(text)?;
         let (mut events, mut implicits) = (Vec::new(), Vec::new());
@@ -93,7 +94,7 @@ impl Formula {
         &self.text
     }
 
-    /// The events it needs, each once, in the order of their first use.
+    /// The events that it uses, each once, in the order of their first use.
     #[must_use]
     pub fn events(&self) -> &[String] {
         &self.events
@@ -108,7 +109,7 @@ impl Formula {
         conditional
     }
 
-    /// The quantities it needs beside events.
+    /// The implicit quantities that it uses.
     #[must_use]
     pub fn implicits(&self) -> &[Implicit] {
         &self.implicits
@@ -117,8 +118,8 @@ impl Formula {
     /// Its value for these counts.
     ///
     /// # Errors
-    /// The reason why there is no value; of missing events, all of them.
-    pub fn evaluate(&self, input: &impl Input) -> Result<Value, NoValue> {
+    /// The reason why there is no value; [`NoValue::Missing`] names all missing events.
+    pub fn evaluate(&self, input: &impl Input) -> Result<FormulaValue, NoValue> {
         let value = Evaluation::new(input).run(&self.expr);
         match value {
             Err(NoValue::Missing(_)) => {

@@ -1,4 +1,4 @@
-//! The text of a formula to its tree.
+//! Parses the text of a formula to its tree.
 
 use winnow::{
     ModalResult, Parser,
@@ -10,7 +10,7 @@ use winnow::{
 
 use super::{
     FormulaError, MAX_DEPTH, MAX_LENGTH,
-    tree::{Comparison, Condition, Expr, Extreme, Implicit, Operator},
+    tree::{ComparisonOperator, Condition, Expr, Extreme, Implicit, Operator},
 };
 
 /// Words that cannot name an event.
@@ -31,8 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
         column,
         expected,
     };
-    // Each level is a call of the parser: without a limit, the text decides how deep the stack
-    // gets.
+    // Each level is a recursive call: without a limit the text would determine the stack's depth.
     if let Some(column) = too_deep(text) {
         return Err(syntax(
             column,
@@ -45,7 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
     })
 }
 
-/// The column of the first parenthesis that nests too deep.
+/// The column of the first parenthesis that is nested too deep.
 fn too_deep(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.chars().enumerate() {
@@ -61,7 +60,7 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// The innermost expectation: the context closest to where reading stopped.
+/// The innermost expectation: the context closest to where parsing stopped.
 fn expectation(error: &ContextError) -> String {
     let expected = error.context().find_map(|context| match context {
         StrContext::Expected(value) => Some(value.to_string()),
@@ -82,7 +81,7 @@ fn whole(input: &mut &str) -> ModalResult<Expr> {
     .parse_next(input)
 }
 
-/// `a if b else c if d else e`: gathered in a loop, folded from the right.
+/// `a if b else c if d else e`: collected in a loop, folded from the right.
 fn value(input: &mut &str) -> ModalResult<Expr> {
     let mut last = sum.parse_next(input)?;
     let mut cases = Vec::new();
@@ -111,8 +110,8 @@ fn condition(input: &mut &str) -> ModalResult<Condition> {
     Ok(Condition { left, comparison })
 }
 
-fn comparison(input: &mut &str) -> ModalResult<Comparison> {
-    for comparison in Comparison::ALL {
+fn comparison(input: &mut &str) -> ModalResult<ComparisonOperator> {
+    for comparison in ComparisonOperator::ALL {
         if opt(comparison.sign()).parse_next(input)?.is_some() {
             return Ok(comparison);
         }

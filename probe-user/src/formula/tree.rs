@@ -1,30 +1,31 @@
-//! The tree of a formula, and its text.
+//! The tree of a formula, and its printing.
 
 use std::fmt;
 
-/// A quantity that a formula may use without an event of that name being opened.
+/// A quantity that a formula may use without an event of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Implicit {
-    /// `duration_time`: ns. For uncore PMUs the time for which the group was on the PMU, for
+    /// `duration_time`, in ns. For uncore PMUs the time for which the group was on the PMU, for
     /// cores the wall time of the window.
     DurationTime,
-    /// `seconds`: the same in seconds.
+    /// `seconds`: `duration_time` in seconds.
     Seconds,
     /// `counter_time`: ns for which the owner ran, by the counters' own group on the core. It is
-    /// read with the counts: clocks are taken back to the switch, counters are not.
+    /// read together with the counts: clocks are corrected back to the switch, counters are not.
     CounterTime,
-    /// `num_cpus`: the CPUs that are counted.
+    /// `num_cpus`: number of counted CPUs.
     NumCpus,
-    /// `slots`: what the core can issue per cycle (`caps/slots`, Arm's `PMMIR_EL1.SLOTS`).
+    /// `slots`: operations that the core can issue per cycle (`caps/slots`, Arm's
+    /// `PMMIR_EL1.SLOTS`).
     Slots,
-    /// `num_units`: the units of the uncore PMU whose counts were added up.
+    /// `num_units`: number of units of the uncore PMU that were summed.
     NumUnits,
-    /// `num_ports`: the root ports that the filter selects.
+    /// `num_ports`: number of root ports that the filter selects.
     NumPorts,
 }
 
 impl Implicit {
-    /// All of them.
+    /// All quantities.
     pub const ALL: [Self; 7] = [
         Self::DurationTime,
         Self::Seconds,
@@ -35,7 +36,7 @@ impl Implicit {
         Self::NumPorts,
     ];
 
-    /// As formulas write it.
+    /// Its name in formulas.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,7 +72,7 @@ pub(super) enum Expr {
     Implicit(Implicit),
     Negate(Box<Self>),
     Binary(Operator, Box<Self>, Box<Self>),
-    /// At least two.
+    /// At least two arguments.
     Extreme(Extreme, Vec<Self>),
     If {
         then: Box<Self>,
@@ -94,15 +95,15 @@ pub(super) enum Extreme {
     Max,
 }
 
-/// Alone, `left` holds where it is not 0.
+/// A condition; without a comparison it holds if `left` is not 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     pub(super) left: Expr,
-    pub(super) comparison: Option<(Comparison, Expr)>,
+    pub(super) comparison: Option<(ComparisonOperator, Expr)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum ComparisonOperator {
     Less,
     LessOrEqual,
     Greater,
@@ -112,7 +113,7 @@ pub(super) enum Comparison {
 }
 
 impl Expr {
-    /// Calls `each` for this and every expression in it, left to right.
+    /// Calls `each` for this expression and all nested ones, left to right.
     pub(super) fn visit(&self, each: &mut impl FnMut(&Self)) {
         each(self);
         match self {
@@ -149,7 +150,7 @@ impl Operator {
         }
     }
 
-    /// The higher binds tighter.
+    /// Higher binds tighter.
     fn precedence(self) -> u8 {
         match self {
             Self::Add | Self::Subtract => 1,
@@ -167,7 +168,7 @@ impl Extreme {
     }
 }
 
-impl Comparison {
+impl ComparisonOperator {
     /// Longer signs first: `<=` begins with `<`.
     pub(super) const ALL: [Self; 6] = [
         Self::LessOrEqual,
@@ -190,7 +191,7 @@ impl Comparison {
     }
 }
 
-/// Writes with the fewest parentheses that read back to the same tree.
+/// Prints with the fewest parentheses that parse back to the same tree.
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, 0)
@@ -198,7 +199,7 @@ impl fmt::Display for Expr {
 }
 
 impl Expr {
-    /// `outer`: parentheses go around what binds looser than this.
+    /// `outer`: precedence of the surroundings; a looser expression gets parentheses.
     fn write(&self, f: &mut fmt::Formatter<'_>, outer: u8) -> fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number:?}"),

@@ -1,42 +1,42 @@
-//! The counts of one place in one part of the input, and the view of a formula on them.
+//! The counts of one place in one part of the input, and a formula's input from them.
 
 use std::collections::BTreeMap;
 
-use super::derived::Work;
-use crate::formula::{Absent, Implicit, Input, Sample};
+use super::derived::StepCount;
+use crate::formula::{Absent, EventCount, Implicit, Input};
 
 /// The count of one event in one group: the sum over units of a PMU.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct GroupedCount {
     /// Index of the event.
     pub(super) event: usize,
-    /// Of its PMU, from 0 on.
+    /// The number of the group on its PMU, from 0 on.
     pub(super) group: usize,
-    /// None where it never ran on one of the units: a part is not the whole.
-    pub(super) sample: Option<Sample>,
-    /// The units by the indices of their names; None stands for a sum that perf made.
+    /// None if it never ran on one of the units: a part is not the whole.
+    pub(super) sample: Option<EventCount>,
+    /// Indices of the units' names; None stands for a sum that perf made.
     units: Vec<Option<usize>>,
-    /// The time for which it was enabled on all of them together, ns.
+    /// The enabled time, summed over the units, ns.
     enabled: Option<f64>,
 }
 
 /// One line of the input.
-pub(super) struct Line {
+pub(super) struct CountLine {
     pub(super) event: usize,
     pub(super) group: usize,
-    pub(super) sample: Option<Sample>,
+    pub(super) sample: Option<EventCount>,
     pub(super) unit: Option<usize>,
     pub(super) enabled: Option<f64>,
 }
 
 /// The counts of a place.
 #[derive(Debug, Default)]
-pub(super) struct Counts(Vec<Count>);
+pub(super) struct PlaceCounts(Vec<GroupedCount>);
 
-impl Counts {
-    /// Adds a line: to the same event's count on other units, or as another count if this unit was
-    /// counted before. It is in another group then.
-    pub(super) fn add(&mut self, line: &Line, work: &Work) {
+impl PlaceCounts {
+    /// Adds a line to the event's count on other units. If the unit was counted before, the line is
+    /// another count, of another group.
+    pub(super) fn add(&mut self, line: &CountLine, work: &StepCount) {
         let mut same = self.0.iter_mut().inspect(|_| work.step());
         let sum = same.find(|it| {
             let other = it
@@ -46,7 +46,7 @@ impl Counts {
             it.event == line.event && line.unit.is_some() && other
         });
         let Some(sum) = sum else {
-            self.0.push(Count {
+            self.0.push(GroupedCount {
                 event: line.event,
                 group: line.group,
                 sample: line.sample,
@@ -57,57 +57,58 @@ impl Counts {
         };
         sum.units.push(line.unit);
         sum.enabled = sum.enabled.zip(line.enabled).map(|(a, b)| a + b);
-        sum.sample = sum.sample.zip(line.sample).map(|(a, b)| Sample {
+        sum.sample = sum.sample.zip(line.sample).map(|(a, b)| EventCount {
             count: a.count + b.count,
-            live: a.live.min(b.live),
+            running_ratio: a.running_ratio.min(b.running_ratio),
         });
     }
 
-    /// Those of an event.
-    fn of(&self, event: usize) -> impl Iterator<Item = &Count> {
+    /// The counts of an event.
+    fn for_event(&self, event: usize) -> impl Iterator<Item = &GroupedCount> {
         self.0.iter().filter(move |count| count.event == event)
     }
 
     pub(super) fn has(&self, event: usize) -> bool {
-        self.of(event).next().is_some()
+        self.for_event(event).next().is_some()
     }
 
-    /// The time for which the first count was enabled, on all units together.
+    /// The enabled time of the first count, summed over its units.
     pub(super) fn enabled(&self) -> Option<f64> {
         self.0.first().and_then(|count| count.enabled)
     }
 
-    /// How many units have a name.
+    /// The number of units with a name.
     pub(super) fn named_units(&self) -> usize {
         let first = self.0.first().map(|count| count.units.iter());
         first.into_iter().flatten().flatten().count()
     }
 }
 
-/// The view of a formula: one count of each of its events, from one group if one has them all.
-pub(super) struct Seen<'a> {
-    events: Vec<(&'a str, Option<Sample>)>,
-    /// The time for which the first of them was enabled, ns.
+/// The input of a formula: one count of each event, all from one group if a group has them all.
+pub(super) struct FormulaInput<'a> {
+    events: Vec<(&'a str, Option<EventCount>)>,
+    /// The enabled time of the first event, ns.
     enabled: Option<f64>,
     implicits: &'a BTreeMap<Implicit, f64>,
-    /// Whether events that were counted more than once are taken from several groups, since none
-    /// has them all.
+    /// Whether repeated events are taken from several groups, since no group has all events.
     pub(super) mixed: bool,
 }
 
-impl<'a> Seen<'a> {
-    /// `places` are the place and those that also hold for it, the narrowest first: an event is
-    /// taken from the first that has it.
+impl<'a> FormulaInput<'a> {
+    /// `places` are the place itself, then wider ones that apply to it, the narrowest first. An
+    /// event is taken from the first place that has it.
     pub(super) fn new(
         events: &[(&'a str, usize)],
-        places: &[&Counts],
+        places: &[&PlaceCounts],
         implicits: &'a BTreeMap<Implicit, f64>,
-        work: &Work,
+        work: &StepCount,
     ) -> Self {
         let of = |event: usize| {
             work.step();
             let counts = places.iter().find(|counts| counts.has(event));
-            counts.into_iter().flat_map(move |counts| counts.of(event))
+            counts
+                .into_iter()
+                .flat_map(move |counts| counts.for_event(event))
         };
         let (mut repeated, mut enabled) = (false, None);
         let single = events.iter().filter_map(|(name, event)| {
@@ -126,11 +127,10 @@ impl<'a> Seen<'a> {
                 mixed: false,
             };
         }
-        let counts = events
+        let counts: Vec<(&str, Vec<&GroupedCount>)> = events
             .iter()
-            .map(|(name, event)| (*name, of(*event).collect()));
-        let counts: Vec<(&str, Vec<&Count>)> = counts
-            .filter(|(_, counts): &(&str, Vec<&Count>)| !counts.is_empty())
+            .map(|(name, event)| (*name, of(*event).collect()))
+            .filter(|(_, counts): &(&str, Vec<&GroupedCount>)| !counts.is_empty())
             .collect();
         let group = common(&counts);
         let chosen = counts.iter().filter_map(|(name, counts)| {
@@ -138,7 +138,7 @@ impl<'a> Seen<'a> {
             let count = in_group.copied().or_else(|| longest(counts))?;
             Some((*name, count))
         });
-        let chosen: Vec<(&str, &Count)> = chosen.collect();
+        let chosen: Vec<(&str, &GroupedCount)> = chosen.collect();
         Self {
             enabled: chosen.iter().find_map(|(_, count)| count.enabled),
             events: { chosen.into_iter() }
@@ -151,33 +151,43 @@ impl<'a> Seen<'a> {
 }
 
 /// The group that has all events; of several, the one that ran longest.
-fn common(counts: &[(&str, Vec<&Count>)]) -> Option<usize> {
+fn common(counts: &[(&str, Vec<&GroupedCount>)]) -> Option<usize> {
     let (_, first) = counts.first()?;
-    let live = |group: usize| {
+    let running_ratio = |group: usize| {
         let of_group = counts.iter().map(|(_, counts)| {
             let mut counts = counts.iter();
-            counts.find(|count| count.group == group).map(|it| live(it))
+            counts
+                .find(|count| count.group == group)
+                .map(|it| running_ratio(it))
         });
         of_group.reduce(|a, b| Some(a?.min(b?))).flatten()
     };
-    let groups = first.iter().map(|count| count.group);
-    let groups = groups.filter_map(|group| Some((group, live(group)?)));
-    let best = groups.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    let best = first
+        .iter()
+        .map(|count| count.group)
+        .filter_map(|group| Some((group, running_ratio(group)?)))
+        .reduce(|best, next| if next.1 > best.1 { next } else { best });
     best.map(|(group, _)| group)
 }
 
-fn longest<'a>(counts: &[&'a Count]) -> Option<&'a Count> {
+fn longest<'a>(counts: &[&'a GroupedCount]) -> Option<&'a GroupedCount> {
     let counts = counts.iter().copied();
-    counts.reduce(|best, next| if live(next) > live(best) { next } else { best })
+    counts.reduce(|best, next| {
+        if running_ratio(next) > running_ratio(best) {
+            next
+        } else {
+            best
+        }
+    })
 }
 
-/// The live share; a counter that never ran is the last choice.
-fn live(count: &Count) -> f64 {
-    count.sample.map_or(-1.0, |sample| sample.live)
+/// The running ratio; a counter that never ran is the last choice.
+fn running_ratio(count: &GroupedCount) -> f64 {
+    count.sample.map_or(-1.0, |sample| sample.running_ratio)
 }
 
-impl Input for Seen<'_> {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for FormulaInput<'_> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let found = self.events.iter().find(|(event, _)| *event == name);
         let (_, sample) = found.ok_or(Absent::Missing)?;
         sample.ok_or(Absent::NeverRan)

@@ -1,11 +1,11 @@
 //! A line of `perf stat -x,`, or with another separator: `[time stamp,][scope,[CPUs,]]` and then
 //! `count,unit,event,[cgroup,][variance,]running,percent[,metric,unit]`.
 //!
-//! perf does not quote, so commas between an event's slashes, and in names of threads and cgroups,
-//! separate fields too: the fields after them tell where they end. Further metrics of an event are
+//! perf does not quote: commas between an event's slashes, and in names of threads and cgroups,
+//! separate fields too. The fields after them show where they end. Further metrics of an event are
 //! separate lines without count and event.
 
-use super::{METRICS_ONLY, Reading, Set, counted, interval, times};
+use super::{METRICS_ONLY, Reading, ReadingSet, counted, interval, times};
 
 /// The separators that are recognised; perf takes any text.
 const SEPARATORS: [char; 3] = [';', '\t', '|'];
@@ -18,7 +18,7 @@ const LOCALE: &str = "its numbers have the decimal comma of a locale, and commas
 
 const WITHOUT_COUNT: &str = "it has no count where one should be";
 
-/// The separator of lines such as this one.
+/// The separator of the input, by one of its lines.
 pub(super) fn separator(line: &str) -> char {
     let mut known = SEPARATORS.into_iter();
     let other = known.find(|separator| line.matches(*separator).count() >= FIELDS - 1);
@@ -30,7 +30,7 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
     let fields: Vec<&str> = line.split(separator).map(str::trim).collect();
     let fields = Fields { fields, separator };
     let mut at = 0;
-    let mut set = Set::default();
+    let mut set = ReadingSet::default();
     if fields.is_stamped() {
         set.interval = fields.number(0).and_then(interval);
         at += 1;
@@ -45,13 +45,13 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
         let Some(end) = count.filter(|end| *end > at) else {
             return Err(fields.without_count(at));
         };
-        // The first number is that of a metric.
+        // The first number belongs to a metric.
         if (at + 1..end).any(|at| fields.text(at).is_empty()) {
             return Ok(None);
         }
         set.scope = Some(fields.join(at, end));
         at = end;
-        // How many CPUs the scope has.
+        // The number of CPUs of the scope.
         if fields.is_metric(at + 1) {
             return Ok(None);
         }
@@ -86,14 +86,14 @@ pub(super) fn line(line: &str, separator: char) -> Result<Option<Reading>, Strin
             (fields.number(times), fields.number(times + 1))
         }
     };
-    let (enabled, live) = times(running, percent);
+    let (enabled, running_ratio) = times(running, percent);
     Ok(Some(Reading {
         set,
         event,
         count,
         unit: unit.to_owned(),
         enabled,
-        live,
+        running_ratio,
     }))
 }
 
@@ -111,7 +111,7 @@ impl<'a> Fields<'a> {
         self.get(at).unwrap_or_default()
     }
 
-    /// A number; a locale's decimal comma is one where another character separates fields.
+    /// A number. If another character separates fields, a comma is the decimal comma of a locale.
     fn number(&self, at: usize) -> Option<f64> {
         let text = self.get(at)?;
         if text.contains(',') {
@@ -120,7 +120,7 @@ impl<'a> Fields<'a> {
         text.parse().ok()
     }
 
-    fn count(&self, at: usize) -> Option<super::Counted> {
+    fn count(&self, at: usize) -> Option<super::CountedValue> {
         let text = self.get(at)?;
         if text.contains(',') {
             return counted(&text.replace(',', "."));
@@ -128,15 +128,14 @@ impl<'a> Fields<'a> {
         counted(text)
     }
 
-    /// The fields as they were, from one up to another.
+    /// The text of the fields from `from` up to `to`.
     fn join(&self, from: usize, to: usize) -> String {
         let fields = self.fields.get(from..to).unwrap_or_default();
         fields.join(self.separator.encode_utf8(&mut [0; 4]))
     }
 
-    /// Whether the first field is a time stamp. It has nine decimals; with fewer it is a number
-    /// that a count or a scope follows. A count is followed by its unit and its event, which are no
-    /// numbers.
+    /// Whether the first field is a time stamp: a number with nine decimals, or a number before a
+    /// count or a scope. (A count is followed by its unit and its event, which are no numbers.)
     fn is_stamped(&self) -> bool {
         let decimals = self.text(0).split_once('.').map(|(_, decimals)| decimals);
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -144,14 +143,14 @@ impl<'a> Fields<'a> {
             || self.count(0).is_some() && (self.count(1).is_some() || self.count(2).is_some())
     }
 
-    /// Whether count, unit and event are missing, and what follows them is there.
+    /// Whether count, unit and event are empty, but not all fields after them.
     fn is_metric(&self, at: usize) -> bool {
         let without = (at..at + 3).all(|at| self.get(at) == Some(""));
         without && (at..self.fields.len()).any(|at| !self.text(at).is_empty())
     }
 
-    /// The index of the running time, which its percentage with two decimals follows; None where no
-    /// fields are left.
+    /// The index of the running time, which is followed by its percentage with two decimals; None
+    /// if no fields are left.
     fn times(&self, from: usize) -> Result<Option<usize>, String> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         let percent = |text: &str| {

@@ -10,54 +10,53 @@ use std::{
 };
 
 use super::{
-    ImportError, Reading, Set,
-    counted::{Counts, Line, Seen},
-    events::{Events, Spot, count},
-    order::Order,
-    time::{self, Quantities, Values},
+    ImportError, Reading, ReadingSet,
+    counted::{CountLine, FormulaInput, PlaceCounts},
+    events::{CountedPlace, InputEvents, count},
+    order::GroupOrder,
+    time::{self, Quantities, QuantityValues},
 };
 use crate::{
     catalogue::{Catalogue, Hardware, Metric, PmuSpec},
-    formula::{Implicit, NoValue, Value},
+    formula::{FormulaValue, Implicit, NoValue},
 };
 
 /// The metrics of an input.
 #[derive(Debug)]
 pub struct Derived<'a> {
     /// In the order of the catalogue; each metric at least once, with a value or without.
-    pub rows: Vec<Row<'a>>,
+    pub rows: Vec<DerivedRow<'a>>,
     /// Names in the input that are not an event of this platform or that no metric needs, with the
     /// reason.
     pub unused: Vec<(String, String)>,
-    /// Events of the input that were counted several times, which perf does where they are in
-    /// several groups.
+    /// Events that were counted several times: perf does so if they are in several groups.
     pub repeated: BTreeSet<String>,
-    /// Metrics whose events are from several groups, since none has them all.
+    /// Metrics with events from several groups, since no group has them all.
     pub mixed: BTreeSet<&'a str>,
-    /// Times of the input that do not agree, in sentences.
+    /// Times of the input that contradict each other, in sentences.
     pub times: BTreeSet<String>,
     /// The work that was done, in steps.
-    pub(super) work: Work,
+    pub(super) work: StepCount,
 }
 
 /// One value, or the reason why there is none.
 #[derive(Debug)]
-pub struct Row<'a> {
+pub struct DerivedRow<'a> {
     /// The metric.
     pub metric: &'a Metric,
     /// Interval and scope of the input.
-    pub set: Arc<Set>,
+    pub set: Arc<ReadingSet>,
     /// Socket, device, peer, part, filters; empty for a whole machine.
     pub place: Arc<str>,
     /// The value.
-    pub value: Result<Value, NoValue>,
+    pub value: Result<FormulaValue, NoValue>,
 }
 
-/// Steps of the work: a test compares those of an input with those of a longer one.
+/// Counts the steps of the work, so that a test can compare inputs of different lengths.
 #[derive(Debug, Default)]
-pub(super) struct Work(Cell<u64>);
+pub(super) struct StepCount(Cell<u64>);
 
-impl Work {
+impl StepCount {
     pub(super) fn step(&self) {
         self.0.set(self.0.get() + 1);
     }
@@ -68,16 +67,16 @@ impl Work {
     }
 }
 
-/// A part of the input: its counts and quantities by spot.
-struct Part {
-    set: Arc<Set>,
-    spots: BTreeMap<usize, (Counts, Values)>,
+/// A part of the input: its counts and quantities by place.
+struct InputPart {
+    set: Arc<ReadingSet>,
+    places: BTreeMap<usize, (PlaceCounts, QuantityValues)>,
 }
 
-/// The metrics that these readings give on that machine.
+/// The metrics that these readings give on the machine.
 ///
 /// # Errors
-/// Not one event is known there.
+/// No event is known there.
 pub fn derive<'a>(
     catalogue: &'a Catalogue,
     machine: &Hardware,
@@ -89,29 +88,30 @@ pub fn derive<'a>(
         .flat_map(|family| family.pmus.iter().cloned())
         .collect();
     let metrics = catalogue.on(machine);
-    let quantities = Quantities::of(readings);
+    let quantities = Quantities::from_readings(readings);
     let counted = || readings.iter().filter(|it| time::implicit(it).is_none());
-    let events = Events::of(counted(), &pmus);
+    let events = InputEvents::from_readings(counted(), &pmus);
     let mut derived = Derived {
         rows: Vec::new(),
         unused: events.unused(&metrics, &pmus),
         repeated: BTreeSet::new(),
         mixed: BTreeSet::new(),
         times: BTreeSet::new(),
-        work: Work::default(),
+        work: StepCount::default(),
     };
-    let mut order = Order::new(events.streams, events.texts.len());
-    let input = Input {
+    let mut order = GroupOrder::new(events.streams, events.texts.len());
+    let input = PreparedInput {
         machine,
         pmus: &pmus,
         events: &events,
         quantities: &quantities,
     };
-    let parts = in_parts(counted()).into_iter().enumerate();
-    let parts: Vec<Part> = parts
+    let parts: Vec<InputPart> = in_parts(counted())
+        .into_iter()
+        .enumerate()
         .map(|(at, (set, lines))| input.part(at, set, &lines, &mut order, &mut derived))
         .collect();
-    if parts.iter().all(|part| part.spots.is_empty())
+    if parts.iter().all(|part| part.places.is_empty())
         && let Some((first, why)) = counted().find_map(|it| derived.why_unused(&it.event))
     {
         return Err(ImportError::NothingKnown {
@@ -121,9 +121,11 @@ pub fn derive<'a>(
             platform: machine.platform,
         });
     }
-    let mut first: Vec<Option<&Part>> = vec![None; events.spots.len()];
+    let mut first: Vec<Option<&InputPart>> = vec![None; events.places.len()];
     for part in parts.iter().rev() {
-        part.spots.keys().for_each(|spot| first[*spot] = Some(part));
+        part.places
+            .keys()
+            .for_each(|place| first[*place] = Some(part));
     }
     for metric in metrics {
         input.add_rows(&mut derived, metric, &parts, &first);
@@ -131,10 +133,12 @@ pub fn derive<'a>(
     Ok(derived)
 }
 
-/// The lines of each part, in the order of the parts. Lines of a part mostly follow each other.
-fn in_parts<'a>(readings: impl Iterator<Item = &'a Reading>) -> Vec<(&'a Set, Vec<&'a Reading>)> {
-    let mut known: BTreeMap<&Set, usize> = BTreeMap::new();
-    let mut parts: Vec<(&Set, Vec<&Reading>)> = Vec::new();
+/// The lines of each part, in the order of the parts. Lines of a part are mostly consecutive.
+fn in_parts<'a>(
+    readings: impl Iterator<Item = &'a Reading>,
+) -> Vec<(&'a ReadingSet, Vec<&'a Reading>)> {
+    let mut known: BTreeMap<&ReadingSet, usize> = BTreeMap::new();
+    let mut parts: Vec<(&ReadingSet, Vec<&Reading>)> = Vec::new();
     let mut last = 0;
     for reading in readings {
         if parts.get(last).is_none_or(|(set, _)| **set != reading.set) {
@@ -157,24 +161,24 @@ impl Derived<'_> {
 }
 
 /// The input in the form that every metric uses.
-struct Input<'a> {
+struct PreparedInput<'a> {
     machine: &'a Hardware,
     pmus: &'a [Arc<PmuSpec>],
-    events: &'a Events<'a>,
+    events: &'a InputEvents<'a>,
     quantities: &'a Quantities,
 }
 
-impl Input<'_> {
+impl PreparedInput<'_> {
     /// The counts of one part of the input.
     fn part(
         &self,
         part: usize,
-        set: &Set,
+        set: &ReadingSet,
         lines: &[&Reading],
-        order: &mut Order,
+        order: &mut GroupOrder,
         derived: &mut Derived<'_>,
-    ) -> Part {
-        let mut spots: BTreeMap<usize, (Counts, Values)> = BTreeMap::new();
+    ) -> InputPart {
+        let mut places: BTreeMap<usize, (PlaceCounts, QuantityValues)> = BTreeMap::new();
         for reading in lines {
             let Some(event) = self.events.ids.get(reading.event.as_str()) else {
                 continue;
@@ -195,19 +199,19 @@ impl Input<'_> {
                         break;
                     }
                 };
-                let line = Line {
+                let line = CountLine {
                     event: target.event,
                     group,
                     sample,
                     unit: target.unit,
                     enabled: reading.enabled,
                 };
-                let (counts, _) = spots.entry(target.spot).or_default();
+                let (counts, _) = places.entry(target.place).or_default();
                 counts.add(&line, &derived.work);
             }
         }
-        for (spot, (counts, values)) in &mut spots {
-            let Spot { pmu, place, .. } = &self.events.spots[*spot];
+        for (at, (counts, values)) in &mut places {
+            let CountedPlace { pmu, place, .. } = &self.events.places[*at];
             let pmu = &self.pmus[*pmu];
             *values = self.quantities.for_counts(set, counts, pmu);
             derived
@@ -217,19 +221,20 @@ impl Input<'_> {
                 values.insert(Implicit::NumPorts, f64::from(ports));
             }
         }
-        Part {
+        InputPart {
             set: Arc::new(set.clone()),
-            spots,
+            places,
         }
     }
 
-    /// The rows of a metric: every place that has its events, or one that says what is missing.
+    /// Adds the rows of a metric: one for every place with its events, or one that names what is
+    /// missing.
     fn add_rows<'a>(
         &self,
         derived: &mut Derived<'a>,
         metric: &'a Metric,
-        parts: &[Part],
-        first: &[Option<&Part>],
+        parts: &[InputPart],
+        first: &[Option<&InputPart>],
     ) {
         let pmu = self
             .pmus
@@ -239,11 +244,11 @@ impl Input<'_> {
             let key = (pmu?, name.to_owned());
             self.events.names.get(&key).copied()
         };
-        let own: Vec<usize> = metric.events().into_iter().filter_map(id).collect();
-        let spots =
-            (0..self.events.spots.len()).filter(|at| Some(self.events.spots[*at].pmu) == pmu);
-        let has = |at: usize, event: &usize| self.events.own[at].contains(event);
-        let is_of = |at: &usize| own.iter().any(|event| has(*at, event));
+        let metric_events: Vec<usize> = metric.events().into_iter().filter_map(id).collect();
+        let places =
+            (0..self.events.places.len()).filter(|at| Some(self.events.places[*at].pmu) == pmu);
+        let has = |at: usize, event: &usize| self.events.events_of[at].contains(event);
+        let is_of = |at: &usize| metric_events.iter().any(|event| has(*at, event));
         let complete = |at: &usize| {
             let here = |event: &usize| self.events.within[*at].iter().any(|at| has(*at, event));
             let events = metric.formula.events();
@@ -256,56 +261,58 @@ impl Input<'_> {
             .filter_map(|name| Some((name.as_str(), id(name)?)))
             .collect();
         let before = derived.rows.len();
-        let mut nearest: Option<(usize, Row<'a>)> = None;
-        let mut add = |derived: &mut Derived<'a>, part: &Part, spot: usize, only_missing: bool| {
-            let Some((_, values)) = part.spots.get(&spot) else {
-                return;
-            };
-            let places = self.events.within[spot].iter();
-            let places = places.filter_map(|at| part.spots.get(at).map(|(counts, _)| counts));
-            let places: Vec<&Counts> = places.collect();
-            let seen = Seen::new(&events, &places, values, &derived.work);
-            let row = Row {
-                metric,
-                set: Arc::clone(&part.set),
-                place: Arc::clone(&self.events.places[spot]),
-                value: metric.evaluate(self.machine, &seen),
-            };
-            match &row.value {
-                Err(NoValue::Missing(missing)) => {
-                    let better = nearest
-                        .as_ref()
-                        .is_none_or(|(best, _)| missing.len() < *best);
-                    if better {
-                        nearest = Some((missing.len(), row));
+        let mut nearest: Option<(usize, DerivedRow<'a>)> = None;
+        let mut add =
+            |derived: &mut Derived<'a>, part: &InputPart, place: usize, only_missing: bool| {
+                let Some((_, values)) = part.places.get(&place) else {
+                    return;
+                };
+                let counts: Vec<&PlaceCounts> = self.events.within[place]
+                    .iter()
+                    .filter_map(|at| part.places.get(at).map(|(counts, _)| counts))
+                    .collect();
+                let inputs = FormulaInput::new(&events, &counts, values, &derived.work);
+                let row = DerivedRow {
+                    metric,
+                    set: Arc::clone(&part.set),
+                    place: Arc::clone(&self.events.place_names[place]),
+                    value: metric.evaluate(self.machine, &inputs),
+                };
+                match &row.value {
+                    Err(NoValue::Missing(missing)) => {
+                        let better = nearest
+                            .as_ref()
+                            .is_none_or(|(best, _)| missing.len() < *best);
+                        if better {
+                            nearest = Some((missing.len(), row));
+                        }
+                    }
+                    _ if only_missing => {}
+                    value => {
+                        if value.is_ok() && inputs.mixed {
+                            derived.mixed.insert(&metric.name);
+                        }
+                        derived.rows.push(row);
                     }
                 }
-                _ if only_missing => {}
-                value => {
-                    if value.is_ok() && seen.mixed {
-                        derived.mixed.insert(&metric.name);
-                    }
-                    derived.rows.push(row);
-                }
-            }
-        };
+            };
         let valid = metric.valid_on(self.machine);
         // A place that can never be complete is tried once, to find what is missing.
-        let (tried, lacking): (Vec<usize>, Vec<usize>) = spots.partition(|at| {
+        let (tried, lacking): (Vec<usize>, Vec<usize>) = places.partition(|at| {
             valid.is_ok() && is_of(at) && (complete(at) || metric.formula.is_conditional())
         });
         if !tried.is_empty() {
             for part in parts {
-                for spot in &tried {
-                    add(derived, part, *spot, false);
+                for place in &tried {
+                    add(derived, part, *place, false);
                 }
             }
         }
-        for spot in lacking {
-            if let Some(part) = first[spot]
+        for place in lacking {
+            if let Some(part) = first[place]
                 && (valid.is_ok() || derived.rows.len() == before)
             {
-                add(derived, part, spot, valid.is_ok());
+                add(derived, part, place, valid.is_ok());
             }
         }
         if derived.rows.len() > before {
@@ -313,7 +320,7 @@ impl Input<'_> {
         }
         derived.rows.push(match nearest {
             Some((_, row)) => row,
-            None => Row {
+            None => DerivedRow {
                 metric,
                 set: Arc::default(),
                 place: "".into(),

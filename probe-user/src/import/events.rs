@@ -6,28 +6,28 @@ use std::{
 };
 
 use super::{
-    Counted, Reading, order,
-    recognise::{Known, recognise},
+    CountedValue, Reading, order,
+    recognise::{RecognisedEvent, recognise},
 };
 use crate::{
-    catalogue::{CountOf, Metric, Place, PmuSpec},
-    formula::Sample,
+    catalogue::{CountOf, Metric, MetricPlace, PmuSpec},
+    formula::EventCount,
 };
 
-/// The PMU of the kernel's own events.
+/// The PMU of software events.
 const SOFTWARE: &str = "software";
 
-/// The place of counts in every part of the input: PMU, place, modifiers.
+/// The place of counts, the same in every part of the input: PMU, place, modifiers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct CountedPlace {
     /// Index of the PMU.
     pub(super) pmu: usize,
-    pub(super) place: Place,
+    pub(super) place: MetricPlace,
     pub(super) modifiers: String,
 }
 
-impl Spot {
-    fn of(pmu: usize, known: &Known) -> Self {
+impl CountedPlace {
+    fn from_known(pmu: usize, known: &RecognisedEvent) -> Self {
         Self {
             pmu,
             place: known.place.clone(),
@@ -35,7 +35,7 @@ impl Spot {
         }
     }
 
-    /// Whether counts of another place also hold for this one: cycles have no peer, and a PMU's
+    /// Whether counts of a wider place also apply to this one: cycles have no peer, and a PMU's
     /// cycle counter takes no filter.
     fn is_within(&self, wide: &Self) -> bool {
         let (narrow, place) = (&self.place, &wide.place);
@@ -50,7 +50,7 @@ impl Spot {
 
     /// The number of terms that narrow it.
     fn narrowness(&self) -> usize {
-        let Place {
+        let MetricPlace {
             peer,
             part,
             filters,
@@ -60,7 +60,7 @@ impl Spot {
     }
 }
 
-impl std::fmt::Display for Spot {
+impl std::fmt::Display for CountedPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let place = self.place.to_string();
         match (self.modifiers.as_str(), place.is_empty()) {
@@ -72,45 +72,49 @@ impl std::fmt::Display for Spot {
 }
 
 /// The meanings of a printed event: an event of each of these PMUs.
-type Found = Vec<(usize, Known)>;
+type Meanings = Vec<(usize, RecognisedEvent)>;
 
 /// The meaning of a printed event: indices of its place, its event and its unit.
-pub(super) struct Target {
-    pub(super) spot: usize,
+pub(super) struct Meaning {
+    pub(super) place: usize,
     pub(super) event: usize,
     pub(super) unit: Option<usize>,
     pub(super) count: CountOf,
 }
 
 /// A printed event.
-pub(super) struct Text<'a> {
+pub(super) struct PrintedEvent<'a> {
     text: &'a str,
-    pub(super) targets: Result<Vec<Target>, String>,
-    /// The number of its PMU as printed.
+    pub(super) targets: Result<Vec<Meaning>, String>,
+    /// The index of its PMU as printed.
     pub(super) stream: usize,
 }
 
 /// The events of an input.
-pub(super) struct Events<'a> {
-    pub(super) texts: Vec<Text<'a>>,
+pub(super) struct InputEvents<'a> {
+    pub(super) texts: Vec<PrintedEvent<'a>>,
     /// Their indices.
     pub(super) ids: HashMap<&'a str, usize>,
     pub(super) streams: usize,
-    pub(super) spots: Vec<Spot>,
-    /// The places as text.
-    pub(super) places: Vec<Arc<str>>,
-    /// The spots that hold for each spot: itself, then others, the narrowest first.
+    pub(super) places: Vec<CountedPlace>,
+    /// The names of the places.
+    pub(super) place_names: Vec<Arc<str>>,
+    /// By place: the places with counts that apply to it. Itself first, then wider ones, the
+    /// narrowest first.
     pub(super) within: Vec<Vec<usize>>,
-    /// The events of spots.
-    pub(super) own: Vec<BTreeSet<usize>>,
-    /// By PMU and name.
+    /// By place: its events.
+    pub(super) events_of: Vec<BTreeSet<usize>>,
+    /// Indices of events by PMU and name.
     pub(super) names: BTreeMap<(usize, String), usize>,
 }
 
-impl<'a> Events<'a> {
-    pub(super) fn of(readings: impl Iterator<Item = &'a Reading>, pmus: &[Arc<PmuSpec>]) -> Self {
+impl<'a> InputEvents<'a> {
+    pub(super) fn from_readings(
+        readings: impl Iterator<Item = &'a Reading>,
+        pmus: &[Arc<PmuSpec>],
+    ) -> Self {
         let mut ids: HashMap<&str, usize> = HashMap::new();
-        let mut known: Vec<(&str, Result<Found, String>)> = Vec::new();
+        let mut known: Vec<(&str, Result<Meanings, String>)> = Vec::new();
         for reading in readings {
             if let hash_map::Entry::Vacant(new) = ids.entry(&reading.event) {
                 new.insert(known.len());
@@ -121,21 +125,23 @@ impl<'a> Events<'a> {
             .iter()
             .filter_map(|(_, known)| known.as_ref().ok())
             .flatten();
-        let spots: BTreeSet<Spot> = all.map(|(pmu, known)| Spot::of(*pmu, known)).collect();
-        let spots: Vec<Spot> = spots.into_iter().collect();
+        let unique: BTreeSet<CountedPlace> = all
+            .map(|(pmu, known)| CountedPlace::from_known(*pmu, known))
+            .collect();
+        let places: Vec<CountedPlace> = unique.into_iter().collect();
         let (mut names, mut units) = (BTreeMap::new(), BTreeMap::new());
-        let mut own = vec![BTreeSet::new(); spots.len()];
-        let mut target = |(pmu, known): (usize, Known)| {
-            // Every spot is in the list, which is sorted.
-            let spot = spots
-                .binary_search(&Spot::of(pmu, &known))
+        let mut events_of = vec![BTreeSet::new(); places.len()];
+        let mut target = |(pmu, known): (usize, RecognisedEvent)| {
+            // Every place is in the list, which is sorted.
+            let place = places
+                .binary_search(&CountedPlace::from_known(pmu, &known))
                 .unwrap_or_default();
             let next = names.len();
             let event = *names.entry((pmu, known.event)).or_insert(next);
-            own[spot].insert(event);
+            events_of[place].insert(event);
             let next = units.len();
-            Target {
-                spot,
+            Meaning {
+                place,
                 event,
                 unit: known.unit.map(|unit| *units.entry(unit).or_insert(next)),
                 count: known.count,
@@ -144,34 +150,37 @@ impl<'a> Events<'a> {
         let mut streams: BTreeMap<&str, usize> = BTreeMap::new();
         let texts = known.into_iter().map(|(text, known)| {
             let next = streams.len();
-            Text {
+            PrintedEvent {
                 text,
                 targets: known.map(|known| known.into_iter().map(&mut target).collect()),
                 stream: *streams.entry(order::pmu(text)).or_insert(next),
             }
         });
         let texts = texts.collect();
-        let within = |(at, spot): (usize, &Spot)| {
-            let others = spots.iter().enumerate();
-            let wide = others.filter(|(other, wide)| *other != at && spot.is_within(wide));
-            let mut wide: Vec<usize> = wide.map(|(other, _)| other).collect();
-            wide.sort_by_key(|other| std::cmp::Reverse(spots[*other].narrowness()));
+        let within = |(at, place): (usize, &CountedPlace)| {
+            let mut wide: Vec<usize> = places
+                .iter()
+                .enumerate()
+                .filter(|(other, wide)| *other != at && place.is_within(wide))
+                .map(|(other, _)| other)
+                .collect();
+            wide.sort_by_key(|other| std::cmp::Reverse(places[*other].narrowness()));
             std::iter::once(at).chain(wide).collect()
         };
-        let places = spots.iter().map(|spot| spot.to_string().into());
+        let place_names = places.iter().map(|place| place.to_string().into());
         Self {
             texts,
             ids,
             streams: streams.len(),
-            places: places.collect(),
-            within: spots.iter().enumerate().map(within).collect(),
-            spots,
-            own,
+            place_names: place_names.collect(),
+            within: places.iter().enumerate().map(within).collect(),
+            places,
+            events_of,
             names,
         }
     }
 
-    /// The texts that are not an event, and those of events that no metric needs, sorted.
+    /// The printed names of no event, and those of events that no metric needs, sorted.
     pub(super) fn unused(
         &self,
         metrics: &[&Metric],
@@ -198,8 +207,8 @@ impl<'a> Events<'a> {
                     let text = spec
                         .events
                         .get(name)
-                        .and_then(|event| event.text.as_deref());
-                    let text = text.map(|text| format!(": {text}"));
+                        .and_then(|event| event.text.as_deref())
+                        .map(|text| format!(": {text}"));
                     format!("no metric needs {name}{}", text.unwrap_or_default())
                 }
             };
@@ -211,12 +220,13 @@ impl<'a> Events<'a> {
 }
 
 /// The PMUs and events that a name stands for: one, or the same of several core families.
-fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
-    let known = pmus.iter().enumerate();
-    let known: Found = known
+fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Meanings, String> {
+    let known: Meanings = pmus
+        .iter()
+        .enumerate()
         .filter_map(|(at, pmu)| Some((at, recognise(event, pmu)?)))
         .collect();
-    // The kernel's own events too: `task-clock` is the time that cores ran, in their metrics.
+    // Software events too: in core metrics, `task-clock` is the time that cores ran.
     let is_of_cores = |pmu: &PmuSpec| pmu.pattern.is_core() || pmu.pattern.glob() == SOFTWARE;
     let (cores, uncore): (Vec<_>, Vec<_>) = known
         .into_iter()
@@ -225,9 +235,11 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
     if !cores.is_empty() {
         return Ok(cores);
     }
-    // Families of the user's have PMUs of the catalogue's again: those are one PMU.
-    let patterns = uncore.iter().map(|(at, _)| pmus[*at].pattern.glob());
-    let patterns: BTreeSet<String> = patterns.collect();
+    // Families of users may describe PMUs of the catalogue again: those are one PMU.
+    let patterns: BTreeSet<String> = uncore
+        .iter()
+        .map(|(at, _)| pmus[*at].pattern.glob())
+        .collect();
     match patterns.len() {
         0 => Err("no event of this platform".to_owned()),
         1 => Ok(uncore),
@@ -241,21 +253,27 @@ fn find(event: &str, pmus: &[Arc<PmuSpec>]) -> Result<Found, String> {
     }
 }
 
-/// The count in the catalogue's unit; `None` where the event could not be opened.
-pub(super) fn count(reading: &Reading, of: CountOf) -> Result<Option<Result<Sample, ()>>, String> {
+/// The count in the catalogue's unit; `None` if the event could not be opened, `Err` in it if it
+/// never ran.
+pub(super) fn count(
+    reading: &Reading,
+    of: CountOf,
+) -> Result<Option<Result<EventCount, ()>>, String> {
     let value = match reading.count {
-        Counted::Value(value) => value,
-        Counted::NotCounted => return Ok(Some(Err(()))),
-        Counted::NotSupported => return Ok(None),
+        CountedValue::Value(value) => value,
+        CountedValue::NotCounted => return Ok(Some(Err(()))),
+        CountedValue::NotSupported => return Ok(None),
     };
     let factor = match (reading.unit.as_str(), of, of.bytes()) {
         ("", _, _) | ("ns", CountOf::Ns, _) => 1.0,
         ("msec", CountOf::Ns, _) => 1e6,
         ("MiB", _, Some(bytes)) => 1_048_576.0 / f64::from(bytes),
-        (unit, ..) => return Err(format!("its unit {unit} is not that of a count of {of}")),
+        (unit, ..) => {
+            return Err(format!("its unit {unit} is not that of a count of {of}"));
+        }
     };
-    Ok(Some(Ok(Sample {
+    Ok(Some(Ok(EventCount {
         count: value * factor,
-        live: reading.live,
+        running_ratio: reading.running_ratio,
     })))
 }

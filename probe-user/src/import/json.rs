@@ -2,14 +2,14 @@
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::{METRICS_ONLY, Reading, Set, counted, interval, times};
+use super::{METRICS_ONLY, Reading, ReadingSet, counted, interval, times};
 
 const LOCALE: &str = "its numbers have the decimal comma of a locale, which is no JSON: run perf \
                       with LC_ALL=C";
 
 /// None for a line without a count: perf prints further metrics of an event as lines of their own.
 pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
-    // perf ends lists of objects differently in its versions.
+    // Versions of perf end lists of objects differently.
     let line = line.trim_end_matches(',');
     let mut objects = Deserializer::from_str(line).into_iter::<Map<String, Value>>();
     let object = match objects.next() {
@@ -18,7 +18,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         Some(Err(_)) if has_decimal_comma(line) => return Err(LOCALE.to_owned()),
         Some(Err(error)) => return Err(error.to_string()),
     };
-    // --metric-only has several on a line.
+    // --metric-only prints several on a line.
     match objects.next() {
         None => {}
         Some(Ok(_)) => return Err(METRICS_ONLY.to_owned()),
@@ -32,7 +32,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
             .or_else(|| value.as_str()?.trim().parse().ok())
     };
     let (Some(value), Some(event)) = (object.get("counter-value"), text("event")) else {
-        // A further metric is under this name, those of --metric-only each under its own.
+        // A further metric has one of these keys; the metrics of --metric-only have their own.
         let metric = ["metric-value", "metricgroup"];
         return if object.is_empty() || metric.iter().any(|key| object.contains_key(*key)) {
             Ok(None)
@@ -60,9 +60,9 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
     // A cgroup may be counted for each socket.
     let known: Vec<String> = known.collect();
     let scope = (!known.is_empty()).then(|| known.join(" "));
-    let (enabled, live) = times(number("event-runtime"), number("pcnt-running"));
+    let (enabled, running_ratio) = times(number("event-runtime"), number("pcnt-running"));
     Ok(Some(Reading {
-        set: Set {
+        set: ReadingSet {
             interval: number("interval").and_then(interval),
             scope,
         },
@@ -70,11 +70,11 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         count,
         unit: text("unit").unwrap_or_default().to_owned(),
         enabled,
-        live,
+        running_ratio,
     }))
 }
 
-/// Whether a number outside of quotes goes on behind a comma, which nothing in JSON does.
+/// Whether a number outside of quotes continues after a comma, which JSON does not allow.
 fn has_decimal_comma(line: &str) -> bool {
     line.split(" : ").skip(1).any(|value| {
         let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -1,12 +1,12 @@
-//! Counts from other tools, and the metrics that they give.
+//! Reads counts of other tools ([`read()`]), and computes metrics from them ([`derive()`]).
 //!
-//! Three forms are read, told apart by their first line: what `perf stat -x,` and `perf stat -j`
-//! print, and lines `event=value`. perf's counts are scaled to the whole time already; a line of
-//! `event=value` is taken as it is. Time comes from `duration_time` (ns) or `seconds`, from the
+//! Three forms are read, recognised by their first line: the output of `perf stat -x,` and `perf
+//! stat -j`, and lines `event=value`. perf's counts are already scaled to the whole time; those of
+//! `event=value` are taken as they are. Time comes from `duration_time` (ns) or `seconds`, from the
 //! time stamps of `-I`, or for PMUs with one reader from the running time of their counter.
 //!
-//! perf does not print which events were a group: `order` tells it from their order and running
-//! times. tests/fixtures/derive/perf has what perf prints in each of its forms.
+//! perf does not print which events were a group: `order` infers it from their order and running
+//! times. tests/fixtures/derive/perf has perf's output in each form.
 
 mod counted;
 mod csv;
@@ -22,31 +22,31 @@ mod tests;
 mod time;
 
 pub use self::{
-    derived::{Derived, Row, derive},
+    derived::{Derived, DerivedRow, derive},
     print::{json, table},
 };
 
 /// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Which part of the input it is of: sockets or CPUs counted apart, intervals.
-    pub set: Set,
+    /// The part of the input: an interval, or sockets or CPUs that are counted separately.
+    pub set: ReadingSet,
     /// As printed, with PMU, terms and modifiers.
     pub event: String,
     /// The count.
-    pub count: Counted,
-    /// perf's unit: `msec`, `MiB`, `ns`; empty where counts are plain.
+    pub count: CountedValue,
+    /// perf's unit: `msec`, `MiB`, `ns`; empty for plain counts.
     pub unit: String,
     /// Time for which the counter was enabled, ns.
     pub enabled: Option<f64>,
-    /// Share of that time for which it was on the PMU.
-    pub live: f64,
+    /// The running ratio: the part of that time for which it was on the PMU.
+    pub running_ratio: f64,
 }
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Counted {
-    /// A number; 0 is one.
+pub enum CountedValue {
+    /// A number, which may be 0.
     Value(f64),
     /// The counter never ran.
     NotCounted,
@@ -54,20 +54,20 @@ pub enum Counted {
     NotSupported,
 }
 
-/// A part of the input whose counts belong together.
+/// The interval and scope of readings that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Set {
+pub struct ReadingSet {
     /// End of the interval (`-I`) as perf prints it, seconds.
-    pub interval: Option<Interval>,
+    pub interval: Option<IntervalEnd>,
     /// Socket, die, core, CPU or cgroup, as perf prints it.
     pub scope: Option<String>,
 }
 
 /// The end of an interval, in ns since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Interval(pub u64);
+pub struct IntervalEnd(pub u64);
 
-impl std::fmt::Display for Interval {
+impl std::fmt::Display for IntervalEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -99,12 +99,12 @@ pub enum ImportError {
          or lines event=value"
     )]
     Empty,
-    /// Counts, but none of this platform's.
+    /// Counts, but of no event of this platform.
     #[error("none of the {count} events can be used on {platform}, the first is {first}: {why}")]
     NothingKnown {
-        /// How many there are.
+        /// The number of events.
         count: usize,
-        /// The first of them.
+        /// The first event.
         first: String,
         /// Why it cannot be used.
         why: String,
@@ -119,7 +119,7 @@ pub enum ImportError {
 /// The first line that is not in the form of the first one.
 pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     let mut lines = text.lines().enumerate();
-    let first = lines.find(|(_, line)| !is_nothing(line));
+    let first = lines.find(|(_, line)| !is_blank(line));
     let (at, first) = first.ok_or(ImportError::Empty)?;
     let refused = |why: &str| ImportError::Line {
         line: at + 1,
@@ -146,13 +146,13 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
         )
     };
     let mut readings: Vec<Reading> = Vec::new();
-    // Where a run of several begins: perf appends to a file (`-o FILE --append`).
+    // The index of each run's first reading: perf appends runs to a file (`-o FILE --append`).
     let mut runs = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if line.starts_with(STARTED) {
             runs.push(readings.len());
         }
-        if is_nothing(line) {
+        if is_blank(line) {
             continue;
         }
         let reading = parse(line.trim_matches(' ')).map_err(|why| ImportError::Line {
@@ -167,8 +167,11 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     {
         for (at, reading) in readings.iter_mut().enumerate() {
             let run = runs.partition_point(|start| *start <= at);
-            let scope = reading.set.scope.take();
-            let scope = scope.map_or_else(String::new, |scope| format!(" {scope}"));
+            let scope = reading
+                .set
+                .scope
+                .take()
+                .map_or_else(String::new, |scope| format!(" {scope}"));
             reading.set.scope = Some(format!("run {run}{scope}"));
         }
     }
@@ -178,15 +181,15 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     Ok(readings)
 }
 
-/// The line with which perf begins a file, and what it appends to one.
+/// Begins the line that perf writes before the counts of each run in a file.
 const STARTED: &str = "# started on ";
 
-fn is_nothing(line: &str) -> bool {
+fn is_blank(line: &str) -> bool {
     let line = line.trim_start();
     line.is_empty() || line.starts_with('#')
 }
 
-/// perf's columns are aligned by spaces, and before them it says what was counted.
+/// Whether it is of perf's output for people: a heading, or columns that spaces align.
 fn is_for_people(line: &str) -> bool {
     let line = line.trim();
     let number = line.starts_with(|c: char| c.is_ascii_digit() || c == '<');
@@ -194,29 +197,32 @@ fn is_for_people(line: &str) -> bool {
         || number && line.contains("  ") && !line.contains('\t')
 }
 
-/// perf's word for a count, or a number.
-fn counted(text: &str) -> Option<Counted> {
+/// A number, or perf's word in place of one.
+fn counted(text: &str) -> Option<CountedValue> {
     match text {
-        "<not counted>" => Some(Counted::NotCounted),
-        "<not supported>" => Some(Counted::NotSupported),
+        "<not counted>" => Some(CountedValue::NotCounted),
+        "<not supported>" => Some(CountedValue::NotSupported),
         number => {
             let number: f64 = number.parse().ok()?;
-            (number.is_finite() && number >= 0.0).then_some(Counted::Value(number))
+            (number.is_finite() && number >= 0.0).then_some(CountedValue::Value(number))
         }
     }
 }
 
-/// perf's running time (ns) and its share of the enabled time (percent).
+/// The enabled time and the running ratio, from perf's running time (ns) and its percentage of the
+/// enabled time.
 fn times(running: Option<f64>, percent: Option<f64>) -> (Option<f64>, f64) {
-    let live = percent.map_or(1.0, |percent| (percent / 100.0).clamp(0.0, 1.0));
-    let enabled = running.filter(|_| live > 0.0).map(|running| running / live);
-    (enabled, live)
+    let running_ratio = percent.map_or(1.0, |percent| (percent / 100.0).clamp(0.0, 1.0));
+    let enabled = running
+        .filter(|_| running_ratio > 0.0)
+        .map(|running| running / running_ratio);
+    (enabled, running_ratio)
 }
 
 /// A time stamp of `-I`.
-fn interval(seconds: f64) -> Option<Interval> {
+fn interval(seconds: f64) -> Option<IntervalEnd> {
     let nanos = std::time::Duration::try_from_secs_f64(seconds)
         .ok()?
         .as_nanos();
-    u64::try_from(nanos).ok().map(Interval)
+    u64::try_from(nanos).ok().map(IntervalEnd)
 }

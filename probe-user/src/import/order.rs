@@ -1,18 +1,18 @@
-//! Which events were counted as a group.
+//! Infers which events were counted as a group.
 //!
-//! perf prints an event of several groups once for each, and not which group that is, in none of
-//! its forms. Two things tell it: events of one group have the same running time and percentage to
-//! the digit, since perf reads a group at once; and no event is twice in a group. Groups that ran
-//! all the time may be told apart too late, when an event comes again; then they counted for the
-//! same time, and it makes no difference which of them a count is from.
+//! perf prints an event of several groups once for each, but in no form which group that is. Two
+//! facts show it: the events of a group have the same running time and percentage to the digit,
+//! since perf reads a group at once; and no event is twice in a group. For groups that ran all the
+//! time, the next group may be noticed late, when an event repeats. Such groups counted for the
+//! same time, so it makes no difference which of them a count is from.
 
 use super::Reading;
 
-/// Where the parts of an input are in their order. Each PMU that perf names has an order of its
-/// own, and so have the events without a PMU.
-pub(super) struct Order {
+/// The current group of each stream of events. Each PMU that perf names is a stream, and so are the
+/// events without a PMU.
+pub(super) struct GroupOrder {
     streams: Vec<Stream>,
-    /// By event: the part and the group that it was in last.
+    /// By event: its last part and group.
     events: Vec<Option<(usize, usize)>>,
 }
 
@@ -24,7 +24,7 @@ struct Stream {
     times: (Option<f64>, f64),
 }
 
-impl Order {
+impl GroupOrder {
     pub(super) fn new(streams: usize, events: usize) -> Self {
         Self {
             streams: vec![Stream::default(); streams],
@@ -32,7 +32,7 @@ impl Order {
         }
     }
 
-    /// The number of the group of the next event in a part, and whether the event came before.
+    /// The group of the next event in a part, and whether the event came before.
     pub(super) fn group(
         &mut self,
         part: usize,
@@ -41,7 +41,7 @@ impl Order {
         reading: &Reading,
     ) -> (usize, bool) {
         let stream = &mut self.streams[stream];
-        let times = (reading.enabled, reading.live);
+        let times = (reading.enabled, reading.running_ratio);
         if stream.part != Some(part) {
             *stream = Stream {
                 part: Some(part),

@@ -2,10 +2,10 @@
 //!
 //! The value may have commas between groups of three digits, as documents print counts.
 
-use super::{Counted, Reading, Set};
+use super::{CountedValue, Reading, ReadingSet};
 
-/// Whether the line is of this form, though perhaps with a mistake: no line of perf's ends in `=`
-/// and text without a comma or a slash.
+/// Whether the line is of this form, perhaps with a mistake: no line of perf ends in `=` and text
+/// without a comma or a slash.
 pub(super) fn looks_like(text: &str) -> bool {
     let rest = text.rsplit_once('=').map(|(_, rest)| rest);
     line(text).is_ok() || rest.is_some_and(|rest| !rest.contains([',', '/']))
@@ -19,12 +19,12 @@ pub(super) fn line(line: &str) -> Result<Reading, String> {
     }
     let count = number(value).ok_or_else(|| format!("{value} is no count"))?;
     Ok(Reading {
-        set: Set::default(),
+        set: ReadingSet::default(),
         event: event.to_owned(),
-        count: Counted::Value(count),
+        count: CountedValue::Value(count),
         unit: String::new(),
         enabled: None,
-        live: 1.0,
+        running_ratio: 1.0,
     })
 }
 

@@ -10,36 +10,37 @@ use serde::Serialize;
 use serde_json::json;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{Derived, Row};
+use super::{Derived, DerivedRow};
 use crate::{
-    derive::{Advice, advice_for, finding},
+    derive::{Advice, ddio_advice, ddio_finding},
     emit::printable::{PrintableJson, printable},
-    formula::{NoValue, Value},
+    formula::{FormulaValue, NoValue},
 };
 
-/// What is said of values above the largest that the formula could have.
+/// The heading of values above the largest that the formula can have.
 const ABOVE_BOUND: &str =
     "above the largest possible value, so that its events do not count the same things";
 
-/// What the advice is for.
+/// The heading of the advice.
 const ADVICE: &str = "what lowers misses of devices (DDIO paper, section 4), and what should fall";
 
-/// What is said of events that were counted more than once.
+/// The note on events that were counted more than once.
 const REPEATED: &str = "counted more than once, and perf does not print which events were a group: \
                         by their order and running times, a metric has its events of one group, \
                         and of several groups of the one that ran longest";
 
-/// What is said of metrics without such a group.
+/// The note on metrics without such a group.
 const MIXED: &str = "in no group together, so that each event is the one that ran longest";
 
 /// Writes values, then metrics without a value and the reason, then events that were not used.
 ///
 /// # Errors
-/// Where the writer fails.
+/// If the writer fails.
 pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     lines(out, derived)?;
-    let above = shown(derived).filter_map(|it| Some((it.0, it.1.value, it.1.above_bound?)));
-    let mut above = above.peekable();
+    let mut above = shown(derived)
+        .filter_map(|it| Some((it.0, it.1.value, it.1.above_bound?)))
+        .peekable();
     if above.peek().is_some() {
         writeln!(out, "\n{ABOVE_BOUND}:")?;
     }
@@ -143,7 +144,7 @@ fn pad(line: &mut String, mut count: usize) {
 /// The columns of numbers.
 const RIGHT: [usize; 2] = [2, 4];
 
-fn fill(cells: &mut [String; 5], row: &Row<'_>, value: &Value) {
+fn fill(cells: &mut [String; 5], row: &DerivedRow<'_>, value: &FormulaValue) {
     let [metric, place, number, unit, live] = cells;
     row.metric.name.clone_into(metric);
     place.clear();
@@ -151,25 +152,25 @@ fn fill(cells: &mut [String; 5], row: &Row<'_>, value: &Value) {
     number.clear();
     write_number(number, value.value);
     row.metric.unit.clone_into(unit);
-    if value.live == 1.0 {
-        // As most are.
+    if value.running_ratio == 1.0 {
+        // The usual case.
         "100 %".clone_into(live);
         return;
     }
     live.clear();
     // Writing to a string does not fail.
-    let _ = write!(live, "{:.0} %", 100.0 * value.live);
+    let _ = write!(live, "{:.0} %", 100.0 * value.running_ratio);
 }
 
 /// One object; a metric without a value is null with a reason.
 ///
 /// # Errors
-/// Where the writer fails.
+/// If the writer fails.
 pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let advice = advice(derived).iter();
     let unused = derived.unused.iter();
     write!(out, "{{\"metrics\":")?;
-    list(out, derived.rows.iter().map(MetricLine::of))?;
+    list(out, derived.rows.iter().map(MetricLine::from_row))?;
     write!(out, ",\"findings\":")?;
     list(out, findings(derived).into_iter())?;
     write!(out, ",\"advice\":")?;
@@ -189,7 +190,7 @@ pub fn json(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     writeln!(out, "}}")
 }
 
-/// One by one, so that a long input has no second copy in memory.
+/// Writes values one by one, so that a long input has no second copy in memory.
 fn list(out: &mut impl Write, values: impl Iterator<Item = impl Serialize>) -> io::Result<()> {
     let mut before = "[";
     for value in values {
@@ -198,11 +199,11 @@ fn list(out: &mut impl Write, values: impl Iterator<Item = impl Serialize>) -> i
         value.serialize(&mut json)?;
         before = ",";
     }
-    // An empty list has not begun.
+    // Nothing was written of an empty list.
     write!(out, "{}", if before == "[" { "[]" } else { "]" })
 }
 
-/// A row as JSON has it.
+/// A row in JSON.
 #[derive(Serialize)]
 struct MetricLine<'a> {
     metric: &'a str,
@@ -224,8 +225,8 @@ struct MetricLine<'a> {
 }
 
 impl<'a> MetricLine<'a> {
-    fn of(row: &'a Row<'_>) -> Self {
-        let Row {
+    fn from_row(row: &'a DerivedRow<'_>) -> Self {
+        let DerivedRow {
             metric, set, place, ..
         } = row;
         let value = row.value.as_ref();
@@ -239,7 +240,7 @@ impl<'a> MetricLine<'a> {
             scope: set.scope.as_deref(),
             place,
             value: value.ok().map(|value| value.value),
-            live: value.ok().map(|value| value.live),
+            live: value.ok().map(|value| value.running_ratio),
             above_bound: value.ok().and_then(|value| value.above_bound),
             reason: value.err().map(ToString::to_string),
             missing: match value {
@@ -250,35 +251,37 @@ impl<'a> MetricLine<'a> {
     }
 }
 
-/// What values say in words: of intervals, that with the most.
+/// Findings in words; of several intervals, the one with the largest value.
 fn findings(derived: &Derived<'_>) -> Vec<String> {
     let mut largest: BTreeMap<(&str, String), f64> = BTreeMap::new();
     for (row, value) in shown(derived) {
-        // Most metrics say nothing.
-        if finding(&row.metric.name, value.value, "").is_some() {
+        // Most metrics have no finding.
+        if ddio_finding(&row.metric.name, value.value, "").is_some() {
             let of = [row.set.scope.as_deref().unwrap_or_default(), &*row.place];
             let of = of.join(" ").trim().to_owned();
             let largest = largest.entry((&row.metric.name, of)).or_default();
             *largest = largest.max(value.value);
         }
     }
-    let findings = largest.into_iter();
-    let findings =
-        findings.filter_map(|((metric, of), value)| finding(metric, value, &printable(&of)));
+    let findings = largest
+        .into_iter()
+        .filter_map(|((metric, of), value)| ddio_finding(metric, value, &printable(&of)));
     derived.times.iter().cloned().chain(findings).collect()
 }
 
 fn advice(derived: &Derived<'_>) -> &'static [Advice] {
-    advice_for(shown(derived).map(|(row, value)| (row.metric.name.as_str(), value.value)))
+    ddio_advice(shown(derived).map(|(row, value)| (row.metric.name.as_str(), value.value)))
 }
 
-fn shown<'d>(derived: &'d Derived<'_>) -> impl Iterator<Item = (&'d Row<'d>, &'d Value)> {
+fn shown<'d>(
+    derived: &'d Derived<'_>,
+) -> impl Iterator<Item = (&'d DerivedRow<'d>, &'d FormulaValue)> {
     let rows = derived.rows.iter();
     rows.filter_map(|row| Some((row, row.value.as_ref().ok()?)))
 }
 
 /// Interval, scope and place.
-fn label(text: &mut String, row: &Row<'_>) {
+fn label(text: &mut String, row: &DerivedRow<'_>) {
     if let Some(interval) = row.set.interval {
         let _ = write!(text, "{interval}");
     }
@@ -291,7 +294,7 @@ fn label(text: &mut String, row: &Row<'_>) {
     }
 }
 
-/// Six digits, which is more than any of these counts can carry.
+/// About six digits, more than any of these counts can carry.
 fn write_number(text: &mut String, value: f64) {
     let magnitude = value.abs();
     let _ = if magnitude >= 100_000.0 {

@@ -1,22 +1,22 @@
 //! Recognises events of the catalogue by printed names.
 //!
 //! Names are: the catalogue's own, the driver's name or raw number after any instance of the PMU,
-//! other names of the vendor's tools, raw codes of core events. Filters that the catalogue does not
-//! write are part of the place: their counts are separate.
+//! other names of the vendor's tools, raw codes of core events. Filters that are not in the
+//! catalogue's encoding are part of the place: their counts are separate.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::catalogue::{CountOf, EventSpec, Instance, Per, Place, PmuSpec};
+use crate::catalogue::{CountOf, EventSpec, Instance, MetricPlace, Per, PmuSpec};
 
 /// An event, and the place of its count.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Known {
+pub(super) struct RecognisedEvent {
     /// Its name in formulas.
     pub(super) event: String,
-    pub(super) place: Place,
-    /// The letters behind the event: `u`, `k` and so on.
+    pub(super) place: MetricPlace,
+    /// The modifiers after the event, such as `u` or `k`.
     pub(super) modifiers: String,
-    /// The PMU's name where one unit of several was printed.
+    /// The PMU's name, if one unit of several was printed.
     pub(super) unit: Option<String>,
     /// What one count is.
     pub(super) count: CountOf,
@@ -28,23 +28,23 @@ pub(super) struct Known {
 struct Printed<'a> {
     pmu: Option<&'a str>,
     /// The name of the event, or its number.
-    head: Head<'a>,
+    head: EventTerm<'a>,
     terms: BTreeMap<&'a str, u64>,
     modifiers: &'a str,
 }
 
-enum Head<'a> {
+enum EventTerm<'a> {
     Name(&'a str),
     Number(u64),
 }
 
-/// The event of `spec` that `text` is; `None` where it is none of them.
-pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
+/// The event of `spec` with this name; `None` if there is none.
+pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<RecognisedEvent> {
     let printed = Printed::parse(text)?;
     let instance = match printed.pmu {
         None => Instance::default(),
         Some(pmu) if spec.pattern.is_core() => is_core(pmu).then(Instance::default)?,
-        // Without a number: perf has added up all instances.
+        // Without a number: the sum over all instances by perf.
         Some(pmu) if spec.pattern.stem() == Some(pmu) => Instance::default(),
         Some(pmu) => spec.pattern.instance(pmu)?,
     };
@@ -55,9 +55,9 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<Known> {
             .filter(|pmu| instance.unit.is_some() && spec.pattern.instance(pmu).is_some());
         // Machines may have cores of two kinds, each with a PMU.
         let core = printed.pmu.filter(|_| spec.pattern.is_core());
-        Some(Known {
+        Some(RecognisedEvent {
             event: name.clone(),
-            place: Place {
+            place: MetricPlace {
                 socket: instance.socket,
                 device: match spec.per {
                     Per::Device => printed.pmu.map(str::to_owned),
@@ -87,7 +87,7 @@ struct Captured {
 
 impl<'a> Printed<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        // So perf prints the PMU of an event without one where it counts each apart.
+        // `event [pmu]`: perf's form for an event without a PMU that it counts separately on each.
         if let Some((name, pmu)) = text.strip_suffix(']').and_then(|it| it.rsplit_once(" [")) {
             let printed = Self::parse(name)?;
             return Some(Self {
@@ -99,7 +99,7 @@ impl<'a> Printed<'a> {
             let (name, modifiers) = text.split_once(':').unwrap_or((text, ""));
             return Some(Self {
                 pmu: None,
-                head: Head::Name(name),
+                head: EventTerm::Name(name),
                 terms: BTreeMap::new(),
                 modifiers,
             });
@@ -109,11 +109,11 @@ impl<'a> Printed<'a> {
         let mut numbers = BTreeMap::new();
         for term in terms.split(',') {
             match term.split_once('=') {
-                None => head = Some(Head::Name(term)),
+                None => head = Some(EventTerm::Name(term)),
                 Some(("event", value)) => {
                     head = Some(match number(value) {
-                        Some(number) => Head::Number(number),
-                        None => Head::Name(value),
+                        Some(number) => EventTerm::Number(number),
+                        None => EventTerm::Name(value),
                     });
                 }
                 Some(("name", _)) => {}
@@ -130,12 +130,12 @@ impl<'a> Printed<'a> {
         })
     }
 
-    /// Whether it is this event, and with which values of the placeholders.
+    /// The values of the placeholders if this is the event, else None.
     fn is(&self, name: &str, event: &EventSpec, spec: &PmuSpec) -> Option<Captured> {
         let mut captured = Captured::default();
-        let encoding = Encoding::of(event);
+        let encoding = Encoding::parse(event);
         let named = match self.head {
-            Head::Name(head) => {
+            EventTerm::Name(head) => {
                 head.eq_ignore_ascii_case(name)
                     || encoding
                         .name
@@ -148,12 +148,12 @@ impl<'a> Printed<'a> {
                         && spec.pattern.is_core()
                         && encoding.is_raw(head, event.id)
             }
-            Head::Number(number) => encoding.number(event.id, number, &mut captured),
+            EventTerm::Number(number) => encoding.number(event.id, number, &mut captured),
         };
         if !named {
             return None;
         }
-        let by_name = matches!(self.head, Head::Name(_));
+        let by_name = matches!(self.head, EventTerm::Name(_));
         let mut given = self.terms.clone();
         for (term, value) in &encoding.terms {
             let found = given.remove(term);
@@ -174,7 +174,7 @@ impl<'a> Printed<'a> {
                     let filter = filter.to_owned();
                     captured.filters.extend(found.map(|value| (filter, value)));
                 }
-                // The name stands for these terms where tools have one for all of them.
+                // A tool's name stands for all of these terms.
                 None if by_name && found.is_none() && encoding.name.is_none() => {}
                 None => {
                     if found.unwrap_or(0) != number(value)? {
@@ -194,7 +194,7 @@ impl<'a> Printed<'a> {
 
 /// The terms of a catalogue's encoding.
 struct Encoding<'a> {
-    /// The name, or `None` where the encoding is raw.
+    /// The name; `None` if the encoding is raw.
     name: Option<&'a str>,
     event: Option<u64>,
     /// All other terms, values as written.
@@ -202,7 +202,7 @@ struct Encoding<'a> {
 }
 
 impl<'a> Encoding<'a> {
-    fn of(event: &'a EventSpec) -> Self {
+    fn parse(event: &'a EventSpec) -> Self {
         let mut encoding = Self {
             name: None,
             event: None,
@@ -222,7 +222,7 @@ impl<'a> Encoding<'a> {
         encoding
     }
 
-    /// Whether `event=number` is this event. The events of sockets 0 to 3 follow each other.
+    /// Whether `event=number` is this event. The numbers for sockets 0 to 3 are consecutive.
     fn number(&self, id: Option<u64>, number: u64, captured: &mut Captured) -> bool {
         if self.event == Some(number) {
             return true;
@@ -268,7 +268,7 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Whether `text` is `pattern`, whatever the case; `{peer}` and `{part}` stand for numbers.
+/// Whether `text` matches `pattern`, ignoring case; `{peer}` and `{part}` stand for numbers.
 fn capture(pattern: &str, text: &str, captured: &mut Captured) -> bool {
     let Some((before, rest)) = pattern.split_once('{') else {
         return pattern.eq_ignore_ascii_case(text);
@@ -297,7 +297,7 @@ fn capture(pattern: &str, text: &str, captured: &mut Captured) -> bool {
     true
 }
 
-/// The names that core PMUs have.
+/// Whether core PMUs have this name.
 fn is_core(pmu: &str) -> bool {
     pmu == "cpu" || pmu.starts_with("cpu_") || pmu.starts_with("armv")
 }

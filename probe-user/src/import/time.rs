@@ -1,25 +1,25 @@
-//! The quantities of an input that are no counts: above all its time.
+//! The quantities of an input that are no counts, mainly its time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use super::{Counted, Interval, Reading, Set, counted::Counts};
+use super::{CountedValue, IntervalEnd, Reading, ReadingSet, counted::PlaceCounts};
 use crate::{
     catalogue::{Per, PmuSpec},
     formula::Implicit,
 };
 
 /// Quantities by name.
-pub(super) type Values = BTreeMap<Implicit, f64>;
+pub(super) type QuantityValues = BTreeMap<Implicit, f64>;
 
-/// What the input says beside counts.
+/// The quantities of the input that are no counts.
 pub(super) struct Quantities {
-    /// Of each part that says something of itself.
-    sets: BTreeMap<Set, Values>,
-    /// perf prints `duration_time` for the first CPU or socket only.
-    duration: BTreeMap<Option<Interval>, f64>,
+    /// By part of the input, if it has any.
+    sets: BTreeMap<ReadingSet, QuantityValues>,
+    /// By interval: perf prints `duration_time` for the first CPU or socket only.
+    duration: BTreeMap<Option<IntervalEnd>, f64>,
 }
 
 /// The quantity that a line gives instead of a count.
@@ -27,8 +27,8 @@ pub(super) fn implicit(reading: &Reading) -> Option<Implicit> {
     Implicit::named(&reading.event)
 }
 
-/// The time for which a target ran by the kernel's clock, ns: it stands for that of the counters
-/// where the input does not tell for how long these were enabled.
+/// The target's time on CPUs by task-clock, ns. It replaces the counters' enabled time if the input
+/// does not have that.
 fn clock(reading: &Reading) -> Option<f64> {
     let name = reading.event.split(':').next()?;
     let factor = match reading.unit.as_str() {
@@ -37,17 +37,17 @@ fn clock(reading: &Reading) -> Option<f64> {
         _ => return None,
     };
     match reading.count {
-        Counted::Value(value) if name == "task-clock" => Some(value * factor),
+        CountedValue::Value(value) if name == "task-clock" => Some(value * factor),
         _ => None,
     }
 }
 
 impl Quantities {
-    /// Where only time stamps tell the time, an interval is as long as from the one before, and
-    /// what has none is of all of them.
-    pub(super) fn of(readings: &[Reading]) -> Self {
-        let mut sets: BTreeMap<Set, Values> = BTreeMap::new();
-        let mut intervals: BTreeSet<Option<Interval>> = BTreeSet::new();
+    /// If only time stamps give the time, an interval begins at the stamp before it, and readings
+    /// without an interval cover all of them.
+    pub(super) fn from_readings(readings: &[Reading]) -> Self {
+        let mut sets: BTreeMap<ReadingSet, QuantityValues> = BTreeMap::new();
+        let mut intervals: BTreeSet<Option<IntervalEnd>> = BTreeSet::new();
         let mut duration = BTreeMap::new();
         let mut last = None;
         for reading in readings {
@@ -59,7 +59,8 @@ impl Quantities {
                 last = Some(reading.set.interval);
                 intervals.insert(reading.set.interval);
             }
-            if let (Some(implicit), Counted::Value(value)) = (implicit(reading), reading.count) {
+            if let (Some(implicit), CountedValue::Value(value)) = (implicit(reading), reading.count)
+            {
                 let set = sets.entry(reading.set.clone()).or_default();
                 set.insert(implicit, value);
                 if implicit == Implicit::DurationTime {
@@ -69,15 +70,15 @@ impl Quantities {
         }
         let mut seconds = |interval, from: u64, to: u64| {
             let scope = None;
-            let set = sets.entry(Set { interval, scope }).or_default();
+            let set = sets.entry(ReadingSet { interval, scope }).or_default();
             if !set.contains_key(&Implicit::DurationTime) {
                 let length = Duration::from_nanos(to.saturating_sub(from));
                 set.entry(Implicit::Seconds).or_insert(length.as_secs_f64());
             }
         };
         let mut before = 0;
-        for Interval(end) in intervals.iter().copied().flatten() {
-            seconds(Some(Interval(end)), before, end);
+        for IntervalEnd(end) in intervals.iter().copied().flatten() {
+            seconds(Some(IntervalEnd(end)), before, end);
             before = end;
         }
         if before > 0 && intervals.contains(&None) {
@@ -86,12 +87,18 @@ impl Quantities {
         Self { sets, duration }
     }
 
-    /// Says where `duration_time` is not the time for which a PMU's counters were enabled: with one
-    /// that was misread every bandwidth is wrong, and may still look possible.
+    /// A sentence if `duration_time` is not the enabled time of a PMU's counters: a duration that
+    /// was misread makes every bandwidth wrong, though perhaps still plausible.
     ///
-    /// perf opens and closes them one after the other, and adds up the times of units of one name.
-    pub(super) fn disagree(&self, set: &Set, counts: &Counts, pmu: &PmuSpec) -> Option<String> {
-        /// Of the duration, and in ns.
+    /// The two differ slightly, since perf opens and closes counters one after the other. perf also
+    /// sums the times of units with one name.
+    pub(super) fn disagree(
+        &self,
+        set: &ReadingSet,
+        counts: &PlaceCounts,
+        pmu: &PmuSpec,
+    ) -> Option<String> {
+        /// The largest difference: relative to the duration, and in ns.
         const MOST: [f64; 2] = [0.02, 1e6];
         if pmu.pattern.is_core() {
             return None;
@@ -114,9 +121,14 @@ impl Quantities {
         })
     }
 
-    /// What holds for counts of a PMU in a part of the input.
-    pub(super) fn for_counts(&self, set: &Set, counts: &Counts, pmu: &PmuSpec) -> Values {
-        let mut values = Values::new();
+    /// The quantities for a PMU's counts in a part of the input.
+    pub(super) fn for_counts(
+        &self,
+        set: &ReadingSet,
+        counts: &PlaceCounts,
+        pmu: &PmuSpec,
+    ) -> QuantityValues {
+        let mut values = QuantityValues::new();
         if pmu.pattern.has_socket()
             && let Some(enabled) = counts.enabled()
         {
@@ -126,14 +138,14 @@ impl Quantities {
         if let Some(nanos) = self.duration.get(&set.interval) {
             set_time(&mut values, *nanos);
         }
-        // What is said of the whole input holds for each part of it.
-        let interval = Set {
+        // Quantities of the whole input apply to each part of it.
+        let interval = ReadingSet {
             interval: set.interval,
             scope: None,
         };
-        let all = set.interval.map(|_| Set::default());
-        let said = [all.as_ref(), Some(&interval), Some(set)];
-        for values_of in said
+        let all = set.interval.map(|_| ReadingSet::default());
+        let sources = [all.as_ref(), Some(&interval), Some(set)];
+        for values_of in sources
             .into_iter()
             .flatten()
             .filter_map(|it| self.sets.get(it))
@@ -156,10 +168,10 @@ impl Quantities {
     }
 }
 
-/// How many units of a PMU were added up. perf adds up the sockets too, under one name, and the
-/// times for which their counters were enabled: that time tells how many there were. It stays a
-/// fraction, since a counter is not enabled for exactly the time that perf calls the run's.
-fn units(counts: &Counts, pmu: &PmuSpec, nanos: Option<f64>) -> Option<f64> {
+/// The number of units that were summed. perf also sums the sockets under one name, and their
+/// enabled times: the ratio of that time to the duration is the number. It stays a fraction, since
+/// a counter is not enabled for exactly the duration that perf prints.
+fn units(counts: &PlaceCounts, pmu: &PmuSpec, nanos: Option<f64>) -> Option<f64> {
     if pmu.pattern.is_core() || pmu.pattern.has_socket() || pmu.per == Per::Device {
         return None;
     }
@@ -170,7 +182,7 @@ fn units(counts: &Counts, pmu: &PmuSpec, nanos: Option<f64>) -> Option<f64> {
     named.filter(|units| *units > 0).map(f64::from)
 }
 
-fn set_time(values: &mut Values, nanos: f64) {
+fn set_time(values: &mut QuantityValues, nanos: f64) {
     values.insert(Implicit::DurationTime, nanos);
     values.insert(Implicit::Seconds, nanos / 1e9);
 }

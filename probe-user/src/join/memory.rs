@@ -1,4 +1,4 @@
-//! What entities hold in memory, and the most that they held since the session began.
+//! Memory that entities hold, and their peaks since the session began.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,53 +10,58 @@ use probe_common::CgroupId;
 
 use super::{Entity, Naming};
 use crate::{
-    machine::memory::{Holder, MemoryReading, MemoryUse, PageSizes},
+    machine::memory::{MemoryHolder, MemoryReading, MemoryUse, PageSizes},
     window::{Owner, Window},
 };
 
-/// The most that was held at one time.
+/// A peak of memory use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peak {
-    /// How much.
+pub struct MemoryPeak {
+    /// The peak in bytes.
     pub bytes: u64,
-    /// `CLOCK_MONOTONIC` at the end of the window in which that was.
+    /// `CLOCK_MONOTONIC` at the end of the window of the peak.
     pub at: Duration,
 }
 
-/// What an entity holds at the end of a window.
+/// Memory that an entity holds at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// What it holds. Its own `peak` may be from before the session.
+pub struct MemoryCapacity {
+    /// Memory held. Its own `peak` may be from before the session.
     pub now: MemoryUse,
-    /// Since the session began.
-    pub peak: Peak,
+    /// Peak since the session began.
+    pub peak: MemoryPeak,
 }
 
-/// What everybody holds.
+/// Memory held, by entity and by the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capacities {
-    /// By entity. The system's own has none: the kernel adds it up for no cgroup.
-    pub entities: BTreeMap<Entity, Capacity>,
-    /// The machine's: what is not available of what there is; None where it is not told.
-    pub machine: Option<Capacity>,
-    /// The sizes of pages, where they are told.
+pub struct MemoryCapacities {
+    /// By entity. The system has no entry: the kernel has no sum for it.
+    pub entities: BTreeMap<Entity, MemoryCapacity>,
+    /// The machine's total minus its available memory; None if unknown.
+    pub machine: Option<MemoryCapacity>,
+    /// The sizes of pages, if known.
     pub pages: Option<PageSizes>,
 }
 
-impl Capacities {
-    /// At the end of a window; None in a session that does not look.
-    pub(super) fn of(window: &Window, naming: &Naming, before: Option<&Self>) -> Option<Self> {
+impl MemoryCapacities {
+    /// Memory at the end of a window; None in a session that does not measure it.
+    pub(super) fn from_window(
+        window: &Window,
+        naming: &Naming,
+        before: Option<&Self>,
+    ) -> Option<Self> {
         let [earlier, later] = window.memory.as_ref()?;
         let (was, is) = (by_entity(earlier, naming), by_entity(later, naming));
         let end = window.start + window.length;
-        let capacity = |was: Option<&MemoryUse>, now: MemoryUse, before: Option<&Capacity>| {
-            let peak = Peak::of(was, now, window.start, end);
-            let before = before.map(|before| before.peak);
-            Capacity {
-                now,
-                peak: before.map_or(peak, |before| before.or_higher(peak)),
-            }
-        };
+        let capacity =
+            |was: Option<&MemoryUse>, now: MemoryUse, before: Option<&MemoryCapacity>| {
+                let peak = MemoryPeak::from_window(was, now, window.start, end);
+                let before = before.map(|before| before.peak);
+                MemoryCapacity {
+                    now,
+                    peak: before.map_or(peak, |before| before.or_higher(peak)),
+                }
+            };
         let entities = is.into_iter().map(|(entity, now)| {
             let before = before.and_then(|before| before.entities.get(&entity));
             let capacity = capacity(was.get(&entity), now, before);
@@ -72,11 +77,16 @@ impl Capacities {
     }
 }
 
-impl Peak {
-    /// The most of a window. The kernel's own maximum tells what was held between its ends, if that
-    /// was the most ever; else the ends alone are known. Of who came in the window all is: not of a
-    /// process that slept until then.
-    fn of(was: Option<&MemoryUse>, now: MemoryUse, start: Duration, end: Duration) -> Self {
+impl MemoryPeak {
+    /// The peak of a window. If the kernel's own maximum rose in the window, it is the peak; else
+    /// only the values at both ends are known. The maximum of a holder that was created in the
+    /// window is of the window; that does not hold for a process that slept until then.
+    fn from_window(
+        was: Option<&MemoryUse>,
+        now: MemoryUse,
+        start: Duration,
+        end: Duration,
+    ) -> Self {
         let came = now.age.is_none_or(|age| age <= end.saturating_sub(start));
         let ever_before = was.map_or(came.then_some(0), |was| was.peak);
         let new = now.peak.zip(ever_before);
@@ -92,7 +102,7 @@ impl Peak {
         }
     }
 
-    /// The higher one; of equals the first.
+    /// The higher peak; the earlier of two equal ones.
     fn or_higher(self, later: Self) -> Self {
         match later.bytes > self.bytes {
             true => later,
@@ -101,11 +111,12 @@ impl Peak {
     }
 }
 
-/// What each entity holds: of cgroups within each other the outer one has what the inner ones have.
+/// Memory held by each entity. Of nested cgroups only the outer one counts, since it includes the
+/// inner ones.
 fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, MemoryUse> {
     let path = |id: &CgroupId| naming.names.cgroups.get(id).map(String::as_str);
-    let cgroup = |holder: &Holder| {
-        let Holder::Cgroup(cgroup) = *holder else {
+    let cgroup = |holder: &MemoryHolder| {
+        let MemoryHolder::Cgroup(cgroup) = *holder else {
             return None;
         };
         let entity = naming.entity(Owner { cgroup, tgid: 0 })?;
@@ -121,18 +132,18 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
     let mut found: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
     for (holder, held) in &reading.held {
         let entity = match holder {
-            // The last in their order. What the memory controller says of its cgroup comes first:
-            // it has the page cache too.
-            Holder::Command => naming.command().filter(|it| !found.contains_key(it)),
-            Holder::Process(tgid) => Some(naming.process(*tgid)),
-            Holder::Cgroup(id) => path(id).and_then(|path| {
+            // The last in their order. The memory controller's value for its cgroup takes
+            // precedence: it includes the page cache.
+            MemoryHolder::Command => naming.command().filter(|it| !found.contains_key(it)),
+            MemoryHolder::Process(tgid) => Some(naming.process(*tgid)),
+            MemoryHolder::Cgroup(id) => path(id).and_then(|path| {
                 let entity = cgroups.get(path)?;
                 is_outer(path, entity).then(|| entity.clone())
             }),
         };
         if let Some(entity) = entity {
-            // Cgroups beside each other that are one entity are added, as the containers of a pod
-            // whose own cgroup is not known.
+            // Sibling cgroups of one entity are added up, such as the containers of a pod without a
+            // known cgroup of its own.
             let sum = found.entry(entity).and_modify(|sum| *sum = sum.with(held));
             sum.or_insert(*held);
         }

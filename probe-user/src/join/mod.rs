@@ -1,7 +1,8 @@
-//! Join: gives every owner of a window the name under which the user wants to see it.
+//! Join: rolls the owners of a window up into rows ([`Entity`]) as the user's [`View`] asks. Entry:
+//! [`View::join`].
 
-mod hot;
-mod lines;
+mod cache_lines;
+mod hotspots;
 mod memory;
 mod naming;
 mod rows;
@@ -12,13 +13,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::lines::add as add_lines;
+pub(crate) use self::cache_lines::add as add_lines;
 pub(crate) use self::naming::Naming;
-use self::share::{MetricShares, Part, Shares};
+use self::share::{MetricShares, OwnerShare, Shares};
 pub use self::{
-    hot::{Spot, SpotCounts},
-    lines::Line,
-    memory::{Capacities, Capacity, Peak},
+    cache_lines::CacheLine,
+    hotspots::{Hotspot, HotspotCounts},
+    memory::{MemoryCapacities, MemoryCapacity, MemoryPeak},
     rows::Rows,
 };
 use crate::{
@@ -41,7 +42,7 @@ pub enum By {
     Process,
 }
 
-/// Whom a row of the output names.
+/// What a row of the output stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Entity {
     /// The command that pmuscope started.
@@ -52,7 +53,7 @@ pub enum Entity {
     Container {
         /// The runtime's id.
         id: Arc<str>,
-        /// The pod it is in.
+        /// Uid of its pod.
         pod: Option<Arc<str>>,
     },
     /// A cgroup, by its path.
@@ -61,38 +62,38 @@ pub enum Entity {
     Process {
         /// Process id in the initial pid namespace.
         tgid: u32,
-        /// Command name, where it is known.
+        /// Command name, if known.
         name: Option<Arc<str>>,
     },
-    /// Processes that ended in a window, more than are shown one by one.
+    /// Processes that ended in a window, when there are too many to show each.
     EndedProcesses,
-    /// A cgroup whose name was lost (see `lost_events`).
+    /// A cgroup without a name, by its id: the name was lost (see `lost_events`).
     Unnamed(u64),
-    /// Containers that are too many to be shown one by one.
+    /// The remaining containers, when there are too many to show each.
     Others,
-    /// In no container: the host's own processes and the kernel's threads.
+    /// Outside containers: the host's own processes and the kernel's threads.
     System,
-    /// Counts that the USAGE map had no room for.
+    /// Counts that did not fit into the USAGE map.
     Overflow,
-    /// Samples of threads that nobody knows.
+    /// Samples of unknown threads.
     Unattributed,
     /// The idle task.
     Idle,
     /// Idle and what runs in the root cgroup: hook `cgroup-switches` cannot tell them apart.
     SystemAndIdle,
-    /// A process beside the row that has its counts too.
+    /// A process, listed in addition to the row that includes its counts.
     ProcessOf {
         /// Process id in the initial pid namespace.
         tgid: u32,
-        /// Command name, where it is known.
+        /// Command name, if known.
         name: Option<Arc<str>>,
-        /// That row.
+        /// The row that includes its counts.
         row: Box<Entity>,
     },
 }
 
 impl Entity {
-    /// Whether it is there as long as the machine runs.
+    /// Whether it exists as long as the machine runs.
     fn never_ends(&self) -> bool {
         match self {
             Self::System
@@ -113,7 +114,7 @@ impl Entity {
     }
 }
 
-/// The command that pmuscope started, and whom it is charged to.
+/// The command that pmuscope started, and the owner that it is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandOwner {
     /// As the user wrote it.
@@ -134,22 +135,22 @@ impl CommandOwner {
 pub struct View {
     /// What a row stands for.
     pub by: By,
-    /// Only cgroups at and below this path; idle and the total are of the machine all the same.
+    /// Only cgroups at and below this path; idle and the total are always the machine's.
     pub below: Option<String>,
-    /// The command, where there is one.
+    /// The command, if pmuscope started one.
     pub command: Option<CommandOwner>,
-    /// True where the hook cannot tell idle from the root cgroup.
+    /// Whether the hook cannot tell idle from the root cgroup.
     pub merged_idle: bool,
-    /// Whether sampled accesses are shown by what they did and where they were served.
+    /// Limits for showing sampled accesses by operation and memory level; None: not shown.
     pub accesses: Option<Hottest>,
-    /// How many processes are shown beside these rows; 0: none. The session has rows by process
-    /// then.
+    /// Number of processes shown in addition to these rows; 0: none. The session has rows by
+    /// process if it is not 0.
     pub processes: usize,
-    /// How many of the addresses of sampled events are shown of each row and event; 0: none.
+    /// Number of addresses of sampled events shown for each row and event; 0: none.
     pub hot: usize,
 }
 
-/// How many are shown of what is accessed most; 0: none.
+/// Numbers of most accessed pages and lines to show; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hottest {
     /// Pages of each process.
@@ -161,58 +162,59 @@ pub struct Hottest {
 /// Shares of one metric on one socket, by entity.
 #[derive(Debug)]
 pub struct EntityShares {
-    /// Whose its counts are, by owner.
+    /// The shares by owner.
     pub of: MetricShares,
-    /// The same by entity; who is not shown is left out.
-    pub entities: Vec<(Entity, Part)>,
+    /// The shares by entity; hidden owners are left out.
+    pub entities: Vec<(Entity, OwnerShare)>,
 }
 
 /// A window by entity.
 #[derive(Debug)]
 pub struct Joined {
-    /// By entity, in their order. The total of an entity that has no row any more is dropped.
+    /// By entity, in their order. The total of an entity without a row is dropped.
     pub rows: Rows<Usage>,
-    /// Processes beside these rows, where some are shown.
+    /// Processes in addition to these rows, if shown.
     pub processes: Option<Rows<Usage>>,
-    /// What was sampled, in a session that samples.
+    /// Sampled memory accesses, in a session that samples them.
     pub samples: Option<Rows<SpeUsage>>,
-    /// What sampled events say, in a session that samples any.
+    /// Samples of events, in a session that samples events.
     pub sampled: Option<Rows<SampledUsage>>,
-    /// The addresses that they were at, where they are kept.
-    pub spots: BTreeMap<Spot, SpotCounts>,
-    /// The cache lines that were accessed, where they are kept.
-    pub lines: Vec<Line>,
-    /// Who caused what sockets counted.
+    /// The sampled addresses, if kept.
+    pub hotspots: BTreeMap<Hotspot, HotspotCounts>,
+    /// The accessed cache lines, if kept.
+    pub lines: Vec<CacheLine>,
+    /// Shares of the traffic that sockets counted.
     pub shares: Vec<EntityShares>,
     /// Bytes that resctrl counted, by entity and socket.
     pub monitored: BTreeMap<(Entity, u32), u64>,
-    /// What entities hold in memory, in a session that looks.
-    pub memory: Option<Capacities>,
+    /// Memory that entities hold, in a session that measures it.
+    pub memory: Option<MemoryCapacities>,
     naming: Arc<Naming>,
 }
 
 impl Joined {
-    /// What an entity used.
+    /// The counts of an entity.
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<Usage>> {
         self.rows.of(entity)
     }
 
-    /// The same with what entities hold; peaks go on from those of the window before.
-    fn with_memory(mut self, window: &Window, before: Option<&Capacities>) -> Self {
-        self.memory = Capacities::of(window, &self.naming, before);
+    /// Adds the memory that entities hold; peaks continue from those of the previous window.
+    fn with_memory(mut self, window: &Window, before: Option<&MemoryCapacities>) -> Self {
+        self.memory = MemoryCapacities::from_window(window, &self.naming, before);
         self
     }
 }
 
 impl View {
-    /// Names and rolls up what a window has. `before` is the window before, whose totals go on;
-    /// None for the first window of a session.
+    /// Rolls a window up into rows, continuing the totals of the previous window `before`; None for
+    /// the first window of a session.
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
-        let naming = before.map(|before| &before.naming);
-        let naming = naming.filter(|naming| naming.is_of(self, &window.names));
-        let naming = naming.map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
+        let naming = before
+            .map(|before| &before.naming)
+            .filter(|naming| naming.is_of(self, &window.names))
+            .map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let samples = before.and_then(|before| before.samples.as_ref());
         let mut joined = joined(
             plan,
@@ -230,7 +232,7 @@ impl View {
         joined.with_memory(window, before.and_then(|before| before.memory.as_ref()))
     }
 
-    /// The same of the first window after a restart: the totals of these rows go on.
+    /// As [`Self::join`], for the first window after a restart: continues the totals of these rows.
     pub(crate) fn resume(
         &self,
         plan: &Plan,
@@ -244,7 +246,7 @@ impl View {
         joined.with_memory(window, None)
     }
 
-    /// Processes beside the rows of a window, where some are shown.
+    /// Processes in addition to the rows of a window, if shown.
     fn processes(
         &self,
         naming: &Naming,
@@ -255,13 +257,13 @@ impl View {
         (self.processes > 0).then(|| Rows::of_owners(entity, &window.usage, window.start, before))
     }
 
-    /// How owners become rows where these are the names of all cgroups.
+    /// The rows of owners, by these names of all cgroups.
     pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
         Naming::new(self, names)
     }
 }
 
-/// The rows of a window; those before it, with whose totals they go on.
+/// The rows of a window, continuing totals from `before` and `samples`.
 fn joined(
     plan: &Plan,
     window: &Window,
@@ -276,19 +278,21 @@ fn joined(
             of,
         }
     };
-    let shares = share::of_window(plan, window, &naming).into_iter();
-    let shares = shares.map(shared).collect();
+    let shares = share::of_window(plan, window, &naming)
+        .into_iter()
+        .map(shared)
+        .collect();
     let sampled = window.samples.as_ref();
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
         processes: None,
         samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
         sampled: None,
-        spots: window
+        hotspots: window
             .sampled
             .as_ref()
-            .map_or_else(BTreeMap::new, |now| hot::by_owner(now, &naming)),
-        lines: sampled.map_or_else(Vec::new, |now| lines::by_owner(&now.lines, &naming)),
+            .map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
+        lines: sampled.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
         shares,
         monitored: share::monitored(window, &naming),
         memory: None,
@@ -296,10 +300,10 @@ fn joined(
     }
 }
 
-fn by_entity(naming: &Naming, shares: &Shares) -> Vec<(Entity, Part)> {
+fn by_entity(naming: &Naming, shares: &Shares) -> Vec<(Entity, OwnerShare)> {
     let owners = shares.owners.iter();
     let named = owners.filter_map(|(owner, part)| Some((naming.entity(*owner)?, part)));
-    rows::roll_up(named, Part::add)
+    rows::roll_up(named, OwnerShare::add)
 }
 
 #[cfg(test)]

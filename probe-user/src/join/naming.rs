@@ -1,5 +1,5 @@
-//! The row that each cgroup belongs to, by the names of all cgroups. It is kept from window to
-//! window as long as no name changes.
+//! The row of each cgroup, by the names of all cgroups ([`Naming`]). It is reused from window to
+//! window until a name changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,47 +7,48 @@ use probe_common::CgroupId;
 
 use super::{By, CommandOwner, Entity, View};
 use crate::{
-    names::Claims,
+    names::CgroupOwnerCheck,
     snapshot::{ENDED, Names, OVERFLOW, UNATTRIBUTED},
     window::Owner,
 };
 
-/// A view of the cgroups and processes that have these names.
+/// The rows of all cgroups in a view, by their names.
 #[derive(Debug)]
 pub(crate) struct Naming {
     pub(super) view: View,
     pub(super) names: Arc<Names>,
-    cgroups: HashMap<CgroupId, Row>,
+    cgroups: HashMap<CgroupId, CgroupRow>,
 }
 
 /// The row of a cgroup's counts.
 #[derive(Debug)]
-enum Row {
+enum CgroupRow {
     Of(Entity),
-    /// Each process has its own.
+    /// Each process has its own row.
     OfItsProcesses,
-    /// The user asked for others only.
+    /// Outside the part of the hierarchy that the user selected.
     Hidden,
 }
 
 /// What the row of a path depends on.
-struct Paths<'a> {
+struct PathRows<'a> {
     view: &'a View,
-    claims: Claims<'a>,
-    /// The path of the command's cgroup, which may be gone by the last pull, with its children's.
+    owner_check: CgroupOwnerCheck<'a>,
+    /// The path of the command's cgroup. By the last pull the cgroup and its children may be gone.
     command: Option<&'a String>,
 }
 
 impl Naming {
     pub(super) fn new(view: &View, names: &Arc<Names>) -> Self {
         let command = view.command.as_ref();
-        let paths = Paths {
+        let paths = PathRows {
             view,
-            claims: match view.by {
-                By::Container | By::Pod => {
-                    Claims::of(names.cgroups.values().map(String::as_str), &names.delegated)
-                }
-                By::Cgroup | By::Process => Claims::default(),
+            owner_check: match view.by {
+                By::Container | By::Pod => CgroupOwnerCheck::new(
+                    names.cgroups.values().map(String::as_str),
+                    &names.delegated,
+                ),
+                By::Cgroup | By::Process => CgroupOwnerCheck::default(),
             },
             command: command.and_then(|command| names.cgroups.get(&command.owner)),
         };
@@ -59,20 +60,20 @@ impl Naming {
         }
     }
 
-    /// Whether it is what [`Self::new`] would make of these.
+    /// Whether [`Self::new`] would return the same for these.
     pub(super) fn is_of(&self, view: &View, names: &Arc<Names>) -> bool {
         Arc::ptr_eq(&self.names, names) && self.view == *view
     }
 
-    /// The rows of all cgroups that there are.
+    /// The rows of all existing cgroups.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Entity> {
         self.cgroups.values().filter_map(|row| match row {
-            Row::Of(entity) => Some(entity),
-            Row::OfItsProcesses | Row::Hidden => None,
+            CgroupRow::Of(entity) => Some(entity),
+            CgroupRow::OfItsProcesses | CgroupRow::Hidden => None,
         })
     }
 
-    /// The row that an owner belongs to; None where the user asked for others only.
+    /// The row of an owner; None if the view hides it.
     pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
         let Self { view, .. } = self;
         match owner.cgroup {
@@ -90,22 +91,22 @@ impl Naming {
             _ => {}
         }
         match self.cgroups.get(&owner.cgroup) {
-            Some(Row::Of(entity)) => Some(entity.clone()),
-            Some(Row::OfItsProcesses) if owner.tgid == ENDED => Some(Entity::EndedProcesses),
-            Some(Row::OfItsProcesses) => Some(self.process(owner.tgid)),
+            Some(CgroupRow::Of(entity)) => Some(entity.clone()),
+            Some(CgroupRow::OfItsProcesses) if owner.tgid == ENDED => Some(Entity::EndedProcesses),
+            Some(CgroupRow::OfItsProcesses) => Some(self.process(owner.tgid)),
             None if view.below.is_none() => Some(Entity::Unnamed(owner.cgroup.0)),
-            None | Some(Row::Hidden) => None,
+            None | Some(CgroupRow::Hidden) => None,
         }
     }
 }
 
 impl Naming {
-    /// The row of the command, where there is one.
+    /// The row of the command, if pmuscope started one.
     pub(super) fn command(&self) -> Option<Entity> {
         self.view.command.as_ref().map(CommandOwner::entity)
     }
 
-    /// The process of an owner, beside its row; None where the owner is none.
+    /// The process of an owner, in addition to its row; None if the owner is no process.
     pub(super) fn process_of(&self, owner: Owner) -> Option<Entity> {
         if owner.tgid == 0 || owner.tgid == ENDED {
             return None;
@@ -129,36 +130,42 @@ impl Naming {
     }
 }
 
-impl Paths<'_> {
-    fn row(&self, path: &str) -> Row {
-        let Self { view, claims, .. } = self;
+impl PathRows<'_> {
+    fn row(&self, path: &str) -> CgroupRow {
+        let Self {
+            view, owner_check, ..
+        } = self;
         if let Some((command, of_command)) = view.command.as_ref().zip(self.command)
             && below(path, of_command)
         {
-            return Row::Of(command.entity());
+            return CgroupRow::Of(command.entity());
         }
         if view
             .below
             .as_ref()
             .is_some_and(|prefix| !below(path, prefix))
         {
-            return Row::Hidden;
+            return CgroupRow::Hidden;
         }
         let container = || {
-            let (id, pod) = claims.container(path)?;
+            let (id, pod) = owner_check.container(path)?;
             let (id, pod) = (id.into(), pod.map(Into::into));
             Some(Entity::Container { id, pod })
         };
-        let pod = || claims.pod(path).map(|uid| Entity::Pod(uid.into()));
+        let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
         let found = match view.by {
-            By::Process => return Row::OfItsProcesses,
+            By::Process => return CgroupRow::OfItsProcesses,
             By::Cgroup => Some(Entity::Cgroup(path.into())),
             By::Pod => pod().or_else(container),
             By::Container => container(),
         };
-        // A cgroup of no container is the system's, unless it bears the id of another container.
-        let refused = || claims.refused(path).map(|path| Entity::Cgroup(path.into()));
-        Row::Of(found.or_else(refused).unwrap_or(Entity::System))
+        // A cgroup outside containers is the system's, unless its name has the id of a container.
+        let refused = || {
+            owner_check
+                .refused(path)
+                .map(|path| Entity::Cgroup(path.into()))
+        };
+        CgroupRow::Of(found.or_else(refused).unwrap_or(Entity::System))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows of the output: what the owners of each entity gained together.
+//! Rows of the output: deltas and totals by entity, summed over its owners.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Entity, Naming};
 use crate::window::{Gained, Owner, Sum};
 
-/// What each entity gained, in their order.
+/// Deltas and totals by entity, in the order of entities.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rows<T> {
     #[serde(bound(deserialize = "T: Deserialize<'de> + Default"))]
@@ -15,21 +15,21 @@ pub struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// What an entity gained.
+    /// The delta and total of an entity.
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<T>> {
         let found = self.list.binary_search_by(|(known, _)| known.cmp(entity));
         Some(&self.list[found.ok()?].1)
     }
 
-    /// All of them, in the order of entities.
+    /// All rows, in the order of entities.
     pub fn iter(&self) -> impl Iterator<Item = (&Entity, &Gained<T>)> {
         self.list.iter().map(|(entity, gained)| (entity, gained))
     }
 }
 
 impl<T: Sum + Default> Rows<T> {
-    /// The same rows with other totals, and without deltas.
+    /// The same rows with converted totals, and without deltas.
     pub(crate) fn map_totals(self, total: impl Fn(&T) -> T) -> Self {
         let row = |(entity, gained): (Entity, Gained<T>)| {
             let gained = Gained {
@@ -46,8 +46,7 @@ impl<T: Sum + Default> Rows<T> {
 }
 
 impl<T: Sum> Rows<T> {
-    /// The rows of a window that began at `start`; their totals go on from those of the window
-    /// before.
+    /// The rows of a window that began at `start`, continuing the totals of the previous window.
     pub(super) fn new(
         naming: &Naming,
         usage: &BTreeMap<Owner, T>,
@@ -57,7 +56,7 @@ impl<T: Sum> Rows<T> {
         Self::of_owners(|owner| naming.entity(owner), usage, start, before)
     }
 
-    /// The same where `entity` tells whose row an owner's is.
+    /// As [`Self::new`], with `entity` as the function from an owner to its row.
     pub(super) fn of_owners(
         entity: impl Fn(Owner) -> Option<Entity>,
         usage: &BTreeMap<Owner, T>,
@@ -68,7 +67,7 @@ impl<T: Sum> Rows<T> {
         let named = owners.filter_map(|(owner, usage)| Some((entity(*owner)?, usage)));
         let sums = roll_up(named, T::add_all);
         let mut list = Vec::with_capacity(sums.len());
-        // What never ends keeps its total where it gained nothing.
+        // An entity that never ends keeps its total even if it gained nothing.
         let keep = |list: &mut Vec<_>, (entity, gained): (&Entity, &Gained<T>)| {
             if entity.never_ends() {
                 let gained = Gained {
@@ -87,7 +86,7 @@ impl<T: Sum> Rows<T> {
             }
             let mut gained = Gained::first(delta, start);
             if let Some((_, before)) = before.next_if(|(known, _)| **known == entity) {
-                gained.go_on(before);
+                gained.continue_from(before);
             }
             list.push((entity, gained));
         }
@@ -96,7 +95,7 @@ impl<T: Sum> Rows<T> {
     }
 }
 
-/// The sums by entity, in their order.
+/// The sums by entity, in the order of entities.
 pub(super) fn roll_up<'a, T: Clone + 'a>(
     named: impl Iterator<Item = (Entity, &'a T)>,
     sum: impl Fn(&mut T, &T),

@@ -7,7 +7,7 @@ use probe_common::{CgroupId, UsageKey, UsageRow, spe::Class};
 use super::*;
 use crate::{
     snapshot::{ENDED, OVERFLOW, SpeCounts, UNATTRIBUTED},
-    window::{Counted, Owner, Served, tests::snapshot},
+    window::{GroupCounts, MemLevel, Owner, tests::snapshot},
 };
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -66,7 +66,7 @@ fn names(cgroups: &[(u64, &str)]) -> Arc<Names> {
     })
 }
 
-/// What a view shows of an owner.
+/// The row of an owner in a view.
 fn shown(view: &View, names: &Arc<Names>, cgroup: CgroupId, tgid: u32) -> Option<Entity> {
     view.naming(names).entity(Owner { cgroup, tgid })
 }
@@ -75,7 +75,7 @@ fn cgroup(path: &str) -> Option<Entity> {
     Some(Entity::Cgroup(path.into()))
 }
 
-/// They are the machine's, whatever part of it is asked for.
+/// They are the machine's in every view.
 #[test]
 fn owners_that_are_no_cgroups_have_rows_of_their_own() {
     let names = names(&[(1, "/"), (3, "/a")]);
@@ -117,7 +117,7 @@ fn below_is_a_cgroup_with_those_in_it() {
     );
     for path in ["/a", "/a/"] {
         view.below = Some(path.to_owned());
-        // Where one without a name was is not known.
+        // The path of a cgroup without a name is unknown.
         assert_eq!(
             all(&view),
             [cgroup("/a"), cgroup("/a/b"), None, None, None],
@@ -137,7 +137,7 @@ fn a_command_is_its_cgroup_with_those_below_or_its_process_tree() {
     let mut view = View {
         by: By::Cgroup,
         command: command(CgroupId(6)),
-        // Whatever else is asked for.
+        // In every view.
         below: Some("/a".to_owned()),
         ..View::default()
     };
@@ -202,7 +202,7 @@ fn containers_have_their_pod_and_pods_have_their_containers() {
     assert_eq!(of(By::Pod), [pod(), pod(), alone(), Entity::System]);
 }
 
-/// Samples are rolled up as counts are, and their totals go on.
+/// Samples are rolled up like counts, and their totals continue.
 #[test]
 fn samples_are_rolled_up_and_go_on() {
     let names = names(&[(3, "/a"), (4, "/a/b"), (5, "/c")]);
@@ -211,7 +211,7 @@ fn samples_are_rolled_up_and_go_on() {
         below: Some("/a".to_owned()),
         ..View::default()
     };
-    let kind = (Class::Load, Served::NotSaid);
+    let kind = (Class::Load, MemLevel::Unknown);
     let samples = |rows: &Rows<SpeUsage>, entity: &Entity| {
         let row = rows.of(entity)?;
         let count = |usage: &SpeUsage| usage[&kind].samples;
@@ -239,7 +239,7 @@ fn samples_are_rolled_up_and_go_on() {
     assert_eq!(second.iter().count(), 1);
 }
 
-/// What is kept of the window before is not what things were called before.
+/// The names of the previous window are not reused after a change.
 #[test]
 fn a_new_name_and_a_new_view_are_seen() {
     let window = |names: &Arc<Names>| {
@@ -287,8 +287,7 @@ fn a_new_name_and_a_new_view_are_seen() {
     assert_eq!(shown(&fourth), [cgroup("/b"), Some(Entity::SystemAndIdle)]);
 }
 
-/// A machine without an idle moment in a window has not lost its idle time; a container that ended
-/// is gone.
+/// The idle row keeps its total over a window without idle time; an ended container loses its row.
 #[test]
 fn what_never_ends_keeps_its_total() {
     let path = format!("/docker/{ID}");
@@ -298,7 +297,7 @@ fn what_never_ends_keeps_its_total() {
     row.counts[0] = 5;
     let usage = |owners: &[CgroupId]| -> BTreeMap<Owner, Usage> {
         let owners = owners.iter();
-        let of = |id: &CgroupId| (owner(*id), vec![Some(Counted::of(&row)), None]);
+        let of = |id: &CgroupId| (owner(*id), vec![Some(GroupCounts::of(&row)), None]);
         owners.map(of).collect()
     };
     let start = Duration::from_secs(1);

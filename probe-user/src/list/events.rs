@@ -4,8 +4,8 @@
 use std::io;
 
 use super::{
-    generic::{self, Generic},
-    pmus::family,
+    generic::{self, GenericEvent},
+    pmus::pmu_kind,
 };
 use crate::{
     catalogue::{Catalogue, Hardware},
@@ -15,7 +15,7 @@ use crate::{
 
 /// Events that have something in common.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
+pub struct EventSection {
     /// What they have in common.
     pub title: String,
     /// The PMUs that have all of them; empty for generic events.
@@ -27,15 +27,15 @@ pub struct Section {
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventItem {
-    /// What to write after `-e`, the usual name first. Of an event of several PMUs: `PMU/name/`.
+    /// What to write after `-e`, the usual name first. For an event of several PMUs: `PMU/name/`.
     pub names: Vec<String>,
     /// The unit of the scaled count; None: a number of occurrences.
     pub unit: Option<String>,
     /// What one count stands for in that unit; None is 1.
     pub scale: Option<f64>,
-    /// What it counts; None where the kernel does not say.
+    /// What it counts; None if the kernel does not say.
     pub description: Option<String>,
-    /// What is opened; None where nothing is.
+    /// The counter to open; None if there is none.
     pub counter: Option<Counter>,
     /// Whether this machine counts it.
     pub availability: Availability,
@@ -52,20 +52,22 @@ pub enum Availability {
     Untried(String),
 }
 
-type Open<'o> = &'o dyn Fn(&Counter) -> io::Result<()>;
+type OpenCounter<'o> = &'o dyn Fn(&Counter) -> io::Result<()>;
 
-pub(super) fn sections(pmus: &Pmus, open: Open<'_>) -> Vec<Section> {
-    let section = |title: &str, events: Vec<EventItem>| Section {
+pub(super) fn sections(pmus: &Pmus, open: OpenCounter<'_>) -> Vec<EventSection> {
+    let section = |title: &str, events: Vec<EventItem>| EventSection {
         title: title.to_owned(),
         pmus: Vec::new(),
         events,
     };
-    let tried = |generic: &Generic| {
+    let tried = |generic: &GenericEvent| {
         let names = generic.names.iter().map(|name| (*name).to_owned());
         tried(names.collect(), generic.meaning, pmus, open)
     };
-    let caches = generic::CACHES.iter().flat_map(generic::Cache::events);
-    let caches = caches.map(|(name, meaning)| self::tried(vec![name], &meaning, pmus, open));
+    let caches = generic::CACHES
+        .iter()
+        .flat_map(generic::GenericCache::events)
+        .map(|(name, meaning)| self::tried(vec![name], &meaning, pmus, open));
     let mut sections = vec![
         section(
             "hardware events, counted per container by the core PMU",
@@ -85,8 +87,8 @@ pub(super) fn sections(pmus: &Pmus, open: Open<'_>) -> Vec<Section> {
     sections
 }
 
-/// A generic event. It is opened, since nothing else shows whether it is counted.
-fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: Open<'_>) -> EventItem {
+/// A generic event. Only opening it shows whether this machine counts it.
+fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) -> EventItem {
     let resolved = resolve(&names[0], pmus);
     let description = Some(meaning.to_owned());
     let event = match resolved {
@@ -137,20 +139,20 @@ fn resolve(text: &str, pmus: &Pmus) -> Result<event::Event, String> {
         }
         error => error.to_string(),
     })?;
-    // Where there are several kinds of core, the first stands for all.
+    // With several kinds of core, the first represents all.
     let event = groups.into_iter().flat_map(|group| group.events).next();
     event.ok_or_else(|| format!("`{text}` is no event"))
 }
 
 /// The events that PMUs name; PMUs of one kind with the same events share a section.
-fn named(pmus: &Pmus) -> Vec<Section> {
+fn named(pmus: &Pmus) -> Vec<EventSection> {
     let mut kinds: Vec<Vec<&Pmu>> = Vec::new();
     for pmu in pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
         let same = |other: &Pmu| {
-            family(&other.name) == family(&pmu.name)
+            pmu_kind(&other.name) == pmu_kind(&pmu.name)
                 && other.events == pmu.events
                 && other.formats == pmu.formats
-                && is_dead(other) == is_dead(pmu)
+                && is_offline(other) == is_offline(pmu)
         };
         match kinds.iter_mut().find(|kind| same(kind[0])) {
             Some(kind) => kind.push(pmu),
@@ -159,7 +161,7 @@ fn named(pmus: &Pmus) -> Vec<Section> {
     }
     let section = |kind: Vec<&Pmu>| {
         let event = |name: &String| named_event(kind[0], name, kind.len() > 1, pmus);
-        Section {
+        EventSection {
             title: title(&kind),
             pmus: kind.iter().map(|pmu| pmu.name.clone()).collect(),
             events: kind[0].events.keys().map(event).collect(),
@@ -168,8 +170,8 @@ fn named(pmus: &Pmus) -> Vec<Section> {
     kinds.into_iter().map(section).collect()
 }
 
-/// Whether no CPU can open its events, though those of PMUs of the same kind can be opened.
-fn is_dead(pmu: &Pmu) -> bool {
+/// Whether its cpumask is empty, so that no CPU can open its events.
+fn is_offline(pmu: &Pmu) -> bool {
     matches!(&pmu.kind, PmuKind::Uncore { cpus } if cpus.is_empty())
 }
 
@@ -214,15 +216,15 @@ fn named_event(pmu: &Pmu, name: &str, shared: bool, pmus: &Pmus) -> EventItem {
     }
 }
 
-/// Says of the events that PMUs name what the catalogue says of them.
-pub(super) fn describe(sections: &mut [Section], catalogue: &Catalogue, told: &Hardware) {
+/// Adds the catalogue's descriptions to the events that PMUs name.
+pub(super) fn describe(sections: &mut [EventSection], catalogue: &Catalogue, hardware: &Hardware) {
     for section in sections {
         let Some(pmu) = section.pmus.first() else {
             continue;
         };
         for event in &mut section.events {
             let name = event.names.first().and_then(|name| name.split('/').nth(1));
-            let text = name.and_then(|name| catalogue.event_text(pmu, name, told));
+            let text = name.and_then(|name| catalogue.event_text(pmu, name, hardware));
             event.description = text.or(event.description.take());
         }
     }
@@ -240,7 +242,7 @@ fn raw(pmus: &Pmus) -> Vec<EventItem> {
         availability,
     };
     let cores: Vec<&Pmu> = pmus.cores().collect();
-    let bare = match cores.as_slice() {
+    let raw_code = match cores.as_slice() {
         [_] => Availability::Here,
         [] => Availability::NotHere("this machine shows no core PMU".to_owned()),
         _ => Availability::NotHere(
@@ -251,7 +253,7 @@ fn raw(pmus: &Pmus) -> Vec<EventItem> {
         "rNNNN".to_owned(),
         "the event with that hexadecimal code on the core PMU, as the CPU's manual numbers it"
             .to_owned(),
-        bare,
+        raw_code,
     ));
     hints.push(hint(
         "PMU/TERM=VALUE,.../".to_owned(),

@@ -1,17 +1,17 @@
 //! The events that every kernel knows, with their meaning (`include/uapi/linux/perf_event.h`).
 
 /// One event: its names, the usual one first, and what it counts.
-pub(super) struct Generic {
+pub(super) struct GenericEvent {
     pub(super) names: &'static [&'static str],
     pub(super) meaning: &'static str,
 }
 
-const fn event(names: &'static [&'static str], meaning: &'static str) -> Generic {
-    Generic { names, meaning }
+const fn event(names: &'static [&'static str], meaning: &'static str) -> GenericEvent {
+    GenericEvent { names, meaning }
 }
 
 /// Counted by the core PMU.
-pub(super) const HARDWARE: [Generic; 10] = [
+pub(super) const HARDWARE: [GenericEvent; 10] = [
     event(&["cycles", "cpu-cycles"], "cycles that the core ran"),
     event(&["instructions"], "instructions that retired"),
     event(
@@ -46,7 +46,7 @@ pub(super) const HARDWARE: [Generic; 10] = [
 ];
 
 /// Counted by the kernel itself. `bpf-output` carries data and counts nothing, so it is left out.
-pub(super) const SOFTWARE: [Generic; 12] = [
+pub(super) const SOFTWARE: [GenericEvent; 12] = [
     event(&["task-clock"], "time that tasks were on a CPU"),
     event(&["cpu-clock"], "time of the CPU's clock, idle or not"),
     event(&["page-faults", "faults"], "page faults"),
@@ -77,32 +77,36 @@ pub(super) const SOFTWARE: [Generic; 12] = [
 ];
 
 /// A cache of the hardware-cache events, with the operations that perf takes for it.
-pub(super) struct Cache {
+pub(super) struct GenericCache {
     name: &'static str,
     what: &'static str,
-    operations: &'static [Operation],
+    operations: &'static [CacheOperation],
 }
 
-struct Operation {
-    one: &'static str,
-    many: &'static str,
+struct CacheOperation {
+    singular: &'static str,
+    plural: &'static str,
 }
 
-const LOAD: Operation = Operation {
-    one: "load",
-    many: "loads",
+const LOAD: CacheOperation = CacheOperation {
+    singular: "load",
+    plural: "loads",
 };
-const STORE: Operation = Operation {
-    one: "store",
-    many: "stores",
+const STORE: CacheOperation = CacheOperation {
+    singular: "store",
+    plural: "stores",
 };
-const PREFETCH: Operation = Operation {
-    one: "prefetch",
-    many: "prefetches",
+const PREFETCH: CacheOperation = CacheOperation {
+    singular: "prefetch",
+    plural: "prefetches",
 };
 
-const fn cache(name: &'static str, what: &'static str, operations: &'static [Operation]) -> Cache {
-    Cache {
+const fn cache(
+    name: &'static str,
+    what: &'static str,
+    operations: &'static [CacheOperation],
+) -> GenericCache {
+    GenericCache {
         name,
         what,
         operations,
@@ -110,7 +114,7 @@ const fn cache(name: &'static str, what: &'static str, operations: &'static [Ope
 }
 
 /// Counted by the core PMU, as far as it has them.
-pub(super) const CACHES: [Cache; 7] = [
+pub(super) const CACHES: [GenericCache; 7] = [
     cache(
         "L1-dcache",
         "the level 1 data cache",
@@ -132,20 +136,20 @@ pub(super) const CACHES: [Cache; 7] = [
     ),
 ];
 
-impl Cache {
+impl GenericCache {
     /// Name and meaning of each of its events, in perf's usual spelling.
     pub(super) fn events(&self) -> impl Iterator<Item = (String, String)> {
         let Self { name, what, .. } = self;
         self.operations.iter().flat_map(move |operation| {
-            let Operation { one, many } = operation;
+            let CacheOperation { singular, plural } = operation;
             [
                 (
-                    format!("{name}-{many}"),
-                    format!("{many}: accesses to {what}"),
+                    format!("{name}-{plural}"),
+                    format!("{plural}: accesses to {what}"),
                 ),
                 (
-                    format!("{name}-{one}-misses"),
-                    format!("{many}: misses in {what}"),
+                    format!("{name}-{singular}-misses"),
+                    format!("{plural}: misses in {what}"),
                 ),
             ]
         })

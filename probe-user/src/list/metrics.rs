@@ -2,9 +2,9 @@
 
 use super::Availability;
 use crate::{
-    catalogue::{Catalogue, Hardware, Kind, Metric, Settings},
+    catalogue::{Catalogue, Hardware, Metric, MetricKind, MetricSettings},
     machine::Pmus,
-    plan::{Capacity, Plan, Request},
+    plan::{Capacity, Plan, ResolvedRequest},
 };
 
 /// One metric of this machine's catalogue.
@@ -14,12 +14,12 @@ pub struct MetricItem {
     pub name: String,
     /// Other names that it answers to.
     pub aliases: Vec<String>,
-    /// What `group:NAME` it is in.
+    /// The group that `group:NAME` selects.
     pub group: String,
     /// Unit of its values.
     pub unit: String,
     /// What a value is.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One line.
     pub title: String,
     /// Formula, source and every caveat.
@@ -28,7 +28,7 @@ pub struct MetricItem {
     pub availability: Availability,
 }
 
-/// The metrics that hold on `machine`. Each is planned alone, so that none takes the counters of
+/// The metrics that apply to `machine`. Each is planned alone, so that none takes the counters of
 /// another.
 pub(super) fn items(
     catalogue: &Catalogue,
@@ -60,13 +60,13 @@ fn refusal(
     pmus: &Pmus,
     capacity: &Capacity,
 ) -> Option<String> {
-    let request = Request {
+    let request = ResolvedRequest {
         events: &[],
         metrics: &[metric],
         offered: &[],
         machine: *machine,
         cpus: 1,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     match Plan::packed(&request, pmus, capacity) {
         Ok(plan) => plan

@@ -1,4 +1,4 @@
-//! List: what this machine can count, and why it cannot count the rest.
+//! Lists what this machine can count, and why it cannot count the rest.
 //!
 //! [`Inventory`] joins the PMUs of sysfs with the kernel's generic events. No file says whether a
 //! generic event is counted here, so each is opened.
@@ -13,12 +13,12 @@ mod tests;
 
 use std::{io, sync::Arc};
 
-pub(crate) use self::pmus::family;
+pub(crate) use self::pmus::pmu_kind;
 pub use self::{
-    events::{Availability, EventItem, Section},
+    events::{Availability, EventItem, EventSection},
     metrics::MetricItem,
     pmus::PmuItem,
-    print::{Part, write_metrics},
+    print::{InventoryPart, write_metrics},
 };
 use crate::{
     catalogue::{Catalogue, Hardware},
@@ -35,7 +35,7 @@ pub struct Inventory {
     /// By name.
     pub pmus: Vec<PmuItem>,
     /// Generic events first, then those that PMUs name, then how to write raw ones.
-    pub sections: Vec<Section>,
+    pub sections: Vec<EventSection>,
     /// PCI devices by what counts them.
     pub devices: Devices,
     /// The documented metrics of this platform.
@@ -43,14 +43,14 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// The inventory of the running machine; `told` says which metrics hold on it.
+    /// The inventory of the running machine; `hardware` decides which metrics apply.
     ///
     /// # Errors
     /// The PMUs cannot be listed.
     pub fn of_this_machine(
         machine: &Machine,
         catalogue: &Catalogue,
-        told: &Hardware,
+        hardware: &Hardware,
     ) -> Result<Self, Arc<SysfsError>> {
         let pmus = machine.pmus()?;
         let online = machine.online().unwrap_or_default();
@@ -58,15 +58,15 @@ impl Inventory {
         let clock = Counter::task_clock();
         let permitted = perf::open(&clock.attr(), Exclude::default(), cpu, None).is_ok();
         let capacity = if permitted {
-            Capacity::of_this_machine(catalogue, told, pmus, online.clone(), 0)
+            Capacity::of_this_machine(catalogue, hardware, pmus, online.clone(), 0)
         } else {
-            Capacity::documented(catalogue, told, pmus, 0)
+            Capacity::documented(catalogue, hardware, pmus, 0)
         };
         let mut inventory = Self {
             devices: Devices::read(machine, pmus, catalogue),
-            metrics: metrics::items(catalogue, told, pmus, &capacity, permitted),
+            metrics: metrics::items(catalogue, hardware, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
-                // Where there are several kinds of core, a CPU that the event counts on.
+                // With several kinds of core, a CPU that the event counts on.
                 let cpu = online
                     .iter()
                     .find(|cpu| counter.scope.counts_on(*cpu))
@@ -74,7 +74,7 @@ impl Inventory {
                 perf::open(&counter.attr(), Exclude::default(), cpu, None).map(drop)
             })
         };
-        events::describe(&mut inventory.sections, catalogue, told);
+        events::describe(&mut inventory.sections, catalogue, hardware);
         Ok(inventory)
     }
 

@@ -5,7 +5,7 @@ use crate::{
     machine::{Pmu, PmuKind, Pmus},
 };
 
-/// PMUs whose events carry data for tracing.
+/// PMUs with events that carry data for tracing.
 const TRACING: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
 
 /// One PMU.
@@ -68,9 +68,9 @@ pub(super) fn items(pmus: &Pmus) -> Vec<PmuItem> {
     pmus.names().filter_map(item).collect()
 }
 
-/// The name of a PMU with N for the numbers of its instance: those after an underscore. So
+/// The name of a PMU with N for the numbers of its instance, which follow an underscore:
 /// `nvidia_nvlink_c2c0_pmu_1` and `nvidia_nvlink_c2c1_pmu_1` stay two kinds.
-pub(crate) fn family(name: &str) -> String {
+pub(crate) fn pmu_kind(name: &str) -> String {
     let part = |part: &str| {
         let number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         // Arm's drivers name some PMUs by an address, such as arm_dmc620_10008c000.

@@ -8,12 +8,12 @@ use std::{
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use super::{Availability, EventItem, Inventory, MetricItem, PmuItem, Section};
+use super::{Availability, EventItem, EventSection, Inventory, MetricItem, PmuItem};
 use crate::{emit::printable::printable_json, event::Counter, machine::PmuKind};
 
 /// A part of the inventory that can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum InventoryPart {
     /// The PMUs, with the terms of their events
     Pmus,
     /// The events, with what to write for each
@@ -24,38 +24,38 @@ pub enum Part {
     Metrics,
 }
 
-impl Part {
+impl InventoryPart {
     fn is_in(self, asked: Option<Self>) -> bool {
         asked.is_none_or(|asked| asked == self)
     }
 }
 
 impl Inventory {
-    /// For people: one line for each PMU and event.
+    /// Writes text for people: one line for each PMU and event.
     ///
     /// # Errors
     ///
-    /// Where the writer fails.
-    pub fn write_text(&self, part: Option<Part>, out: &mut impl Write) -> io::Result<()> {
-        if Part::Pmus.is_in(part) {
+    /// If the writer fails.
+    pub fn write_text(&self, part: Option<InventoryPart>, out: &mut impl Write) -> io::Result<()> {
+        if InventoryPart::Pmus.is_in(part) {
             writeln!(out, "PMUs")?;
             lines(out, self.pmus.iter().map(pmu_line))?;
         }
-        if Part::Events.is_in(part) {
+        if InventoryPart::Events.is_in(part) {
             for (at, section) in self.sections.iter().enumerate() {
-                if at > 0 || Part::Pmus.is_in(part) {
+                if at > 0 || InventoryPart::Pmus.is_in(part) {
                     writeln!(out)?;
                 }
                 section_text(out, section)?;
             }
         }
-        if Part::Devices.is_in(part) {
+        if InventoryPart::Devices.is_in(part) {
             if part.is_none() {
                 writeln!(out)?;
             }
             self.devices.write_text(out)?;
         }
-        if Part::Metrics.is_in(part) && !self.metrics.is_empty() {
+        if InventoryPart::Metrics.is_in(part) && !self.metrics.is_empty() {
             if part.is_none() {
                 writeln!(out)?;
             }
@@ -64,28 +64,28 @@ impl Inventory {
         Ok(())
     }
 
-    /// For programs: one object.
+    /// Writes JSON for programs: one object.
     ///
     /// # Errors
     ///
-    /// Where the writer fails.
-    pub fn write_json(&self, part: Option<Part>, out: &mut impl Write) -> io::Result<()> {
+    /// If the writer fails.
+    pub fn write_json(&self, part: Option<InventoryPart>, out: &mut impl Write) -> io::Result<()> {
         let mut object = serde_json::Map::new();
-        if Part::Pmus.is_in(part) {
+        if InventoryPart::Pmus.is_in(part) {
             let pmus = self.pmus.iter().map(pmu_json).collect();
             object.insert("pmus".to_owned(), Value::Array(pmus));
         }
-        if Part::Events.is_in(part) {
+        if InventoryPart::Events.is_in(part) {
             let events = self.sections.iter().flat_map(|section| {
                 let events = section.events.iter();
                 events.map(|event| event_json(section, event))
             });
             object.insert("events".to_owned(), Value::Array(events.collect()));
         }
-        if Part::Devices.is_in(part) {
+        if InventoryPart::Devices.is_in(part) {
             object.insert("devices".to_owned(), self.devices.to_json());
         }
-        if Part::Metrics.is_in(part) {
+        if InventoryPart::Metrics.is_in(part) {
             let metrics = self.metrics.iter().map(metric_json).collect();
             object.insert("metrics".to_owned(), Value::Array(metrics));
         }
@@ -93,11 +93,11 @@ impl Inventory {
     }
 }
 
-/// All that the documents say of these metrics, one after the other.
+/// Writes the help texts of these metrics, one after the other.
 ///
 /// # Errors
 ///
-/// Where the writer fails.
+/// If the writer fails.
 pub fn write_metrics(out: &mut impl Write, metrics: &[&MetricItem]) -> io::Result<()> {
     for (at, metric) in metrics.iter().enumerate() {
         if at > 0 {
@@ -150,7 +150,7 @@ fn pmu_line(item: &PmuItem) -> Vec<String> {
     ]
 }
 
-fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
+fn section_text(out: &mut impl Write, section: &EventSection) -> io::Result<()> {
     writeln!(out, "{}", section.title)?;
     let shared: Vec<(&str, &str)> = ["no", "?"]
         .into_iter()
@@ -168,7 +168,7 @@ fn section_text(out: &mut impl Write, section: &Section) -> io::Result<()> {
     )
 }
 
-/// By group. Metrics that cannot be counted follow with their reason, which many may share.
+/// Writes the metrics that can be counted, then the others by their reason, which many may share.
 fn metrics_text(out: &mut impl Write, metrics: &[MetricItem]) -> io::Result<()> {
     writeln!(out, "Metrics (stat -M NAME, group:GROUP or all)")?;
     let here = metrics
@@ -243,8 +243,8 @@ impl Availability {
     }
 }
 
-/// The common reason of all events with that mark, where there are several.
-fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
+/// The common reason of all events with this mark, if there are several.
+fn shared_reason<'s>(section: &'s EventSection, mark: &str) -> Option<&'s str> {
     let marks = section
         .events
         .iter()
@@ -256,7 +256,7 @@ fn shared_reason<'s>(section: &'s Section, mark: &str) -> Option<&'s str> {
     (!others.is_empty() && same).then_some(first)
 }
 
-/// `shared` are the marks whose reason was printed above the events.
+/// A line for an event. `shared` has the marks with a reason that was printed above the events.
 fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     let (usual, aliases) = event.names.split_at(1);
     let mut name = usual.concat();
@@ -274,7 +274,7 @@ fn event_line(event: &EventItem, shared: &[(&str, &str)]) -> Vec<String> {
     }
     let mark = event.availability.mark();
     if let Some((mark, reason)) = mark
-        && shared.iter().all(|(said, _)| *said != mark)
+        && shared.iter().all(|(shown, _)| *shown != mark)
     {
         remarks.push(reason.to_owned());
     }
@@ -315,8 +315,10 @@ fn pmu_json(item: &PmuItem) -> Value {
         "usable": item.pmu.is_ok(),
     });
     if let Ok(pmu) = &item.pmu {
-        let terms = pmu.formats.iter();
-        let terms = terms.map(|(name, format)| (name.clone(), json!(format.to_string())));
+        let terms = pmu
+            .formats
+            .iter()
+            .map(|(name, format)| (name.clone(), json!(format.to_string())));
         json["type"] = json!(pmu.type_);
         json["events"] = json!(pmu.events.len());
         json["terms"] = Value::Object(terms.collect());
@@ -331,7 +333,7 @@ fn pmu_json(item: &PmuItem) -> Value {
     json
 }
 
-fn event_json(section: &Section, event: &EventItem) -> Value {
+fn event_json(section: &EventSection, event: &EventItem) -> Value {
     let (state, reason) = event.availability.state();
     let counter = event.counter.as_ref().map(|counter| {
         json!({

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, io};
 
-use super::{Availability, EventItem, Inventory, Part};
+use super::{Availability, EventItem, Inventory, InventoryPart};
 use crate::{
     event::{self, Counter},
     machine::Pmus,
     sys::tree::{Tree, fixture},
 };
 
-/// Refuses the generic event with that type and config, as a PMU does that does not count it.
+/// Rejects the generic event with this type and config, like a PMU that does not count it.
 fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {
     let pmus = Pmus::read(&fixture("sysfs").join(tree)).unwrap();
     let inventory = Inventory::new(&pmus, open);
@@ -20,7 +20,7 @@ fn opens(_: &Counter) -> io::Result<()> {
     Ok(())
 }
 
-fn text(inventory: &Inventory, part: Option<Part>) -> String {
+fn text(inventory: &Inventory, part: Option<InventoryPart>) -> String {
     let mut text = Vec::new();
     inventory.write_text(part, &mut text).unwrap();
     String::from_utf8(text).unwrap()
@@ -36,13 +36,13 @@ fn events(inventory: &Inventory) -> impl Iterator<Item = &EventItem> {
 #[test]
 fn pmus_of_grace() {
     let (_, inventory) = inventory("grace", &opens);
-    insta::assert_snapshot!(text(&inventory, Some(Part::Pmus)));
+    insta::assert_snapshot!(text(&inventory, Some(InventoryPart::Pmus)));
 }
 
 #[test]
 fn events_of_spr() {
     let (_, inventory) = inventory("spr", &opens);
-    insta::assert_snapshot!(text(&inventory, Some(Part::Events)));
+    insta::assert_snapshot!(text(&inventory, Some(InventoryPart::Events)));
 }
 
 /// Malformed PMUs, events that no counter can count, two kinds of core.
@@ -71,7 +71,7 @@ fn without_a_core_pmu_the_reason_is_said_once() {
     insta::assert_snapshot!(text(&inventory, None));
 }
 
-/// What is listed as being here can be written after `-e` and is what is opened.
+/// What is listed as being here can be written after `-e`, and is the event that is opened.
 #[test]
 fn what_is_listed_can_be_written() {
     for tree in ["grace", "vera", "spr", "odd"] {
@@ -96,8 +96,8 @@ fn what_is_listed_can_be_written() {
     }
 }
 
-/// No number of the kernel's is left out: hardware 0 to 9, software 0 to 11 but bpf-output, and of
-/// the caches what perf takes.
+/// No event number of the kernel is left out: hardware 0 to 9, software 0 to 11 except bpf-output,
+/// and the cache events that perf takes.
 #[test]
 fn every_generic_event_is_listed() {
     let (_, inventory) = inventory("grace", &opens);
@@ -113,7 +113,7 @@ fn every_generic_event_is_listed() {
         configs(1),
         (0..=11).filter(|number| *number != 10).collect()
     );
-    // Four caches with three operations, one with two, two with one, each with accesses and misses.
+    // Four caches have three operations, one has two, two have one, each with accesses and misses.
     assert_eq!(configs(3).len(), (4 * 3 + 2 + 2) * 2);
 }
 
@@ -121,7 +121,7 @@ fn every_generic_event_is_listed() {
 fn instances_share_a_section_and_kinds_do_not() {
     let (_, inventory) = inventory("grace", &opens);
     let with = |pmu: &str| {
-        let has = |section: &&super::Section| section.pmus.iter().any(|name| name == pmu);
+        let has = |section: &&super::EventSection| section.pmus.iter().any(|name| name == pmu);
         inventory.sections.iter().find(has).unwrap()
     };
     let c2c0 = with("nvidia_nvlink_c2c0_pmu_0");

@@ -7,7 +7,7 @@ use super::by_text::serde_by_text;
 /// The address of a PCI function: `0005:c1:00.0` in sysfs and `lspci -D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bdf {
-    /// Domain, which the documents of NVIDIA also call segment; 0 where none is written.
+    /// Domain, also called segment in NVIDIA's documents; 0 if not written.
     pub domain: u32,
     /// Bus.
     pub bus: u8,
@@ -18,9 +18,9 @@ pub struct Bdf {
 }
 
 impl Bdf {
-    /// As requests on the bus carry it, and as `src_bdf` of the Tegra410 PCIe PMU wants it:
+    /// The requester id of bus requests, which `src_bdf` of the Tegra410 PCIe PMU takes:
     /// `(bus << 8) + (device << 3) + function`. (The document's examples, 27:01.1 = 0x2781 and
-    /// 01:01.0 = 0x0180, are not what its formula gives.)
+    /// 01:01.0 = 0x0180, contradict its formula.)
     #[must_use]
     pub fn requester(self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)

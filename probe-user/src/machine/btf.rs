@@ -1,5 +1,5 @@
-//! Where the fields that the programs read are in the running kernel, and the numbers of the types
-//! that they attach to.
+//! Reads BTF of the running kernel: offsets of the fields that the programs read, and ids of the
+//! types that they attach to.
 
 mod file;
 
@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::file::Types;
+use self::file::BtfTypes;
 pub(crate) use self::file::{KIND_FUNCTION, KIND_TYPEDEF, Shape};
 
-/// Where the kernel describes its types.
+/// The BTF file below sysfs.
 pub(super) const VMLINUX: &str = "kernel/btf/vmlinux";
 
-/// Why the kernel's types could not be read, or are not what the programs take them for.
+/// Why the kernel's types could not be read, or do not match the programs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
@@ -24,12 +24,12 @@ pub enum BtfError {
          CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)"
     )]
     Unreadable {
-        /// Where it was looked for.
+        /// The BTF file.
         path: PathBuf,
         /// What failed.
         reason: String,
     },
-    /// Maps of this kernel allocate memory in a way that is not safe in the scheduler.
+    /// Maps of this kernel allocate memory in a way that is unsafe in the scheduler.
     #[error(
         "this kernel has no struct bpf_mem_alloc (read in {path}): pmuscope's maps would allocate \
          memory under the scheduler's lock, which can deadlock it; boot Linux 6.1 or newer, or a \
@@ -39,7 +39,7 @@ pub enum BtfError {
         /// The BTF file.
         path: PathBuf,
     },
-    /// The kernel's types are not those that the programs know.
+    /// The kernel lacks a field that the programs need.
     #[error(
         "the kernel's BTF at {path} has no {structure}.{member}: this kernel is newer or older \
          than pmuscope knows; please report it with the output of `uname -r`"
@@ -52,7 +52,7 @@ pub enum BtfError {
         /// Its member.
         member: &'static str,
     },
-    /// One of them is not what the programs take it for.
+    /// A field has another type than the programs expect.
     #[error(
         "the kernel's BTF at {path} has {structure}.{member} as {found}, and the programs read \
          {expected} there: this kernel is newer or older than pmuscope knows; please report it \
@@ -65,14 +65,14 @@ pub enum BtfError {
         structure: &'static str,
         /// Its member.
         member: &'static str,
-        /// What it is there.
+        /// Its type in this kernel.
         found: String,
-        /// What it has to be.
+        /// The type that the programs expect.
         expected: String,
     },
 }
 
-/// What the programs take for "not there".
+/// Offset that tells the programs that a field is missing.
 const NO_FIELD: u64 = u64::MAX;
 
 /// A member of a structure that the programs read.
@@ -82,7 +82,7 @@ pub(crate) struct Field {
     pub(crate) global: &'static str,
     structure: &'static str,
     member: &'static str,
-    /// What the programs take it for.
+    /// The type that the programs expect.
     shape: Shape<'static>,
 }
 
@@ -101,28 +101,27 @@ pub(crate) const fn field(
     }
 }
 
-/// The allocator that hash maps without preallocation take memory from since Linux 6.1. Before it
-/// they call kmalloc, which in a program at `sched_switch` can wake kswapd under the run-queue lock
-/// that is held there: a deadlock. Distributions backport it (RHEL 9's 5.14), so the type decides
-/// and not the version.
+/// Allocator of hash maps without preallocation since Linux 6.1. Older maps call kmalloc, which in
+/// a program at `sched_switch` can wake kswapd while the run-queue lock is held: a deadlock.
+/// Distributions backport it (RHEL 9's 5.14), so the type decides and not the version.
 const MAP_ALLOCATOR: &str = "bpf_mem_alloc";
 
-/// What is read of the kernel's types.
+/// Facts read from the kernel's BTF.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTypes {
-    /// The name and value of the global of each field; of optional ones [`NO_FIELD`] where the
-    /// kernel has none.
+    /// Name and value of each field's global; [`NO_FIELD`] for an optional field that the kernel
+    /// lacks.
     pub(crate) offsets: Vec<(&'static str, u64)>,
-    /// Kinds and names that were asked for and are there, each with its number.
+    /// Kind, name and id of each requested type that exists.
     pub(crate) numbers: Vec<(u32, String, u32)>,
 }
 
-/// Reads the offsets of these fields and the numbers of these types.
+/// Reads the offsets of these fields and the ids of these types.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, lacks a field of `needed`, or shows a kernel below the floor
-/// (Linux 6.1).
+/// The file cannot be read, lacks a field of `needed`, or is of a kernel below the minimum (Linux
+/// 6.1).
 pub(crate) fn read(
     vmlinux: &Path,
     needed: &[Field],
@@ -134,7 +133,7 @@ pub(crate) fn read(
         reason,
     };
     let bytes = fs::read(vmlinux).map_err(|read| error(read.to_string()))?;
-    let types = Types::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
+    let types = BtfTypes::parse(&bytes).map_err(|parse| error(parse.to_string()))?;
     if !types.has_structure(MAP_ALLOCATOR) {
         return Err(BtfError::MapAllocator {
             path: vmlinux.to_path_buf(),
@@ -169,7 +168,7 @@ pub(crate) fn read(
         offsets.push((field.global, offset(field)?.unwrap_or(NO_FIELD)));
     }
     let numbers = named.filter_map(|(kind, name)| {
-        let number = types.number(kind, &name)?;
+        let number = types.type_id(kind, &name)?;
         Some((kind, name, number))
     });
     Ok(KernelTypes {
@@ -192,7 +191,7 @@ mod tests {
         field("TASK_CGROUPS", "task_struct", "cgroups", Pointer),
     ];
 
-    /// All that counting needs is there, but for the allocator of the maps.
+    /// Has all that counting needs, except the allocator of the maps.
     #[test]
     fn a_kernel_whose_maps_allocate_in_the_scheduler_is_refused() {
         let file = file::tests::file(&[1, 4 << 24, 0], "\0task_struct\0");

@@ -1,4 +1,4 @@
-//! Serialisation by text: as a type is printed, so it is read.
+//! Serialises types as the text that they print.
 
 /// Implements `Serialize` by a type's `Display` and `Deserialize` by its `FromStr`.
 macro_rules! serde_by_text {

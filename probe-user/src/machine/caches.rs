@@ -3,8 +3,8 @@
 
 use super::{Machine, cpus::CpuList};
 
-/// More levels and kinds than any CPU has.
-const MOST: u32 = 16;
+/// Maximum cache index: above any CPU's.
+const MAX_INDEX: u32 = 16;
 
 /// One data or unified cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,23 +15,23 @@ pub struct Cache {
     pub cpus: CpuList,
     /// Bytes.
     pub size: u64,
-    /// Bytes of a line; None where the kernel does not tell.
+    /// Bytes of a line; None if the kernel does not state it.
     pub line: Option<u64>,
 }
 
 impl Machine {
-    /// The data and unified caches of these CPUs, each once, in the order of their levels. Empty
-    /// where the machine does not tell, as some virtual ones.
+    /// The data and unified caches of these CPUs, each once, sorted by level. Empty if the machine
+    /// does not describe them, as some virtual machines.
     #[must_use]
     pub fn caches(&self, cpus: &CpuList) -> Vec<Cache> {
-        let of_cpu = |cpu: u32| (0..MOST).map_while(move |index| self.cache(cpu, index));
+        let of_cpu = |cpu: u32| (0..MAX_INDEX).map_while(move |index| self.cache(cpu, index));
         let mut caches: Vec<Cache> = cpus.iter().flat_map(of_cpu).flatten().collect();
         caches.sort();
         caches.dedup();
         caches
     }
 
-    /// One cache; Some(None) where it has no data, or is not described.
+    /// One cache; Some(None) for an instruction cache or an incomplete description.
     fn cache(&self, cpu: u32, index: u32) -> Option<Option<Cache>> {
         let file = |name: &str| {
             self.sys(&format!(
@@ -51,7 +51,7 @@ impl Machine {
     }
 }
 
-/// As the kernel writes a size: `32768K`.
+/// Parses a size as the kernel writes it: `32768K`.
 fn bytes(text: &str) -> Option<u64> {
     text.strip_suffix('K')?
         .parse::<u64>()

@@ -1,5 +1,5 @@
-//! The rights that counting needs: `CAP_BPF` to load programs, `CAP_PERFMON` to attach them and to
-//! open counters of all tasks. `CAP_SYS_ADMIN` implies both.
+//! The capabilities that counting needs: `CAP_BPF` to load programs, `CAP_PERFMON` to attach them
+//! and to open counters of all tasks. `CAP_SYS_ADMIN` implies both.
 
 use std::path::{Path, PathBuf};
 
@@ -7,31 +7,31 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::Roots;
 
-/// What to do in a user namespace.
+/// Remedy in a user namespace.
 pub(crate) const OUTSIDE: &str = "the rights that it has are those of a user namespace, and the \
      kernel asks for the machine's own: run it outside, in no rootless container";
 
-/// Rights are missing.
+/// Capabilities are missing.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("counting needs {missing}, which this process does not have: {remedy}")]
 pub struct MissingCapabilities {
     /// The capabilities that are missing.
     pub missing: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// The user namespace that the machine begins with: `PROC_USER_INIT_INO` of the kernel.
+/// The initial user namespace: the kernel's `PROC_USER_INIT_INO`.
 const INITIAL: &str = "user:[4026531837]";
 
-/// Whether this process is in another user namespace than the machine's: its rights are over that
-/// one alone then.
+/// Whether this process is outside the initial user namespace: then its capabilities apply only
+/// within its own.
 pub(crate) fn in_user_namespace(proc: &Path) -> bool {
     let namespace = std::fs::read_link(proc.join("self/ns/user"));
     namespace.is_ok_and(|namespace| namespace != Path::new(INITIAL))
 }
 
-/// The rights of this process over the machine.
+/// The capabilities of this process in the initial user namespace.
 pub(crate) fn effective(proc: &Path) -> CapabilitySet {
     match in_user_namespace(proc) {
         true => CapabilitySet::empty(),
@@ -39,7 +39,7 @@ pub(crate) fn effective(proc: &Path) -> CapabilitySet {
     }
 }
 
-/// Says which right is missing, before anything is tried.
+/// Checks for missing capabilities before anything is opened.
 pub(crate) fn check() -> Result<(), MissingCapabilities> {
     let proc = Roots::default().proc;
     let effective = effective(&proc);
@@ -58,15 +58,14 @@ pub(crate) fn check() -> Result<(), MissingCapabilities> {
     }
     let remedy = match rustix::process::geteuid().is_root() {
         _ if in_user_namespace(&proc) => OUTSIDE.to_owned(),
-        // Who is root without it was started with less.
+        // Root without it was started with fewer capabilities.
         true => {
             "give it to the container (in Kubernetes by securityContext.capabilities.add), or to \
                  the unit (CapabilityBoundingSet=)"
                 .to_owned()
         }
         false => {
-            let binary = std::env::current_exe();
-            let binary = binary.unwrap_or_else(|_| PathBuf::from("pmuscope"));
+            let binary = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pmuscope"));
             format!(
                 "run it as root, or grant it once with `sudo setcap cap_bpf,cap_perfmon+ep {}`",
                 binary.display()

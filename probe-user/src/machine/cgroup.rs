@@ -1,4 +1,4 @@
-//! The cgroup2 hierarchy: where it is mounted, which cgroups it has, how they are called.
+//! The cgroup2 hierarchy: its mount, its cgroups, and their paths.
 
 use std::{
     fs::{self, Metadata},
@@ -10,7 +10,7 @@ use std::{
 
 use probe_common::CgroupId;
 
-/// What can go wrong with the hierarchy.
+/// Why the hierarchy could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CgroupError {
@@ -26,9 +26,9 @@ pub enum CgroupError {
     /// A file or directory of the hierarchy cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// What was read.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The error.
         source: Arc<io::Error>,
     },
     /// A path that the user gave is no cgroup.
@@ -37,9 +37,9 @@ pub enum CgroupError {
          itself"
     )]
     Missing {
-        /// As the user wrote it.
+        /// As written by the user.
         path: String,
-        /// Where it was looked for.
+        /// The mount that was searched.
         mount: PathBuf,
     },
 }
@@ -47,29 +47,29 @@ pub enum CgroupError {
 /// A mounted cgroup2 file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
-    /// Which cgroup the mount point shows: `/`, but for a mount inside a cgroup namespace.
+    /// The cgroup at the mount point: `/`, unless it was mounted inside a cgroup namespace.
     pub root: String,
 }
 
 impl Hierarchy {
-    /// Finds the mount in `<proc>/self/mountinfo`: hybrid hosts do not have it at /sys/fs/cgroup.
+    /// Finds the mount in `<proc>/self/mountinfo`: on hybrid hosts it is not at /sys/fs/cgroup.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be read or lists no cgroup2.
+    /// The file cannot be read or lists no cgroup2.
     pub fn find(proc: &Path) -> Result<Self, CgroupError> {
         let (mountinfo, text) = mounts(proc)?;
         let found = text.lines().find_map(Self::parse);
-        let found = found.ok_or(CgroupError::NotMounted { mountinfo })?;
-        Ok(found.by_its_root())
+        let hierarchy = found.ok_or(CgroupError::NotMounted { mountinfo })?;
+        Ok(hierarchy.with_actual_root())
     }
 
-    /// The same with the root that the mount has. In a cgroup namespace mountinfo has the way up
-    /// from the namespace's own root, such as `/../..` where a node's mount is given to a pod;
-    /// programs in the kernel tell paths from the hierarchy's root.
-    fn by_its_root(self) -> Self {
+    /// Replaces a root such as `/../..` by `/` if the mount is of the hierarchy's root. In a cgroup
+    /// namespace mountinfo has paths relative to the namespace's root, as when a node's mount is
+    /// given to a pod, but BPF programs report paths from the hierarchy's root.
+    fn with_actual_root(self) -> Self {
         let leads_up = self.root.starts_with("/..");
         match fs::metadata(&self.mount) {
             Ok(metadata) if leads_up && id(&metadata) == CgroupId::ROOT => Self {
@@ -80,27 +80,29 @@ impl Hierarchy {
         }
     }
 
-    /// The mount of a controller of v1; None where there is none.
+    /// The mount of a v1 controller; None if there is none.
     ///
     /// # Errors
     ///
-    /// Where `<proc>/self/mountinfo` cannot be read.
-    pub(crate) fn of_controller(proc: &Path, name: &str) -> Result<Option<Self>, CgroupError> {
+    /// `<proc>/self/mountinfo` cannot be read.
+    pub(crate) fn for_controller(proc: &Path, name: &str) -> Result<Option<Self>, CgroupError> {
         let (_, text) = mounts(proc)?;
         let has = |kind: &str, options: &str| {
             kind == "cgroup" && options.split(',').any(|option| option == name)
         };
-        Ok(text.lines().find_map(|line| Self::parse_of(line, &has)))
+        Ok(text
+            .lines()
+            .find_map(|line| Self::parse_matching(line, &has)))
     }
 
-    /// A line of mountinfo (`proc_pid_mountinfo(5)`):
-    /// `id parent major:minor root mount options ... - type source ...`.
+    /// Parses a line of mountinfo (`proc_pid_mountinfo(5)`): `id parent major:minor root mount
+    /// options ... - type source ...`.
     fn parse(line: &str) -> Option<Self> {
-        Self::parse_of(line, &|kind, _| kind == "cgroup2")
+        Self::parse_matching(line, &|kind, _| kind == "cgroup2")
     }
 
-    /// The same of the file system for which `is_it` is true, by its type and its own options.
-    fn parse_of(line: &str, is_it: &dyn Fn(&str, &str) -> bool) -> Option<Self> {
+    /// Parses a line of the file system that `is_it` accepts by type and options.
+    fn parse_matching(line: &str, is_it: &dyn Fn(&str, &str) -> bool) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut kind = right.split(' ');
         if !is_it(kind.next()?, kind.nth(1).unwrap_or_default()) {
@@ -112,12 +114,12 @@ impl Hierarchy {
         Some(Self { mount, root })
     }
 
-    /// Every cgroup there is, with its path from the hierarchy's root as /proc/PID/cgroup has it.
-    /// A cgroup that vanishes while the walk goes on is left out.
+    /// All cgroups, with their paths from the hierarchy's root as in /proc/PID/cgroup. A cgroup
+    /// that is removed during the walk is left out.
     ///
     /// # Errors
     ///
-    /// Where the mount point itself cannot be read.
+    /// The mount point itself cannot be read.
     pub fn walk(&self) -> Result<Vec<(CgroupId, String)>, CgroupError> {
         let read = |source| CgroupError::Read {
             path: self.mount.clone(),
@@ -148,12 +150,12 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// The path, from the hierarchy's root, of a cgroup that a user names by that path, with or
-    /// without the leading slash, or by its directory.
+    /// Converts a user's name of a cgroup to its path from the hierarchy's root. The name is that
+    /// path, with or without leading slash, or the cgroup's directory.
     ///
     /// # Errors
     ///
-    /// Where there is no such cgroup.
+    /// There is no such cgroup.
     pub fn resolve(&self, name: &str) -> Result<String, CgroupError> {
         let inside = Path::new(name).strip_prefix(&self.mount).map_or_else(
             |_| name.to_owned(),
@@ -174,22 +176,22 @@ impl Hierarchy {
         }
     }
 
-    /// The processes in a cgroup and those below it, by their ids in this process's pid namespace.
-    /// Where it is gone or cannot be read there are none.
+    /// The processes in a cgroup and its descendants, by ids in this process's pid namespace. Empty
+    /// if it is gone or cannot be read.
     pub(crate) fn processes(&self, path: &str) -> Vec<u32> {
         let mut found = Vec::new();
         let mut open: Vec<PathBuf> = self.directory(path).into_iter().collect();
         while let Some(directory) = open.pop() {
             let ids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             found.extend(ids.lines().filter_map(|id| id.parse::<u32>().ok()));
-            let below = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let below = below.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
             open.extend(below.map(|entry| entry.path()));
         }
         found
     }
 
-    /// Whether there is a process in a cgroup or below it; None where that cannot be read.
+    /// Whether a cgroup or a descendant has a process; None if that cannot be read.
     pub(crate) fn is_populated(&self, path: &str) -> Option<bool> {
         let events = self.directory(path)?.join("cgroup.events");
         let events = fs::read_to_string(events).ok()?;
@@ -199,7 +201,8 @@ impl Hierarchy {
         Some(populated != "0")
     }
 
-    /// Whether others than root can make cgroups in one; None where the mount does not show it.
+    /// Whether users other than root can create cgroups in a cgroup; None if it is outside the
+    /// mount.
     pub(crate) fn is_delegated(&self, path: &str) -> Option<bool> {
         /// Write access of the group, and of all others.
         const GROUP: u32 = 0o020;
@@ -213,7 +216,7 @@ impl Hierarchy {
     ///
     /// # Errors
     ///
-    /// Where its directory cannot be read.
+    /// Its directory cannot be read.
     pub fn id(&self, path: &str) -> Result<CgroupId, CgroupError> {
         let directory = self.directory(path).unwrap_or_default();
         let metadata = fs::metadata(&directory).map_err(|source| CgroupError::Read {
@@ -223,7 +226,7 @@ impl Hierarchy {
         Ok(id(&metadata))
     }
 
-    /// The directory of a cgroup; None where the mount does not show it.
+    /// The directory of a cgroup; None if it is outside the mount.
     #[must_use]
     pub fn directory(&self, path: &str) -> Option<PathBuf> {
         let below = path.strip_prefix(self.root.trim_end_matches('/'))?;
@@ -235,17 +238,17 @@ impl Hierarchy {
     ///
     /// # Errors
     ///
-    /// Where `<proc>/self/cgroup` cannot be read or names no cgroup2 (`0::`).
-    pub fn own(proc: &Path) -> Result<String, CgroupError> {
+    /// `<proc>/self/cgroup` cannot be read or names no cgroup2 (`0::`).
+    pub fn current_cgroup(proc: &Path) -> Result<String, CgroupError> {
         let process = proc.join("self");
-        of_process(&process).map_err(|source| CgroupError::Read {
+        path_of_process(&process).map_err(|source| CgroupError::Read {
             path: process.join("cgroup"),
             source: Arc::new(source),
         })
     }
 }
 
-/// The mounts that a process sees: the file, and its text.
+/// The mounts of this process: path and content of mountinfo.
 fn mounts(proc: &Path) -> Result<(PathBuf, String), CgroupError> {
     let path = proc.join("self/mountinfo");
     match fs::read_to_string(&path) {
@@ -257,24 +260,24 @@ fn mounts(proc: &Path) -> Result<(PathBuf, String), CgroupError> {
     }
 }
 
-/// The path of a process's cgroup, by the directory of the process in procfs, as the kernel writes
-/// it: one that is gone, in which the process died or lives on, ends with [`GONE`], so that it is
-/// not taken for another one of that path.
+/// The path of a process's cgroup, given the process's directory in procfs. The path of a removed
+/// cgroup ends with [`DELETED_SUFFIX`], as the kernel writes it, so that it differs from that of a
+/// new cgroup.
 ///
 /// # Errors
 ///
-/// Where its file `cgroup` cannot be read or names no cgroup2 (`0::`).
-pub(crate) fn of_process(process: &Path) -> io::Result<String> {
+/// Its file `cgroup` cannot be read or names no cgroup2 (`0::`).
+pub(crate) fn path_of_process(process: &Path) -> io::Result<String> {
     let text = fs::read_to_string(process.join("cgroup"))?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"));
-    let path = path.ok_or_else(|| io::Error::other("it has no line for cgroup2 (0::)"))?;
-    Ok(path.to_owned())
+    path.map(str::to_owned)
+        .ok_or_else(|| io::Error::other("it has no line for cgroup2 (0::)"))
 }
 
-/// What the kernel writes behind the path of a cgroup that is gone.
-pub(crate) const GONE: &str = " (deleted)";
+/// Suffix that the kernel writes behind the path of a removed cgroup.
+pub(crate) const DELETED_SUFFIX: &str = " (deleted)";
 
-/// Whether the cgroup of this id is the one that the mount shows at this path.
+/// Whether the cgroup at this path has this id.
 pub(crate) fn is_at(cgroup2: &Hierarchy, path: &str, cgroup: CgroupId) -> bool {
     let directory = cgroup2.directory(path);
     let metadata = directory.and_then(|directory| fs::metadata(directory).ok());
@@ -327,7 +330,7 @@ mod tests {
         let both = "14 31 0:30 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
         let memory = "15 31 0:32 /kube /cg/memory rw shared:4 - cgroup cgroup rw,memory\n";
         proc.write("self/mountinfo", format!("{cgroup2}{both}{memory}"));
-        let find = |name| Hierarchy::of_controller(proc.path(), name).unwrap();
+        let find = |name| Hierarchy::for_controller(proc.path(), name).unwrap();
         let found = find("memory").unwrap();
         assert_eq!(
             found.directory("/kube/a").unwrap(),
@@ -355,15 +358,18 @@ mod tests {
         let proc = Tree::new();
         let of = |text: &str| {
             proc.write("20/cgroup", text);
-            of_process(&proc.join("20")).map_err(|error| error.to_string())
+            path_of_process(&proc.join("20")).map_err(|error| error.to_string())
         };
         assert_eq!(of("5:cpu:/x\n0::/pod/a\n"), Ok("/pod/a".to_owned()));
-        assert_eq!(of("0::/pod/a (deleted)\n"), Ok(format!("/pod/a{GONE}")));
+        assert_eq!(
+            of("0::/pod/a (deleted)\n"),
+            Ok(format!("/pod/a{DELETED_SUFFIX}"))
+        );
         assert_eq!(
             of("5:cpu:/x\n"),
             Err("it has no line for cgroup2 (0::)".to_owned())
         );
-        of_process(&proc.join("21")).unwrap_err();
+        path_of_process(&proc.join("21")).unwrap_err();
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! PCI configuration space: the register in which a Tegra410 root port says which PMU counts it.
+//! PCI configuration space: the register of a Tegra410 root port that identifies the PMU that
+//! counts it.
 //!
 //! Layout: PCI Express Base Specification, 7.6.3 (extended capabilities from 0x100 on) and 7.9.6
 //! (DVSEC, capability 0x23); the bytes behind its header are in the Tegra410 document, "Mapping the
@@ -13,22 +14,22 @@ use thiserror::Error;
 
 use super::Bdf;
 
-/// What is read without `CAP_SYS_ADMIN`.
+/// Bytes that can be read without `CAP_SYS_ADMIN`.
 const PUBLIC: usize = 64;
 const EXTENDED: usize = 0x100;
 const SIZE: usize = 0x1000;
 /// Capability id of a Designated Vendor-Specific Extended Capability.
 const DVSEC: u16 = 0x23;
 const NVIDIA: u16 = 0x10de;
-/// The DVSEC of NVIDIA's that maps a root port to its root complex.
+/// NVIDIA's DVSEC that maps a root port to its root complex.
 const MAPPING: u16 = 4;
-/// Bytes of that DVSEC up to the last that is read.
+/// Bytes of that DVSEC that are read.
 const MAPPING_LENGTH: u32 = 0x11;
 /// The lower two bits of a pointer to an extended capability are reserved (PCI Express Base
 /// Specification, 7.6.3).
 const POINTER: u32 = 0xffc;
 
-/// Where a root port is, by its own register.
+/// Location of a root port, by its own register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootPort {
     /// Number of the port in the root complex.
@@ -39,13 +40,13 @@ pub struct RootPort {
     pub socket: u8,
 }
 
-/// Why the configuration space of a device does not tell.
+/// Why the configuration space of a device does not give its location.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(
     missing_docs,
     reason = "each variant's message says what it and its fields are"
 )]
-pub enum ConfigError {
+pub enum ConfigSpaceError {
     #[error(
         "only the first 64 bytes of its configuration space can be read: CAP_SYS_ADMIN is needed \
          for the rest"
@@ -70,23 +71,26 @@ pub enum ConfigError {
     Port { port: u8, pmu: String, ports: u32 },
 }
 
-/// The mapping register of the root port that a function is behind; `None` where it has none.
+/// The mapping register of the root port above a function; `None` if it has none.
 ///
 /// # Errors
-/// What is wrong with the configuration space.
-pub(crate) fn root_port_of(sysfs: &Path, address: Bdf) -> Result<Option<RootPort>, ConfigError> {
+/// The configuration space cannot be read or is damaged.
+pub(crate) fn root_port_of(
+    sysfs: &Path,
+    address: Bdf,
+) -> Result<Option<RootPort>, ConfigSpaceError> {
     let devices = sysfs.join("bus/pci/devices");
-    let read = |error: std::io::Error| ConfigError::Read(error.to_string());
+    let read = |error: std::io::Error| ConfigSpaceError::Read(error.to_string());
     let path = fs::canonicalize(devices.join(address.to_string())).map_err(read)?;
-    let Some((_, port)) = way(&path) else {
+    let Some((_, port)) = root_bus_and_port(&path) else {
         return Ok(None);
     };
     let config = fs::read(devices.join(format!("{port}/config"))).map_err(read)?;
     root_port(&config, port)
 }
 
-/// Root bus and root port from `.../pci0008:00/0008:00:00.0/0008:01:00.0/...`.
-pub(crate) fn way(path: &Path) -> Option<((u32, u8), Bdf)> {
+/// Parses root bus and root port from `.../pci0008:00/0008:00:00.0/0008:01:00.0/...`.
+pub(crate) fn root_bus_and_port(path: &Path) -> Option<((u32, u8), Bdf)> {
     let mut names = path.components().filter_map(|component| match component {
         Component::Normal(name) => name.to_str(),
         _ => None,
@@ -99,13 +103,13 @@ pub(crate) fn way(path: &Path) -> Option<((u32, u8), Bdf)> {
     Some((root_bus, names.next()?.parse().ok()?))
 }
 
-/// The mapping register of the root port at `address`; `None` where it has none.
+/// Parses the mapping register of the root port at `address`; `None` if it has none.
 ///
 /// # Errors
-/// What is wrong with the configuration space.
-pub fn root_port(config: &[u8], address: Bdf) -> Result<Option<RootPort>, ConfigError> {
+/// The configuration space cannot be read or is damaged.
+pub fn root_port(config: &[u8], address: Bdf) -> Result<Option<RootPort>, ConfigSpaceError> {
     if config.len() == PUBLIC {
-        return Err(ConfigError::NoRight);
+        return Err(ConfigSpaceError::NoRight);
     }
     let config = &config[..config.len().min(SIZE)];
     let Some(at) = find_mapping(config)? else {
@@ -114,7 +118,7 @@ pub fn root_port(config: &[u8], address: Bdf) -> Result<Option<RootPort>, Config
     let byte = |offset| byte(config, at + offset, "its mapping register");
     let (bus, segment) = (byte(0xc)?, byte(0xd)?);
     if (bus, u32::from(segment)) != (address.bus, address.domain & 0xff) {
-        return Err(ConfigError::Other { bus, segment });
+        return Err(ConfigSpaceError::Other { bus, segment });
     }
     Ok(Some(RootPort {
         port: byte(0xe)?,
@@ -123,27 +127,27 @@ pub fn root_port(config: &[u8], address: Bdf) -> Result<Option<RootPort>, Config
     }))
 }
 
-/// Walks the extended capabilities.
-fn find_mapping(config: &[u8]) -> Result<Option<usize>, ConfigError> {
+/// Offset of the mapping register: walks the extended capabilities.
+fn find_mapping(config: &[u8]) -> Result<Option<usize>, ConfigSpaceError> {
     const LIST: &str = "its extended capabilities";
     let mut at = EXTENDED;
     let mut seen = vec![false; SIZE];
     loop {
         let header = word(config, at, LIST)?;
-        // A device without extended capabilities reads as all zeros or all ones here.
+        // All zeros or all ones: the device has no extended capabilities.
         if header == 0 || header == u32::MAX {
             return Ok(None);
         }
         if std::mem::replace(&mut seen[at], true) {
-            return Err(ConfigError::Ring(at));
+            return Err(ConfigSpaceError::Ring(at));
         }
-        let (id, next) = (low(header), (header >> 20 & POINTER) as usize);
+        let (id, next) = (low_half(header), (header >> 20 & POINTER) as usize);
         if id == DVSEC {
-            // Bits 31:20 are its length: one that is too short is none of this kind.
+            // Bits 31:20 are its length; a shorter DVSEC is of another kind.
             let vendor = word(config, at + 4, LIST)?;
-            if low(vendor) == NVIDIA
+            if low_half(vendor) == NVIDIA
                 && vendor >> 20 >= MAPPING_LENGTH
-                && low(word(config, at + 8, LIST)?) == MAPPING
+                && low_half(word(config, at + 8, LIST)?) == MAPPING
             {
                 return Ok(Some(at));
             }
@@ -155,11 +159,11 @@ fn find_mapping(config: &[u8]) -> Result<Option<usize>, ConfigError> {
     }
 }
 
-fn low(word: u32) -> u16 {
+fn low_half(word: u32) -> u16 {
     u16::try_from(word & 0xffff).unwrap_or_default()
 }
 
-fn word(config: &[u8], at: usize, what: &'static str) -> Result<u32, ConfigError> {
+fn word(config: &[u8], at: usize, what: &'static str) -> Result<u32, ConfigSpaceError> {
     let mut word = 0;
     for offset in (0..4).rev() {
         word = word << 8 | u32::from(byte(config, at + offset, what)?);
@@ -167,10 +171,10 @@ fn word(config: &[u8], at: usize, what: &'static str) -> Result<u32, ConfigError
     Ok(word)
 }
 
-fn byte(config: &[u8], at: usize, what: &'static str) -> Result<u8, ConfigError> {
+fn byte(config: &[u8], at: usize, what: &'static str) -> Result<u8, ConfigSpaceError> {
     let length = config.len();
     config
         .get(at)
         .copied()
-        .ok_or(ConfigError::Short { length, what })
+        .ok_or(ConfigSpaceError::Short { length, what })
 }

@@ -1,31 +1,31 @@
-//! What a CPU is: `MIDR_EL1` of Arm's, vendor, family and model of x86's.
+//! Identification of CPUs: `MIDR_EL1` on Arm; vendor, family and model on x86.
 
 use std::path::Path;
 
 use super::read_trimmed;
 
-/// Vendor, family and model of an x86 CPU; all CPUs of a machine are of one model.
+/// Vendor, family and model of an x86 CPU; all CPUs of a machine have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuModel {
-    /// As CPUID has it, such as `GenuineIntel`.
+    /// As in CPUID, such as `GenuineIntel`.
     pub vendor: String,
-    /// The family, with its extension.
+    /// The family, including the extended family.
     pub family: u32,
-    /// The model, with its extension.
+    /// The model, including the extended model.
     pub model: u32,
 }
 
 impl CpuModel {
-    /// From `<proc>/cpuinfo`, else from the modalias that sysfs has for modules of the CPU.
+    /// Reads `<proc>/cpuinfo`, else the CPU's modalias in sysfs.
     pub(super) fn read(sysfs: &Path, proc: &Path) -> Option<Self> {
         let cpuinfo = read_trimmed(&proc.join("cpuinfo"));
         let modalias = || read_trimmed(&sysfs.join("devices/system/cpu/modalias"));
         cpuinfo
-            .and_then(|text| Self::of_cpuinfo(&text))
-            .or_else(|| Self::of_modalias(&modalias()?))
+            .and_then(|text| Self::parse_cpuinfo(&text))
+            .or_else(|| Self::parse_modalias(&modalias()?))
     }
 
-    fn of_cpuinfo(text: &str) -> Option<Self> {
+    fn parse_cpuinfo(text: &str) -> Option<Self> {
         let field = |name: &str| {
             text.lines().find_map(|line| {
                 let (key, value) = line.split_once(':')?;
@@ -39,9 +39,9 @@ impl CpuModel {
         })
     }
 
-    /// `cpu:type:x86,ven0000fam0006mod008F:feature:...`, with the numbers of vendors of
+    /// Parses `cpu:type:x86,ven0000fam0006mod008F:feature:...`; vendor numbers are in
     /// arch/x86/include/asm/processor.h.
-    fn of_modalias(text: &str) -> Option<Self> {
+    fn parse_modalias(text: &str) -> Option<Self> {
         let text = text.strip_prefix("cpu:type:x86,ven")?;
         let hex = |digits: Option<&str>| u32::from_str_radix(digits?, 16).ok();
         let vendor = match hex(text.get(..4))? {
@@ -82,14 +82,14 @@ mod tests {
             family: 25,
             model: 17,
         };
-        assert_eq!(CpuModel::of_cpuinfo(cpuinfo), Some(genoa.clone()));
-        assert_eq!(CpuModel::of_modalias(modalias), Some(genoa));
+        assert_eq!(CpuModel::parse_cpuinfo(cpuinfo), Some(genoa.clone()));
+        assert_eq!(CpuModel::parse_modalias(modalias), Some(genoa));
         for other in [
             "",
             "cpu:type:aarch64:feature:,0000",
             "cpu:type:x86,ven0002fam",
         ] {
-            assert_eq!(CpuModel::of_modalias(other), None, "{other}");
+            assert_eq!(CpuModel::parse_modalias(other), None, "{other}");
         }
     }
 }

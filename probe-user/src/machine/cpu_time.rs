@@ -1,29 +1,29 @@
-//! What all CPUs did since the boot, from `/proc/stat` (`proc_stat(5)`).
+//! CPU time of all CPUs since boot, from `/proc/stat` (`proc_stat(5)`).
 
 use std::time::Duration;
 
 use super::Machine;
 
-/// Ticks of a second that the kernel shows to user space (`USER_HZ`), on every architecture here.
+/// Ticks per second in user space (`USER_HZ`), the same on all supported architectures.
 const TICKS: u64 = 100;
 
 /// CPU time of all CPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// With tasks of any cgroup, and with interrupts.
+    /// In tasks of any cgroup and in interrupts.
     pub busy: Duration,
-    /// Taken by the hypervisor from CPUs that had something to do.
+    /// Taken by the hypervisor from busy CPUs (steal time).
     pub stolen: Duration,
 }
 
 impl CpuTime {
-    /// Since the boot; None where it cannot be read.
+    /// CPU time since boot; None if it cannot be read.
     #[must_use]
     pub fn now(machine: &Machine) -> Option<Self> {
         parse(&machine.proc("stat")?)
     }
 
-    /// What was used since an earlier reading.
+    /// CPU time since an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -33,8 +33,8 @@ impl CpuTime {
     }
 }
 
-/// The first line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guests'
-/// time is in that of user and nice too.
+/// Parses the first line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`.
+/// `user` and `nice` include guest time.
 fn parse(stat: &str) -> Option<CpuTime> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Option<Vec<u64>> = line

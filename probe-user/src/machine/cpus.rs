@@ -1,5 +1,5 @@
-//! Sets of CPU numbers in the kernel's list format (`0-3,8,10-11`), and the two such files of sysfs
-//! that say which CPUs a machine has.
+//! Sets of CPU numbers in the kernel's list format (`0-3,8,10-11`), and the sysfs files of online
+//! and possible CPUs.
 
 use std::{
     fmt,
@@ -43,8 +43,8 @@ impl CpuList {
         self.position(cpu).is_some()
     }
 
-    /// How many CPUs of the set come before `cpu`: its index where the kernel packs one value for
-    /// each of them. None where it is not in the set.
+    /// Number of CPUs of the set before `cpu`: its index where the kernel packs one value per CPU.
+    /// None if it is not in the set.
     #[must_use]
     pub fn position(&self, cpu: u32) -> Option<usize> {
         self.0.binary_search(&cpu).ok()
@@ -75,8 +75,7 @@ impl<'a> IntoIterator for &'a CpuList {
     }
 }
 
-/// Prints the kernel's list format: ranges where numbers follow each other, nothing for the empty
-/// set.
+/// Prints the kernel's list format: consecutive numbers as ranges, nothing for the empty set.
 impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranges = self.0.chunk_by(|a, b| a + 1 == *b);
@@ -129,7 +128,7 @@ impl FromStr for CpuList {
     }
 }
 
-/// One CPU number of the list part `part`.
+/// Parses a CPU number of the list part `part`.
 fn cpu(digits: &str, part: &str) -> Result<u32, ParseCpuListError> {
     let malformed = || ParseCpuListError::Part(part.to_owned());
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -142,7 +141,7 @@ fn cpu(digits: &str, part: &str) -> Result<u32, ParseCpuListError> {
         .ok_or(ParseCpuListError::TooLarge(number))
 }
 
-/// Why the list of CPUs could not be had from sysfs.
+/// Why sysfs gave no list of CPUs.
 #[derive(Debug, Error)]
 pub enum CpuListError {
     /// The file could not be read.
@@ -150,7 +149,7 @@ pub enum CpuListError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the read.
         reason: std::io::Error,
     },
     /// The file holds something else.
@@ -158,9 +157,9 @@ pub enum CpuListError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What it holds, without the line end.
+        /// Its content, without the line end.
         content: String,
-        /// What is wrong with it.
+        /// Why it is no list.
         reason: ParseCpuListError,
     },
 }
@@ -173,7 +172,7 @@ pub fn online(sysfs: &Path) -> Result<CpuList, CpuListError> {
     read(sysfs.join("devices/system/cpu/online"))
 }
 
-/// The CPUs the kernel has room for, from `<sysfs>/devices/system/cpu/possible`.
+/// The CPUs that can ever be online, from `<sysfs>/devices/system/cpu/possible`.
 ///
 /// # Errors
 /// The file cannot be read or is no CPU list.

@@ -1,14 +1,14 @@
-//! One file of a PMU's `format/` directory: which bits of which config word a term fills.
+//! A file of a PMU's `format/` directory: the bits of a config word that a term fills.
 //!
-//! The file reads `config1:0-7,32-35`. The kernel's ABI document
-//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format) makes the value's lowest bit
-//! go to the lowest bit named, so the ranges amount to a mask.
+//! The file holds text such as `config1:0-7,32-35`. By the kernel's ABI document
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format) the value's lowest bit goes to
+//! the lowest bit named, so the ranges form a mask.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use thiserror::Error;
 
-/// A word of `perf_event_attr` that terms fill.
+/// A config word of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Word {
     /// `config`
@@ -17,9 +17,9 @@ pub enum Word {
     Config1,
     /// `config2`
     Config2,
-    /// `config3`, from Linux 6.3 on
+    /// `config3`, since Linux 6.3
     Config3,
-    /// `config4`, from Linux 6.18 on
+    /// `config4`, since Linux 6.18
     Config4,
 }
 
@@ -52,15 +52,15 @@ impl Word {
     }
 }
 
-/// The bits a term fills. At least one.
+/// The bits that a term fills; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Format {
+pub struct FieldFormat {
     word: Word,
     mask: u64,
 }
 
-impl Format {
-    /// The word the bits are in.
+impl FieldFormat {
+    /// The word that holds the bits.
     #[must_use]
     pub fn word(self) -> Word {
         self.word
@@ -72,7 +72,7 @@ impl Format {
         self.mask
     }
 
-    /// How many bits the term has, 1 to 64.
+    /// Number of bits, 1 to 64.
     #[must_use]
     pub fn width(self) -> u32 {
         self.mask.count_ones()
@@ -84,7 +84,7 @@ impl Format {
         u64::MAX >> (64 - self.width())
     }
 
-    /// `value` spread over the bits of the term; `None` if it has more bits than the term.
+    /// Spreads `value` over the bits of the term; `None` if it does not fit.
     #[must_use]
     pub fn scatter(self, value: u64) -> Option<u64> {
         if value > self.max() {
@@ -97,7 +97,7 @@ impl Format {
         Some(word)
     }
 
-    /// The value that [`Format::scatter`] spread over `word`; other bits do not matter.
+    /// Extracts the value that [`FieldFormat::scatter`] spread over `word`; other bits are ignored.
     #[must_use]
     pub fn gather(self, word: u64) -> u64 {
         let mut value = 0;
@@ -108,13 +108,13 @@ impl Format {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// The numbers of the set bits, lowest first.
 fn bits(mask: u64) -> impl Iterator<Item = u32> {
     (0..u64::BITS).filter(move |bit| mask >> bit & 1 == 1)
 }
 
 /// Prints the form of the file: `config:0-7,32-35`.
-impl fmt::Display for Format {
+impl fmt::Display for FieldFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bits: Vec<u32> = bits(self.mask).collect();
         write!(f, "{}", self.word.name())?;
@@ -130,18 +130,18 @@ impl fmt::Display for Format {
     }
 }
 
-/// Why the text of a format file is none.
+/// Why the text of a format file is invalid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
     /// It does not start with a config word.
     #[error("a format starts with config, config1, config2, config3 or config4 and a colon")]
     Word,
-    /// What follows the colon is no list of bits.
+    /// The text behind the colon is no list of bits.
     #[error("the bits of a format are numbers or rising ranges from 0 to 63, separated by commas")]
     Bits,
 }
 
-impl FromStr for Format {
+impl FromStr for FieldFormat {
     type Err = FormatError;
 
     fn from_str(text: &str) -> Result<Self, FormatError> {
@@ -157,7 +157,7 @@ impl FromStr for Format {
     }
 }
 
-/// One bit or one range of bits. Never empty.
+/// Parses a bit or a range of bits. Never empty.
 fn range(text: &str) -> Option<RangeInclusive<u32>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let bit = |digits: &str| -> Option<u32> {

@@ -1,4 +1,4 @@
-//! What the running kernel was built with.
+//! The build configuration of the running kernel.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::sys::roots::Roots;
 /// The options of a kernel's build.
 #[derive(Debug)]
 pub(crate) struct KernelConfig {
-    /// Where they were read, as the machine names it.
+    /// The file that was read, as a path of the machine itself.
     pub(crate) source: PathBuf,
     options: HashMap<String, String>,
 }
 
-/// How a part was built.
+/// How an option was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
     /// Into the kernel.
@@ -32,7 +32,7 @@ pub(crate) enum Built {
 }
 
 impl KernelConfig {
-    /// Reads `<proc>/config.gz`, or `<boot>/config-RELEASE`; None where neither can be read.
+    /// Reads `<proc>/config.gz`, or `<boot>/config-RELEASE`; None if neither can be read.
     pub(super) fn read(roots: &Roots) -> Option<Self> {
         let running = roots.proc.join("config.gz");
         if let Ok(text) = gunzip(&running) {
@@ -55,7 +55,7 @@ impl KernelConfig {
         }
     }
 
-    /// How the part `CONFIG_<name>` was built.
+    /// How the option `CONFIG_<name>` was built.
     pub(crate) fn built(&self, name: &str) -> Built {
         match self.options.get(name).map(String::as_str) {
             Some("y") => Built::In,

@@ -1,5 +1,5 @@
-//! What this process may use: its cgroup's limits of CPU time and memory, with those above it. The
-//! files are of cgroup2 (Documentation/admin-guide/cgroup-v2.rst: cpu.max, memory.max) or of v1
+//! CPU and memory limits of this process: those of its cgroup and its ancestors. The files are of
+//! cgroup2 (Documentation/admin-guide/cgroup-v2.rst: cpu.max, memory.max) or of v1
 //! (Documentation/scheduler/sched-bwc.rst, Documentation/admin-guide/cgroup-v1/memory.rst).
 
 use std::{
@@ -9,23 +9,22 @@ use std::{
 
 use super::{Machine, cgroup::Hierarchy, memory::field, memory::kilobytes};
 
-/// A limit of v1 from here on is none.
+/// v1 limits from this on mean no limit.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What is left for this process.
+/// Resources available to this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// CPUs' worth of time that its cgroup may use; None where nothing limits it.
+    /// CPU time that its cgroup may use, in CPUs; None without a limit.
     pub cpus: Option<f64>,
-    /// Bytes that can be had without swap and without the cgroup's limit: the least of both; None
-    /// where nothing tells.
+    /// Bytes that can be allocated without swapping and within the cgroup's limit; None if unknown.
     pub memory: Option<u64>,
 }
 
 impl Limits {
-    /// Those of this process now.
+    /// The limits of this process now.
     #[must_use]
-    pub fn of_self(machine: &Machine) -> Self {
+    pub fn for_self(machine: &Machine) -> Self {
         let mut limits = Self {
             cpus: None,
             memory: machine
@@ -38,7 +37,7 @@ impl Limits {
         limits
     }
 
-    /// Takes the limits of one cgroup in.
+    /// Applies the limits of one cgroup.
     fn add(&mut self, directory: &Path) {
         let text = |file: &str| fs::read_to_string(directory.join(file)).ok();
         let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
@@ -63,7 +62,7 @@ impl Limits {
             let Some((limit, used)) = limit.zip(number(used)) else {
                 continue;
             };
-            // What the kernel drops where memory is short is there to be had.
+            // Inactive file pages count as available: the kernel drops them when memory is short.
             let used = used.saturating_sub(field(&stat, dropped).unwrap_or(0));
             let left = limit.saturating_sub(used);
             self.memory = Some(self.memory.map_or(left, |least| least.min(left)));
@@ -71,12 +70,12 @@ impl Limits {
     }
 }
 
-/// The cgroups that this process is in, each with those above it.
+/// The cgroups of this process, each with its ancestors.
 fn directories(machine: &Machine) -> Vec<PathBuf> {
     let proc = machine.procfs();
     let own = machine.proc("self/cgroup").unwrap_or_default();
-    let of_controller = |name: &str| {
-        let hierarchy = Hierarchy::of_controller(proc, name).ok().flatten()?;
+    let for_controller = |name: &str| {
+        let hierarchy = Hierarchy::for_controller(proc, name).ok().flatten()?;
         let mut lines = own.lines().filter_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             controllers
@@ -89,10 +88,10 @@ fn directories(machine: &Machine) -> Vec<PathBuf> {
     let unified = || {
         Some((
             machine.hierarchy().ok()?.clone(),
-            Hierarchy::own(proc).ok()?,
+            Hierarchy::current_cgroup(proc).ok()?,
         ))
     };
-    let found = [unified(), of_controller("memory"), of_controller("cpu")];
+    let found = [unified(), for_controller("memory"), for_controller("cpu")];
     let above = |(hierarchy, path): (Hierarchy, String)| {
         let directory = hierarchy.directory(&path).unwrap_or_default();
         let own: Vec<PathBuf> = directory
@@ -105,7 +104,7 @@ fn directories(machine: &Machine) -> Vec<PathBuf> {
     found.into_iter().flatten().flat_map(above).collect()
 }
 
-/// `cpu.max`: `50000 100000`, or `max 100000`.
+/// Parses `cpu.max`: `50000 100000`, or `max 100000`.
 fn quota(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     cpus(quota.parse().ok()?, period.parse().ok()?)
@@ -141,8 +140,8 @@ mod tests {
         root.write("cg/pod/own/memory.max", "max\n");
         root.write("cg/pod/own/memory.current", "400000\n");
         let mounts = ["29 23 0:26 / AT/cg rw - cgroup2 cgroup2 rw"];
-        let limits = Limits::of_self(&machine(&root, "0::/pod/own\n", &mounts));
-        // 600000 less 400000 that cannot be dropped.
+        let limits = Limits::for_self(&machine(&root, "0::/pod/own\n", &mounts));
+        // 600000 less the 400000 that cannot be dropped.
         assert_eq!(limits.memory, Some(200_000));
         assert_eq!(limits.cpus, Some(1.5));
     }
@@ -161,10 +160,10 @@ mod tests {
             "14 31 0:30 / AT/v1/cpu rw - cgroup cgroup rw,cpu,cpuacct",
         ];
         let cgroups = "4:memory:/a\n1:cpu,cpuacct:/a\n";
-        let limits = Limits::of_self(&machine(&root, cgroups, &mounts));
+        let limits = Limits::for_self(&machine(&root, cgroups, &mounts));
         assert_eq!(limits.memory, Some(1_024_000));
         assert_eq!(limits.cpus, Some(4.0));
         let nothing = Machine::at(Roots::below(Path::new("/nonexistent")));
-        assert_eq!(Limits::of_self(&nothing), Limits::default());
+        assert_eq!(Limits::for_self(&nothing), Limits::default());
     }
 }

@@ -1,4 +1,4 @@
-//! How much memory cgroups and processes hold: the files of the memory controller (of cgroup2,
+//! Memory use of cgroups and processes: the files of the memory controller (of cgroup2,
 //! Documentation/admin-guide/cgroup-v2.rst, or of v1,
 //! Documentation/admin-guide/cgroup-v1/memory.rst) and `/proc/PID/status`.
 
@@ -15,37 +15,37 @@ use serde::{Deserialize, Serialize};
 use super::{
     Machine,
     cgroup::{CgroupError, Hierarchy, is_at},
-    process::born,
+    process::start_time,
 };
 use crate::sys::clock::now;
 
-/// A limit of v1 from here on is none: the kernel writes the largest number of pages that fits.
+/// v1 limits from this on mean no limit: the kernel writes the largest number of pages that fits.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// What an owner holds in memory, in bytes. A part that the kernel does not tell is None.
+/// Memory use of an owner, in bytes. Parts that the kernel does not report are None.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// All of it: `memory.current`, with that of cgroups below; of a process its resident set.
+    /// Total: `memory.current`, descendants included; for a process its resident set.
     pub used: u64,
-    /// Memory of no file: heaps and stacks. Shared memory is no part of it.
+    /// Anonymous memory: heaps and stacks, without shared memory.
     pub anon: Option<u64>,
     /// Pages of files, shared memory included.
     pub file: Option<u64>,
-    /// What of these is in huge pages, of the transparent kind.
+    /// Part of these in transparent huge pages.
     pub huge: Option<u64>,
-    /// The most that was ever used, since the cgroup or the process began.
+    /// Maximum use since the cgroup or process began.
     pub peak: Option<u64>,
-    /// The least limit of the cgroup and those above it.
+    /// The lowest limit of the cgroup and its ancestors.
     pub limit: Option<u64>,
-    /// Of a process: how long ago it began, to the next 10 ms.
+    /// Age of a process, to the next 10 ms.
     #[serde(default)]
     pub age: Option<Duration>,
 }
 
-/// Who holds memory.
+/// An owner of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Holder {
-    /// A cgroup with those below it.
+pub enum MemoryHolder {
+    /// A cgroup with its descendants.
     Cgroup(CgroupId),
     /// A process, by its id in the initial pid namespace.
     Process(u32),
@@ -56,42 +56,42 @@ pub enum Holder {
 /// The processes of the command that pmuscope started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommandProcesses {
-    /// Those that live, by their ids in the initial pid namespace.
-    pub(crate) live: HashSet<u32>,
-    /// The resident set of the largest that has ended, in bytes, where it is known.
+    /// Running processes, by ids in the initial pid namespace.
+    pub(crate) running: HashSet<u32>,
+    /// Largest resident set among the ended processes in bytes, if known.
     pub(crate) largest_ended: Option<u64>,
 }
 
-/// What everybody held at one moment.
+/// Memory use of all owners at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReading {
-    /// Those that could be read, in their order.
-    pub held: Vec<(Holder, MemoryUse)>,
-    /// The machine: what is not available, of all that there is. No part of it is told; nothing is
-    /// where procfs has no meminfo.
+    /// The owners that could be read, sorted.
+    pub held: Vec<(MemoryHolder, MemoryUse)>,
+    /// The machine: `used` is total less available memory, `limit` the total, other parts None.
+    /// None if procfs has no meminfo.
     pub machine: Option<MemoryUse>,
-    /// The sizes of pages; None in recordings that do not tell.
+    /// The page sizes; None in recordings without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageSizes>,
 }
 
-/// The sizes of pages that the kernel gives to processes.
+/// The page sizes that processes can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageSizes {
-    /// Bytes of most pages.
+    /// Bytes of a base page.
     pub small: u64,
-    /// Bytes of a transparent huge page; None where the kernel has none.
+    /// Bytes of a transparent huge page; None if the kernel has none.
     pub huge: Option<u64>,
 }
 
-/// Which files there are.
+/// Version of the controller's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum ControllerVersion {
     V1,
     V2,
 }
 
-/// Why nobody's memory can be read.
+/// Why memory use cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The kernel has no memory controller, or it is mounted nowhere.
@@ -100,7 +100,7 @@ pub enum MemoryError {
          cgroup -o memory none /sys/fs/cgroup/memory` where cgroup2 does not have it)"
     )]
     NoController,
-    /// The ids of /proc are not those by which processes are counted.
+    /// Process ids in /proc differ from those that are counted.
     #[error(
         "processes here have other ids than those that are counted: run in the host's pid \
          namespace (hostPID: true, --pid=host)"
@@ -111,64 +111,68 @@ pub enum MemoryError {
     Cgroups(#[from] CgroupError),
 }
 
-/// Reads what cgroups, or processes, hold.
+/// Reads the memory use of cgroups or of processes.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct MemoryReader {
     proc: PathBuf,
-    of: Of,
+    subjects: Subjects,
     pages: PageSizes,
 }
 
 #[derive(Debug)]
-enum Of {
+enum Subjects {
     Cgroups {
-        /// Where ids are told by.
+        /// Maps paths to ids.
         cgroup2: Hierarchy,
-        /// Where the memory controller is.
+        /// The hierarchy with the memory controller.
         memory: Hierarchy,
-        version: Version,
+        version: ControllerVersion,
     },
     Processes,
 }
 
-impl Reader {
-    /// What cgroups hold.
+impl MemoryReader {
+    /// A reader of cgroups.
     ///
     /// # Errors
     ///
-    /// Where there is no memory controller.
-    pub(crate) fn of_cgroups(machine: &Machine) -> Result<Self, MemoryError> {
+    /// There is no memory controller.
+    pub(crate) fn for_cgroups(machine: &Machine) -> Result<Self, MemoryError> {
         let proc = machine.procfs().to_owned();
         let hierarchy = machine.hierarchy()?;
         let root = hierarchy.mount.join("cgroup.controllers");
         let controllers = fs::read_to_string(root).unwrap_or_default();
         let has = |list: &str| list.split_whitespace().any(|name| name == "memory");
         let (memory, version) = if has(&controllers) {
-            (hierarchy.clone(), Version::V2)
+            (hierarchy.clone(), ControllerVersion::V2)
         } else {
-            let v1 = Hierarchy::of_controller(&proc, "memory")?;
-            (v1.ok_or(MemoryError::NoController)?, Version::V1)
+            let v1 = Hierarchy::for_controller(&proc, "memory")?;
+            (v1.ok_or(MemoryError::NoController)?, ControllerVersion::V1)
         };
         let cgroup2 = hierarchy.clone();
-        let of = Of::Cgroups {
+        let subjects = Subjects::Cgroups {
             cgroup2,
             memory,
             version,
         };
         let pages = page_sizes(machine);
-        Ok(Self { proc, of, pages })
+        Ok(Self {
+            proc,
+            subjects,
+            pages,
+        })
     }
 
-    /// What processes hold.
+    /// A reader of processes.
     ///
     /// # Errors
     ///
-    /// In another pid namespace than the initial one.
-    pub(crate) fn of_processes(machine: &Machine) -> Result<Self, MemoryError> {
+    /// This process is not in the initial pid namespace.
+    pub(crate) fn for_processes(machine: &Machine) -> Result<Self, MemoryError> {
         if machine.is_in_initial_pid_namespace() {
             Ok(Self {
                 proc: machine.procfs().to_owned(),
-                of: Of::Processes,
+                subjects: Subjects::Processes,
                 pages: page_sizes(machine),
             })
         } else {
@@ -176,19 +180,19 @@ impl Reader {
         }
     }
 
-    /// What these hold; who is gone, or has no memory of its own, is left out. The command's
-    /// processes are one holder. Paths of cgroups are as in /proc/PID/cgroup. In v1 a cgroup is
-    /// looked up by the same path, which systemd and the runtimes make in every hierarchy. A new
-    /// cgroup at the path of one that is gone is not taken for it.
+    /// Memory use of these owners, without those that are gone or have no memory of their own. The
+    /// command's processes are one holder. Paths of cgroups are as in /proc/PID/cgroup. In v1 a
+    /// cgroup is looked up by the same path, which systemd and the runtimes create in every
+    /// hierarchy. A new cgroup at the path of a removed one is not mistaken for it.
     pub(crate) fn read<'a>(
         &self,
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
         processes: impl Iterator<Item = u32>,
         command: Option<&CommandProcesses>,
     ) -> MemoryReading {
-        let is_of_command = |id: &u32| command.is_some_and(|command| command.live.contains(id));
-        let mut held: Vec<(Holder, MemoryUse)> = match &self.of {
-            Of::Cgroups {
+        let is_of_command = |id: &u32| command.is_some_and(|command| command.running.contains(id));
+        let mut held: Vec<(MemoryHolder, MemoryUse)> = match &self.subjects {
+            Subjects::Cgroups {
                 cgroup2,
                 memory,
                 version,
@@ -196,44 +200,50 @@ impl Reader {
                 .filter(|(id, _)| id.is_cgroup() && *id != CgroupId::ROOT)
                 .filter(|(id, path)| is_at(cgroup2, path, *id))
                 .filter_map(|(id, path)| {
-                    Some((Holder::Cgroup(id), of_cgroup(memory, *version, path)?))
+                    Some((
+                        MemoryHolder::Cgroup(id),
+                        cgroup_memory(memory, *version, path)?,
+                    ))
                 })
                 .collect(),
-            Of::Processes => processes
+            Subjects::Processes => processes
                 .filter(|id| !is_of_command(id))
                 .filter_map(|id| {
-                    let held = self.of_process(id)?;
-                    let age = born(&self.proc, id)
-                        .map(|born| now().saturating_sub(Duration::from_nanos(born)));
-                    Some((Holder::Process(id), MemoryUse { age, ..held }))
+                    let held = self.process_memory(id)?;
+                    let age = start_time(&self.proc, id)
+                        .map(|start| now().saturating_sub(Duration::from_nanos(start)));
+                    Some((MemoryHolder::Process(id), MemoryUse { age, ..held }))
                 })
                 .collect(),
         };
-        let of_command = command.and_then(|command| self.of_command(command));
-        held.extend(of_command.map(|of_command| (Holder::Command, of_command)));
+        let of_command = command.and_then(|command| self.command_memory(command));
+        held.extend(of_command.map(|of_command| (MemoryHolder::Command, of_command)));
         held.sort_unstable_by_key(|(holder, _)| *holder);
         held.dedup_by_key(|(holder, _)| *holder);
         let meminfo = fs::read_to_string(self.proc.join("meminfo")).unwrap_or_default();
         MemoryReading {
             held,
-            machine: of_machine(&meminfo),
+            machine: parse_meminfo(&meminfo),
             pages: Some(self.pages),
         }
     }
 }
 
-impl Reader {
-    fn of_process(&self, id: u32) -> Option<MemoryUse> {
+impl MemoryReader {
+    fn process_memory(&self, id: u32) -> Option<MemoryUse> {
         let status = self.proc.join(id.to_string()).join("status");
-        of_process(&fs::read_to_string(status).ok()?)
+        parse_status(&fs::read_to_string(status).ok()?)
     }
 
-    /// What the processes of a command hold together. What they held at one time before is not
-    /// known, only what the largest of them did. None where nothing is known of any.
-    fn of_command(&self, command: &CommandProcesses) -> Option<MemoryUse> {
-        let live = command.live.iter().filter_map(|id| self.of_process(*id));
+    /// Total memory use of a command's processes. The peak of their sum is unknown: `peak` is the
+    /// largest peak of any. None if no process is known.
+    fn command_memory(&self, command: &CommandProcesses) -> Option<MemoryUse> {
         let largest = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).max();
-        let live = live.reduce(|sum, more| MemoryUse {
+        let uses = command
+            .running
+            .iter()
+            .filter_map(|id| self.process_memory(*id));
+        let running = uses.reduce(|sum, more| MemoryUse {
             peak: largest(sum.peak, more.peak),
             ..sum.with(&more)
         });
@@ -242,7 +252,7 @@ impl Reader {
             file: Some(0),
             ..MemoryUse::default()
         });
-        let held = live.or(ended)?;
+        let held = running.or(ended)?;
         Some(MemoryUse {
             peak: largest(held.peak, command.largest_ended),
             ..held
@@ -251,7 +261,7 @@ impl Reader {
 }
 
 impl MemoryUse {
-    /// What two hold together. Their peaks were not at one time, so that the sum has none.
+    /// Sum of two owners. Their peaks may be at different times, so the sum has none.
     pub(crate) fn with(&self, more: &Self) -> Self {
         let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
         Self {
@@ -275,7 +285,11 @@ fn page_sizes(machine: &Machine) -> PageSizes {
     }
 }
 
-fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<MemoryUse> {
+fn cgroup_memory(
+    hierarchy: &Hierarchy,
+    version: ControllerVersion,
+    path: &str,
+) -> Option<MemoryUse> {
     let directory = hierarchy.directory(path)?;
     let number = |file: &str| -> Option<u64> {
         let text = fs::read_to_string(directory.join(file)).ok()?;
@@ -283,7 +297,7 @@ fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<Memo
     };
     let stat = || fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
     Some(match version {
-        Version::V2 => {
+        ControllerVersion::V2 => {
             let used = number("memory.current")?;
             let stat = stat();
             let part = |name| field(&stat, name);
@@ -292,14 +306,14 @@ fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<Memo
                 used,
                 anon: part("anon"),
                 file: part("file"),
-                // Kernels without some of them (before 5.11) have none of files.
+                // Kernels that lack some of these (before 5.11) have no huge pages of files.
                 huge: huge[0].map(|anon| huge[1..].iter().flatten().sum::<u64>() + anon),
                 peak: number("memory.peak"),
                 limit: limit_above(hierarchy, &directory),
                 age: None,
             }
         }
-        Version::V1 => {
+        ControllerVersion::V1 => {
             let used = number("memory.usage_in_bytes")?;
             let stat = stat();
             let part = |name| field(&stat, name);
@@ -316,7 +330,7 @@ fn of_cgroup(hierarchy: &Hierarchy, version: Version, path: &str) -> Option<Memo
     })
 }
 
-/// The least `memory.max` of a cgroup and those above it.
+/// The lowest `memory.max` of a cgroup and its ancestors.
 fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
     directory
         .ancestors()
@@ -326,7 +340,7 @@ fn limit_above(hierarchy: &Hierarchy, directory: &Path) -> Option<u64> {
         .min()
 }
 
-/// A line `name number` of memory.stat.
+/// The number of a line `name number` of memory.stat.
 pub(super) fn field(stat: &str, name: &str) -> Option<u64> {
     let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
     let (_, value) = lines.find(|(known, _)| *known == name)?;
@@ -341,8 +355,8 @@ pub(super) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     number.checked_mul(1024)
 }
 
-/// None of a thread of the kernel, which has no memory of its own, and of a zombie.
-fn of_process(status: &str) -> Option<MemoryUse> {
+/// None for kernel threads, which have no memory of their own, and for zombies.
+fn parse_status(status: &str) -> Option<MemoryUse> {
     let part = |name| kilobytes(status, name);
     let file = part("RssFile").map(|file| file + part("RssShmem").unwrap_or(0));
     Some(MemoryUse {
@@ -356,7 +370,7 @@ fn of_process(status: &str) -> Option<MemoryUse> {
     })
 }
 
-fn of_machine(meminfo: &str) -> Option<MemoryUse> {
+fn parse_meminfo(meminfo: &str) -> Option<MemoryUse> {
     let total = kilobytes(meminfo, "MemTotal")?;
     let available = kilobytes(meminfo, "MemAvailable")?;
     Some(MemoryUse {

@@ -1,5 +1,5 @@
-//! The machine as its kernel describes it: CPUs, sockets, PMUs, cgroups, resctrl, types. Raw facts,
-//! which name no platform. A run makes one [`Machine`] and hands it on.
+//! The machine as its kernel describes it: CPUs, sockets, PMUs, cgroups, resctrl, types. These are
+//! raw facts that name no platform. A run makes one [`Machine`] and passes it on.
 
 mod bdf;
 pub(crate) mod btf;
@@ -34,7 +34,7 @@ pub use self::{
     btf::BtfError,
     capabilities::MissingCapabilities,
     cpu_model::CpuModel,
-    format::{Format, FormatError, Word},
+    format::{FieldFormat, FormatError, Word},
     pmus::{Pmu, PmuEvent, PmuKind, Pmus},
     sysfs_error::{SysfsError, SysfsProblem},
     uncore_names::{named_node, product},
@@ -47,7 +47,7 @@ use self::{
 };
 pub use crate::sys::roots::Roots;
 
-/// One machine. What does not change while it runs is read when it is first asked for, and kept.
+/// One machine. Facts that do not change at run time are read at first use and cached.
 #[derive(Debug, Default)]
 pub struct Machine {
     roots: Roots,
@@ -65,7 +65,7 @@ impl Machine {
         Self::default()
     }
 
-    /// The machine that these trees describe.
+    /// The machine described by the trees below these roots.
     #[must_use]
     pub fn at(roots: Roots) -> Self {
         Self {
@@ -74,16 +74,16 @@ impl Machine {
         }
     }
 
-    /// The same machine as a process sees it that has another mount of cgroup2.
+    /// The same machine with another mount of cgroup2, as a process with its own mounts sees it.
     #[must_use]
-    pub fn seeing(self, hierarchy: Hierarchy) -> Self {
+    pub fn with_hierarchy(self, hierarchy: Hierarchy) -> Self {
         Self {
             hierarchy: OnceLock::from(Ok(hierarchy)),
             ..self
         }
     }
 
-    /// Where its trees are.
+    /// The roots of its trees.
     #[must_use]
     pub fn roots(&self) -> &Roots {
         &self.roots
@@ -101,19 +101,19 @@ impl Machine {
         &self.roots.proc
     }
 
-    /// What a file of sysfs holds, without the white space around it; None where it cannot be read.
+    /// The trimmed content of a file of sysfs; None if it cannot be read.
     #[must_use]
     pub fn sys(&self, path: &str) -> Option<String> {
         read_trimmed(&self.roots.sys.join(path))
     }
 
-    /// The same of procfs.
+    /// The trimmed content of a file of procfs; None if it cannot be read.
     #[must_use]
     pub fn proc(&self, path: &str) -> Option<String> {
         read_trimmed(&self.roots.proc.join(path))
     }
 
-    /// The CPUs that are online now: they come and go.
+    /// The CPUs that are online now; read each time, since CPUs go online and offline.
     ///
     /// # Errors
     /// The file cannot be read or is no CPU list.
@@ -121,7 +121,7 @@ impl Machine {
         cpus::online(&self.roots.sys)
     }
 
-    /// The CPUs that the kernel has room for.
+    /// The CPUs that can ever be online.
     ///
     /// # Errors
     /// The file cannot be read or is no CPU list.
@@ -129,7 +129,7 @@ impl Machine {
         cpus::possible(&self.roots.sys)
     }
 
-    /// Sockets and NUMA nodes of the CPUs that were online when it was first asked for.
+    /// Sockets and NUMA nodes of the CPUs that were online at the first call.
     pub fn topology(&self) -> &Topology {
         self.topology
             .get_or_init(|| Topology::read(&self.roots.sys))
@@ -138,7 +138,7 @@ impl Machine {
     /// The mount of cgroup2.
     ///
     /// # Errors
-    /// Where none is mounted, or procfs cannot be read.
+    /// No cgroup2 is mounted, or procfs cannot be read.
     pub fn hierarchy(&self) -> Result<&Hierarchy, CgroupError> {
         let read = || Hierarchy::find(&self.roots.proc);
         let hierarchy = self.hierarchy.get_or_init(read);
@@ -148,13 +148,13 @@ impl Machine {
     /// The PMUs.
     ///
     /// # Errors
-    /// Their directory cannot be listed. What is wrong with a single PMU is no error here.
+    /// Their directory cannot be listed. A problem with a single PMU is no error here.
     pub fn pmus(&self) -> Result<&Pmus, Arc<SysfsError>> {
         let read = || Pmus::read(&self.roots.sys).map_err(Arc::new);
         self.pmus.get_or_init(read).as_ref().map_err(Arc::clone)
     }
 
-    /// `MIDR_EL1` of a CPU; None where it has none, or is offline.
+    /// `MIDR_EL1` of a CPU; None if it has none or is offline.
     #[must_use]
     pub fn midr(&self, cpu: u32) -> Option<u64> {
         cpu_model::midr(&self.roots.sys, cpu)
@@ -166,18 +166,18 @@ impl Machine {
         self.cpu_model.get_or_init(read).as_ref()
     }
 
-    /// What the kernel was built with; None where that cannot be read.
+    /// The kernel's build configuration; None if it cannot be read.
     pub(crate) fn kernel_config(&self) -> Option<&KernelConfig> {
         let read = || KernelConfig::read(&self.roots);
         self.config.get_or_init(read).as_ref()
     }
 
-    /// The kernel's own types, for BTF.
+    /// The BTF file of the kernel's types.
     pub(crate) fn vmlinux(&self) -> PathBuf {
         self.roots.sys.join(btf::VMLINUX)
     }
 
-    /// Whether ids of processes in procfs are those by which the kernel's programs count.
+    /// Whether process ids in procfs equal those that the BPF programs count by.
     #[must_use]
     pub fn is_in_initial_pid_namespace(&self) -> bool {
         // PROC_PID_INIT_INO in linux/proc_ns.h.
@@ -186,7 +186,7 @@ impl Machine {
         namespace.is_ok_and(|namespace| namespace == initial)
     }
 
-    /// Where resctrl is mounted, as the machine names it.
+    /// Mount point of resctrl, as a path of the machine itself.
     #[must_use]
     pub fn resctrl(&self) -> Option<PathBuf> {
         resctrl::mount(&self.roots.proc)
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::sys::tree::Tree;
 
-    /// A file that appears later changes nothing of what was read, but CPUs come and go.
+    /// Files that change later do not change cached facts; the CPUs online are read each time.
     #[test]
     fn what_does_not_change_is_read_once() {
         let root = Tree::new();

@@ -1,8 +1,7 @@
 //! The PMUs of a machine, as `<sysfs>/bus/event_source/devices` describes them.
 //!
 //! Files: Documentation/ABI/testing/sysfs-bus-event_source-devices*. A PMU with a malformed file
-//! does not hide the others: it is kept with its error, which is reported when that PMU is asked
-//! for.
+//! does not hide the others: its error is stored and reported when that PMU is used.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +12,10 @@ use std::{
 
 use super::{
     Bdf, SysfsError, SysfsProblem,
-    config_space::{ConfigError, RootPort, root_port_of},
-    format::Format,
+    config_space::{ConfigSpaceError, RootPort, root_port_of},
+    format::FieldFormat,
     terms,
-    uncore_names::stands_for,
+    uncore_names::matches_pmu_name,
 };
 use crate::{
     machine::{cpus::CpuList, topology::Topology},
@@ -38,45 +37,45 @@ pub struct Pmu {
     pub name: String,
     /// `perf_event_attr.type` of its events.
     pub type_: u32,
-    /// What it counts for.
+    /// The scope of its counts.
     pub kind: PmuKind,
     /// `format/`: the terms of its events.
-    pub formats: BTreeMap<String, Format>,
-    /// `events/`: the events it names.
+    pub formats: BTreeMap<String, FieldFormat>,
+    /// `events/`: its named events.
     pub events: BTreeMap<String, PmuEvent>,
-    /// `cpus`: the CPUs of a core PMU where a machine has several kinds of core.
+    /// `cpus`: the CPUs of a core PMU on a machine with several kinds of core.
     pub cpus: Option<CpuList>,
-    /// `associated_cpus`: the CPUs of the part of the machine that an uncore PMU of Arm's counts
-    /// for; one of them is its cpumask.
+    /// `associated_cpus`: the CPUs of the part of the machine that an Arm uncore PMU counts for;
+    /// its cpumask is one of them.
     pub associated: Option<CpuList>,
-    /// `alias`: another name, for an Intel uncore PMU that is named by its type number.
+    /// `alias`: another name, for an Intel uncore PMU named by its type number.
     pub alias: Option<String>,
-    /// `identifier`: the hardware revision, in a form of the driver's own.
+    /// `identifier`: the hardware revision, in a driver-specific form.
     pub identifier: Option<String>,
-    /// `peer`: what a link of NVIDIA's leads to, such as `nr_gpu=2`.
+    /// `peer`: the other end of an NVIDIA link, such as `nr_gpu=2`.
     pub peer: Option<String>,
     /// `caps/`: abilities of the hardware, such as Arm's `slots`.
     pub caps: BTreeMap<String, String>,
 }
 
-/// What a PMU counts for.
+/// The scope of a PMU's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PmuKind {
-    /// The counters of the CPUs themselves; generic hardware events count here.
+    /// The counters of the CPUs themselves, which count generic hardware events.
     Core,
     /// Counters shared by a socket or another part of the machine.
     Uncore {
         /// `cpumask`: the CPUs to open its events on, one for each instance of the hardware.
         cpus: CpuList,
     },
-    /// Counts per CPU without being the CPU's own PMU: `software`, `msr` and the like.
+    /// Counts per CPU but is not the CPU's own PMU: `software`, `msr` and the like.
     Other,
 }
 
-/// An event that a PMU names.
+/// A named event of a PMU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PmuEvent {
-    /// The terms it stands for; a bare flag is 1.
+    /// Its terms; a bare flag is 1.
     pub terms: Vec<(String, u64)>,
     /// `events/<name>.unit`: the unit of the scaled count.
     pub unit: Option<String>,
@@ -85,7 +84,7 @@ pub struct PmuEvent {
 }
 
 impl Pmus {
-    /// The names of the PMUs under `sysfs`; none where they cannot be listed.
+    /// The names of the PMUs under `sysfs`; empty if they cannot be listed.
     #[must_use]
     pub fn names_below(sysfs: &Path) -> BTreeSet<String> {
         let names = list(&sysfs.join("bus/event_source/devices"));
@@ -95,8 +94,7 @@ impl Pmus {
     /// Reads the PMUs under `sysfs`, which is `/sys` on a live machine.
     ///
     /// # Errors
-    /// The directory of the PMUs cannot be listed. What is wrong with a single PMU is no error
-    /// here.
+    /// The directory of the PMUs cannot be listed. A problem with a single PMU is no error here.
     pub fn read(sysfs: &Path) -> Result<Self, SysfsError> {
         let devices = sysfs.join("bus/event_source/devices");
         let names = list(&devices)?.ok_or_else(|| SysfsError {
@@ -114,15 +112,15 @@ impl Pmus {
         })
     }
 
-    /// The socket of a PMU whose name has this number: NVIDIA's drivers write the NUMA node of its
-    /// first CPU there (`cpu_to_node` in `nvidia_cspmu.c`), which is the number of the socket only
-    /// where each socket is one node. The number itself where the machine does not tell.
+    /// The socket of a PMU with this number in its name. NVIDIA's drivers use the NUMA node of its
+    /// first CPU (`cpu_to_node` in `nvidia_cspmu.c`), which equals the socket only if each socket
+    /// is one node. Returns `node` itself if the machine does not describe its nodes.
     #[must_use]
     pub fn socket_named(&self, node: u32) -> u32 {
         self.topology.socket_of_node(node).unwrap_or(node)
     }
 
-    /// The PMU of that name or alias, or why it could not be read; `None` if there is none.
+    /// The PMU of that name or alias, or its error; `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Result<&Pmu, &Arc<SysfsError>>> {
         let by_alias = || self.iter().find(|pmu| pmu.alias.as_deref() == Some(name));
@@ -132,18 +130,17 @@ impl Pmus {
         }
     }
 
-    /// The PMUs that a name without its number stands for, or a pattern with `*` and `?`, as in
-    /// perf: `uncore_imc`, `imc` and `uncore_imc_*` are all memory controllers. In the order of
-    /// their numbers.
+    /// The PMUs that match a name without its number, or a pattern with `*` and `?`, as in perf:
+    /// `uncore_imc`, `imc` and `uncore_imc_*` are all memory controllers. Sorted by number.
     #[must_use]
     pub fn instances(&self, pattern: &str) -> Vec<&str> {
         let named = |(name, pmu): &(&String, &Result<Pmu, _>)| {
             let alias = pmu.as_ref().ok().and_then(|pmu| pmu.alias.as_deref());
             let mut names = [Some(name.as_str()), alias].into_iter().flatten();
-            names.any(|name| stands_for(pattern, name))
+            names.any(|name| matches_pmu_name(pattern, name))
         };
-        let found = self.by_name.iter().filter(named);
-        let mut found: Vec<&str> = found.map(|(name, _)| name.as_str()).collect();
+        let matching = self.by_name.iter().filter(named);
+        let mut found: Vec<&str> = matching.map(|(name, _)| name.as_str()).collect();
         found.sort_by_key(|name| {
             let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
             (stem, name[stem.len()..].parse::<u64>().ok())
@@ -151,12 +148,12 @@ impl Pmus {
         found
     }
 
-    /// The mapping register of the root port that a PCI function is behind; `None` where the
-    /// machine shows no PCI devices, or the port has no such register.
+    /// The mapping register of the root port above a PCI function; `None` if the machine shows no
+    /// PCI devices or the port has no such register.
     ///
     /// # Errors
-    /// The function is not there, or its root port does not tell.
-    pub(crate) fn root_port_of(&self, address: Bdf) -> Result<Option<RootPort>, ConfigError> {
+    /// The function does not exist, or its root port's register cannot be used.
+    pub(crate) fn root_port_of(&self, address: Bdf) -> Result<Option<RootPort>, ConfigSpaceError> {
         if !self.sysfs.join("bus/pci/devices").exists() {
             return Ok(None);
         }
@@ -168,7 +165,7 @@ impl Pmus {
         self.by_name.values().filter_map(|pmu| pmu.as_ref().ok())
     }
 
-    /// What was wrong with the PMUs that could not be read.
+    /// The errors of PMUs that could not be read.
     pub fn unreadable(&self) -> impl Iterator<Item = &Arc<SysfsError>> {
         self.by_name.values().filter_map(|pmu| pmu.as_ref().err())
     }
@@ -212,7 +209,7 @@ impl Pmu {
         })
     }
 
-    /// The event of that name, whatever the case of its letters: documents write Arm's in capitals.
+    /// The event of that name, ignoring case: documents write Arm's names in capitals.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&PmuEvent> {
         self.events.get(name).or_else(|| {
@@ -223,7 +220,7 @@ impl Pmu {
     }
 }
 
-fn formats(dir: &Path) -> Result<BTreeMap<String, Format>, SysfsError> {
+fn formats(dir: &Path) -> Result<BTreeMap<String, FieldFormat>, SysfsError> {
     let parse = |(name, text): (String, String)| match text.parse() {
         Ok(format) => Ok((name, format)),
         Err(reason) => Err(SysfsError {
@@ -234,7 +231,7 @@ fn formats(dir: &Path) -> Result<BTreeMap<String, Format>, SysfsError> {
     files(dir)?.into_iter().map(parse).collect()
 }
 
-/// `events/` holds, beside one file for each event, up to four more that tell about it.
+/// Reads `events/`: one file for each event, and up to four more with its attributes.
 fn events(dir: &Path) -> Result<BTreeMap<String, PmuEvent>, SysfsError> {
     let files: BTreeMap<String, String> = files(dir)?.into_iter().collect();
     let about = [".scale", ".unit", ".per-pkg", ".snapshot"];
@@ -289,7 +286,7 @@ fn cpu_list(path: &Path) -> Result<Option<CpuList>, SysfsError> {
     }
 }
 
-/// The regular files of a directory that may be missing, with what they hold.
+/// Names and contents of the regular files of a directory, which may be missing.
 fn files(dir: &Path) -> Result<Vec<(String, String)>, SysfsError> {
     let mut files = Vec::new();
     for name in list(dir)?.unwrap_or_default() {
@@ -321,7 +318,7 @@ fn list(dir: &Path) -> Result<Option<Vec<String>>, SysfsError> {
     Ok(Some(names))
 }
 
-/// What a file holds, without the white space around it; `None` if there is no such file.
+/// The trimmed content of a file; `None` if there is no such file.
 fn optional(path: &Path) -> Result<Option<String>, SysfsError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text.trim().to_owned())),

@@ -1,4 +1,4 @@
-//! What procfs tells of a process besides its mappings (`proc_pid_stat(5)`, `proc_pid_status(5)`).
+//! Facts of a process in procfs (`proc_pid_stat(5)`, `proc_pid_status(5)`), except its mappings.
 
 use std::{fs, path::Path};
 
@@ -6,26 +6,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys::clock::{nanos, now};
 
-/// ns by which [`born`] may be wrong: procfs has whole ticks, and the clocks are read one by one.
-pub(crate) const TICK: u64 = 10_000_000;
+/// Maximum error of [`start_time`] in ns: procfs has whole ticks, and clocks are read one by one.
+pub(crate) const START_TIME_ERROR: u64 = 10_000_000;
 
-/// When a process began, in ns of `CLOCK_MONOTONIC`, give or take [`TICK`]; None where it is gone.
-pub(crate) fn born(proc: &Path, pid: u32) -> Option<u64> {
+/// Start time of a process in ns of `CLOCK_MONOTONIC`, within [`START_TIME_ERROR`]. None if it is
+/// gone.
+pub(crate) fn start_time(proc: &Path, pid: u32) -> Option<u64> {
     let stat = fs::read(proc.join(format!("{pid}/stat"))).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name is in parentheses, and may have such in it.
+    // The name is in parentheses, and may contain parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split(' ').nth(19)?.parse().ok()?;
     let boot = clock_gettime(ClockId::Boottime);
     let boot =
         u64::try_from(boot.tv_sec).ok()? * 1_000_000_000 + u64::try_from(boot.tv_nsec).ok()?;
-    // Time in suspend is in one of the clocks only.
+    // Only `CLOCK_BOOTTIME` includes time in suspend.
     let suspended = boot.saturating_sub(nanos(now()));
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     Some(ticks.saturating_mul(tick).saturating_sub(suspended))
 }
 
-/// The process that made it, or took it over.
+/// The process that created or adopted it.
 pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "PPid:")?
         .parse()
@@ -33,8 +34,8 @@ pub(crate) fn parent(proc: &Path, pid: u32) -> Option<u32> {
         .filter(|parent| *parent != 0)
 }
 
-/// Its number in its own pid namespace, by which it knows itself.
-pub(crate) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
+/// Its id in its own pid namespace.
+pub(crate) fn pid_in_own_namespace(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "NSpid:")?
         .split_whitespace()
         .next_back()?
@@ -42,14 +43,14 @@ pub(crate) fn own_number(proc: &Path, pid: u32) -> Option<u32> {
         .ok()
 }
 
-/// The number of a thread of it that still has its memory and its root: its own, unless its first
-/// thread has ended. In procfs that number has all that a process has.
-pub(crate) fn living(proc: &Path, pid: u32) -> u32 {
+/// The id of a thread that still has the process's memory and root: `pid`, unless the main thread
+/// has ended. In procfs this id has all files of a process.
+pub(crate) fn surviving_thread(proc: &Path, pid: u32) -> u32 {
     if !has_ended(proc, pid) {
         return pid;
     }
-    let threads = fs::read_dir(proc.join(format!("{pid}/task")));
-    let mut threads = threads.into_iter().flatten().filter_map(|thread| {
+    let entries = fs::read_dir(proc.join(format!("{pid}/task")));
+    let mut threads = entries.into_iter().flatten().filter_map(|thread| {
         let thread = thread.ok()?.file_name();
         thread.to_str()?.parse::<u32>().ok()
     });
@@ -58,14 +59,14 @@ pub(crate) fn living(proc: &Path, pid: u32) -> u32 {
         .unwrap_or(pid)
 }
 
-/// Whether a thread has ended, and waits for its process or its parent.
+/// Whether a thread has ended (zombie or dead).
 fn has_ended(proc: &Path, tid: u32) -> bool {
     let state = field(proc, tid, "State:");
     state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
-/// Its effective user.
-pub(crate) fn user(proc: &Path, pid: u32) -> Option<u32> {
+/// Its effective user id.
+pub(crate) fn effective_uid(proc: &Path, pid: u32) -> Option<u32> {
     field(proc, pid, "Uid:")?
         .split_whitespace()
         .nth(1)?
@@ -73,7 +74,7 @@ pub(crate) fn user(proc: &Path, pid: u32) -> Option<u32> {
         .ok()
 }
 
-/// Whether it has more threads than its first one.
+/// Whether it has more than one thread.
 pub(crate) fn has_threads(proc: &Path, pid: u32) -> bool {
     let threads = field(proc, pid, "Threads:").and_then(|threads| threads.parse::<u32>().ok());
     threads.is_some_and(|threads| threads > 1)

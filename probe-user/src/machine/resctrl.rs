@@ -1,18 +1,15 @@
-//! What the hardware itself counted for groups of tasks: memory bandwidth monitoring by Intel's
-//! RDT, AMD and Arm's MPAM, as resctrl shows it (Documentation/filesystems/resctrl.rst). Groups are
-//! made by others, such as a container runtime with `intelRdt.enableMonitoring`; pmuscope makes
-//! none.
+//! Bandwidth that the hardware counts for groups of tasks: memory bandwidth monitoring of Intel
+//! RDT, AMD and Arm MPAM, by resctrl (Documentation/filesystems/resctrl.rst). Others create the
+//! groups, such as a container runtime with `intelRdt.enableMonitoring`; pmuscope creates none.
 //!
-//! Most machines monitor the last-level cache (`mon_L3_*`): what the tasks moved through that of a
-//! socket, read or written, from memory anywhere. Where MPAM's monitors are at the memory, as on
-//! NVIDIA's Vera, there are `mon_MB_*`, numbered by NUMA node: what the tasks moved of that node's
-//! memory. Either is a measure of its own beside a share of a socket's reads, and not the same
-//! quantity.
+//! Most machines monitor the last-level cache (`mon_L3_*`): bytes that the tasks read or wrote
+//! through a socket's cache, from any memory. With MPAM monitors at the memory, as on NVIDIA's
+//! Vera, there are `mon_MB_*`, numbered by NUMA node: bytes that the tasks moved of that node's
+//! memory. Both differ from the share of a socket's reads and are shown as measures of their own.
 //!
-//! Of `mon_MB_*` and `mbm_MB_assignments` no kernel has documentation yet: both are as NVIDIA's
-//! selftests for Grace and Vera read them (`mpam_mbm_test.sh` of 2026, and
-//! `CON_MBM_TOTAL_BYTES_PATH` in `tools/testing/selftests/resctrl/resctrl_val.c` of the same
-//! series).
+//! No kernel documents `mon_MB_*` and `mbm_MB_assignments` yet: both are read as in NVIDIA's
+//! selftests for Grace and Vera (`mpam_mbm_test.sh` of 2026, and `CON_MBM_TOTAL_BYTES_PATH` in
+//! `tools/testing/selftests/resctrl/resctrl_val.c` of the same series).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,18 +25,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Machine,
-    cgroup::{Hierarchy, of_process},
+    cgroup::{Hierarchy, path_of_process},
     topology::Topology,
 };
 
-/// How old the list of groups and of their tasks may be.
+/// Maximum age of the list of groups and their tasks.
 const TASKS_EVERY: Duration = Duration::from_secs(5);
 
-/// A monitoring group, or a control group, which is monitored too.
+/// A monitoring group, or a control group (also monitored).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
-    /// Its directory; that of a monitoring group is below its control group's, whose counts include
-    /// it.
+pub struct MonitoringGroup {
+    /// Its directory. A monitoring group is below its control group, which includes its counts.
     pub path: PathBuf,
     /// The cgroups of its tasks.
     pub cgroups: BTreeSet<CgroupId>,
@@ -47,18 +43,18 @@ pub struct Group {
 
 /// Bytes that a group moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Monitored {
+pub struct GroupBytes {
     /// The group.
-    pub group: Arc<Group>,
-    /// By socket; a socket whose count cannot be read is not there.
+    pub group: Arc<MonitoringGroup>,
+    /// Bytes by socket, without sockets that cannot be read.
     pub bytes: BTreeMap<u32, u64>,
 }
 
-/// What was gained between two readings; of a group that was made again, or counts less, nothing is
-/// known.
+/// Bytes moved between two readings. A new group is left out, as is a socket whose count fell: its
+/// group was recreated.
 #[must_use]
-pub fn deltas(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
-    let delta = |now: &Monitored| {
+pub fn deltas(earlier: &[GroupBytes], later: &[GroupBytes]) -> Vec<GroupBytes> {
+    let delta = |now: &GroupBytes| {
         let before = earlier
             .iter()
             .find(|before| before.group.path == now.group.path)?;
@@ -66,7 +62,7 @@ pub fn deltas(earlier: &[Monitored], later: &[Monitored]) -> Vec<Monitored> {
             let delta = bytes.checked_sub(*before.bytes.get(socket)?)?;
             Some((*socket, delta))
         });
-        Some(Monitored {
+        Some(GroupBytes {
             group: Arc::clone(&now.group),
             bytes: bytes.collect(),
         })
@@ -81,15 +77,15 @@ pub(crate) struct Reader {
     hierarchy: Hierarchy,
     /// The socket of each L3 cache, by the cache's id.
     caches: BTreeMap<u32, u32>,
-    /// The socket of each NUMA node; one without CPUs is of none.
+    /// The socket of each NUMA node with CPUs.
     nodes: BTreeMap<u32, u32>,
-    groups: Option<(Duration, Vec<Arc<Group>>)>,
-    /// Whether the user was told that a group has no counter.
-    told: bool,
+    groups: Option<(Duration, Vec<Arc<MonitoringGroup>>)>,
+    /// Whether a group without a counter was already warned about.
+    warned: bool,
 }
 
 impl Reader {
-    /// `None` where resctrl is not mounted, or monitors nothing.
+    /// `None` if resctrl is not mounted or monitors nothing.
     pub(crate) fn new(
         machine: &Machine,
         hierarchy: &Hierarchy,
@@ -103,11 +99,11 @@ impl Reader {
             caches: caches(machine.sysfs(), topology),
             nodes: topology.sockets_of_nodes(),
             groups: None,
-            told: false,
+            warned: false,
         })
     }
 
-    pub(crate) fn read(&mut self, now: Duration) -> Vec<Monitored> {
+    pub(crate) fn read(&mut self, now: Duration) -> Vec<GroupBytes> {
         let fresh = |(at, _): &&(Duration, _)| now.saturating_sub(*at) < TASKS_EVERY;
         if self.groups.as_ref().filter(fresh).is_none() {
             self.groups = Some((now, self.groups()));
@@ -116,25 +112,25 @@ impl Reader {
         let unassigned = groups
             .clone()
             .find_map(|group| Some((&group.path, unassigned(&group.path)?)));
-        if let Some((path, at)) = unassigned.filter(|_| !self.told) {
+        if let Some((path, kind)) = unassigned.filter(|_| !self.warned) {
             let path = path.display();
             tracing::warn!(
                 "resctrl counts nothing of {path}, as no counter is assigned to it \
-                 (mbm_assign_mode): `echo 'mbm_total_bytes:*=e' > {path}/mbm_{at}_assignments` \
+                 (mbm_assign_mode): `echo 'mbm_total_bytes:*=e' > {path}/mbm_{kind}_assignments` \
                  assigns one"
             );
-            self.told = true;
+            self.warned = true;
         }
         groups
-            .map(|group| Monitored {
+            .map(|group| GroupBytes {
                 group: Arc::clone(group),
                 bytes: self.bytes(&group.path),
             })
             .collect()
     }
 
-    /// All groups but the root's own, which has every task that nobody put anywhere.
-    fn groups(&self) -> Vec<Arc<Group>> {
+    /// All groups but the root group, which has the tasks of no other group.
+    fn groups(&self) -> Vec<Arc<MonitoringGroup>> {
         let controls = directories(&self.root).filter(|path| path.join("mon_data").is_dir());
         let mut paths: Vec<PathBuf> = controls.collect();
         let parents = [self.root.clone()].into_iter().chain(paths.clone());
@@ -144,7 +140,7 @@ impl Reader {
         paths.extend(below);
         let group = |path: PathBuf| {
             let cgroups = self.cgroups(&path);
-            Arc::new(Group { path, cgroups })
+            Arc::new(MonitoringGroup { path, cgroups })
         };
         paths.into_iter().map(group).collect()
     }
@@ -152,24 +148,24 @@ impl Reader {
     fn cgroups(&self, group: &Path) -> BTreeSet<CgroupId> {
         let tasks = fs::read_to_string(group.join("tasks")).unwrap_or_default();
         let cgroup = |task: &str| {
-            let path = of_process(&self.proc.join(task)).ok()?;
+            let path = path_of_process(&self.proc.join(task)).ok()?;
             let directory = self.hierarchy.directory(&path)?;
             Some(CgroupId(fs::metadata(directory).ok()?.ino()))
         };
         tasks.lines().filter_map(cgroup).collect()
     }
 
-    /// Words such as "Unavailable" and "Unassigned" are no count, and a part of a socket is not the
-    /// socket.
+    /// Bytes by socket, without sockets for which any domain has no count ("Unavailable",
+    /// "Unassigned").
     fn bytes(&self, group: &Path) -> BTreeMap<u32, u64> {
         let mut sockets: BTreeMap<u32, Option<u64>> = BTreeMap::new();
         let mut domains: Vec<_> = domains(group).collect();
-        // Where both had it, their sum would be none of both.
-        if domains.iter().any(|domain| domain.at == "L3") {
-            domains.retain(|domain| domain.at == "L3");
+        // L3 alone if both exist: the sum of both would be neither measure.
+        if domains.iter().any(|domain| domain.kind == "L3") {
+            domains.retain(|domain| domain.kind == "L3");
         }
         for domain in domains {
-            let known = if domain.at == "L3" {
+            let known = if domain.kind == "L3" {
                 &self.caches
             } else {
                 &self.nodes
@@ -191,40 +187,45 @@ impl Reader {
     }
 }
 
-/// A monitor that counts a group's bytes.
-struct Domain {
-    /// Where it is: `L3` or `MB`.
-    at: &'static str,
-    /// Of the cache, or of the NUMA node.
+/// A monitoring domain that counts a group's bytes.
+struct MonitoringDomain {
+    /// `L3` or `MB`.
+    kind: &'static str,
+    /// Id of the cache, or of the NUMA node.
     number: u32,
     bytes: PathBuf,
 }
 
-/// Those of a group. Other resources have directories with longer names (`mon_MB_HLIM_00`).
-fn domains(group: &Path) -> impl Iterator<Item = Domain> + use<> {
+/// The monitoring domains of a group. Directories with longer names (`mon_MB_HLIM_00`) are of other
+/// resources.
+fn domains(group: &Path) -> impl Iterator<Item = MonitoringDomain> + use<> {
     directories(&group.join("mon_data")).filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_prefix("mon_")?;
-        let (at, number) = ["L3", "MB"].into_iter().find_map(|at| {
-            let number = name.strip_prefix(at)?.strip_prefix('_')?;
-            Some((at, number.parse().ok()?))
+        let (kind, number) = ["L3", "MB"].into_iter().find_map(|kind| {
+            let number = name.strip_prefix(kind)?.strip_prefix('_')?;
+            Some((kind, number.parse().ok()?))
         })?;
         let bytes = path.join("mbm_total_bytes");
-        bytes.exists().then_some(Domain { at, number, bytes })
+        bytes.exists().then_some(MonitoringDomain {
+            kind,
+            number,
+            bytes,
+        })
     })
 }
 
-/// Where a group has no counter: there are fewer counters than groups where they are assigned
-/// (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM).
+/// The kind of domain in which a group has no counter. Where counters are assigned to groups
+/// (`mbm_assign_mode`, AMD's ABMC and Arm's MPAM), there may be fewer than groups.
 fn unassigned(group: &Path) -> Option<&'static str> {
     let mut domains = domains(group);
     let found = domains.find(|domain| {
         let text = fs::read_to_string(&domain.bytes);
         text.is_ok_and(|text| text.trim() == "Unassigned")
     });
-    found.map(|domain| domain.at)
+    found.map(|domain| domain.kind)
 }
 
-/// Where it is mounted, by `<proc>/self/mountinfo`.
+/// Mount point of resctrl, by `<proc>/self/mountinfo`.
 pub(super) fn mount(proc: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(proc.join("self/mountinfo")).ok()?;
     text.lines().find_map(|line| {
@@ -243,7 +244,7 @@ fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     paths.into_iter().filter(|path| path.is_dir())
 }
 
-/// L3 caches by id: `cache/index<n>/{level,id}` of each CPU.
+/// The sockets of L3 caches by cache id: `cache/index<n>/{level,id}` of each CPU.
 fn caches(sysfs: &Path, topology: &Topology) -> BTreeMap<u32, u32> {
     let number = |path: PathBuf| {
         let text = fs::read_to_string(path).ok()?;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::{cpus::ParseCpuListError, format::FormatError};
 
-/// Why the description of a PMU could not be read.
+/// A file or directory of sysfs that could not be used.
 #[derive(Debug, Error)]
 #[error("{}: {problem}", path.display())]
 pub struct SysfsError {

@@ -1,4 +1,4 @@
-//! The terms of an event, as files of `events/` hold them and as users write them between slashes:
+//! The terms of an event, as in files of `events/` and between a user's slashes:
 //! `event=0x3c,umask=1`.
 
 use std::fmt;
@@ -18,12 +18,12 @@ pub(crate) struct Term {
     pub(crate) value: Option<String>,
 }
 
-/// Parses what a file of `events/` holds: terms without the PMU around them.
+/// Parses the content of a file of `events/`: terms without a PMU.
 pub(crate) fn parse_terms(text: &str) -> Option<Vec<Term>> {
     terminated(terms, eof).parse(text).ok()
 }
 
-/// The number a value stands for: decimal, or hexadecimal behind `0x`.
+/// Parses a number: decimal, or hexadecimal behind `0x`.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),

@@ -1,7 +1,7 @@
-//! Topology: which socket and which NUMA node a CPU is in, from sysfs.
+//! Topology: the socket and the NUMA node of each CPU, from sysfs.
 //!
-//! Sockets are numbered from 0 in the order of their package ids: the ids themselves may be
-//! anything (a Grace CPU Superchip showed 36 and 2364), and the names of uncore PMUs count from 0.
+//! Sockets are numbered from 0 in the order of their package ids: the ids themselves are arbitrary
+//! (a Grace CPU Superchip showed 36 and 2364), while names of uncore PMUs count from 0.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,12 +21,13 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads it from `sysfs`, which is `/sys` on a live machine. What cannot be read is not known.
+    /// Reads it from `sysfs`, which is `/sys` on a live machine. Facts that cannot be read are
+    /// unknown.
     #[must_use]
     pub fn read(sysfs: &Path) -> Self {
         let cpu = |cpu: u32| {
             let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
-            // Some virtual machines say -1.
+            // -1 on some virtual machines.
             let package: u32 = text(&sysfs.join(file))?.parse().ok()?;
             Some((cpu, package))
         };
@@ -44,16 +45,16 @@ impl Topology {
         }
     }
 
-    /// CPUs by number, in these sockets.
+    /// A topology with CPU `i` in socket `sockets[i]`.
     #[cfg(test)]
-    pub(crate) fn of(sockets: &[u32]) -> Self {
+    pub(crate) fn with_sockets(sockets: &[u32]) -> Self {
         Self {
             sockets: (0..).zip(sockets.iter().copied()).collect(),
             nodes: BTreeMap::new(),
         }
     }
 
-    /// The socket of a CPU; `None` where the machine does not tell.
+    /// The socket of a CPU; `None` if unknown.
     #[must_use]
     pub fn socket(&self, cpu: u32) -> Option<u32> {
         self.sockets.get(&cpu).copied()
@@ -84,19 +85,19 @@ impl Topology {
             .collect()
     }
 
-    /// How many sockets there are; 1 where the machine does not tell.
+    /// Number of sockets; 1 if unknown.
     #[must_use]
     pub fn sockets(&self) -> u32 {
         self.known_sockets().unwrap_or(1)
     }
 
-    /// How many sockets there are; `None` where the machine does not tell.
+    /// Number of sockets; `None` if unknown.
     #[must_use]
     pub fn known_sockets(&self) -> Option<u32> {
         self.sockets.values().max().map(|last| last + 1)
     }
 
-    /// Takes in CPUs that came online; those that left keep their socket.
+    /// Adds CPUs that came online; CPUs that went offline keep their socket.
     pub(crate) fn refresh(&mut self, sysfs: &Path) {
         let now = Self::read(sysfs);
         // With a whole socket offline the numbers would shift.

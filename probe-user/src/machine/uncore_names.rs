@@ -1,26 +1,26 @@
-//! What the names and identifiers of uncore PMUs tell.
+//! Facts encoded in names and identifiers of uncore PMUs.
 
 use super::pmus::Pmu;
 
-/// The product id of one of NVIDIA's `CoreSight` PMUs, such as 0x2cf for the coherent fabric.
+/// The product id of an NVIDIA `CoreSight` PMU, such as 0x2cf for the coherent fabric.
 ///
 /// A kernel that does not know a product names its PMU `nvidia_uncore_pmu_<n>`, with a number that
-/// is not the socket, and lists no event but `cycles` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`):
-/// then only this tells what it is.
+/// is not the socket, and lists only the event `cycles` (`drivers/perf/arm_cspmu/nvidia_cspmu.c`):
+/// then only this id identifies it.
 #[must_use]
 pub fn product(pmu: &Pmu) -> Option<u32> {
-    product_of(pmu.identifier.as_deref()?)
+    parse_product(pmu.identifier.as_deref()?)
 }
 
-/// The product id of an `identifier`: the register PMIIDR in hexadecimal has it in bits 31:20.
+/// The product id in an `identifier`: bits 31:20 of the register PMIIDR in hexadecimal.
 #[must_use]
-fn product_of(identifier: &str) -> Option<u32> {
+fn parse_product(identifier: &str) -> Option<u32> {
     let pmiidr = u32::from_str_radix(identifier, 16).ok()?;
     Some(pmiidr >> 20)
 }
 
-/// The NUMA node that NVIDIA's drivers put into the name of a PMU: that of its first CPU, which
-/// the documents call the socket.
+/// The NUMA node in the name of a PMU of NVIDIA's drivers: the node of its first CPU, which the
+/// documents call the socket.
 #[must_use]
 pub fn named_node(pmu: &str) -> Option<u32> {
     let (hardware, numbers) = pmu.strip_prefix("nvidia_")?.split_once("_pmu_")?;
@@ -30,11 +30,11 @@ pub fn named_node(pmu: &str) -> Option<u32> {
     numbers.split('_').next()?.parse().ok()
 }
 
-/// Whether a name of a PMU is one that perf takes this for: the name without its number (of
-/// decimal digits, or more than two hexadecimal ones), or a pattern with `*` and `?`; either
-/// without `uncore_` in front (`perf_pmu__wildcard_match` in tools/perf/util/pmu.c).
+/// Whether a PMU's name matches `pattern` as in perf: a name without its number (decimal digits, or
+/// more than two hexadecimal ones), or a pattern with `*` and `?`. Either may omit `uncore_`
+/// (`perf_pmu__wildcard_match` in tools/perf/util/pmu.c).
 #[must_use]
-pub(super) fn stands_for(pattern: &str, name: &str) -> bool {
+pub(super) fn matches_pmu_name(pattern: &str, name: &str) -> bool {
     let one = |name: &str| {
         if pattern.contains(['*', '?']) {
             return matches(pattern.as_bytes(), name.as_bytes());
@@ -54,8 +54,8 @@ pub(super) fn stands_for(pattern: &str, name: &str) -> bool {
     one(name) || name.strip_prefix("uncore_").is_some_and(one)
 }
 
-/// Whether a text is as the pattern has it: `*` is any text, `?` any character. A star takes as
-/// little as it can, and more where what is behind it does not fit.
+/// Whether a text matches a pattern: `*` is any text, `?` any character. A star first takes as
+/// little as possible, and more if the rest does not match.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut in_pattern, mut in_text, mut star) = (0, 0, None);
     while let Some(byte) = text.get(in_text) {

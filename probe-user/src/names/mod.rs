@@ -1,52 +1,53 @@
-//! The container and pod that a cgroup path names, and what their runtime calls them.
+//! Names of cgroups: the container and pod ids in a cgroup path ([`path_ids`]), and the runtime's
+//! names for them ([`resolver`]).
 //!
-//! The paths are those of the systemd and cgroupfs drivers under containerd, CRI-O, docker and
-//! podman, and of nested ones, such as kind's. The last container id of a path is the container.
+//! Known paths are those of the systemd and cgroupfs drivers under containerd, CRI-O, docker and
+//! podman, also nested ones such as kind's. The last container id of a path is the container.
 
-mod claims;
-pub mod described;
+mod cgroup_owner_check;
 pub mod resolver;
+pub mod runtime_names;
 mod unit;
 
 use std::borrow::Cow;
 
-pub(crate) use self::claims::{Claims, contested};
-pub use self::{described::Described, unit::unit};
+pub(crate) use self::cgroup_owner_check::{CgroupOwnerCheck, contested};
+pub use self::{runtime_names::RuntimeNames, unit::unit};
 
-/// What the name of a directory of a cgroup path identifies.
+/// The kind of an id in a cgroup path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum IdKind {
     /// A pod's uid.
     Pod,
     /// A container's id.
     Container,
 }
 
-/// A pod or container that a directory names.
+/// An id of a pod or container in the name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named<'a> {
-    /// Which of them.
-    pub kind: Kind,
+pub struct PathId<'a> {
+    /// Pod or container.
+    pub kind: IdKind,
     /// The pod's uid, or the runtime's id: 64 hex digits.
     pub id: Cow<'a, str>,
     /// Length of the path up to the end of the directory's name, in bytes.
     pub depth: usize,
 }
 
-/// The pods and containers that the directories of a path name, the outermost first.
-pub fn named(path: &str) -> impl Iterator<Item = Named<'_>> {
+/// The ids of pods and containers in a path, the outermost first.
+pub fn path_ids(path: &str) -> impl Iterator<Item = PathId<'_>> {
     directories(path).flat_map(|(depth, name)| {
         // containerd with a driver mismatch writes three fields into one name: slice:prefix:name.
         name.split(':').flat_map(move |part| {
-            let pod = pod_uid(part).map(|id| (Kind::Pod, id));
-            let container = container_id(part).map(|id| (Kind::Container, Cow::Borrowed(id)));
-            let named = [pod, container].into_iter().flatten();
-            named.map(move |(kind, id)| Named { kind, id, depth })
+            let pod = pod_uid(part).map(|id| (IdKind::Pod, id));
+            let container = container_id(part).map(|id| (IdKind::Container, Cow::Borrowed(id)));
+            let ids = [pod, container].into_iter().flatten();
+            ids.map(move |(kind, id)| PathId { kind, id, depth })
         })
     })
 }
 
-/// Every directory name of a path, with the length of the path up to its end.
+/// Every directory name of a path, with the length of the path including it.
 pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     path.split('/').map(move |name| {
@@ -55,8 +56,8 @@ pub(super) fn directories(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`. conmon is the runtime's own process beside
-/// the container, not the container.
+/// The id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`. A cgroup of conmon, the runtime's
+/// own process, is not the container.
 fn container_id(name: &str) -> Option<&str> {
     let name = name.strip_suffix(".scope").unwrap_or(name);
     let id = match name.rsplit_once('-') {
@@ -67,8 +68,8 @@ fn container_id(name: &str) -> Option<&str> {
     (id.len() == 64 && is_hex(id)).then_some(id)
 }
 
-/// `pod<uid>` (cgroupfs) or `...-pod<uid>.slice` (systemd, which writes the uid's dashes as `_`);
-/// the uid of a static pod is 32 hex digits.
+/// The uid in `pod<uid>` (cgroupfs) or `...-pod<uid>.slice` (systemd, which writes the uid's dashes
+/// as `_`). The uid of a static pod is 32 hex digits.
 fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let of_length = |length: usize, is_whole: fn(&str) -> bool| {
@@ -90,8 +91,8 @@ pub(crate) const UID_LENGTH: usize = 36;
 /// Length of a static pod's uid in bytes.
 const STATIC_UID_LENGTH: usize = 32;
 
-/// Whether a text is a uid: groups of hexadecimal digits, separated by `-`, or by `_` in systemd's
-/// names.
+/// Whether a text is a uid: groups of hexadecimal digits, separated by `-` or, in systemd's names,
+/// by `_`.
 pub(crate) fn is_uid(text: &str) -> bool {
     let divides = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let mut bytes = text.bytes().enumerate();
@@ -103,7 +104,7 @@ pub(crate) fn is_uid(text: &str) -> bool {
 }
 
 fn is_hex(text: &str) -> bool {
-    // A fold: `all` would branch at each digit.
+    // A fold, since `all` would branch at each digit.
     text.bytes()
         .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
 }
@@ -112,11 +113,11 @@ fn is_hex(text: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::claims::{Claims, sure};
+    use super::cgroup_owner_check::{CgroupOwnerCheck, is_usual_path};
     use super::*;
 
-    fn last(path: &str, kind: Kind) -> Option<Named<'_>> {
-        named(path).filter(|named| named.kind == kind).last()
+    fn last(path: &str, kind: IdKind) -> Option<PathId<'_>> {
+        path_ids(path).filter(|found| found.kind == kind).last()
     }
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -124,7 +125,7 @@ mod tests {
     const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
     const STATIC: &str = "d76e26fba3bf2bfd215eb29011d55250";
 
-    /// One row per form of path: the path, and the pod it is in.
+    /// One row per form of path: the path and the uid of its pod.
     #[test]
     fn every_form_of_path_names_its_container() {
         let under = UID.replace('-', "_");
@@ -232,20 +233,20 @@ mod tests {
             ),
         ];
         for (form, path, pod_uid) in cases {
-            let found = last(&path, Kind::Container)
+            let found = last(&path, IdKind::Container)
                 .unwrap_or_else(|| panic!("{form}: no container in {path}"));
             assert_eq!(found.id, ID, "{form}");
-            let pod = last(&path, Kind::Pod).map(|found| found.id.into_owned());
+            let pod = last(&path, IdKind::Pod).map(|found| found.id.into_owned());
             assert_eq!(pod.as_deref(), pod_uid, "{form}");
             assert!(
                 path[..found.depth].ends_with(ID) || path[..found.depth].ends_with(".scope"),
                 "{form}"
             );
             // No other cgroup has its id.
-            let claims = Claims::of([path.as_str()], &BTreeMap::new());
-            let container = claims.container(&path);
+            let check = CgroupOwnerCheck::new([path.as_str()], &BTreeMap::new());
+            let container = check.container(&path);
             assert_eq!(container, Some((ID.into(), pod.map(Cow::from))), "{form}");
-            assert!(sure(&path, &found), "{form}");
+            assert!(is_usual_path(&path, &found), "{form}");
         }
     }
 
@@ -264,15 +265,15 @@ mod tests {
             format!("/docker/{}", &ID[1..]),
             format!("/docker/{}g", &ID[1..]),
         ] {
-            assert_eq!(last(&path, Kind::Container), None, "{path}");
+            assert_eq!(last(&path, IdKind::Container), None, "{path}");
         }
     }
 
     #[test]
     fn a_pod_outside_its_containers_is_still_the_pod() {
         let path = format!("/kubepods/burstable/pod{UID}");
-        let pod = last(&path, Kind::Pod);
+        let pod = last(&path, IdKind::Pod);
         assert_eq!(pod.unwrap().id, UID);
-        assert_eq!(last("/kubepods/podium", Kind::Pod), None);
+        assert_eq!(last("/kubepods/podium", IdKind::Pod), None);
     }
 }

@@ -2,16 +2,16 @@
 
 use super::directories;
 
-/// Ends of the names of units that have cgroups with processes. Slices only hold others.
+/// Suffixes of units with processes in their cgroups. Slices have none.
 const UNITS: [&str; 5] = [".service", ".scope", ".socket", ".mount", ".swap"];
 
-/// The systemd unit that a cgroup belongs to, such as `nginx.service` or `getty@tty1.service`: the
-/// outermost one, as in `systemctl status PID`. For what runs in a user's own manager it is the
-/// user's unit, as in `systemctl --user`.
+/// The systemd unit of a cgroup, such as `nginx.service` or `getty@tty1.service`: the outermost
+/// unit, as in `systemctl status PID`. In a user's own manager it is the user's unit, as in
+/// `systemctl --user`.
 #[must_use]
 pub fn unit(path: &str) -> Option<&str> {
     let units = directories(path).map(|(_, name)| {
-        // systemd puts `_` before names that the kernel could take for one of its files.
+        // systemd prefixes `_` to names that could collide with the kernel's files.
         name.strip_prefix('_').unwrap_or(name)
     });
     let is_unit = |name: &&str| {

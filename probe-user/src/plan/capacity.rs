@@ -1,10 +1,9 @@
 //! Capacity: whether a PMU can count some events at one time.
 //!
-//! Two must agree: what the documents say of the PMU (the catalogue's `counters`), and a trial on
-//! this machine, which knows what the NMI watchdog, a hypervisor or other users have taken.
+//! Two checks must pass: the documented counters of the PMU (the catalogue's `counters`), and a
+//! probe on this machine, which also finds what the NMI watchdog, a hypervisor or other users hold.
 //!
-//! Events that are sampled hold their counters all the time: what is counted has to fit beside
-//! them.
+//! Sampled events hold their counters all the time; counted events must fit in the others.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -20,41 +19,41 @@ use crate::{
     machine::{Pmus, cpus::CpuList},
 };
 
-mod sound;
-mod trial;
-pub(crate) use sound::{Counters, SoundCounters, Untried};
-use trial::Trial;
+mod broken_counters;
+mod probe;
+pub(crate) use broken_counters::{CounterTest, CounterTestError, CounterTestResult};
+use probe::GroupProbe;
 
 /// Why some events cannot be counted at one time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// By the documents, or by the programs' own limit.
+    /// More than the documented counters, or than the programs' own limit.
     #[error(
         "needs more counters at once than there are: {counters} for any event, of which {reserve} \
          stay free for others (--reserve-counters)"
     )]
     Full { counters: usize, reserve: usize },
-    /// By what the counters counted of a known loop.
+    /// More than the counters that count a known loop correctly.
     #[error(
-        "needs more counters at once than count right: {sound}, of which {reserve} stay free for \
+        "needs more counters at once than count right: {working}, of which {reserve} stay free for \
          others (--reserve-counters)"
     )]
-    Unsound { sound: usize, reserve: usize },
-    /// By the kernel.
+    BrokenCounters { working: usize, reserve: usize },
+    /// The kernel rejects the group.
     #[error("the kernel refuses its events as one group: {0}")]
     Kernel(String),
-    /// Opened, but never on the PMU.
+    /// The group opened, but never ran on the PMU.
     #[error(
         "no free counters: others use them (the NMI watchdog takes one: `sysctl \
          kernel.nmi_watchdog=0` gives it back)"
     )]
     NeverRan,
-    /// Of cores that are all offline.
+    /// All CPUs of the PMU are offline.
     #[error("every CPU of its PMU is offline")]
     Offline,
-    /// Alone they would fit.
+    /// They would fit without the sampled events.
     #[error("{why}, with {sampled} for what is sampled")]
-    BesideSampled {
+    SampledConflict {
         /// Counters of that PMU that sampled events hold.
         sampled: usize,
         why: Box<Refusal>,
@@ -62,9 +61,9 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether sampled events hold what it would need.
-    pub(super) const fn is_of_room(&self) -> bool {
-        matches!(self, Self::BesideSampled { .. })
+    /// Whether sampled events hold the counters that it would need.
+    pub(super) const fn is_sampled_conflict(&self) -> bool {
+        matches!(self, Self::SampledConflict { .. })
     }
 }
 
@@ -72,23 +71,23 @@ impl Refusal {
 pub struct Capacity {
     /// Counters that stay free for others.
     reserve: usize,
-    documented: BTreeMap<String, Documented>,
-    trial: Option<Trial>,
-    /// What holds counters of cores all the time.
+    documented: BTreeMap<String, DocumentedCounters>,
+    probe: Option<GroupProbe>,
+    /// Sampled events, which hold counters of cores all the time.
     sampled: Vec<RequestedEvent>,
 }
 
-/// What the catalogue says of a PMU.
+/// The counters of a PMU, as the catalogue documents them.
 #[derive(Default)]
-struct Documented {
+struct DocumentedCounters {
     counters: usize,
-    /// Events with a counter of their own, or that some counters cannot count.
-    special: Vec<(Counter, EventSpec)>,
+    /// Events with a fixed counter, or that some counters cannot count.
+    constrained: Vec<(Counter, EventSpec)>,
 }
 
 impl Capacity {
-    /// The PMUs of the running machine, tried on the CPUs that are `online`. `reserve` counters of
-    /// the cores' stay free for others.
+    /// The capacity of the running machine, probed on the `online` CPUs. `reserve` counters of each
+    /// core stay free for other users.
     #[must_use]
     pub fn of_this_machine(
         catalogue: &Catalogue,
@@ -98,22 +97,22 @@ impl Capacity {
         reserve: usize,
     ) -> Self {
         let cores = pmus.cores().filter_map(|pmu| {
-            let counters = Counters::of(pmu, pmus).ok()?;
+            let counters = CounterTest::for_pmu(pmu, pmus).ok()?;
             Some((pmu.name.clone(), (counters, OnceCell::new())))
         });
-        let trial = Trial {
+        let probe = GroupProbe {
             online,
             cores: cores.collect(),
-            known: RefCell::default(),
-            taken: RefCell::default(),
+            results: RefCell::default(),
+            never_ran: RefCell::default(),
         };
         Self {
-            trial: Some(trial),
+            probe: Some(probe),
             ..Self::documented(catalogue, machine, pmus, reserve)
         }
     }
 
-    /// By the documents alone.
+    /// The capacity by the documents alone.
     pub(crate) fn documented(
         catalogue: &Catalogue,
         machine: &Hardware,
@@ -137,9 +136,9 @@ impl Capacity {
                     .collect()
             };
             for name in names {
-                let known = Documented {
+                let known = DocumentedCounters {
                     counters: counters as usize,
-                    special: special(spec, name, pmus),
+                    constrained: constrained_events(spec, name, pmus),
                 };
                 documented.insert(name.to_owned(), known);
             }
@@ -147,44 +146,51 @@ impl Capacity {
         Self {
             reserve,
             documented,
-            trial: None,
+            probe: None,
             sampled: Vec::new(),
         }
     }
 
-    /// The same where these are sampled all the time: what is left is for counting.
+    /// The capacity that these sampled events leave for counting.
     ///
     /// # Errors
     ///
-    /// Where a PMU has too few counters for them alone.
-    pub(crate) fn beside(
+    /// If a PMU has too few counters for the sampled events alone.
+    pub(crate) fn with_sampled(
         mut self,
         sampled: &[SampledEvent],
         pmus: &Pmus,
     ) -> Result<Self, PlanError> {
         let mut by_pmu: BTreeMap<Option<&str>, Vec<(&str, Vec<RequestedEvent>)>> = BTreeMap::new();
         for event in sampled {
-            let held = event.counters(pmus).into_iter();
-            let held = held.map(|counter| RequestedEvent {
-                name: event.name.clone(),
-                counter: counter.clone(),
-                exclude: event.exclude,
-            });
+            let sampled_counters = event
+                .counters(pmus)
+                .into_iter()
+                .map(|counter| RequestedEvent {
+                    name: event.name.clone(),
+                    counter: counter.clone(),
+                    exclude: event.exclude,
+                });
             let of_pmu = by_pmu.entry(event.counter.pmu.as_deref()).or_default();
-            of_pmu.push((&event.name, held.collect()));
+            of_pmu.push((&event.name, sampled_counters.collect()));
         }
         for (pmu, events) in by_pmu {
-            let held = |events: &[(&str, Vec<RequestedEvent>)]| -> Vec<RequestedEvent> {
-                events.iter().flat_map(|(_, held)| held).cloned().collect()
+            let sampled_counters = |events: &[(&str, Vec<RequestedEvent>)]| -> Vec<RequestedEvent> {
+                events
+                    .iter()
+                    .flat_map(|(_, sampled_counters)| sampled_counters)
+                    .cloned()
+                    .collect()
             };
-            let all = held(&events);
+            let all = sampled_counters(&events);
             let others = |refusal| matches!(refusal, Refusal::Kernel(_) | Refusal::Offline);
-            // What the kernel has against one of them is said where it is opened.
+            // If the kernel rejects one of them, opening it reports the reason.
             let alone = |one| self.can_count(std::slice::from_ref(one)).is_err_and(others);
             if let Err(why) = self.can_count(&all)
                 && !all.iter().any(alone)
             {
-                let fits = |count: &usize| self.can_count(&held(&events[..*count])).is_ok();
+                let fits =
+                    |count: &usize| self.can_count(&sampled_counters(&events[..*count])).is_ok();
                 let fit = (1..events.len()).rev().find(fits).unwrap_or(0);
                 let names: Vec<&str> = events.iter().map(|(name, _)| *name).collect();
                 return Err(PlanError::Sampled {
@@ -199,13 +205,13 @@ impl Capacity {
         Ok(self)
     }
 
-    /// Whether they can be counted at one time, as one group.
+    /// Whether these events can be counted at one time, as one group.
     pub(crate) fn can_schedule(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         self.can_count(group)?;
-        short(group, self.reserve)
+        check_length(group, self.reserve)
     }
 
-    /// The same of events in several groups, which need not fit in one.
+    /// Whether these events can be counted at one time, as one group or several.
     pub(super) fn can_count(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         let mut hardware = group.iter().filter(|it| it.counter.is_hardware());
         let Some(first) = hardware.next() else {
@@ -216,9 +222,9 @@ impl Capacity {
         if sampled.is_empty() {
             return self.fits(group);
         }
-        let beside = self.fits(&[group, &sampled].concat());
-        beside.map_err(|why| match self.fits(group) {
-            Ok(()) => Refusal::BesideSampled {
+        let together = self.fits(&[group, &sampled].concat());
+        together.map_err(|why| match self.fits(group) {
+            Ok(()) => Refusal::SampledConflict {
                 sampled: sampled.len(),
                 why: why.into(),
             },
@@ -226,7 +232,7 @@ impl Capacity {
         })
     }
 
-    /// Whether these, and nothing else, can be counted at one time.
+    /// Whether these events can be counted at one time, without the sampled ones.
     fn fits(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         let hardware: Vec<&RequestedEvent> = group
             .iter()
@@ -236,7 +242,7 @@ impl Capacity {
             return Ok(());
         };
         let pmu = &first.counter.pmu;
-        // Uncore groups are multiplexed by the kernel: others have their turns there in any case.
+        // The kernel multiplexes uncore groups, so other users have their intervals anyway.
         let reserve = match first.counter.scope {
             Scope::Uncore { .. } => 0,
             Scope::Cpu | Scope::Cpus(_) => self.reserve,
@@ -250,31 +256,33 @@ impl Capacity {
                 reserve,
             });
         }
-        if let Some(sound) = pmu.as_ref().and_then(|pmu| self.sound(pmu))
+        if let Some(working) = pmu.as_ref().and_then(|pmu| self.working_counters(pmu))
             && !documented
-                .unwrap_or(&Documented::default())
-                .can_schedule(&hardware, sound, reserve)
+                .unwrap_or(&DocumentedCounters::default())
+                .can_schedule(&hardware, working, reserve)
         {
-            return Err(Refusal::Unsound { sound, reserve });
+            return Err(Refusal::BrokenCounters { working, reserve });
         }
-        let Some(trial) = &self.trial else {
+        let Some(probe) = &self.probe else {
             return Ok(());
         };
-        // Counters for others are kept free by more of an event that every counter can count.
-        let special =
-            |wanted: &RequestedEvent| documented.is_some_and(|known| known.spec(wanted).is_some());
-        let spare = hardware.iter().find(|wanted| !special(wanted));
-        let spare: Vec<&RequestedEvent> = spare
+        // Counters for other users are probed with copies of an event that every counter can count.
+        let constrained = |wanted: &RequestedEvent| {
+            documented.is_some_and(|known| known.constraint(wanted).is_some())
+        };
+        let spare: Vec<&RequestedEvent> = hardware
+            .iter()
+            .find(|wanted| !constrained(wanted))
             .into_iter()
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
-        trial.runs(pmu.as_deref(), group, &hardware, &spare)
+        probe.runs(pmu.as_deref(), group, &hardware, &spare)
     }
 
-    /// How many counters of a core PMU count any event right; None where all do, or where that
-    /// cannot be told. What is wrong with the others is said once.
-    fn sound(&self, pmu: &str) -> Option<usize> {
-        let (counters, known) = self.trial.as_ref()?.cores.get(pmu)?;
+    /// How many counters of a core PMU count every event correctly; None if all do, or if they
+    /// cannot be tested. Warns about the others, once.
+    fn working_counters(&self, pmu: &str) -> Option<usize> {
+        let (counters, known) = self.probe.as_ref()?.cores.get(pmu)?;
         *known.get_or_init(|| {
             let counted = counters.count().inspect_err(|reason| {
                 tracing::debug!("the counters of {pmu} were not tried: {reason}");
@@ -282,19 +290,19 @@ impl Capacity {
             let counted = counted.ok()?;
             let fault = counted.fault(pmu)?;
             tracing::warn!("{fault}");
-            let sound = counted.sound();
-            // An event with a counter of its own was counted by that one, too.
-            let own = self.documented.get(pmu).is_some_and(|known| {
-                let mut special = known.special.iter();
-                special.any(|(event, spec)| *event == counters.event && spec.fixed)
+            let working = counted.working();
+            // A fixed counter for the test's event is among the tested counters.
+            let is_fixed = self.documented.get(pmu).is_some_and(|known| {
+                let mut constrained = known.constrained.iter();
+                constrained.any(|(event, spec)| *event == counters.event && spec.fixed)
             });
-            (sound < counted.counts.len()).then(|| sound.saturating_sub(usize::from(own)))
+            (working < counted.counts.len()).then(|| working.saturating_sub(usize::from(is_fixed)))
         })
     }
 }
 
-/// A row of the programs' map has so many counts.
-fn short(group: &[RequestedEvent], reserve: usize) -> Result<(), Refusal> {
+/// Checks that the group fits in a row of the programs' map.
+fn check_length(group: &[RequestedEvent], reserve: usize) -> Result<(), Refusal> {
     if group.len() <= GROUP_COUNTERS {
         return Ok(());
     }
@@ -304,47 +312,47 @@ fn short(group: &[RequestedEvent], reserve: usize) -> Result<(), Refusal> {
     })
 }
 
-/// The events of a PMU that not every counter can count, by all encodings that the catalogue knows.
-fn special(spec: &PmuSpec, pmu: &str, pmus: &Pmus) -> Vec<(Counter, EventSpec)> {
-    let mut special = Vec::new();
+/// The events of a PMU that not every counter can count, by all encodings of the catalogue.
+fn constrained_events(spec: &PmuSpec, pmu: &str, pmus: &Pmus) -> Vec<(Counter, EventSpec)> {
+    let mut constrained = Vec::new();
     for event in spec.events.values() {
         if !event.fixed && event.counters.is_none() {
             continue;
         }
         let texts = std::iter::once(event.perf.replace("{pmu}", pmu)).chain(event.also.clone());
         for text in texts {
-            // An encoding with other placeholders, or a name that only tools know, is no event
-            // here.
+            // An encoding with other placeholders, or a name that only tools know, does not parse.
             let Ok(groups) = event::parse(&text, pmus) else {
                 continue;
             };
             for found in groups.into_iter().flat_map(|group| group.events) {
                 if let Source::Counter(counter) = found.source {
-                    special.push((counter, event.clone()));
+                    constrained.push((counter, event.clone()));
                 }
             }
         }
     }
-    special
+    constrained
 }
 
-impl Documented {
-    fn spec(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
-        let mut special = self.special.iter();
-        let found = special.find(|(counter, _)| *counter == wanted.counter);
+impl DocumentedCounters {
+    fn constraint(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
+        let mut constrained = self.constrained.iter();
+        let found = constrained.find(|(counter, _)| *counter == wanted.counter);
         found.map(|(_, spec)| spec)
     }
 
-    /// Whether they have room on the first `counters`, with `reserve` of them left over.
+    /// Whether the events fit on the first `counters`, with `reserve` of them left over.
     fn can_schedule(&self, hardware: &[&RequestedEvent], counters: usize, reserve: usize) -> bool {
         let any: Vec<usize> = (0..counters).collect();
-        let mut own: Vec<&EventSpec> = Vec::new();
+        let mut fixed: Vec<&EventSpec> = Vec::new();
         let mut general: Vec<Vec<usize>> = Vec::new();
         for wanted in hardware {
-            match self.spec(wanted) {
-                // Its own counter counts it once; with another filter it needs one of the others.
-                Some(spec) if spec.fixed && own.iter().all(|own| own.perf != spec.perf) => {
-                    own.push(spec);
+            match self.constraint(wanted) {
+                // The fixed counter counts the event once; with another filter it needs a general
+                // counter.
+                Some(spec) if spec.fixed && fixed.iter().all(|known| known.perf != spec.perf) => {
+                    fixed.push(spec);
                 }
                 Some(EventSpec {
                     counters: Some(allowed),
@@ -362,7 +370,7 @@ impl Documented {
     }
 }
 
-/// Whether each of `events` can have a free counter of those that it can use.
+/// Whether each event can have a free counter among those that can count it.
 fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
     let Some((first, rest)) = events.split_first() else {
         return true;

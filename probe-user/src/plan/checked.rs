@@ -1,11 +1,12 @@
-//! What a plan says of itself, where it comes from a file: each index is in its table.
+//! Checks a plan that comes from a file: each index must be in its table.
 
 use probe_common::GROUP_COUNTERS;
 
 use super::{CountSource, Plan, Planned};
 
 impl Plan {
-    /// What is wrong with it: every event is in a group, and every place is one of an event.
+    /// What is wrong with the plan, if anything: every event must be in a group, and every count
+    /// source must be an event's.
     pub(crate) fn flaw(&self) -> Option<String> {
         if self.rotated > self.groups.len() {
             let (rotated, all) = (self.rotated, self.groups.len());
@@ -41,19 +42,20 @@ impl Plan {
         }
     }
 
-    /// Wherever something is counted.
+    /// All count sources.
     fn counted_places(&self) -> impl Iterator<Item = CountSource> + '_ {
         let columns = self.columns.iter().map(|column| column.place);
-        let metrics = self.metrics.list.iter();
-        let metrics = metrics.flat_map(|planned| {
+        let metrics = self.metrics.list.iter().flat_map(|planned| {
             let sources = planned.sources.iter().flatten();
             let events = sources.flat_map(|source| &source.events);
             events
                 .map(|(_, place)| *place)
                 .chain(planned.io.iter().copied())
         });
-        let weights = self.weights.iter();
-        let weights = weights.flat_map(|weight| [weight.all].into_iter().chain(weight.remote));
+        let weights = self
+            .weights
+            .iter()
+            .flat_map(|weight| [weight.all].into_iter().chain(weight.remote));
         columns.chain(metrics).chain(weights)
     }
 }

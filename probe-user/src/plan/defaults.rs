@@ -1,19 +1,18 @@
-//! What is counted where the user does not say: the core PMU where there is one, else what the
-//! kernel counts itself.
+//! The default events: those of the core PMU if there is one, else those of the kernel.
 
 use std::collections::BTreeMap;
 
 use super::{
     RequestedEvent,
     capacity::{Capacity, Refusal},
-    planner::wanted,
+    planner::requested_event,
 };
 use crate::{
     event::{self, EventError, EventGroup},
     machine::{MissingCapabilities, Pmus, capabilities},
 };
 
-/// In the order of worth: what does not fit beside those before it is left out.
+/// In order of importance: an event that does not fit with those before it is left out.
 const HARDWARE: [&str; 6] = [
     "cycles",
     "instructions",
@@ -23,32 +22,32 @@ const HARDWARE: [&str; 6] = [
     "branches",
 ];
 
-/// Without it nothing on the PMU is worth counting.
+/// Without this event, nothing on the PMU is worth counting.
 const NEEDED: &str = HARDWARE[0];
 
-/// Takes no counter of the PMU.
-const BESIDE: &str = "task-clock";
+/// Always counted, since it takes no counter of the PMU.
+const CLOCK: &str = "task-clock";
 
 const SOFTWARE: &str = "task-clock,page-faults,context-switches,cpu-migrations";
 
-/// What could not be found out about the machine.
+/// Why the default events cannot be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefaultsError {
-    /// The machine's own description.
+    /// An event that this machine does not describe.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// A right that is missing.
+    /// A missing capability.
     #[error(transparent)]
     Capabilities(#[from] MissingCapabilities),
 }
 
-/// Cycles, instructions and what the PMU counts beside them at one time, so that nothing takes
-/// turns; without a PMU, software events. Says what it left out and why.
+/// Cycles, instructions and what else the PMU counts at the same time, so that nothing is
+/// multiplexed; without a PMU, software events. Logs what is left out, and why.
 ///
 /// # Errors
 ///
-/// Where the machine cannot be read, or counting is not permitted at all.
+/// If the machine cannot be read, or counting is not permitted at all.
 pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup>, DefaultsError> {
     capabilities::check()?;
     if pmus.cores().next().is_none() {
@@ -58,7 +57,7 @@ pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup
         );
         return Ok(event::parse(SOFTWARE, pmus)?);
     }
-    let chosen = Chosen::of(pmus, capacity)?;
+    let chosen = DefaultEvents::choose(pmus, capacity)?;
     if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
         tracing::warn!(
             "cannot count {NEEDED}: {refusal}; counting {}",
@@ -77,27 +76,30 @@ pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup
 }
 
 /// The events that are counted by default.
-struct Chosen {
+struct DefaultEvents {
     events: Vec<EventGroup>,
-    /// Those that the PMU counts, but not beside the others.
+    /// Events that the PMU counts, but not together with the others.
     left_out: Vec<&'static str>,
-    /// Those that cannot be counted at all.
+    /// Events that cannot be counted at all.
     not_here: Vec<(&'static str, Refusal)>,
 }
 
-impl Chosen {
-    fn of(pmus: &Pmus, capacity: &Capacity) -> Result<Self, EventError> {
+impl DefaultEvents {
+    fn choose(pmus: &Pmus, capacity: &Capacity) -> Result<Self, EventError> {
         let mut chosen = Self {
             events: Vec::new(),
             left_out: Vec::new(),
             not_here: Vec::new(),
         };
-        // By core PMU: what is counted there at one time.
+        // By core PMU: the events that are counted there at one time.
         let mut groups: BTreeMap<Option<String>, Vec<RequestedEvent>> = BTreeMap::new();
         for name in HARDWARE {
             let parsed = event::parse(name, pmus)?;
-            let all = parsed.iter().flat_map(|group| &group.events);
-            let all: Vec<RequestedEvent> = all.filter_map(wanted).collect();
+            let all: Vec<RequestedEvent> = parsed
+                .iter()
+                .flat_map(|group| &group.events)
+                .filter_map(requested_event)
+                .collect();
             let mut with = groups.clone();
             for wanted in &all {
                 let group = with.entry(wanted.counter.pmu.clone()).or_default();
@@ -114,17 +116,17 @@ impl Chosen {
                 continue;
             }
             match all.iter().try_for_each(alone) {
-                Err(refusal) if name == NEEDED || !refusal.is_of_room() => {
+                Err(refusal) if name == NEEDED || !refusal.is_sampled_conflict() => {
                     chosen.not_here.push((name, refusal));
                 }
                 _ => chosen.left_out.push(name),
             }
         }
-        chosen.events.extend(event::parse(BESIDE, pmus)?);
+        chosen.events.extend(event::parse(CLOCK, pmus)?);
         Ok(chosen)
     }
 
-    /// One line about what the PMU has no counter left for.
+    /// One line about the events without a free counter.
     fn left_out(&self) -> Option<String> {
         if self.left_out.is_empty() {
             return None;
@@ -132,7 +134,7 @@ impl Chosen {
         let not_here = |name: &&str| self.not_here.iter().all(|(absent, _)| absent != name);
         let all: Vec<&str> = HARDWARE.into_iter().filter(not_here).collect();
         Some(format!(
-            "not counted, as no counter is left for it: {}; in turns: `-e {},{BESIDE}`",
+            "not counted, as no counter is left for it: {}; in turns: `-e {},{CLOCK}`",
             self.left_out.join(", "),
             all.join(","),
         ))
@@ -143,25 +145,25 @@ impl Chosen {
 mod tests {
     use super::*;
     use crate::{
-        catalogue::{Catalogue, Chip, Hardware, Settings},
-        plan::{Plan, planner::Request},
+        catalogue::{Catalogue, Chip, Hardware, MetricSettings},
+        plan::{Plan, planner::ResolvedRequest},
         sys::tree::fixture,
     };
 
     /// On a core that counts six events and its cycles.
-    fn chosen(reserve: usize) -> (Chosen, Plan) {
+    fn chosen(reserve: usize) -> (DefaultEvents, Plan) {
         let pmus = Pmus::read(&fixture("sysfs/grace")).unwrap();
         let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
         let catalogue = Catalogue::builtin().unwrap();
         let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);
-        let chosen = Chosen::of(&pmus, &capacity).unwrap();
-        let request = Request {
+        let chosen = DefaultEvents::choose(&pmus, &capacity).unwrap();
+        let request = ResolvedRequest {
             events: &chosen.events,
             metrics: &[],
             offered: &[],
             machine,
             cpus: 2,
-            settings: Settings::default(),
+            settings: MetricSettings::default(),
         };
         let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
         (chosen, plan)
@@ -174,11 +176,14 @@ mod tests {
             assert_eq!(plan.rotated, 0, "{reserve} counters for others");
             // Of seven counters one is for cycles only.
             let capacity = 7 - reserve;
-            let columns = plan.columns.iter().map(|column| column.name.as_str());
-            let columns: Vec<&str> = columns.collect();
+            let columns: Vec<&str> = plan
+                .columns
+                .iter()
+                .map(|column| column.name.as_str())
+                .collect();
             let (last, counted) = columns.split_last().unwrap();
             assert_eq!(counted, &HARDWARE[..capacity.min(6)]);
-            assert_eq!(*last, BESIDE);
+            assert_eq!(*last, CLOCK);
             assert_eq!(chosen.left_out, &HARDWARE[capacity.min(6)..]);
         }
     }

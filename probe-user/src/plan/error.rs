@@ -2,7 +2,7 @@
 
 use crate::event::EventError;
 
-/// Why the events that are asked for cannot be planned. Each message says what to do.
+/// Why the requested events cannot be planned. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -12,13 +12,13 @@ pub enum PlanError {
          {in_group} in a group"
     )]
     TooManyEvents {
-        /// Events asked for.
+        /// Events requested.
         events: usize,
         /// Groups they are in.
         groups: usize,
-        /// What fits.
+        /// Slots of the programs.
         slots: usize,
-        /// What fits in one group.
+        /// Counters of one group.
         in_group: usize,
     },
     /// More sampled events than counters.
@@ -29,21 +29,21 @@ pub enum PlanError {
         }
     )]
     Sampled {
-        /// Names of all that are to be sampled there.
+        /// Names of all events to sample there.
         events: String,
         /// Their PMU.
         pmu: String,
-        /// What is short.
+        /// Why they do not fit.
         why: String,
         /// How many of them fit, from the first on.
         fit: usize,
     },
-    /// What the user counts together does not fit beside what is sampled.
+    /// A group of the user does not fit together with the sampled events.
     #[error("cannot count {events} at one time: {why}; sample or count fewer events")]
-    BesideSampled {
-        /// Names of what is counted.
+    SampledConflict {
+        /// Names of its events.
         events: String,
-        /// What is short.
+        /// Why they do not fit.
         why: String,
     },
     /// Filters of events and metrics exclude each other.

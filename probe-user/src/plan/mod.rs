@@ -1,20 +1,20 @@
 //! Plan: what is counted where. Every event of `-e` and of metrics gets a place in a counter group,
-//! on the uncore PMUs, or on the clock; what cannot be counted at one time takes turns.
+//! on the uncore PMUs, or on the clock; groups that cannot be counted at one time are multiplexed.
 
-mod by_time;
 mod capacity;
 mod checked;
 mod defaults;
+mod degrade;
 mod error;
-mod fewer;
 mod pack;
+mod plan_request;
 mod planner;
 mod recorded;
 mod replayed;
 mod sampled;
 #[cfg(test)]
 pub(crate) mod tests;
-mod wanted;
+mod time_only;
 mod weights;
 
 use std::{ops::Range, sync::Arc};
@@ -22,41 +22,41 @@ use std::{ops::Range, sync::Arc};
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::capacity::{Counters, SoundCounters, Untried};
+pub(crate) use self::capacity::{CounterTest, CounterTestError, CounterTestResult};
 pub use self::{
     capacity::Capacity,
     defaults::{DefaultsError, default_events},
     error::PlanError,
-    planner::{MetricSource, PlannedMetric, PlannedMetrics, Request},
-    wanted::{Wanted, WantedError},
+    plan_request::{PlanRequest, PlanRequestError},
+    planner::{MetricSource, PlannedMetric, PlannedMetrics, ResolvedRequest},
     weights::PlannedWeight,
 };
 use crate::{
-    catalogue::{self, Sampled},
+    catalogue::{self, SampledQuantity},
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source},
     machine::cpus::CpuList,
 };
 
-/// Hardware counters that go into one group where the user made none. More would save
-/// look-ups, but a group runs as a whole or not at all, and other users hold counters too.
+/// Hardware counters in a group that the user did not make. More would save look-ups, but a group
+/// runs as a whole or not at all, and other users hold counters too.
 const HARDWARE_GROUP: usize = 4;
 
 /// `PERF_TYPE_SOFTWARE` of `linux/perf_event.h`.
 pub(crate) const SOFTWARE: u32 = 1;
 
-/// An event with the place its counts come from.
+/// An event, and where its counts come from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Column {
+pub struct EventColumn {
     /// As the user wrote it.
     pub name: String,
-    /// Unit from sysfs, where the PMU gives one.
+    /// Unit from sysfs, if the PMU gives one.
     pub unit: Option<String>,
     /// What one count stands for in `unit`.
     pub scale: f64,
     /// Where the counts come from.
     pub place: CountSource,
-    /// True for cpu-clock and task-clock, whose counts are nanoseconds.
+    /// True for cpu-clock and task-clock, which count nanoseconds.
     pub clock: bool,
     /// False for an event that only metrics need.
     pub shown: bool,
@@ -79,11 +79,11 @@ pub enum CountSource {
     },
     /// The length of the window.
     Duration,
-    /// Estimated of SPE's samples: per owner.
-    Sampled(Sampled),
+    /// Estimated from SPE samples: per owner.
+    Sampled(SampledQuantity),
 }
 
-/// A counter and what it leaves out.
+/// A counter to open, and what it excludes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Planned {
     /// Index into [`Plan::columns`].
@@ -94,7 +94,7 @@ pub struct Planned {
     pub exclude: Exclude,
 }
 
-/// An event that is wanted, before it has a place.
+/// A requested event, before it is placed.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedEvent {
     pub(crate) name: String,
@@ -102,7 +102,7 @@ pub(crate) struct RequestedEvent {
     pub(crate) exclude: Exclude,
 }
 
-/// What is counted makes two the same, not how it was written.
+/// Equal if they count the same, however they are written.
 impl PartialEq for RequestedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.counter == other.counter && self.exclude == other.exclude
@@ -113,37 +113,37 @@ impl PartialEq for RequestedEvent {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// The events in the user's order.
-    pub columns: Vec<Column>,
-    /// Groups of counters that are on every CPU (of their PMU), each read and charged as a whole:
-    /// first those that are always live, then those of which one at a time is.
+    pub columns: Vec<EventColumn>,
+    /// Counter groups, opened on every CPU of their PMU, each read and charged as a whole. The
+    /// groups that always run come first, then the multiplexed ones, which run one at a time.
     pub groups: Vec<Vec<Planned>>,
-    /// How many of the groups, the last ones, are rotated.
+    /// How many of the groups, the last ones, are multiplexed.
     pub rotated: usize,
     /// Uncore counters.
     pub uncore: Vec<Planned>,
-    /// Those of [`Self::uncore`] that are opened as one group: what the user put in braces, else
-    /// each alone. Without gaps.
+    /// Ranges of [`Self::uncore`] that are opened as one group: events in the user's braces
+    /// together, the others alone. Without gaps.
     pub uncore_groups: Vec<Range<usize>>,
-    /// What is computed of them.
+    /// The metrics that are computed.
     pub metrics: PlannedMetrics,
-    /// Counters on CPUs that tell who caused a socket's traffic, the best first.
+    /// Counters of cores that attribute a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
-    /// Why they are not live all the time, where they take turns with other groups.
+    /// Why the weights are multiplexed with other groups, if they are.
     #[serde(default)]
     pub weights_in_turns: Option<String>,
-    /// The devices of the machine, where metrics are about them.
+    /// The devices of the machine, if metrics are about them.
     pub devices: Arc<Devices>,
-    /// The CPUs of each kind of core, where the machine has several.
+    /// The CPUs of each kind of core, if the machine has several.
     pub cores: Vec<CpuList>,
 }
 
 impl Plan {
-    /// Gives every event its place, all live at once: where the PMU has fewer counters, the kernel
-    /// gives each group its turn.
+    /// Places every event, with all groups running at once: if the PMU has fewer counters, the
+    /// kernel multiplexes them.
     ///
     /// # Errors
     ///
-    /// Where there are more events than slots, or more in a group of the user's than a group holds.
+    /// If there are more events than slots, or more in a group of the user than a group holds.
     pub fn new(groups: &[EventGroup]) -> Result<Self, PlanError> {
         let mut plan = Self::default();
         let mut open: Vec<OpenGroup> = Vec::new();
@@ -161,7 +161,7 @@ impl Plan {
         plan.checked()
     }
 
-    /// The plan, where the programs have room for what is live at once.
+    /// The plan, if the programs have slots for all that runs at once.
     pub(super) fn checked(self) -> Result<Self, PlanError> {
         let fixed = self.fixed();
         let events = self.slots();
@@ -178,13 +178,13 @@ impl Plan {
         Ok(self)
     }
 
-    /// How many groups are always live.
+    /// How many groups always run.
     #[must_use]
     pub fn fixed(&self) -> usize {
         self.groups.len() - self.rotated
     }
 
-    /// Whether a metric is about a device that is known.
+    /// Whether a metric is about devices, and devices are known.
     #[must_use]
     pub fn reads_devices(&self) -> bool {
         let mut metrics = self.metrics.list.iter();
@@ -192,18 +192,18 @@ impl Plan {
         wanted && self.devices.iter().next().is_some()
     }
 
-    /// The devices whose traffic a source counts on a socket.
+    /// The devices with traffic in a source's counts on a socket.
     #[must_use]
     pub fn devices_of(&self, source: &MetricSource, socket: u32) -> Vec<&Device> {
         let pmu = source.events.iter().find_map(|(_, place)| match place {
             CountSource::Uncore { at } => self.uncore.get(*at)?.counter.pmu.as_deref(),
             CountSource::Core { .. } | CountSource::Duration | CountSource::Sampled(_) => None,
         });
-        // Devices know a PMU by the name that tells what it is.
+        // Devices know a PMU by its alias, if it has one: a name with the socket and the unit.
         let Some(pmu) = source.place.device.as_deref().or(pmu) else {
             return Vec::new();
         };
-        let catalogue::Place { filters, part, .. } = &source.place;
+        let catalogue::MetricPlace { filters, part, .. } = &source.place;
         self.devices.counted_by(pmu, socket, filters, *part)
     }
 
@@ -215,7 +215,7 @@ impl Plan {
             .all(|planned| planned.counter.scope.counts_on(cpu))
     }
 
-    /// The kind of a CPU's core: an index into [`Self::cores`]. None where there is one kind only.
+    /// The kind of a CPU's core: an index into [`Self::cores`]. None if there is only one kind.
     #[must_use]
     pub fn kind_of_core(&self, cpu: u32) -> Option<usize> {
         self.cores.iter().position(|cpus| cpus.contains(cpu))
@@ -228,12 +228,12 @@ impl Plan {
         self.cores.len() > 1 && self.groups[group].iter().any(of_kind)
     }
 
-    /// The groups that take turns on this CPU.
-    pub fn turns(&self, cpu: u32) -> impl Iterator<Item = usize> + '_ {
+    /// The groups that are multiplexed on this CPU.
+    pub fn multiplexed_groups(&self, cpu: u32) -> impl Iterator<Item = usize> + '_ {
         (self.fixed()..self.groups.len()).filter(move |group| self.counts_on(*group, cpu))
     }
 
-    /// `own` is the group that the user's braces made, once it has its first event.
+    /// `own` is the group of the user's braces, once it has its first event.
     fn add(
         &mut self,
         event: &Event,
@@ -269,7 +269,7 @@ impl Plan {
                 }
             }
         };
-        self.columns.push(Column::of(event, place));
+        self.columns.push(EventColumn::new(event, place));
     }
 
     fn new_group(&mut self) -> usize {
@@ -277,7 +277,7 @@ impl Plan {
         self.groups.len() - 1
     }
 
-    /// A group of the same PMU, made without braces, that has room.
+    /// A group of the same PMU, made without braces, with room for another event.
     fn shared_group(&mut self, counter: &Counter, open: &mut Vec<OpenGroup>) -> usize {
         let software = counter.type_ == SOFTWARE;
         let capacity = if software {
@@ -302,7 +302,7 @@ impl Plan {
         index
     }
 
-    /// Bit n set where slot n is the last of its group, as the programs want it.
+    /// Bit mask for the programs: bit n is set if slot n is the last of its group.
     pub(crate) fn group_ends(&self) -> u64 {
         let mut end = 0;
         let mut bits = 0;
@@ -316,8 +316,8 @@ impl Plan {
         bits
     }
 
-    /// Bit n set where slot n counts the nanoseconds of a clock, of the groups that are always
-    /// live.
+    /// Bit mask of the groups that always run: bit n is set if slot n counts the nanoseconds of a
+    /// clock.
     pub(crate) fn clocks(&self) -> u64 {
         let fixed = self.groups[..self.fixed()].iter().flatten();
         let clocks = fixed.map(|planned| self.columns[planned.column].clock);
@@ -326,8 +326,8 @@ impl Plan {
             .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
     }
 
-    /// The group of a clock, and its place there: of one whose group is on the CPU all the time,
-    /// since hardware has no part in it.
+    /// The group of a clock, and its position there. The group has only software events, so it is
+    /// on the CPU all the time.
     pub(crate) fn clock(&self) -> Option<(usize, usize)> {
         self.columns.iter().find_map(|column| match column.place {
             CountSource::Core { group, at } if column.clock && group < self.fixed() => {
@@ -341,20 +341,20 @@ impl Plan {
         })
     }
 
-    /// Slots of the groups that are always live: the rotated group's come behind them.
+    /// Slots of the groups that always run; those of the multiplexed group follow.
     pub(crate) fn fixed_slots(&self) -> usize {
         self.groups[..self.fixed()].iter().map(Vec::len).sum()
     }
 
-    /// Slots that are needed, the largest rotated group included.
+    /// Slots that are needed, including the largest multiplexed group.
     pub(crate) fn slots(&self) -> usize {
         let rotated = self.groups[self.fixed()..].iter().map(Vec::len);
         self.fixed_slots() + rotated.max().unwrap_or(0)
     }
 }
 
-impl Column {
-    pub(super) fn of(event: &Event, place: CountSource) -> Self {
+impl EventColumn {
+    pub(super) fn new(event: &Event, place: CountSource) -> Self {
         let clock = match &event.source {
             Source::DurationTime => false,
             Source::Counter(counter) => counter.type_ == SOFTWARE && counter.config < 2,
@@ -370,7 +370,7 @@ impl Column {
     }
 }
 
-/// A group that takes more events.
+/// A group that takes further events.
 struct OpenGroup {
     index: usize,
     pmu: Option<String>,

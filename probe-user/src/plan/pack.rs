@@ -1,15 +1,15 @@
-//! Packing: events that must be counted together into as few groups as the PMU can run.
+//! Packs events that must be counted together into as few groups as the PMU can run.
 
-/// Groups, and where each event set went.
+/// Groups, and the group of each event set.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed<E> {
     pub(crate) groups: Vec<Vec<E>>,
-    /// By event set: the group that holds all of it; None for one that does not fit even alone.
-    pub(crate) of: Vec<Option<usize>>,
+    /// By event set: the group with all of it; None if it does not fit even alone.
+    pub(crate) group_of: Vec<Option<usize>>,
 }
 
-/// Puts every event set as a whole into one group. Event sets that share events share a group where
-/// it fits: the largest first, each where most of it is already, else where there is room.
+/// Puts every event set as a whole into one group, the largest first. A set goes to the group that
+/// already has most of its events and can take the others, else to a new one.
 pub(crate) fn pack<E: Clone + PartialEq>(
     event_sets: &[Vec<E>],
     mut fits: impl FnMut(&[E]) -> bool,
@@ -17,7 +17,7 @@ pub(crate) fn pack<E: Clone + PartialEq>(
     let mut order: Vec<usize> = (0..event_sets.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(event_sets[*at].len()));
     let mut groups: Vec<Vec<E>> = Vec::new();
-    let mut of = vec![None; event_sets.len()];
+    let mut group_of = vec![None; event_sets.len()];
     for at in order {
         let event_set = &event_sets[at];
         let shared = |group: &Vec<E>| {
@@ -35,18 +35,18 @@ pub(crate) fn pack<E: Clone + PartialEq>(
         match place {
             Some((group, union)) => {
                 groups[group] = union;
-                of[at] = Some(group);
+                group_of[at] = Some(group);
             }
             None => {
                 let alone = union(&[], event_set);
                 if fits(&alone) {
                     groups.push(alone);
-                    of[at] = Some(groups.len() - 1);
+                    group_of[at] = Some(groups.len() - 1);
                 }
             }
         }
     }
-    Packed { groups, of }
+    Packed { groups, group_of }
 }
 
 fn union<E: Clone + PartialEq>(group: &[E], event_set: &[E]) -> Vec<E> {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     /// A PMU with that many counters, and one more that only event 0 can use.
-    fn room(counters: usize) -> impl Fn(&[u8]) -> bool {
+    fn pmu_with(counters: usize) -> impl Fn(&[u8]) -> bool {
         move |group| group.iter().filter(|event| **event != 0).count() <= counters
     }
 
@@ -79,20 +79,23 @@ mod tests {
             vec![1, 5],
             vec![6, 7, 8, 0],
         ];
-        let packed = pack(&event_sets, room(5));
+        let packed = pack(&event_sets, pmu_with(5));
         assert_eq!(
             packed.groups,
             [vec![6, 7, 8, 0, 1, 5], vec![2, 3, 4]],
             "{packed:?}"
         );
-        assert_eq!(packed.of, [Some(0), Some(1), Some(1), Some(0), Some(0)]);
+        assert_eq!(
+            packed.group_of,
+            [Some(0), Some(1), Some(1), Some(0), Some(0)]
+        );
     }
 
     #[test]
     fn what_does_not_fit_alone_has_no_place() {
-        let packed = pack(&[vec![1, 2, 3], vec![4]], room(2));
+        let packed = pack(&[vec![1, 2, 3], vec![4]], pmu_with(2));
         assert_eq!(packed.groups, [vec![4]]);
-        assert_eq!(packed.of, [None, Some(0)]);
+        assert_eq!(packed.group_of, [None, Some(0)]);
     }
 
     proptest! {
@@ -101,18 +104,18 @@ mod tests {
             event_sets in prop::collection::vec(prop::collection::vec(0_u8..20, 1..7), 0..30),
             counters in 1_usize..8,
         ) {
-            let packed = pack(&event_sets, room(counters));
+            let packed = pack(&event_sets, pmu_with(counters));
             for group in &packed.groups {
-                prop_assert!(room(counters)(group));
+                prop_assert!(pmu_with(counters)(group));
                 prop_assert_eq!(union(&[], group).len(), group.len());
             }
-            for (event_set, of) in event_sets.iter().zip(&packed.of) {
+            for (event_set, of) in event_sets.iter().zip(&packed.group_of) {
                 match of {
                     Some(group) => {
                         let group = &packed.groups[*group];
                         prop_assert!(event_set.iter().all(|event| group.contains(event)));
                     }
-                    None => prop_assert!(!room(counters)(&union(&[], event_set))),
+                    None => prop_assert!(!pmu_with(counters)(&union(&[], event_set))),
                 }
             }
         }

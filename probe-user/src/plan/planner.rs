@@ -1,18 +1,17 @@
-//! Planner: the events of `-e` and those that metrics need, packed into groups that the PMUs can
-//! run.
+//! Packs the events of `-e` and those that metrics need into groups that the PMUs can run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Column, CountSource, Plan, Planned, RequestedEvent,
+    CountSource, EventColumn, Plan, Planned, RequestedEvent,
     capacity::{Capacity, Refusal},
-    recorded::Recorded,
+    recorded::RecordedMetrics,
     sampled,
 };
 use crate::{
-    catalogue::{self, Hardware, Metric, Settings},
+    catalogue::{self, Hardware, Metric, MetricSettings},
     event::{self, Event, EventError, EventGroup, Source},
     machine::Pmus,
     plan::PlanError,
@@ -20,35 +19,35 @@ use crate::{
 
 mod event_set;
 mod offer;
-mod room;
-pub(super) use event_set::wanted;
-use event_set::{EventSet, Kind, Whose};
+mod slots;
+pub(super) use event_set::requested_event;
+use event_set::{EventSet, PmuClass, Purpose};
 use offer::Offer;
-use room::Room;
+use slots::Slots;
 
 /// What is to be counted and computed.
-pub struct Request<'a> {
-    /// Of `-e`.
+pub struct ResolvedRequest<'a> {
+    /// The events of `-e`.
     pub events: &'a [EventGroup],
-    /// Of `-M`.
+    /// The metrics of `-M`.
     pub metrics: &'a [&'a Metric],
-    /// Metrics that are shown where `events` hold all that they need.
+    /// Optional metrics: shown if `events` has all that they need.
     pub offered: &'a [&'a Metric],
-    /// What it is counted on.
+    /// The hardware to count on.
     pub machine: Hardware,
     /// CPUs that are counted.
     pub cpus: usize,
     /// Filters such as `root_port`.
-    pub settings: Settings,
+    pub settings: MetricSettings,
 }
 
 /// The metrics of a plan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(into = "Recorded", try_from = "Recorded")]
+#[serde(into = "RecordedMetrics", try_from = "RecordedMetrics")]
 pub struct PlannedMetrics {
     /// In the order of the request.
     pub list: Vec<PlannedMetric>,
-    /// What they are evaluated for; None where there are none.
+    /// The hardware that they are evaluated for; None without metrics.
     pub machine: Option<Hardware>,
     /// CPUs that are counted.
     pub cpus: usize,
@@ -57,11 +56,12 @@ pub struct PlannedMetrics {
 /// A metric, and where its counts come from.
 #[derive(Clone, Debug)]
 pub struct PlannedMetric {
-    /// What is computed.
+    /// The metric to compute.
     pub metric: Metric,
-    /// By place that has a value of its own: one for core metrics. Or why it cannot be counted.
+    /// One for each place with its own value (a single one for core metrics), or why the metric
+    /// cannot be counted.
     pub sources: Result<Vec<MetricSource>, String>,
-    /// Where the part of devices in its counts is counted, on every unit of that PMU.
+    /// The counters of the devices' part of its counts, on every unit of their PMU.
     pub io: Vec<CountSource>,
 }
 
@@ -69,27 +69,26 @@ pub struct PlannedMetric {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricSource {
     /// What the value is for.
-    pub place: catalogue::Place,
-    /// By the name that the formula uses; counts of one name are added up.
+    pub place: catalogue::MetricPlace,
+    /// By the name in the formula; counts with the same name are summed.
     pub events: Vec<(String, CountSource)>,
-    /// Units of the hardware that are added up.
+    /// The number of hardware units that are summed.
     pub units: usize,
 }
 
 impl Plan {
-    /// Packs what is asked for; groups that cannot all be live at once are rotated.
+    /// Plans a request; groups that cannot all run at once are multiplexed.
     ///
     /// # Errors
     ///
-    /// Where the user's own groups hold more events than a group can, or two filters exclude each
-    /// other.
+    /// If a group of the user has too many events, or two filters exclude each other.
     pub fn packed(
-        request: &Request<'_>,
+        request: &ResolvedRequest<'_>,
         pmus: &Pmus,
         capacity: &Capacity,
     ) -> Result<Self, PlanError> {
         let mut plan = Self::default();
-        let mut event_sets: BTreeMap<Kind, Vec<EventSet>> = BTreeMap::new();
+        let mut event_sets: BTreeMap<PmuClass, Vec<EventSet>> = BTreeMap::new();
         let mut add = |event_set: EventSet| {
             let kind = event_set.kind(pmus);
             event_sets.entry(kind).or_default().push(event_set);
@@ -99,7 +98,7 @@ impl Plan {
         }
         for (at, metric) in request.metrics.iter().enumerate() {
             let sources = sampled::sources(metric, request, pmus).unwrap_or_else(|| {
-                let event_sets = EventSet::of_metric(metric, at, request, pmus)?;
+                let event_sets = EventSet::for_metric(metric, at, request, pmus)?;
                 event_sets.into_iter().for_each(&mut add);
                 Ok(Vec::new())
             });
@@ -108,25 +107,25 @@ impl Plan {
                 sources,
                 io: Vec::new(),
             });
-            EventSet::of_io(metric, at, pmus)
+            EventSet::for_io(metric, at, pmus)
                 .into_iter()
                 .for_each(&mut add);
         }
-        EventSet::of_weights(request, pmus)
+        EventSet::for_weights(request, pmus)
             .into_iter()
             .for_each(&mut add);
         let offers = Offer::all(request, pmus);
         plan.offer(&offers).into_iter().for_each(&mut add);
         check_filters(event_sets.values().flatten(), request, pmus)?;
         let several_kinds = pmus.cores().nth(1).is_some();
-        let pinned = room::pin(&mut event_sets, capacity, &plan).unwrap_or_else(|why| {
+        let pinned = slots::pin(&mut event_sets, capacity, &plan).unwrap_or_else(|why| {
             plan.weights_in_turns = Some(why);
             Vec::new()
         });
-        // Fixed groups come before rotated ones: by Kind's order, `Beside` before `Core`.
+        // Groups that always run come before multiplexed ones, by the order of `PmuClass`.
         for (kind, event_sets) in &event_sets {
-            let room = Room::of(capacity).beside(&pinned, kind);
-            plan.place(kind, event_sets, several_kinds, room)?;
+            let slots = Slots::new(capacity).without(&pinned, kind);
+            plan.place_event_sets(kind, event_sets, several_kinds, slots)?;
         }
         plan.join_offers(&offers);
         plan.metrics.machine = Some(request.machine);
@@ -135,49 +134,50 @@ impl Plan {
         plan.checked()
     }
 
-    /// Adds the columns of a group of the user's, and returns what must be counted for them.
+    /// Adds the columns of a group of the user, and returns the event sets to count for them.
     fn columns_of(&mut self, group: &EventGroup) -> Vec<EventSet> {
         let mut event_sets: Vec<EventSet> = Vec::new();
         for event in &group.events {
             let column = self.columns.len();
-            // Until its event set is placed.
-            self.columns.push(Column::of(event, CountSource::Duration));
-            let Some(wanted) = wanted(event) else {
+            // Replaced when its event set is placed.
+            self.columns
+                .push(EventColumn::new(event, CountSource::Duration));
+            let Some(wanted) = requested_event(event) else {
                 continue;
             };
             match (event_sets.last_mut(), group.explicit) {
                 (Some(event_set), true) => {
                     event_set.wanted.push(wanted);
-                    if let Whose::Columns(columns) = &mut event_set.whose {
+                    if let Purpose::Columns(columns) = &mut event_set.purpose {
                         columns.push(column);
                     }
                 }
                 _ => event_sets.push(EventSet {
                     wanted: vec![wanted],
-                    whose: Whose::Columns(vec![column]),
+                    purpose: Purpose::Columns(vec![column]),
                 }),
             }
         }
         event_sets
     }
 
-    fn place(
+    fn place_event_sets(
         &mut self,
-        kind: &Kind,
+        kind: &PmuClass,
         event_sets: &[EventSet],
         several_kinds: bool,
-        room: Room<'_>,
+        slots: Slots<'_>,
     ) -> Result<(), PlanError> {
-        let (event_sets, left) = choose(event_sets, room);
-        let mut packed = room.packed(&event_sets);
-        for (event_set, of) in event_sets.iter().zip(&mut packed.of) {
-            // What the user wants together is opened as it is: the kernel says what is wrong with
-            // it. Beside what is sampled it would take counters from that.
-            if of.is_none() && matches!(event_set.whose, Whose::Columns(_)) {
-                if let Err(why @ Refusal::BesideSampled { .. }) =
-                    room.can_schedule(&event_set.wanted)
+        let (event_sets, left) = choose_event_sets(event_sets, slots);
+        let mut packed = slots.packed(&event_sets);
+        for (event_set, of) in event_sets.iter().zip(&mut packed.group_of) {
+            // A group of the user is opened as it is: the kernel says what is wrong with it.
+            // Together with sampled events it would take their counters.
+            if of.is_none() && matches!(event_set.purpose, Purpose::Columns(_)) {
+                if let Err(why @ Refusal::SampledConflict { .. }) =
+                    slots.can_schedule(&event_set.wanted)
                 {
-                    return Err(PlanError::BesideSampled {
+                    return Err(PlanError::SampledConflict {
                         events: event_set.name(self),
                         why: why.to_string(),
                     });
@@ -191,49 +191,52 @@ impl Plan {
             group.sort_by_key(|wanted| wanted.counter.type_ == super::SOFTWARE);
         }
         let base = match kind {
-            Kind::Uncore(_) => self.uncore_groups.len(),
-            Kind::Beside(_) | Kind::Core(_) => self.groups.len(),
+            PmuClass::Uncore(_) => self.uncore_groups.len(),
+            PmuClass::AlwaysRunning(_) | PmuClass::Core(_) => self.groups.len(),
         };
         for group in &packed.groups {
             self.add_group(kind, group, &event_sets);
         }
-        if matches!(kind, Kind::Core(_)) && (several_kinds || packed.groups.len() > 1) {
+        if matches!(kind, PmuClass::Core(_)) && (several_kinds || packed.groups.len() > 1) {
             self.rotated += packed.groups.len();
         }
-        // What is left may still be in a group that the user made.
-        let held = |event_set: &&EventSet| {
+        // A set that was left out may still be in a group of the user.
+        let containing_group = |event_set: &&EventSet| {
             let holds =
                 |group: &Vec<RequestedEvent>| event_set.wanted.iter().all(|it| group.contains(it));
             packed.groups.iter().position(holds)
         };
-        let left: Vec<(&EventSet, Option<usize>)> = left.iter().map(|it| (*it, held(it))).collect();
-        for (event_set, of) in event_sets.into_iter().zip(packed.of).chain(left) {
+        let left: Vec<(&EventSet, Option<usize>)> =
+            left.iter().map(|it| (*it, containing_group(it))).collect();
+        for (event_set, of) in event_sets.into_iter().zip(packed.group_of).chain(left) {
             match of {
                 Some(of) => {
                     let group = &packed.groups[of];
                     let places = event_set.wanted.iter().map(|wanted| {
-                        let at = group.iter().position(|event| event == wanted);
-                        let at = at.expect("a event_set is whole in its group");
+                        let at = group
+                            .iter()
+                            .position(|event| event == wanted)
+                            .expect("an event set is whole in its group");
                         self.place_of(kind, base + of, at)
                     });
                     let places: Vec<CountSource> = places.collect();
-                    self.give(event_set, &places);
+                    self.assign_places(event_set, &places);
                 }
-                None => self.refuse(event_set, room),
+                None => self.record_refusal(event_set, slots),
             }
         }
         Ok(())
     }
 
-    /// Says of a metric why no group holds it.
-    fn refuse(&mut self, event_set: &EventSet, room: Room<'_>) {
-        let (Whose::Metric { at, .. } | Whose::Offered { at, .. }) = event_set.whose else {
+    /// Records the reason why no group holds a metric's event set.
+    fn record_refusal(&mut self, event_set: &EventSet, slots: Slots<'_>) {
+        let (Purpose::Metric { at, .. } | Purpose::Offered { at, .. }) = event_set.purpose else {
             return;
         };
         let planned = &mut self.metrics.list[at];
-        match (room.can_schedule(&event_set.wanted), &event_set.whose) {
+        match (slots.can_schedule(&event_set.wanted), &event_set.purpose) {
             (Err(refusal), _) => planned.sources = Err(refusal.to_string()),
-            (Ok(()), Whose::Offered { .. }) => {
+            (Ok(()), Purpose::Offered { .. }) => {
                 planned.sources = Err(format!(
                     "its events are in groups that take turns, so they were not counted at one \
                      time: \
@@ -245,7 +248,7 @@ impl Plan {
         }
     }
 
-    fn add_group(&mut self, kind: &Kind, group: &[RequestedEvent], event_sets: &[&EventSet]) {
+    fn add_group(&mut self, kind: &PmuClass, group: &[RequestedEvent], event_sets: &[&EventSet]) {
         let first = self.uncore.len();
         let mut planned = Vec::new();
         for wanted in group {
@@ -255,7 +258,7 @@ impl Plan {
                 exclude: wanted.exclude,
             });
         }
-        if matches!(kind, Kind::Uncore(_)) {
+        if matches!(kind, PmuClass::Uncore(_)) {
             self.uncore.extend(planned);
             self.uncore_groups.push(first..self.uncore.len());
         } else {
@@ -263,18 +266,18 @@ impl Plan {
         }
     }
 
-    /// The user's column of that event, or one that is not shown.
+    /// The user's column of an event, or a new one that is not shown.
     fn column_for(&mut self, wanted: &RequestedEvent, event_sets: &[&EventSet]) -> usize {
-        let own = event_sets
+        let users_column = event_sets
             .iter()
-            .find_map(|event_set| match &event_set.whose {
-                Whose::Columns(columns) => {
+            .find_map(|event_set| match &event_set.purpose {
+                Purpose::Columns(columns) => {
                     let at = event_set.wanted.iter().position(|event| event == wanted)?;
                     Some(columns[at])
                 }
                 _ => None,
             });
-        own.unwrap_or_else(|| {
+        users_column.unwrap_or_else(|| {
             let event = Event {
                 name: wanted.name.clone(),
                 source: Source::Counter(wanted.counter.clone()),
@@ -282,32 +285,32 @@ impl Plan {
                 unit: None,
                 scale: None,
             };
-            self.columns.push(Column {
+            self.columns.push(EventColumn {
                 shown: false,
-                ..Column::of(&event, CountSource::Duration)
+                ..EventColumn::new(&event, CountSource::Duration)
             });
             self.columns.len() - 1
         })
     }
 
-    fn place_of(&self, kind: &Kind, group: usize, at: usize) -> CountSource {
+    fn place_of(&self, kind: &PmuClass, group: usize, at: usize) -> CountSource {
         match kind {
-            Kind::Uncore(_) => CountSource::Uncore {
+            PmuClass::Uncore(_) => CountSource::Uncore {
                 at: self.uncore_groups[group].start + at,
             },
-            Kind::Beside(_) | Kind::Core(_) => CountSource::Core { group, at },
+            PmuClass::AlwaysRunning(_) | PmuClass::Core(_) => CountSource::Core { group, at },
         }
     }
 
-    fn give(&mut self, event_set: &EventSet, places: &[CountSource]) {
-        match &event_set.whose {
-            Whose::Columns(columns) => {
+    fn assign_places(&mut self, event_set: &EventSet, places: &[CountSource]) {
+        match &event_set.purpose {
+            Purpose::Columns(columns) => {
                 for (column, place) in columns.iter().zip(places) {
                     self.columns[*column].place = *place;
                 }
             }
-            Whose::Metric { at, place, names } => {
-                // One of its groups has no room: a part is not the whole.
+            Purpose::Metric { at, place, names } => {
+                // Another event set of the metric did not fit: a part is not the whole.
                 let Ok(sources) = &mut self.metrics.list[*at].sources else {
                     return;
                 };
@@ -323,50 +326,48 @@ impl Plan {
                 sources[source].events.extend(events);
                 sources[source].units += 1;
             }
-            Whose::Offered { at, names } => {
+            Purpose::Offered { at, names } => {
                 let sources = self.metrics.list[*at].sources.iter_mut().flatten();
                 let events = || names.iter().cloned().zip(places.iter().copied());
                 sources.for_each(|source| source.events.extend(events()));
             }
-            Whose::Io { at } => self.metrics.list[*at].io.extend(places),
-            Whose::Weight(weight) => self.weights.extend(weight.at(places)),
+            Purpose::Io { at } => self.metrics.list[*at].io.extend(places),
+            Purpose::Weight(weight) => self.weights.extend(weight.placed_at(places)),
         }
     }
 }
 
-/// All that is asked for, and of what is offered that for which its events need no further group:
-/// nobody's live share is less for a metric that nobody asked for. Then what is left of the
-/// offered.
-fn choose<'a>(
+/// Everything requested; optional metrics only if they add no event group and so cost no
+/// multiplexing time. Then the optional ones that were left out.
+fn choose_event_sets<'a>(
     event_sets: &'a [EventSet],
-    room: Room<'_>,
+    slots: Slots<'_>,
 ) -> (Vec<&'a EventSet>, Vec<&'a EventSet>) {
-    let is_offered = |event_set: &&EventSet| matches!(event_set.whose, Whose::Offered { .. });
+    let is_offered = |event_set: &&EventSet| matches!(event_set.purpose, Purpose::Offered { .. });
     let (offered, mut chosen): (Vec<&EventSet>, Vec<&EventSet>) =
         event_sets.iter().partition(is_offered);
-    let groups = room.packed(&chosen).groups.len();
+    let groups = slots.packed(&chosen).groups.len();
     let mut left = Vec::new();
     for event_set in offered {
         chosen.push(event_set);
-        let packed = room.packed(&chosen);
-        if packed.groups.len() > groups || packed.of.last() == Some(&None) {
+        let packed = slots.packed(&chosen);
+        if packed.groups.len() > groups || packed.group_of.last() == Some(&None) {
             left.extend(chosen.pop());
         }
     }
     (chosen, left)
 }
 
-/// Refuses filters of events and of metrics' events that exclude each other: each was parsed by
-/// itself.
+/// Rejects filters of events and of metrics that exclude each other: each was parsed alone.
 fn check_filters<'a>(
     event_sets: impl Iterator<Item = &'a EventSet>,
-    request: &Request<'_>,
+    request: &ResolvedRequest<'_>,
     pmus: &Pmus,
 ) -> Result<(), EventError> {
     let named = |event_set: &'a EventSet| {
-        let metric = match event_set.whose {
-            Whose::Metric { at, .. } | Whose::Io { at } => Some(&request.metrics[at].name),
-            Whose::Columns(_) | Whose::Offered { .. } | Whose::Weight(_) => None,
+        let metric = match event_set.purpose {
+            Purpose::Metric { at, .. } | Purpose::Io { at } => Some(&request.metrics[at].name),
+            Purpose::Columns(_) | Purpose::Offered { .. } | Purpose::Weight(_) => None,
         };
         event_set.wanted.iter().map(move |wanted| {
             let name = match metric {
@@ -377,8 +378,8 @@ fn check_filters<'a>(
         })
     };
     let all: Vec<_> = event_sets.flat_map(named).collect();
-    let all = all.iter().map(|(name, counter)| (name.as_str(), *counter));
-    event::check_filters(all, pmus)
+    let by_name = all.iter().map(|(name, counter)| (name.as_str(), *counter));
+    event::check_filters(by_name, pmus)
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
-//! The metrics of a plan as a recording has them: an excerpt of the catalogue, and each metric by
-//! its name in it.
+//! The metrics of a plan in a recording: an excerpt of the catalogue, and each metric by its name.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CountSource, MetricSource, PlannedMetric, PlannedMetrics};
 use crate::catalogue::{CatalogueError, Excerpt, Hardware};
 
-/// [`PlannedMetrics`], with the definitions apart.
+/// [`PlannedMetrics`], with the definitions in an excerpt.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Recorded {
+pub(super) struct RecordedMetrics {
     machine: Option<Hardware>,
     cpus: usize,
     catalogue: Excerpt,
@@ -24,7 +23,7 @@ struct RecordedMetric {
     io: Vec<CountSource>,
 }
 
-/// Why the metrics of a recording cannot be had.
+/// Why the metrics of a recording cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecordedError {
     #[error(transparent)]
@@ -33,19 +32,23 @@ pub(super) enum RecordedError {
     Metric { family: String, metric: String },
 }
 
-impl From<PlannedMetrics> for Recorded {
+impl From<PlannedMetrics> for RecordedMetrics {
     fn from(planned: PlannedMetrics) -> Self {
         Self {
             machine: planned.machine,
             cpus: planned.cpus,
-            catalogue: Excerpt::of(planned.list.iter().map(|planned| &planned.metric)),
-            list: planned.list.into_iter().map(RecordedMetric::of).collect(),
+            catalogue: Excerpt::from_metrics(planned.list.iter().map(|planned| &planned.metric)),
+            list: planned
+                .list
+                .into_iter()
+                .map(RecordedMetric::from_planned)
+                .collect(),
         }
     }
 }
 
 impl RecordedMetric {
-    fn of(planned: PlannedMetric) -> Self {
+    fn from_planned(planned: PlannedMetric) -> Self {
         Self {
             family: planned.metric.family.name.clone(),
             metric: planned.metric.name,
@@ -55,10 +58,10 @@ impl RecordedMetric {
     }
 }
 
-impl TryFrom<Recorded> for PlannedMetrics {
+impl TryFrom<RecordedMetrics> for PlannedMetrics {
     type Error = RecordedError;
 
-    fn try_from(recorded: Recorded) -> Result<Self, RecordedError> {
+    fn try_from(recorded: RecordedMetrics) -> Result<Self, RecordedError> {
         let metrics = recorded.catalogue.metrics()?;
         let planned = |one: RecordedMetric| {
             let mut metrics = metrics.iter();

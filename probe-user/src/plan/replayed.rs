@@ -1,15 +1,15 @@
-//! Other metrics of what was counted: a replay may compute others than the recording shows.
+//! Metrics of a replay, which may be others than the recording's.
 
 use super::{CountSource, MetricSource, Plan, PlannedMetric};
 use crate::catalogue::{Catalogue, Hardware, Metric, SelectError};
 
 impl Plan {
-    /// Takes these metrics in place of those that were planned, as far as the plan's counters hold
-    /// all that they need; the others have the reason why they have no value.
+    /// Replaces the planned metrics by these. A metric that needs more than the plan's counters
+    /// gets the reason why it has no value.
     ///
     /// # Errors
     ///
-    /// A name that the machine of the plan has no metric of.
+    /// A name of no metric on the plan's machine.
     pub fn select_metrics(
         &mut self,
         catalogue: &Catalogue,
@@ -26,8 +26,8 @@ impl Plan {
     }
 
     fn replanned(&self, metric: &Metric) -> PlannedMetric {
-        let mut planned = self.metrics.list.iter();
-        let planned = planned.find(|planned| {
+        let mut known = self.metrics.list.iter();
+        let planned = known.find(|planned| {
             planned.metric.name == metric.name && planned.metric.family.name == metric.family.name
         });
         planned.cloned().unwrap_or_else(|| PlannedMetric {
@@ -37,8 +37,8 @@ impl Plan {
         })
     }
 
-    /// Where the counts of a metric of cores come from: a ratio is that of one time, so all are of
-    /// one group, or always live.
+    /// The source of a core metric's counts. Its events must be in one group or always run, so that
+    /// a ratio is exact.
     fn counted_sources(&self, metric: &Metric) -> Result<MetricSource, String> {
         if self.cores.len() > 1 {
             return Err(format!(
@@ -51,8 +51,7 @@ impl Plan {
         for group in 0..self.groups.len() {
             let place = |event: &str| {
                 let places = self.places(metric, event);
-                let mut places = places.iter();
-                let found = places.find(|place| match place {
+                let found = places.iter().find(|place| match place {
                     CountSource::Core { group: of, .. } => *of == group || *of < self.fixed(),
                     CountSource::Sampled(_) => true,
                     CountSource::Uncore { .. } | CountSource::Duration => false,
@@ -81,7 +80,8 @@ impl Plan {
         ))
     }
 
-    /// The places of an event of a metric's family, by the names that it has.
+    /// The count sources of an event, by all of its names, from the columns and from metrics of its
+    /// family.
     fn places(&self, metric: &Metric, event: &str) -> Vec<CountSource> {
         let spec = metric.pmu.events.get(event);
         let is_it = |name: &str| {
@@ -89,15 +89,20 @@ impl Plan {
                 .is_some_and(|spec| spec.perf == name || spec.also.iter().any(|also| also == name));
             name == event || also
         };
-        let columns = self.columns.iter();
-        let columns = columns.filter(|column| is_it(&column.name));
-        let columns = columns.map(|column| column.place);
-        let of_family = self.metrics.list.iter();
-        let of_family =
-            of_family.filter(|planned| planned.metric.family.name == metric.family.name);
-        let sources = of_family.flat_map(|planned| planned.sources.iter().flatten());
-        let events = sources.flat_map(|source| &source.events);
-        let events = events.filter(|(name, _)| name == event);
-        columns.chain(events.map(|(_, place)| *place)).collect()
+        let columns = self
+            .columns
+            .iter()
+            .filter(|column| is_it(&column.name))
+            .map(|column| column.place);
+        let events = self
+            .metrics
+            .list
+            .iter()
+            .filter(|planned| planned.metric.family.name == metric.family.name)
+            .flat_map(|planned| planned.sources.iter().flatten())
+            .flat_map(|source| &source.events)
+            .filter(|(name, _)| name == event)
+            .map(|(_, place)| *place);
+        columns.chain(events).collect()
     }
 }

@@ -1,8 +1,8 @@
-//! Metrics that are estimated of SPE's samples: no counter is opened for them.
+//! Metrics that are estimated from SPE samples: no counter is opened for them.
 
 use super::{
     CountSource, Plan,
-    planner::{MetricSource, Request},
+    planner::{MetricSource, ResolvedRequest},
 };
 use crate::{catalogue::Metric, machine::Pmus};
 
@@ -20,10 +20,10 @@ impl Plan {
     }
 }
 
-/// Where the values of a metric come from, if that is sampling; or why it cannot be had.
+/// The sources of a sampled metric, or why it has no value here; None if it is counted.
 pub(super) fn sources(
     metric: &Metric,
-    request: &Request<'_>,
+    request: &ResolvedRequest<'_>,
     pmus: &Pmus,
 ) -> Option<Result<Vec<MetricSource>, String>> {
     let place = |event: &str| {

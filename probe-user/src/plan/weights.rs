@@ -1,42 +1,42 @@
-//! The counters on CPUs that tell who caused a socket's traffic.
+//! Weights: the counters of cores that attribute a socket's traffic.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CountSource, Request, RequestedEvent};
+use super::{CountSource, RequestedEvent, ResolvedRequest};
 use crate::{
-    catalogue::{Of, WeightSpec},
+    catalogue::{MemoryTraffic, WeightSpec},
     event,
     machine::{Pmu, PmuKind, Pmus},
 };
 
-/// A weight, and where its counters are.
+/// A weight, and the sources of its counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedWeight {
     /// Its name in the catalogue.
     pub name: Arc<str>,
-    /// The traffic that it is a weight of.
-    pub of: Of,
-    /// Whether [`Self::all`] is of the CPU's own socket's memory only
+    /// The traffic that it attributes.
+    pub of: MemoryTraffic,
+    /// Whether [`Self::all`] counts only the memory of the CPU's own socket
     /// ([`WeightSpec::local`](crate::catalogue::WeightSpec::local)).
     pub local: bool,
-    /// What it counts besides memory traffic, so that no error can be stated of its shares.
+    /// What it counts in addition to memory traffic, so that its shares have no stated error.
     #[serde(default)]
     pub but: Option<Arc<str>>,
     /// All accesses.
     pub all: CountSource,
-    /// Those to other sockets, where the core counts them apart.
+    /// Accesses to other sockets, if the core counts them separately.
     pub remote: Option<CountSource>,
 }
 
-/// A weight before it has a place.
+/// A requested weight, before it is placed.
 #[derive(Clone)]
 pub(super) struct RequestedWeight(&'static WeightSpec);
 
 impl RequestedWeight {
-    /// Where its events, all accesses first, are counted there.
-    pub(super) fn at(&self, places: &[CountSource]) -> Option<PlannedWeight> {
+    /// The weight with the sources of its events, all accesses first.
+    pub(super) fn placed_at(&self, places: &[CountSource]) -> Option<PlannedWeight> {
         Some(PlannedWeight {
             name: self.0.name.as_str().into(),
             of: self.0.of,
@@ -48,41 +48,45 @@ impl RequestedWeight {
     }
 }
 
-/// What the shares of the metrics need and the core PMU has; the first of each traffic.
-pub(super) fn wanted(
-    request: &Request<'_>,
+/// The weights that the metrics' shares need and the core PMU has: the first for each traffic.
+pub(super) fn requested_weights(
+    request: &ResolvedRequest<'_>,
     pmus: &Pmus,
 ) -> Vec<(RequestedWeight, Vec<RequestedEvent>)> {
     let mut cores = pmus.cores().filter(|pmu| pmu.kind == PmuKind::Core);
-    // Of several kinds of core each would need a weight of its own, and they could not be added up.
+    // With several kinds of core, each would need its own weight, and these could not be summed.
     let (Some(core), None) = (cores.next(), cores.next()) else {
         return Vec::new();
     };
     let machine = &request.machine;
     let sockets = machine.sockets.unwrap_or(1);
-    let needs = |of: Of| {
+    let needs = |of: MemoryTraffic| {
         let mut needs = request.metrics.iter().map(|metric| metric.apportion);
         needs.any(|apportion| apportion.needs() == Some(of))
     };
-    let first = |of: Of| {
+    let first = |of: MemoryTraffic| {
         let mut weights = machine.platform.weights().iter().filter(|weight| {
             weight.of == of && weight.sockets.is_none_or(|of_many| of_many == sockets)
         });
         weights.find_map(|weight| {
             let mut events = parsed(&events(core, weight)?, pmus);
             if request.settings.own_weights {
-                let known = events.iter().take_while(|event| is_own(request, event));
+                let known = events
+                    .iter()
+                    .take_while(|event| is_requested(request, event));
                 events.truncate(known.count());
             }
             let whole = !events.is_empty() && (!weight.local || events.len() > 1);
             whole.then_some((RequestedWeight(weight), events))
         })
     };
-    let reads = first(Of::Reads).filter(|(weight, _)| {
-        // What a CPU reads tells to which memory it writes too, where that is not counted.
-        needs(Of::Reads) || needs(Of::Writes) && weight.0.local
+    let reads = first(MemoryTraffic::Reads).filter(|(weight, _)| {
+        // Reads also show which memory a CPU writes to, if that is not counted.
+        needs(MemoryTraffic::Reads) || needs(MemoryTraffic::Writes) && weight.0.local
     });
-    let writes = needs(Of::Writes).then(|| first(Of::Writes)).flatten();
+    let writes = needs(MemoryTraffic::Writes)
+        .then(|| first(MemoryTraffic::Writes))
+        .flatten();
     reads.into_iter().chain(writes).collect()
 }
 
@@ -91,17 +95,17 @@ fn parsed(events: &[String], pmus: &Pmus) -> Vec<RequestedEvent> {
         .iter()
         .filter_map(|text| event::parse(text, pmus).ok());
     let all = parsed.flatten().flat_map(|group| group.events);
-    all.filter_map(|event| super::planner::wanted(&event))
+    all.filter_map(|event| super::planner::requested_event(&event))
         .collect()
 }
 
-/// Whether the user asks for that event.
-fn is_own(request: &Request<'_>, wanted: &RequestedEvent) -> bool {
+/// Whether the user requests the event.
+fn is_requested(request: &ResolvedRequest<'_>, wanted: &RequestedEvent) -> bool {
     let mut own = request.events.iter().flat_map(|group| &group.events);
-    own.any(|event| super::planner::wanted(event).as_ref() == Some(wanted))
+    own.any(|event| super::planner::requested_event(event).as_ref() == Some(wanted))
 }
 
-/// The events that the core has: all accesses, those to other sockets.
+/// A weight's events on this core: all accesses, then those to other sockets.
 fn events(core: &Pmu, weight: &WeightSpec) -> Option<Vec<String>> {
     let has = |event: &str| match event.contains('=') {
         true => event.split(',').all(|term| {

@@ -1,31 +1,31 @@
-//! Calibration: what was estimated beside what was counted, of recordings that hold both.
+//! Compares estimates with counts of the same events, in recordings that have both.
 //!
-//! Each pair is summed over the windows in which both have a value. The 95% intervals of windows
-//! are of independent samples: their half widths are added as squares.
+//! Each pair is summed over the windows in which both have a value. Windows have independent
+//! samples, so the half widths of their 95% intervals are added in squares.
 
 use serde_json::{Value, json};
 
-use super::{Line, Profile, text::number};
+use super::{Profile, ProfileLine, text::number};
 
-/// What SPE samples of accesses stand for, and the event that counts the same accesses: loads and
+/// The metric that SPE samples estimate, and the event that counts the same accesses: loads and
 /// stores (Arm ARM, D18: `MEM_ACCESS` counts memory-read and memory-write operations).
 const OPERATIONS: &str = "spe_operations";
 const ACCESSES: &str = "mem_access";
 const CLASSES: [&str; 2] = ["load", "store"];
 
-/// Events that are sampled have this before their name.
+/// Name prefix of sampled events.
 const SAMPLED: &str = "sampled_";
 
-/// The kernel's clocks.
+/// The kernel's clock events.
 const WHOLE_CLOCKS: [&str; 2] = ["cpu-clock", "task-clock"];
 
-/// Traffic of a socket for each access that its CPUs counted.
+/// Name suffix of metrics of a socket's traffic per access that its CPUs counted.
 const PER_ACCESS: &str = "_bytes_per_access";
 
-/// Bytes of a cache line, which an access of a weight should be.
-const LINE: f64 = 64.0;
+/// Bytes of a cache line: the expected traffic of an access.
+const LINE_BYTES: f64 = 64.0;
 
-/// Something that is known by an estimate and by counting.
+/// A metric that was both estimated and counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     /// The metric that is estimated.
@@ -34,22 +34,22 @@ pub struct Calibration {
     pub count: String,
     /// Unit of both.
     pub unit: String,
-    /// Of whom.
-    pub points: Vec<Compared>,
+    /// One point for each subject.
+    pub points: Vec<EstimatePoint>,
 }
 
-/// An estimate beside a count.
+/// An estimate with its count.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
-    /// Index into [`Profile::holders`].
-    pub holder: usize,
+pub struct EstimatePoint {
+    /// Index into [`Profile::subjects`].
+    pub subject: usize,
     /// Windows in which both have a value.
     pub windows: usize,
-    /// What was counted in them.
+    /// The count in these windows.
     pub count: f64,
-    /// What was estimated.
+    /// The estimate in these windows.
     pub estimate: f64,
-    /// Its 95% interval, where each of its windows has one.
+    /// The estimate's 95% interval, if each of its windows has one.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -69,7 +69,7 @@ impl Calibration {
                     points: pairs(profile, at, count, whole),
                 })
             };
-            // A whole clock that is sampled has the time that was counted.
+            // A sampled clock equals the counted time.
             let event = metric.name.strip_prefix(SAMPLED);
             if let Some(event) = event.filter(|event| !WHOLE_CLOCKS.contains(event)) {
                 all.extend(of(event, &[""]));
@@ -79,7 +79,7 @@ impl Calibration {
             }
             if let Some(traffic) = metric.name.strip_suffix(PER_ACCESS) {
                 all.extend(named(traffic).map(|count| Self {
-                    estimate: format!("{LINE} B x accesses of the CPUs"),
+                    estimate: format!("{LINE_BYTES} B x accesses of the CPUs"),
                     count: traffic.to_owned(),
                     unit: profile.metrics[count].unit.clone(),
                     points: lines(profile, at, count),
@@ -92,11 +92,11 @@ impl Calibration {
 
     pub(super) fn json(&self, profile: &Profile) -> Value {
         let points = self.points.iter().map(|point| {
-            let holder = &profile.holders[point.holder];
+            let subject = &profile.subjects[point.subject];
             json!({
-                "label": holder.label,
-                "name": holder.name,
-                "part": holder.part,
+                "label": subject.label,
+                "name": subject.name,
+                "part": subject.part,
                 "windows": point.windows,
                 "count": number(point.count),
                 "estimate": number(point.estimate),
@@ -114,19 +114,20 @@ impl Calibration {
     }
 }
 
-fn of_metric(profile: &Profile, metric: usize) -> impl Iterator<Item = &Line> {
+fn of_metric(profile: &Profile, metric: usize) -> impl Iterator<Item = &ProfileLine> {
     profile.lines.iter().filter(move |it| it.metric == metric)
 }
 
-/// Of each holder: the estimates of its lines that are told apart by `parts`, beside the count.
-fn pairs(profile: &Profile, estimate: usize, count: usize, parts: &[&str]) -> Vec<Compared> {
+/// Points by subject: the sum of the estimates of lines whose distinguishing text is in `parts`,
+/// with the count.
+fn pairs(profile: &Profile, estimate: usize, count: usize, parts: &[&str]) -> Vec<EstimatePoint> {
     let counted = of_metric(profile, count).filter(|line| line.of.is_empty());
     let points = counted.filter_map(|counted| {
-        let estimates = of_metric(profile, estimate)
-            .filter(|line| line.holder == counted.holder && parts.contains(&line.of.as_str()));
-        let estimates: Vec<&Line> = estimates.collect();
-        let mut point = Compared {
-            holder: counted.holder,
+        let estimates: Vec<&ProfileLine> = of_metric(profile, estimate)
+            .filter(|line| line.subject == counted.subject && parts.contains(&line.of.as_str()))
+            .collect();
+        let mut point = EstimatePoint {
+            subject: counted.subject,
             windows: 0,
             count: 0.0,
             estimate: 0.0,
@@ -144,7 +145,7 @@ fn pairs(profile: &Profile, estimate: usize, count: usize, parts: &[&str]) -> Ve
                 let value = line.value(at);
                 point.estimate += value;
                 let (low, high) = line.interval(at);
-                // Of nothing that ran there is nothing to be uncertain about.
+                // Where nothing ran, nothing is uncertain.
                 let sides = match (low.is_finite(), value == 0.0) {
                     (true, _) => Some(((value - low).powi(2), (high - value).powi(2))),
                     (false, true) => Some((0.0, 0.0)),
@@ -162,16 +163,16 @@ fn pairs(profile: &Profile, estimate: usize, count: usize, parts: &[&str]) -> Ve
     points.collect()
 }
 
-/// Of each socket: the traffic if each access were a line, beside the traffic.
-fn lines(profile: &Profile, per_access: usize, traffic: usize) -> Vec<Compared> {
+/// Points by socket: the traffic if each access were one cache line, with the counted traffic.
+fn lines(profile: &Profile, per_access: usize, traffic: usize) -> Vec<EstimatePoint> {
     let points = of_metric(profile, per_access).filter_map(|bytes| {
-        let of = &profile.holders[bytes.holder];
+        let of = &profile.subjects[bytes.subject];
         let traffic = of_metric(profile, traffic).find(|it| {
-            let holder = &profile.holders[it.holder];
-            holder.part == of.part && holder.label == of.label
+            let subject = &profile.subjects[it.subject];
+            subject.part == of.part && subject.label == of.label
         })?;
-        let mut point = Compared {
-            holder: bytes.holder,
+        let mut point = EstimatePoint {
+            subject: bytes.subject,
             windows: 0,
             count: 0.0,
             estimate: 0.0,
@@ -185,10 +186,10 @@ fn lines(profile: &Profile, per_access: usize, traffic: usize) -> Vec<Compared> 
                 point.windows += 1;
                 seconds += end - start;
                 point.count += rate * (end - start);
-                point.estimate += rate * (end - start) * LINE / bytes;
+                point.estimate += rate * (end - start) * LINE_BYTES / bytes;
             }
         }
-        // Rates again, as the metric is.
+        // Back to rates, as in the metric.
         point.count /= seconds;
         point.estimate /= seconds;
         (point.count > 0.0).then_some(point)

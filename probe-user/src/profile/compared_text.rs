@@ -6,8 +6,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::{
-    Compared, Comparison,
-    compare::Sample,
+    ComparedValue, Comparison,
+    compare::SideStatistics,
     svg::{escaped, short},
     text::number,
 };
@@ -18,10 +18,11 @@ const HEADS: [&str; 7] = ["", "metric", "A", "B", "B/A", "B-A", "by chance"];
 const LEGEND: &str = "* the difference exceeds what chance allows: Welch's test on the windows, \
                       99%, with the values' intervals (docs/recordings.md)";
 
-/// Those that differ first, the larger ratios before the smaller; then in the order of the report.
-fn sorted(comparison: &Comparison) -> Vec<&Compared> {
-    let mut all: Vec<&Compared> = comparison.both.iter().collect();
-    let size = |it: &Compared| match it.ratio {
+/// Rows sorted for output: those that differ first, by the size of their ratio; then the rest in
+/// the order of the report.
+fn sorted(comparison: &Comparison) -> Vec<&ComparedValue> {
+    let mut all: Vec<&ComparedValue> = comparison.both.iter().collect();
+    let size = |it: &ComparedValue| match it.ratio {
         Some(ratio) if ratio > 0.0 && it.star() => ratio.ln().abs(),
         _ if it.star() => f64::MAX,
         _ => -1.0,
@@ -30,14 +31,14 @@ fn sorted(comparison: &Comparison) -> Vec<&Compared> {
     all
 }
 
-fn name(it: &Compared) -> String {
+fn name(it: &ComparedValue) -> String {
     match it.of.as_str() {
-        "" => it.holder.label.clone(),
-        of => format!("{}, {of}", it.holder.label),
+        "" => it.subject.label.clone(),
+        of => format!("{}, {of}", it.subject.label),
     }
 }
 
-fn cells(it: &Compared) -> [String; 7] {
+fn cells(it: &ComparedValue) -> [String; 7] {
     let unit = it.metric.shown_unit();
     let metric = match unit.as_str() {
         "" => it.metric.name.clone(),
@@ -57,7 +58,7 @@ fn cells(it: &Compared) -> [String; 7] {
     ]
 }
 
-/// What is said besides: which side is which, and whom only one has.
+/// Footnotes: what A and B are, and rows that only one side has.
 fn notes(comparison: &Comparison) -> Vec<String> {
     let [a, b] = &comparison.names;
     let mut notes = vec![format!("A: {a}"), format!("B: {b}"), LEGEND.to_owned()];
@@ -75,7 +76,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
     notes
 }
 
-/// For people.
+/// The comparison as a text table.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let mut table = Table::new();
@@ -99,23 +100,23 @@ pub fn table(comparison: &Comparison) -> String {
     text
 }
 
-/// For programs.
+/// The comparison as JSON.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
-    let side = |sample: &Sample| {
+    let side = |sample: &SideStatistics| {
         json!({
             "mean": number(sample.mean),
             "windows": sample.windows,
             "standard_error": sample.scatter.map(number),
-            "error_of_values": number(sample.own),
+            "error_of_values": number(sample.own_error),
         })
     };
     let both = sorted(comparison).into_iter().map(|it| {
         json!({
-            "part": it.holder.part,
-            "kind": it.holder.kind,
-            "name": it.holder.name,
-            "label": it.holder.label,
+            "part": it.subject.part,
+            "kind": it.subject.kind,
+            "name": it.subject.name,
+            "label": it.subject.label,
             "metric": it.metric.name,
             "unit": it.metric.shown_unit(),
             "of": it.of,
@@ -136,7 +137,7 @@ pub fn json(comparison: &Comparison) -> Value {
     })
 }
 
-/// A page that needs nothing else.
+/// The comparison as a self-contained HTML page.
 #[must_use]
 pub fn html(comparison: &Comparison) -> String {
     let style = include_str!("page/page.css");

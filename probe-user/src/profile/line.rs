@@ -4,27 +4,27 @@ use std::ops::Range;
 
 use crate::{
     derive::{
-        Attributes, Estimate, Kind, Method, Metric, Part, Reason, Report, Subject, Value,
-        served_name,
+        Attributes, Estimate, MetricInfo, MetricKind, Reason, Report, ReportSection, Subject,
+        Value, ValueMethod, mem_level_name,
     },
-    emit::label::{Called, label, short},
+    emit::label::{RuntimeNames, label, short},
 };
 
-/// An interval that is not known.
-const NOWHERE: (f64, f64) = (f64::NAN, f64::NAN);
+/// An unknown interval.
+const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 
-/// Whom values are about.
+/// The subject of lines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Holder {
+pub struct LineSubject {
     /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
     pub part: &'static str,
-    /// Kind and name, as programs read them.
+    /// Kind of the subject, for programs.
     pub kind: &'static str,
-    /// See `kind`.
+    /// Name of the subject, for programs.
     pub name: String,
-    /// The name for people.
+    /// Name of the subject, for people.
     pub label: String,
-    /// As the runtime calls it.
+    /// The namespace's name, from the container runtime.
     pub namespace: Option<String>,
     /// The pod's name.
     pub pod: Option<String>,
@@ -32,10 +32,10 @@ pub struct Holder {
     pub container: Option<String>,
 }
 
-impl Holder {
-    pub(super) fn of(report: &Report, part: Part, subject: &Subject) -> Self {
+impl LineSubject {
+    pub(super) fn new(report: &Report, part: ReportSection, subject: &Subject) -> Self {
         let (kind, name) = label(subject);
-        let called = Called::of(report, subject);
+        let called = RuntimeNames::for_subject(report, subject);
         let name_of = |what: &str| {
             let mut names = called.names();
             let found = names.find(|(of, _)| *of == what);
@@ -57,30 +57,30 @@ impl Holder {
     }
 }
 
-/// What values say.
+/// The metric of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineMetric {
     /// Its name.
     pub name: String,
-    /// One line.
+    /// Its help text, one line.
     pub help: String,
     /// Unit of the values.
     pub unit: String,
-    /// Whether its values are of a counter, and are shown by the second.
+    /// Whether it is a counter, which is shown per second.
     pub is_counter: bool,
 }
 
 impl LineMetric {
-    pub(super) fn of(metric: &Metric) -> Self {
+    pub(super) fn new(metric: &MetricInfo) -> Self {
         Self {
             name: metric.name.clone(),
             help: metric.help.clone(),
             unit: metric.unit.clone(),
-            is_counter: metric.kind == Kind::Counter,
+            is_counter: metric.kind == MetricKind::Counter,
         }
     }
 
-    /// The unit in which it is shown over time: counters by the second.
+    /// Unit of its values over time: per second for counters.
     #[must_use]
     pub fn shown_unit(&self) -> String {
         match (self.is_counter, self.unit.as_str()) {
@@ -93,44 +93,45 @@ impl LineMetric {
 
 /// The values of one subject and metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
-    /// Index into [`Profile::holders`](super::Profile::holders).
-    pub holder: usize,
+pub struct ProfileLine {
+    /// Index into [`Profile::subjects`](super::Profile::subjects).
+    pub subject: usize,
     /// Index into [`Profile::metrics`](super::Profile::metrics).
     pub metric: usize,
-    /// What tells it from others of both: operation and source, or the socket of a share.
+    /// Distinguishes lines of one subject and metric: operation and source, or the socket of a
+    /// share.
     pub of: String,
-    /// The window of the first value. An owner that lived for one of many windows takes the memory
-    /// of one.
+    /// Index of the first window with a value, so that the memory of a line depends on its owner's
+    /// lifetime.
     pub first: usize,
-    /// By window from that one to its last, as a live run shows them; NaN where there is none. What
-    /// is counted by time is 0 where the owner did not run.
+    /// Values by window, from `first` to the last one, as in a live run; NaN without a value.
+    /// Metrics counted over time are 0 while the owner did not run.
     pub values: Vec<f64>,
-    /// The 95% intervals of these values, where there are any: both ends, else NaN. May be shorter.
+    /// 95% intervals of these values, NaN without one. May be shorter than `values`.
     pub intervals: Vec<(f64, f64)>,
-    /// Why the last window without a value has none.
+    /// Reason of the last window without a value.
     pub reason: Option<String>,
 }
 
-/// What the windows of a line say together.
+/// Summary of a line's windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
-    /// Windows that have a value.
+pub struct LineSummary {
+    /// Number of windows with a value.
     pub windows: usize,
-    /// Mean of the windows by their lengths; of a counter events by the second.
+    /// Mean, weighted by window length; events per second for counters.
     pub mean: f64,
-    /// The least of a window.
+    /// Minimum of the windows.
     pub min: f64,
-    /// The most of a window.
+    /// Maximum of the windows.
     pub max: f64,
-    /// Of a counter: what was counted in all windows.
+    /// For counters, the total of all windows.
     pub total: Option<f64>,
 }
 
-impl Line {
-    pub(super) fn new(holder: usize, metric: usize, of: String, first: usize) -> Self {
+impl ProfileLine {
+    pub(super) fn new(subject: usize, metric: usize, of: String, first: usize) -> Self {
         Self {
-            holder,
+            subject,
             metric,
             of,
             first,
@@ -140,7 +141,7 @@ impl Line {
         }
     }
 
-    /// Adds the value of a window, which follows those that it has.
+    /// Adds the value of a window later than the last one.
     pub(super) fn push(&mut self, window: usize, value: Result<&Value, &Reason>) {
         let estimate = match value {
             Ok(value) => match value.estimate() {
@@ -157,12 +158,12 @@ impl Line {
         self.values
             .push(estimate.map_or(f64::NAN, |estimate| estimate.value));
         if let Some(interval) = estimate.and_then(Estimate::interval) {
-            self.intervals.resize(before, NOWHERE);
+            self.intervals.resize(before, NO_INTERVAL);
             self.intervals.push(interval);
         }
     }
 
-    /// The value of a window; NaN where there is none.
+    /// The value of a window; NaN without one.
     #[must_use]
     pub fn value(&self, window: usize) -> f64 {
         let at = window.checked_sub(self.first);
@@ -170,22 +171,22 @@ impl Line {
         value.copied().unwrap_or(f64::NAN)
     }
 
-    /// The 95% interval of a window's value; NaN where there is none.
+    /// The 95% interval of a window's value; NaN without one.
     #[must_use]
     pub fn interval(&self, window: usize) -> (f64, f64) {
         let at = window.checked_sub(self.first);
         let interval = at.and_then(|at| self.intervals.get(at));
-        interval.copied().unwrap_or(NOWHERE)
+        interval.copied().unwrap_or(NO_INTERVAL)
     }
 
-    /// The windows from its first value to its last one.
+    /// Indices of the windows from its first value to its last one.
     #[must_use]
     pub fn windows(&self) -> Range<usize> {
         self.first..self.first + self.values.len()
     }
 
-    /// The windows from its first value to its last one, each with the value as it is shown over
-    /// time: those of counters by the second.
+    /// The windows from its first value to its last one, each with the value shown over time: per
+    /// second for counters.
     pub fn shown<'a>(
         &'a self,
         metric: &LineMetric,
@@ -202,12 +203,12 @@ impl Line {
         })
     }
 
-    /// What its windows say together; None where none has a value.
+    /// Summary of its windows; None without values.
     #[must_use]
-    pub fn summary(&self, metric: &LineMetric, windows: &[(f64, f64)]) -> Option<Summary> {
+    pub fn summary(&self, metric: &LineMetric, windows: &[(f64, f64)]) -> Option<LineSummary> {
         let shown = self.shown(metric, windows);
-        let known = shown.filter(|(_, value)| value.is_finite());
-        let known: Vec<(f64, f64)> = known
+        let known: Vec<(f64, f64)> = shown
+            .filter(|(_, value)| value.is_finite())
             .map(|(at, value)| (value, windows[at].1 - windows[at].0))
             .collect();
         let seconds: f64 = known.iter().map(|(_, seconds)| seconds).sum();
@@ -216,7 +217,7 @@ impl Line {
         }
         let sum: f64 = known.iter().map(|(value, seconds)| value * seconds).sum();
         let values = || known.iter().map(|(value, _)| *value);
-        Some(Summary {
+        Some(LineSummary {
             windows: known.len(),
             mean: sum / seconds,
             min: values().fold(f64::INFINITY, f64::min),
@@ -226,14 +227,14 @@ impl Line {
     }
 }
 
-/// What tells series of one subject and metric apart, in words.
-pub(super) fn told_apart(attributes: &Attributes) -> String {
+/// The text that distinguishes series of one subject and metric.
+pub(super) fn distinguishing_text(attributes: &Attributes) -> String {
     let mut words = Vec::new();
     words.extend(attributes.operation.map(|it| it.name().to_owned()));
-    words.extend(attributes.source.map(served_name));
+    words.extend(attributes.source.map(mem_level_name));
     words.extend(attributes.socket.map(|socket| format!("socket {socket}")));
     words.extend(attributes.device.clone());
-    if let Method::Apportioned(by) = &attributes.method {
+    if let ValueMethod::Apportioned(by) = &attributes.method {
         words.push(format!("by {by}"));
     }
     words.join(" ")

@@ -1,5 +1,5 @@
-//! Profile: a whole recording at once: the values of each subject and metric over its windows, with
-//! what is said of them. The page, single views and the comparison of recordings are made of it.
+//! Profile of a whole recording: the values of each subject and metric over its windows, with
+//! findings. The report page, single views and comparisons are drawn from a [`Profile`].
 
 mod calibration;
 mod compare;
@@ -19,9 +19,9 @@ use std::collections::{HashMap, HashSet};
 pub use self::page::page;
 pub use self::{
     calibration::Calibration,
-    compare::{Compared, Comparison, Side, compare},
+    compare::{ComparedValue, Comparison, Side, compare},
     compared_text::{html as comparison_html, json as comparison_json, table as comparison_table},
-    line::{Holder, Line, LineMetric, Summary},
+    line::{LineMetric, LineSubject, LineSummary, ProfileLine},
     roofline::{Peaks, PeaksError},
     samples::{POINTS, Scatter},
     single::Single,
@@ -31,110 +31,113 @@ pub use self::{
     view::Selection,
 };
 use crate::{
-    derive::{About, Estimate, Kind, Part, Reason, Report, Series, Spread, Subject, Value},
+    derive::{
+        Estimate, FindingSubject, MetricKind, Reason, Report, ReportSection, Series, Spread,
+        Subject, Value,
+    },
     formula::NoValue,
     record::Calibrated,
     recording::{ReadError, Replay},
     sys::clock::nanos,
 };
 
-/// Rows of a view beyond these are left out: those with the least of the first metric.
-const MOST: usize = 500;
+/// Most rows of a view; those with the smallest sums of their first metric are left out.
+const MAX_ROWS: usize = 500;
 
-/// A recording at once.
+/// A whole recording in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Its file.
+    /// Name of its file.
     pub file: String,
-    /// What is known of it: names and values.
+    /// Metadata: keys and values.
     pub about: Vec<(String, String)>,
-    /// Beginning and end of each window, in seconds since the recording began.
+    /// Begin and end of each window, in seconds since the recording began.
     pub windows: Vec<(f64, f64)>,
-    /// Unix time in seconds at which it began.
+    /// Unix time of its begin, in seconds.
     pub began: f64,
-    /// Whom values are about.
-    pub holders: Vec<Holder>,
-    /// What they say.
+    /// The subjects of lines.
+    pub subjects: Vec<LineSubject>,
+    /// The metrics of lines.
     pub metrics: Vec<LineMetric>,
     /// The values.
-    pub lines: Vec<Line>,
-    /// Distributions since the recording began, as of its end.
+    pub lines: Vec<ProfileLine>,
+    /// Distributions over the whole recording.
     pub histograms: Vec<Distribution>,
-    /// What is said of values at the end of the recording: of whom, and a sentence.
+    /// Findings at the end of the recording: label of the subject, and a sentence.
     pub findings: Vec<(String, String)>,
-    /// Metrics without a value, and why.
+    /// Metrics without a value, with the reason.
     pub missing: Vec<(String, String)>,
-    /// Warnings, each once.
+    /// Distinct warnings.
     pub warnings: Vec<String>,
-    /// Rows that were left out, since there are too many.
+    /// Number of rows left out because of the limit.
     pub left_out: usize,
-    /// When the first window began, in ns of `CLOCK_MONOTONIC`; None without windows.
+    /// Begin of the first window, in ns of `CLOCK_MONOTONIC`; None without windows.
     pub origin: Option<u64>,
-    /// The platform of the machine, as the catalogue calls it, where it is known.
+    /// The machine's platform, as the catalogue calls it, if known.
     pub platform: Option<String>,
-    /// Samples of accesses, of `mem record`.
+    /// Samples of memory accesses, from `mem record`.
     pub samples: Option<Scatter>,
-    /// The peaks of the machine, of `roofline`.
+    /// The machine's peaks, from `roofline`.
     pub peaks: Option<Peaks>,
-    /// The accuracy and the cost of sampling there, of `mem calibrate`.
+    /// Accuracy and cost of sampling, from `mem calibrate`.
     pub calibrated: Option<Calibrated>,
 }
 
 /// A histogram of a subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// Index into [`Profile::holders`].
-    pub holder: usize,
+    /// Index into [`Profile::subjects`].
+    pub subject: usize,
     /// Index into [`Profile::metrics`].
     pub metric: usize,
-    /// What tells it from others of both, such as the operation; may be empty.
+    /// Distinguishes series of one subject and metric, such as by operation; may be empty.
     pub of: String,
-    /// The largest value of each bucket; the last has none.
+    /// Upper bound of each bucket; the last bucket has none.
     pub bounds: Vec<f64>,
-    /// Occurrences by bucket, one more than bounds.
+    /// Count of each bucket, one more than `bounds`.
     pub counts: Vec<u64>,
 }
 
-/// Where things are in a profile that is being made.
+/// Indices into a profile while it is built.
 #[derive(Default)]
-struct Known {
-    holders: HashMap<(Part, Subject), usize>,
+struct ProfileIndex {
+    subjects: HashMap<(ReportSection, Subject), usize>,
     metrics: HashMap<(String, String), usize>,
-    /// By holder, metric, what tells them apart, and the counter group.
+    /// By subject, metric, distinguishing text, and counter group.
     lines: HashMap<(usize, usize, String, Option<u32>), usize>,
-    /// Lines by what is shown of them.
-    told_apart: HashSet<(usize, usize, String)>,
-    /// Metrics that are 0 for an owner that did not run.
+    /// Lines by all that is shown of them.
+    shown_names: HashSet<(usize, usize, String)>,
+    /// Names of metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
 }
 
-/// Of an owner that did not run.
-const NOTHING: Value = Value::Gauge(Estimate {
+/// The value of an owner that did not run.
+const ZERO: Value = Value::Gauge(Estimate {
     value: 0.0,
-    live: 1.0,
+    running_ratio: 1.0,
     spread: Spread::Unknown,
     above_bound: None,
 });
 
-impl Known {
-    /// The value of a window. An owner that did not run has counted nothing in that time, which a
-    /// mean over time must not leave out; a ratio of its counts is not known then.
+impl ProfileIndex {
+    /// The value of a window. Counters and rates of an owner that did not run are 0, so that means
+    /// over time include that window; a ratio of its counts stays unknown.
     fn value<'a>(&self, report: &Report, series: &'a Series) -> Result<&'a Value, &'a Reason> {
         let metric = report.metric(series);
-        let counted = metric.kind == Kind::Counter || self.by_time.contains(&metric.name);
+        let counted = metric.kind == MetricKind::Counter || self.by_time.contains(&metric.name);
         match &series.value {
-            Err(Reason::NoValue(NoValue::DidNotRun)) if counted => Ok(&NOTHING),
+            Err(Reason::NoValue(NoValue::DidNotRun)) if counted => Ok(&ZERO),
             value => value.as_ref(),
         }
     }
 }
 
 impl Profile {
-    /// Reads a replay to its end.
+    /// Builds the profile from a whole replay.
     ///
     /// # Errors
     ///
-    /// Where it is damaged.
+    /// If it is damaged.
     pub fn read(
         file: &str,
         about: Vec<(String, String)>,
@@ -150,25 +153,25 @@ impl Profile {
                 .map(|it| it.platform.to_string()),
             ..Self::default()
         };
-        let mut known = Known {
-            by_time: replay.plan().metrics_by_time().collect(),
-            ..Known::default()
+        let mut index = ProfileIndex {
+            by_time: replay.plan().time_only_metrics().collect(),
+            ..ProfileIndex::default()
         };
         let mut last = None;
         while let Some(report) = replay.advance()? {
-            profile.add(&mut known, report);
+            profile.add_window(&mut index, report);
             last = Some(report.clone());
         }
         let Some(last) = last else {
             return Err(ReadError::Empty(file.to_owned()));
         };
-        profile.end(&known, &last);
+        profile.add_final(&index, &last);
         Ok(profile)
     }
 
-    /// A file of samples alone: it has no windows.
+    /// Profile of samples without a recording: it has no windows.
     #[must_use]
-    pub fn of_samples(samples: Scatter) -> Self {
+    pub fn from_samples(samples: Scatter) -> Self {
         Self {
             file: samples.file.clone(),
             about: samples.about.clone(),
@@ -179,7 +182,7 @@ impl Profile {
     }
 
     /// Adds a window.
-    fn add(&mut self, known: &mut Known, report: &Report) {
+    fn add_window(&mut self, index: &mut ProfileIndex, report: &Report) {
         let seconds = |at: std::time::Duration| at.saturating_sub(report.began).as_secs_f64();
         if self.windows.is_empty() {
             self.origin = Some(nanos(report.began));
@@ -189,15 +192,18 @@ impl Profile {
         self.windows
             .push((seconds(report.start), seconds(report.end)));
         for group in report.groups() {
-            if matches!(group.part, Part::Own | Part::Missing) {
+            if matches!(
+                group.section,
+                ReportSection::SelfCounters | ReportSection::Missing
+            ) {
                 continue;
             }
             for series in group.series {
-                let Some(at) = self.line_of(known, report, group.part, group.subject, series)
+                let Some(at) = self.line_of(index, report, group.section, group.subject, series)
                 else {
                     continue;
                 };
-                self.lines[at].push(window, known.value(report, series));
+                self.lines[at].push(window, index.value(report, series));
             }
         }
         for warning in &report.warnings {
@@ -209,9 +215,9 @@ impl Profile {
 
     fn line_of(
         &mut self,
-        known: &mut Known,
+        index: &mut ProfileIndex,
         report: &Report,
-        part: Part,
+        part: ReportSection,
         subject: &Subject,
         series: &Series,
     ) -> Option<usize> {
@@ -221,83 +227,89 @@ impl Profile {
         ) {
             return None;
         }
-        let holder = self.holder(known, report, part, subject);
-        let metric = self.metric(known, report, series);
+        let subject = self.subject_index(index, report, part, subject);
+        let metric = self.metric_index(index, report, series);
         let attributes = report.attributes(series);
-        let of = line::told_apart(attributes);
-        // An event may be counted in several groups.
-        let key = (holder, metric, of.clone(), attributes.group);
-        if let Some(at) = known.lines.get(&key) {
+        let of = line::distinguishing_text(attributes);
+        // An event may be in several counter groups.
+        let key = (subject, metric, of.clone(), attributes.group);
+        if let Some(at) = index.lines.get(&key) {
             return Some(*at);
         }
         let mut name = of;
-        if !known.told_apart.insert((holder, metric, name.clone()))
+        if !index.shown_names.insert((subject, metric, name.clone()))
             && let Some(group) = attributes.group
         {
             name = format!("{name} group {group}").trim().to_owned();
         }
         let (at, first) = (self.lines.len(), self.windows.len() - 1);
-        self.lines.push(Line::new(holder, metric, name, first));
-        known.lines.insert(key, at);
+        self.lines
+            .push(ProfileLine::new(subject, metric, name, first));
+        index.lines.insert(key, at);
         Some(at)
     }
 
-    fn holder(
+    fn subject_index(
         &mut self,
-        known: &mut Known,
+        index: &mut ProfileIndex,
         report: &Report,
-        part: Part,
+        part: ReportSection,
         subject: &Subject,
     ) -> usize {
-        let at = known.holders.entry((part, subject.clone()));
-        let at = *at.or_insert_with(|| {
-            self.holders.push(Holder::of(report, part, subject));
-            self.holders.len() - 1
+        let entry = index.subjects.entry((part, subject.clone()));
+        let at = *entry.or_insert_with(|| {
+            self.subjects.push(LineSubject::new(report, part, subject));
+            self.subjects.len() - 1
         });
-        // A runtime may tell a container's name later than its first window.
-        if self.holders[at].namespace.is_none() && self.holders[at].container.is_none() {
-            self.holders[at] = Holder::of(report, part, subject);
+        // The runtime may report a container's name after its first window.
+        if self.subjects[at].namespace.is_none() && self.subjects[at].container.is_none() {
+            self.subjects[at] = LineSubject::new(report, part, subject);
         }
         at
     }
 
-    fn metric(&mut self, known: &mut Known, report: &Report, series: &Series) -> usize {
+    fn metric_index(
+        &mut self,
+        index: &mut ProfileIndex,
+        report: &Report,
+        series: &Series,
+    ) -> usize {
         let metric = report.metric(series);
         let key = (metric.name.clone(), metric.unit.clone());
-        *known.metrics.entry(key).or_insert_with(|| {
-            self.metrics.push(LineMetric::of(metric));
+        *index.metrics.entry(key).or_insert_with(|| {
+            self.metrics.push(LineMetric::new(metric));
             self.metrics.len() - 1
         })
     }
 
-    /// What is known at its end.
-    fn end(&mut self, known: &Known, last: &Report) {
+    /// Adds distributions, findings and missing metrics at the end.
+    fn add_final(&mut self, index: &ProfileIndex, last: &Report) {
         for group in last.groups() {
             for series in group.series {
                 let metric = last.metric(series);
                 match &series.value {
                     Ok(Value::Histogram(histogram)) => {
-                        let Some(holder) = known
-                            .holders
-                            .get(&(group.part, group.subject.clone()))
+                        let Some(subject) = index
+                            .subjects
+                            .get(&(group.section, group.subject.clone()))
                             .copied()
                         else {
                             continue;
                         };
                         let key = (metric.name.clone(), metric.unit.clone());
-                        let at = known.metrics.get(&key).copied().unwrap_or_else(|| {
-                            self.metrics.push(LineMetric::of(metric));
+                        let at = index.metrics.get(&key).copied().unwrap_or_else(|| {
+                            self.metrics.push(LineMetric::new(metric));
                             self.metrics.len() - 1
                         });
                         self.histograms.push(Distribution {
-                            holder,
+                            subject,
                             metric: at,
-                            of: line::told_apart(last.attributes(series)),
+                            of: line::distinguishing_text(last.attributes(series)),
                             bounds: histogram.bounds.clone(),
                             counts: histogram.counts.clone(),
                         });
                     }
-                    Err(reason) if group.part == Part::Missing => {
+                    Err(reason) if group.section == ReportSection::Missing => {
                         let missing = (metric.name.clone(), reason.to_string());
                         self.missing.push(missing);
                     }
@@ -307,37 +319,37 @@ impl Profile {
         }
         let findings = last.findings.iter().map(|finding| {
             let who = match finding.about {
-                About::Socket(_) => String::new(),
-                About::Subject(at) => {
+                FindingSubject::Socket(_) => String::new(),
+                FindingSubject::Subject(at) => {
                     let subject = &last.subjects[at as usize];
-                    Holder::of(last, Part::Rows, subject).label
+                    LineSubject::new(last, ReportSection::Rows, subject).label
                 }
             };
             (who, finding.text.clone())
         });
         self.findings = findings.collect();
-        self.leave_out();
+        self.drop_excess_rows();
     }
 
-    /// Leaves out rows that are too many for a page.
-    fn leave_out(&mut self) {
-        let mut rows: Vec<(usize, f64)> = (0..self.holders.len())
-            .filter(|at| self.holders[*at].part == "row")
-            .map(|at| (at, self.first_of(at)))
+    /// Drops rows beyond the page's limit.
+    fn drop_excess_rows(&mut self) {
+        let mut rows: Vec<(usize, f64)> = (0..self.subjects.len())
+            .filter(|at| self.subjects[*at].part == "row")
+            .map(|at| (at, self.first_metric_sum(at)))
             .collect();
-        if rows.len() <= MOST {
+        if rows.len() <= MAX_ROWS {
             return;
         }
         rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let out: HashSet<usize> = rows[MOST..].iter().map(|(at, _)| *at).collect();
+        let out: HashSet<usize> = rows[MAX_ROWS..].iter().map(|(at, _)| *at).collect();
         self.left_out = out.len();
-        self.lines.retain(|line| !out.contains(&line.holder));
-        self.histograms.retain(|it| !out.contains(&it.holder));
+        self.lines.retain(|line| !out.contains(&line.subject));
+        self.histograms.retain(|it| !out.contains(&it.subject));
     }
 
-    /// The sum of what the holder has of its first metric.
-    fn first_of(&self, holder: usize) -> f64 {
-        let line = self.lines.iter().find(|line| line.holder == holder);
+    /// Sum of the subject's values of its first metric.
+    fn first_metric_sum(&self, subject: usize) -> f64 {
+        let line = self.lines.iter().find(|line| line.subject == subject);
         let values = line.into_iter().flat_map(|line| &line.values);
         values.filter(|value| !value.is_nan()).sum()
     }

@@ -1,5 +1,6 @@
-//! A profile as one page that needs no network: its data, and a plotting library, are compressed
-//! inside. The values of each metric are apart, so that a browser unpacks only what it shows.
+//! Writes a profile as one self-contained HTML page, with its data and a plotting library
+//! compressed inside. The values of each metric are separate, so that a browser unpacks only what
+//! it shows.
 
 use std::io::{self, Write};
 
@@ -8,9 +9,9 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Profile, Selection, Summary,
+    LineSummary, Profile, Selection,
     svg::escaped,
-    text::{about, about_line, made},
+    text::{derived_views, line_fields, recording_fields},
 };
 
 /// plotly.js, compressed by the build script.
@@ -25,7 +26,7 @@ const SCRIPT: &str = concat!(
     "start().catch(failed);\n",
 );
 
-/// Nothing may be loaded, from anywhere.
+/// Content-Security-Policy: nothing may be loaded.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       img-src data: blob:";
 
@@ -33,7 +34,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 ///
 /// # Errors
 ///
-/// Where the writer fails.
+/// If the writer fails.
 pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
     write!(
         out,
@@ -44,12 +45,12 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
         escaped(&profile.file)
     )?;
     let lines = Selection::default().lines(profile);
-    let mut made = made(profile);
-    // Apart from the head, so that the table is there before they are unpacked.
-    let parts = ["samples", "roofline", "calibrations", "sampling"];
-    let parts = parts.map(|name| (name, made.remove(name).unwrap_or_default()));
+    let mut derived = derived_views(profile);
+    // Separate from the head, so that the table appears before they are unpacked.
+    let parts = ["samples", "roofline", "calibrations", "sampling"]
+        .map(|name| (name, derived.remove(name).unwrap_or_default()));
     let mut head = head(profile, &lines);
-    head.extend(made);
+    head.extend(derived);
     block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
     for (name, part) in parts {
         block(
@@ -66,16 +67,17 @@ pub fn page(mut out: impl Write, profile: &Profile) -> io::Result<()> {
     write!(out, "<script>\n{SCRIPT}</script>\n</body>\n</html>\n")
 }
 
-type Lines<'a> = [(&'a super::Line, Summary)];
+type SummarizedLines<'a> = [(&'a super::ProfileLine, LineSummary)];
 
-/// All but the values of windows.
-fn head(profile: &Profile, lines: &Lines<'_>) -> Map<String, Value> {
-    let mut map = about(profile);
-    let windows = profile.windows.iter();
-    let windows = windows.map(|(start, end)| json!([rounded(*start), rounded(*end)]));
+/// The head: everything but the values of windows.
+fn head(profile: &Profile, lines: &SummarizedLines<'_>) -> Map<String, Value> {
+    let mut map = recording_fields(profile);
+    let windows = profile
+        .windows
+        .iter()
+        .map(|(start, end)| json!([rounded(*start), rounded(*end)]));
     map.insert("windows".to_owned(), windows.collect());
-    let metrics = profile.metrics.iter();
-    let metrics = metrics.map(|metric| {
+    let metrics = profile.metrics.iter().map(|metric| {
         json!({
             "name": metric.name,
             "help": metric.help,
@@ -85,15 +87,15 @@ fn head(profile: &Profile, lines: &Lines<'_>) -> Map<String, Value> {
     });
     map.insert("metrics".to_owned(), metrics.collect());
     let lines = lines.iter().map(|(line, summary)| {
-        let mut map = about_line(profile, line, summary);
+        let mut map = line_fields(profile, line, summary);
         map.insert("metric_at".to_owned(), line.metric.into());
-        map.insert("holder".to_owned(), line.holder.into());
+        map.insert("holder".to_owned(), line.subject.into());
         Value::Object(map)
     });
     map.insert("lines".to_owned(), lines.collect());
     let histograms = profile.histograms.iter().map(|it| {
         json!({
-            "label": profile.holders[it.holder].label,
+            "label": profile.subjects[it.subject].label,
             "metric": profile.metrics[it.metric].name,
             "unit": profile.metrics[it.metric].unit,
             "of": it.of,
@@ -105,15 +107,17 @@ fn head(profile: &Profile, lines: &Lines<'_>) -> Map<String, Value> {
     map
 }
 
-/// The values over time of the lines of a metric, with the number of each line: what is drawn, so
-/// six digits.
-fn values(profile: &Profile, lines: &Lines<'_>, metric: usize) -> String {
-    let of_metric = lines.iter().enumerate();
-    let of_metric = of_metric.filter(|(_, (line, _))| line.metric == metric);
+/// The values over time of a metric's lines, each with its line number, rounded for drawing.
+fn values(profile: &Profile, lines: &SummarizedLines<'_>, metric: usize) -> String {
+    let of_metric = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, (line, _))| line.metric == metric);
     let lines = of_metric.map(|(at, (line, _))| {
         let known = &profile.metrics[metric];
-        let shown = line.shown(known, &profile.windows);
-        let shown = shown.map(|(_, value)| rounded(value));
+        let shown = line
+            .shown(known, &profile.windows)
+            .map(|(_, value)| rounded(value));
         let mut map = json!({"line": at, "first": line.first, "y": shown.collect::<Vec<_>>()});
         if !line.intervals.is_empty() {
             let by = |end: f64, (from, to): (f64, f64)| match known.is_counter {
@@ -131,13 +135,13 @@ fn values(profile: &Profile, lines: &Lines<'_>, metric: usize) -> String {
     Value::Array(lines.collect()).to_string()
 }
 
-/// With six digits; null where there is none.
+/// A number with six digits; null for NaN and infinity.
 fn rounded(value: f64) -> Value {
     let text = format!("{value:.5e}");
     text.parse().map_or(Value::Null, super::text::number)
 }
 
-/// Data by name: base64 has no character that HTML knows.
+/// Writes a block of data with an id. Base64 has no characters that are special in HTML.
 fn block(out: &mut impl Write, id: &str, bytes: &[u8]) -> io::Result<()> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(bytes)?;

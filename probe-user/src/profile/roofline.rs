@@ -1,4 +1,4 @@
-//! The peaks of `pmuscope roofline`, and where a recording's containers are below them.
+//! Roofline of a recording: its containers below the peaks that `pmuscope roofline` measured.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,51 +9,51 @@ use super::{
     verb_json::{VerbJsonError, versioned},
 };
 
-/// The version of the JSON that is read.
+/// Format version of the JSON that is read.
 const FORMAT: u32 = 1;
 
-/// The metric of floating-point operations by the second, and what the names of those by the byte
-/// begin and end with.
+/// The metric of floating-point operations per second, and prefix and suffix of metrics of FLOPs
+/// per byte.
 const FLOPS: &str = "flops";
-const BY_BYTE: (&str, &str) = ("flops_per_", "_byte");
+const PER_BYTE: (&str, &str) = ("flops_per_", "_byte");
 
-/// Which CPUs something was measured on.
+/// The CPUs of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct On {
+struct MeasuredCpus {
     socket: Option<u32>,
     threads: usize,
     cpus: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Runs {
+struct BestOfRuns {
     best: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Bandwidth {
+struct PeakBandwidth {
     #[serde(flatten)]
-    on: On,
+    on: MeasuredCpus,
     level: String,
-    bytes_per_second: Runs,
+    bytes_per_second: BestOfRuns,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Roof {
+struct PeakRoof {
     #[serde(flatten)]
-    on: On,
+    on: MeasuredCpus,
     flops: f64,
     bytes_per_second: f64,
 }
 
-/// What `pmuscope roofline --format json` wrote.
+/// Output of `pmuscope roofline --format json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Peaks {
     format: u32,
     platform: String,
     vectors: String,
-    bandwidths: Vec<Bandwidth>,
-    roofs: Vec<Roof>,
+    bandwidths: Vec<PeakBandwidth>,
+    roofs: Vec<PeakRoof>,
     #[serde(default)]
     notes: Vec<String>,
 }
@@ -61,40 +61,40 @@ pub struct Peaks {
 /// Why peaks cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PeaksError {
-    /// Not what the verb writes, or of another version of it.
+    /// Not output of the verb, or of another format version.
     #[error(transparent)]
     Json(#[from] VerbJsonError),
-    /// Memory or the cores were not measured.
+    /// Memory or cores were not measured.
     #[error("it has no roof: measure without --sizes, so that memory is measured")]
     NoRoof,
 }
 
-/// A container below the roof.
+/// A container's point in the roofline.
 #[derive(Clone, Debug, PartialEq)]
-struct Placed {
-    holder: usize,
-    /// The metric of FLOPs by the byte.
-    by_byte: usize,
-    /// FLOPs per byte of all windows.
+struct RooflinePoint {
+    subject: usize,
+    /// Index of the metric of FLOPs per byte.
+    per_byte: usize,
+    /// FLOPs per byte over all windows.
     intensity: f64,
-    /// FLOPs per second in them.
+    /// FLOPs per second over these windows.
     flops: f64,
     windows: usize,
 }
 
-/// Peaks, and what a recording has below them.
+/// Peaks with a recording's points.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Roofline {
+pub(super) struct ProfileRoofline {
     peaks: Peaks,
-    placed: Vec<Placed>,
+    points: Vec<RooflinePoint>,
 }
 
 impl Peaks {
-    /// Reads what `pmuscope roofline --format json` wrote.
+    /// Reads the output of `pmuscope roofline --format json`.
     ///
     /// # Errors
     ///
-    /// Where it is something else, or has no roof.
+    /// If it is something else, or has no roof.
     pub fn parse(text: &str) -> Result<Self, PeaksError> {
         let peaks: Self = versioned(text, "roofline", FORMAT)?;
         if peaks.roofs.is_empty() {
@@ -103,28 +103,28 @@ impl Peaks {
         Ok(peaks)
     }
 
-    /// The platform that they were measured on, as the catalogue calls it.
+    /// Platform of the measured machine, as the catalogue calls it.
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.platform
     }
 }
 
-impl Roofline {
-    /// The containers of a profile below these peaks.
+impl ProfileRoofline {
+    /// Roofline of a profile with these peaks.
     ///
     /// # Errors
     ///
-    /// Why there is no roofline, in a sentence.
-    pub(super) fn of(profile: &Profile, peaks: Option<&Peaks>) -> Result<Self, String> {
+    /// The reason if there is no roofline, as a sentence.
+    pub(super) fn for_profile(profile: &Profile, peaks: Option<&Peaks>) -> Result<Self, String> {
         let named = |name: &str| profile.metrics.iter().position(|it| it.name == name);
-        let is_by_byte = |name: &str| {
-            let (before, after) = BY_BYTE;
+        let is_per_byte = |name: &str| {
+            let (before, after) = PER_BYTE;
             name.starts_with(before) && name.ends_with(after)
         };
-        let by_byte = profile.metrics.iter().position(|it| is_by_byte(&it.name));
-        let counted = named(FLOPS).zip(by_byte);
-        let (Some((flops, by_byte)), Some(peaks)) = (counted, peaks) else {
+        let per_byte = profile.metrics.iter().position(|it| is_per_byte(&it.name));
+        let counted = named(FLOPS).zip(per_byte);
+        let (Some((flops, per_byte)), Some(peaks)) = (counted, peaks) else {
             return Err(match (counted, peaks) {
                 (Some(_), _) => "no peaks of the machine were given: `pmuscope roofline --format \
                                  json > FILE` measures them there, and `report --roofline FILE` \
@@ -141,36 +141,38 @@ impl Roofline {
             });
         };
         let lines = |metric| profile.lines.iter().filter(move |it| it.metric == metric);
-        let placed = lines(flops).filter_map(|line| {
-            let part = profile.holders[line.holder].part;
-            if !["row", "total"].contains(&part) {
-                return None;
-            }
-            let ratio = lines(by_byte).find(|it| (it.holder, &it.of) == (line.holder, &line.of))?;
-            let mut sums = (0, 0.0, 0.0, 0.0);
-            for at in line.windows() {
-                let (start, end) = profile.windows[at];
-                let (value, ratio) = (line.value(at), ratio.value(at));
-                // Where nothing came from memory there is no ratio.
-                if value > 0.0 && ratio > 0.0 {
-                    let done = value * (end - start);
-                    sums.0 += 1;
-                    sums.1 += end - start;
-                    sums.2 += done;
-                    sums.3 += done / ratio;
+        let points: Vec<RooflinePoint> = { lines(flops) }
+            .filter_map(|line| {
+                let part = profile.subjects[line.subject].part;
+                if !["row", "total"].contains(&part) {
+                    return None;
                 }
-            }
-            let (windows, seconds, done, bytes) = sums;
-            (windows > 0).then(|| Placed {
-                holder: line.holder,
-                by_byte,
-                intensity: done / bytes,
-                flops: done / seconds,
-                windows,
+                let ratio =
+                    lines(per_byte).find(|it| (it.subject, &it.of) == (line.subject, &line.of))?;
+                let mut sums = (0, 0.0, 0.0, 0.0);
+                for at in line.windows() {
+                    let (start, end) = profile.windows[at];
+                    let (value, ratio) = (line.value(at), ratio.value(at));
+                    // No ratio if nothing came from memory.
+                    if value > 0.0 && ratio > 0.0 {
+                        let done = value * (end - start);
+                        sums.0 += 1;
+                        sums.1 += end - start;
+                        sums.2 += done;
+                        sums.3 += done / ratio;
+                    }
+                }
+                let (windows, seconds, done, bytes) = sums;
+                (windows > 0).then(|| RooflinePoint {
+                    subject: line.subject,
+                    per_byte,
+                    intensity: done / bytes,
+                    flops: done / seconds,
+                    windows,
+                })
             })
-        });
-        let placed: Vec<Placed> = placed.collect();
-        if placed.is_empty() {
+            .collect();
+        if points.is_empty() {
             return Err(
                 "no row of the recording has FLOPS and FLOPs per byte in one window: \
                         nothing did floating-point work on data from memory"
@@ -178,7 +180,7 @@ impl Roofline {
             );
         }
         let peaks = peaks.clone();
-        Ok(Self { peaks, placed })
+        Ok(Self { peaks, points })
     }
 
     pub(super) fn json(&self, profile: &Profile) -> Value {
@@ -192,8 +194,8 @@ impl Roofline {
                     None => levels.push((&bandwidth.level, best)),
                 }
             }
-            let levels = levels.iter();
             let levels = levels
+                .iter()
                 .map(|(name, best)| json!({"level": name, "bytes_per_second": number(*best)}));
             json!({
                 "socket": roof.on.socket,
@@ -204,13 +206,13 @@ impl Roofline {
                 "levels": levels.collect::<Vec<_>>(),
             })
         });
-        let points = self.placed.iter().map(|it| {
-            let holder = &profile.holders[it.holder];
+        let points = self.points.iter().map(|it| {
+            let subject = &profile.subjects[it.subject];
             json!({
-                "label": holder.label,
-                "name": holder.name,
-                "part": holder.part,
-                "intensity_metric": profile.metrics[it.by_byte].name,
+                "label": subject.label,
+                "name": subject.name,
+                "part": subject.part,
+                "intensity_metric": profile.metrics[it.per_byte].name,
                 "flops_per_byte": number(it.intensity),
                 "flops": number(it.flops),
                 "windows": it.windows,

@@ -1,53 +1,53 @@
-//! The samples of `mem record` at once: sums by region, phase and thread of all of them, and some
-//! of them as points of a picture.
+//! All samples of `mem record`: sums by region, phase and thread, and a random selection of points
+//! to draw.
 
-mod chosen;
+mod reduce;
 
 use std::{collections::BTreeMap, mem};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-pub use self::chosen::POINTS;
-use self::chosen::{Chosen, Sums};
-use super::text::{known, number};
-use crate::recording::{ReadError, Samples, Text};
+pub use self::reduce::POINTS;
+use self::reduce::{GroupSums, PointSelection};
+use super::text::{metadata, number};
+use crate::recording::{ReadError, SampleReader, TextIndex};
 
-/// Phases that are listed, the longest ones.
-const PHASES: usize = 2000;
+/// Most phases in the list; the longest are kept.
+const MAX_PHASES: usize = 2000;
 
-/// The samples of a region, in a phase, of a thread. What is none is not known.
+/// Sums of a region's samples in a phase of a thread. None: unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sum {
-    /// A tag, or what memory it is.
+pub struct SampleSum {
+    /// A tag, or the kind of memory.
     pub region: Option<String>,
-    /// The phases, with a slash between.
+    /// The nested phases, joined by slashes.
     pub phase: Option<String>,
-    /// The cgroup of the process.
+    /// Cgroup of the process.
     pub cgroup: Option<String>,
-    /// The process.
+    /// Process id.
     pub pid: Option<u32>,
-    /// The thread.
+    /// Thread id.
     pub tid: Option<u32>,
-    /// The thread's name, as its first sample had it.
+    /// The thread's name in its first sample.
     pub comm: Option<String>,
-    /// Samples of all kinds.
+    /// All samples.
     pub samples: u64,
-    /// Of loads.
+    /// Samples of loads.
     pub loads: u64,
-    /// Of stores.
+    /// Samples of stores.
     pub stores: u64,
-    /// Those with a latency.
+    /// Samples with a latency.
     pub timed: u64,
-    /// Their cycles from dispatch to completion.
+    /// Sum of their latencies, in cycles.
     pub cycles: u64,
-    /// Samples of loads by where their data came from.
+    /// Load samples by data source.
     pub sources: BTreeMap<String, u64>,
 }
 
-/// A sample that is drawn.
+/// A sample to draw.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct SamplePoint {
     /// ns of `CLOCK_MONOTONIC`.
     pub time: u64,
     /// Virtual address of the data.
@@ -56,7 +56,7 @@ pub struct Point {
     pub latency: Option<u32>,
     /// `load`, `store`, ...
     pub operation: Option<String>,
-    /// Where the data came from.
+    /// Data source.
     pub source: Option<String>,
     /// Index into [`Scatter::sums`].
     pub sum: usize,
@@ -64,57 +64,57 @@ pub struct Point {
 
 /// A phase of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Phase {
-    /// The process.
+pub struct SamplePhase {
+    /// Process id.
     pub pid: u32,
-    /// The thread.
+    /// Thread id.
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// When it began, in ns of `CLOCK_MONOTONIC`.
+    /// Begin, in ns of `CLOCK_MONOTONIC`.
     #[serde(rename = "since_ns", deserialize_with = "nanos")]
     pub since: u64,
-    /// When it ended; None: with the recording.
+    /// End; None: open at the end of the recording.
     #[serde(rename = "until_ns", deserialize_with = "maybe_nanos")]
     pub until: Option<u64>,
 }
 
-/// A file of samples at once.
+/// All samples of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scatter {
-    /// Its file.
+    /// Name of its file.
     pub file: String,
-    /// What is known of it: names and values.
+    /// Metadata: keys and values.
     pub about: Vec<(String, String)>,
-    /// The first and the last time of a sample, in ns of `CLOCK_MONOTONIC`.
+    /// First and last time of a sample, in ns of `CLOCK_MONOTONIC`.
     pub times: (u64, u64),
-    /// How many there are.
+    /// Number of samples.
     pub samples: u64,
-    /// Those without a time or without an address, which cannot be drawn.
-    pub nowhere: u64,
-    /// Samples whose sum is by region alone, since there are too many.
+    /// Samples without a time or an address, which cannot be drawn.
+    pub without_position: u64,
+    /// Samples in sums by region alone, because of the limit of sums.
     pub merged: u64,
-    /// Texts of samples (regions, names) that were read as unknown, since too many differ.
+    /// Texts (regions, names) read as unknown, because of the limit of distinct texts.
     pub texts_left_out: u64,
-    /// By time.
-    pub points: Vec<Point>,
-    /// The largest first.
-    pub sums: Vec<Sum>,
-    /// By their beginnings.
-    pub phases: Vec<Phase>,
-    /// Phases that are not listed, the shortest.
+    /// Points to draw, by time.
+    pub points: Vec<SamplePoint>,
+    /// Sums, largest first.
+    pub sums: Vec<SampleSum>,
+    /// Phases, by begin.
+    pub phases: Vec<SamplePhase>,
+    /// Number of phases left out, the shortest.
     pub phases_left_out: usize,
 }
 
 impl Scatter {
-    /// Reads a file to its end.
+    /// Reads a whole file.
     ///
     /// # Errors
     ///
-    /// Where it is damaged.
-    pub fn read(file: &str, mut samples: Samples) -> Result<Self, ReadError> {
-        let mut chosen = Chosen::default();
-        let mut sums = Sums::default();
+    /// If it is damaged.
+    pub fn read(file: &str, mut samples: SampleReader) -> Result<Self, ReadError> {
+        let mut chosen = PointSelection::default();
+        let mut sums = GroupSums::default();
         let mut scatter = Self {
             file: file.to_owned(),
             times: (u64::MAX, 0),
@@ -127,10 +127,10 @@ impl Scatter {
                 let (first, last) = scatter.times;
                 scatter.times = (first.min(time), last.max(time));
             }
-            // A time or an address of zero is none: no sample of an access has it.
+            // No access has a time or an address of zero.
             match (row.time, row.address) {
                 (Some(1..), Some(1..)) => chosen.add(scatter.samples, sum, row),
-                _ => scatter.nowhere += 1,
+                _ => scatter.without_position += 1,
             }
         })?;
         if scatter.samples == 0 {
@@ -141,25 +141,25 @@ impl Scatter {
         scatter.texts_left_out = samples.texts_left_out;
         scatter.order(&samples.texts, chosen, sums);
         scatter.about = mem::take(&mut samples.about);
-        let phases = samples_phases(&scatter.about);
+        let phases = listed_phases(&scatter.about);
         scatter.take_phases(phases);
         Ok(scatter)
     }
 
-    /// Unix time in seconds at which the first sample was taken, where that is known.
+    /// Unix time of the first sample in seconds, if known.
     pub(super) fn began(&self) -> Option<f64> {
         let boot = boot_time(&self.about)?;
         #[expect(clippy::cast_precision_loss, reason = "a time in seconds, for people")]
         Some((boot + i128::from(self.times.0)) as f64 / 1e9)
     }
 
-    /// Whether these samples and the recording with this metadata are of one machine, since it was
-    /// booted: then their times are of one clock.
+    /// Checks that these samples and the recording with this metadata are of the same boot of one
+    /// machine, so that their clocks are the same.
     ///
     /// # Errors
     ///
-    /// What differs, for a sentence.
-    pub fn is_beside(&self, about: &[(String, String)]) -> Result<(), &'static str> {
+    /// The difference, as part of a sentence.
+    pub fn check_same_boot(&self, about: &[(String, String)]) -> Result<(), &'static str> {
         let host = |about: &[(String, String)]| {
             let host = about.iter().find(|(key, _)| key == "host");
             host.map(|(_, value)| value.clone())
@@ -168,7 +168,7 @@ impl Scatter {
             return Err("they are of another machine");
         }
         let boots = boot_time(&self.about).zip(boot_time(about));
-        // The wall clock may be set meanwhile, by less than a reboot takes.
+        // The wall clock may be set in between, by less than a reboot takes.
         match boots {
             Some((a, b)) if a.abs_diff(b) > 10_000_000_000 => {
                 Err("the machine was rebooted, or its clock set, between them")
@@ -177,14 +177,16 @@ impl Scatter {
         }
     }
 
-    /// Puts names for their numbers, the largest sums first, points by time.
-    fn order(&mut self, texts: &[String], chosen: Chosen, sums: Sums) {
-        let name = |text: Option<Text>| Some(texts.get(text? as usize)?.clone());
-        let mut all: Vec<(usize, Sum)> = { sums.list.into_iter() }
+    /// Resolves text indices, and sorts sums by size and points by time.
+    fn order(&mut self, texts: &[String], chosen: PointSelection, sums: GroupSums) {
+        let name = |text: Option<TextIndex>| Some(texts.get(text? as usize)?.clone());
+        let mut all: Vec<(usize, SampleSum)> = { sums.list.into_iter() }
             .enumerate()
             .map(|(at, (key, counts))| {
-                let sources = counts.sources.into_iter();
-                let sources = sources.filter_map(|(source, count)| Some((name(source)?, count)));
+                let sources = counts
+                    .sources
+                    .into_iter()
+                    .filter_map(|(source, count)| Some((name(source)?, count)));
                 let mut operations = (0, 0);
                 for (operation, count) in counts.operations {
                     match name(operation).as_deref() {
@@ -193,7 +195,7 @@ impl Scatter {
                         _ => {}
                     }
                 }
-                let sum = Sum {
+                let sum = SampleSum {
                     region: name(key.region),
                     phase: name(key.phase),
                     cgroup: name(key.cgroup),
@@ -216,7 +218,7 @@ impl Scatter {
             places[*at] = place;
         }
         self.sums = all.into_iter().map(|(_, sum)| sum).collect();
-        let points = chosen.0.into_iter().map(|it| Point {
+        let points = chosen.0.into_iter().map(|it| SamplePoint {
             time: it.time,
             address: it.address,
             latency: it.latency,
@@ -229,12 +231,12 @@ impl Scatter {
             .sort_by_key(|point| (point.time, point.address, point.sum));
     }
 
-    fn take_phases(&mut self, mut phases: Vec<Phase>) {
+    fn take_phases(&mut self, mut phases: Vec<SamplePhase>) {
         let end = self.times.1;
-        let length = |phase: &Phase| phase.until.unwrap_or(end).saturating_sub(phase.since);
+        let length = |phase: &SamplePhase| phase.until.unwrap_or(end).saturating_sub(phase.since);
         phases.sort_by_key(|phase| std::cmp::Reverse(length(phase)));
-        self.phases_left_out = phases.len().saturating_sub(PHASES);
-        phases.truncate(PHASES);
+        self.phases_left_out = phases.len().saturating_sub(MAX_PHASES);
+        phases.truncate(MAX_PHASES);
         phases.sort_by_key(|phase| (phase.since, phase.pid, phase.tid));
         self.phases = phases;
     }
@@ -249,14 +251,15 @@ impl Scatter {
         }
     }
 
-    /// As JSON. Times are in seconds since `began`, in ns of `CLOCK_MONOTONIC`, or since the first
-    /// sample. Points are in columns; addresses are texts, since they are larger than numbers that
-    /// every reader of JSON takes.
+    /// The samples as JSON. Times are in seconds since `began` (ns of `CLOCK_MONOTONIC`), or since
+    /// the first sample. Points are in columns. Addresses are texts, since numbers of 64 bits are
+    /// too large for some JSON readers.
     pub(super) fn json(&self, began: Option<u64>) -> Value {
         let began = began.unwrap_or(self.times.0);
         let seconds = |time| number(Self::seconds(began, time));
-        let column =
-            |value: &dyn Fn(&Point) -> Value| -> Value { self.points.iter().map(value).collect() };
+        let column = |value: &dyn Fn(&SamplePoint) -> Value| -> Value {
+            self.points.iter().map(value).collect()
+        };
         let sums = self.sums.iter().map(|sum| {
             #[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
             let mean = || sum.cycles as f64 / sum.timed as f64;
@@ -285,18 +288,21 @@ impl Scatter {
                 "until_s": phase.until.map(seconds),
             })
         });
-        let counts = self.about.iter().filter_map(|(key, value)| {
-            let count = value.parse::<u64>().ok().filter(|count| *count > 0)?;
-            Some((key.strip_prefix("count.")?.to_owned(), count.into()))
-        });
-        let counts: Map<String, Value> = counts.collect();
+        let counts: Map<String, Value> = self
+            .about
+            .iter()
+            .filter_map(|(key, value)| {
+                let count = value.parse::<u64>().ok().filter(|count| *count > 0)?;
+                Some((key.strip_prefix("count.")?.to_owned(), count.into()))
+            })
+            .collect();
         json!({
             "file": self.file,
-            "about": known(&self.about),
+            "about": metadata(&self.about),
             "counts": counts,
             "samples": self.samples,
             "drawn": self.points.len(),
-            "without_time_or_address": self.nowhere,
+            "without_time_or_address": self.without_position,
             "merged": self.merged,
             "texts_left_out": self.texts_left_out,
             "end_s": seconds(self.times.1),
@@ -315,7 +321,7 @@ impl Scatter {
     }
 }
 
-/// Unix time at which `CLOCK_MONOTONIC` was 0, in ns, by the metadata of a file.
+/// Unix time in ns at which `CLOCK_MONOTONIC` was 0, from a file's metadata.
 fn boot_time(about: &[(String, String)]) -> Option<i128> {
     let (_, text) = about.iter().find(|(key, _)| key == "wall_clock")?;
     let anchor: Value = serde_json::from_str(text).ok()?;
@@ -323,10 +329,12 @@ fn boot_time(about: &[(String, String)]) -> Option<i128> {
     Some(of("unix_ns")? - of("time_ns")?)
 }
 
-/// The phases of a recording that came to its end.
-fn samples_phases(about: &[(String, String)]) -> Vec<Phase> {
-    let phases = about.iter().find(|(key, _)| key == "phases");
-    let phases = phases.and_then(|(_, text)| serde_json::from_str(text).ok());
+/// The phases in a file's metadata.
+fn listed_phases(about: &[(String, String)]) -> Vec<SamplePhase> {
+    let phases = about
+        .iter()
+        .find(|(key, _)| key == "phases")
+        .and_then(|(_, text)| serde_json::from_str(text).ok());
     phases.unwrap_or_default()
 }
 

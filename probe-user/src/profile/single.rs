@@ -1,14 +1,16 @@
-//! Single views of what is made of values: one of them as JSON, CSV or a picture.
+//! Single views of derived data, as JSON, CSV or a picture.
 
 use std::io;
 
 use serde_json::{Map, Value};
 
-use super::{Calibration, Profile, Scatter, Selection, roofline::Roofline, svg::points, text};
+use super::{
+    Calibration, Profile, Scatter, Selection, roofline::ProfileRoofline, svg::points, text,
+};
 use crate::{emit::printable::printable, record::Calibrated};
 
-/// Rows that a picture has, or regions with a colour of their own.
-const TOP: usize = 10;
+/// Most rows of a picture, or regions with their own colour.
+const DEFAULT_TOP: usize = 10;
 
 /// A view that is not of one metric over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,21 +26,26 @@ pub enum Single {
 }
 
 impl Single {
-    /// What `--format json` has of it, of the rows that are selected.
+    /// The view as JSON, with the selected rows.
     ///
     /// # Errors
     ///
-    /// Why there is no such view, in a sentence.
+    /// The reason if there is no such view, as a sentence.
     pub fn json(self, profile: &Profile, selection: &Selection) -> Result<Value, String> {
         let mut view = match self {
-            Self::Samples => found(profile, selection)?.json(profile.origin),
-            Self::Roofline => Roofline::of(profile, profile.peaks.as_ref())?.json(profile),
+            Self::Samples => matching_samples(profile, selection)?.json(profile.origin),
+            Self::Roofline => {
+                ProfileRoofline::for_profile(profile, profile.peaks.as_ref())?.json(profile)
+            }
             Self::Estimates => {
                 let all = Calibration::all(profile);
                 let wanted =
                     |it: &&Calibration| selection.wants(&it.estimate) || selection.wants(&it.count);
-                let pairs = all.iter().filter(wanted).map(|it| it.json(profile));
-                let pairs: Vec<Value> = pairs.collect();
+                let pairs: Vec<Value> = all
+                    .iter()
+                    .filter(wanted)
+                    .map(|it| it.json(profile))
+                    .collect();
                 if pairs.is_empty() {
                     return Err(format!(
                         "{} has no such metric both estimated and counted \
@@ -48,16 +55,16 @@ impl Single {
                 }
                 pairs.into()
             }
-            Self::Calibration => text::of_sampling(profile.calibrated.as_ref().ok_or(
+            Self::Calibration => text::sampling_json(profile.calibrated.as_ref().ok_or(
                 "no calibration was given: `pmuscope mem calibrate --format json > FILE` makes \
                  one on the machine, and --calibration FILE takes it",
             )?),
         };
         match (self, &mut view) {
-            (Self::Roofline, view) => choose(&mut view["points"], selection, "flops"),
+            (Self::Roofline, view) => keep_matching(&mut view["points"], selection, "flops"),
             (Self::Estimates, Value::Array(pairs)) => {
                 for pair in pairs {
-                    choose(&mut pair["points"], selection, "count");
+                    keep_matching(&mut pair["points"], selection, "count");
                 }
             }
             _ => {}
@@ -65,11 +72,11 @@ impl Single {
         Ok(view)
     }
 
-    /// The rows of the view, a line each, fit for a terminal.
+    /// The rows of the view as CSV, printable on a terminal.
     ///
     /// # Errors
     ///
-    /// Why there is no such view, in a sentence.
+    /// The reason if there is no such view, as a sentence.
     pub fn csv(self, profile: &Profile, selection: &Selection) -> Result<Vec<u8>, String> {
         let view = self.json(profile, selection)?;
         let rows = match self {
@@ -94,11 +101,11 @@ impl Single {
         Ok(out)
     }
 
-    /// A picture of it.
+    /// The view as an SVG picture.
     ///
     /// # Errors
     ///
-    /// Why there is none, in a sentence.
+    /// The reason if there is none, as a sentence.
     pub fn svg(self, profile: &Profile, selection: &Selection) -> Result<String, String> {
         let nothing = || {
             format!(
@@ -106,14 +113,14 @@ impl Single {
                 profile.file
             )
         };
-        let top = selection.top.unwrap_or(TOP);
+        let top = selection.top.unwrap_or(DEFAULT_TOP);
         let selection = Selection {
             top: Some(top),
             ..selection.clone()
         };
         match self {
             Self::Samples => {
-                let scatter = found(profile, &selection)?;
+                let scatter = matching_samples(profile, &selection)?;
                 let began = profile.origin.unwrap_or(scatter.times.0);
                 let all = selection.search.is_some();
                 points::samples(&scatter, began, all, top).ok_or_else(nothing)
@@ -127,8 +134,11 @@ impl Single {
                 match pairs {
                     [pair] => points::estimate(pair).ok_or_else(nothing),
                     pairs => {
-                        let names = pairs.iter().filter_map(|it| it["estimate"].as_str());
-                        let names = names.collect::<Vec<_>>().join(", ");
+                        let names = pairs
+                            .iter()
+                            .filter_map(|it| it["estimate"].as_str())
+                            .collect::<Vec<_>>()
+                            .join(", ");
                         Err(format!(
                             "a picture is of one estimate: name it with -M: {names}"
                         ))
@@ -147,8 +157,8 @@ impl Single {
     }
 }
 
-/// The samples, with those points whose region, thread or container is found.
-fn found(profile: &Profile, selection: &Selection) -> Result<Scatter, String> {
+/// The samples, with only the points whose region, thread or container matches.
+fn matching_samples(profile: &Profile, selection: &Selection) -> Result<Scatter, String> {
     let samples = profile.samples.as_ref().ok_or_else(|| {
         format!(
             "{} has no samples: give a file of `pmuscope mem record`, or --samples beside a \
@@ -160,15 +170,15 @@ fn found(profile: &Profile, selection: &Selection) -> Result<Scatter, String> {
     let finds: Vec<bool> = { samples.sums.iter() }
         .map(|sum| {
             let names = [&sum.region, &sum.comm, &sum.cgroup].into_iter().flatten();
-            selection.finds_one(names.map(String::as_str))
+            selection.matches_any(names.map(String::as_str))
         })
         .collect();
     scatter.points.retain(|point| finds[point.sum]);
     Ok(scatter)
 }
 
-/// Keeps the points that are found, the largest first.
-fn choose(points: &mut Value, selection: &Selection, by: &str) {
+/// Keeps the matching points, the largest first.
+fn keep_matching(points: &mut Value, selection: &Selection, by: &str) {
     let Value::Array(points) = points else {
         return;
     };
@@ -176,7 +186,7 @@ fn choose(points: &mut Value, selection: &Selection, by: &str) {
         let names = ["label", "name"]
             .into_iter()
             .filter_map(|key| it[key].as_str());
-        selection.finds_one(names)
+        selection.matches_any(names)
     });
     if let Some(top) = selection.top {
         let size = |it: &Value| it[by].as_f64().unwrap_or(f64::MIN);
@@ -185,29 +195,29 @@ fn choose(points: &mut Value, selection: &Selection, by: &str) {
     }
 }
 
-type Row = Vec<(String, Value)>;
+type CsvRow = Vec<(String, Value)>;
 
-/// A row for each object, with what all have before it. Means are two columns.
-fn rows_of(objects: &Value, before: &Map<String, Value>) -> Vec<Row> {
+/// A row for each object, after the columns `before`. A mean becomes two columns.
+fn rows_of(objects: &Value, before: &Map<String, Value>) -> Vec<CsvRow> {
     let objects = objects.as_array().into_iter().flatten();
     let fields = |object: &Value| {
         let all = before
             .iter()
-            .chain(object.as_object().into_iter().flatten());
-        let all = all.flat_map(|(key, value)| match value.get("mean") {
-            Some(mean) => vec![
-                (key.clone(), mean.clone()),
-                (format!("{key}_deviation"), value["deviation"].clone()),
-            ],
-            None => vec![(key.clone(), value.clone())],
-        });
+            .chain(object.as_object().into_iter().flatten())
+            .flat_map(|(key, value)| match value.get("mean") {
+                Some(mean) => vec![
+                    (key.clone(), mean.clone()),
+                    (format!("{key}_deviation"), value["deviation"].clone()),
+                ],
+                None => vec![(key.clone(), value.clone())],
+            });
         all.collect()
     };
     objects.map(fields).collect()
 }
 
-/// The points of samples, each with what is known of its sum.
-fn sample_rows(view: &Value) -> Vec<Row> {
+/// The points of samples, each with the names of its sum.
+fn sample_rows(view: &Value) -> Vec<CsvRow> {
     let points = &view["points"];
     let sums = points["sum"].as_array().into_iter().flatten();
     let rows = sums.enumerate().map(|(at, sum)| {
@@ -217,18 +227,18 @@ fn sample_rows(view: &Value) -> Vec<Row> {
             "latency_cycles",
             "operation",
             "source",
-        ];
-        let own = own.map(|key| (key.to_owned(), points[key][at].clone()));
-        let sum = sum.as_u64().and_then(|it| usize::try_from(it).ok());
-        let sum = &view["sums"][sum.unwrap_or(usize::MAX)];
-        let of_sum = ["region", "phase", "cgroup", "pid", "tid", "comm"];
-        let of_sum = of_sum.map(|key| (key.to_owned(), sum[key].clone()));
+        ]
+        .map(|key| (key.to_owned(), points[key][at].clone()));
+        let sum_at = sum.as_u64().and_then(|it| usize::try_from(it).ok());
+        let sum = &view["sums"][sum_at.unwrap_or(usize::MAX)];
+        let of_sum = ["region", "phase", "cgroup", "pid", "tid", "comm"]
+            .map(|key| (key.to_owned(), sum[key].clone()));
         own.into_iter().chain(of_sum).collect()
     });
     rows.collect()
 }
 
-fn write(out: &mut Vec<u8>, rows: &[Row]) -> io::Result<()> {
+fn write(out: &mut Vec<u8>, rows: &[CsvRow]) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     if let Some(first) = rows.first() {
         csv.write_record(first.iter().map(|(name, _)| name))?;

@@ -1,13 +1,13 @@
-//! A metric of a profile as a picture: its time lines, or its distributions.
+//! Draws a metric of a profile: its lines over time, or its distributions.
 
 pub(super) mod plane;
 pub(super) mod points;
 
-use self::plane::{Axis, Drawn, Look, Plane};
-use super::{Distribution, Line, Profile, Selection};
+use self::plane::{Axis, Look, Plane, PlotSeries};
+use super::{Distribution, Profile, ProfileLine, Selection};
 
-/// A metric over time, or how its values are distributed where it is a distribution; None where
-/// nothing is selected. `selection` names the metric.
+/// The selected metric as an SVG picture: values over time, or distributions. None if nothing is
+/// selected. `selection` must name the metric.
 #[must_use]
 pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
     let mut histograms: Vec<&Distribution> = selection.histograms(profile).collect();
@@ -15,11 +15,11 @@ pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
     histograms.truncate(selection.top.unwrap_or(usize::MAX));
     if let Some(first) = histograms.first() {
         let metric = &profile.metrics[first.metric];
-        // Those of one metric have the same buckets; others would be drawn at wrong places.
+        // One axis needs equal buckets, which distributions of one metric have.
         let alike = histograms
             .iter()
             .filter(|it| (it.metric, &it.bounds) == (first.metric, &first.bounds));
-        let bars = alike.map(|it| line(named(profile, it.holder, &it.of), shares(it)));
+        let bars = alike.map(|it| line(named(profile, it.subject, &it.of), shares(it)));
         let title = format!("{} ({}), % of samples by bucket", metric.name, metric.unit);
         let across = Across::Buckets(&first.bounds, &metric.unit);
         return Some(draw(&title, across, bars.collect()));
@@ -28,7 +28,7 @@ pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
     let (first, _) = lines.first()?;
     let metric = &profile.metrics[first.metric];
     let drawn = lines.iter().map(|(of, _)| {
-        let name = named(profile, of.holder, &of.of);
+        let name = named(profile, of.subject, &of.of);
         line(name, pieces(profile, of))
     });
     let title = match metric.shown_unit() {
@@ -38,16 +38,16 @@ pub fn svg(profile: &Profile, selection: &Selection) -> Option<String> {
     Some(draw(&title, Across::Seconds, drawn.collect()))
 }
 
-/// What the picture is drawn over.
+/// The x axis of a picture.
 #[derive(Clone, Copy)]
 enum Across<'a> {
     Seconds,
-    /// Numbers of buckets: by the largest value of each, in this unit. The last has none.
+    /// Bucket numbers, labelled with the upper bounds in this unit. The last bucket has no bound.
     Buckets(&'a [f64], &'a str),
 }
 
 impl Across<'_> {
-    /// Where there are names below the picture, and which.
+    /// Positions and texts of the axis labels.
     fn names(self, (x0, x1): (f64, f64)) -> Vec<(f64, String)> {
         match self {
             Self::Seconds => quarters((x0, x1), |at| format!("{} s", short(at))),
@@ -60,7 +60,7 @@ impl Across<'_> {
                     (f64::from(at), name.trim_end().to_owned())
                 };
                 let mut names: Vec<(f64, String)> = ends.map(name).collect();
-                // The last bucket is beyond them, and takes the place of a name that is too near.
+                // The last bucket's label replaces one that is too near.
                 let last = u32::try_from(bounds.len()).map_or(x1, f64::from);
                 if let Some(end) = bounds.last() {
                     #[expect(clippy::cast_precision_loss, reason = "some tens of buckets")]
@@ -73,8 +73,8 @@ impl Across<'_> {
     }
 }
 
-const fn line(name: String, points: Vec<Vec<(f64, f64)>>) -> Drawn {
-    Drawn {
+const fn line(name: String, points: Vec<Vec<(f64, f64)>>) -> PlotSeries {
+    PlotSeries {
         name,
         look: Look::Line,
         points,
@@ -82,19 +82,18 @@ const fn line(name: String, points: Vec<Vec<(f64, f64)>>) -> Drawn {
     }
 }
 
-fn named(profile: &Profile, holder: usize, of: &str) -> String {
-    let label = &profile.holders[holder].label;
+fn named(profile: &Profile, subject: usize, of: &str) -> String {
+    let label = &profile.subjects[subject].label;
     match of {
         "" => label.clone(),
         of => format!("{label}, {of}"),
     }
 }
 
-/// By the ends of windows, in pieces where windows have no value.
-fn pieces(profile: &Profile, line: &Line) -> Vec<Vec<(f64, f64)>> {
+/// Points at the ends of windows, split where windows have no value.
+fn pieces(profile: &Profile, line: &ProfileLine) -> Vec<Vec<(f64, f64)>> {
     let shown = line.shown(&profile.metrics[line.metric], &profile.windows);
-    let points = shown.map(|(at, y)| (profile.windows[at].1, y));
-    let points: Vec<(f64, f64)> = points.collect();
+    let points: Vec<(f64, f64)> = shown.map(|(at, y)| (profile.windows[at].1, y)).collect();
     let pieces = points.split(|(_, y)| !y.is_finite());
     pieces
         .filter(|piece| !piece.is_empty())
@@ -106,12 +105,15 @@ fn shares(of: &Distribution) -> Vec<Vec<(f64, f64)>> {
     #[expect(clippy::cast_precision_loss, reason = "shares for the eye")]
     let float = |count: u64| count as f64;
     let all = float(of.counts.iter().sum::<u64>()).max(1.0);
-    let points = of.counts.iter().zip(0_u32..);
-    let points = points.map(|(count, at)| (f64::from(at), 100.0 * float(*count) / all));
+    let points = of
+        .counts
+        .iter()
+        .zip(0_u32..)
+        .map(|(count, at)| (f64::from(at), 100.0 * float(*count) / all));
     vec![points.collect()]
 }
 
-fn draw(title: &str, across: Across<'_>, drawn: Vec<Drawn>) -> String {
+fn draw(title: &str, across: Across<'_>, drawn: Vec<PlotSeries>) -> String {
     let points = || drawn.iter().flat_map(|it| it.points.iter().flatten());
     let span = |pick: fn(&(f64, f64)) -> f64| {
         let low = points().map(pick).fold(0.0, f64::min);
@@ -137,13 +139,13 @@ fn draw(title: &str, across: Across<'_>, drawn: Vec<Drawn>) -> String {
     plane.svg()
 }
 
-/// Five values from end to end, by their names.
+/// Labels of five equally spaced values.
 fn quarters((low, high): (f64, f64), name: impl Fn(f64) -> String) -> Vec<(f64, String)> {
     let at = (0..=4).map(|part| low + f64::from(part) / 4.0 * (high - low));
     at.map(|value| (value, name(value))).collect()
 }
 
-/// Three digits, with a prefix of powers of a thousand.
+/// A number with three digits and an SI prefix.
 pub(super) fn short(value: f64) -> String {
     let prefixes = ["", "k", "M", "G", "T", "P"];
     let (mut value, mut at) = (value, 0);
@@ -160,7 +162,7 @@ pub(super) fn short(value: f64) -> String {
     format!("{value:.digits$}{}", prefixes[at])
 }
 
-/// Text between tags. Characters that XML does not have are replaced.
+/// Escapes text for XML. Replaces characters that XML does not allow.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

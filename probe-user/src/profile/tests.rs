@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use super::*;
-use crate::derive::{Attributes, Metric};
+use crate::derive::{Attributes, MetricInfo};
 
 /// Two windows of the same event in two counter groups, with a value of its own in each.
 #[test]
 fn an_event_of_two_groups_has_two_lines() {
     let mut profile = Profile::default();
-    let mut known = Known::default();
+    let mut index = ProfileIndex::default();
     for window in 0..2 {
         let mut report = Report {
             attributes: vec![Attributes::default()],
@@ -16,7 +16,7 @@ fn an_event_of_two_groups_has_two_lines() {
             ..Report::default()
         };
         let subject = report.subject(Subject::Machine);
-        let metric = report.add_metric(Metric::gauge("cycles", "", ""));
+        let metric = report.add_metric(MetricInfo::gauge("cycles", "", ""));
         for group in [3, 7] {
             let attributes = report.add_attributes(Attributes {
                 group: Some(group),
@@ -25,7 +25,7 @@ fn an_event_of_two_groups_has_two_lines() {
             let value = Value::Gauge(Estimate::exact(f64::from(group)));
             report.push([subject, metric, attributes], Ok(value), None);
         }
-        profile.add(&mut known, &report);
+        profile.add_window(&mut index, &report);
     }
     let lines: Vec<_> = { profile.lines.iter() }
         .map(|line| (line.of.as_str(), &line.values[..]))

@@ -5,23 +5,31 @@ use std::io;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Calibration, Holder, Line, LineMetric, Profile, Selection, Summary, roofline::Roofline,
+    Calibration, LineMetric, LineSubject, LineSummary, Profile, ProfileLine, Selection,
+    roofline::ProfileRoofline,
 };
 use crate::{
     emit::printable::printable,
     record::{Calibrated, Sweep},
 };
 
-/// A number, null where there is none.
+/// A JSON number; null for NaN and infinity.
 pub(super) fn number(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-/// Whom a line is about, what it says, and what its windows say together.
-pub(super) fn about_line(profile: &Profile, line: &Line, summary: &Summary) -> Map<String, Value> {
-    let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
-    let mut map = of_holder(holder);
-    map.extend(of_metric(metric));
+/// JSON fields of a line: subject, metric and summary.
+pub(super) fn line_fields(
+    profile: &Profile,
+    line: &ProfileLine,
+    summary: &LineSummary,
+) -> Map<String, Value> {
+    let (subject, metric) = (
+        &profile.subjects[line.subject],
+        &profile.metrics[line.metric],
+    );
+    let mut map = subject_fields(subject);
+    map.extend(metric_fields(metric));
     if !line.of.is_empty() {
         map.insert("of".to_owned(), line.of.as_str().into());
     }
@@ -41,15 +49,15 @@ pub(super) fn about_line(profile: &Profile, line: &Line, summary: &Summary) -> M
     map
 }
 
-fn of_holder(holder: &Holder) -> Map<String, Value> {
+fn subject_fields(subject: &LineSubject) -> Map<String, Value> {
     let names = [
-        ("part", Some(holder.part)),
-        ("kind", Some(holder.kind)),
-        ("name", Some(holder.name.as_str())),
-        ("label", Some(holder.label.as_str())),
-        ("namespace", holder.namespace.as_deref()),
-        ("pod", holder.pod.as_deref()),
-        ("container", holder.container.as_deref()),
+        ("part", Some(subject.part)),
+        ("kind", Some(subject.kind)),
+        ("name", Some(subject.name.as_str())),
+        ("label", Some(subject.label.as_str())),
+        ("namespace", subject.namespace.as_deref()),
+        ("pod", subject.pod.as_deref()),
+        ("container", subject.container.as_deref()),
     ];
     let known = names
         .into_iter()
@@ -59,7 +67,7 @@ fn of_holder(holder: &Holder) -> Map<String, Value> {
         .collect()
 }
 
-fn of_metric(metric: &LineMetric) -> Map<String, Value> {
+fn metric_fields(metric: &LineMetric) -> Map<String, Value> {
     let unit = metric.shown_unit();
     let texts = [("metric", metric.name.as_str()), ("unit", unit.as_str())];
     texts
@@ -68,8 +76,8 @@ fn of_metric(metric: &LineMetric) -> Map<String, Value> {
         .collect()
 }
 
-/// What is known of a file, for people: neither its plan nor its long lists.
-pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
+/// Metadata for people: without plan, long lists and counts.
+pub(super) fn metadata(about: &[(String, String)]) -> Map<String, Value> {
     let long = [
         "recording",
         "view",
@@ -87,34 +95,33 @@ pub(super) fn known(about: &[(String, String)]) -> Map<String, Value> {
         .collect()
 }
 
-/// What is made of values: samples, containers below the roofs of the machine, and estimates beside
-/// counts; and how accurate samples are.
-pub(super) fn made(profile: &Profile) -> Map<String, Value> {
+/// Derived data: samples, roofline, estimates with their counts, and the accuracy of sampling.
+pub(super) fn derived_views(profile: &Profile) -> Map<String, Value> {
     let mut map = Map::new();
     if let Some(samples) = &profile.samples {
         map.insert("samples".to_owned(), samples.json(profile.origin));
     }
-    let (key, roofline) = match Roofline::of(profile, profile.peaks.as_ref()) {
+    let (key, roofline) = match ProfileRoofline::for_profile(profile, profile.peaks.as_ref()) {
         Ok(roofline) => ("roofline", roofline.json(profile)),
         Err(reason) => ("no_roofline", reason.into()),
     };
     map.insert(key.to_owned(), roofline);
     let calibrations = Calibration::all(profile);
-    let calibrations = calibrations.iter().map(|it| it.json(profile));
-    map.insert("calibrations".to_owned(), calibrations.collect());
+    let pairs = calibrations.iter().map(|it| it.json(profile));
+    map.insert("calibrations".to_owned(), pairs.collect());
     if let Some(calibrated) = &profile.calibrated {
-        map.insert("sampling".to_owned(), of_sampling(calibrated));
+        map.insert("sampling".to_owned(), sampling_json(calibrated));
     }
     map
 }
 
-/// What `mem calibrate` wrote, with its sweeps.
-pub(super) fn of_sampling(calibrated: &Calibrated) -> Value {
+/// Results of `mem calibrate`, with sweeps.
+pub(super) fn sampling_json(calibrated: &Calibrated) -> Value {
     let sweeps = calibrated
         .sweeps()
         .into_iter()
         .map(|Sweep { over, settings }| {
-            let name = |at: &usize| over.of(&calibrated.settings[*at]);
+            let name = |at: &usize| over.value_of(&calibrated.settings[*at]);
             let names: Vec<String> = settings.iter().map(name).collect();
             json!({"over": over.title(), "settings": settings, "names": names})
         });
@@ -123,15 +130,15 @@ pub(super) fn of_sampling(calibrated: &Calibrated) -> Value {
     all
 }
 
-/// What holds for the whole recording.
-pub(super) fn about(profile: &Profile) -> Map<String, Value> {
+/// JSON fields of the whole recording.
+pub(super) fn recording_fields(profile: &Profile) -> Map<String, Value> {
     let mut map = Map::new();
     let texts = |list: &[(String, String)], names: [&str; 2]| -> Value {
         let entry = |(a, b): &(String, String)| json!({names[0]: a, names[1]: b});
         list.iter().map(entry).collect()
     };
     map.insert("file".to_owned(), profile.file.as_str().into());
-    map.insert("about".to_owned(), known(&profile.about).into());
+    map.insert("about".to_owned(), metadata(&profile.about).into());
     map.insert("began".to_owned(), number(profile.began));
     map.insert(
         "findings".to_owned(),
@@ -146,18 +153,18 @@ pub(super) fn about(profile: &Profile) -> Map<String, Value> {
     map
 }
 
-/// One JSON object: what holds for the recording, its windows, and the lines with a value for each
-/// window. Values are as a live run shows them; `mean`, `min` and `max` of counters are by the
-/// second.
+/// The profile as one JSON object: fields of the recording, its windows, and lines with a value for
+/// each window. Values are as in a live run; `mean`, `min` and `max` of counters are per second.
 #[must_use]
 pub fn json(profile: &Profile, selection: &Selection) -> Value {
-    let mut map = about(profile);
-    let windows = profile.windows.iter();
-    let windows = windows.map(|(start, end)| json!({"start_s": start, "end_s": end}));
+    let mut map = recording_fields(profile);
+    let windows = profile
+        .windows
+        .iter()
+        .map(|(start, end)| json!({"start_s": start, "end_s": end}));
     map.insert("windows".to_owned(), windows.collect());
-    let lines = selection.lines(profile).into_iter();
-    let lines = lines.map(|(line, summary)| {
-        let mut map = about_line(profile, line, &summary);
+    let lines = selection.lines(profile).into_iter().map(|(line, summary)| {
+        let mut map = line_fields(profile, line, &summary);
         let all = || 0..profile.windows.len();
         let values = all().map(|at| number(line.value(at)));
         map.insert("values".to_owned(), values.collect());
@@ -172,23 +179,23 @@ pub fn json(profile: &Profile, selection: &Selection) -> Value {
     });
     map.insert("lines".to_owned(), lines.collect());
     let histograms = selection.histograms(profile).map(|it| {
-        let mut map = of_holder(&profile.holders[it.holder]);
-        map.extend(of_metric(&profile.metrics[it.metric]));
+        let mut map = subject_fields(&profile.subjects[it.subject]);
+        map.extend(metric_fields(&profile.metrics[it.metric]));
         map.insert("of".to_owned(), it.of.as_str().into());
         map.insert("bounds".to_owned(), it.bounds.clone().into());
         map.insert("counts".to_owned(), it.counts.clone().into());
         Value::Object(map)
     });
     map.insert("histograms".to_owned(), histograms.collect());
-    map.extend(made(profile));
+    map.extend(derived_views(profile));
     map.into()
 }
 
-/// A line for each value of a window, fit for a terminal.
+/// Writes a CSV line for each value of a window, printable on a terminal.
 ///
 /// # Errors
 ///
-/// Where the writer fails.
+/// If the writer fails.
 pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record([
@@ -196,7 +203,10 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
         "low", "high",
     ])?;
     for (line, _) in selection.lines(profile) {
-        let (holder, metric) = (&profile.holders[line.holder], &profile.metrics[line.metric]);
+        let (subject, metric) = (
+            &profile.subjects[line.subject],
+            &profile.metrics[line.metric],
+        );
         for (at, (start, end)) in profile.windows.iter().enumerate() {
             let (value, (low, high)) = (line.value(at), line.interval(at));
             let field = |value: f64| match value.is_finite() {
@@ -206,10 +216,10 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
             let record = [
                 &format!("{start:.6}"),
                 &format!("{end:.6}"),
-                holder.part,
-                holder.kind,
-                &holder.name,
-                &holder.label,
+                subject.part,
+                subject.kind,
+                &subject.name,
+                &subject.label,
                 &metric.name,
                 &line.of,
                 &metric.unit,

@@ -1,4 +1,4 @@
-//! What other verbs wrote as JSON, for the page: one object with the version of its format.
+//! Reads the JSON of other verbs for the report page: one object with a format version.
 
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -7,7 +7,7 @@ use crate::record::{CALIBRATED_FORMAT, Calibrated};
 /// Why the output of a verb cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbJsonError {
-    /// Not what the verb writes.
+    /// Not output of the verb.
     #[error("it is no output of `pmuscope {verb} --format json`: {error}")]
     Foreign {
         /// The verb.
@@ -15,20 +15,20 @@ pub enum VerbJsonError {
         /// What is wrong.
         error: serde_json::Error,
     },
-    /// Of another version of this program.
+    /// Output of another format version.
     #[error("its format is {format}, and {known} is read: measure it again with this pmuscope")]
     Format {
-        /// The file's.
+        /// The file's version.
         format: u32,
-        /// This program's.
+        /// The version that is read.
         known: u32,
     },
-    /// Nothing was tried.
+    /// It has no settings.
     #[error("it has no settings: calibrate again")]
     Empty,
 }
 
-/// Reads what a verb wrote, in this version of its format.
+/// Reads a verb's JSON of format version `known`.
 pub(super) fn versioned<T: DeserializeOwned>(
     text: &str,
     verb: &'static str,
@@ -46,14 +46,14 @@ pub(super) fn versioned<T: DeserializeOwned>(
     serde_json::from_str(text).map_err(foreign)
 }
 
-/// Reads what `mem calibrate --format json` wrote.
+/// Reads the output of `mem calibrate --format json`.
 ///
 /// # Errors
 ///
-/// Where it is something else, or of another version.
+/// If it is something else, or of another version.
 pub fn calibrated(text: &str) -> Result<Calibrated, VerbJsonError> {
     let calibrated: Calibrated = versioned(text, "mem calibrate", CALIBRATED_FORMAT)?;
-    // The one that is recommended is one of them.
+    // Also refuses an index of the recommended setting out of range.
     match calibrated.recommended < calibrated.settings.len() {
         true => Ok(calibrated),
         false => Err(VerbJsonError::Empty),

@@ -1,30 +1,32 @@
-//! Selection: which lines of a profile a single view shows.
+//! Selects the lines of a profile that a view shows.
 
-use super::{Distribution, Line, Profile, Summary};
+use super::{Distribution, LineSummary, Profile, ProfileLine};
 
-/// What is shown: a metric or all, of holders found by their names, the largest first.
+/// Selects metrics, subjects by name, and the largest lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The metric's name; all where there is none.
+    /// The metric's name; None: all.
     pub metric: Option<String>,
-    /// Part of the name of a holder, in any case.
+    /// Part of a subject's name, case-insensitive.
     pub search: Option<String>,
-    /// How many lines of each metric, those with the largest means.
+    /// Number of lines of each metric, those with the largest means.
     pub top: Option<usize>,
 }
 
 impl Selection {
-    /// Lines with a value, in the order of the metrics, each with what its windows say together.
+    /// Selected lines with a value, in the order of the metrics, each with its summary.
     #[must_use]
-    pub fn lines<'a>(&self, profile: &'a Profile) -> Vec<(&'a Line, Summary)> {
+    pub fn lines<'a>(&self, profile: &'a Profile) -> Vec<(&'a ProfileLine, LineSummary)> {
         let mut chosen = Vec::new();
         for (at, metric) in profile.metrics.iter().enumerate() {
             if !self.wants(&metric.name) {
                 continue;
             }
-            let lines = profile.lines.iter().filter(|line| line.metric == at);
-            let lines = lines.filter(|line| self.finds(profile, line.holder));
-            let mut lines: Vec<(&Line, Summary)> = lines
+            let mut lines: Vec<(&ProfileLine, LineSummary)> = profile
+                .lines
+                .iter()
+                .filter(|line| line.metric == at)
+                .filter(|line| self.matches_subject(profile, line.subject))
                 .filter_map(|line| Some((line, line.summary(metric, &profile.windows)?)))
                 .collect();
             if let Some(top) = self.top {
@@ -36,13 +38,14 @@ impl Selection {
         chosen
     }
 
-    /// Distributions of it.
+    /// Selected distributions.
     pub fn histograms<'a>(
         &'a self,
         profile: &'a Profile,
     ) -> impl Iterator<Item = &'a Distribution> {
         profile.histograms.iter().filter(|it| {
-            self.wants(&profile.metrics[it.metric].name) && self.finds(profile, it.holder)
+            self.wants(&profile.metrics[it.metric].name)
+                && self.matches_subject(profile, it.subject)
         })
     }
 
@@ -50,13 +53,13 @@ impl Selection {
         self.metric.as_deref().is_none_or(|wanted| wanted == metric)
     }
 
-    fn finds(&self, profile: &Profile, holder: usize) -> bool {
-        let holder = &profile.holders[holder];
-        self.finds_one([holder.label.as_str(), &holder.name].into_iter())
+    fn matches_subject(&self, profile: &Profile, subject: usize) -> bool {
+        let subject = &profile.subjects[subject];
+        self.matches_any([subject.label.as_str(), &subject.name].into_iter())
     }
 
-    /// Whether one of these names has what is searched for.
-    pub(super) fn finds_one<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> bool {
+    /// Whether one of these names matches the search.
+    pub(super) fn matches_any<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> bool {
         let Some(search) = &self.search else {
             return true;
         };

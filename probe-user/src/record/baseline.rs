@@ -1,4 +1,4 @@
-//! The reference of an accuracy: the loads and stores of a command, counted by the core PMU.
+//! Reference for the accuracy of sampling: a command's loads and stores, counted by the core PMU.
 
 use std::{
     io,
@@ -12,17 +12,17 @@ use crate::{
     sys::perf,
 };
 
-/// A counter of the memory accesses of a command and what it starts: Arm's `MEM_ACCESS`
-/// (DDI 0487, event 0x13), at all exception levels that SPE samples too.
+/// Counts memory accesses of a command and its descendants: Arm's `MEM_ACCESS` (DDI 0487, event
+/// 0x13), at all exception levels that SPE samples.
 #[derive(Debug)]
 pub struct AccessCounter(OwnedFd);
 
 impl AccessCounter {
-    /// Opens the counter for a process that waits before its exec. It counts from that exec on.
+    /// Opens the counter for a process before its exec. It counts from that exec on.
     ///
     /// # Errors
     ///
-    /// Where the core PMU has no such event, or the kernel refuses it.
+    /// If the core PMU has no such event, or the kernel refuses it.
     pub fn open(pid: u32, pmus: &Pmus) -> Result<Self, RecordError> {
         let groups = event::parse("mem_access", pmus)?;
         let mut events = groups.into_iter().flat_map(|group| group.events);
@@ -37,13 +37,13 @@ impl AccessCounter {
         })
     }
 
-    /// Accesses so far, scaled where the counter was shared with others; none where it never ran.
+    /// Accesses so far, scaled if the counter was multiplexed; None if it never ran.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read.
+    /// If it cannot be read.
     pub fn read(&self) -> Result<Option<f64>, RecordError> {
-        let perf::Reading {
+        let perf::CounterReading {
             count,
             enabled,
             running,

@@ -1,5 +1,5 @@
-//! What `mem calibrate` measured: its settings, each with the accuracy and the cost of sampling.
-//! This is the JSON of the verb; pictures and the report's page are made of it.
+//! Results of `mem calibrate`: accuracy and cost of sampling by setting. This is the verb's JSON;
+//! the pictures and the report's page are drawn from it.
 
 mod svg;
 
@@ -9,51 +9,51 @@ use serde::{Deserialize, Serialize};
 
 use super::Size;
 
-/// The version of the JSON: it rises where a field gets another meaning or goes.
+/// Version of the JSON: it rises when a field changes its meaning or is removed.
 pub const CALIBRATED_FORMAT: u32 = 1;
 
-/// A mean with the standard deviation of its runs.
+/// A mean over runs, with its standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
     /// The mean of all runs.
     pub mean: f64,
-    /// Their standard deviation; 0 of one run.
+    /// Their standard deviation; 0 for one run.
     pub deviation: f64,
 }
 
-/// The command without sampling, for one number of threads.
+/// The command without sampling, for one thread count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unsampled {
-    /// The number that the command got; None where it got none.
+    /// Thread count given to the command; None if none was.
     pub threads: Option<u32>,
-    /// Seconds of the command as it is.
+    /// Seconds of the command alone.
     pub seconds: Mean,
-    /// Loads and stores, as the event `mem_access` counted them.
+    /// Loads and stores, counted by the event `mem_access`.
     pub mem_access: Mean,
     /// Seconds of the command while they were counted.
     pub counted_seconds: Mean,
 }
 
-/// A setting with what its runs gave.
+/// A setting with the results of its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct CalibratedSetting {
     /// Operations from one sample to the next.
     pub period: u64,
-    /// Bytes of the samples' buffer.
+    /// Bytes of the AUX buffer.
     pub aux_bytes: u64,
-    /// The number that the command got; None where it got none.
+    /// Thread count given to the command; None if none was.
     pub threads: Option<u32>,
     /// 1 - |counted - samples x mean period| / counted (formula 1 of the NMO paper).
     pub accuracy: Mean,
-    /// The time, divided by the mean time without sampling, less one.
+    /// Time of the command divided by its mean time without sampling, minus one.
     pub overhead: Mean,
-    /// Samples of a run.
+    /// Samples per run.
     pub samples: Mean,
-    /// Of these, samples with an address or time of zero.
+    /// Samples per run with an address or time of zero.
     pub invalid: Mean,
-    /// Buffers in which samples collided.
+    /// AUX buffers with sample collisions.
     pub collisions: Mean,
-    /// Buffers that were full, or lost data.
+    /// AUX buffers that were full, or lost data.
     pub truncated: Mean,
     /// Records that were lost or damaged.
     pub lost: Mean,
@@ -66,44 +66,44 @@ pub struct Calibrated {
     pub format: u32,
     /// The platform, as the catalogue calls it.
     pub platform: String,
-    /// What is known of the machine and of how it was called, as in the files of `mem record`.
+    /// Metadata of the machine and the command line, as in the files of `mem record`.
     pub about: BTreeMap<String, String>,
     /// Runs of each setting.
     pub runs: usize,
-    /// Operations that jitter adds to each period, on average.
+    /// Mean number of operations that jitter adds to each period.
     pub jitter: f64,
     /// The command without sampling.
     pub unsampled: Vec<Unsampled>,
-    /// All settings, in the order in which they were tried.
-    pub settings: Vec<Setting>,
-    /// The setting to use, as an index of `settings`.
+    /// All settings, in the order of the study.
+    pub settings: Vec<CalibratedSetting>,
+    /// Index of the recommended setting in `settings`.
     pub recommended: usize,
-    /// The same as a sentence, and why.
+    /// The recommendation with its reason, as a sentence.
     pub recommendation: String,
 }
 
-/// Settings that differ in one thing only.
+/// Settings that differ in one option only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// What differs.
-    pub over: Over,
-    /// The settings, as indices, by what differs.
+    /// The option.
+    pub over: SweptOption,
+    /// Indices of the settings, in the order of the option's values.
     pub settings: Vec<usize>,
 }
 
-/// What a sweep changes.
+/// The option that a sweep varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum SweptOption {
     /// Operations from one sample to the next.
     Period,
-    /// Bytes of the samples' buffer.
+    /// Bytes of the AUX buffer.
     Aux,
     /// Threads of the command.
     Threads,
 }
 
-impl Over {
-    /// As plots call it.
+impl SweptOption {
+    /// Its name in plots.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -113,16 +113,16 @@ impl Over {
         }
     }
 
-    /// What a setting has of it, as its option takes it.
+    /// The value of a setting, in the syntax of the option.
     #[must_use]
-    pub fn of(self, setting: &Setting) -> String {
+    pub fn value_of(self, setting: &CalibratedSetting) -> String {
         match self {
             Self::Aux => Size(setting.aux_bytes).to_string(),
             Self::Period | Self::Threads => self.number(setting).to_string(),
         }
     }
 
-    fn number(self, setting: &Setting) -> u64 {
+    fn number(self, setting: &CalibratedSetting) -> u64 {
         match self {
             Self::Period => setting.period,
             Self::Aux => setting.aux_bytes,
@@ -130,9 +130,9 @@ impl Over {
         }
     }
 
-    /// Whether two settings are the same in all else.
-    fn alone(self, a: &Setting, b: &Setting) -> bool {
-        let others = |of: &Setting| match self {
+    /// Whether two settings are equal in all other options.
+    fn alone(self, a: &CalibratedSetting, b: &CalibratedSetting) -> bool {
+        let others = |of: &CalibratedSetting| match self {
             Self::Period => (0, of.aux_bytes, of.threads),
             Self::Aux => (of.period, 0, of.threads),
             Self::Threads => (of.period, of.aux_bytes, None),
@@ -142,11 +142,12 @@ impl Over {
 }
 
 impl Calibrated {
-    /// The sweeps with several settings.
+    /// All sweeps with several settings.
     #[must_use]
     pub fn sweeps(&self) -> Vec<Sweep> {
-        let sweep = |over: Over| {
-            // The settings that differ in this only: one such set has several.
+        let sweep = |over: SweptOption| {
+            // For each setting, those that differ from it in this option only; the largest such set
+            // is the sweep.
             let sets = self.settings.iter().map(|base| {
                 let all = self.settings.iter().enumerate();
                 let same = all.filter(|(_, tried)| over.alone(tried, base));
@@ -156,13 +157,13 @@ impl Calibrated {
             settings.sort_by_key(|at| over.number(&self.settings[*at]));
             Sweep { over, settings }
         };
-        let all = [Over::Period, Over::Aux, Over::Threads].map(sweep);
+        let all = [SweptOption::Period, SweptOption::Aux, SweptOption::Threads].map(sweep);
         all.into_iter()
             .filter(|sweep| sweep.settings.len() > 1)
             .collect()
     }
 
-    /// The range that holds the means of a sweep with their deviations, and `always`.
+    /// A range that includes the means of a sweep with their deviations, and `always`.
     #[must_use]
     pub fn range(means: &[Mean], always: f64) -> (f64, f64) {
         let around = means.iter().fold((always, always), |(low, high), it| {

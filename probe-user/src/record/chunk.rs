@@ -1,5 +1,5 @@
-//! Column chunks that are encoded here: those whose values are few, and those of nulls alone.
-//! Parquet's crate would look up every value by its hash, and every row's level.
+//! Encodes two kinds of column chunks: those with few distinct values, and those with nulls only.
+//! The parquet crate would hash every value and walk every row's level.
 
 use std::fs::File;
 
@@ -19,73 +19,74 @@ use parquet::{
     schema::types::ColumnDescPtr,
 };
 
-use super::waiting::Levels;
+use super::column_buffers::Levels;
 
-/// Values that are packed together.
+/// Values of one bit-packed group.
 const GROUP: usize = 8;
 
-/// The most different numbers of a column that is written as a dictionary: the table to look them
-/// up stays in the first-level cache.
-const MOST: usize = 2048;
+/// Most distinct numbers of a column with a dictionary: the lookup table must fit the first-level
+/// cache.
+const MAX_DISTINCT: usize = 2048;
 
-/// Places of that table, so that half of it is free.
-const PLACES: usize = 2 * MOST;
+/// Slots of that table: half of them stay free.
+const SLOTS: usize = 2 * MAX_DISTINCT;
 
-/// A place that is free.
+/// A free slot.
 const FREE: u16 = u16::MAX;
 
-/// Gives every one of the numbers of a column the place of its value in a dictionary, where there
-/// are few enough different ones: a quarter of all at most, since others are smaller as they are.
-pub(super) fn numbered<T: DataType>(values: &[T::T]) -> Option<(Dictionary, Vec<u16>)>
+/// Dictionary-encodes a column of numbers: returns the dictionary and each value's index. None if
+/// more than [`MAX_DISTINCT`], or more than a quarter, of the values are distinct: plain encoding
+/// is smaller then.
+pub(super) fn dictionary_encoded<T: DataType>(values: &[T::T]) -> Option<(Dictionary, Vec<u16>)>
 where
     T::T: Copy + Bits,
 {
-    let most = MOST.min(values.len() / 4);
-    let mut places = vec![FREE; PLACES];
-    let mut held: Vec<T::T> = Vec::with_capacity(most);
+    let most = MAX_DISTINCT.min(values.len() / 4);
+    let mut slots = vec![FREE; SLOTS];
+    let mut distinct: Vec<T::T> = Vec::with_capacity(most);
     let mut numbers = Vec::with_capacity(values.len());
     let mut last = None;
     for value in values {
         let number = match last {
             Some((same, number)) if same == *value => number,
             _ => {
-                let mut place = value.place();
-                while places[place] != FREE && held[usize::from(places[place])] != *value {
-                    place = (place + 1) % PLACES;
+                let mut slot = value.slot();
+                while slots[slot] != FREE && distinct[usize::from(slots[slot])] != *value {
+                    slot = (slot + 1) % SLOTS;
                 }
-                if places[place] == FREE {
-                    if held.len() == most {
+                if slots[slot] == FREE {
+                    if distinct.len() == most {
                         return None;
                     }
-                    places[place] = u16::try_from(held.len()).expect("at most MOST");
-                    held.push(*value);
+                    slots[slot] = u16::try_from(distinct.len()).expect("at most MAX_DISTINCT");
+                    distinct.push(*value);
                 }
-                places[place]
+                slots[slot]
             }
         };
         last = Some((*value, number));
         numbers.push(number);
     }
     let mut dictionary = Dictionary::default();
-    for value in held {
+    for value in distinct {
         value.add_to(&mut dictionary);
     }
     Some((dictionary, numbers))
 }
 
-/// A number by its bits.
+/// Numbers that can be dictionary-encoded.
 pub(super) trait Bits {
-    /// Where to look first in a table of [`PLACES`].
-    fn place(self) -> usize;
+    /// First slot to try in a table of [`SLOTS`].
+    fn slot(self) -> usize;
     /// Adds it to the values of a dictionary.
     fn add_to(self, dictionary: &mut Dictionary);
 }
 
 impl Bits for i64 {
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         // Multiplicative hashing: the upper bits depend on all others.
         let hash = self.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        usize::try_from(hash >> (u64::BITS - PLACES.ilog2())).expect("a few bits")
+        usize::try_from(hash >> (u64::BITS - SLOTS.ilog2())).expect("a few bits")
     }
 
     fn add_to(self, dictionary: &mut Dictionary) {
@@ -94,8 +95,8 @@ impl Bits for i64 {
 }
 
 impl Bits for i32 {
-    fn place(self) -> usize {
-        i64::from(self).place()
+    fn slot(self) -> usize {
+        i64::from(self).slot()
     }
 
     fn add_to(self, dictionary: &mut Dictionary) {
@@ -103,7 +104,7 @@ impl Bits for i32 {
     }
 }
 
-/// The values that a column chunk has, each once, in the order of their numbers.
+/// The distinct values of a column chunk, in the order of their indices.
 #[derive(Default)]
 pub(super) struct Dictionary {
     count: u32,
@@ -111,7 +112,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    pub(super) fn of_texts<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
+    pub(super) fn from_texts<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let mut dictionary = Self::default();
         for text in texts {
             let length = u32::try_from(text.len()).expect("a name or a path");
@@ -121,19 +122,19 @@ impl Dictionary {
         dictionary
     }
 
-    /// Adds a value by its bytes in Parquet's plain encoding.
+    /// Adds a value in Parquet's plain encoding.
     pub(super) fn add(&mut self, plain: &[u8]) {
         self.plain.extend(plain);
         self.count += 1;
     }
 
-    /// Bits of the largest number.
+    /// Bits of the largest index.
     fn width(&self) -> usize {
         (u32::BITS - self.count.saturating_sub(1).leading_zeros()) as usize
     }
 }
 
-/// Writes a chunk of the next column: the values in `dictionary` with these numbers.
+/// Writes the next column's chunk: indices into `dictionary`.
 pub(super) fn append(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column: &ColumnDescPtr,
@@ -203,7 +204,7 @@ pub(super) fn append(
     group.append_column(&bytes, close)
 }
 
-/// Writes which rows have a value, with the length before it.
+/// Writes the definition levels, after their length in bytes.
 fn write_levels(levels: Levels<'_>, out: &mut Vec<u8>) {
     let from = out.len();
     out.extend([0; 4]);
@@ -216,7 +217,7 @@ fn write_levels(levels: Levels<'_>, out: &mut Vec<u8>) {
     out[from..from + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Parquet's hybrid of runs and packed bits, of at most 16 bits for a value.
+/// Encodes with Parquet's RLE/bit-packing hybrid, `width` bits for each value, at most 16.
 fn hybrid<T: Copy + PartialEq>(
     values: &[T],
     bits: impl Fn(T) -> u64,

@@ -1,13 +1,13 @@
-//! Timestamps: converts ticks of the generic timer to perf's clock, and that to the kernel's
-//! `CLOCK_MONOTONIC`, the one of the initial time namespace.
+//! Converts timestamps: ticks of the generic timer to perf's clock, and that to the kernel's
+//! `CLOCK_MONOTONIC` of the initial time namespace.
 
 use std::path::Path;
 
 use super::time_namespace;
 use crate::sys::clock::{at_one_moment, nanos, now, timer};
 
-/// From ticks to ns of perf's clock, by `time_zero`, `time_mult` and `time_shift` of the ring's
-/// control page (`linux/perf_event.h` says how).
+/// Converts ticks to ns of perf's clock, by `time_zero`, `time_mult` and `time_shift` of the ring's
+/// control page (see `linux/perf_event.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TickClock {
     /// `time_zero`, ns.
@@ -19,7 +19,7 @@ pub struct TickClock {
 }
 
 impl TickClock {
-    /// ns of perf's clock at this count of the timer.
+    /// ns of perf's clock at a count of the timer.
     #[must_use]
     pub const fn nanos(self, ticks: u64) -> u64 {
         let mult = self.mult as u64;
@@ -31,7 +31,7 @@ impl TickClock {
     }
 }
 
-/// How far `CLOCK_MONOTONIC` was ahead of perf's clock at one moment.
+/// Offset of `CLOCK_MONOTONIC` from perf's clock at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Anchor {
     /// ns of perf's clock.
@@ -40,19 +40,19 @@ struct Anchor {
     ahead: i64,
 }
 
-/// Both conversions. The two clocks do not run at one rate (NTP slews one of them), so their
-/// difference is measured at each drain and interpolated between two drains.
+/// Both conversions. The two clocks run at different rates (NTP slews one of them), so their offset
+/// is measured at each drain and interpolated between drains.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct RecordClock {
     pub(super) ticks: TickClock,
     anchors: Option<[Anchor; 2]>,
-    /// How far this process's `CLOCK_MONOTONIC` is ahead of the kernel's, ns. If it is not known,
-    /// samples have no time.
+    /// Offset of this process's `CLOCK_MONOTONIC` from the kernel's, in ns. If unknown, samples
+    /// have no time.
     namespace: Option<i64>,
 }
 
-impl Clock {
-    /// None where the timer that records count cannot be read.
+impl RecordClock {
+    /// None if the timer that records use cannot be read.
     pub(super) fn new(ticks: TickClock, proc: &Path) -> Option<Self> {
         timer()?;
         let namespace = time_namespace::ahead(proc);
@@ -73,14 +73,14 @@ impl Clock {
         }
     }
 
-    /// Without a timer to measure: both clocks are taken as one.
+    /// A clock without measurements: both clocks are taken as equal.
     pub(super) fn fixed(ticks: TickClock) -> Self {
         let mut clock = Self::unmeasured(ticks, Some(0));
         clock.add(0, ticks.nanos(0));
         clock
     }
 
-    /// Measures the difference of the clocks now.
+    /// Measures the offset of the clocks now.
     pub(super) fn anchor(&mut self) {
         let Some(namespace) = self.namespace else {
             return;
@@ -100,20 +100,20 @@ impl Clock {
         self.anchors = Some([old, new]);
     }
 
-    /// Both clocks at this count of the timer.
-    pub(super) fn times(&self, ticks: u64) -> Times {
+    /// Both clocks at a count of the timer.
+    pub(super) fn times(&self, ticks: u64) -> ClockTimes {
         let perf = self.ticks.nanos(ticks);
         let monotonic = self.anchors.map(|anchors| monotonic(anchors, perf));
-        Times { perf, monotonic }
+        ClockTimes { perf, monotonic }
     }
 }
 
-/// One moment.
+/// One moment in both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct ClockTimes {
     /// ns of perf's clock.
     pub(super) perf: u64,
-    /// ns of the kernel's `CLOCK_MONOTONIC`; none before the first anchor.
+    /// ns of the kernel's `CLOCK_MONOTONIC`; None before the first anchor.
     pub(super) monotonic: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ fn monotonic([old, new]: [Anchor; 2], at: u64) -> u64 {
     let drift = new.ahead.wrapping_sub(old.ahead);
     let part = match (span, drift) {
         (0, _) | (_, 0) => 0,
-        // Of one drain to the next both are small: this is done for each sample.
+        // Fast path, taken for each sample: both are small between two drains.
         _ => match (i64::try_from(span), i64::try_from(inside)) {
             (Ok(span), Ok(inside)) if drift.checked_mul(inside).is_some() => drift * inside / span,
             _ => {
@@ -148,7 +148,7 @@ mod tests {
         shift: 20,
     };
 
-    fn monotonic_at(clock: &Clock, ticks: u64) -> Option<u64> {
+    fn monotonic_at(clock: &RecordClock, ticks: u64) -> Option<u64> {
         clock.times(ticks).monotonic
     }
 
@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn between_two_drains_the_difference_is_interpolated() {
-        let mut clock = Clock::unmeasured(CLOCK, Some(0));
+        let mut clock = RecordClock::unmeasured(CLOCK, Some(0));
         assert_eq!(monotonic_at(&clock, 5), None);
         clock.add(1_000, 41_000 + 500);
         assert_eq!(monotonic_at(&clock, 1_000), Some(41_500));
         assert_eq!(monotonic_at(&clock, 2_000), Some(81_500));
-        // By the next drain it is 100 ns further ahead.
+        // By the next drain the offset is 100 ns larger.
         clock.add(2_000, 81_000 + 600);
         assert_eq!(monotonic_at(&clock, 1_000), Some(41_500));
         assert_eq!(monotonic_at(&clock, 1_500), Some(61_550));
@@ -187,7 +187,7 @@ mod tests {
             ticks: u64,
             anchors in prop::collection::vec(any::<(u64, u64)>(), 1..4),
         ) {
-            let mut clock = Clock::unmeasured(TickClock { zero, mult, shift }, Some(0));
+            let mut clock = RecordClock::unmeasured(TickClock { zero, mult, shift }, Some(0));
             for (ticks, monotonic) in anchors {
                 clock.add(ticks, monotonic);
             }

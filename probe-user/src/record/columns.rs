@@ -1,5 +1,5 @@
-//! The columns of the samples' Parquet file: name, type, and where in a [`Sample`] the value is.
-//! docs/mem-record.md says what they mean; a test compares the two.
+//! The columns of the samples' Parquet file: name, type, unit, and how to get the value from a
+//! [`Sample`]. docs/mem-record.md documents them; a test compares the two.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use probe_common::spe::{Class, ExceptionLevel, LoadStoreKind, Operation};
 
 use super::{
     Sample,
-    sample::Seen,
-    waiting::{Naming, Waiting},
+    column_buffers::{ColumnBuffer, Naming},
+    sample::SampleData,
 };
 
-/// How a column gets the values of a batch; none is null. One function for a whole batch, so that
-/// nothing is called for each value.
+/// How a column gets the values of a batch; None is null. Numbers have one function for a whole
+/// batch, so that there is no call for each value.
 #[derive(Clone, Copy)]
-pub(super) enum Fill {
-    /// 64 bits without a sign.
-    Long(fn(&[Sample], &mut Waiting<i64>)),
-    /// 32 bits without a sign.
-    Int(fn(&[Sample], &mut Waiting<i32>)),
+pub(super) enum SampleFill {
+    /// Unsigned, 64 bits.
+    Long(fn(&[Sample], &mut ColumnBuffer<i64>)),
+    /// Unsigned, 32 bits.
+    Int(fn(&[Sample], &mut ColumnBuffer<i32>)),
     /// One of a few names.
     Name(Naming),
     /// Any text.
@@ -27,16 +27,16 @@ pub(super) enum Fill {
 
 /// A column.
 #[derive(Clone, Copy)]
-pub(super) struct Column {
+pub(super) struct SampleColumn {
     pub(super) name: &'static str,
-    /// What its values are in or of, for the file's metadata.
+    /// Unit or kind of its values, for the file's metadata.
     pub(super) unit: &'static str,
-    pub(super) fill: Fill,
+    pub(super) fill: SampleFill,
 }
 
 macro_rules! column {
     ($fill:expr, $name:literal, $unit:literal) => {
-        Column {
+        SampleColumn {
             name: $name,
             unit: $unit,
             fill: $fill,
@@ -47,9 +47,9 @@ macro_rules! column {
 macro_rules! long {
     ($name:literal, $unit:literal, $get:expr) => {
         column!(
-            Fill::Long(|samples, waiting| {
+            SampleFill::Long(|samples, buffer| {
                 let get: fn(&Sample) -> Option<u64> = $get;
-                waiting.extend(samples, |sample| get(sample).map(u64::cast_signed));
+                buffer.extend(samples, |sample| get(sample).map(u64::cast_signed));
             }),
             $name,
             $unit
@@ -60,9 +60,9 @@ macro_rules! long {
 macro_rules! int {
     ($name:literal, $unit:literal, $get:expr) => {
         column!(
-            Fill::Int(|samples, waiting| {
+            SampleFill::Int(|samples, buffer| {
                 let get: fn(&Sample) -> Option<u32> = $get;
-                waiting.extend(samples, |sample| get(sample).map(u32::cast_signed));
+                buffer.extend(samples, |sample| get(sample).map(u32::cast_signed));
             }),
             $name,
             $unit
@@ -73,7 +73,7 @@ macro_rules! int {
 macro_rules! name {
     ($name:literal, $unit:literal, $key:expr, $get:expr) => {
         column!(
-            Fill::Name(Naming {
+            SampleFill::Name(Naming {
                 key: $key,
                 name: $get
             }),
@@ -85,24 +85,24 @@ macro_rules! name {
 
 macro_rules! text {
     ($name:literal, $unit:literal, $get:expr) => {
-        column!(Fill::Text($get), $name, $unit)
+        column!(SampleFill::Text($get), $name, $unit)
     };
 }
 
 /// All columns, in their order.
-pub(super) const COLUMNS: &[Column] = &[
+pub(super) const COLUMNS: &[SampleColumn] = &[
     long!("time_ns", "ns of CLOCK_MONOTONIC", |s| s.time),
     long!("ticks", "ticks of the generic timer", |s| s
         .record()?
         .timestamp()),
     int!("cpu", "CPU", |s| s.cpu),
-    int!("pid", "process", |s| Some(s.who.as_ref()?.pid)),
+    int!("pid", "process", |s| Some(s.task.as_ref()?.pid)),
     int!("tid", "thread", |s| s.tid),
-    text!("comm", "name", |s| Some(&s.who.as_ref()?.name)),
+    text!("comm", "name", |s| Some(&s.task.as_ref()?.name)),
     text!("cgroup", "path", |s| s.cgroup.as_ref()),
-    long!("pc", "address", |s| Some(match &s.seen {
-        Seen::Record(record) => record.pc()?.address(),
-        Seen::Access(access) => access.pc,
+    long!("pc", "address", |s| Some(match &s.data {
+        SampleData::Record(record) => record.pc()?.address(),
+        SampleData::Access(access) => access.pc,
     })),
     int!("pc_el", "exception level", |s| Some(level(
         s.record()?.pc()?.level()
@@ -120,9 +120,9 @@ pub(super) const COLUMNS: &[Column] = &[
         |s| Some(s.record()?.physical_address()?.space() as u16),
         |s| Some(s.record()?.physical_address()?.space().name())
     ),
-    name!("op", "name", operation, |s| Some(match &s.seen {
-        Seen::Record(record) => class(record.operation()?),
-        Seen::Access(_) => match s.class()? {
+    name!("op", "name", operation, |s| Some(match &s.data {
+        SampleData::Record(record) => class(record.operation()?),
+        SampleData::Access(_) => match s.class()? {
             Class::Store => "store",
             _ => "load",
         },
@@ -147,9 +147,9 @@ pub(super) const COLUMNS: &[Column] = &[
     int!("translation_latency", "cycles", |s| {
         s.record()?.translation_latency().map(u32::from)
     }),
-    long!("data_source", "number of the core", |s| match &s.seen {
-        Seen::Record(record) => record.data_source(),
-        Seen::Access(access) => Some(access.word),
+    long!("data_source", "number of the core", |s| match &s.data {
+        SampleData::Record(record) => record.data_source(),
+        SampleData::Access(access) => Some(access.word),
     }),
     name!("source", "name", |s| Some(s.source()? as u16), |s| {
         Some(s.source()?.name())
@@ -185,12 +185,12 @@ const fn level(level: ExceptionLevel) -> u32 {
     }
 }
 
-/// Class and payload: all that an operation is.
+/// Class and payload in one number: the key of an operation's names.
 fn operation(sample: &Sample) -> Option<u16> {
-    let record = match &sample.seen {
-        Seen::Record(record) => record,
-        // Beside those, which have 8 bits for the payload and a few classes above.
-        Seen::Access(_) => return Some(1 << 15 | sample.class()? as u16),
+    let record = match &sample.data {
+        SampleData::Record(record) => record,
+        // Disjoint from SPE's numbers, which have 8 bits of payload below a few classes.
+        SampleData::Access(_) => return Some(1 << 15 | sample.class()? as u16),
     };
     let operation = record.operation()?;
     let class = match operation {
@@ -212,7 +212,7 @@ const fn class(operation: Operation) -> &'static str {
     }
 }
 
-/// What the operation works on, or what kind of branch it is, as far as the core tells.
+/// What the operation accesses, or the kind of a branch, if the core reports it.
 fn kind(operation: Operation) -> Option<&'static str> {
     Some(match operation {
         Operation::LoadStore(op) => match op.kind() {

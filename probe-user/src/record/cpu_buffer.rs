@@ -1,4 +1,4 @@
-//! One buffer while it is drained: the owners of its AUX bytes.
+//! Drains one buffer, and finds the owners of its AUX bytes.
 
 use std::{
     collections::VecDeque,
@@ -10,14 +10,14 @@ use std::{
 use perf_event_open_sys::bindings;
 
 use super::{
-    AuxPlace, Counts, Sink,
-    drain::{Drain, Owner, Shared},
-    open::{Buffer, Lost},
-    wire::{Stamp, StampedEvents},
+    AuxPosition, RecordCounts, Sink,
+    drain::{AuxOwner, Drain, SharedInputs},
+    open::{Buffer, LostRecords},
+    wire::{Stamp, StampedRecords},
 };
-use crate::sys::records::Event;
+use crate::sys::records::PerfRecord;
 
-/// AUX bytes that the kernel has announced, with their task.
+/// AUX bytes that a `PERF_RECORD_AUX` announced, with its task.
 #[derive(Clone, Copy, Debug)]
 struct AuxRange {
     from: u64,
@@ -25,36 +25,36 @@ struct AuxRange {
     stamp: Stamp,
 }
 
-/// AUX bytes that are decoded together. Those without a stamp were not announced.
-struct Piece {
+/// AUX bytes to decode together; without a stamp if no record announced them.
+struct AuxPiece {
     from: u64,
     to: u64,
     stamp: Option<Stamp>,
 }
 
-/// A buffer, and how far it was read.
+/// A buffer with its read state.
 pub(super) struct CpuBuffer {
     pub(super) buffer: Buffer,
     number: u32,
     announced: VecDeque<AuxRange>,
-    /// The end of the samples' bytes when the last round began.
-    before: u64,
-    /// The same when this round began.
+    /// End of the sample bytes when the previous round began.
+    previous_head: u64,
+    /// End of the sample bytes when this round began.
     head: u64,
-    /// The records of this round.
+    /// Ring records of this round.
     records: Vec<u8>,
-    /// Those about tasks that wait for the next one.
-    held: Vec<u8>,
-    /// Sampling may have stopped.
+    /// Task records deferred to the next round.
+    deferred: Vec<u8>,
+    /// The kernel may have stopped sampling.
     pub(super) stopped: bool,
-    /// Its thread has ended.
+    /// Its thread has exited.
     pub(super) ended: bool,
     /// Its CPU is offline.
-    pub(super) away: bool,
+    pub(super) offline: bool,
     /// It will get no more samples.
     pub(super) dead: bool,
-    /// What was lost of it, by its records so far.
-    told: Lost,
+    /// Losses that records have reported so far.
+    reported: LostRecords,
 }
 
 impl CpuBuffer {
@@ -63,27 +63,27 @@ impl CpuBuffer {
             buffer,
             number,
             announced: VecDeque::new(),
-            before: 0,
+            previous_head: 0,
             head: 0,
             records: Vec::new(),
-            held: Vec::new(),
+            deferred: Vec::new(),
             stopped: false,
             ended: false,
-            away: false,
+            offline: false,
             dead: false,
-            told: Lost::default(),
+            reported: LostRecords::default(),
         }
     }
 
-    /// First step of a round: notes the end of the samples' bytes. The second step,
-    /// [`task_records`], takes the ring's records after that, so every sample up to this mark has
-    /// its task's records by then.
+    /// First step of a round: marks the end of the sample bytes. The second step, [`task_records`],
+    /// takes the ring's records after that. So every sample before the mark has its task's records
+    /// by then.
     pub(super) fn mark(&mut self) {
-        self.before = self.head;
+        self.previous_head = self.head;
         self.head = self.buffer.ring.samples_head();
     }
 
-    /// Takes the ring's records, beside those of this round so far.
+    /// Takes the ring's records, appending to those of this round.
     fn take(&mut self, sink: &dyn Sink) -> io::Result<()> {
         let before = self.records.len();
         self.stopped |= self.buffer.ring.take(&mut self.records);
@@ -92,21 +92,28 @@ impl CpuBuffer {
 
     /// The time of the newest record of this round so far.
     fn newest(&self) -> Option<u64> {
-        let times = StampedEvents::new(&self.records).map(|(_, trailer)| Stamp::of(trailer).time);
+        let times =
+            StampedRecords::new(&self.records).map(|(_, trailer)| Stamp::parse(trailer).time);
         times.max()
     }
 
-    /// Notes what the records say about AUX bytes; those about tasks up to a time go to `tasks`.
-    fn read<'a>(&'a mut self, until: u64, counts: &mut Counts, tasks: &mut Vec<TaskRecord<'a>>) {
-        let mut events = StampedEvents::new(&self.records);
+    /// Reads announcements of AUX bytes. Adds records about tasks up to the time `until` to
+    /// `tasks`, and defers later ones.
+    fn read<'a>(
+        &'a mut self,
+        until: u64,
+        counts: &mut RecordCounts,
+        tasks: &mut Vec<TaskRecord<'a>>,
+    ) {
+        let mut events = StampedRecords::new(&self.records);
         loop {
             let before = events.left();
             let Some((event, trailer)) = events.next() else {
                 break;
             };
-            let stamp = Stamp::of(trailer);
+            let stamp = Stamp::parse(trailer);
             match event {
-                Event::Aux {
+                PerfRecord::Aux {
                     offset,
                     size,
                     flags,
@@ -119,61 +126,68 @@ impl CpuBuffer {
                         stamp,
                     });
                 }
-                // One of them may have said that sampling stopped.
-                Event::Lost(count) => {
+                // A lost record may have reported that sampling stopped.
+                PerfRecord::Lost(count) => {
                     counts.lost_ring_records += count;
-                    self.told.records += count;
+                    self.reported.records += count;
                     self.stopped = true;
                 }
-                Event::Comm { .. } | Event::Fork(_) | Event::Exit(_) | Event::Map(_) => {
+                PerfRecord::Comm { .. }
+                | PerfRecord::Fork(_)
+                | PerfRecord::Exit(_)
+                | PerfRecord::Map(_) => {
                     if stamp.time <= until || self.dead {
                         tasks.push((stamp, event));
                     } else {
                         let size = before.len() - events.left().len();
-                        self.held.extend_from_slice(&before[..size]);
+                        self.deferred.extend_from_slice(&before[..size]);
                     }
                 }
-                Event::KernelCode | Event::Other => {}
+                PerfRecord::KernelCode | PerfRecord::Other => {}
             }
         }
         counts.damaged_ring_bytes += events.damaged as u64;
         self.stopped |= events.damaged > 0;
     }
 
-    /// Whether there may be samples to take.
+    /// Whether there are sample bytes to take.
     fn has_bytes(&self) -> bool {
         self.head != self.buffer.ring.samples_tail()
     }
 
-    /// Last step: takes samples and gives them to the sink.
-    pub(super) fn decode(&mut self, drain: &mut Drain, shared: &Shared<'_>) -> io::Result<()> {
+    /// Last step of a round: takes the samples and passes them to the sink.
+    pub(super) fn decode(
+        &mut self,
+        drain: &mut Drain,
+        shared: &SharedInputs<'_>,
+    ) -> io::Result<()> {
         if self.buffer.ring.is_of_events() {
             let (ring, head) = (&mut self.buffer.ring, self.head);
             let before = drain.counts.lost_samples;
             let decoded = drain.events(|bytes| ring.take_samples(head, bytes), shared);
-            self.told.samples += drain.counts.lost_samples - before;
+            self.reported.samples += drain.counts.lost_samples - before;
             return decoded;
         }
         let start = self.buffer.ring.samples_tail();
         let pieces = self.pieces(start, shared.last || self.dead);
         let end = pieces.last().map_or(start, |piece| piece.to);
-        let place = AuxPlace {
+        let position = AuxPosition {
             area: self.number,
             offset: start,
             cpu: self.buffer.cpu,
             tid: self.buffer.tid,
         };
         let ring = &mut self.buffer.ring;
-        let bytes = drain.take(place, shared, |bytes| ring.take_samples(end, bytes))?;
-        for Piece { from, to, stamp } in pieces {
+        let bytes = drain.take(position, shared, |bytes| ring.take_samples(end, bytes))?;
+        for AuxPiece { from, to, stamp } in pieces {
             let at = |place: u64| usize::try_from(place.wrapping_sub(start)).unwrap_or(usize::MAX);
             let part = bytes.get(at(from)..at(to)).unwrap_or(&[]);
             if stamp.is_none() {
                 drain.counts.unannounced_bytes += part.len() as u64;
             }
-            let base = from % self.buffer.ring.samples_size() as u64;
-            let base = usize::try_from(base).expect("below the size of the area");
-            let owner = Owner {
+            let offset = from % self.buffer.ring.samples_size() as u64;
+            let base = usize::try_from(offset).expect("below the size of the area");
+            let owner = AuxOwner {
                 only: self.buffer.tid,
                 stretch: stamp.map(|stamp| (stamp.tid, stamp.time)),
                 cpu: self.buffer.cpu.or(stamp.map(|stamp| stamp.cpu)),
@@ -183,20 +197,20 @@ impl CpuBuffer {
         drain.done(bytes, shared)
     }
 
-    /// Counts what was lost of it last: only a record after a loss tells of it.
-    pub(super) fn count_rest(&self, counts: &mut Counts) {
-        let rest = self.buffer.lost().beyond(self.told);
+    /// Counts losses at the end of the ring: perf reports them only with the next record.
+    pub(super) fn count_rest(&self, counts: &mut RecordCounts) {
+        let rest = self.buffer.lost().since(self.reported);
         counts.lost_ring_records += rest.records;
         counts.lost_samples += rest.samples;
     }
 
-    /// Which bytes to decode now, in their order and without holes.
-    fn pieces(&mut self, start: u64, last: bool) -> Vec<Piece> {
+    /// The bytes to decode now, in order and without gaps.
+    fn pieces(&mut self, start: u64, last: bool) -> Vec<AuxPiece> {
         let mut pieces = Vec::new();
         let mut at = start;
         let mut push = |from: u64, to: u64, stamp| {
             if from < to {
-                pieces.push(Piece { from, to, stamp });
+                pieces.push(AuxPiece { from, to, stamp });
             }
         };
         while let Some(AuxRange { from, to, stamp }) = self.announced.front().copied() {
@@ -204,13 +218,13 @@ impl CpuBuffer {
                 break;
             }
             push(at, from, None);
-            // Bytes that were taken before their record came are not taken again.
+            // Skips bytes that were taken before their record came.
             push(from.max(at), to, Some(stamp));
             at = at.max(to);
             self.announced.pop_front();
         }
-        // Bytes that were not announced for a whole round: padding, or their record was lost.
-        let quiet = if last { self.head } else { self.before };
+        // Bytes not announced for a whole round: padding, or their record was lost.
+        let quiet = if last { self.head } else { self.previous_head };
         let next = self.announced.front().map_or(quiet, |next| next.from);
         push(at, quiet.min(next), None);
         pieces
@@ -218,65 +232,76 @@ impl CpuBuffer {
 }
 
 /// A record about a task.
-pub(super) type TaskRecord<'a> = (Stamp, Event<'a>);
+pub(super) type TaskRecord<'a> = (Stamp, PerfRecord<'a>);
 
-/// Second step of a round: takes the records of all rings, and gives those about tasks in rising
-/// order of time, which goes on from round to round.
+/// Second step of a round: takes the records of all rings. Returns those about tasks in ascending
+/// order of time, also across rounds.
 ///
-/// Rings are taken one after the other, so that of two records the later one may be taken without
-/// the earlier one: a task's, and on another CPU the fork that made it. So all are taken twice:
-/// whatever was written before a record of the first time is there after the second, and what is
-/// newer than all those waits for the next round.
+/// Rings are read one after the other, so the first pass may get a record but miss an earlier one
+/// on another CPU, such as a child's record without the fork. A second pass gets every record
+/// written before any record of the first pass. Records newer than all of the first pass are
+/// deferred to the next round.
 pub(super) fn task_records<'a>(
-    areas: &'a mut [CpuBuffer],
-    counts: &mut Counts,
+    cpu_buffers: &'a mut [CpuBuffer],
+    counts: &mut RecordCounts,
     sink: &dyn Sink,
     last: bool,
 ) -> io::Result<Vec<TaskRecord<'a>>> {
-    for area in areas.iter_mut() {
-        area.records.clear();
-        area.records.append(&mut area.held);
-        area.take(sink)?;
+    for cpu_buffer in cpu_buffers.iter_mut() {
+        cpu_buffer.records.clear();
+        cpu_buffer.records.append(&mut cpu_buffer.deferred);
+        cpu_buffer.take(sink)?;
     }
-    let newest = areas.iter().filter_map(CpuBuffer::newest).max();
+    let newest = cpu_buffers.iter().filter_map(CpuBuffer::newest).max();
     let until = if last { u64::MAX } else { newest.unwrap_or(0) };
-    for area in areas.iter_mut() {
-        area.take(sink)?;
+    for cpu_buffer in cpu_buffers.iter_mut() {
+        cpu_buffer.take(sink)?;
     }
     let mut tasks = Vec::new();
-    for area in areas {
-        area.read(until, counts, &mut tasks);
+    for cpu_buffer in cpu_buffers {
+        cpu_buffer.read(until, counts, &mut tasks);
     }
     tasks.sort_by_key(|(stamp, _)| stamp.time);
     Ok(tasks)
 }
 
-/// Takes and decodes what the buffers have, each in whichever thread is free.
+/// Takes and decodes the samples of all buffers; each free thread takes the next buffer.
 pub(super) fn decode(
-    areas: &mut [CpuBuffer],
+    cpu_buffers: &mut [CpuBuffer],
     drains: &mut [Drain],
-    shared: &Shared<'_>,
+    shared: &SharedInputs<'_>,
 ) -> io::Result<()> {
-    let full = areas.iter().filter(|area| area.has_bytes()).count();
-    let areas = Mutex::new(areas.iter_mut());
-    let next = || areas.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let busy = cpu_buffers
+        .iter()
+        .filter(|cpu_buffer| cpu_buffer.has_bytes())
+        .count();
+    let cpu_buffers = Mutex::new(cpu_buffers.iter_mut());
+    let next = || {
+        cpu_buffers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .next()
+    };
     let work = |drain: &mut Drain| {
-        while let Some(area) = next() {
-            area.decode(drain, shared)?;
+        while let Some(cpu_buffer) = next() {
+            cpu_buffer.decode(drain, shared)?;
         }
         Ok(())
     };
-    let Some((own, others)) = drains.split_first_mut() else {
+    let Some((first, others)) = drains.split_first_mut() else {
         unreachable!("there is at least one thread")
     };
     thread::scope(|scope| {
-        let others = others.iter_mut().take(full.saturating_sub(1));
-        let others: Vec<_> = others.map(|drain| scope.spawn(|| work(drain))).collect();
+        let others: Vec<_> = others
+            .iter_mut()
+            .take(busy.saturating_sub(1))
+            .map(|drain| scope.spawn(|| work(drain)))
+            .collect();
         let results = others.into_iter().map(|other| match other.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        let own = work(own);
-        results.fold(own, io::Result::and)
+        let own_result = work(first);
+        results.fold(own_result, io::Result::and)
     })
 }

@@ -1,4 +1,4 @@
-//! From AUX bytes to samples: what a thread that drains buffers keeps from one buffer to the next.
+//! Decodes AUX bytes and ring records to attributed samples: the state of one draining thread.
 
 use std::{
     collections::HashMap,
@@ -12,78 +12,78 @@ use probe_common::{
 };
 
 use super::{
-    Access, AuxPlace, Counts, Sample, Seen, Sink, Who,
-    clock::Clock,
-    kin::Kin,
-    machine::Sources,
-    regions::{Book, Viewer},
+    Access, AuxPosition, RecordCounts, Sample, SampleData, Sink, TaskInfo,
+    clock::RecordClock,
+    machine::DataSourceTables,
+    process_tree::ProcessTree,
+    regions::{RegionIndex, ViewCache},
     subtree::Subtree,
     tasks::Tasks,
 };
 use crate::{
     machine::cgroup::Hierarchy,
-    sys::samples::{Item, Samples, Taken},
+    sys::samples::{AccessRecord, AccessRecords, AccessSample},
 };
 
-/// Samples that are handed on together: they fit the CPU's first-level cache.
+/// Samples passed on together: they fit the CPU's first-level cache.
 const BATCH: usize = 128;
 
-/// How a record's thread is found.
+/// Which sources give the thread of an SPE record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attribution {
-    /// Context packets hold thread ids of this process's pid namespace.
+    /// Context packets: they hold thread ids of pmuscope's pid namespace.
     pub(super) by_context: bool,
-    /// The AUX bytes of one record are of the task that left the CPU at their end.
+    /// `PERF_RECORD_AUX`: its bytes are of the task that left the CPU at their end.
     pub(super) by_aux_record: bool,
 }
 
-/// What all threads look at while they drain.
-pub(super) struct Shared<'a> {
-    pub(super) clock: Option<Clock>,
+/// Inputs that all draining threads share.
+pub(super) struct SharedInputs<'a> {
+    pub(super) clock: Option<RecordClock>,
     pub(super) attribution: Attribution,
-    pub(super) sources: &'a Sources,
-    pub(super) wanted: Wanted<'a>,
+    pub(super) sources: &'a DataSourceTables,
+    pub(super) filter: SampleFilter<'a>,
     pub(super) tasks: &'a Mutex<Tasks>,
-    /// Where samples get their regions and phases from, if they do.
-    pub(super) book: Option<&'a Mutex<Book>>,
+    /// Regions and phases; None without `--regions`.
+    pub(super) region_index: Option<&'a Mutex<RegionIndex>>,
     pub(super) sink: &'a dyn Sink,
-    /// This is the last round.
+    /// Whether this is the last round.
     pub(super) last: bool,
 }
 
-/// Which samples of events are kept: those of all tasks are in the rings.
+/// Which samples of events to keep: their rings have samples of all tasks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wanted<'a> {
-    /// The processes; none: of all that there are.
-    pub(super) kin: Option<&'a Kin>,
-    /// The cgroups, with the hierarchy; none: all.
+pub(super) struct SampleFilter<'a> {
+    /// The processes; None: all.
+    pub(super) process_tree: Option<&'a ProcessTree>,
+    /// The cgroups, with the hierarchy; None: all.
     pub(super) cgroups: Option<(&'a Mutex<Subtree>, &'a Hierarchy)>,
-    /// The least latency in cycles, where it is known.
-    pub(super) least: u32,
+    /// Minimum latency in cycles; samples of unknown latency are kept.
+    pub(super) min_latency: u32,
 }
 
-/// The bytes of one owner, as far as the kernel has said who that is.
+/// Owner of some AUX bytes, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Owner {
-    /// The thread that the buffer belongs to.
+pub(super) struct AuxOwner {
+    /// The thread of a buffer for one thread.
     pub(super) only: Option<u32>,
-    /// The thread whose stretch of the buffer it is, and when that ended in ns of perf's clock.
+    /// The thread that wrote this stretch of the buffer, and when it ended in ns of perf's clock.
     pub(super) stretch: Option<(u32, u64)>,
     pub(super) cpu: Option<u32>,
 }
 
-/// Since when, in ns of perf's clock, a thread was whom.
-pub(super) type Lives = Arc<[(u64, Arc<Who>)]>;
+/// Incarnations of a thread id, each with its begin in ns of perf's clock.
+pub(super) type Incarnations = Arc<[(u64, Arc<TaskInfo>)]>;
 
-/// A thread of this program, as far as it decodes.
+/// Decoding state of one draining thread.
 pub(super) struct Drain {
     thread: usize,
-    pub(super) counts: Counts,
-    /// The threads that were met in this round; none where nothing is known of one.
-    met: HashMap<u32, Option<Lives>>,
-    /// The last one of them.
-    last: Option<(u32, Option<Lives>)>,
-    viewer: Viewer,
+    pub(super) counts: RecordCounts,
+    /// Cache of the threads in this round's samples; None for unknown threads.
+    met: HashMap<u32, Option<Incarnations>>,
+    /// The thread of the last sample.
+    last: Option<(u32, Option<Incarnations>)>,
+    views: ViewCache,
     batch: Vec<Sample>,
     bytes: Vec<u8>,
 }
@@ -92,20 +92,20 @@ impl Drain {
     pub(super) fn new(thread: usize) -> Self {
         Self {
             thread,
-            counts: Counts::default(),
+            counts: RecordCounts::default(),
             met: HashMap::new(),
             last: None,
-            viewer: Viewer::default(),
+            views: ViewCache::default(),
             batch: Vec::with_capacity(BATCH),
             bytes: Vec::new(),
         }
     }
 
-    /// Takes AUX bytes by `take`, and hands them on as they are.
+    /// Takes AUX bytes by `take`, and passes them to the sink as they are.
     pub(super) fn take(
         &mut self,
-        place: AuxPlace,
-        shared: &Shared<'_>,
+        position: AuxPosition,
+        shared: &SharedInputs<'_>,
         take: impl FnOnce(&mut Vec<u8>),
     ) -> io::Result<Vec<u8>> {
         let mut bytes = mem::take(&mut self.bytes);
@@ -113,30 +113,30 @@ impl Drain {
         take(&mut bytes);
         self.counts.aux_bytes += bytes.len() as u64;
         if !bytes.is_empty() {
-            shared.sink.aux(place, &bytes)?;
+            shared.sink.aux(position, &bytes)?;
         }
         Ok(bytes)
     }
 
-    /// Hands on the last samples, and takes the memory back.
-    pub(super) fn done(&mut self, bytes: Vec<u8>, shared: &Shared<'_>) -> io::Result<()> {
+    /// Passes the last samples to the sink, and keeps the memory of `bytes`.
+    pub(super) fn done(&mut self, bytes: Vec<u8>, shared: &SharedInputs<'_>) -> io::Result<()> {
         self.bytes = bytes;
         self.flush(shared)
     }
 
-    /// Decodes the bytes of one owner; `base` is their offset in the area.
+    /// Decodes the bytes of one owner; `base` is their offset in the AUX area.
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
         base: usize,
-        owner: Owner,
-        shared: &Shared<'_>,
+        owner: AuxOwner,
+        shared: &SharedInputs<'_>,
     ) -> io::Result<()> {
         for record in Records::at(bytes, base) {
             match record {
                 Ok(record) => {
                     let sample = self.sample(record, owner, shared);
-                    self.keep(sample, shared)?;
+                    self.push(sample, shared)?;
                 }
                 Err(damage) => self.counts.bad.add(damage.kind),
             }
@@ -144,34 +144,35 @@ impl Drain {
         Ok(())
     }
 
-    /// Takes the samples of events by `take`, and hands on those that are wanted.
+    /// Takes ring records with samples of events by `take`, and passes those that match the filter
+    /// to the sink.
     pub(super) fn events(
         &mut self,
         take: impl FnOnce(&mut Vec<u8>),
-        shared: &Shared<'_>,
+        shared: &SharedInputs<'_>,
     ) -> io::Result<()> {
         let mut bytes = mem::take(&mut self.bytes);
         bytes.clear();
         take(&mut bytes);
-        let mut samples = Samples::new(&bytes);
+        let mut samples = AccessRecords::new(&bytes);
         for item in &mut samples {
             match item {
-                Item::Sample(taken) => {
+                AccessRecord::Sample(taken) => {
                     if let Some(sample) = self.access(&taken, shared) {
-                        self.keep(sample, shared)?;
+                        self.push(sample, shared)?;
                     }
                 }
-                Item::Lost(count) => self.counts.lost_samples += count,
-                Item::Dropped(count) => self.counts.dropped_samples += count,
-                Item::Throttled => self.counts.throttled += 1,
-                Item::Other => {}
+                AccessRecord::Lost(count) => self.counts.lost_samples += count,
+                AccessRecord::Dropped(count) => self.counts.dropped_samples += count,
+                AccessRecord::Throttled => self.counts.throttled += 1,
+                AccessRecord::Other => {}
             }
         }
         self.counts.damaged_ring_bytes += samples.damaged as u64;
         self.done(bytes, shared)
     }
 
-    fn keep(&mut self, sample: Sample, shared: &Shared<'_>) -> io::Result<()> {
+    fn push(&mut self, sample: Sample, shared: &SharedInputs<'_>) -> io::Result<()> {
         self.batch.push(sample);
         if self.batch.len() == BATCH {
             self.flush(shared)?;
@@ -179,17 +180,17 @@ impl Drain {
         Ok(())
     }
 
-    /// A sample of an event; none where it is not wanted.
-    fn access(&mut self, taken: &Taken, shared: &Shared<'_>) -> Option<Sample> {
-        let Wanted {
-            kin,
+    /// Attributes a sample of an event; None if the filter drops it.
+    fn access(&mut self, taken: &AccessSample, shared: &SharedInputs<'_>) -> Option<Sample> {
+        let SampleFilter {
+            process_tree,
             cgroups,
-            least,
-        } = shared.wanted;
+            min_latency,
+        } = shared.filter;
         let known = |id: u32| (id != 0 && id != u32::MAX).then_some(id);
-        if let Some(kin) = kin {
+        if let Some(process_tree) = process_tree {
             self.counts.of_ended += u64::from(taken.pid == u32::MAX);
-            if !kin.has(taken.pid, taken.time) {
+            if !process_tree.has(taken.pid, taken.time) {
                 return None;
             }
         }
@@ -202,38 +203,39 @@ impl Drain {
             }
             None => None,
         };
-        let cycles = u32::try_from(taken.weight).unwrap_or(u32::MAX);
-        let cycles = Some(cycles).filter(|cycles| *cycles > 0);
-        let is_short = cycles.is_some_and(|cycles| cycles < least);
-        if is_short || !DataSource::of(taken.data_source).is_said() {
+        let weight = u32::try_from(taken.weight).unwrap_or(u32::MAX);
+        let cycles = Some(weight).filter(|cycles| *cycles > 0);
+        let is_short = cycles.is_some_and(|cycles| cycles < min_latency);
+        if is_short || !DataSource::from_word(taken.data_source).is_access() {
             self.counts.left_out += 1;
             return None;
         }
         let address = Some(taken.address).filter(|address| *address > 0);
         let (tid, time) = (known(taken.tid), Some(taken.time));
-        // A thread that has ended has no id any more, but its process has while others live.
-        let whose = tid.or(known(taken.pid));
-        let who = whose.and_then(|tid| self.who(tid, time, shared.tasks));
-        let (region, phase) = match (shared.book, whose, &who) {
-            (Some(book), Some(tid), Some(who)) => {
-                self.viewer.place(book, (who.pid, tid), address, time)
+        // An exited thread has no id any more; its process has one while other threads live.
+        let id = tid.or(known(taken.pid));
+        let task = id.and_then(|tid| self.task(tid, time, shared.tasks));
+        let (region, phase) = match (shared.region_index, id, &task) {
+            (Some(region_index), Some(tid), Some(task)) => {
+                self.views
+                    .lookup(region_index, (task.pid, tid), address, time)
             }
             _ => (None, None),
         };
         let counts = &mut self.counts;
         counts.samples += 1;
         counts.without_thread += u64::from(tid.is_none());
-        counts.without_process += u64::from(whose.is_some() && who.is_none());
+        counts.without_process += u64::from(id.is_some() && task.is_none());
         Some(Sample {
             time,
             cpu: Some(taken.cpu),
             tid,
-            cgroup: cgroup.or_else(|| who.as_ref()?.cgroup.clone()),
-            who,
+            cgroup: cgroup.or_else(|| task.as_ref()?.cgroup.clone()),
+            task,
             origin: None,
             region,
             phase,
-            seen: Seen::Access(Access {
+            data: SampleData::Access(Access {
                 pc: taken.pc,
                 address,
                 cycles,
@@ -242,7 +244,7 @@ impl Drain {
         })
     }
 
-    fn flush(&mut self, shared: &Shared<'_>) -> io::Result<()> {
+    fn flush(&mut self, shared: &SharedInputs<'_>) -> io::Result<()> {
         if !self.batch.is_empty() {
             shared.sink.samples(self.thread, &self.batch)?;
             self.batch.clear();
@@ -250,7 +252,7 @@ impl Drain {
         Ok(())
     }
 
-    fn sample(&mut self, record: Record, owner: Owner, shared: &Shared<'_>) -> Sample {
+    fn sample(&mut self, record: Record, owner: AuxOwner, shared: &SharedInputs<'_>) -> Sample {
         let ticks = record.timestamp();
         let times = shared.clock.zip(ticks).map(|(clock, at)| clock.times(at));
         let time = times.and_then(|times| times.monotonic);
@@ -261,68 +263,74 @@ impl Drain {
         let tid = own.or(stretch.map(|(tid, _)| tid));
         let perf_time = times.map(|times| times.perf);
         let at = perf_time.or(owner.stretch.map(|(_, time)| time));
-        let who = tid.and_then(|tid| self.who(tid, at, shared.tasks));
-        let (region, phase) = match (shared.book, tid, &who) {
-            (Some(book), Some(tid), Some(who)) => {
+        let task = tid.and_then(|tid| self.task(tid, at, shared.tasks));
+        let (region, phase) = match (shared.region_index, tid, &task) {
+            (Some(region_index), Some(tid), Some(task)) => {
                 let address = record.virtual_address().map(VirtualAddress::address);
-                self.viewer.place(book, (who.pid, tid), address, time)
+                self.views
+                    .lookup(region_index, (task.pid, tid), address, time)
             }
             _ => (None, None),
         };
         let counts = &mut self.counts;
         counts.samples += 1;
-        counts.invalid += u64::from(Class::of(&record).is_invalid(&record));
+        counts.invalid += u64::from(Class::from_record(&record).is_invalid(&record));
         counts.without_time += u64::from(time.is_none());
         counts.without_thread += u64::from(tid.is_none());
-        counts.without_process += u64::from(tid.is_some() && who.is_none());
+        counts.without_process += u64::from(tid.is_some() && task.is_none());
         counts.thread_by_buffer += u64::from(own.is_none() && tid.is_some());
         Sample {
             time,
             cpu: owner.cpu,
             tid,
-            cgroup: who.as_ref().and_then(|who| who.cgroup.clone()),
-            who,
+            cgroup: task.as_ref().and_then(|task| task.cgroup.clone()),
+            task,
             origin: owner
                 .cpu
                 .and_then(|cpu| shared.sources.origin(cpu, &record)),
             region,
             phase,
-            seen: Seen::Record(record),
+            data: SampleData::Record(record),
         }
     }
 
-    fn who(&mut self, tid: u32, at: Option<u64>, tasks: &Mutex<Tasks>) -> Option<Arc<Who>> {
-        let lives = match &self.last {
-            Some((last, lives)) if *last == tid => lives,
+    fn task(&mut self, tid: u32, at: Option<u64>, tasks: &Mutex<Tasks>) -> Option<Arc<TaskInfo>> {
+        let incarnations = match &self.last {
+            Some((last, incarnations)) if *last == tid => incarnations,
             _ => {
-                let lives = self.met.entry(tid).or_insert_with(|| {
+                let incarnations = self.met.entry(tid).or_insert_with(|| {
                     let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
-                    tasks.lives(tid)
+                    tasks.incarnations(tid)
                 });
-                &self.last.insert((tid, lives.clone())).1
+                &self.last.insert((tid, incarnations.clone())).1
             }
         };
-        lives.as_ref().map(|lives| Arc::clone(at_time(lives, at)))
+        incarnations
+            .as_ref()
+            .map(|incarnations| Arc::clone(at_time(incarnations, at)))
     }
 
-    /// Ends a round: gives the processes that were met, and forgets them, since names and cgroups
-    /// may change.
+    /// Ends a round: passes each sampled process to `met`, and clears the caches, since names and
+    /// cgroups may change.
     pub(super) fn round_ends(&mut self, mut met: impl FnMut(u32)) {
         self.last = None;
-        self.viewer.round_ends();
-        for (_, lives) in self.met.drain() {
-            let lives = lives.iter().flat_map(|lives| lives.iter());
-            lives.for_each(|(_, who)| met(who.pid));
+        self.views.round_ends();
+        for (_, incarnations) in self.met.drain() {
+            let incarnations = incarnations
+                .iter()
+                .flat_map(|incarnations| incarnations.iter());
+            incarnations.for_each(|(_, task)| met(task.pid));
         }
     }
 }
 
-/// Whom the thread was at a time, or is. Before its first record the first name is the best guess.
-pub(super) fn at_time(lives: &[(u64, Arc<Who>)], time: Option<u64>) -> &Arc<Who> {
+/// The incarnation at a time, or now. For times before the first record, the first one is the best
+/// guess.
+pub(super) fn at_time(incarnations: &[(u64, Arc<TaskInfo>)], time: Option<u64>) -> &Arc<TaskInfo> {
     let known = match time {
-        _ if lives.len() == 1 => lives.first(),
-        Some(time) => lives.iter().rev().find(|(since, _)| *since <= time),
-        None => lives.last(),
+        _ if incarnations.len() == 1 => incarnations.first(),
+        Some(time) => incarnations.iter().rev().find(|(since, _)| *since <= time),
+        None => incarnations.last(),
     };
-    &known.unwrap_or(&lives[0]).1
+    &known.unwrap_or(&incarnations[0]).1
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a recording.
+//! Errors of a recording.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -7,17 +7,17 @@ use crate::{
     event::{EventError, accesses::NoAccesses, spe::NoSpe},
     machine::{SysfsError, cgroup::CgroupError, cpus::CpuListError},
     session::SessionError,
-    sys::descriptors::{self, TooFew},
+    sys::descriptors::{self, TooFewDescriptors},
 };
 
-/// Why there is no recording, or no more of it.
+/// Why a recording cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The machine has no SPE that can be used.
+    /// The machine has no usable SPE.
     #[error(transparent)]
     NoSpe(#[from] NoSpe),
-    /// The machine has no events that can be used.
+    /// The machine has no usable events.
     #[error(transparent)]
     NoAccesses(#[from] NoAccesses),
     /// The core PMU has no `mem_access`.
@@ -39,7 +39,7 @@ pub enum RecordError {
     /// All CPUs that can be sampled are offline.
     #[error("no online CPU can be sampled: the PMU names CPUs {0}; bring one of them online")]
     NoCpu(String),
-    /// One buffer per thread cannot change its PMU with the CPU.
+    /// A thread's buffer cannot switch PMUs when the thread changes CPUs.
     #[error("--per-thread needs one kind of SPE, and this machine has {0}: leave it out")]
     SeveralKinds(usize),
     /// An event cannot be opened.
@@ -47,25 +47,25 @@ pub enum RecordError {
     Open {
         /// The PMU.
         pmu: String,
-        /// For whom.
+        /// Its target.
         target: String,
-        /// What the kernel said, and what to do.
+        /// The kernel's error, and what to do.
         reason: String,
     },
     /// A buffer cannot be mapped.
     #[error("cannot get a buffer of {size} ({what}): {reason}")]
     Map {
-        /// Which option sets its size.
+        /// The option that sets its size.
         what: &'static str,
         /// Its size.
         size: Size,
-        /// What the kernel said, and what to do.
+        /// The kernel's error, and what to do.
         reason: String,
     },
     /// An event does not start.
     #[error("the kernel does not start sampling: {0}")]
     Enable(io::Error),
-    /// The buffers cannot be waited for.
+    /// Waiting for the buffers fails.
     #[error("cannot wait for the sample buffers: {0}")]
     Poll(io::Error),
     /// The output cannot be written.
@@ -79,19 +79,19 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// More descriptors than this process may have.
+    /// The recording needs more descriptors than this process may have.
     #[error("{0}; a --cgroup needs two for each CPU")]
-    Descriptors(#[from] TooFew),
-    /// The online CPUs are not known.
+    Descriptors(#[from] TooFewDescriptors),
+    /// The list of online CPUs cannot be read.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
-    /// The cgroup is not there.
+    /// The cgroup does not exist.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     /// Markers cannot be observed.
     #[error("cannot observe markers for --regions: {0}")]
     Markers(#[from] SessionError),
-    /// Markers have ids of another pid namespace.
+    /// Markers carry ids of another pid namespace.
     #[error(
         "--regions needs the host's pid namespace, by whose ids the kernel tells of markers: run \
          pmuscope there (hostPID: true in Kubernetes), or leave --regions out"

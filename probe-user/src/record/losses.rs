@@ -1,4 +1,4 @@
-//! Counts of what was recorded and lost, each loss with its own name.
+//! Counts of samples and losses, each with a name.
 
 use perf_event_open_sys::bindings;
 use probe_common::spe::{BadCounts, BadKind};
@@ -7,29 +7,29 @@ use super::regions;
 
 /// Counts of a whole recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Records that were decoded and handed on.
+pub struct RecordCounts {
+    /// Samples passed to the sink.
     pub samples: u64,
-    /// Of those, loads and stores with an address or time of zero: no accesses, see
+    /// Loads and stores with an address or time of zero, which are no accesses: see
     /// [`probe_common::spe::Class::is_invalid`].
     pub invalid: u64,
     /// Bytes taken from AUX areas, padding included.
     pub aux_bytes: u64,
     /// `PERF_RECORD_AUX` records: each announces AUX bytes.
     pub aux_buffers: u64,
-    /// Of those, with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the
+    /// AUX records with `PERF_AUX_FLAG_TRUNCATED`: the area was full and sampling stopped, or the
     /// core lost data.
     pub truncated: u64,
-    /// With `PERF_AUX_FLAG_PARTIAL`: the core lost data, the last record may be damaged.
+    /// AUX records with `PERF_AUX_FLAG_PARTIAL`: the core lost data, and the last record may be
+    /// damaged.
     pub partial: u64,
-    /// With `PERF_AUX_FLAG_COLLISION`: in these bytes a sample was dropped because the one before
-    /// was still in flight. How many were dropped the hardware does not say.
+    /// AUX records with `PERF_AUX_FLAG_COLLISION`: a sample was dropped because the previous one
+    /// was still in flight. The hardware does not report how many.
     pub collided: u64,
-    /// With `PERF_AUX_FLAG_OVERWRITE`: older bytes were written over.
+    /// AUX records with `PERF_AUX_FLAG_OVERWRITE`: older bytes were overwritten.
     pub overwritten: u64,
-    /// Records of the ring (about AUX bytes, names, forks, exits) that did not fit. AUX bytes are
-    /// not lost with them. Where events sample a command or a process, so are the samples of each
-    /// process whose fork is among them.
+    /// Ring records (AUX, COMM, FORK, EXIT) that did not fit. Their AUX bytes are not lost. Where
+    /// events sample a command or a process, a lost FORK also loses the samples of that process.
     pub lost_ring_records: u64,
     /// Samples of events that did not fit their ring.
     pub lost_samples: u64,
@@ -37,47 +37,45 @@ pub struct Counts {
     pub dropped_samples: u64,
     /// How often the kernel stopped an event until its next tick, for too many samples.
     pub throttled: u64,
-    /// Samples of events that are no access, or one of a lower latency than was asked for.
+    /// Samples of events that are not accesses, or below the minimum latency.
     pub left_out: u64,
-    /// Samples of events whose task had ended, so that nobody knows whose they are.
+    /// Samples of events without an owner, because the task had exited.
     pub of_ended: u64,
-    /// Samples of events in cgroups that were gone before they were looked for.
+    /// Samples of events in cgroups that were removed before they were looked up.
     pub of_unknown_cgroups: u64,
-    /// Bytes of the ring that are no record.
+    /// Ring bytes that are not records.
     pub damaged_ring_bytes: u64,
-    /// Bytes of the AUX area that no `PERF_RECORD_AUX` announced: padding, or its record was lost.
+    /// AUX bytes without a `PERF_RECORD_AUX`: padding, or the record was lost.
     pub unannounced_bytes: u64,
-    /// Bytes that are no SPE record, by kind.
+    /// AUX bytes that are not SPE records, by kind.
     pub bad: BadCounts,
-    /// Samples without a thread id of their own, given to the task whose AUX bytes they
-    /// are in.
+    /// Samples without a thread id, attributed to the task of their AUX bytes.
     pub thread_by_buffer: u64,
     /// Samples without any known thread.
     pub without_thread: u64,
-    /// Samples of which only the thread id is known.
+    /// Samples with a thread id, but of an unknown process.
     pub without_process: u64,
     /// Samples without a timestamp.
     pub without_time: u64,
-    /// How often sampling was started again after the kernel had stopped it.
+    /// How often sampling was restarted after the kernel stopped it.
     pub restarts: u64,
-    /// How often a CPU with a buffer went offline: what its core had not handed over is lost.
+    /// How often a CPU with a buffer went offline: samples still in its core are lost.
     pub cpus_left: u64,
-    /// CPUs that came online and could not be given a buffer.
+    /// CPUs that came online, but for which no buffer could be opened.
     pub cpus_refused: u64,
-    /// Time in ns, at most, for which CPUs that came online had no buffer.
+    /// Upper bound of the time in ns for which CPUs that came online had no buffer.
     pub unsampled_cpu_ns: u64,
-    /// Threads that ended before a buffer could be given to them (`--per-thread`).
+    /// Threads that exited before a buffer was opened for them (`--per-thread`).
     pub missed_threads: u64,
-    /// CPU time in ns that threads ran before a buffer was given to them (`--per-thread`).
+    /// CPU time in ns of threads before a buffer was opened for them (`--per-thread`).
     pub unsampled_ns: u64,
-    /// Mappings of processes that have too many to keep, or all together: addresses there have no
-    /// name.
+    /// Mappings beyond the limit of their process or of all: their addresses get no name.
     pub mappings_left_out: u64,
-    /// What became of markers (`--regions`).
-    pub regions: Option<regions::Counts>,
+    /// Counts of markers (`--regions`).
+    pub regions: Option<regions::MarkerCounts>,
 }
 
-impl Counts {
+impl RecordCounts {
     /// Counts the flags of a record about AUX bytes.
     pub(super) fn add_flags(&mut self, flags: u64) {
         let has = |flag: u32| u64::from(flags & u64::from(flag) != 0);
@@ -88,7 +86,7 @@ impl Counts {
         self.overwritten += has(bindings::PERF_AUX_FLAG_OVERWRITE);
     }
 
-    /// Adds what one of the threads that decode has counted.
+    /// Adds the counts of a decoding thread.
     pub(super) fn add(&mut self, decoded: &Self) {
         for (sum, count) in [
             (&mut self.samples, decoded.samples),
@@ -114,7 +112,7 @@ impl Counts {
         }
     }
 
-    /// Samples of accesses: without the invalid ones.
+    /// Samples of accesses: all but the invalid ones.
     #[must_use]
     pub const fn valid(&self) -> u64 {
         self.samples - self.invalid
@@ -157,13 +155,13 @@ impl Counts {
             BadKind::ALL.map(|kind| (format!("bad_records_{}", kind.name()), self.bad.get(kind)));
         plain
             .into_iter()
-            .chain(self.regions.iter().flat_map(regions::Counts::named))
+            .chain(self.regions.iter().flat_map(regions::MarkerCounts::named))
             .map(|(name, count)| (name.to_owned(), count))
             .chain(bad)
             .collect()
     }
 
-    /// The losses that happened, as a user reads them: name and count, separated by commas.
+    /// The nonzero losses for users: counts with names, separated by commas.
     #[must_use]
     pub fn losses(&self) -> String {
         let happened = [
@@ -203,7 +201,7 @@ impl Counts {
             ("ns not sampled in new threads", self.unsampled_ns),
             ("mappings left out", self.mappings_left_out),
         ];
-        let of_regions = self.regions.iter().flat_map(regions::Counts::losses);
+        let of_regions = self.regions.iter().flat_map(regions::MarkerCounts::losses);
         let texts: Vec<String> = happened
             .into_iter()
             .chain(of_regions)

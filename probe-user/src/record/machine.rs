@@ -1,4 +1,4 @@
-//! The cores of this machine: what their data-source numbers mean.
+//! Data-source tables of this machine's cores.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::machine::Machine;
 
 /// The data-source table of each CPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sources(BTreeMap<u32, SourceTable>);
+pub(super) struct DataSourceTables(BTreeMap<u32, SourceTable>);
 
-impl Sources {
-    pub(super) fn of(machine: &Machine) -> Self {
+impl DataSourceTables {
+    pub(super) fn for_machine(machine: &Machine) -> Self {
         let cpus = machine.online().unwrap_or_default();
         let tables = cpus.iter().filter_map(|cpu| {
-            let table = SourceTable::of_midr(machine.midr(cpu)?)?;
+            let table = SourceTable::for_midr(machine.midr(cpu)?)?;
             Some((cpu, table))
         });
         Self(tables.collect())

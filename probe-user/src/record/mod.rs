@@ -1,34 +1,35 @@
-//! Recording of whole samples of memory accesses, from the kernel's buffers into files: of Arm's
-//! SPE, or of the events that x86 has for them.
+//! Records every sample of memory accesses into files: from Arm's SPE, or from x86's sampled events
+//! for memory accesses.
 //!
-//! The in-kernel programs only add samples up; this module keeps each one. A [`Recorder`] opens
-//! what samples for a target, drains its buffers and passes what it finds to a [`Sink`]:
-//! [`SampleFile`] writes samples as Parquet, [`RawFile`] keeps the bytes in the format of perf's
-//! own files. [`Counts`] has every loss by name.
+//! The BPF programs only aggregate samples; this module keeps each one. A [`Recorder`] opens the
+//! sampling events of a target, drains their buffers and passes the contents to a [`Sink`]:
+//! [`SampleFile`] writes samples as Parquet, [`RawFile`] keeps the raw bytes as a perf.data file.
+//! [`RecordCounts`] has every loss by name.
 
 mod about;
+mod address_spaces;
+mod backend;
 mod baseline;
 mod calibrated;
 mod chunk;
 mod clock;
+mod column_buffers;
 mod columns;
 mod cpu_buffer;
+mod cpu_hotplug;
 mod drain;
 mod error;
-mod follow;
-mod hold;
-mod kin;
 mod losses;
 mod machine;
-mod method;
 mod observer;
 mod open;
 mod options;
-mod own;
 pub(crate) mod parts;
+mod per_thread;
 pub mod perf_data;
 mod perf_features;
-mod present;
+mod period_control;
+mod process_tree;
 mod raw_file;
 mod recorder;
 pub mod regions;
@@ -37,35 +38,36 @@ mod ring;
 mod rows;
 mod sample;
 mod sample_file;
-mod spaces;
 mod subtree;
+mod synthesized_events;
 mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod time_namespace;
-mod waiting;
 
 use crate::{symbols::maps as mapping, sys::wire};
 
 pub(crate) use self::about::RING_BYTES;
 #[cfg(test)]
-pub(crate) use self::about::of_each_method;
+pub(crate) use self::about::metadata_of_each_method;
 pub use self::{
-    about::of_machine,
+    about::machine_metadata,
+    backend::{AccessSampling, SamplingMethod},
     baseline::AccessCounter,
-    calibrated::{CALIBRATED_FORMAT, Calibrated, Mean, Over, Setting, Sweep, Unsampled},
+    calibrated::{
+        CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Sweep, SweptOption, Unsampled,
+    },
     clock::TickClock,
     error::RecordError,
-    losses::Counts,
-    method::{AccessSampling, Method},
-    observer::{Programs, metadata},
-    options::{Buffers, Sampling, Size, SizeError},
+    losses::RecordCounts,
+    observer::{MarkerPrograms, metadata},
+    options::{Buffers, Size, SizeError, SpeSampling},
     raw_file::RawFile,
-    recorder::{Config, EventFile, Recorder},
+    recorder::{EventDescription, RecordConfig, Recorder},
     replay::{replay, replay_events},
-    sample::{Access, AuxPlace, News, Sample, Seen, Sink, Who},
+    sample::{Access, AuxPosition, LazyMetadata, Sample, SampleData, Sink, TaskInfo},
     sample_file::SampleFile,
-    target::Target,
+    target::RecordTarget,
 };
 pub use crate::symbols::Mapping;

@@ -1,4 +1,5 @@
-//! The markers of a recording's processes, and the book of what they say.
+//! Observes the markers of a recording's processes, and feeds them to the [`RegionIndex`] of
+//! regions.
 
 use std::{
     os::fd::OwnedFd,
@@ -10,21 +11,21 @@ use rustix::event::epoll;
 use serde_json::json;
 
 use super::{
-    RecordError, Target,
-    regions::{self, Area, Book, Of, Phase, Tag},
+    RecordError, RecordTarget,
+    regions::{self, MemoryKind, Phase, RegionIndex, Tag, WithTask},
 };
 use crate::{
     machine::Machine,
-    session::markers::{Has, Looked, Markers, Observed},
-    sys::{descriptors, records::Event},
+    session::markers::{MarkerScope, Markers, ProcessScan, ScanResult},
+    sys::{descriptors, records::PerfRecord},
 };
 
-/// The programs whose markers are to be seen from their start.
+/// Programs to observe for markers from their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Programs {
-    /// The command that is about to be run. Its loader is run, to find its libraries.
+pub struct MarkerPrograms {
+    /// The command that is about to run. Its loader is run to list its libraries.
     pub command: Option<PathBuf>,
-    /// Files that are looked at. Nothing of them is run: they may be anybody's.
+    /// Files to inspect. They are never run, since they are not trusted.
     pub named: Vec<PathBuf>,
 }
 
@@ -32,83 +33,85 @@ pub struct Programs {
 pub(super) struct Observer {
     machine: Arc<Machine>,
     markers: Markers,
-    book: Mutex<Book>,
-    /// Programs that were looked at, and what the best of each and its libraries has.
-    looked: Vec<(String, Has)>,
-    late: u64,
-    /// Files that were executed, and could not be opened to look for markers.
-    unopened: u64,
-    /// Files that have more than is looked at.
-    too_large: u64,
+    region_index: Mutex<RegionIndex>,
+    /// Inspected programs, each with the best result of it and its libraries.
+    inspected: Vec<(String, ScanResult)>,
+    late_programs: u64,
+    /// Executed files that could not be opened to look for markers.
+    unopened_programs: u64,
+    /// Files beyond the inspection limits.
+    too_large_programs: u64,
 }
 
 impl Observer {
-    /// Loads the programs, and observes what is about to be run and the processes that are there.
+    /// Loads the BPF programs. Observes `programs`, and the processes that already run.
     pub(super) fn open(
         machine: &Arc<Machine>,
-        target: &Target,
-        programs: &Programs,
-        there: &[u32],
+        target: &RecordTarget,
+        programs: &MarkerPrograms,
+        existing: &[u32],
     ) -> Result<Self, RecordError> {
         if !machine.is_in_initial_pid_namespace() {
             return Err(RecordError::PidNamespace);
         }
-        let whom = match target {
-            Target::Command(pid) | Target::Process(pid) => Observed::Processes(vec![*pid]),
-            Target::Cgroup(path) => {
+        let observed = match target {
+            RecordTarget::Command(pid) | RecordTarget::Process(pid) => {
+                MarkerScope::Processes(vec![*pid])
+            }
+            RecordTarget::Cgroup(path) => {
                 let hierarchy = machine.hierarchy()?;
-                Observed::Cgroup(hierarchy.id(&hierarchy.resolve(path)?)?)
+                MarkerScope::Cgroup(hierarchy.id(&hierarchy.resolve(path)?)?)
             }
         };
-        // Each probe has two, and nobody knows how many there will be.
+        // Each probe needs two, and the number of probes is not known yet.
         descriptors::allow_most();
         let mut observer = Self {
             machine: Arc::clone(machine),
-            markers: Markers::open(machine, &whom)?,
-            book: Mutex::new(Book::new(machine.procfs())),
-            looked: Vec::new(),
-            late: 0,
-            unopened: 0,
-            too_large: 0,
+            markers: Markers::open(machine, &observed)?,
+            region_index: Mutex::new(RegionIndex::new(machine.procfs())),
+            inspected: Vec::new(),
+            late_programs: 0,
+            unopened_programs: 0,
+            too_large_programs: 0,
         };
         if let Some(program) = &programs.command {
             let has = observer.markers.observe_program(program)?;
-            observer.looked_at(program.display().to_string(), has);
+            observer.add_inspected(program.display().to_string(), has);
         }
         for program in &programs.named {
             let has = observer.markers.observe_file(program)?;
-            observer.looked_at(program.display().to_string(), has);
+            observer.add_inspected(program.display().to_string(), has);
         }
-        for pid in there {
+        for pid in existing {
             observer.observe_process(*pid);
-            // Nothing waits yet.
+            // No records wait to be read yet.
             observer.markers.round_ends();
         }
         observer.warn();
         Ok(observer)
     }
 
-    /// Observes what a process executes that is there already.
+    /// Observes the programs of a running process.
     fn observe_process(&mut self, pid: u32) {
         match self.markers.observe_process(self.machine.procfs(), pid) {
             Ok(looked) => {
-                self.looked_at(format!("process {pid}"), looked.has);
-                self.missed(&looked);
+                self.add_inspected(format!("process {pid}"), looked.has);
+                self.count_unopened(&looked);
             }
-            // It may be anything, and others are observed.
+            // A file may be broken; the others are still observed.
             Err(error) => {
                 tracing::warn!("the markers of process {pid} are not observed: {error}");
             }
         }
     }
 
-    /// Counts what could not be opened, and says so of the first.
-    fn missed(&mut self, looked: &Looked) {
+    /// Counts files that could not be opened, and warns of the first.
+    fn count_unopened(&mut self, looked: &ProcessScan) {
         let files = looked.unopened.iter();
-        // Memory of no file has no functions of a library.
-        for name in files.filter(|name| Area::named(name) == Area::File) {
-            self.unopened += 1;
-            if self.unopened == 1 {
+        // Only files have a library's functions.
+        for name in files.filter(|name| MemoryKind::from_name(name) == MemoryKind::File) {
+            self.unopened_programs += 1;
+            if self.unopened_programs == 1 {
                 let name = String::from_utf8_lossy(name);
                 tracing::warn!(
                     "{name} ran, and could not be opened to look for markers: its process has \
@@ -119,18 +122,18 @@ impl Observer {
         }
     }
 
-    fn looked_at(&mut self, what: String, has: Option<Has>) {
-        self.measure(&what, has);
-        self.looked.extend(has.map(|has| (what, has)));
+    fn add_inspected(&mut self, what: String, has: Option<ScanResult>) {
+        self.count_too_large(&what, has);
+        self.inspected.extend(has.map(|has| (what, has)));
     }
 
-    /// Counts what has more than is looked at, and says so of the first.
-    fn measure(&mut self, what: &str, has: Option<Has>) {
-        if has != Some(Has::TooMuch) {
+    /// Counts files beyond the inspection limits, and warns of the first.
+    fn count_too_large(&mut self, what: &str, has: Option<ScanResult>) {
+        if has != Some(ScanResult::TooMuch) {
             return;
         }
-        self.too_large += 1;
-        if self.too_large == 1 {
+        self.too_large_programs += 1;
+        if self.too_large_programs == 1 {
             tracing::warn!(
                 "the markers of {what} are not observed: it has too many symbols or functions of \
                  their names, or others had in this round (docs/regions.md has the limits). Others \
@@ -139,23 +142,27 @@ impl Observer {
         }
     }
 
-    /// Says so where nothing has markers.
+    /// Warns if no inspected program has markers.
     fn warn(&self) {
-        if self.looked.iter().any(|(_, has)| *has == Has::Markers) {
+        if self
+            .inspected
+            .iter()
+            .any(|(_, has)| *has == ScanResult::Markers)
+        {
             return;
         }
-        for (what, has) in &self.looked {
+        for (what, has) in &self.inspected {
             let why = match has {
-                Has::Stripped => {
+                ScanResult::Stripped => {
                     "is stripped, so its marker functions have no names: link it without -s, or \
                      call them in a shared library"
                 }
-                Has::NoProgram => {
+                ScanResult::NoProgram => {
                     "is a script: name the program that it runs by --regions=PROGRAM, so that its \
                      first markers are seen"
                 }
-                Has::TooMuch => "is too large to be looked at",
-                Has::Narrow => "has 32 bits, and only programs of 64 bits are read",
+                ScanResult::TooMuch => "is too large to be looked at",
+                ScanResult::Narrow => "has 32 bits, and only programs of 64 bits are read",
                 _ => {
                     "has no marker functions, and its libraries have none (pmuscope.h has \
                      them)"
@@ -165,7 +172,7 @@ impl Observer {
         }
     }
 
-    /// Wakes who waits for `poll` when there are many markers.
+    /// Makes `poll` readable when many markers wait.
     pub(super) fn wake(&self, poll: &OwnedFd) -> Result<(), RecordError> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(u64::MAX);
@@ -174,94 +181,106 @@ impl Observer {
     }
 
     /// Handles a record of a ring.
-    pub(super) fn learn(&mut self, event: &Event<'_>) {
-        self.book()
+    pub(super) fn on_record(&mut self, event: &PerfRecord<'_>) {
+        self.region_index()
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .learn(event);
-        if let Event::Map(map) = event
+            .on_record(event);
+        if let PerfRecord::Map(map) = event
             && map.executable
             && map.name.starts_with(b"/")
         {
             let found = self.markers.observe_mapped(self.machine.procfs(), map);
             let name = String::from_utf8_lossy(map.name);
             match found {
-                Ok(looked) if looked.has == Some(Has::Markers) => {
-                    self.late += 1;
+                Ok(looked) if looked.has == Some(ScanResult::Markers) => {
+                    self.late_programs += 1;
                     tracing::warn!(
                         "{name} has marker functions, and already ran when they were found: what \
                          it marked before is not known; --regions={name} finds them before"
                     );
                 }
                 Ok(looked) => {
-                    self.measure(&name, looked.has);
-                    self.missed(&looked);
+                    self.count_too_large(&name, looked.has);
+                    self.count_unopened(&looked);
                 }
-                // It may be anything, and others are observed.
+                // A file may be broken; the others are still observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),
             }
         }
     }
 
-    /// Takes all markers so far.
-    pub(super) fn take(&mut self) -> Result<regions::Counts, RecordError> {
-        let book = self.book.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.markers.drain(|marked| book.mark(&marked))?;
-        book.settle();
-        book.counts.lost = self.markers.counts()?.lost;
-        book.counts.late_programs = self.late;
-        book.counts.unopened_programs = self.unopened;
-        book.counts.too_large_programs = self.too_large;
-        Ok(book.counts)
+    /// Reads all markers so far, and counts them.
+    pub(super) fn take(&mut self) -> Result<regions::MarkerCounts, RecordError> {
+        let region_index = self
+            .region_index
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.markers.drain(|marked| region_index.mark(&marked))?;
+        region_index.prepare_lookups();
+        region_index.counts.lost = self.markers.counts()?.lost;
+        region_index.counts.late_programs = self.late_programs;
+        region_index.counts.unopened_programs = self.unopened_programs;
+        region_index.counts.too_large_programs = self.too_large_programs;
+        Ok(region_index.counts)
     }
 
-    pub(super) fn book(&self) -> &Mutex<Book> {
-        &self.book
+    pub(super) fn region_index(&self) -> &Mutex<RegionIndex> {
+        &self.region_index
     }
 
     pub(super) fn round_ends(&mut self) {
-        let book = self.book.get_mut().unwrap_or_else(PoisonError::into_inner);
-        book.round_ends();
+        let region_index = self
+            .region_index
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        region_index.round_ends();
         self.markers.round_ends();
     }
 
-    /// Tags and phases, as the metadata of a file.
+    /// Tags and phases, as metadata of a file.
     pub(super) fn about(&self) -> Vec<(String, String)> {
-        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        metadata(book.tags(), book.phases())
+        let region_index = self
+            .region_index
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        metadata(region_index.tags(), region_index.phases())
     }
 
-    /// The same of those that began or ended since the last call, for a part of a file.
-    pub(super) fn news(&self) -> Vec<(String, String)> {
-        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let (tags, phases) = book.news();
-        drop(book);
+    /// Tags and phases that began or ended since the last call, as metadata of a part.
+    pub(super) fn new_metadata(&self) -> Vec<(String, String)> {
+        let mut region_index = self
+            .region_index
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (tags, phases) = region_index.take_new();
+        drop(region_index);
         metadata(tags, phases)
     }
 }
 
-/// Tags and phases by the keys of a file's metadata.
+/// Tags and phases, by metadata key.
 #[must_use]
-pub fn metadata(tags: Vec<Of<Tag>>, phases: Vec<Of<Phase>>) -> Vec<(String, String)> {
-    // As texts: they are larger than numbers that every reader of JSON takes.
+pub fn metadata(tags: Vec<WithTask<Tag>>, phases: Vec<WithTask<Phase>>) -> Vec<(String, String)> {
+    // As texts: numbers of 64 bits are too large for some JSON readers.
     let time = |time: Option<u64>| time.map(|time| time.to_string());
-    let tag = |Of { pid, is, .. }: Of<Tag>| {
+    let tag = |WithTask { pid, item, .. }: WithTask<Tag>| {
         json!({
             "pid": pid,
-            "name": is.name,
-            "start": format!("{:#x}", is.start),
-            "end": format!("{:#x}", is.end),
-            "since_ns": time(Some(is.since)),
-            "until_ns": time(is.until),
+            "name": item.name,
+            "start": format!("{:#x}", item.start),
+            "end": format!("{:#x}", item.end),
+            "since_ns": time(Some(item.since)),
+            "until_ns": time(item.until),
         })
     };
-    let phase = |Of { pid, tid, is }: Of<Phase>| {
+    let phase = |WithTask { pid, tid, item }: WithTask<Phase>| {
         json!({
             "pid": pid,
             "tid": tid,
-            "name": is.name,
-            "since_ns": time(Some(is.since)),
-            "until_ns": time(is.until),
+            "name": item.name,
+            "since_ns": time(Some(item.since)),
+            "until_ns": time(item.until),
         })
     };
     let tags: Vec<_> = tags.into_iter().map(tag).collect();

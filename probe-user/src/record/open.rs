@@ -1,4 +1,4 @@
-//! Opening the events of a recording and mapping their buffers.
+//! Opens the events of a recording and maps their buffers.
 
 use std::{
     io,
@@ -8,101 +8,102 @@ use std::{
 use perf_event_open_sys::bindings;
 
 use super::{
-    Buffers, RecordError, Sampling, Size,
+    Buffers, RecordError, Size, SpeSampling,
     error::{map_reason, open_reason},
-    hold::Holder,
     options::{access_attr, follow_attr, spe_attr},
-    ring::{MapError, Ring},
+    period_control::PeriodControl,
+    ring::{BufferRings, MapError},
 };
 use crate::{
     event::{sampling::SampledEvent, spe::SpeEvent},
-    session::sampling::{Held, refused},
+    session::sampling::{FixedPeriod, refused},
     sys::{
-        perf::{self, Whom},
+        perf::{self, TaskScope},
         samples,
     },
 };
 
 /// One buffer, and the events that write into it.
 pub(super) struct Buffer {
-    pub(super) ring: Ring,
+    pub(super) ring: BufferRings,
     /// The CPU of a buffer that belongs to a CPU.
     pub(super) cpu: Option<u32>,
     /// The thread of a buffer that belongs to a thread.
     pub(super) tid: Option<u32>,
-    /// The events that sample; the first owns the buffer.
+    /// The sampling events; the first owns the buffer.
     pub(super) spe: Vec<OwnedFd>,
     /// The events that follow processes.
     pub(super) follow: Vec<OwnedFd>,
-    /// What leads the groups of events that sample.
+    /// Group leaders of the sampling events.
     pub(super) leaders: Vec<OwnedFd>,
-    /// Events whose frequency the kernel does not hold.
-    pub(super) held: Vec<Holder>,
+    /// Period control of events whose frequency the kernel does not hold.
+    pub(super) period_controls: Vec<PeriodControl>,
 }
 
 impl Buffer {
-    /// Its events: those that follow processes first, so that no sample comes before its process.
+    /// Its events: those that follow processes first, so that a process is known before its
+    /// samples.
     pub(super) fn events(&self) -> impl Iterator<Item = &OwnedFd> {
         self.follow.iter().chain(&self.spe)
     }
 
-    /// What did not fit its rings so far.
-    pub(super) fn lost(&self) -> Lost {
+    /// Records and samples that did not fit the rings so far.
+    pub(super) fn lost(&self) -> LostRecords {
         let of = |events: &[OwnedFd]| {
             let lost = events.iter().filter_map(|event| perf::lost(event.as_fd()));
             lost.sum()
         };
         let (records, samples) = (of(&self.follow), of(&self.spe));
         match self.ring.is_of_events() {
-            true => Lost { records, samples },
-            false => Lost {
+            true => LostRecords { records, samples },
+            false => LostRecords {
                 records: records + samples,
                 samples: 0,
             },
         }
     }
 
-    /// Starts them.
+    /// Enables all events.
     pub(super) fn enable(&self) -> Result<(), RecordError> {
         { self.events().chain(&self.leaders) }
             .try_for_each(|event| perf::enable(event.as_fd()).map_err(RecordError::Enable))
     }
 }
 
-/// Records that did not fit into rings.
+/// Counts of records that did not fit rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lost {
-    /// About tasks, and of SPE about AUX bytes.
+pub(super) struct LostRecords {
+    /// Records about tasks, and with SPE about AUX bytes.
     pub(super) records: u64,
     /// Samples of events.
     pub(super) samples: u64,
 }
 
-impl Lost {
-    /// What is more of each kind than in `told`.
-    pub(super) const fn beyond(self, told: Self) -> Self {
+impl LostRecords {
+    /// Difference to an earlier count, at least 0.
+    pub(super) const fn since(self, earlier: Self) -> Self {
         Self {
-            records: self.records.saturating_sub(told.records),
-            samples: self.samples.saturating_sub(told.samples),
+            records: self.records.saturating_sub(earlier.records),
+            samples: self.samples.saturating_sub(earlier.samples),
         }
     }
 }
 
 /// How events are opened.
 pub(super) struct Opener<'a> {
-    pub(super) sampling: &'a Sampling,
+    pub(super) sampling: &'a SpeSampling,
     pub(super) buffers: Buffers,
-    /// The events start when their task executes a program.
+    /// Whether events start at the exec of their task.
     pub(super) on_exec: bool,
 }
 
 impl Opener<'_> {
-    /// Makes a buffer for one CPU (`cpu`), or for a thread on any CPU. None where the first thread
-    /// has ended.
+    /// Opens a buffer for one CPU (`cpu`), or for a thread on any CPU. None if the thread has
+    /// exited.
     pub(super) fn buffer(
         &self,
         event: &SpeEvent,
-        whom: Whom<'_>,
+        whom: TaskScope<'_>,
         cpu: Option<u32>,
     ) -> Result<Option<Buffer>, RecordError> {
         let Some((spe, follow)) = self.events(event, whom, cpu)? else {
@@ -110,7 +111,7 @@ impl Opener<'_> {
         };
         let (ring, aux) = (self.buffers.ring, self.buffers.aux);
         let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
-        let ring = Ring::map(&spe, bytes(ring), bytes(aux)).map_err(|error| {
+        let ring = BufferRings::map(&spe, bytes(ring), bytes(aux)).map_err(|error| {
             let (what, size, error) = match error {
                 MapError::Ring(error) => ("--ring", ring, error),
                 MapError::Aux(error) => ("--aux", aux, error),
@@ -123,8 +124,9 @@ impl Opener<'_> {
         })?;
         perf::set_output(follow.as_fd(), spe.as_fd()).map_err(RecordError::Enable)?;
         let tid = match (whom, cpu) {
-            (Whom::Thread(tid), None) => Some(tid),
-            (Whom::Thread(_), Some(_)) | (Whom::All | Whom::Own | Whom::Cgroup(_), _) => None,
+            (TaskScope::Thread(tid), None) => Some(tid),
+            (TaskScope::Thread(_), Some(_))
+            | (TaskScope::All | TaskScope::CurrentThread | TaskScope::Cgroup(_), _) => None,
         };
         Ok(Some(Buffer {
             ring,
@@ -133,18 +135,18 @@ impl Opener<'_> {
             spe: vec![spe],
             follow: vec![follow],
             leaders: Vec::new(),
-            held: Vec::new(),
+            period_controls: Vec::new(),
         }))
     }
 
-    /// Adds a thread to the buffer of a CPU. False where the thread has ended.
+    /// Adds a thread to the buffer of a CPU. False if the thread has exited.
     pub(super) fn join(
         &self,
         buffer: &mut Buffer,
         event: &SpeEvent,
         tid: u32,
     ) -> Result<bool, RecordError> {
-        let Some((spe, follow)) = self.events(event, Whom::Thread(tid), buffer.cpu)? else {
+        let Some((spe, follow)) = self.events(event, TaskScope::Thread(tid), buffer.cpu)? else {
             return Ok(false);
         };
         for event in [&spe, &follow] {
@@ -155,11 +157,11 @@ impl Opener<'_> {
         Ok(true)
     }
 
-    /// The SPE event and the one that follows processes.
+    /// Opens the SPE event and the event that follows processes.
     fn events(
         &self,
         event: &SpeEvent,
-        whom: Whom<'_>,
+        whom: TaskScope<'_>,
         cpu: Option<u32>,
     ) -> Result<Option<(OwnedFd, OwnedFd)>, RecordError> {
         let attrs = [
@@ -168,9 +170,9 @@ impl Opener<'_> {
         ];
         let mut opened = Vec::with_capacity(2);
         for mut attr in attrs {
-            if matches!(whom, Whom::Thread(_)) {
-                // Children of a task are sampled too in the buffer of a CPU. The kernel does not
-                // allow inheritance for buffers of a thread.
+            if matches!(whom, TaskScope::Thread(_)) {
+                // In a CPU's buffer, children of a task inherit its events. The kernel does not
+                // allow inheritance for a thread's buffer.
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }
@@ -180,7 +182,7 @@ impl Opener<'_> {
                 Err(error) => {
                     return Err(RecordError::Open {
                         pmu: event.pmu.clone(),
-                        target: on(whom, cpu),
+                        target: describe_target(whom, cpu),
                         reason: open_reason(&error),
                     });
                 }
@@ -191,20 +193,20 @@ impl Opener<'_> {
     }
 }
 
-/// Makes the buffer of one CPU for events of memory accesses of all its tasks; `whom` is followed.
-/// Kernels before 6.2 take IBS neither for a task nor for a cgroup.
-pub(super) fn of_accesses(
+/// Opens the buffer of one CPU, with sampled memory-access events of all its tasks; `whom` selects
+/// the tasks to follow. Kernels before 6.2 take IBS neither for a task nor for a cgroup.
+pub(super) fn access_buffer(
     events: &[SampledEvent],
     buffers: Buffers,
-    whom: Whom<'_>,
+    whom: TaskScope<'_>,
     cpu: u32,
 ) -> Result<Buffer, RecordError> {
     let refused = |event: &SampledEvent, error: &io::Error| RecordError::Open {
         pmu: event.name.clone(),
-        target: on(Whom::All, Some(cpu)),
+        target: describe_target(TaskScope::All, Some(cpu)),
         reason: refused(error, event),
     };
-    let (mut sampling, mut leaders, mut holders) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut sampling, mut leaders, mut period_controls) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
         if !event.counter.scope.counts_on(cpu) {
             continue;
@@ -212,32 +214,32 @@ pub(super) fn of_accesses(
         let mut group = None;
         if let Some(leader) = &event.leader {
             let mut attr = access_attr(leader, event, None, buffers);
-            let fd = open(&mut attr, Whom::All, Some(cpu), None);
+            let fd = open(&mut attr, TaskScope::All, Some(cpu), None);
             group = Some(fd.map_err(|error| refused(event, &error))?);
         }
-        let held = Held::of(event, event.rate);
-        let rate = Held::opened_at(held.as_ref(), event.rate);
+        let held = FixedPeriod::for_event(event, event.rate);
+        let rate = FixedPeriod::open_rate(held.as_ref(), event.rate);
         let mut attr = access_attr(&event.counter, event, Some(rate), buffers);
         let leader = group.as_ref().map(OwnedFd::as_fd);
-        let fd = open(&mut attr, Whom::All, Some(cpu), leader);
-        holders.extend(held.map(|held| Holder::new(sampling.len(), held)));
+        let fd = open(&mut attr, TaskScope::All, Some(cpu), leader);
+        period_controls.extend(held.map(|held| PeriodControl::new(sampling.len(), held)));
         sampling.push(fd.map_err(|error| refused(event, &error))?);
         leaders.extend(group);
     }
     let mut attr = follow_attr(buffers);
-    samples::by_monotonic(&mut attr);
-    let follow = open(&mut attr, whom, Some(cpu), None);
-    let follow = follow.map_err(|error| RecordError::Open {
+    samples::use_monotonic_clock(&mut attr);
+    let follow = open(&mut attr, whom, Some(cpu), None).map_err(|error| RecordError::Open {
         pmu: "the event that follows processes".to_owned(),
-        target: on(whom, Some(cpu)),
+        target: describe_target(whom, Some(cpu)),
         reason: open_reason(&error),
     })?;
     let size = usize::try_from(buffers.ring.0).unwrap_or(usize::MAX);
-    let ring = Ring::pair(&follow, &sampling[0], size).map_err(|error| RecordError::Map {
-        what: "--ring",
-        size: buffers.ring,
-        reason: map_reason(&error),
-    })?;
+    let ring =
+        BufferRings::pair(&follow, &sampling[0], size).map_err(|error| RecordError::Map {
+            what: "--ring",
+            size: buffers.ring,
+            reason: map_reason(&error),
+        })?;
     for event in &sampling[1..] {
         perf::set_output(event.as_fd(), sampling[0].as_fd()).map_err(RecordError::Enable)?;
     }
@@ -248,25 +250,25 @@ pub(super) fn of_accesses(
         spe: sampling,
         follow: vec![follow],
         leaders,
-        held: holders,
+        period_controls,
     })
 }
 
-/// For whom an event is, in words.
-fn on(whom: Whom<'_>, cpu: Option<u32>) -> String {
+/// The target of an event, in words.
+fn describe_target(whom: TaskScope<'_>, cpu: Option<u32>) -> String {
     let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
     match whom {
-        Whom::Thread(tid) => format!("thread {tid}{on}"),
-        Whom::Cgroup(_) => format!("the cgroup{on}"),
-        Whom::All => format!("all tasks{on}"),
-        Whom::Own => format!("this thread{on}"),
+        TaskScope::Thread(tid) => format!("thread {tid}{on}"),
+        TaskScope::Cgroup(_) => format!("the cgroup{on}"),
+        TaskScope::All => format!("all tasks{on}"),
+        TaskScope::CurrentThread => format!("this thread{on}"),
     }
 }
 
-/// Opens an event whose lost records the kernel counts, if it can (Linux 6.0).
+/// Opens an event with `PERF_FORMAT_LOST`, if the kernel supports it (Linux 6.0).
 fn open(
     attr: &mut bindings::perf_event_attr,
-    whom: Whom<'_>,
+    whom: TaskScope<'_>,
     cpu: Option<u32>,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
@@ -282,13 +284,13 @@ fn open(
 
 #[cfg(test)]
 mod tests {
-    use super::Lost;
+    use super::LostRecords;
 
-    /// Kernels before 6.0, and CPUs that are gone, count nothing.
+    /// Kernels before 6.0, and CPUs that went offline, report no count.
     #[test]
     fn what_the_ring_told_is_not_counted_twice() {
-        let lost = |records, samples| Lost { records, samples };
-        assert_eq!(lost(5, 12).beyond(lost(3, 12)), lost(2, 0));
-        assert_eq!(lost(0, 4).beyond(lost(3, 1)), lost(0, 3));
+        let lost = |records, samples| LostRecords { records, samples };
+        assert_eq!(lost(5, 12).since(lost(3, 12)), lost(2, 0));
+        assert_eq!(lost(0, 4).since(lost(3, 1)), lost(0, 3));
     }
 }

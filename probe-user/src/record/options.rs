@@ -1,4 +1,4 @@
-//! Options of a recording: sizes, period, filters; and the `perf_event_attr` that they make.
+//! Options of a recording (sizes, period, filters), and the resulting `perf_event_attr`s.
 
 use std::{fmt, str::FromStr};
 
@@ -54,20 +54,20 @@ impl fmt::Display for Size {
     }
 }
 
-/// The sizes of each buffer, in bytes.
+/// Sizes of each buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// The ring of records about AUX bytes and processes.
     pub ring: Size,
-    /// The AUX area, which takes the samples.
+    /// The AUX area for samples.
     pub aux: Size,
-    /// AUX bytes after which the kernel wakes the reader; none: half the area.
+    /// AUX bytes after which the kernel wakes the reader; None: half the area.
     pub watermark: Option<Size>,
 }
 
 impl Buffers {
-    /// Checks what the kernel would refuse without a reason (`perf_mmap`, `arm_spe_pmu_setup_aux`),
-    /// for pages of `page` bytes.
+    /// Checks sizes that the kernel would refuse without a reason (`perf_mmap`,
+    /// `arm_spe_pmu_setup_aux`), for pages of `page` bytes.
     pub(super) fn check(self, page: u64) -> Result<(), RecordError> {
         let wrong = |what, size, reason: String| Err(RecordError::Size { what, size, reason });
         for (what, size, pages) in [("--ring", self.ring, 1), ("--aux", self.aux, 2)] {
@@ -95,29 +95,28 @@ impl Buffers {
     }
 }
 
-/// What is sampled, in terms of the SPE driver's `format/` directory.
+/// SPE options, in terms of the driver's `format/` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sampling {
-    /// Operations from one sample to the next. The driver raises it to the core's least interval
-    /// and drops its low eight bits.
+pub struct SpeSampling {
+    /// Operations from one sample to the next. The driver raises it to the core's minimum interval
+    /// and clears its low eight bits.
     pub period: u64,
     /// Terms as in perf's `arm_spe_0/TERMS/`.
     pub terms: String,
 }
 
-impl Sampling {
-    /// The core's least interval (`caps/min_interval`); of several kinds of core the largest.
+impl SpeSampling {
+    /// The core's minimum interval (`caps/min_interval`); the largest of several kinds of core.
     ///
     /// # Errors
     ///
-    /// Where the machine has no SPE that can be read.
+    /// If the machine has no readable SPE.
     pub fn least_period(pmus: &Pmus) -> Result<u64, RecordError> {
         let least = spe::pmus(pmus)?.into_iter().map(spe::min_interval);
         Ok(least.max().unwrap_or(PERIOD_STEP))
     }
 
-    /// The period that the driver really uses for `period` (`drivers/perf/arm_spe_pmu.c`,
-    /// `PMSIRR_EL1`).
+    /// The period that the driver uses for `period` (`drivers/perf/arm_spe_pmu.c`, `PMSIRR_EL1`).
     #[must_use]
     pub const fn effective_period(period: u64, least: u64) -> u64 {
         const INTERVAL: u64 = 0xffff_ff00;
@@ -129,22 +128,22 @@ impl Sampling {
         }
     }
 
-    /// Checks that this machine can sample so: by the rules of `pmuscope mem`.
+    /// Checks that this machine supports these options, by the rules of `pmuscope mem`.
     ///
     /// # Errors
     ///
-    /// Where it has no SPE, or not one with these terms and this period.
+    /// If it has no SPE, or none with these terms and this period.
     pub fn check(&self, pmus: &Pmus) -> Result<(), RecordError> {
         spe::period(pmus, self.period)?;
         self.events(pmus).map(drop)
     }
 
-    /// Operations from one sample to the next, on average: jitter adds to them on some cores. Of
-    /// several kinds of core the most.
+    /// Mean number of operations from one sample to the next, including jitter; the largest of
+    /// several kinds of core.
     ///
     /// # Errors
     ///
-    /// Where it has no SPE, or not one with these terms.
+    /// If it has no SPE, or none with these terms.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
     pub fn mean_period(&self, pmus: &Pmus) -> Result<f64, RecordError> {
         let events = self.events(pmus)?;
@@ -158,10 +157,10 @@ impl Sampling {
     }
 }
 
-/// The attributes of the SPE event.
+/// Attributes of the SPE event.
 pub(super) fn spe_attr(
     counter: &Counter,
-    sampling: &Sampling,
+    sampling: &SpeSampling,
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = wire::base_attr();
@@ -174,7 +173,7 @@ pub(super) fn spe_attr(
     attr
 }
 
-/// The attributes of an event of memory accesses; of what leads its group, which has no rate.
+/// Attributes of a memory-access event, or of its group leader, which has no rate.
 pub(super) fn access_attr(
     counter: &Counter,
     event: &SampledEvent,
@@ -199,10 +198,10 @@ pub(super) fn access_attr(
     attr
 }
 
-/// The attributes of the event that follows processes.
+/// Attributes of the event that follows processes.
 pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
-    let mut attr = wire::follow_attr();
-    // Data too, so that their addresses have a name.
+    let mut attr = wire::tracking_attr();
+    // Data mappings too, to name data addresses.
     attr.set_mmap_data(1);
     wake_at_half(&mut attr, buffers);
     attr
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_period_is_what_the_register_holds() {
-        let effective = Sampling::effective_period;
+        let effective = SpeSampling::effective_period;
         assert_eq!(effective(1000, 1024), 1024);
         assert_eq!(effective(1024, 1024), 1024);
         assert_eq!(effective(4097, 1024), 4096);

@@ -1,6 +1,6 @@
-//! A Parquet file that is written in parts. A file without its end cannot be read, so a recording
-//! is written into a directory, each part a whole file; at its end their row groups, copied as they
-//! are, become the one file that the user named.
+//! Writes a Parquet file in parts. A Parquet file without its footer cannot be read, so a recording
+//! is written into a directory of parts, each a whole file. At the end, [`Parts::finish`] copies
+//! their row groups into the file that the user named.
 
 use std::{
     fs::{self, File},
@@ -21,16 +21,16 @@ use parquet::{
     schema::types::TypePtr,
 };
 
-/// What is put behind the file's name for the directory of its parts.
-const PARTS: &str = ".parts";
+/// Suffix of the directory of parts.
+const PARTS_SUFFIX: &str = ".parts";
 
-/// What all metadata begins with.
+/// Prefix of all metadata keys.
 pub(crate) const PREFIX: &str = "pmuscope.";
 
 /// A file that is being written.
-pub(crate) type Writer = SerializedFileWriter<File>;
+pub(crate) type ParquetWriter = SerializedFileWriter<File>;
 
-/// What is the same in every part, and in the file that they become.
+/// Schema and properties of all parts, and of the merged file.
 pub(crate) struct Layout {
     pub(crate) schema: TypePtr,
     pub(crate) properties: Arc<WriterProperties>,
@@ -38,38 +38,38 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Begins a file.
-    pub(crate) fn begin(&self, file: File) -> io::Result<Writer> {
+    pub(crate) fn begin(&self, file: File) -> io::Result<ParquetWriter> {
         let (schema, properties) = (Arc::clone(&self.schema), Arc::clone(&self.properties));
-        SerializedFileWriter::new(file, schema, properties).map_err(other)
+        SerializedFileWriter::new(file, schema, properties).map_err(into_io_error)
     }
 }
 
-/// Ends a file, with what is known of the recording: names and values.
-pub(crate) fn end(mut file: Writer, about: &[(String, String)]) -> io::Result<()> {
+/// Ends a file with its metadata: keys and values.
+pub(crate) fn close(mut file: ParquetWriter, about: &[(String, String)]) -> io::Result<()> {
     for (key, value) in about {
         let entry = KeyValue::new(format!("{PREFIX}{key}"), value.clone());
         file.append_key_value_metadata(entry);
     }
-    file.close().map(drop).map_err(other)
+    file.close().map(drop).map_err(into_io_error)
 }
 
-/// The file that the user named, and the directory of its parts. What the file has from an earlier
-/// recording stays until all of the new one is there.
+/// The file that the user named, and the directory of its parts. The file of an earlier recording
+/// stays until the new one is whole.
 pub(crate) struct Parts {
     path: PathBuf,
     directory: PathBuf,
-    /// Whether the file was not there before.
-    made: bool,
+    /// Whether the file did not exist before.
+    created: bool,
 }
 
 impl Parts {
-    /// Begins both.
+    /// Creates both.
     ///
     /// # Errors
     ///
-    /// Where they cannot be written, or where parts of an earlier recording are in the way.
+    /// If they cannot be written, or parts of an earlier recording are in the way.
     pub(crate) fn begin(path: &Path) -> io::Result<Self> {
-        let directory = directory(path);
+        let directory = parts_directory(path);
         fs::create_dir(&directory).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => io::Error::new(
                 error.kind(),
@@ -79,35 +79,35 @@ impl Parts {
                     directory.display()
                 ),
             ),
-            _ => at(&directory, &error),
+            _ => with_path(&directory, &error),
         })?;
-        // At once, so that it is known that it can be written.
-        let made = make(path).map_err(|error| {
+        // Created now, to find out early whether it can be written.
+        let created = create_or_check(path).map_err(|error| {
             // It is empty.
             let _ = fs::remove_dir(&directory);
-            at(path, &error)
+            with_path(path, &error)
         })?;
         Ok(Self {
             path: path.to_owned(),
             directory,
-            made,
+            created,
         })
     }
 
-    /// Begins a part. Those who read the whole directory pass over it until [`make_whole`]: its
-    /// name has a point before it.
+    /// Creates a part. Readers of the directory skip it until [`make_whole`], since its name begins
+    /// with a dot.
     pub(crate) fn open(&self, name: &str) -> io::Result<(PathBuf, File)> {
         let path = self.directory.join(format!(".{name}.open"));
-        let file = File::create_new(&path).map_err(|error| at(&path, &error))?;
+        let file = File::create_new(&path).map_err(|error| with_path(&path, &error))?;
         Ok((path, file))
     }
 
-    /// Makes the one file of the whole parts, and removes them. `ended` is how the last parts
-    /// ended: what of them is whole becomes the file all the same, but no part is removed then.
+    /// Merges the whole parts into the file, and removes them. `ended` is the result of ending the
+    /// last parts: on an error the whole parts are merged all the same, but kept.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written: then its parts are still there.
+    /// If it cannot be written: its parts are kept.
     pub(crate) fn finish(
         self,
         whole: &[PathBuf],
@@ -115,22 +115,22 @@ impl Parts {
         about: &[(String, String)],
         ended: io::Result<()>,
     ) -> io::Result<()> {
-        let left = |error: io::Error| {
+        let with_parts = |error: io::Error| {
             let (path, directory) = (self.path.display(), self.directory.display());
             let message = format!("{path}: {error}; its parts are in {directory}");
             io::Error::new(error.kind(), message)
         };
         self.replace(|file| merge(file, whole, layout, about))
-            .map_err(left)?;
+            .map_err(with_parts)?;
         ended?;
-        fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))
+        fs::remove_dir_all(&self.directory).map_err(|error| with_path(&self.directory, &error))
     }
 
-    /// Writes the file again, all of it or nothing: under a name that readers of the directory
-    /// skip, then in place of the old one. A link or a device is written as it is.
+    /// Replaces the file atomically: writes under a name that readers skip, and renames. A link or
+    /// a device is written in place.
     fn replace(&self, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
-        let old = fs::symlink_metadata(&self.path);
-        let old = match old.map(|old| (old.is_file(), old.permissions())) {
+        let metadata = fs::symlink_metadata(&self.path);
+        let old = match metadata.map(|old| (old.is_file(), old.permissions())) {
             Ok((true, permissions)) => Some(permissions),
             Ok((false, _)) => return write(File::create(&self.path)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -142,54 +142,54 @@ impl Parts {
             .and_then(|()| write(file))
             .and_then(|()| fs::rename(&new, &self.path));
         if replaced.is_err() {
-            // Its parts have what it has; where there is no room it is in the way.
+            // The parts have all data; on a full disk this file only takes space.
             let _ = fs::remove_file(&new);
         }
         replaced
     }
 
-    /// Removes the parts, and the file where there was none before: nothing was recorded.
+    /// Removes the parts, and the file if it did not exist before: nothing was recorded.
     pub(crate) fn discard(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.directory).map_err(|error| at(&self.directory, &error))?;
-        if !self.made {
+        fs::remove_dir_all(&self.directory).map_err(|error| with_path(&self.directory, &error))?;
+        if !self.created {
             return Ok(());
         }
-        fs::remove_file(&self.path).map_err(|error| at(&self.path, &error))
+        fs::remove_file(&self.path).map_err(|error| with_path(&self.path, &error))
     }
 }
 
-/// Makes the file where there is none, and says whether it did; else finds out whether it can be
+/// Creates the file if it does not exist, and returns whether it did; else checks that it can be
 /// written.
-fn make(path: &Path) -> io::Result<bool> {
+fn create_or_check(path: &Path) -> io::Result<bool> {
     match File::create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Through a link to nowhere it is made.
-            let made = !path.exists();
+            // A dangling link creates its target.
+            let created = !path.exists();
             let mut options = File::options();
             options.write(true).create(true).truncate(false);
-            options.open(path).map(|_| made)
+            options.open(path).map(|_| created)
         }
-        made => made.map(|_| true),
+        created => created.map(|_| true),
     }
 }
 
-/// Where the parts of a file are while it is written.
-pub(crate) fn directory(path: &Path) -> PathBuf {
+/// The directory of a file's parts while it is written.
+pub(crate) fn parts_directory(path: &Path) -> PathBuf {
     let mut directory = path.as_os_str().to_owned();
-    directory.push(PARTS);
+    directory.push(PARTS_SUFFIX);
     PathBuf::from(directory)
 }
 
-/// Gives a part that has its end the name of a whole one, in place of an earlier one of that name.
+/// Renames an ended part to its final name, replacing an earlier part of that name.
 pub(crate) fn make_whole(open: &Path) -> io::Result<PathBuf> {
-    let name = open.file_stem().unwrap_or_default().to_string_lossy();
-    let name = format!("{}.parquet", name.trim_start_matches('.'));
+    let stem = open.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("{}.parquet", stem.trim_start_matches('.'));
     let whole = open.with_file_name(name);
-    fs::rename(open, &whole).map_err(|error| at(open, &error))?;
+    fs::rename(open, &whole).map_err(|error| with_path(open, &error))?;
     Ok(whole)
 }
 
-/// Writes the row groups of `parts` into `file` in order, then what is known of the recording.
+/// Copies the row groups of `parts` into `file` in order, and writes the metadata.
 fn merge(
     file: File,
     parts: &[PathBuf],
@@ -198,12 +198,12 @@ fn merge(
 ) -> io::Result<()> {
     let mut merged = layout.begin(file)?;
     for part in parts {
-        append(&mut merged, File::open(part)?).map_err(other)?;
+        append(&mut merged, File::open(part)?).map_err(into_io_error)?;
     }
-    end(merged, about)
+    close(merged, about)
 }
 
-fn append(merged: &mut Writer, part: File) -> Result<(), ParquetError> {
+fn append(merged: &mut ParquetWriter, part: File) -> Result<(), ParquetError> {
     let bytes = part.try_clone()?;
     let part = SerializedFileReader::new(part)?;
     for from in part.metadata().row_groups() {
@@ -224,8 +224,8 @@ fn append(merged: &mut Writer, part: File) -> Result<(), ParquetError> {
     Ok(())
 }
 
-/// An error of the file below it as it is.
-pub(crate) fn other(error: ParquetError) -> io::Error {
+/// Converts an error; an I/O error inside it stays as it is.
+pub(crate) fn into_io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
             Ok(error) => *error,
@@ -235,7 +235,7 @@ pub(crate) fn other(error: ParquetError) -> io::Error {
     }
 }
 
-/// An error with the file that it is about.
-pub(crate) fn at(path: &Path, error: &io::Error) -> io::Error {
+/// Adds the file's name to an error.
+pub(crate) fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -1,14 +1,13 @@
-//! What perf wants to know of the machine and the recording, as sections of its file
-//! (tools/perf/util/header.c): `perf mem report` and `perf c2c report` need the NUMA nodes.
+//! Feature sections of perf.data files: the machine and the recording (tools/perf/util/header.c).
+//! `perf mem report` and `perf c2c report` need the NUMA nodes.
 
 use std::{fs, path::Path};
 
 use super::perf_data::{ATTR, feature, text, words, words32};
 use crate::machine::{Machine, cpus::CpuList};
 
-/// The sections that do not change while a recording goes on; what this machine does not tell is
-/// left out.
-pub(super) fn of_machine(
+/// The fixed sections; those that this machine does not provide are left out.
+pub(super) fn machine_sections(
     machine: &Machine,
     command: &[String],
     events: &[(String, [u8; ATTR])],
@@ -22,7 +21,7 @@ pub(super) fn of_machine(
         (feature::VERSION, Some(text(&version))),
         (feature::ARCH, Some(text(std::env::consts::ARCH))),
         (feature::NRCPUS, cpus(machine)),
-        // From it perf knows the meaning of data sources.
+        // perf uses it to decode data sources.
         (feature::CPUID, Some(text(&midr.unwrap_or_default()))),
         (feature::TOTAL_MEM, total_memory(machine)),
         (feature::CMDLINE, Some(strings(command))),
@@ -40,14 +39,14 @@ fn count(number: usize) -> Vec<u8> {
     words32(&[u32::try_from(number).unwrap_or(u32::MAX)])
 }
 
-/// Their number, then each.
+/// Encodes a list of strings: their number, then each string.
 fn strings(strings: &[String]) -> Vec<u8> {
     let mut section = count(strings.len());
     section.extend(strings.iter().flat_map(|string| text(string)));
     section
 }
 
-/// CPUs that may be there: the length of perf's tables.
+/// Number of possible CPUs: the length of perf's tables.
 fn possible(machine: &Machine) -> Option<u32> {
     Some(machine.possible().ok()?.last()? + 1)
 }
@@ -57,7 +56,7 @@ fn cpus(machine: &Machine) -> Option<Vec<u8>> {
     Some(words32(&[possible(machine)?, online]))
 }
 
-/// A size in kB of `/proc/meminfo` or of a node's, by its name.
+/// A field of `/proc/meminfo`, or of a NUMA node's meminfo, in kB.
 fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.split_once(name))?.1;
     line.split_whitespace().next()?.parse().ok()
@@ -73,14 +72,14 @@ fn descriptions(events: &[(String, [u8; ATTR])]) -> Vec<u8> {
     section.extend(count(ATTR));
     for (name, attr) in events {
         section.extend(attr);
-        // The file's own attributes have the numbers.
+        // No ids here: the file's attributes have them.
         section.extend(count(0));
         section.extend(text(name));
     }
     section
 }
 
-/// CPUs that share a package, those that share a core, and of each CPU its core and package.
+/// CPU lists of packages and of cores, then core and package of each CPU.
 fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
     let of =
         |cpu: u32, name: &str| machine.sys(&format!("devices/system/cpu/cpu{cpu}/topology/{name}"));
@@ -95,7 +94,7 @@ fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
     }
     for cpu in 0..possible(machine)? {
         let number = |name| of(cpu, name).and_then(|text| text.parse::<i32>().ok());
-        // An offline CPU has -1, as in perf's own files.
+        // -1 for an offline CPU, as in perf's own files.
         let [core, package] = ["core_id", "physical_package_id"].map(number);
         let [core, package] = [core, package].map(|it| it.unwrap_or(-1).cast_unsigned());
         section.extend(words32(&[core, package]));
@@ -134,11 +133,11 @@ fn pmus(machine: &Machine) -> Option<Vec<u8>> {
     Some(section)
 }
 
-/// Which blocks of physical memory each node has; none where the kernel cannot add memory while it
-/// runs, and so does not say.
+/// Blocks of physical memory of each node; None for kernels without memory hotplug, which do not
+/// list them.
 fn memory(machine: &Machine) -> Option<Vec<u8>> {
-    let block = machine.sys("devices/system/memory/block_size_bytes")?;
-    let block = u64::from_str_radix(&block, 16).ok()?;
+    let size = machine.sys("devices/system/memory/block_size_bytes")?;
+    let block = u64::from_str_radix(&size, 16).ok()?;
     let nodes: Vec<(u32, Vec<usize>)> = node_numbers(machine)?
         .iter()
         .map(|node| (node, blocks(machine.sysfs(), node)))
@@ -164,21 +163,21 @@ fn blocks(sysfs: &Path, node: u32) -> Vec<usize> {
         let name = entry.file_name();
         name.to_str()?.strip_prefix("memory")?.parse().ok()
     };
-    // A number that no machine has would make the table as long.
+    // An absurd block number would make the bitmap huge.
     entries
         .filter_map(number)
         .filter(|block| *block < 1 << 24)
         .collect()
 }
 
-/// An entry of the section of build ids: of a file of user space, or of the kernel.
+/// An entry of the build-id section: of a user-space file, or of the kernel.
 pub(super) fn build_id(path: &str, id: &[u8], kernel: bool) -> Vec<u8> {
     const TYPE: u32 = 67;
     const SIZED: u32 = 1 << 15;
     let size = 36 + (path.len() + 1).next_multiple_of(64);
     let misc = SIZED | if kernel { 1 } else { 2 };
     let mut entry = words32(&[TYPE, misc | u32::try_from(size).unwrap_or(0) << 16]);
-    // Whose they are: the host's.
+    // The machine: the host.
     entry.extend(words32(&[u32::MAX]));
     let mut field = [0; 24];
     let long = id.len().min(20);
@@ -205,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Two nodes, of which one has no memory that is told.
+    /// Two nodes, one without memory.
     #[test]
     fn memory_is_told_by_block() {
         use crate::{machine::Roots, sys::tree::Tree};

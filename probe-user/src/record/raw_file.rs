@@ -1,4 +1,4 @@
-//! The recording as a perf.data file: ring records and AUX bytes as the kernel gave them.
+//! Writes a recording as a perf.data file: ring records and AUX bytes as the kernel wrote them.
 
 use std::{
     collections::BTreeMap,
@@ -10,52 +10,52 @@ use std::{
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{
-    AuxPlace, EventFile, News, Recorder, Sink,
-    perf_data::{ATTR, Beginning, Event, PerfData, SPE_SAMPLE, Time, feature},
-    perf_features::{build_id, of_machine},
-    wire::StampedEvents,
+    AuxPosition, EventDescription, LazyMetadata, Recorder, Sink,
+    perf_data::{ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, TimeConversion, feature},
+    perf_features::{build_id, machine_sections},
+    wire::StampedRecords,
 };
 use crate::{machine::Machine, symbols::notes, sys::records};
 
 /// The file of `--raw`.
 #[derive(Debug)]
-pub struct RawFile(Mutex<State>);
+pub struct RawFile(Mutex<RawFileState>);
 
 #[derive(Debug)]
-struct State {
+struct RawFileState {
     file: PerfData<BufWriter<File>>,
-    /// Build ids of the files that were mapped to execute, by path.
+    /// Build ids of executable mappings, by path.
     build_ids: BTreeMap<String, Vec<u8>>,
-    /// That of the kernel, as an entry of the file.
+    /// The kernel's build id, as an entry of the file.
     kernel: Vec<u8>,
-    /// Some are not in the file yet.
-    new: bool,
+    /// Whether some build ids are not in the file yet.
+    ids_changed: bool,
 }
 
-/// What a file of a recording is begun with.
+/// Contents of a recording's file at its begin.
 #[derive(Debug)]
-pub(super) struct Raw<'a> {
+pub(super) struct RawHead<'a> {
     /// The PMU type of the SPE.
     pub(super) pmu_type: u32,
     pub(super) per_thread: bool,
-    pub(super) time: Option<Time>,
-    pub(super) events: Vec<(String, EventFile)>,
+    pub(super) time: Option<TimeConversion>,
+    pub(super) events: Vec<(String, EventDescription)>,
     pub(super) command: &'a [String],
 }
 
 impl RawFile {
-    /// Begins the file; `command` is how this program was called.
+    /// Begins the file; `command` is the command line.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
     pub fn begin(file: File, recorder: &Recorder, command: &[String]) -> io::Result<Self> {
-        let time = recorder.ticks().map(|clock| Time {
+        let time = recorder.ticks().map(|clock| TimeConversion {
             zero: clock.zero,
             mult: clock.mult,
             shift: clock.shift,
         });
-        let raw = Raw {
+        let raw = RawHead {
             pmu_type: recorder.counter().map_or(0, |counter| counter.type_),
             per_thread: recorder.config.per_thread,
             time,
@@ -66,43 +66,45 @@ impl RawFile {
                 .collect(),
             command,
         };
-        let file = Self::of(file, &recorder.machine, raw)?;
-        file.ring(&recorder.present())?;
+        let file = Self::with_head(file, &recorder.machine, raw)?;
+        file.ring(&recorder.synthesized_events())?;
         Ok(file)
     }
 
-    pub(super) fn of(file: File, machine: &Machine, raw: Raw<'_>) -> io::Result<Self> {
-        let Raw {
+    pub(super) fn with_head(file: File, machine: &Machine, raw: RawHead<'_>) -> io::Result<Self> {
+        let RawHead {
             pmu_type,
             per_thread,
             time,
             events,
             command,
         } = raw;
-        let files = events.iter().map(|(_, file)| event(file, pmu_type));
-        let files: Vec<Event> = files.collect();
+        let files: Vec<FileEvent> = events
+            .iter()
+            .map(|(_, file)| event(file, pmu_type))
+            .collect();
         let names = events.iter().zip(&files);
         let named: Vec<_> = names
             .map(|((name, _), event)| (name.clone(), event.attr))
             .collect();
-        let beginning = Beginning {
+        let head = FileHead {
             pmu_type,
             per_cpu: !per_thread,
             time,
             events: files,
-            features: of_machine(machine, command, &named),
+            features: machine_sections(machine, command, &named),
         };
-        let kernel = notes::of_kernel(machine.sysfs());
-        let kernel = kernel.map(|id| build_id("[kernel.kallsyms]", &id, true));
-        Ok(Self(Mutex::new(State {
-            file: PerfData::begin(BufWriter::new(file), beginning)?,
+        let kernel_id = notes::of_kernel(machine.sysfs());
+        let kernel = kernel_id.map(|id| build_id("[kernel.kallsyms]", &id, true));
+        Ok(Self(Mutex::new(RawFileState {
+            file: PerfData::begin(BufWriter::new(file), head)?,
             build_ids: BTreeMap::new(),
-            new: kernel.is_some(),
+            ids_changed: kernel.is_some(),
             kernel: kernel.unwrap_or_default(),
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RawFileState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,11 +119,11 @@ impl RawFile {
     }
 }
 
-impl State {
-    /// Notes the build ids that the records have.
-    fn learn(&mut self, records: &[u8]) {
-        for (event, _) in StampedEvents::new(records) {
-            let records::Event::Map(map) = event else {
+impl RawFileState {
+    /// Collects the build ids of records.
+    fn on_record(&mut self, records: &[u8]) {
+        for (event, _) in StampedRecords::new(records) {
+            let records::PerfRecord::Map(map) = event else {
                 continue;
             };
             let path = std::str::from_utf8(map.name).unwrap_or_default();
@@ -133,7 +135,7 @@ impl State {
             };
             if self.build_ids.get(path).is_none_or(|known| known != id) {
                 self.build_ids.insert(path.to_owned(), id.to_vec());
-                self.new = true;
+                self.ids_changed = true;
             }
         }
     }
@@ -142,28 +144,28 @@ impl State {
 impl Sink for RawFile {
     fn ring(&self, records: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        state.learn(records);
+        state.on_record(records);
         state.file.records(records)
     }
 
-    fn aux(&self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
-        let AuxPlace {
+    fn aux(&self, position: AuxPosition, bytes: &[u8]) -> io::Result<()> {
+        let AuxPosition {
             area,
             offset,
             cpu,
             tid,
-        } = place;
+        } = position;
         self.state().file.aux(area, offset, tid, cpu, bytes)
     }
 
-    fn events(&self, events: Vec<EventFile>) {
+    fn events(&self, events: Vec<EventDescription>) {
         let ids = events.into_iter().map(|event| event.ids);
         self.state().file.ids(ids.collect());
     }
 
-    fn round(&self, _news: News<'_>) -> io::Result<()> {
+    fn round(&self, _news: LazyMetadata<'_>) -> io::Result<()> {
         let mut state = self.state();
-        if std::mem::take(&mut state.new) {
+        if std::mem::take(&mut state.ids_changed) {
             let mut section = state.kernel.clone();
             let ids = state.build_ids.iter();
             section.extend(ids.flat_map(|(path, id)| build_id(path, id, false)));
@@ -173,7 +175,7 @@ impl Sink for RawFile {
     }
 }
 
-fn event(file: &EventFile, spe: u32) -> Event {
+fn event(file: &EventDescription, spe: u32) -> FileEvent {
     let mut attr = file.attr;
     if attr.type_ == spe {
         attr.sample_type |= SPE_SAMPLE;
@@ -184,7 +186,7 @@ fn event(file: &EventFile, spe: u32) -> Event {
     const { assert!(size_of::<perf_event_attr>() >= ATTR) };
     let mut cut = [0; ATTR];
     cut.copy_from_slice(bytes);
-    Event {
+    FileEvent {
         attr: cut,
         ids: file.ids.clone(),
     }

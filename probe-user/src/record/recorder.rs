@@ -1,5 +1,5 @@
-//! A recording: opens the events for a target, drains their buffers in rounds, restarts events that
-//! the kernel has stopped, and counts losses.
+//! A recording: opens the events of a target, drains their buffers in rounds, restarts events that
+//! the kernel stopped, and counts losses.
 
 mod round;
 
@@ -13,98 +13,98 @@ use std::{
 use rustix::event::epoll;
 
 use super::{
-    Buffers, Counts, Method, RecordError, Sink, Target,
-    clock::{Clock, TickClock},
+    Buffers, RecordCounts, RecordError, RecordTarget, SamplingMethod, Sink,
+    address_spaces::AddressSpaces,
+    backend::Backend,
+    clock::{RecordClock, TickClock},
     cpu_buffer::CpuBuffer,
+    cpu_hotplug::CpuHotplug,
     drain::{Attribution, Drain},
-    follow::Cpus,
-    kin::Kin,
-    machine::Sources,
-    method::Means,
-    observer::{Observer, Programs},
+    machine::DataSourceTables,
+    observer::{MarkerPrograms, Observer},
     options::{follow_attr, spe_attr},
-    own::Own,
-    spaces::Spaces,
+    per_thread::BufferedThreads,
+    process_tree::ProcessTree,
     subtree::Subtree,
     target::threads,
     tasks::Tasks,
 };
 use crate::{event::Counter, machine::Machine, sys::perf};
 
-/// A recording as the user wants it.
+/// Options of a recording.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// What is sampled, and how.
-    pub method: Method,
+pub struct RecordConfig {
+    /// Sampling method and its options.
+    pub method: SamplingMethod,
     /// The sizes of each buffer.
     pub buffers: Buffers,
-    /// Whom to record.
-    pub target: Target,
-    /// A buffer for each thread in place of one for each CPU.
+    /// What to record.
+    pub target: RecordTarget,
+    /// One buffer for each thread instead of each CPU.
     pub per_thread: bool,
-    /// Threads of this program that drain the buffers.
+    /// Number of threads that drain the buffers.
     pub drains: NonZeroUsize,
-    /// Whether samples get regions and phases; with the programs that are about to be run.
-    pub regions: Option<Programs>,
+    /// Programs to observe for markers; None: samples get no regions and phases.
+    pub regions: Option<MarkerPrograms>,
 }
 
-/// An event as files that keep its output describe it.
+/// An event, as output files describe it.
 #[derive(Clone, Debug)]
-pub struct EventFile {
+pub struct EventDescription {
     /// The attributes it was opened with.
     pub attr: perf_event_open_sys::bindings::perf_event_attr,
-    /// The numbers by which records name it.
+    /// Its ids in records.
     pub ids: Vec<u64>,
 }
 
 /// A running recording.
 pub struct Recorder {
     pub(super) machine: Arc<Machine>,
-    pub(super) config: Config,
-    pub(super) means: Means,
-    /// Which tasks are wanted, where events sample all of them.
-    kin: Option<Kin>,
-    /// Which cgroups, likewise.
+    pub(super) config: RecordConfig,
+    pub(super) backend: Backend,
+    /// The processes to record, where events sample all tasks.
+    process_tree: Option<ProcessTree>,
+    /// The cgroups to record, where events sample all tasks.
     subtree: Option<Mutex<Subtree>>,
-    pub(super) areas: Vec<CpuBuffer>,
+    pub(super) cpu_buffers: Vec<CpuBuffer>,
     attribution: Attribution,
-    clock: Option<Clock>,
-    sources: Sources,
+    clock: Option<RecordClock>,
+    sources: DataSourceTables,
     pub(super) tasks: Mutex<Tasks>,
-    spaces: Spaces,
+    address_spaces: AddressSpaces,
     drains: Vec<Drain>,
     observer: Option<Observer>,
-    pub(super) counts: Counts,
+    pub(super) counts: RecordCounts,
     pub(super) poll: OwnedFd,
-    pub(super) cpus: Cpus,
-    /// Buffers so far.
-    pub(super) buffers: u32,
-    /// Threads that have a buffer of their own.
-    pub(super) own: Own,
-    /// Ids of events, of the SPE (by kind) and of those that follow processes.
+    pub(super) hotplug: CpuHotplug,
+    /// Number of buffers opened so far.
+    pub(super) buffers_opened: u32,
+    /// Threads with a buffer, for `--per-thread`.
+    pub(super) buffered_threads: BufferedThreads,
+    /// Event ids: of SPE events by kind of core, and of events that follow processes.
     pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
-    /// How many of the latter the sink knows.
-    told: usize,
+    /// How many ids of the latter the sink has got.
+    reported_ids: usize,
 }
 
 impl Recorder {
-    /// Opens everything. A [`Target::Command`] is recorded from its exec on, others from
-    /// [`Self::start`].
+    /// Opens all events and buffers. Sampling starts with [`Self::start`], of a
+    /// [`RecordTarget::Command`] at its exec.
     ///
     /// # Errors
     ///
-    /// Where this machine, these sizes or this target cannot be recorded.
-    pub fn open(config: Config, machine: &Arc<Machine>) -> Result<Self, RecordError> {
+    /// If this machine, these sizes or this target cannot be recorded.
+    pub fn open(config: RecordConfig, machine: &Arc<Machine>) -> Result<Self, RecordError> {
         config.buffers.check(rustix::param::page_size() as u64)?;
-        let means = Means::of(&config.method, machine.pmus()?)?;
-        let is_spe = matches!(means, Means::Spe(..));
-        let cpus = Cpus::listen();
+        let backend = Backend::for_method(&config.method, machine.pmus()?)?;
+        let is_spe = matches!(backend, Backend::Spe(..));
+        let hotplug = CpuHotplug::listen();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| RecordError::Poll(error.into()))?;
         let attribution = Attribution {
-            // The kernel writes ids of the initial namespace.
+            // SPE's context packets hold ids of the initial namespace.
             by_context: machine.is_in_initial_pid_namespace(),
-            by_aux_record: !matches!(config.target, Target::Cgroup(_)),
+            by_aux_record: !matches!(config.target, RecordTarget::Cgroup(_)),
         };
         if is_spe && !attribution.by_context {
             tracing::warn!(
@@ -118,98 +118,100 @@ impl Recorder {
         }
         let mut recorder = Self {
             machine: Arc::clone(machine),
-            ids: (vec![Vec::new(); means.spe().len().max(1)], Vec::new()),
+            ids: (vec![Vec::new(); backend.spe().len().max(1)], Vec::new()),
             drains: (0..config.drains.get()).map(Drain::new).collect(),
             observer: None,
-            kin: (!is_spe)
-                .then(|| Kin::of(&config.target, machine.procfs()))
+            process_tree: (!is_spe)
+                .then(|| ProcessTree::for_target(&config.target, machine.procfs()))
                 .flatten(),
             subtree: match &config.target {
-                Target::Cgroup(path) if !is_spe => {
+                RecordTarget::Cgroup(path) if !is_spe => {
                     let path = machine.hierarchy()?.resolve(path)?;
-                    Some(Mutex::new(Subtree::of(path)))
+                    Some(Mutex::new(Subtree::new(path)))
                 }
                 _ => None,
             },
             config,
-            means,
-            areas: Vec::new(),
+            backend,
+            cpu_buffers: Vec::new(),
             attribution,
             clock: None,
-            sources: Sources::of(machine),
+            sources: DataSourceTables::for_machine(machine),
             tasks: Mutex::new(Tasks::new(machine.procfs())),
-            spaces: Spaces::new(machine.procfs()),
-            counts: Counts::default(),
+            address_spaces: AddressSpaces::new(machine.procfs()),
+            counts: RecordCounts::default(),
             poll,
-            cpus,
-            buffers: 0,
-            own: Own::default(),
-            told: 0,
+            hotplug,
+            buffers_opened: 0,
+            buffered_threads: BufferedThreads::default(),
+            reported_ids: 0,
         };
         recorder.open_target()?;
         if let Some(programs) = recorder.config.regions.take() {
-            let (target, there) = (&recorder.config.target, recorder.processes());
-            let observer = Observer::open(machine, target, &programs, &there)?;
+            let (target, existing) = (&recorder.config.target, recorder.processes());
+            let observer = Observer::open(machine, target, &programs, &existing)?;
             observer.wake(&recorder.poll)?;
             recorder.observer = Some(observer);
         }
-        // Events say the time as it is wanted.
+        // Sampled events have times of `CLOCK_MONOTONIC` already.
         let ticks = recorder.ticks().filter(|_| is_spe);
-        recorder.clock = ticks.and_then(|ticks| Clock::new(ticks, machine.procfs()));
+        recorder.clock = ticks.and_then(|ticks| RecordClock::new(ticks, machine.procfs()));
         if let Some(clock) = &mut recorder.clock {
             clock.anchor();
         }
         Ok(recorder)
     }
 
-    /// Starts sampling; by SPE a [`Target::Command`] starts by itself at its exec.
+    /// Starts sampling. With SPE a [`RecordTarget::Command`] starts by itself at its exec.
     ///
     /// # Errors
     ///
-    /// Where the kernel does not.
+    /// If the kernel refuses.
     pub fn start(&mut self) -> Result<(), RecordError> {
-        let is_spe = matches!(self.means, Means::Spe(..));
-        if is_spe && matches!(self.config.target, Target::Command(_)) {
+        let is_spe = matches!(self.backend, Backend::Spe(..));
+        if is_spe && matches!(self.config.target, RecordTarget::Command(_)) {
             return Ok(());
         }
-        // Asked for now: they may end before their first samples are read.
+        // Read now: the tasks may exit before their first samples are decoded.
         for pid in self.processes() {
             for tid in threads(&self.machine, pid).unwrap_or_default() {
-                self.tasks().lives(tid);
+                self.tasks().incarnations(tid);
             }
-            if matches!(self.config.target, Target::Process(_)) {
-                self.spaces.ask(pid);
+            if matches!(self.config.target, RecordTarget::Process(_)) {
+                self.address_spaces.read_procfs(pid);
             }
             if let Some(observer) = &self.observer {
-                let book = observer.book().lock();
-                let _now = book.unwrap_or_else(PoisonError::into_inner).view(pid);
+                let region_index = observer.region_index().lock();
+                let _now = region_index
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .view(pid);
             }
         }
-        for area in &self.areas {
-            area.buffer.enable()?;
+        for cpu_buffer in &self.cpu_buffers {
+            cpu_buffer.buffer.enable()?;
         }
         Ok(())
     }
 
-    /// A descriptor that is readable when a buffer should be drained. It is edge-triggered: take
-    /// the wake-ups by [`Self::woken`].
+    /// Descriptor that becomes readable when a buffer should be drained. It is edge-triggered:
+    /// consume the wake-ups with [`Self::woken`].
     #[must_use]
     pub fn poll(&self) -> BorrowedFd<'_> {
         self.poll.as_fd()
     }
 
-    /// The longest time between two rounds: a round gives new threads their buffers, and reads
-    /// names and cgroups while their processes live.
+    /// Maximum time between two rounds. A round opens buffers for new threads, and reads names and
+    /// cgroups before their processes exit.
     #[must_use]
     pub const fn pace(&self) -> Duration {
         Duration::from_millis(if self.config.per_thread { 10 } else { 100 })
     }
 
-    /// Takes note of the wake-ups so far, before a round.
+    /// Consumes the wake-ups so far, before a round.
     ///
     /// # Errors
     ///
-    /// Where the kernel cannot tell.
+    /// If the kernel cannot report them.
     pub fn woken(&self) -> Result<(), RecordError> {
         let mut events = Vec::with_capacity(64);
         loop {
@@ -231,32 +233,34 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Where the sink fails or the kernel does not start sampling again.
+    /// If the sink fails, or the kernel does not restart sampling.
     pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
-        // Before the samples of a period that is too short: they can take long to drain.
-        self.areas.iter_mut().for_each(|area| area.buffer.hold());
+        // First: draining many samples of a too short period can take long.
+        self.cpu_buffers
+            .iter_mut()
+            .for_each(|cpu_buffer| cpu_buffer.buffer.adjust_periods());
         self.drain(sink, false)?;
-        self.revive()?;
+        self.reopen_buffers()?;
         self.restart()
     }
 
-    /// Stops sampling and drains what is left.
+    /// Stops sampling and drains the remaining samples.
     ///
     /// # Errors
     ///
-    /// Where the sink fails or the kernel does not stop.
+    /// If the sink fails, or the kernel does not stop sampling.
     pub fn finish(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
-        for area in &self.areas {
-            for event in area.buffer.events().chain(&area.buffer.leaders) {
+        for cpu_buffer in &self.cpu_buffers {
+            for event in cpu_buffer.buffer.events().chain(&cpu_buffer.buffer.leaders) {
                 perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
             }
         }
         self.drain(sink, true)?;
-        for area in &self.areas {
-            area.count_rest(&mut self.counts);
+        for cpu_buffer in &self.cpu_buffers {
+            cpu_buffer.count_rest(&mut self.counts);
         }
-        if self.kin.is_some() && self.counts.lost_ring_records > 0 {
+        if self.process_tree.is_some() && self.counts.lost_ring_records > 0 {
             tracing::warn!(
                 "{} records about tasks were lost: processes whose start was among them, and what \
                  they start, are not recorded; a larger --ring helps",
@@ -270,50 +274,57 @@ impl Recorder {
         self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was recorded so far, and lost.
+    /// Counts of samples and losses so far.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &RecordCounts {
         &self.counts
     }
 
-    /// The tags and phases so far, for the metadata of a file; none without regions.
+    /// The tags and phases so far, for the metadata of a file; empty without regions.
     #[must_use]
     pub fn about_regions(&self) -> Vec<(String, String)> {
         self.observer.as_ref().map_or(Vec::new(), Observer::about)
     }
 
-    /// How timestamps become ns of perf's clock, where the kernel says it.
+    /// Conversion of timestamps to ns of perf's clock, if the kernel reports it.
     #[must_use]
     pub fn ticks(&self) -> Option<TickClock> {
-        self.areas.first().and_then(|area| area.buffer.ring.ticks())
+        self.cpu_buffers
+            .first()
+            .and_then(|cpu_buffer| cpu_buffer.buffer.ring.ticks())
     }
 
-    /// The event of the first kind of SPE; none where others sample.
+    /// The SPE event of the first kind of core; None with sampled events.
     #[must_use]
     pub fn counter(&self) -> Option<&Counter> {
-        Some(&self.means.spe().first()?.counter)
+        Some(&self.backend.spe().first()?.counter)
     }
 
     /// Names of the events, in the order of [`Self::event_files`].
     #[must_use]
     pub fn event_names(&self) -> Vec<String> {
-        let spe = { self.means.spe().iter() }
-            .zip(self.means.sampling())
+        let spe = { self.backend.spe().iter() }
+            .zip(self.backend.sampling())
             .map(|(event, sampling)| format!("{}/{}/", event.pmu, sampling.terms));
         spe.chain(["dummy:u".to_owned()]).collect()
     }
 
-    /// The events so far: one for each kind of SPE, and the one that follows processes.
+    /// The events so far: one for each SPE PMU, and the one that follows processes.
     #[must_use]
-    pub fn event_files(&self) -> Vec<EventFile> {
+    pub fn event_files(&self) -> Vec<EventDescription> {
         let buffers = &self.config.buffers;
         let (spe, follow) = &self.ids;
-        let spe = self.means.spe().iter().zip(self.means.sampling()).zip(spe);
-        let spe = spe.map(|((event, sampling), ids)| EventFile {
-            attr: spe_attr(&event.counter, sampling, *buffers),
-            ids: ids.clone(),
-        });
-        let follow = EventFile {
+        let spe = self
+            .backend
+            .spe()
+            .iter()
+            .zip(self.backend.sampling())
+            .zip(spe)
+            .map(|((event, sampling), ids)| EventDescription {
+                attr: spe_attr(&event.counter, sampling, *buffers),
+                ids: ids.clone(),
+            });
+        let follow = EventDescription {
             attr: follow_attr(*buffers),
             ids: follow.clone(),
         };

@@ -1,19 +1,19 @@
-//! Bytes from elsewhere, decoded as a recording's own: to measure what a sample costs, and to test
-//! on machines that have none.
+//! Decodes given bytes as a recording would: to measure the cost of a sample, and to test on
+//! machines without sampling.
 
 use std::{io, sync::Mutex};
 
 use super::{
-    AuxPlace, Counts, Sink,
-    clock::{Clock, TickClock},
-    drain::{Attribution, Drain, Owner, Shared, Wanted},
-    machine::Sources,
+    AuxPosition, RecordCounts, Sink,
+    clock::{RecordClock, TickClock},
+    drain::{Attribution, AuxOwner, Drain, SampleFilter, SharedInputs},
+    machine::DataSourceTables,
     tasks::Tasks,
 };
 use crate::machine::Machine;
 
-/// Decodes the bytes of a CPU's buffer and hands the samples to `sink` as thread `thread`, with the
-/// names that `machine` has for the threads in them and its tables of data sources.
+/// Decodes the AUX bytes of a CPU, and passes the samples to `sink` as thread `thread`. Thread
+/// names and data-source tables are those of `machine`.
 ///
 /// # Errors
 ///
@@ -25,20 +25,20 @@ pub fn replay(
     machine: &Machine,
     thread: usize,
     sink: &dyn Sink,
-) -> io::Result<Counts> {
-    let clock = Some(Clock::fixed(ticks));
+) -> io::Result<RecordCounts> {
+    let clock = Some(RecordClock::fixed(ticks));
     with_shared(clock, machine, sink, |shared| {
         let mut drain = Drain::new(thread);
-        let place = AuxPlace {
+        let position = AuxPosition {
             area: cpu,
             offset: 0,
             cpu: Some(cpu),
             tid: None,
         };
-        let taken = drain.take(place, shared, |into| into.extend_from_slice(bytes))?;
-        let owner = Owner {
+        let taken = drain.take(position, shared, |into| into.extend_from_slice(bytes))?;
+        let owner = AuxOwner {
             cpu: Some(cpu),
-            ..Owner::default()
+            ..AuxOwner::default()
         };
         drain.decode(&taken, 0, owner, shared)?;
         drain.done(taken, shared)?;
@@ -46,8 +46,8 @@ pub fn replay(
     })
 }
 
-/// Reads the records that a ring of events of memory accesses has, as x86 has them, and hands the
-/// samples to `sink` as thread `thread`, with the names that `machine` has for their threads.
+/// Decodes ring records of memory-access events (x86), and passes the samples to `sink` as thread
+/// `thread`. Thread names are those of `machine`.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn replay_events(
     machine: &Machine,
     thread: usize,
     sink: &dyn Sink,
-) -> io::Result<Counts> {
+) -> io::Result<RecordCounts> {
     with_shared(None, machine, sink, |shared| {
         let mut drain = Drain::new(thread);
         drain.events(|into| into.extend_from_slice(bytes), shared)?;
@@ -66,22 +66,22 @@ pub fn replay_events(
 }
 
 fn with_shared(
-    clock: Option<Clock>,
+    clock: Option<RecordClock>,
     machine: &Machine,
     sink: &dyn Sink,
-    run: impl FnOnce(&Shared<'_>) -> io::Result<Counts>,
-) -> io::Result<Counts> {
+    run: impl FnOnce(&SharedInputs<'_>) -> io::Result<RecordCounts>,
+) -> io::Result<RecordCounts> {
     let tasks = Mutex::new(Tasks::new(machine.procfs()));
-    run(&Shared {
+    run(&SharedInputs {
         clock,
         attribution: Attribution {
             by_context: true,
             by_aux_record: false,
         },
-        sources: &Sources::of(machine),
-        wanted: Wanted::default(),
+        sources: &DataSourceTables::for_machine(machine),
+        filter: SampleFilter::default(),
         tasks: &tasks,
-        book: None,
+        region_index: None,
         sink,
         last: true,
     })

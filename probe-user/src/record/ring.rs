@@ -1,5 +1,5 @@
-//! The memory shared with the kernel: control page, ring of records, and what has the samples: an
-//! AUX area, or a ring of its own (`perf_event_open(2)`).
+//! The memory shared with the kernel: control page, record ring, and the samples in an AUX area or
+//! in a ring of their own (`perf_event_open(2)`).
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering};
 
@@ -7,88 +7,90 @@ use perf_event_open_sys::bindings::perf_event_mmap_page;
 use rustix::mm::ProtFlags;
 
 use super::clock::TickClock;
-use crate::sys::ring::{Mapping, Records};
+use crate::sys::ring::{RecordRing, SharedMapping};
 
-/// Which of the two mappings could not be made.
+/// The mapping that failed.
 #[derive(Debug)]
 pub(super) enum MapError {
     Ring(io::Error),
     Aux(io::Error),
 }
 
-/// What the kernel puts samples into.
-enum Samples {
-    /// An AUX area, and the end of its bytes that were read.
-    Aux(Mapping, u64),
+/// Where the kernel writes samples.
+enum SampleArea {
+    /// An AUX area, and the end of its bytes read so far.
+    Aux(SharedMapping, u64),
     /// A ring of records.
-    Records(Records),
+    Records(RecordRing),
 }
 
-/// A ring of records about tasks, and what has the samples; both in normal mode: the kernel does
-/// not overwrite unread bytes.
-pub(super) struct Ring {
-    records: Records,
-    samples: Samples,
+/// A ring of records about tasks, and the samples. Both are in normal mode: the kernel does not
+/// overwrite unread bytes.
+pub(super) struct BufferRings {
+    records: RecordRing,
+    samples: SampleArea,
 }
 
-impl Ring {
-    /// Maps the ring of an event; sizes in bytes, powers of two and whole pages.
+impl BufferRings {
+    /// Maps ring and AUX area of an event. Sizes are in bytes, powers of two and whole pages.
     pub(super) fn map(fd: impl AsFd, ring: usize, aux: usize) -> Result<Self, MapError> {
-        let records = Records::map(fd.as_fd(), ring).map_err(MapError::Ring)?;
+        let records = RecordRing::map(fd.as_fd(), ring).map_err(MapError::Ring)?;
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let aux = records
             .map_aux(fd.as_fd(), aux, both)
             .map_err(MapError::Aux)?;
         Ok(Self {
             records,
-            samples: Samples::Aux(aux, 0),
+            samples: SampleArea::Aux(aux, 0),
         })
     }
 
-    /// Maps two rings of this size: of the event that follows tasks, and of one that samples.
+    /// Maps two rings of this size: of the event that follows tasks, and of a sampling event.
     pub(super) fn pair(tasks: impl AsFd, samples: impl AsFd, size: usize) -> io::Result<Self> {
         Ok(Self {
-            records: Records::map(tasks.as_fd(), size)?,
-            samples: Samples::Records(Records::map(samples.as_fd(), size)?),
+            records: RecordRing::map(tasks.as_fd(), size)?,
+            samples: SampleArea::Records(RecordRing::map(samples.as_fd(), size)?),
         })
     }
 
-    /// Whether samples are records of events.
+    /// Whether samples are ring records of events.
     pub(super) const fn is_of_events(&self) -> bool {
-        matches!(self.samples, Samples::Records(_))
+        matches!(self.samples, SampleArea::Records(_))
     }
 
-    /// The end of the samples that the kernel has written, in bytes. Records about AUX bytes were
-    /// written before them.
+    /// End of the sample bytes written by the kernel. Records about AUX bytes were written before
+    /// them.
     pub(super) fn samples_head(&self) -> u64 {
         // SAFETY: only the address of a field is taken.
         let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
         match &self.samples {
-            Samples::Aux(..) => self.records.load(head),
-            Samples::Records(records) => records.head(),
+            SampleArea::Aux(..) => self.records.load(head),
+            SampleArea::Records(records) => records.head(),
         }
     }
 
-    /// Takes all records out of the ring, into `records`. True where the ring was so full that
-    /// records may have been lost without a record of the loss yet.
+    /// Moves all records of the ring into `records`. True if the ring was so full that records may
+    /// have been lost without a record of the loss yet.
     pub(super) fn take(&mut self, records: &mut Vec<u8>) -> bool {
-        // The largest record has 64 KiB less one byte, but those here (a mapped file's name) 4 KiB.
+        // The largest possible record has 64 KiB - 1; the largest here, with a mapped file's name,
+        // has 4 KiB.
         let large = 4608.min(self.records.size() as u64 / 2);
         self.records.take(records) < large
     }
 
-    /// The end of the samples that were read, in bytes.
+    /// End of the sample bytes read so far.
     pub(super) const fn samples_tail(&self) -> u64 {
         match &self.samples {
-            Samples::Aux(_, tail) => *tail,
-            Samples::Records(records) => records.tail(),
+            SampleArea::Aux(_, tail) => *tail,
+            SampleArea::Records(records) => records.tail(),
         }
     }
 
-    /// Takes samples up to `to`, which is not beyond [`Self::samples_head`], and frees their place.
+    /// Moves samples up to `to`, at most [`Self::samples_head`], into `bytes`, and frees their
+    /// space.
     pub(super) fn take_samples(&mut self, to: u64, bytes: &mut Vec<u8>) {
         match &mut self.samples {
-            Samples::Aux(aux, tail) => {
+            SampleArea::Aux(aux, tail) => {
                 let size = to.wrapping_sub(*tail);
                 // SAFETY: the kernel does not write between tail and head.
                 unsafe { aux.copy(0, *tail, size, bytes) };
@@ -97,21 +99,21 @@ impl Ring {
                 let tail = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_tail };
                 self.records.store(tail, to);
             }
-            Samples::Records(records) => {
+            SampleArea::Records(records) => {
                 records.take_to(to, bytes);
             }
         }
     }
 
-    /// Size of what has the samples, in bytes.
+    /// Size of the AUX area or the samples' ring, in bytes.
     pub(super) const fn samples_size(&self) -> usize {
         match &self.samples {
-            Samples::Aux(aux, _) => aux.size,
-            Samples::Records(records) => records.size(),
+            SampleArea::Aux(aux, _) => aux.size,
+            SampleArea::Records(records) => records.size(),
         }
     }
 
-    /// How ticks become ns; none where the kernel does not say (`cap_user_time_zero`).
+    /// Conversion of ticks to ns; None without `cap_user_time_zero`.
     pub(super) fn ticks(&self) -> Option<TickClock> {
         let control = self.records.control();
         // SAFETY: fields of the control page, which the kernel changes under the sequence lock
@@ -140,32 +142,32 @@ impl Ring {
     }
 }
 
-/// A ring in plain memory, and the kernel's side of it.
+/// A ring in plain memory, with the kernel's side.
 #[cfg(test)]
 pub(super) mod fake {
     use super::*;
     use crate::sys::ring::fake;
 
-    pub(in super::super) fn ring(size: usize, aux: usize) -> Ring {
-        Ring {
+    pub(in super::super) fn ring(size: usize, aux: usize) -> BufferRings {
+        BufferRings {
             records: fake::records(size),
-            samples: Samples::Aux(fake::mapping(aux), 0),
+            samples: SampleArea::Aux(fake::mapping(aux), 0),
         }
     }
 
-    pub(in super::super) fn pair(size: usize) -> Ring {
-        Ring {
+    pub(in super::super) fn pair(size: usize) -> BufferRings {
+        BufferRings {
             records: fake::records(size),
-            samples: Samples::Records(fake::records(size)),
+            samples: SampleArea::Records(fake::records(size)),
         }
     }
 
-    impl Ring {
+    impl BufferRings {
         pub(in super::super) fn push(&self, record: &[u8]) -> bool {
             self.records.push(record)
         }
 
-        pub(in super::super) fn writer(&self) -> fake::Writer {
+        pub(in super::super) fn writer(&self) -> fake::RingWriter {
             self.records.writer()
         }
 
@@ -173,13 +175,13 @@ pub(super) mod fake {
             // SAFETY: addresses of fields.
             let head = |page: *mut perf_event_mmap_page| unsafe { &raw mut (*page).aux_head };
             match &self.samples {
-                Samples::Aux(aux, tail) => {
+                SampleArea::Aux(aux, tail) => {
                     let mut at = self.records.load(head);
-                    let there = aux.put(0, &mut at, *tail, bytes);
+                    let fits = aux.put(0, &mut at, *tail, bytes);
                     self.records.store(head, at);
-                    there
+                    fits
                 }
-                Samples::Records(records) => records.push(bytes),
+                SampleArea::Records(records) => records.push(bytes),
             }
         }
     }
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is put in comes out once, in order, over many turns of both areas.
+        /// All bytes come out once, in order, over many wraps of both areas.
         #[test]
         fn nothing_is_lost_over_wraps(
             pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),

@@ -1,5 +1,5 @@
-//! Samples as rows of a Parquet file: they wait in columns until a row group is full, so that
-//! memory does not grow with the recording, and nothing is allocated for a value.
+//! Writes samples as rows of a Parquet file. Columns are buffered until a row group is full, so
+//! memory does not grow with the recording, and no value is allocated on its own.
 
 use std::{fs::File, io, sync::Arc};
 
@@ -17,37 +17,37 @@ use parquet::{
 use super::{
     Sample,
     chunk::{self, Bits, Dictionary},
-    columns::{COLUMNS, Fill},
-    parts::{Layout, Writer, other},
-    waiting::{Levels, Names, Texts, Waiting},
+    column_buffers::{ColumnBuffer, Levels, NameBuffer, TextBuffer},
+    columns::{COLUMNS, SampleFill},
+    parts::{Layout, ParquetWriter, into_io_error},
 };
 
-/// Rows of a row group: some ten megabytes while they wait.
-const ROWS: usize = 1 << 16;
+/// Rows of a row group: some ten megabytes while buffered.
+const ROW_GROUP: usize = 1 << 16;
 
-/// Levels of rows that all have a value.
+/// Definition levels of rows that all have a value.
 static PRESENT: [i16; 1024] = [1; 1024];
 
-enum Values {
-    Long(Waiting<i64>),
-    Int(Waiting<i32>),
-    Name(Names),
-    Text(Texts),
+enum ColumnValues {
+    Long(ColumnBuffer<i64>),
+    Int(ColumnBuffer<i32>),
+    Name(NameBuffer),
+    Text(TextBuffer),
 }
 
-/// Rows that wait.
-pub(super) struct Rows {
-    columns: Vec<Values>,
+/// Buffered rows.
+pub(super) struct SampleRows {
+    columns: Vec<ColumnValues>,
     count: usize,
 }
 
-impl Rows {
+impl SampleRows {
     pub(super) fn new() -> Self {
         let columns = COLUMNS.iter().map(|column| match column.fill {
-            Fill::Long(_) => Values::Long(Waiting::default()),
-            Fill::Int(_) => Values::Int(Waiting::default()),
-            Fill::Name(_) => Values::Name(Names::default()),
-            Fill::Text(_) => Values::Text(Texts::default()),
+            SampleFill::Long(_) => ColumnValues::Long(ColumnBuffer::default()),
+            SampleFill::Int(_) => ColumnValues::Int(ColumnBuffer::default()),
+            SampleFill::Name(_) => ColumnValues::Name(NameBuffer::default()),
+            SampleFill::Text(_) => ColumnValues::Text(TextBuffer::default()),
         });
         Self {
             columns: columns.collect(),
@@ -55,64 +55,73 @@ impl Rows {
         }
     }
 
-    /// Adds samples; full row groups go into the file.
-    pub(super) fn add(&mut self, mut samples: &[Sample], file: &mut Writer) -> io::Result<()> {
+    /// Adds samples. Writes each full row group.
+    pub(super) fn add(
+        &mut self,
+        mut samples: &[Sample],
+        file: &mut ParquetWriter,
+    ) -> io::Result<()> {
         while !samples.is_empty() {
-            let (now, rest) = samples.split_at(samples.len().min(ROWS - self.count));
+            let (now, rest) = samples.split_at(samples.len().min(ROW_GROUP - self.count));
             for (column, values) in COLUMNS.iter().zip(&mut self.columns) {
                 match (column.fill, values) {
-                    (Fill::Long(fill), Values::Long(waiting)) => fill(now, waiting),
-                    (Fill::Int(fill), Values::Int(waiting)) => fill(now, waiting),
-                    (Fill::Name(naming), Values::Name(names)) => names.extend(now, naming),
-                    (Fill::Text(get), Values::Text(texts)) => texts.extend(now, get),
+                    (SampleFill::Long(fill), ColumnValues::Long(buffer)) => fill(now, buffer),
+                    (SampleFill::Int(fill), ColumnValues::Int(buffer)) => fill(now, buffer),
+                    (SampleFill::Name(naming), ColumnValues::Name(names)) => {
+                        names.extend(now, naming);
+                    }
+                    (SampleFill::Text(get), ColumnValues::Text(texts)) => texts.extend(now, get),
                     _ => unreachable!("the values are made for the same columns"),
                 }
             }
             self.count += now.len();
             samples = rest;
-            if self.count == ROWS {
+            if self.count == ROW_GROUP {
                 self.write(file)?;
             }
         }
         Ok(())
     }
 
-    /// Writes what waits as a row group.
-    pub(super) fn write(&mut self, file: &mut Writer) -> io::Result<()> {
+    /// Writes the buffered rows as a row group.
+    pub(super) fn write(&mut self, file: &mut ParquetWriter) -> io::Result<()> {
         if self.count == 0 {
             return Ok(());
         }
         self.count = 0;
         self.write_columns(file).map_err(|error| {
-            // Some columns are written, others wait.
+            // Only some columns were written: the row group cannot be completed.
             *self = Self::new();
-            other(error)
+            into_io_error(error)
         })
     }
 
-    fn write_columns(&mut self, file: &mut Writer) -> Result<(), ParquetError> {
+    fn write_columns(&mut self, file: &mut ParquetWriter) -> Result<(), ParquetError> {
         let schema = file.schema_descr().clone();
         let mut group = file.next_row_group()?;
         for (values, column) in self.columns.iter_mut().zip(schema.columns()) {
             match values {
-                Values::Long(waiting) => {
-                    write_numbers::<Int64Type>(&mut group, column, waiting)?;
-                    waiting.clear();
+                ColumnValues::Long(buffer) => {
+                    write_numbers::<Int64Type>(&mut group, column, buffer)?;
+                    buffer.clear();
                 }
-                Values::Int(waiting) => {
-                    write_numbers::<Int32Type>(&mut group, column, waiting)?;
-                    waiting.clear();
+                ColumnValues::Int(buffer) => {
+                    write_numbers::<Int32Type>(&mut group, column, buffer)?;
+                    buffer.clear();
                 }
-                Values::Name(Names { numbers, held, .. }) => {
-                    let names = Dictionary::of_texts(held.iter().copied());
-                    let levels = numbers.presence.levels();
-                    chunk::append(&mut group, column, levels, &numbers.values, names)?;
-                    numbers.clear();
+                ColumnValues::Name(NameBuffer {
+                    indices, distinct, ..
+                }) => {
+                    let names = Dictionary::from_texts(distinct.iter().copied());
+                    let levels = indices.presence.levels();
+                    chunk::append(&mut group, column, levels, &indices.values, names)?;
+                    indices.clear();
                 }
-                Values::Text(texts) => {
-                    let held = Dictionary::of_texts(texts.held.iter().map(|text| &**text));
-                    let Waiting { values, presence } = &texts.numbers;
-                    chunk::append(&mut group, column, presence.levels(), values, held)?;
+                ColumnValues::Text(texts) => {
+                    let dictionary =
+                        Dictionary::from_texts(texts.distinct.iter().map(|text| &**text));
+                    let ColumnBuffer { values, presence } = &texts.indices;
+                    chunk::append(&mut group, column, presence.levels(), values, dictionary)?;
                     texts.clear();
                 }
             }
@@ -124,17 +133,17 @@ impl Rows {
 fn write_numbers<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column: &ColumnDescPtr,
-    waiting: &Waiting<T::T>,
+    buffer: &ColumnBuffer<T::T>,
 ) -> Result<(), ParquetError>
 where
     T::T: Copy + Bits,
 {
-    let levels = waiting.presence.levels();
+    let levels = buffer.presence.levels();
     if let Levels::None(_) = levels {
         return chunk::append(group, column, levels, &[], Dictionary::default());
     }
-    if let Some((dictionary, numbers)) = chunk::numbered::<T>(&waiting.values) {
-        return chunk::append(group, column, levels, &numbers, dictionary);
+    if let Some((dictionary, indices)) = chunk::dictionary_encoded::<T>(&buffer.values) {
+        return chunk::append(group, column, levels, &indices, dictionary);
     }
     let Some(mut writer) = group.next_column()? else {
         return Ok(());
@@ -142,10 +151,10 @@ where
     let typed = writer.typed::<T>();
     match levels {
         Levels::Some(each) => {
-            typed.write_batch(&waiting.values, Some(each), None)?;
+            typed.write_batch(&buffer.values, Some(each), None)?;
         }
         Levels::None(_) | Levels::All(_) => {
-            for values in waiting.values.chunks(PRESENT.len()) {
+            for values in buffer.values.chunks(PRESENT.len()) {
                 typed.write_batch(values, Some(&PRESENT[..values.len()]), None)?;
             }
         }
@@ -154,20 +163,20 @@ where
 }
 
 /// Begins a file of samples.
-pub(super) fn begin(file: File) -> io::Result<Writer> {
+pub(super) fn begin(file: File) -> io::Result<ParquetWriter> {
     layout()?.begin(file)
 }
 
-/// What is the same in every file of samples.
+/// Schema and properties of every file of samples.
 pub(super) fn layout() -> io::Result<Layout> {
     Ok(Layout {
-        schema: schema().map_err(other)?,
+        schema: schema().map_err(into_io_error)?,
         properties: Arc::new(properties()),
     })
 }
 
-/// Numbers as differences in as many bits as they need, which neither a dictionary nor compression
-/// makes smaller by much. Readers pass over row groups by their times.
+/// Numbers are delta-encoded, which a dictionary or compression would hardly shrink further.
+/// Statistics of times let readers skip row groups.
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(format!("pmuscope {}", env!("CARGO_PKG_VERSION")))
@@ -183,9 +192,11 @@ pub(super) fn schema() -> Result<TypePtr, ParquetError> {
     let integer = |bits| LogicalType::integer(bits, false);
     let fields = COLUMNS.iter().map(|column| {
         let (physical, logical) = match column.fill {
-            Fill::Long(_) => (Physical::INT64, integer(64)),
-            Fill::Int(_) => (Physical::INT32, integer(32)),
-            Fill::Name(_) | Fill::Text(_) => (Physical::BYTE_ARRAY, LogicalType::String),
+            SampleFill::Long(_) => (Physical::INT64, integer(64)),
+            SampleFill::Int(_) => (Physical::INT32, integer(32)),
+            SampleFill::Name(_) | SampleFill::Text(_) => {
+                (Physical::BYTE_ARRAY, LogicalType::String)
+            }
         };
         let field = Type::primitive_type_builder(column.name, physical)
             .with_repetition(Repetition::OPTIONAL)

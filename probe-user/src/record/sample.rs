@@ -1,4 +1,4 @@
-//! A sample as it is passed on, and the trait of its receivers.
+//! Decoded samples, and the trait [`Sink`] of outputs.
 
 use std::{io, sync::Arc};
 
@@ -7,12 +7,12 @@ use probe_common::{
     spe::{Class, Operation, Origin, Record, Source},
 };
 
-use super::{EventFile, Mapping};
+use super::{EventDescription, Mapping};
 
-/// Who made a sample.
+/// The task of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// Process, in the pid namespace of this process.
+pub struct TaskInfo {
+    /// Process id, in the pid namespace of pmuscope.
     pub pid: u32,
     /// The thread's name at that time.
     pub name: Arc<str>,
@@ -20,123 +20,122 @@ pub struct Who {
     pub cgroup: Option<Arc<str>>,
 }
 
-/// What a sample of an event says of a memory access (`PERF_RECORD_SAMPLE`).
+/// A memory access, as an event sampled it (`PERF_RECORD_SAMPLE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Address of the instruction.
     pub pc: u64,
-    /// Virtual address of the data; none where the core did not say it.
+    /// Virtual address of the data; None if the core does not report it.
     pub address: Option<u64>,
-    /// The sample's weight, which is the latency in cycles; none where the core did not say it.
+    /// The sample's weight: the latency in cycles; None if the core does not report it.
     pub cycles: Option<u32>,
     /// `perf_mem_data_src`: operation, level, snoop, TLB.
     pub word: u64,
 }
 
-/// What was sampled, as its source tells it.
+/// The data of a sample, by backend.
 #[derive(Clone, Copy, Debug)]
-pub enum Seen {
+pub enum SampleData {
     /// By Arm's SPE.
     Record(Record),
     /// By an event of memory accesses.
     Access(Access),
 }
 
-/// What was sampled with what is known about where it came from.
+/// A sample with its attribution.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// ns of the kernel's `CLOCK_MONOTONIC`, whatever time namespace this is; none without a
-    /// timestamp, or where it cannot be converted.
+    /// ns of the kernel's `CLOCK_MONOTONIC`, whatever the time namespace; None without a timestamp,
+    /// or if it cannot be converted.
     pub time: Option<u64>,
-    /// The CPU that made it.
+    /// The CPU that took the sample.
     pub cpu: Option<u32>,
-    /// Thread.
+    /// Thread id.
     pub tid: Option<u32>,
-    /// Its process and names.
-    pub who: Option<Arc<Who>>,
-    /// Path in the cgroup2 hierarchy: as the sample itself says it where it does, else that of
-    /// its process.
+    /// Its process, name and cgroup.
+    pub task: Option<Arc<TaskInfo>>,
+    /// Path in the cgroup2 hierarchy: from the sample if it carries a cgroup id, else of its
+    /// process.
     pub cgroup: Option<Arc<str>>,
-    /// Where a load's data came from, by the table of its core; none for other operations, and
-    /// where the core has no table.
+    /// Data source of a load, by the table of its core; None for other operations, and without a
+    /// table.
     pub origin: Option<Origin>,
-    /// The tag of its address, or what memory that is; none without `--regions`.
+    /// The tag of its address, or the kind of memory; None without `--regions`.
     pub region: Option<Arc<str>>,
-    /// The phase of its thread; none outside of phases, and without `--regions`.
+    /// The phase of its thread; None outside of phases, and without `--regions`.
     pub phase: Option<Arc<str>>,
-    /// The sample itself.
-    pub seen: Seen,
+    /// The sampled data.
+    pub data: SampleData,
 }
 
 impl Sample {
-    /// SPE's record.
+    /// The SPE record, with SPE.
     #[must_use]
     pub const fn record(&self) -> Option<&Record> {
-        match &self.seen {
-            Seen::Record(record) => Some(record),
-            Seen::Access(_) => None,
+        match &self.data {
+            SampleData::Record(record) => Some(record),
+            SampleData::Access(_) => None,
         }
     }
 
-    /// What an event said.
+    /// The access that an event sampled, with events.
     #[must_use]
     pub const fn access(&self) -> Option<&Access> {
-        match &self.seen {
-            Seen::Record(_) => None,
-            Seen::Access(access) => Some(access),
+        match &self.data {
+            SampleData::Record(_) => None,
+            SampleData::Access(access) => Some(access),
         }
     }
 
-    /// Whether it is a load or a store; none of other operations.
+    /// Load or store; None for other operations.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
-        match &self.seen {
-            Seen::Record(record) => match record.operation()? {
+        match &self.data {
+            SampleData::Record(record) => match record.operation()? {
                 Operation::LoadStore(op) if op.is_store() => Some(Class::Store),
                 Operation::LoadStore(_) => Some(Class::Load),
                 _ => None,
             },
-            Seen::Access(access) => Some(DataSource::of(access.word).said()?.class),
+            SampleData::Access(access) => Some(DataSource::from_word(access.word).decode()?.class),
         }
     }
 
     /// Virtual address of the data.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
-        match &self.seen {
-            Seen::Record(record) => Some(record.virtual_address()?.address()),
-            Seen::Access(access) => access.address,
+        match &self.data {
+            SampleData::Record(record) => Some(record.virtual_address()?.address()),
+            SampleData::Access(access) => access.address,
         }
     }
 
-    /// Its latency in cycles: of SPE from dispatch to completion, of events as
-    /// [`Access::cycles`].
+    /// Latency in cycles: with SPE from dispatch to completion, with events [`Access::cycles`].
     #[must_use]
     pub fn cycles(&self) -> Option<u32> {
-        match &self.seen {
-            Seen::Record(record) => record.total_latency().map(u32::from),
-            Seen::Access(access) => access.cycles,
+        match &self.data {
+            SampleData::Record(record) => record.total_latency().map(u32::from),
+            SampleData::Access(access) => access.cycles,
         }
     }
 
-    /// Where a load's data came from.
+    /// Data source of a load.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
-        match &self.seen {
-            Seen::Record(_) => Some(self.origin?.source),
-            Seen::Access(access) => DataSource::of(access.word).said()?.source,
+        match &self.data {
+            SampleData::Record(_) => Some(self.origin?.source),
+            SampleData::Access(access) => DataSource::from_word(access.word).decode()?.source,
         }
     }
 
-    /// Whether that had the line modified, as far as the core says it.
+    /// Whether the data source had the cache line modified; None if the core does not report it.
     #[must_use]
     pub fn is_modified(&self) -> Option<bool> {
         /// `mem_snoop` (bits 19 to 23): all but `NA`, and `HITM`.
         const SAID: u64 = 0x1e;
         const MODIFIED: u64 = 0x10;
-        match &self.seen {
-            Seen::Record(_) => Some(self.origin?.modified),
-            Seen::Access(access) => {
+        match &self.data {
+            SampleData::Record(_) => Some(self.origin?.modified),
+            SampleData::Access(access) => {
                 let snoop = access.word >> 19;
                 let is_load = self.class() == Some(Class::Load);
                 (is_load && snoop & SAID != 0).then_some(snoop & MODIFIED != 0)
@@ -145,26 +144,25 @@ impl Sample {
     }
 }
 
-/// The place of bytes in an AUX area.
+/// Position of bytes in the AUX area of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuxPlace {
-    /// Number of the area, from 0.
+pub struct AuxPosition {
+    /// Number of the buffer, from 0.
     pub area: u32,
-    /// Bytes that went through the area before these.
+    /// Bytes of this AUX area before these.
     pub offset: u64,
-    /// The CPU of an area that belongs to a CPU.
+    /// The CPU of a buffer for one CPU.
     pub cpu: Option<u32>,
-    /// The thread of an area that belongs to a thread.
+    /// The thread of a buffer for one thread.
     pub tid: Option<u32>,
 }
 
-/// Metadata, by names and values, that is made when it is asked for.
-pub type News<'a> = &'a dyn Fn() -> Vec<(String, String)>;
+/// Metadata (keys and values) that is computed on demand.
+pub type LazyMetadata<'a> = &'a dyn Fn() -> Vec<(String, String)>;
 
-/// Receives the parts of a recording, from all threads that drain buffers. An output implements the
-/// methods that it needs.
+/// Receives a recording, from all draining threads. An output implements the methods that it needs.
 pub trait Sink: Sync {
-    /// Samples that one of the threads has decoded; threads are numbered from 0.
+    /// A batch of samples that one of the threads has decoded; threads are numbered from 0.
     ///
     /// # Errors
     ///
@@ -173,7 +171,7 @@ pub trait Sink: Sync {
         Ok(())
     }
 
-    /// Records as the kernel wrote them into a ring, whole ones.
+    /// Whole records, as the kernel wrote them into a ring.
     ///
     /// # Errors
     ///
@@ -187,26 +185,26 @@ pub trait Sink: Sync {
     /// # Errors
     ///
     /// Where they cannot be written.
-    fn aux(&self, _place: AuxPlace, _bytes: &[u8]) -> io::Result<()> {
+    fn aux(&self, _place: AuxPosition, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// A file that a sampled process has mapped, once.
+    /// A mapped file of a sampled process; each is passed once.
     fn mapping(&self, _mapping: &Arc<Mapping>) {}
 
-    /// The events changed: these are all so far.
-    fn events(&self, _events: Vec<EventFile>) {}
+    /// The list of events changed: these are all events so far.
+    fn events(&self, _events: Vec<EventDescription>) {}
 
-    /// All buffers were read: later samples are no older than those of this round. `news` is
-    /// metadata that came since it was called last.
+    /// Ends a round: all buffers were read, and later samples are not older than samples of this
+    /// round. `news` is the metadata that is new since it was last called.
     ///
     /// # Errors
     ///
     /// Where that cannot be written.
-    fn round(&self, _news: News<'_>) -> io::Result<()> {
+    fn round(&self, _news: LazyMetadata<'_>) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Keeps nothing: for counting.
+/// Discards everything, for recordings that only count.
 impl Sink for () {}

@@ -1,4 +1,4 @@
-//! The samples as a Parquet file, which is written in [`Parts`] of ten seconds.
+//! Writes samples as a Parquet file, in [`Parts`] of ten seconds.
 
 use std::{
     io,
@@ -9,47 +9,46 @@ use std::{
 };
 
 use super::{
-    Mapping, News, Sample, Sink,
+    LazyMetadata, Mapping, Sample, Sink,
     columns::COLUMNS,
-    parts::{self, Parts, Writer},
-    rows::{self, Rows},
+    parts::{self, ParquetWriter, Parts},
+    rows::{self, SampleRows},
 };
 
-/// The longest time that a part is open. A round ends it, and those are 100 ms apart.
-const PART: Duration = Duration::from_millis(9_800);
+/// Time after which a round ends the open parts; rounds are 100 ms apart.
+const PART_DURATION: Duration = Duration::from_millis(9_800);
 
 /// The file of `--output`.
 pub struct SampleFile {
     parts: Parts,
     about: Vec<(String, String)>,
-    /// One for each thread that decodes.
-    threads: Vec<Mutex<Thread>>,
-    state: Mutex<State>,
+    /// One for each decoding thread.
+    threads: Vec<Mutex<ThreadWriter>>,
+    state: Mutex<SharedState>,
 }
 
-/// What one thread writes.
-struct Thread {
+/// Output state of one decoding thread.
+struct ThreadWriter {
     number: usize,
-    rows: Rows,
-    open: Option<(PathBuf, Writer)>,
+    rows: SampleRows,
+    open: Option<(PathBuf, ParquetWriter)>,
 }
 
-/// What all threads share.
-struct State {
-    /// When the parts that are open were begun.
+/// Output state that all threads share.
+struct SharedState {
+    /// When the open parts were begun.
     since: Instant,
-    /// The number of these parts.
+    /// Number of the open parts.
     number: u32,
     /// Whole parts, in the order of their numbers.
     whole: Vec<PathBuf>,
     mappings: Vec<Arc<Mapping>>,
-    /// How many of them are in whole parts.
+    /// How many of `mappings` are in whole parts.
     written: usize,
 }
 
 impl SampleFile {
-    /// Begins the file, written by this many threads, with what is known of the recording: names
-    /// and values.
+    /// Creates the file, for `threads` decoding threads. `about` is its metadata: keys and values.
     ///
     /// # Errors
     ///
@@ -69,9 +68,9 @@ impl SampleFile {
             serde_json::Value::Object(units).to_string(),
         ));
         let threads = (0..threads.get()).map(|number| {
-            Mutex::new(Thread {
+            Mutex::new(ThreadWriter {
                 number,
-                rows: Rows::new(),
+                rows: SampleRows::new(),
                 open: None,
             })
         });
@@ -79,7 +78,7 @@ impl SampleFile {
             parts,
             about,
             threads: threads.collect(),
-            state: Mutex::new(State {
+            state: Mutex::new(SharedState {
                 since: Instant::now(),
                 number: 0,
                 whole: Vec::new(),
@@ -89,13 +88,13 @@ impl SampleFile {
         })
     }
 
-    /// Ends it, with what is known of the recording by now.
+    /// Ends it; `about` is the final metadata.
     ///
     /// # Errors
     ///
     /// Where it cannot be written: then its parts are still there.
     pub fn finish(self, about: &[(String, String)]) -> io::Result<()> {
-        // A part that cannot be ended is not among the whole ones; the others become the file.
+        // A part that cannot be ended is left out; the other parts become the file.
         let ended = self.end_parts(&|| about.to_vec());
         let Self {
             parts,
@@ -118,26 +117,26 @@ impl SampleFile {
         self.parts.discard()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn thread(&self, number: usize) -> MutexGuard<'_, Thread> {
+    fn thread(&self, number: usize) -> MutexGuard<'_, ThreadWriter> {
         let thread = &self.threads[number % self.threads.len()];
         thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the open parts whole, with metadata that came since the last ones. The first error is
-    /// given, and ends none of the others.
+    /// Ends the open parts, with the metadata since the last ones. On an error the other parts are
+    /// still ended, and the first error is returned.
     ///
     /// # Errors
     ///
     /// Where one of them cannot be written.
-    pub fn end_parts(&self, news: News<'_>) -> io::Result<()> {
+    pub fn end_parts(&self, news: LazyMetadata<'_>) -> io::Result<()> {
         let mut state = self.state();
         state.since = Instant::now();
         let mut numbers = 0..self.threads.len();
-        // What is new stays so until there is a part to tell it.
+        // New metadata is kept until a part can take it.
         if !numbers.any(|number| self.thread(number).open.is_some()) {
             return Ok(());
         }
@@ -158,35 +157,39 @@ impl SampleFile {
     }
 }
 
-impl Thread {
-    /// The open part; a new one where there is none.
-    fn part(&mut self, parts: &Parts, number: u32) -> io::Result<(&mut Rows, &mut Writer)> {
+impl ThreadWriter {
+    /// The open part; opens one if needed.
+    fn part(
+        &mut self,
+        parts: &Parts,
+        number: u32,
+    ) -> io::Result<(&mut SampleRows, &mut ParquetWriter)> {
         let Self { rows, open, .. } = self;
         let (_, writer) = match open {
             Some(open) => open,
             None => {
                 let (path, file) = parts.open(&format!("{number:06}-{:02}", self.number))?;
-                let writer = rows::begin(file).map_err(|error| parts::at(&path, &error))?;
+                let writer = rows::begin(file).map_err(|error| parts::with_path(&path, &error))?;
                 open.insert((path, writer))
             }
         };
         Ok((rows, writer))
     }
 
-    /// Makes the open part whole, and says where it is then.
+    /// Ends the open part. Returns its final path.
     fn end(&mut self, about: &[(String, String)]) -> io::Result<Option<PathBuf>> {
         let Some((path, mut writer)) = self.open.take() else {
             return Ok(None);
         };
         self.rows.write(&mut writer)?;
-        parts::end(writer, about)?;
+        parts::close(writer, about)?;
         parts::make_whole(&path).map(Some)
     }
 }
 
 impl Sink for SampleFile {
     fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
-        // Before the thread's: the end of a part takes both in this order.
+        // Locks the shared state before the thread's, as `end_parts` does.
         let number = self.state().number;
         let mut thread = self.thread(thread);
         let (rows, writer) = thread.part(&self.parts, number)?;
@@ -197,15 +200,15 @@ impl Sink for SampleFile {
         self.state().mappings.push(Arc::clone(mapping));
     }
 
-    fn round(&self, news: News<'_>) -> io::Result<()> {
-        if self.state().since.elapsed() < PART {
+    fn round(&self, news: LazyMetadata<'_>) -> io::Result<()> {
+        if self.state().since.elapsed() < PART_DURATION {
             return Ok(());
         }
         self.end_parts(news)
     }
 }
 
-/// The metadata that names addresses.
+/// Metadata with the mappings, which give addresses their names.
 fn mappings(mappings: &[Arc<Mapping>]) -> (String, String) {
     let mappings: Vec<&Mapping> = mappings.iter().map(|mapping| &**mapping).collect();
     let text = serde_json::to_string(&mappings).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Which cgroups are recorded where events sample all tasks of a CPU: one and those below it, by
-//! the ids that samples carry (`PERF_SAMPLE_CGROUP`).
+//! Selects samples of a cgroup and its descendants where events sample all tasks of a CPU, by the
+//! cgroup ids in samples (`PERF_SAMPLE_CGROUP`).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,19 +8,19 @@ use std::{
 
 use probe_common::CgroupId;
 
-/// The cgroups that samples had so far.
+/// The recorded cgroup, and all cgroup ids seen so far.
 #[derive(Debug)]
 pub(super) struct Subtree {
-    /// As the hierarchy shows it.
+    /// Path of the recorded cgroup, as the hierarchy shows it.
     path: String,
-    /// Their paths; none where they are not recorded.
+    /// Path of each id; None for cgroups that are not recorded.
     known: HashMap<u64, Option<Arc<str>>>,
-    /// Those that were nowhere in the hierarchy.
+    /// Ids that were not in the hierarchy.
     gone: HashSet<u64>,
 }
 
 impl Subtree {
-    pub(super) fn of(path: String) -> Self {
+    pub(super) fn new(path: String) -> Self {
         Self {
             path,
             known: HashMap::new(),
@@ -28,9 +28,9 @@ impl Subtree {
         }
     }
 
-    /// The path of a cgroup that is recorded, and nothing for one that is not; none where it was
-    /// gone before it was looked for. `walk` gives all cgroups that there are now: it is called for
-    /// ids that were not met before.
+    /// `Some(Some(path))` for a recorded cgroup, `Some(None)` for another one, and `None` if the
+    /// cgroup was removed before it was looked up. `walk` lists all existing cgroups; it is called
+    /// for unknown ids only.
     pub(super) fn path<W>(&mut self, id: u64, walk: impl FnOnce() -> W) -> Option<Option<Arc<str>>>
     where
         W: IntoIterator<Item = (CgroupId, String)>,
@@ -54,7 +54,7 @@ impl Subtree {
     }
 }
 
-/// Whether a cgroup is `above`, or below it.
+/// Whether a cgroup is `above` or one of its descendants.
 fn is_below(path: &str, above: &str) -> bool {
     let rest = path.strip_prefix(above.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_and_those_below_it_are_recorded_also_new_ones() {
-        let mut subtree = Subtree::of("/pods/a".to_owned());
+        let mut subtree = Subtree::new("/pods/a".to_owned());
         let all = |paths: &[(u64, &str)]| -> Vec<(CgroupId, String)> {
             let paths = paths.iter();
             paths
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(subtree.path(5, || all(&later)), new);
         assert_eq!(subtree.path(6, || all(&before)), None);
         assert_eq!(subtree.path(6, none), None);
-        // One that ended is what it was.
+        // A removed cgroup keeps its path.
         assert_eq!(subtree.path(5, none), new);
         assert!(is_below("/x", "/") && is_below("/", "/"));
     }

@@ -1,4 +1,4 @@
-//! The target of a recording, and its buffers: one for each CPU, or for each thread.
+//! The target of a recording, and its buffers: one for each CPU or for each thread.
 
 use std::{
     fs::{self, File},
@@ -12,32 +12,32 @@ use rustix::event::epoll;
 
 use super::{
     RecordError, Recorder,
+    backend::Backend,
     cpu_buffer::CpuBuffer,
-    method::Means,
     open::{self, Buffer, Opener},
-    own::Born,
-    present,
+    per_thread::NewThread,
+    synthesized_events,
 };
 use crate::{
     event::spe::SpeEvent,
     machine::Machine,
     sys::{
         descriptors::{self, Needed},
-        perf::{self, Whom},
+        perf::{self, TaskScope},
     },
 };
 
-/// The SPE event and the one that follows processes.
-const EVENTS_OF_ONE: usize = 2;
+/// Descriptors for each thread and CPU: the SPE event, and the event that follows processes.
+const EVENT_PAIR: usize = 2;
 
-/// Whom to record.
+/// What to record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A process that waits before it executes its program, and what it starts.
+pub enum RecordTarget {
+    /// A process before its exec, with its descendants.
     Command(u32),
-    /// A process with all its threads, and what it starts from now on.
+    /// A process with all its threads, and the descendants that it starts from now on.
     Process(u32),
-    /// A cgroup and those below it: a path in the cgroup2 hierarchy.
+    /// A cgroup with its descendants: a path in the cgroup2 hierarchy.
     Cgroup(String),
 }
 
@@ -45,46 +45,52 @@ impl Recorder {
     pub(super) fn open_target(&mut self) -> Result<(), RecordError> {
         let cpus = self.cpus()?;
         if self.config.per_thread {
-            // The number of threads is not known beforehand.
+            // The number of threads is unknown.
             descriptors::allow_most();
         }
-        if matches!(self.means, Means::Events(..)) {
+        if matches!(self.backend, Backend::Events(..)) {
             return self.open_accesses(&cpus);
         }
         match self.config.target.clone() {
-            Target::Command(pid) if self.config.per_thread => self.attach(pid, true).map(|_| ()),
-            Target::Command(pid) => self.open_threads(&cpus, pid, &[pid], true),
-            Target::Process(pid) if self.config.per_thread => {
+            RecordTarget::Command(pid) if self.config.per_thread => {
+                self.attach(pid, true).map(|_| ())
+            }
+            RecordTarget::Command(pid) => self.open_threads(&cpus, pid, &[pid], true),
+            RecordTarget::Process(pid) if self.config.per_thread => {
                 self.per_thread_event()?;
                 self.attach_all(pid)?;
-                if self.areas.is_empty() {
+                if self.cpu_buffers.is_empty() {
                     return Err(RecordError::NoProcess(pid));
                 }
                 Ok(())
             }
-            Target::Process(pid) => {
+            RecordTarget::Process(pid) => {
                 let threads = threads(&self.machine, pid)?;
                 self.open_threads(&cpus, pid, &threads, false)
             }
-            Target::Cgroup(path) => self.open_cgroup(&cpus, &path),
+            RecordTarget::Cgroup(path) => self.open_cgroup(&cpus, &path),
         }
     }
 
-    /// The online CPUs that can be sampled, each with its kind.
+    /// Online CPUs that can be sampled, each with the index of its kind of core.
     pub(super) fn sampled(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let online = self.machine.online()?;
-        let kind = |cpu| self.means.kind(cpu);
+        let kind = |cpu| self.backend.core_kind(cpu);
         let with_spe = online.iter().filter_map(|cpu| Some((cpu, kind(cpu)?)));
         Ok(with_spe.collect())
     }
 
-    /// The same; an error where there is none.
+    /// [`Self::sampled`]; an error if there are none.
     fn cpus(&self) -> Result<Vec<(u32, usize)>, RecordError> {
         let with_spe = self.sampled()?;
         let online = self.machine.online()?;
         if with_spe.is_empty() {
-            let masks = self.means.masks().into_iter();
-            let masks: Vec<String> = masks.map(ToString::to_string).collect();
+            let masks: Vec<String> = self
+                .backend
+                .masks()
+                .into_iter()
+                .map(ToString::to_string)
+                .collect();
             return Err(RecordError::NoCpu(masks.join(" and ")));
         }
         if with_spe.len() < online.len() {
@@ -98,7 +104,7 @@ impl Recorder {
     }
 
     fn opener(&self, on_exec: bool) -> Opener<'_> {
-        let Some(sampling) = self.means.sampling().next() else {
+        let Some(sampling) = self.backend.sampling().next() else {
             unreachable!("events have no buffers for threads")
         };
         Opener {
@@ -108,7 +114,7 @@ impl Recorder {
         }
     }
 
-    /// One buffer for each CPU, with an event for each thread; their children inherit them.
+    /// Opens one buffer for each CPU, with an event for each thread; children inherit them.
     pub(super) fn open_threads(
         &mut self,
         cpus: &[(u32, usize)],
@@ -116,20 +122,23 @@ impl Recorder {
         threads: &[u32],
         on_exec: bool,
     ) -> Result<(), RecordError> {
-        let events = EVENTS_OF_ONE * threads.len() * cpus.len();
+        let events = EVENT_PAIR * threads.len() * cpus.len();
         descriptors::allow(&Needed::default().with("events of threads on CPUs", events))?;
         for &(cpu, kind) in cpus {
             let opener = self.opener(on_exec);
-            let event = &self.means.spe()[kind];
+            let event = &self.backend.spe()[kind];
             let mut threads = threads.iter();
-            let buffer = threads.by_ref().find_map(|tid| {
-                opener
-                    .buffer(event, Whom::Thread(*tid), Some(cpu))
-                    .transpose()
-            });
-            let mut buffer = buffer.transpose()?.ok_or(RecordError::NoProcess(pid))?;
+            let mut buffer = threads
+                .by_ref()
+                .find_map(|tid| {
+                    opener
+                        .buffer(event, TaskScope::Thread(*tid), Some(cpu))
+                        .transpose()
+                })
+                .transpose()?
+                .ok_or(RecordError::NoProcess(pid))?;
             for tid in threads {
-                // A thread that has ended meanwhile is left out.
+                // A thread that has exited meanwhile is left out.
                 opener.join(&mut buffer, event, *tid)?;
             }
             self.add(buffer, kind)?;
@@ -137,25 +146,25 @@ impl Recorder {
         Ok(())
     }
 
-    /// One buffer for each CPU, with events of all its tasks.
+    /// Opens one buffer for each CPU, with events of all its tasks.
     pub(super) fn open_accesses(&mut self, cpus: &[(u32, usize)]) -> Result<(), RecordError> {
         let directory = match &self.config.target {
-            Target::Cgroup(path) => Some(self.directory(path)?),
-            Target::Command(_) | Target::Process(_) => None,
+            RecordTarget::Cgroup(path) => Some(self.directory(path)?),
+            RecordTarget::Command(_) | RecordTarget::Process(_) => None,
         };
         let whom = directory
             .as_ref()
-            .map_or(Whom::All, |it| Whom::Cgroup(it.as_fd()));
-        let Means::Events(_, events) = &self.means else {
+            .map_or(TaskScope::All, |it| TaskScope::Cgroup(it.as_fd()));
+        let Backend::Events(_, events) = &self.backend else {
             return Ok(());
         };
         let leaders = events.iter().filter(|event| event.leader.is_some()).count();
         let descriptors = (events.len() + leaders + 1) * cpus.len();
         descriptors::allow(&Needed::default().with("events on CPUs", descriptors))?;
-        let buffers = cpus
+        let buffers: Vec<Buffer> = cpus
             .iter()
-            .map(|(cpu, _)| open::of_accesses(events, self.config.buffers, whom, *cpu));
-        let buffers: Vec<Buffer> = buffers.collect::<Result<_, _>>()?;
+            .map(|(cpu, _)| open::access_buffer(events, self.config.buffers, whom, *cpu))
+            .collect::<Result<_, _>>()?;
         buffers
             .into_iter()
             .try_for_each(|buffer| self.add(buffer, 0))
@@ -167,12 +176,12 @@ impl Recorder {
         path: &str,
     ) -> Result<(), RecordError> {
         let directory = self.directory(path)?;
-        let events = EVENTS_OF_ONE * cpus.len();
+        let events = EVENT_PAIR * cpus.len();
         descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
         for &(cpu, kind) in cpus {
             let opener = self.opener(false);
-            let whom = Whom::Cgroup(directory.as_fd());
-            if let Some(buffer) = opener.buffer(&self.means.spe()[kind], whom, Some(cpu))? {
+            let whom = TaskScope::Cgroup(directory.as_fd());
+            if let Some(buffer) = opener.buffer(&self.backend.spe()[kind], whom, Some(cpu))? {
                 self.add(buffer, kind)?;
             }
         }
@@ -194,31 +203,34 @@ impl Recorder {
     }
 
     fn per_thread_event(&self) -> Result<&SpeEvent, RecordError> {
-        match self.means.spe() {
+        match self.backend.spe() {
             [event] => Ok(event),
             several => Err(RecordError::SeveralKinds(several.len())),
         }
     }
 
-    /// Makes a buffer for one thread on any CPU. False where the thread has ended.
+    /// Opens a buffer for one thread on any CPU. False if the thread has exited.
     fn attach(&mut self, tid: u32, on_exec: bool) -> Result<bool, RecordError> {
         let event = self.per_thread_event()?;
         let opener = self.opener(on_exec);
-        let Some(buffer) = opener.buffer(event, Whom::Thread(tid), None)? else {
+        let Some(buffer) = opener.buffer(event, TaskScope::Thread(tid), None)? else {
             return Ok(false);
         };
-        self.own.add(tid);
+        self.buffered_threads.add(tid);
         self.add(buffer, 0)?;
         Ok(true)
     }
 
-    /// Makes buffers for all threads of a process without one; returns how many.
+    /// Opens buffers for all threads of a process without one. Returns their number.
     fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
         let mut given = 0;
-        // A thread may start others while this goes on.
+        // Repeats, since threads may start others meanwhile.
         loop {
-            let new = threads(&self.machine, pid).unwrap_or_default();
-            let new: Vec<u32> = new.into_iter().filter(|tid| !self.own.has(*tid)).collect();
+            let new: Vec<u32> = threads(&self.machine, pid)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|tid| !self.buffered_threads.has(*tid))
+                .collect();
             let mut now = 0;
             for tid in new {
                 now += usize::from(self.attach(tid, false)?);
@@ -239,8 +251,8 @@ impl Recorder {
                 ids.push(perf::id(event.as_fd()).map_err(RecordError::Enable)?);
             }
         }
-        let number = self.buffers;
-        self.buffers += 1;
+        let number = self.buffers_opened;
+        self.buffers_opened += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number.into());
         let own = buffer.ring.is_of_events().then(|| &buffer.follow[0]);
@@ -248,35 +260,36 @@ impl Recorder {
             epoll::add(&self.poll, ring, data, flags)
                 .map_err(|error| RecordError::Poll(error.into()))?;
         }
-        self.areas.push(CpuBuffer::new(buffer, number));
+        self.cpu_buffers.push(CpuBuffer::new(buffer, number));
         Ok(())
     }
 
-    /// Makes buffers for threads that were created since the last round, and for those that these
-    /// have created; those of threads that ended are drained once more.
-    pub(super) fn attach_born(&mut self) -> Result<(), RecordError> {
-        let ended = self.own.ended();
-        let of_ended =
-            |area: &&mut CpuBuffer| area.buffer.tid.is_some_and(|it| ended.contains(&it));
-        let areas = self.areas.iter_mut().filter(of_ended);
-        areas.for_each(|area| area.ended = true);
-        for Born {
+    /// Opens buffers for threads created since the last round, and for other new threads of their
+    /// processes. Marks buffers of exited threads, to be drained once more.
+    pub(super) fn attach_new(&mut self) -> Result<(), RecordError> {
+        let ended = self.buffered_threads.take_exited();
+        let of_ended = |cpu_buffer: &&mut CpuBuffer| {
+            cpu_buffer.buffer.tid.is_some_and(|it| ended.contains(&it))
+        };
+        let cpu_buffers = self.cpu_buffers.iter_mut().filter(of_ended);
+        cpu_buffers.for_each(|cpu_buffer| cpu_buffer.ended = true);
+        for NewThread {
             pid,
             tid,
-            has_ended,
-        } in self.own.born()
+            has_exited,
+        } in self.buffered_threads.take_new()
         {
-            if self.own.has(tid) {
+            if self.buffered_threads.has(tid) {
                 continue;
             }
-            let first = self.areas.len();
-            if has_ended || !self.attach(tid, false)? {
+            let first = self.cpu_buffers.len();
+            if has_exited || !self.attach(tid, false)? {
                 self.counts.missed_threads += 1;
             }
             self.attach_all(pid)?;
-            for area in &self.areas[first..] {
-                area.buffer.enable()?;
-                self.counts.unsampled_ns += area
+            for cpu_buffer in &self.cpu_buffers[first..] {
+                cpu_buffer.buffer.enable()?;
+                self.counts.unsampled_ns += cpu_buffer
                     .buffer
                     .tid
                     .and_then(|tid| run_time(&self.machine, tid))
@@ -286,12 +299,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// The processes that exist before the recording.
+    /// Processes of the target that exist before the recording.
     pub(super) fn processes(&self) -> Vec<u32> {
         match &self.config.target {
-            Target::Command(_) => Vec::new(),
-            Target::Process(pid) => vec![*pid],
-            Target::Cgroup(path) => self
+            RecordTarget::Command(_) => Vec::new(),
+            RecordTarget::Process(pid) => vec![*pid],
+            RecordTarget::Cgroup(path) => self
                 .machine
                 .hierarchy()
                 .ok()
@@ -300,12 +313,12 @@ impl Recorder {
         }
     }
 
-    /// Records about them; a command's come by themselves.
-    pub(super) fn present(&self) -> Vec<u8> {
+    /// Synthesized records about them; a command's records come from the kernel.
+    pub(super) fn synthesized_events(&self) -> Vec<u8> {
         let id = self.ids.1.first().copied().unwrap_or_default();
         self.processes()
             .iter()
-            .flat_map(|pid| present::records(self.machine.procfs(), *pid, id))
+            .flat_map(|pid| synthesized_events::synthesize(self.machine.procfs(), *pid, id))
             .collect()
     }
 }
@@ -326,7 +339,7 @@ pub(super) fn threads(machine: &Machine, pid: u32) -> Result<Vec<u32>, RecordErr
         .collect())
 }
 
-/// The processes of a cgroup and those below it.
+/// The processes of a cgroup and its descendants.
 fn processes(directory: &Path) -> Vec<u32> {
     let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     let own = list.lines().filter_map(|pid| pid.parse().ok());

@@ -1,10 +1,10 @@
-//! `CLOCK_MONOTONIC` of the kernel. In a time namespace (`time_namespaces(7)`) the clock of this
+//! The kernel's `CLOCK_MONOTONIC`: in a time namespace (`time_namespaces(7)`), the clock of this
 //! name has a constant offset from it.
 
 use std::{fs, io, path::Path};
 
-/// How far `CLOCK_MONOTONIC` of this process is ahead of the kernel's, in ns; None where `proc`
-/// does not say.
+/// Offset of this process's `CLOCK_MONOTONIC` from the kernel's, in ns; None if `proc` does not
+/// provide it.
 pub(super) fn ahead(proc: &Path) -> Option<i64> {
     let own = proc.join("self");
     let offsets = match fs::read_to_string(own.join("timens_offsets")) {
@@ -13,8 +13,8 @@ pub(super) fn ahead(proc: &Path) -> Option<i64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && own.exists() => return Some(0),
         Err(_) => return None,
     };
-    // The file is about the namespace of this process's children. That is its own namespace, unless
-    // the process has made another one for them.
+    // The file has the offset of the namespace for children. This process has the same namespace,
+    // unless it made another one for its children.
     let namespace = |name| fs::read_link(own.join("ns").join(name)).ok();
     if namespace("time")? != namespace("time_for_children")? {
         return None;
@@ -22,12 +22,12 @@ pub(super) fn ahead(proc: &Path) -> Option<i64> {
     parse(&offsets)
 }
 
-/// A line for each clock: its name, seconds, and nanoseconds on top of them.
+/// Parses the file: a line for each clock with its name, seconds, and nanoseconds to add.
 fn parse(offsets: &str) -> Option<i64> {
-    let fields = offsets.lines().map(|line| line.split_whitespace());
-    let mut fields =
-        fields.filter_map(|mut fields| (fields.next()? == "monotonic").then_some(fields));
-    let mut fields = fields.next()?;
+    let mut fields = offsets
+        .lines()
+        .map(|line| line.split_whitespace())
+        .find_map(|mut fields| (fields.next()? == "monotonic").then_some(fields))?;
     let mut number = || fields.next()?.parse::<i64>().ok();
     let (seconds, nanos) = (number()?, number()?);
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos)

@@ -1,5 +1,5 @@
-//! Writes a recording, in [`Parts`] of ten seconds. The part that is not full is written again
-//! after each window, at most once a second, so that a kill leaves all windows before it.
+//! Writes a recording, in [`Parts`] of ten seconds. The current part is rewritten after each
+//! window, at most once a second, so that a kill loses no earlier window.
 
 use std::{
     fs::{self, File},
@@ -11,62 +11,62 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 
 use super::{
-    columns::{COLUMNS, Rows, layout},
+    columns::{COLUMNS, WindowRows, layout},
     key,
-    row::{Of, Row, rows},
+    row::{RowSource, WindowRow, rows},
 };
 use crate::{
     derive::Report,
     join::View,
     plan::Plan,
-    record::parts::{Layout, Parts, at, end, make_whole},
+    record::parts::{Layout, Parts, close, make_whole, with_path},
     snapshot::{Snapshot, recording},
     sys::clock::nanos,
 };
 
-/// How long a part is added to.
-const PART: Duration = Duration::from_secs(10);
+/// Duration of a part.
+const PART_DURATION: Duration = Duration::from_secs(10);
 
-/// The least time between two writings of a part.
-const WRITTEN: Duration = Duration::from_millis(900);
+/// Minimum time between two rewrites of a part.
+const MIN_REWRITE_INTERVAL: Duration = Duration::from_millis(900);
 
-/// What is known of a recording when it begins.
-pub struct About<'a> {
-    /// What is counted.
+/// Metadata of a recording at its begin.
+pub struct RecordingMetadata<'a> {
+    /// The plan of what is counted.
     pub plan: &'a Plan,
-    /// How rows are made.
+    /// The view of its rows.
     pub view: &'a View,
-    /// More names and values for the metadata.
+    /// More metadata: keys and values.
     pub more: Vec<(String, String)>,
 }
 
-/// The file of a recording that is being made.
+/// The file of a running recording.
 pub struct RecordingFile {
     parts: Parts,
     layout: Layout,
     about: Vec<(String, String)>,
-    rows: Rows,
-    /// Windows so far.
+    rows: WindowRows,
+    /// Number of windows so far.
     window: u32,
-    /// Of the part that is added to.
+    /// Number of the current part.
     number: u32,
-    /// When that part was begun, and written.
+    /// When the current part was begun, and last written.
     since: Instant,
     written: Option<Instant>,
-    /// Whether rows wait that no part has.
-    waiting: bool,
+    /// Whether some rows are not in a part yet.
+    has_unwritten: bool,
     whole: Vec<PathBuf>,
 }
 
 impl RecordingFile {
-    /// Begins it with the snapshot that begins the first window.
+    /// Creates it, with the snapshot at the begin of the first window.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written, or where parts of an earlier recording are in the way.
-    pub fn begin(path: &Path, about: About<'_>, first: &Snapshot) -> io::Result<Self> {
-        let units = COLUMNS.iter();
-        let units: serde_json::Map<_, _> = units
+    /// If it cannot be written, or parts of an earlier recording are in the way.
+    pub fn begin(path: &Path, about: RecordingMetadata<'_>, first: &Snapshot) -> io::Result<Self> {
+        let units: serde_json::Map<_, _> = COLUMNS
+            .iter()
             .map(|column| (column.name.to_owned(), column.unit.into()))
             .collect();
         let mut known = about.more;
@@ -82,12 +82,12 @@ impl RecordingFile {
             parts: Parts::begin(path)?,
             layout: layout()?,
             about: known,
-            rows: Rows::new(),
+            rows: WindowRows::new(),
             window: 0,
             number: 0,
             since: Instant::now(),
             written: None,
-            waiting: false,
+            has_unwritten: false,
             whole: Vec::new(),
         };
         file.add_snapshot(first)?;
@@ -95,7 +95,7 @@ impl RecordingFile {
         Ok(file)
     }
 
-    /// Adds a window, and the snapshot at its end.
+    /// Adds a window and the snapshot at its end.
     ///
     /// # Errors
     ///
@@ -106,26 +106,29 @@ impl RecordingFile {
             self.rows.push(&row);
         }
         self.add_snapshot(snapshot)?;
-        if self.since.elapsed() >= PART {
+        if self.since.elapsed() >= PART_DURATION {
             self.end_part()
-        } else if self.written.is_none_or(|at| at.elapsed() >= WRITTEN) {
+        } else if self
+            .written
+            .is_none_or(|at| at.elapsed() >= MIN_REWRITE_INTERVAL)
+        {
             self.write()
         } else {
             Ok(())
         }
     }
 
-    /// Windows so far.
+    /// Number of windows so far.
     #[must_use]
     pub fn windows(&self) -> u32 {
         self.window
     }
 
-    /// Ends it.
+    /// Ends the recording.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written: then its parts are still there.
+    /// If it cannot be written: its parts are kept.
     pub fn finish(mut self) -> io::Result<()> {
         let ended = self.end_part();
         let windows = ("count.windows".to_owned(), self.window.to_string());
@@ -149,12 +152,12 @@ impl RecordingFile {
         gzip.flush()?;
         let bytes = gzip.finish()?;
         let at = nanos(snapshot.at);
-        self.rows.push(&Row {
+        self.rows.push(&WindowRow {
             window: self.window,
             time: (at, at),
-            of: Of::Snapshot(&bytes),
+            source: RowSource::Snapshot(&bytes),
         });
-        self.waiting = true;
+        self.has_unwritten = true;
         Ok(())
     }
 
@@ -164,23 +167,25 @@ impl RecordingFile {
     ///
     /// Where it cannot be written.
     pub fn end_part(&mut self) -> io::Result<()> {
-        if self.waiting {
+        if self.has_unwritten {
             self.write()?;
         }
-        // What was written last is the whole part.
-        self.rows = Rows::new();
+        // The last rewrite has the whole part.
+        self.rows = WindowRows::new();
         self.number += 1;
         self.since = Instant::now();
         Ok(())
     }
 
-    /// Writes the rows that wait as the part, in place of what was written of it before.
+    /// Writes all rows of the current part, replacing its previous version.
     fn write(&mut self) -> io::Result<()> {
         let (path, file) = self.parts.open(&format!("{:06}", self.number))?;
-        let written = self.write_into(file).map_err(|error| at(&path, &error));
-        let written = written.and_then(|()| make_whole(&path));
+        let written = self
+            .write_into(file)
+            .map_err(|error| with_path(&path, &error))
+            .and_then(|()| make_whole(&path));
         if written.is_err() {
-            // It would be in the way when this is tried again.
+            // A leftover file would make the next attempt fail.
             let _ = fs::remove_file(&path);
         }
         let whole = written?;
@@ -188,13 +193,13 @@ impl RecordingFile {
             self.whole.push(whole);
         }
         self.written = Some(Instant::now());
-        self.waiting = false;
+        self.has_unwritten = false;
         Ok(())
     }
 
     fn write_into(&self, file: File) -> io::Result<()> {
         let mut writer = self.layout.begin(file)?;
         self.rows.write(&mut writer)?;
-        end(writer, &self.about)
+        close(writer, &self.about)
     }
 }

@@ -1,36 +1,37 @@
-//! Tags and phases of a recording that did not come to its end: each part has those that began or
-//! ended since the one before.
+//! Merges the tags and phases of an unfinished recording: each part has those that began or ended
+//! since the previous part.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Map, Value};
 
-/// The keys of the metadata that parts have pieces of.
+/// Metadata keys of lists that are spread over parts.
 const KEYS: [&str; 2] = ["tags", "phases"];
 
-/// When it ended; null while it had not.
+/// JSON key of an item's end; null while it was open.
 const UNTIL: &str = "until_ns";
 
-/// One of the lists, put together.
+/// A merged list.
 #[derive(Default)]
-struct Joined {
+struct MergedList {
     all: Vec<Map<String, Value>>,
-    /// Their places, by all but their ends.
-    places: HashMap<String, usize>,
+    /// Index of each item, by all its fields except its end.
+    positions: HashMap<String, usize>,
 }
 
-impl Joined {
-    /// Adds what a part has of it. What is no list is none. Parts of several threads have the same.
+impl MergedList {
+    /// Adds a part's list; invalid JSON counts as an empty list. Parts of several threads have the
+    /// same items.
     fn add(&mut self, text: &str) {
         let list: Vec<Map<String, Value>> = serde_json::from_str(text).unwrap_or_default();
         for one in list {
             let mut key = one.clone();
             let ended = key.remove(UNTIL).is_some_and(|until| !until.is_null());
-            match self.places.entry(Value::Object(key).to_string()) {
+            match self.positions.entry(Value::Object(key).to_string()) {
                 Entry::Occupied(known) if ended => self.all[*known.get()] = one,
                 Entry::Occupied(_) => {}
-                Entry::Vacant(place) => {
-                    place.insert(self.all.len());
+                Entry::Vacant(vacant) => {
+                    vacant.insert(self.all.len());
                     self.all.push(one);
                 }
             }
@@ -38,26 +39,26 @@ impl Joined {
     }
 }
 
-/// The lists of all parts so far.
+/// The merged lists of all parts so far.
 #[derive(Default)]
-pub(super) struct Marks([Joined; KEYS.len()]);
+pub(super) struct Marks([MergedList; KEYS.len()]);
 
 impl Marks {
-    /// Adds those of a part.
+    /// Adds the lists of a part.
     pub(super) fn add(&mut self, about: &[(String, String)]) {
-        for (key, joined) in KEYS.iter().zip(&mut self.0) {
+        for (key, list) in KEYS.iter().zip(&mut self.0) {
             let text = about.iter().find(|(own, _)| own == key);
             if let Some((_, text)) = text {
-                joined.add(text);
+                list.add(text);
             }
         }
     }
 
-    /// Puts the lists of all parts in place of those of one.
+    /// Replaces the lists of one part by the merged ones.
     pub(super) fn put(self, about: &mut [(String, String)]) {
-        for (key, joined) in KEYS.iter().zip(self.0) {
+        for (key, list) in KEYS.iter().zip(self.0) {
             if let Some((_, text)) = about.iter_mut().find(|(own, _)| own == key) {
-                let all = joined.all.into_iter().map(Value::Object);
+                let all = list.all.into_iter().map(Value::Object);
                 *text = Value::Array(all.collect()).to_string();
             }
         }
@@ -86,7 +87,7 @@ mod tests {
         };
         let parts = [
             part(&[phase("a", "1", None), phase("a/b", "2", Some("3"))]),
-            // Of another thread's part the same, and one that is told twice.
+            // Another thread's part repeats items.
             part(&[
                 phase("a", "1", None),
                 phase("a/b", "2", Some("3")),

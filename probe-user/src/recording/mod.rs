@@ -1,6 +1,6 @@
-//! Recordings of whole runs: what every window shows, as rows of a Parquet file that other programs
-//! read, and in the same file the snapshots, from which a replay computes it again, also
-//! differently.
+//! Recordings of whole runs, in one Parquet file: the values of every window as rows for other
+//! programs, and the snapshots. A [`Replay`] recomputes windows from the snapshots, also with
+//! another view.
 //!
 //! docs/recordings.md describes the file.
 
@@ -15,16 +15,16 @@ mod samples;
 mod tests;
 
 pub use self::{
-    file::{About, RecordingFile},
+    file::{RecordingFile, RecordingMetadata},
     read::{ReadError, Recording, Snapshots},
     replay::Replay,
-    samples::{SampleRow, Samples, Text},
+    samples::{SampleReader, SampleRow, TextIndex},
 };
 
-/// The keys of the metadata that a replay needs, without what all begin with.
+/// Metadata keys that a replay needs, without the prefix.
 mod key {
     /// The first line of the JSON codec: format and plan.
     pub(super) const HEAD: &str = "recording";
-    /// How rows were made, as JSON of a [`View`](crate::join::View).
+    /// The view of the recording, as JSON of a [`View`](crate::join::View).
     pub(super) const VIEW: &str = "view";
 }

@@ -1,4 +1,4 @@
-//! Reads a recording: its plan and view at once, its snapshots one after the other.
+//! Reads a recording: plan and view at once, snapshots one by one.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use crate::{
     plan::Plan,
     record::{
         RING_BYTES,
-        parts::{PREFIX, directory},
+        parts::{PREFIX, parts_directory},
     },
     snapshot::{
         Snapshot,
@@ -32,87 +32,87 @@ use crate::{
     },
 };
 
-/// Why a recording cannot be read. Each message says what to do.
+/// Why a recording cannot be read. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The kernel does not give it.
+    /// The file cannot be opened or read.
     #[error("cannot read {file}: {reason}")]
     Open {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: io::Error,
     },
-    /// No Parquet file, or one without its end.
+    /// Not a Parquet file, or without its footer.
     #[error(
         "{file} is no Parquet file, or has lost its end: {reason}; give a file of `pmuscope \
          record`"
     )]
     NoParquet {
-        /// Its name.
+        /// The file's name.
         file: String,
         /// What is wrong.
         reason: String,
     },
-    /// A Parquet file of something else.
+    /// Another kind of Parquet file.
     #[error("{file} is no recording of `pmuscope record`: {what}; give a file that is")]
     Foreign {
-        /// Its name.
+        /// The file's name.
         file: String,
         /// What it is.
         what: &'static str,
     },
-    /// Of another format, or its head is damaged.
+    /// Another format, or a damaged head.
     #[error(transparent)]
     Head(#[from] RecordingError),
-    /// A part of it is not what was written.
+    /// A snapshot is damaged.
     #[error("{file} is damaged at snapshot {number}: {reason}; record it again")]
     Damaged {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// Snapshots before it.
+        /// Number of snapshots before the damage.
         number: usize,
         /// What is wrong.
         reason: String,
     },
-    /// The same of a file of samples.
+    /// A file of samples is damaged.
     #[error("{file} is damaged after {number} samples: {reason}; record it again")]
     DamagedSamples {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// Samples before it.
+        /// Number of samples before the damage.
         number: usize,
         /// What is wrong.
         reason: String,
     },
-    /// Nothing to show.
+    /// It has no window.
     #[error("{0} has no window: it ended before its first; record it again")]
     Empty(String),
 }
 
 /// A recording.
 pub struct Recording {
-    /// Its name, for messages.
+    /// The file's name, for messages.
     pub file: String,
-    /// What was counted.
+    /// The plan of what was counted.
     pub plan: Plan,
-    /// How rows were made.
+    /// The view of its rows.
     pub view: View,
-    /// All metadata, without what each key begins with.
+    /// All metadata, keys without their prefix.
     pub about: Vec<(String, String)>,
     parts: VecDeque<PathBuf>,
 }
 
-/// The most bytes of a snapshot: of one with a million rows.
-const LARGEST: u64 = 1 << 30;
+/// Most bytes of an unpacked snapshot: one with a million rows fits.
+const MAX_SNAPSHOT_BYTES: u64 = 1 << 30;
 
 impl Recording {
-    /// Opens it. Of one that did not come to its end its parts are read, also where `path` is their
+    /// Opens a recording. Of an unfinished one the parts are read; `path` may also be their
     /// directory.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read, or is none.
+    /// If it cannot be read, or is not a recording.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let file = path.display().to_string();
         let parts = VecDeque::from(parts_of(path)?);
@@ -135,8 +135,9 @@ impl Recording {
         let plan = recording::Reader::new(head.as_bytes(), &file)?
             .plan()
             .clone();
-        let view = of(key::VIEW).and_then(|view| serde_json::from_str(view).ok());
-        let view = view.ok_or_else(|| foreign("its metadata has no pmuscope.view"))?;
+        let view = of(key::VIEW)
+            .and_then(|view| serde_json::from_str(view).ok())
+            .ok_or_else(|| foreign("its metadata has no pmuscope.view"))?;
         Ok(Self {
             file,
             plan,
@@ -146,14 +147,14 @@ impl Recording {
         })
     }
 
-    /// What the metadata says under this key.
+    /// The metadata value of a key.
     #[must_use]
     pub fn about(&self, key: &str) -> Option<&str> {
         let entry = self.about.iter().find(|(own, _)| own == key);
         entry.map(|(_, value)| value.as_str())
     }
 
-    /// Its snapshots.
+    /// Iterates over the snapshots.
     #[must_use]
     pub fn into_snapshots(self) -> Snapshots {
         Snapshots {
@@ -161,27 +162,28 @@ impl Recording {
             parts: self.parts,
             part: None,
             group: 0,
-            read: VecDeque::new(),
+            compressed: VecDeque::new(),
             number: 0,
         }
     }
 }
 
-/// The snapshots of a recording, in their order.
+/// The snapshots of a recording in order.
 pub struct Snapshots {
     file: String,
-    /// Those that follow. There may be more of them than files that can be open.
+    /// The parts to read, opened one at a time: there may be more of them than open files are
+    /// allowed.
     parts: VecDeque<PathBuf>,
     part: Option<SerializedFileReader<File>>,
-    /// Of this part, the next to be read.
+    /// Index of the part's next row group.
     group: usize,
-    /// Compressed.
-    read: VecDeque<Vec<u8>>,
+    /// Compressed snapshots of the current row group.
+    compressed: VecDeque<Vec<u8>>,
     number: usize,
 }
 
 impl Snapshots {
-    /// Those of the next row group; false where there is none.
+    /// Reads the snapshots of the next row group; false at the end.
     fn read_group(&mut self) -> Result<bool, ReadError> {
         let Some(part) = &self.part else {
             self.part = self.parts.pop_front().map(|part| open(&part)).transpose()?;
@@ -192,20 +194,20 @@ impl Snapshots {
             self.part = None;
             return Ok(true);
         }
-        let read = snapshots(part, self.group);
-        self.read = read.map_err(|error| self.damaged(&error))?;
+        let snapshots = snapshots(part, self.group);
+        self.compressed = snapshots.map_err(|error| self.damaged(&error))?;
         self.group += 1;
         Ok(true)
     }
 
     fn next_snapshot(&mut self) -> Result<Option<Snapshot>, ReadError> {
-        while self.read.is_empty() {
+        while self.compressed.is_empty() {
             if !self.read_group()? {
                 return Ok(None);
             }
         }
-        let bytes = self.read.pop_front().unwrap_or_default();
-        let text = unpacked(&bytes, LARGEST).map_err(|error| self.damaged(&error))?;
+        let bytes = self.compressed.pop_front().unwrap_or_default();
+        let text = unpacked(&bytes, MAX_SNAPSHOT_BYTES).map_err(|error| self.damaged(&error))?;
         let snapshot = serde_json::from_slice(&text).map_err(|error| self.damaged(&error))?;
         self.number += 1;
         Ok(Some(snapshot))
@@ -225,16 +227,16 @@ impl Iterator for Snapshots {
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.next_snapshot().inspect_err(|_| {
-            // Nothing that follows can be told from what is lost.
+            // Stops after damage: it is unknown which snapshots were lost.
             self.parts.clear();
             self.part = None;
-            self.read.clear();
+            self.compressed.clear();
         });
         next.transpose()
     }
 }
 
-/// The text of a snapshot, of which a few bytes may be made to stand for any length.
+/// Unpacks a snapshot, up to `most` bytes: a few compressed bytes can expand to any length.
 pub(super) fn unpacked(bytes: &[u8], most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut gzip = GzDecoder::new(bytes).take(most);
@@ -246,13 +248,13 @@ pub(super) fn unpacked(bytes: &[u8], most: u64) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What this program put into the metadata, without what each key begins with.
+/// The metadata that pmuscope wrote, keys without their prefix.
 pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String)> {
     let entries = part.metadata().file_metadata().key_value_metadata();
     entries.into_iter().flatten().filter_map(own).collect()
 }
 
-/// Opens one of the files.
+/// Opens a file or part.
 pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, ReadError> {
     let file = || part.display().to_string();
     let unread = |reason| ReadError::Open {
@@ -269,7 +271,7 @@ pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, ReadError>
     })
 }
 
-/// What the kernel said, where it was the kernel.
+/// The kernel's error inside `error`, if there is one.
 fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
     match error {
         ParquetError::External(error) => match error.downcast::<io::Error>() {
@@ -284,11 +286,12 @@ fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
 /// The files to read: the file itself, or its parts in the order of their names.
 pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let file = || path.display().to_string();
-    let parts = directory(path);
+    let parts = parts_directory(path);
     let metadata = fs::metadata(path);
     let directory = match &metadata {
         Ok(found) if found.is_dir() => path.to_owned(),
-        // Until it is made of its parts it is empty; a link's or a device's file is made in place.
+        // The file is empty until its parts are merged; a link's or a device's file is written in
+        // place.
         Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
         Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
         Ok(_) => return Ok(vec![path.to_owned()]),
@@ -319,7 +322,7 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
     Ok(found)
 }
 
-/// Whether a file ends as Parquet files do.
+/// Whether a file ends with Parquet's magic number.
 fn has_end(path: &Path) -> bool {
     let last = || {
         let mut file = File::open(path)?;
@@ -342,8 +345,9 @@ fn snapshots(
 ) -> Result<VecDeque<Vec<u8>>, ParquetError> {
     let schema = part.metadata().file_metadata().schema_descr();
     let mut columns = schema.columns().iter();
-    let column = columns.position(|column| column.name() == SNAPSHOT);
-    let column = column.ok_or_else(|| ParquetError::General("no column snapshot".to_owned()))?;
+    let column = columns
+        .position(|column| column.name() == SNAPSHOT)
+        .ok_or_else(|| ParquetError::General("no column snapshot".to_owned()))?;
     let group = part.get_row_group(group)?;
     let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
     let ColumnReader::ByteArrayColumnReader(mut reader) = group.get_column_reader(column)? else {

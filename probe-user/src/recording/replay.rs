@@ -1,4 +1,4 @@
-//! Replay: the snapshots of a recording through the stages of live runs.
+//! Replays a recording: passes its snapshots through the stages of live runs.
 
 use super::{ReadError, Recording, Snapshots};
 use crate::{
@@ -8,21 +8,21 @@ use crate::{
     snapshot::{Hook, Snapshot},
 };
 
-/// A recording, window by window.
+/// Recomputes a recording window by window.
 pub struct Replay {
     plan: Plan,
     stages: Stages,
     snapshots: Snapshots,
-    /// The file's name, until a window was shown.
+    /// The file's name, until the first window.
     empty: Option<String>,
 }
 
 impl Replay {
-    /// Begins it, with rows made by `view`.
+    /// Begins a replay with this view.
     ///
     /// # Errors
     ///
-    /// Where the first snapshot is not there, or damaged.
+    /// If the first snapshot is missing or damaged.
     pub fn begin(recording: Recording, view: View) -> Result<Self, ReadError> {
         let plan = recording.plan.clone();
         let file = recording.file.clone();
@@ -38,11 +38,11 @@ impl Replay {
         })
     }
 
-    /// What the next window shows; None after the last.
+    /// Report of the next window; None after the last.
     ///
     /// # Errors
     ///
-    /// Where its snapshot is damaged, or where there is no window at all.
+    /// If its snapshot is damaged, or the recording has no window.
     pub fn advance(&mut self) -> Result<Option<&Report>, ReadError> {
         let Some(now) = self.snapshots.next().transpose()? else {
             return self
@@ -56,7 +56,7 @@ impl Replay {
         Ok(Some(self.stages.report()))
     }
 
-    /// What was counted.
+    /// The plan of what was counted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

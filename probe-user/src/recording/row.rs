@@ -3,62 +3,62 @@
 use serde_json::json;
 
 use crate::{
-    derive::{Counter, Part, Report, Series, Subject, Value},
-    emit::label::{Called, label, pid, pod},
+    derive::{CounterValue, Report, ReportSection, Series, Subject, Value},
+    emit::label::{RuntimeNames, label, pid, pod},
     sys::clock::nanos,
 };
 
-/// What a row is made of. A snapshot has none but itself and its time.
+/// Source of a row's columns. A snapshot has only its window and time.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
-    /// From 1; 0 is the snapshot that begins the first.
+pub(super) struct WindowRow<'a> {
+    /// From 1; 0 is the snapshot at the begin of the first window.
     pub(super) window: u32,
-    /// The window's ends, in ns.
+    /// Begin and end of the window, in ns.
     pub(super) time: (u64, u64),
-    pub(super) of: Of<'a>,
+    pub(super) source: RowSource<'a>,
 }
 
-/// Value or snapshot.
+/// A value or a snapshot.
 #[derive(Clone, Copy)]
-pub(super) enum Of<'a> {
-    Series(&'a Report, Part, &'a Subject, &'a Series),
+pub(super) enum RowSource<'a> {
+    Series(&'a Report, ReportSection, &'a Subject, &'a Series),
     /// Compressed.
     Snapshot(&'a [u8]),
 }
 
-/// The rows of a window, but the snapshot.
-pub(super) fn rows(report: &Report, window: u32) -> impl Iterator<Item = Row<'_>> {
+/// The rows of a window, except its snapshot.
+pub(super) fn rows(report: &Report, window: u32) -> impl Iterator<Item = WindowRow<'_>> {
     let time = (nanos(report.start), nanos(report.end));
     report.groups().flat_map(move |group| {
         let series = group.series.iter();
-        let told = series.filter(|series| !matches!(series.value, Ok(Value::Info(_))));
-        told.map(move |series| Row {
+        let shown = series.filter(|series| !matches!(series.value, Ok(Value::Info(_))));
+        shown.map(move |series| WindowRow {
             window,
             time,
-            of: Of::Series(report, group.part, group.subject, series),
+            source: RowSource::Series(report, group.section, group.subject, series),
         })
     })
 }
 
-impl<'a> Row<'a> {
+impl<'a> WindowRow<'a> {
     fn series(&self) -> Option<(&'a Report, &'a Subject, &'a Series)> {
-        match self.of {
-            Of::Series(report, _, subject, series) => Some((report, subject, series)),
-            Of::Snapshot(_) => None,
+        match self.source {
+            RowSource::Series(report, _, subject, series) => Some((report, subject, series)),
+            RowSource::Snapshot(_) => None,
         }
     }
 
     pub(super) fn snapshot(&self) -> Option<&'a [u8]> {
-        match self.of {
-            Of::Snapshot(bytes) => Some(bytes),
-            Of::Series(..) => None,
+        match self.source {
+            RowSource::Snapshot(bytes) => Some(bytes),
+            RowSource::Series(..) => None,
         }
     }
 
     pub(super) fn part(&self) -> &'static str {
-        match self.of {
-            Of::Snapshot(_) => "snapshot",
-            Of::Series(_, part, ..) => part.name(),
+        match self.source {
+            RowSource::Snapshot(_) => "snapshot",
+            RowSource::Series(_, part, ..) => part.name(),
         }
     }
 
@@ -70,10 +70,10 @@ impl<'a> Row<'a> {
         Some(label(self.series()?.1).1.into_owned())
     }
 
-    /// `namespace`, `pod` or `container`, as the runtime calls it.
+    /// A name from the container runtime: `namespace`, `pod` or `container`.
     pub(super) fn called(&self, what: &str) -> Option<String> {
         let (report, subject, _) = self.series()?;
-        let mut names = Called::of(report, subject).names();
+        let mut names = RuntimeNames::for_subject(report, subject).names();
         let (_, name) = names.find(|(of, _)| *of == what)?;
         Some(name.to_owned())
     }
@@ -86,7 +86,7 @@ impl<'a> Row<'a> {
         pid(self.series()?.1)
     }
 
-    pub(super) fn metric(&self) -> Option<&'a crate::derive::Metric> {
+    pub(super) fn metric(&self) -> Option<&'a crate::derive::MetricInfo> {
         let (report, _, series) = self.series()?;
         Some(report.metric(series))
     }
@@ -100,11 +100,11 @@ impl<'a> Row<'a> {
         self.series()?.2.estimate()
     }
 
-    pub(super) fn counter(&self) -> Option<&'a Counter> {
+    pub(super) fn counter(&self) -> Option<&'a CounterValue> {
         self.series()?.2.counter()
     }
 
-    /// Why there is no value; of a state the state.
+    /// Why there is no value; for a state metric, the state.
     pub(super) fn reason(&self) -> Option<String> {
         match &self.series()?.2.value {
             Err(reason) => Some(reason.to_string()),

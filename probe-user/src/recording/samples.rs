@@ -1,4 +1,4 @@
-//! Reads a file of `mem record`: its samples, one after the other.
+//! Reads the samples of a `mem record` file one by one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,67 +19,67 @@ use super::{
 };
 use crate::record::RING_BYTES;
 
-/// Rows that are held at a time.
+/// Rows in memory at a time.
 const BATCH: usize = 8192;
 
-/// Texts beyond these are read as none: a recording has some thousands at most.
-const TEXTS: usize = 1 << 16;
+/// Most distinct texts; others are read as None. A recording has some thousands at most.
+const MAX_TEXTS: usize = 1 << 16;
 
-/// A text of a sample, by its number in [`Samples::texts`].
-pub type Text = u32;
+/// Index of a text in [`SampleReader::texts`].
+pub type TextIndex = u32;
 
-/// What a profile needs of a sample.
+/// The columns of a sample that a profile needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleRow {
     /// ns of `CLOCK_MONOTONIC`.
     pub time: Option<u64>,
     /// Virtual address of the data.
     pub address: Option<u64>,
-    /// Process.
+    /// Process id.
     pub pid: Option<u32>,
-    /// Thread.
+    /// Thread id.
     pub tid: Option<u32>,
     /// Cycles from dispatch to completion.
     pub latency: Option<u32>,
     /// The thread's name.
-    pub comm: Option<Text>,
+    pub comm: Option<TextIndex>,
     /// The process's path in the cgroup2 hierarchy.
-    pub cgroup: Option<Text>,
+    pub cgroup: Option<TextIndex>,
     /// `load`, `store` or another class.
-    pub operation: Option<Text>,
-    /// Where a load's data came from.
-    pub source: Option<Text>,
-    /// The tag of the address, or what memory that is.
-    pub region: Option<Text>,
+    pub operation: Option<TextIndex>,
+    /// Data source of a load.
+    pub source: Option<TextIndex>,
+    /// The tag of the address, or the kind of memory.
+    pub region: Option<TextIndex>,
     /// The phase of the thread.
-    pub phase: Option<Text>,
+    pub phase: Option<TextIndex>,
 }
 
-/// Where a number, or that of a text, is in a row.
-type Place = fn(&mut SampleRow) -> &mut Option<u32>;
+/// Accessor of a number, or of a text's index, in a row.
+type NumberField = fn(&mut SampleRow) -> &mut Option<u32>;
 
 /// A file of samples.
-pub struct Samples {
-    /// Its name, for messages.
+pub struct SampleReader {
+    /// The file's name, for messages.
     pub file: String,
-    /// All metadata, without what each key begins with.
+    /// All metadata, keys without their prefix.
     pub about: Vec<(String, String)>,
-    /// Texts of rows.
+    /// The distinct texts of rows.
     pub texts: Vec<String>,
-    /// Texts that were read as none, since there are too many.
+    /// Texts read as None because of the limit.
     pub texts_left_out: u64,
-    known: HashMap<String, Text>,
+    by_text: HashMap<String, TextIndex>,
     parts: VecDeque<PathBuf>,
     rows: usize,
 }
 
-impl Samples {
-    /// Opens it; None where it is a file of something else. Of one that did not come to its end its
-    /// parts are read, also where `path` is their directory.
+impl SampleReader {
+    /// Opens a file; None if it is not a file of samples. Of an unfinished recording the parts are
+    /// read; `path` may also be their directory.
     ///
     /// # Errors
     ///
-    /// Where it cannot be read, or is no Parquet file.
+    /// If it cannot be read, or is not a Parquet file.
     pub fn open(path: &Path) -> Result<Option<Self>, ReadError> {
         let parts = VecDeque::from(parts_of(path)?);
         let first = parts.front().map(|part| open(part)).transpose()?;
@@ -90,25 +90,25 @@ impl Samples {
             about,
             texts: Vec::new(),
             texts_left_out: 0,
-            known: HashMap::new(),
+            by_text: HashMap::new(),
             parts,
             rows: 0,
         }))
     }
 
-    /// What the metadata says under this key.
+    /// The metadata value of a key.
     #[must_use]
     pub fn about(&self, key: &str) -> Option<&str> {
         let entry = self.about.iter().find(|(own, _)| own == key);
         entry.map(|(_, value)| value.as_str())
     }
 
-    /// Reads all samples, in the order of the file. Then [`Self::about`] has the tags and phases of
-    /// all parts.
+    /// Reads all samples in file order. Afterwards [`Self::about`] has the tags and phases of all
+    /// parts.
     ///
     /// # Errors
     ///
-    /// Where it is damaged.
+    /// If it is damaged.
     pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), ReadError> {
         let mut marks = Marks::default();
         while let Some(part) = self.parts.pop_front() {
@@ -135,16 +135,16 @@ impl Samples {
     ) -> Result<(), ParquetError> {
         let group = reader.get_row_group(group)?;
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-        let mut time = Column::<Int64Type>::open(&*group, "time_ns")?;
-        let mut address = Column::<Int64Type>::open(&*group, "va")?;
-        let number = |name| Column::<Int32Type>::open(&*group, name);
-        let mut numbers: [(_, Place); 3] = [
+        let mut time = SampleColumnReader::<Int64Type>::open(&*group, "time_ns")?;
+        let mut address = SampleColumnReader::<Int64Type>::open(&*group, "va")?;
+        let number = |name| SampleColumnReader::<Int32Type>::open(&*group, name);
+        let mut numbers: [(_, NumberField); 3] = [
             (number("pid")?, |row| &mut row.pid),
             (number("tid")?, |row| &mut row.tid),
             (number("total_latency")?, |row| &mut row.latency),
         ];
-        let text = |name| Column::<ByteArrayType>::open(&*group, name);
-        let mut texts: [(_, Place); 6] = [
+        let text = |name| SampleColumnReader::<ByteArrayType>::open(&*group, name);
+        let mut texts: [(_, NumberField); 6] = [
             (text("comm")?, |row| &mut row.comm),
             (text("cgroup")?, |row| &mut row.cgroup),
             (text("op")?, |row| &mut row.operation),
@@ -164,13 +164,13 @@ impl Samples {
             address.fill(&mut rows, |row, value| {
                 row.address = Some(value.cast_unsigned());
             })?;
-            for (column, place) in &mut numbers {
+            for (column, field) in &mut numbers {
                 column.fill(&mut rows, |row, value| {
-                    *place(row) = Some(value.cast_unsigned());
+                    *field(row) = Some(value.cast_unsigned());
                 })?;
             }
-            for (column, place) in &mut texts {
-                column.fill(&mut rows, |row, value| *place(row) = self.text(value))?;
+            for (column, field) in &mut texts {
+                column.fill(&mut rows, |row, value| *field(row) = self.text(value))?;
             }
             rows.iter().for_each(&mut *each);
             self.rows += now;
@@ -178,30 +178,30 @@ impl Samples {
         Ok(())
     }
 
-    fn text(&mut self, bytes: &ByteArray) -> Option<Text> {
+    fn text(&mut self, bytes: &ByteArray) -> Option<TextIndex> {
         let text = String::from_utf8_lossy(bytes.data());
-        if let Some(known) = self.known.get(&*text) {
+        if let Some(known) = self.by_text.get(&*text) {
             return Some(*known);
         }
-        if self.texts.len() >= TEXTS {
+        if self.texts.len() >= MAX_TEXTS {
             self.texts_left_out += 1;
             return None;
         }
-        let number = Text::try_from(self.texts.len()).ok()?;
+        let number = TextIndex::try_from(self.texts.len()).ok()?;
         self.texts.push(text.clone().into_owned());
-        self.known.insert(text.into_owned(), number);
+        self.by_text.insert(text.into_owned(), number);
         Some(number)
     }
 }
 
 /// A column of a row group.
-struct Column<T: DataType> {
+struct SampleColumnReader<T: DataType> {
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
     levels: Vec<i16>,
 }
 
-impl<T: DataType> Column<T> {
+impl<T: DataType> SampleColumnReader<T> {
     fn open(group: &dyn RowGroupReader, name: &str) -> Result<Self, ParquetError> {
         let wrong = |what| Err(ParquetError::General(format!("column {name} {what}")));
         let mut columns = group.metadata().columns().iter();
@@ -222,7 +222,7 @@ impl<T: DataType> Column<T> {
         })
     }
 
-    /// Puts the values that follow into rows.
+    /// Reads the next values into rows.
     fn fill(
         &mut self,
         rows: &mut [SampleRow],

@@ -1,18 +1,18 @@
-//! The page names every column, a snapshot is unpacked to its limit only, and files of samples are
-//! known.
+//! docs/recordings.md names every column, a snapshot is unpacked to its limit only, and files of
+//! samples are recognized.
 
 use std::{io::Write as _, num::NonZeroUsize};
 
 use flate2::{Compression, write::GzEncoder};
 use probe_common::spe::Records;
 
-use super::{Recording, Samples, columns::COLUMNS, read::unpacked};
-use crate::record::{Sample, SampleFile, Seen, Sink as _, of_each_method};
+use super::{Recording, SampleReader, columns::COLUMNS, read::unpacked};
+use crate::record::{Sample, SampleData, SampleFile, Sink as _, metadata_of_each_method};
 
 #[test]
 fn every_column_is_documented_once_and_in_order() {
     let text = include_str!("../../../docs/recordings.md");
-    // Behind the table of views.
+    // After the table of views.
     let lines = text
         .lines()
         .skip_while(|line| !line.starts_with("| `window`"));
@@ -37,11 +37,11 @@ fn a_snapshot_that_becomes_too_large_is_refused() {
     assert!(unpacked(&bytes[..bytes.len() - 1], 100_001).is_err());
 }
 
-/// By what the recorder itself says of it.
+/// By the metadata that the recorder itself writes.
 #[test]
 fn a_file_of_each_method_is_known_as_one_of_samples() {
     let directory = tempfile::tempdir().unwrap();
-    for about in of_each_method() {
+    for about in metadata_of_each_method() {
         let path = directory.path().join("samples.parquet");
         let file = SampleFile::begin(&path, NonZeroUsize::MIN, about.clone()).unwrap();
         // A load and its time.
@@ -51,17 +51,18 @@ fn a_file_of_each_method_is_known_as_one_of_samples() {
             time: Some(5),
             cpu: Some(0),
             tid: Some(7),
-            who: None,
+            task: None,
             cgroup: None,
             origin: None,
             region: None,
             phase: None,
-            seen: Seen::Record(record),
+            data: SampleData::Record(record),
         };
         file.samples(0, &[sample]).unwrap();
         file.finish(&[]).unwrap();
-        let samples = Samples::open(&path).unwrap();
-        let mut samples = samples.unwrap_or_else(|| panic!("no file of samples: {about:?}"));
+        let mut samples = SampleReader::open(&path)
+            .unwrap()
+            .unwrap_or_else(|| panic!("no file of samples: {about:?}"));
         let mut times = Vec::new();
         samples.read(|row| times.push(row.time)).unwrap();
         assert_eq!(times, [Some(5)]);

@@ -1,4 +1,4 @@
-//! Measures all places with all numbers of threads over all sizes.
+//! Measures latency, peak and bandwidth for all groups of CPUs, numbers of threads and sizes.
 
 #[cfg(test)]
 mod tests;
@@ -6,15 +6,15 @@ mod tests;
 use std::time::Duration;
 
 use super::{
-    Options, RooflineError, allowed,
+    RooflineError, RooflineOptions, allowed_cpus,
     kernels::{Arrays, Chain, Stores, TRIAD_BYTES, Vectors},
-    places::{self, Amount, MEMORY, Place},
     result::{
-        Bandwidth, Disturbance, FORMAT, Latency, On, Peak, Roofline, Runs, bytes_in_flight,
-        lines_per_core, roofs,
+        Bandwidth, Disturbance, FORMAT, Latency, MeasuredCpus, Peak, Roofline, RunStats,
+        bytes_in_flight, lines_per_core, roofs,
     },
-    timed::{Repeat, Run, timed},
-    work::{Chase, Huge, MultiplyAdd, ROUNDS, Triad},
+    sweep::{self, CpuGroup, CpuLocation, MEMORY, WorkingSet},
+    timed::{Repeat, TimedRun, timed},
+    work::{Chase, HugePages, MultiplyAdd, ROUNDS, Triad},
 };
 use crate::{
     catalogue::Hardware,
@@ -22,42 +22,42 @@ use crate::{
     sys::clock,
 };
 
-/// A run is that long at least: much more than the clock's step, less than a time slice, so that
-/// some run is undisturbed.
-const LEAST: Duration = Duration::from_millis(1);
+/// The least length of a run: much more than the clock's resolution, but less than a time slice, so
+/// that some runs are undisturbed.
+const MIN_RUN_TIME: Duration = Duration::from_millis(1);
 
-/// Of one point, beside the first runs.
-const MOST: Duration = Duration::from_secs(1);
+/// The most time for one point of the sweep, once it has the fewest runs.
+const MAX_POINT_TIME: Duration = Duration::from_secs(1);
 
-/// The part of free memory that is used unless sizes are given, as its inverse.
-const PART_OF_MEMORY: u64 = 4;
+/// Without given sizes, one part in this many of the free memory is used.
+const MEMORY_DIVISOR: u64 = 4;
 
-/// Where free memory is not told.
+/// Bytes of free memory to assume where the kernel does not report them.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// Measures this machine. Takes some seconds, and all CPUs that it may use.
+/// Measures this machine. Takes some seconds, on all CPUs that this process may use.
 ///
 /// # Errors
 ///
-/// Where the CPUs cannot be told or used, or memory cannot be had.
-pub fn measure(machine: &Machine, options: &Options) -> Result<Roofline, RooflineError> {
+/// The CPUs are unknown or cannot be used, a thread cannot start, or memory cannot be allocated.
+pub fn measure(machine: &Machine, options: &RooflineOptions) -> Result<Roofline, RooflineError> {
     let before = (clock::now(), CpuTime::now(machine), clock::process_time());
     let setup = Setup::new(machine, options)?;
-    let mut all = Measured::default();
-    for place in &setup.places {
-        if place.socket.is_some() {
-            setup.latencies(place, &mut all)?;
+    let mut all = Measurements::default();
+    for group in &setup.groups {
+        if group.socket.is_some() {
+            setup.latencies(group, &mut all)?;
         }
     }
-    for place in &setup.places {
-        for threads in setup.threads_of(place) {
-            setup.peak(place, threads, &mut all)?;
-            setup.bandwidths(place, threads, &mut all)?;
+    for group in &setup.groups {
+        for threads in setup.thread_counts(group) {
+            setup.peak(group, threads, &mut all)?;
+            setup.bandwidths(group, threads, &mut all)?;
         }
     }
     let roofs = roofs(&all.peaks, &all.bandwidths, MEMORY);
     let mut notes = setup.notes;
-    if setup.repeat.runs < super::timed::FEWEST {
+    if setup.repeat.runs < super::timed::MIN_RUNS {
         notes.push("few runs: the median says little".to_owned());
     }
     Ok(Roofline {
@@ -75,11 +75,11 @@ pub fn measure(machine: &Machine, options: &Options) -> Result<Roofline, Rooflin
     })
 }
 
-/// What others did since.
+/// What other tasks did since `start`.
 fn disturbance(
     machine: &Machine,
     (start, cpus, own): (Duration, Option<CpuTime>, Duration),
-    runs: &[Run],
+    runs: &[TimedRun],
 ) -> Disturbance {
     let seconds = clock::now().saturating_sub(start).as_secs_f64();
     let used = CpuTime::now(machine)
@@ -95,55 +95,56 @@ fn disturbance(
     }
 }
 
-/// What is found out before anything is measured.
+/// The machine's facts and the options, before anything is measured.
 struct Setup {
     cpus: CpuList,
     caches: Vec<Cache>,
     line: u64,
-    places: Vec<Place>,
+    groups: Vec<CpuGroup>,
     vectors: Vectors,
-    /// Threads at most.
-    most_threads: usize,
-    /// Bytes of arrays at most.
-    most_bytes: u64,
+    max_threads: usize,
+    /// Most bytes of all arrays together.
+    max_bytes: u64,
+    /// As in the options; empty: chosen for each group.
     threads: Vec<usize>,
+    /// As in the options; empty: by the caches.
     sizes: Vec<u64>,
     repeat: Repeat,
     notes: Vec<String>,
 }
 
-/// What was measured so far.
+/// Results so far.
 #[derive(Default)]
-struct Measured {
+struct Measurements {
     latencies: Vec<Latency>,
     peaks: Vec<Peak>,
     bandwidths: Vec<Bandwidth>,
-    /// All of it.
-    runs: Vec<Run>,
+    /// The runs of all these results.
+    runs: Vec<TimedRun>,
 }
 
 impl Setup {
-    fn new(machine: &Machine, options: &Options) -> Result<Self, RooflineError> {
+    fn new(machine: &Machine, options: &RooflineOptions) -> Result<Self, RooflineError> {
         let online = machine.online()?;
-        let cpus: CpuList = allowed()?
+        let cpus: CpuList = allowed_cpus()?
             .iter()
             .filter(|cpu| online.contains(*cpu))
             .collect();
         let caches = machine.caches(&cpus);
-        let limits = Limits::of_self(machine);
+        let limits = Limits::for_self(machine);
         let mut notes = Vec::new();
-        let most_threads = most_threads(cpus.len(), limits.cpus);
-        let limited = most_threads < cpus.len();
+        let max_threads = max_threads(cpus.len(), limits.cpus);
+        let limited = max_threads < cpus.len();
         if limited {
             notes.push(format!(
-                "the cgroup may use {:.1} CPUs: threads are measured up to {most_threads}",
+                "the cgroup may use {:.1} CPUs: threads are measured up to {max_threads}",
                 limits.cpus.unwrap_or_default()
             ));
         }
-        if let Some(asked) = options.threads.iter().find(|asked| **asked > most_threads) {
+        if let Some(asked) = options.threads.iter().find(|asked| **asked > max_threads) {
             return Err(RooflineError::Threads {
                 asked: *asked,
-                most: most_threads,
+                most: max_threads,
                 why: if limited { " by its cgroup" } else { "" },
             });
         }
@@ -154,11 +155,11 @@ impl Setup {
                 most: free,
             });
         }
-        let most_bytes = free / PART_OF_MEMORY;
+        let max_bytes = free / MEMORY_DIVISOR;
         let all: Vec<u32> = cpus.iter().collect();
-        if options.sizes.is_empty() && !places::is_beyond_caches(&caches, &all, most_bytes) {
+        if options.sizes.is_empty() && !sweep::is_beyond_caches(&caches, &all, max_bytes) {
             notes.push(format!(
-                "a quarter of the free memory ({most_bytes} bytes) is less than twelve times the \
+                "a quarter of the free memory ({max_bytes} bytes) is less than twelve times the \
                  last-level caches, which STREAM asks for: caches hold a part of what is shown as \
                  memory"
             ));
@@ -167,7 +168,7 @@ impl Setup {
             notes.push("the machine tells no caches: only memory is measured".to_owned());
         }
         let topology = machine.topology();
-        let core = |cpu: u32| {
+        let first_of_core = |cpu: u32| {
             let list = |name: &str| -> Option<CpuList> {
                 let file = format!("devices/system/cpu/cpu{cpu}/topology/{name}");
                 machine.sys(&file)?.parse().ok()
@@ -175,19 +176,24 @@ impl Setup {
             let siblings = list("core_cpus_list").or_else(|| list("thread_siblings_list"));
             siblings.and_then(|list| list.iter().next()).unwrap_or(cpu)
         };
-        let seats = places::seats(&cpus, |cpu| topology.socket(cpu).unwrap_or(0), core);
+        let location = |cpu| CpuLocation {
+            cpu,
+            socket: topology.socket(cpu).unwrap_or(0),
+            core: first_of_core(cpu),
+        };
+        let locations: Vec<CpuLocation> = cpus.iter().map(location).collect();
         Ok(Self {
-            line: places::line(&caches),
-            places: places::places(&seats),
+            line: sweep::line(&caches),
+            groups: sweep::cpu_groups(&locations),
             vectors: Vectors::detect(),
-            most_threads,
-            most_bytes,
+            max_threads,
+            max_bytes,
             threads: options.threads.clone(),
             sizes: options.sizes.clone(),
             repeat: Repeat {
                 runs: options.runs.max(1),
-                least: LEAST,
-                most: MOST,
+                min_run_time: MIN_RUN_TIME,
+                max_total_time: MAX_POINT_TIME,
             },
             cpus,
             caches,
@@ -195,30 +201,30 @@ impl Setup {
         })
     }
 
-    /// Numbers of threads to measure at a place.
-    fn threads_of(&self, place: &Place) -> Vec<usize> {
+    /// Numbers of threads to measure in a group.
+    fn thread_counts(&self, group: &CpuGroup) -> Vec<usize> {
         if self.threads.is_empty() {
-            return place.threads(self.most_threads);
+            return group.thread_counts(self.max_threads);
         }
-        let fit = |threads: &usize| (1..=place.cpus.len()).contains(threads);
+        let fit = |threads: &usize| (1..=group.cpus.len()).contains(threads);
         self.threads.iter().copied().filter(fit).collect()
     }
 
-    fn amounts(&self, cpus: &[u32]) -> Vec<Amount> {
+    fn working_sets(&self, cpus: &[u32]) -> Vec<WorkingSet> {
         if self.sizes.is_empty() {
-            return places::amounts(&self.caches, cpus, self.most_bytes);
+            return sweep::working_sets(&self.caches, cpus, self.max_bytes);
         }
-        let given = |bytes: &u64| Amount {
+        let given = |bytes: &u64| WorkingSet {
             level: format!("given {bytes}"),
             bytes: *bytes,
         };
         self.sizes.iter().map(given).collect()
     }
 
-    fn on(place: &Place, threads: usize) -> On {
-        let (cpus, cores) = place.first(threads);
-        On {
-            socket: place.socket,
+    fn measured_cpus(group: &CpuGroup, threads: usize) -> MeasuredCpus {
+        let (cpus, cores) = group.first(threads);
+        MeasuredCpus {
+            socket: group.socket,
             threads: cpus.len(),
             cores,
             cpus: cpus.iter().copied().collect::<CpuList>().to_string(),
@@ -227,28 +233,28 @@ impl Setup {
 
     /// The idle latency of each level on the first CPU of a socket.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    fn latencies(&self, place: &Place, all: &mut Measured) -> Result<(), RooflineError> {
-        let (Some(socket), Some(cpu)) = (place.socket, place.cpus.first()) else {
+    fn latencies(&self, group: &CpuGroup, all: &mut Measurements) -> Result<(), RooflineError> {
+        let (Some(socket), Some(cpu)) = (group.socket, group.cpus.first()) else {
             return Ok(());
         };
-        for Amount { level, bytes } in self.amounts(&[*cpu]) {
-            // STREAM's three arrays are more than one chain needs.
+        for WorkingSet { level, bytes } in self.working_sets(&[*cpu]) {
+            // The size is for STREAM's three arrays; a chain is one.
             let bytes = if level == MEMORY { bytes / 3 } else { bytes };
             let chain = Chain::new(bytes, self.line);
-            let told = Huge::default();
+            let huge_pages = HugePages::default();
             let work = Chase {
                 chain: chain.map_err(|error| RooflineError::Memory { bytes, error })?,
-                told: told.clone(),
+                huge_pages: huge_pages.clone(),
             };
             let runs = timed(vec![(*cpu, work)], self.repeat)?;
-            let nanoseconds = Runs::nanoseconds(Chase::STEPS as f64, &runs);
+            let nanoseconds = RunStats::nanoseconds(Chase::STEPS as f64, &runs);
             all.latencies.extend(nanoseconds.map(|nanoseconds| Latency {
                 socket,
                 cpu: *cpu,
                 level,
                 bytes,
                 nanoseconds,
-                huge_pages: told.share(),
+                huge_pages: huge_pages.ratio(),
             }));
             all.runs.extend(runs);
         }
@@ -256,14 +262,19 @@ impl Setup {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    fn peak(&self, place: &Place, threads: usize, all: &mut Measured) -> Result<(), RooflineError> {
-        let (cpus, _) = place.first(threads);
+    fn peak(
+        &self,
+        group: &CpuGroup,
+        threads: usize,
+        all: &mut Measurements,
+    ) -> Result<(), RooflineError> {
+        let (cpus, _) = group.first(threads);
         let work = cpus.iter().map(|cpu| (*cpu, MultiplyAdd(self.vectors)));
         let runs = timed(work.collect(), self.repeat)?;
         let operations = (self.vectors.operations() * ROUNDS) as f64 * cpus.len() as f64;
         all.peaks
-            .extend(Runs::rates(operations, &runs).map(|flops| Peak {
-                on: Self::on(place, threads),
+            .extend(RunStats::rates(operations, &runs).map(|flops| Peak {
+                on: Self::measured_cpus(group, threads),
                 flops,
             }));
         all.runs.extend(runs);
@@ -272,16 +283,16 @@ impl Setup {
 
     fn bandwidths(
         &self,
-        place: &Place,
+        group: &CpuGroup,
         threads: usize,
-        all: &mut Measured,
+        all: &mut Measurements,
     ) -> Result<(), RooflineError> {
-        let (cpus, _) = place.first(threads);
-        for amount in self.amounts(cpus) {
-            self.bandwidth(place, threads, &amount, Stores::Plain, all)?;
-            // Past the caches is what these stores are for.
-            if amount.level == MEMORY || !self.sizes.is_empty() {
-                self.bandwidth(place, threads, &amount, Stores::NonTemporal, all)?;
+        let (cpus, _) = group.first(threads);
+        for working_set in self.working_sets(cpus) {
+            self.bandwidth(group, threads, &working_set, Stores::Plain, all)?;
+            // Non-temporal stores bypass the caches, so they are measured on memory.
+            if working_set.level == MEMORY || !self.sizes.is_empty() {
+                self.bandwidth(group, threads, &working_set, Stores::NonTemporal, all)?;
             }
         }
         Ok(())
@@ -290,56 +301,57 @@ impl Setup {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     fn bandwidth(
         &self,
-        place: &Place,
+        group: &CpuGroup,
         threads: usize,
-        amount: &Amount,
+        working_set: &WorkingSet,
         stores: Stores,
-        all: &mut Measured,
+        all: &mut Measurements,
     ) -> Result<(), RooflineError> {
-        let (cpus, _) = place.first(threads);
-        let each = amount.bytes / cpus.len() as u64;
-        let told = Huge::default();
+        let (cpus, _) = group.first(threads);
+        let each = working_set.bytes / cpus.len() as u64;
+        let huge_pages = HugePages::default();
         let mut elements = 0;
         let mut work = Vec::new();
         for (at, cpu) in cpus.iter().enumerate() {
-            let arrays = Arrays::new(each);
-            let arrays = arrays.map_err(|error| RooflineError::Memory { bytes: each, error })?;
+            let arrays =
+                Arrays::new(each).map_err(|error| RooflineError::Memory { bytes: each, error })?;
             elements += arrays.elements();
             let triad = Triad {
                 arrays,
                 vectors: self.vectors,
                 stores,
-                told: (at == 0).then(|| told.clone()),
+                huge_pages: (at == 0).then(|| huge_pages.clone()),
             };
             work.push((*cpu, triad));
         }
         let runs = timed(work, self.repeat)?;
-        let on = Self::on(place, threads);
-        let latency_ns = latency(&all.latencies, place.socket, &amount.level);
-        all.bandwidths.extend(
-            Runs::rates((elements * TRIAD_BYTES) as f64, &runs).map(|rate| {
-                let in_flight = latency_ns.map(|ns| bytes_in_flight(rate.best, ns));
-                Bandwidth {
-                    level: amount.level.clone(),
-                    bytes: Arrays::bytes_of(each) * cpus.len() as u64,
-                    stores,
-                    bytes_per_second: rate,
-                    huge_pages: told.share(),
-                    latency_ns,
-                    bytes_in_flight: in_flight,
-                    lines_in_flight_per_core: in_flight
-                        .map(|bytes| lines_per_core(bytes, self.line, on.cores)),
-                    on,
-                }
-            }),
-        );
+        let on = Self::measured_cpus(group, threads);
+        let latency_ns = latency(&all.latencies, group.socket, &working_set.level);
+        all.bandwidths
+            .extend(
+                RunStats::rates((elements * TRIAD_BYTES) as f64, &runs).map(|rate| {
+                    let in_flight = latency_ns.map(|ns| bytes_in_flight(rate.best, ns));
+                    Bandwidth {
+                        level: working_set.level.clone(),
+                        bytes: Arrays::total_bytes(each) * cpus.len() as u64,
+                        stores,
+                        bytes_per_second: rate,
+                        huge_pages: huge_pages.ratio(),
+                        latency_ns,
+                        bytes_in_flight: in_flight,
+                        lines_in_flight_per_core: in_flight
+                            .map(|bytes| lines_per_core(bytes, self.line, on.cores)),
+                        on,
+                    }
+                }),
+            );
         all.runs.extend(runs);
         Ok(())
     }
 }
 
-/// Threads at most: one for each CPU, and not more than the quota lets run all the time.
-fn most_threads(cpus: usize, quota: Option<f64>) -> usize {
+/// The most threads: one for each CPU, and no more than can run all the time within the CPU quota.
+fn max_threads(cpus: usize, quota: Option<f64>) -> usize {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -349,7 +361,7 @@ fn most_threads(cpus: usize, quota: Option<f64>) -> usize {
     quota.clamp(1, cpus.max(1))
 }
 
-/// The least latency of a level on a socket; of all sockets their mean.
+/// The least latency of a level on a socket; without a socket, the mean over all sockets.
 #[expect(clippy::cast_precision_loss, reason = "a few sockets")]
 fn latency(latencies: &[Latency], socket: Option<u32>, level: &str) -> Option<f64> {
     let same = latencies.iter().filter(|latency| {

@@ -1,12 +1,13 @@
-//! The machine's roofline: bandwidth by a STREAM-like triad over threads and sizes, peak of
-//! floating-point operations, idle latency, and the bytes in flight that follow (docs/roofline.md).
-//! It measures the machine itself, apart from sessions.
+//! The machine's roofline (docs/roofline.md): bandwidth by a STREAM-like triad over threads and
+//! sizes, peak of floating-point operations, idle latency, and the bytes in flight by Little's law.
+//!
+//! [`measure()`] returns a [`Roofline`]; [`table`] and [`json`] write it. It needs no session.
 
 mod kernels;
 mod measure;
-mod places;
 mod print;
 mod result;
+mod sweep;
 mod timed;
 mod work;
 
@@ -19,52 +20,52 @@ pub use self::{
     measure::measure,
     print::{json, table},
     result::{
-        Bandwidth, Disturbance, FORMAT, Latency, On, Peak, Roof, Roofline, Runs, bytes_in_flight,
-        lines_per_core,
+        Bandwidth, Disturbance, FORMAT, Latency, MeasuredCpus, Peak, Roof, Roofline, RunStats,
+        bytes_in_flight, lines_per_core,
     },
 };
 use crate::machine::cpus::{CpuList, CpuListError};
 
-/// What is asked for.
+/// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct RooflineOptions {
     /// Numbers of threads; empty: powers of two, one for each core, one for each CPU.
     pub threads: Vec<usize>,
-    /// Bytes of the three arrays of all threads; empty: by the caches.
+    /// Total bytes of the three arrays of all threads; empty: chosen by the caches.
     pub sizes: Vec<u64>,
-    /// Runs of which the best and the median are shown.
+    /// Number of runs; the best and the median are shown.
     pub runs: usize,
 }
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum RooflineError {
-    /// The CPUs that this process may use are not told.
+    /// The kernel does not report the CPUs that this process may use.
     #[error(
         "cannot tell on which CPUs this process may run ({0}): run it on one of up to 1024 CPUs, \
          as `taskset -c 0-7 pmuscope roofline`"
     )]
     Affinity(io::Error),
-    /// The CPUs of the machine are not told.
+    /// The kernel does not report the online CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuListError),
-    /// A thread cannot stay on its CPU.
+    /// A thread cannot be pinned to its CPU.
     #[error("a thread may not run on CPU {cpu} ({error}): was it taken offline?")]
     Pin {
         /// The CPU.
         cpu: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// No more threads.
+    /// A thread cannot be started.
     #[error("cannot start a thread ({0}): raise the limit of tasks (pids.max), or use --threads")]
     Thread(io::Error),
-    /// No memory.
+    /// Memory cannot be mapped.
     #[error("cannot map {bytes} bytes for the arrays ({error}): use a smaller --sizes")]
     Memory {
-        /// How many.
+        /// Bytes to map.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// More threads than CPUs.
@@ -73,11 +74,11 @@ pub enum RooflineError {
          its own"
     )]
     Threads {
-        /// What was asked for.
+        /// Threads requested.
         asked: usize,
-        /// What there is.
+        /// Threads possible.
         most: usize,
-        /// The cgroup's limit, where that is the reason.
+        /// Names the cgroup's limit if that is the reason, else empty.
         why: &'static str,
     },
     /// Arrays that do not fit.
@@ -86,7 +87,7 @@ pub enum RooflineError {
          quarters of that are the most"
     )]
     Size {
-        /// Bytes that were asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes that are free.
         most: u64,
@@ -94,7 +95,7 @@ pub enum RooflineError {
 }
 
 /// The CPUs that this process may run on.
-fn allowed() -> Result<CpuList, RooflineError> {
+fn allowed_cpus() -> Result<CpuList, RooflineError> {
     let set = sched_getaffinity(None).map_err(|error| RooflineError::Affinity(error.into()))?;
     let all = 0..u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
     Ok(all
@@ -104,10 +105,10 @@ fn allowed() -> Result<CpuList, RooflineError> {
 
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use super::allowed_cpus;
 
     /// A CPU that tests may run on.
     pub(super) fn first_cpu() -> u32 {
-        allowed().unwrap().iter().next().unwrap()
+        allowed_cpus().unwrap().iter().next().unwrap()
     }
 }

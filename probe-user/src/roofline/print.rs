@@ -4,20 +4,20 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{On, Roofline, Stores};
+use super::{MeasuredCpus, Roofline, Stores};
 use crate::emit::printable::printable_json;
 
-/// Others that use less of a CPU than this are the noise of any machine.
+/// CPUs that other tasks use on any quiet machine.
 const QUIET: f64 = 0.05;
 
-/// Threads that waited less than this part of their time were hardly disturbed.
+/// Threads that waited for less than this part of their time were hardly disturbed.
 const UNDISTURBED: f64 = 0.01;
 
-/// For people.
+/// Writes a roofline as tables for people.
 ///
 /// # Errors
 ///
-/// Where the writer fails.
+/// The writer fails.
 pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
     writeln!(
         out,
@@ -25,7 +25,8 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
         roofline.platform, roofline.cpus, roofline.vectors, roofline.line
     )?;
     writeln!(out, "\nIdle latency (a chase of pointers, one thread)")?;
-    let mut latencies = head(&["socket", "level", "size", "ns best", "median", "huge pages"]);
+    let mut latencies =
+        empty_table(&["socket", "level", "size", "ns best", "median", "huge pages"]);
     for latency in &roofline.latencies {
         latencies.add_row([
             latency.socket.to_string(),
@@ -38,7 +39,7 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
     }
     lines(out, &latencies)?;
     writeln!(out, "\nBandwidth of the triad (24 bytes an element)")?;
-    let mut bandwidths = head(&[
+    let mut bandwidths = empty_table(&[
         "socket",
         "threads",
         "level",
@@ -79,7 +80,7 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
         "ridge FLOP/B",
         "waited",
     ];
-    let mut peaks = head(&columns);
+    let mut peaks = empty_table(&columns);
     for peak in &roofline.peaks {
         let roof = roofline.roofs.iter().find(|roof| roof.on == peak.on);
         peaks.add_row([
@@ -106,47 +107,49 @@ fn lines(out: &mut impl Write, table: &Table) -> io::Result<()> {
     Ok(())
 }
 
-/// One object; docs/roofline.md has its fields.
+/// Writes a roofline as one JSON object; docs/roofline.md lists its fields.
 ///
 /// # Errors
 ///
-/// Where the writer fails.
+/// The writer fails.
 pub fn json(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
     let value = serde_json::to_value(roofline).map_err(io::Error::other)?;
     writeln!(out, "{}", printable_json(&value))
 }
 
-/// What disturbed it (`!`), and the notes (`-`).
+/// Sentences below the tables: disturbances (`!`) and notes (`-`).
 fn sentences(roofline: &Roofline) -> Vec<String> {
     let disturbance = &roofline.disturbance;
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     match disturbance.others {
-        Some(others) if others >= QUIET => said.push(format!(
+        Some(others) if others >= QUIET => sentences.push(format!(
             "! other tasks used {others:.2} of {} CPUs during these {:.1} s: the machine can do \
              more than is shown; repeat it when it is quiet",
             disturbance.cpus, disturbance.seconds
         )),
-        Some(others) => said.push(format!(
+        Some(others) => sentences.push(format!(
             "- other tasks used {others:.2} of {} CPUs during these {:.1} s",
             disturbance.cpus, disturbance.seconds
         )),
-        None => said.push("! what other tasks did is not known: /proc/stat cannot be read".into()),
+        None => {
+            sentences.push("! what other tasks did is not known: /proc/stat cannot be read".into());
+        }
     }
     if disturbance.waited >= UNDISTURBED {
-        said.push(format!(
+        sentences.push(format!(
             "! the threads waited for their CPUs {:.0}% of their time: the best run may be \
              undisturbed, the median is not",
             disturbance.waited * 100.0
         ));
     }
     if let Some(stolen) = disturbance.stolen.filter(|stolen| *stolen >= QUIET) {
-        said.push(format!("! the hypervisor took {stolen:.2} CPUs"));
+        sentences.push(format!("! the hypervisor took {stolen:.2} CPUs"));
     }
-    said.extend(roofline.notes.iter().map(|note| format!("- {note}")));
-    said
+    sentences.extend(roofline.notes.iter().map(|note| format!("- {note}")));
+    sentences
 }
 
-fn head(columns: &[&str]) -> Table {
+fn empty_table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(columns);
@@ -156,7 +159,7 @@ fn head(columns: &[&str]) -> Table {
     table
 }
 
-fn socket(on: &On) -> String {
+fn socket(on: &MeasuredCpus) -> String {
     on.socket
         .map_or("all".to_owned(), |socket| socket.to_string())
 }
@@ -168,7 +171,7 @@ fn stores(stores: Stores) -> &'static str {
     }
 }
 
-/// Three digits.
+/// With three significant digits.
 fn number(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -186,7 +189,7 @@ fn share(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0))
 }
 
-/// In binary units, as caches are.
+/// In binary units, as for caches.
 fn bytes(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);

@@ -1,4 +1,5 @@
-//! Times work on several CPUs at once: threads that stay on their CPUs and start together.
+//! Times a [`Work`] on several CPUs at once: [`timed`] pins one thread to each CPU and starts all
+//! of them together.
 
 use std::{
     hint, io,
@@ -12,150 +13,152 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::RooflineError;
 use crate::sys::clock;
 
-/// What one thread does.
+/// The work of one thread.
 pub(super) trait Work: Send {
-    /// Writes its memory first, by which it is near to the thread's CPU.
+    /// Writes its memory, so that first touch places it near the thread's CPU.
     fn touch(&mut self);
-    /// Does its work that many times, one at least.
-    fn work(&mut self, times: u64);
+    /// Does the work `iterations` times, at least once.
+    fn work(&mut self, iterations: u64);
 }
 
-/// How long and how often.
+/// Number and length of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repeat {
-    /// Runs of which the best and the median count.
+    /// Most runs.
     pub(super) runs: usize,
-    /// A run takes this long at least.
-    pub(super) least: Duration,
-    /// No new run is begun after so long, once there are [`FEWEST`].
-    pub(super) most: Duration,
+    /// The least length of a run.
+    pub(super) min_run_time: Duration,
+    /// After this time no new run begins, once [`MIN_RUNS`] are done.
+    pub(super) max_total_time: Duration,
 }
 
-/// Runs that are made however long they take.
-pub(super) const FEWEST: usize = 3;
+/// Runs that are done however long they take.
+pub(super) const MIN_RUNS: usize = 3;
 
 /// One run of all threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Run {
-    /// From the first start to the last end, for one time of the work.
-    pub(super) each: f64,
-    /// Seconds of all threads together, and those of them in which the thread did not run.
+pub(super) struct TimedRun {
+    /// Seconds from the first start to the last end, divided by the iterations of the work.
+    pub(super) seconds_per_iteration: f64,
+    /// Seconds of all threads together.
     pub(super) wall: f64,
+    /// Seconds of these in which the threads waited for their CPUs.
     pub(super) waited: f64,
 }
 
-/// The work of each thread on its CPU.
+/// Times the work of each thread on its CPU; returns the runs.
 ///
 /// # Errors
 ///
-/// Where a thread may not run on its CPU, or cannot be made.
+/// A thread cannot be pinned to its CPU, or cannot start.
 pub(super) fn timed<W: Work>(
     work: Vec<(u32, W)>,
     repeat: Repeat,
-) -> Result<Vec<Run>, RooflineError> {
-    let gate = Gate::new(work.len());
-    let shared = Shared {
-        gate: &gate,
-        times: &AtomicU64::new(1),
+) -> Result<Vec<TimedRun>, RooflineError> {
+    let barrier = SpinBarrier::new(work.len());
+    let control = RunControl {
+        barrier: &barrier,
+        iterations: &AtomicU64::new(1),
         stop: &AtomicBool::new(false),
         repeat,
     };
-    // One thread takes the time of all of them, by which the others go.
+    // The first thread decides for all: how many iterations a run has, and when to stop.
     let spans = thread::scope(|scope| {
         let begin = |(at, (cpu, work)): (usize, (u32, W))| {
-            let shared = shared.clone();
+            let control = control.clone();
             let builder = thread::Builder::new().name(format!("roofline {cpu}"));
-            let begun = builder.spawn_scoped(scope, move || shared.thread(at == 0, cpu, work));
-            if begun.is_err() {
-                gate.open_for_ever();
+            let thread = builder.spawn_scoped(scope, move || control.thread(at == 0, cpu, work));
+            if thread.is_err() {
+                barrier.release();
             }
-            begun.map_err(RooflineError::Thread)
+            thread.map_err(RooflineError::Thread)
         };
         let threads: Vec<_> = work.into_iter().enumerate().map(begin).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread?.join().expect("work does not panic"));
-        joined.collect::<Result<Vec<Vec<Span>>, _>>()
+        joined.collect::<Result<Vec<Vec<ThreadSpan>>, _>>()
     })?;
-    let times = shared.times.load(Ordering::Relaxed);
+    let iterations = control.iterations.load(Ordering::Relaxed);
     let runs = spans.iter().map(Vec::len).min().unwrap_or(0);
     Ok((0..runs)
         .map(|run| {
-            let of_run: Vec<Span> = spans.iter().map(|spans| spans[run]).collect();
-            together(&of_run, times)
+            let of_run: Vec<ThreadSpan> = spans.iter().map(|spans| spans[run]).collect();
+            merge_spans(&of_run, iterations)
         })
         .collect())
 }
 
-/// What one thread did in one run.
+/// One run of one thread.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct ThreadSpan {
     start: Duration,
     end: Duration,
-    /// CPU time.
-    ran: Duration,
+    cpu_time: Duration,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn together(spans: &[Span], times: u64) -> Run {
+fn merge_spans(spans: &[ThreadSpan], iterations: u64) -> TimedRun {
     let start = spans.iter().map(|span| span.start).min();
     let end = spans.iter().map(|span| span.end).max();
     let all = end.zip(start).map_or(Duration::ZERO, |(end, start)| {
         end.saturating_sub(start).max(Duration::from_nanos(1))
     });
-    let wall = |span: &Span| span.end.saturating_sub(span.start);
-    let waited = |span: &Span| wall(span).saturating_sub(span.ran).as_secs_f64();
-    Run {
-        each: all.as_secs_f64() / times as f64,
+    let wall = |span: &ThreadSpan| span.end.saturating_sub(span.start);
+    let waited = |span: &ThreadSpan| wall(span).saturating_sub(span.cpu_time).as_secs_f64();
+    TimedRun {
+        seconds_per_iteration: all.as_secs_f64() / iterations as f64,
         wall: spans.iter().map(|span| wall(span).as_secs_f64()).sum(),
         waited: spans.iter().map(waited).sum(),
     }
 }
 
+/// What the threads share.
 #[derive(Clone)]
-struct Shared<'a> {
-    gate: &'a Gate,
-    times: &'a AtomicU64,
+struct RunControl<'a> {
+    barrier: &'a SpinBarrier,
+    /// Iterations of each run.
+    iterations: &'a AtomicU64,
     stop: &'a AtomicBool,
     repeat: Repeat,
 }
 
-impl Shared<'_> {
+impl RunControl<'_> {
     fn thread(
         &self,
         leads: bool,
         cpu: u32,
         mut work: impl Work,
-    ) -> Result<Vec<Span>, RooflineError> {
-        // Without its CPU it goes through the gates all the same: the others wait there.
+    ) -> Result<Vec<ThreadSpan>, RooflineError> {
+        // A thread that cannot be pinned still joins every barrier, where the others wait for it.
         let pinned = pin(cpu).map_err(|error| RooflineError::Pin { cpu, error });
         work.touch();
-        self.gate.pass();
+        self.barrier.wait();
         if leads {
-            let times = times(&mut |times| {
+            let iterations_in = calibrate(&mut |iterations| {
                 let before = clock::now();
-                work.work(times);
+                work.work(iterations);
                 clock::now().saturating_sub(before)
             });
-            self.times
-                .store(times(self.repeat.least), Ordering::Relaxed);
+            self.iterations
+                .store(iterations_in(self.repeat.min_run_time), Ordering::Relaxed);
         }
         let began = clock::now();
         let mut spans = Vec::with_capacity(self.repeat.runs);
         for run in 0..self.repeat.runs {
-            let late = clock::now().saturating_sub(began) > self.repeat.most;
-            if leads && run >= FEWEST && late {
+            let late = clock::now().saturating_sub(began) > self.repeat.max_total_time;
+            if leads && run >= MIN_RUNS && late {
                 self.stop.store(true, Ordering::Relaxed);
             }
-            self.gate.pass();
+            self.barrier.wait();
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let times = self.times.load(Ordering::Relaxed);
+            let iterations = self.iterations.load(Ordering::Relaxed);
             let (start, before) = (clock::now(), clock::thread_time());
-            work.work(times);
-            spans.push(Span {
-                ran: clock::thread_time().saturating_sub(before),
+            work.work(iterations);
+            spans.push(ThreadSpan {
+                cpu_time: clock::thread_time().saturating_sub(before),
                 start,
                 end: clock::now(),
             });
@@ -164,29 +167,31 @@ impl Shared<'_> {
     }
 }
 
-/// How often the work fits into a time: by tries of growing length, of which the fastest counts,
-/// since others may have been interrupted.
-fn times(time_of: &mut dyn FnMut(u64) -> Duration) -> impl Fn(Duration) -> u64 + use<> {
+/// Times trials of growing length; returns a function that says how many iterations fill a
+/// duration. It uses the fastest trial, since the others may have been interrupted.
+fn calibrate(time_of: &mut dyn FnMut(u64) -> Duration) -> impl Fn(Duration) -> u64 + use<> {
     const LONG_ENOUGH: Duration = Duration::from_micros(200);
-    let (mut tries, mut each) = (1, f64::MAX);
+    let (mut iterations, mut fastest) = (1, f64::MAX);
     loop {
-        let took = time_of(tries);
+        let took = time_of(iterations);
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let one = took.as_secs_f64() / tries as f64;
-        each = each.min(one);
-        if took >= LONG_ENOUGH || tries >= 1 << 40 {
+        let one = took.as_secs_f64() / iterations as f64;
+        fastest = fastest.min(one);
+        if took >= LONG_ENOUGH || iterations >= 1 << 40 {
             break;
         }
-        tries *= 4;
+        iterations *= 4;
     }
-    move |least| {
+    move |duration| {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a positive number, bounded"
         )]
-        let times = (least.as_secs_f64() / each.max(1e-12)).ceil().min(1e12) as u64;
-        times.max(1)
+        let count = (duration.as_secs_f64() / fastest.max(1e-12))
+            .ceil()
+            .min(1e12) as u64;
+        count.max(1)
     }
 }
 
@@ -200,42 +205,44 @@ fn pin(cpu: u32) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only)?)
 }
 
-/// Lets threads pass once all are there. Waiting threads spin, since one that sleeps starts late;
-/// after a while they let others run.
-struct Gate {
+/// A barrier on which threads spin, since a thread that sleeps starts late. Every 1024 spins they
+/// yield the CPU.
+struct SpinBarrier {
     threads: usize,
-    here: AtomicUsize,
-    passed: AtomicUsize,
-    broken: AtomicBool,
+    arrived: AtomicUsize,
+    /// Number of times that all threads have passed.
+    generation: AtomicUsize,
+    released: AtomicBool,
 }
 
-impl Gate {
+impl SpinBarrier {
     fn new(threads: usize) -> Self {
         Self {
             threads,
-            here: AtomicUsize::new(0),
-            passed: AtomicUsize::new(0),
-            broken: AtomicBool::new(false),
+            arrived: AtomicUsize::new(0),
+            generation: AtomicUsize::new(0),
+            released: AtomicBool::new(false),
         }
     }
 
-    /// A thread that should come never will.
-    fn open_for_ever(&self) {
-        self.broken.store(true, Ordering::Release);
+    /// Lets all threads pass from now on: one of them could not start.
+    fn release(&self) {
+        self.released.store(true, Ordering::Release);
     }
 
-    fn pass(&self) {
-        let passed = self.passed.load(Ordering::Acquire);
-        if self.here.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
-            self.here.store(0, Ordering::Relaxed);
-            self.passed.store(passed + 1, Ordering::Release);
+    fn wait(&self) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.generation.store(generation + 1, Ordering::Release);
             return;
         }
-        let mut turns = 0_u32;
-        while self.passed.load(Ordering::Acquire) == passed && !self.broken.load(Ordering::Acquire)
+        let mut spins = 0_u32;
+        while self.generation.load(Ordering::Acquire) == generation
+            && !self.released.load(Ordering::Acquire)
         {
-            turns += 1;
-            if turns.is_multiple_of(1024) {
+            spins += 1;
+            if spins.is_multiple_of(1024) {
                 thread::yield_now();
             } else {
                 hint::spin_loop();
@@ -250,16 +257,17 @@ mod tests {
 
     use super::*;
 
-    struct Counted<'a>(&'a AtomicU64, &'a AtomicU64);
+    /// Counts its calls of `touch`, and its iterations.
+    struct CountingWork<'a>(&'a AtomicU64, &'a AtomicU64);
 
-    impl Work for Counted<'_> {
+    impl Work for CountingWork<'_> {
         fn touch(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
 
-        fn work(&mut self, times: u64) {
-            self.1.fetch_add(times, Ordering::Relaxed);
-            crate::sys::spin::spin(times * 1000);
+        fn work(&mut self, iterations: u64) {
+            self.1.fetch_add(iterations, Ordering::Relaxed);
+            crate::sys::spin::spin(iterations * 1000);
         }
     }
 
@@ -267,18 +275,21 @@ mod tests {
     fn every_thread_touches_its_memory_and_takes_part_in_every_run() {
         let (touched, worked) = (AtomicU64::new(0), AtomicU64::new(0));
         let cpu = crate::roofline::tests::first_cpu();
-        let work = (0..3).map(|_| (cpu, Counted(&touched, &worked)));
+        let work = (0..3).map(|_| (cpu, CountingWork(&touched, &worked)));
         let repeat = Repeat {
             runs: 4,
-            least: Duration::from_micros(10),
-            most: Duration::from_secs(3600),
+            min_run_time: Duration::from_micros(10),
+            max_total_time: Duration::from_secs(3600),
         };
         let runs = timed(work.collect(), repeat).unwrap();
         assert_eq!(touched.into_inner(), 3);
         assert_eq!(runs.len(), 4);
         assert!(worked.into_inner() >= 3 * 4);
         for run in runs {
-            assert!(run.each > 0.0 && run.waited <= run.wall, "{run:?}");
+            assert!(
+                run.seconds_per_iteration > 0.0 && run.waited <= run.wall,
+                "{run:?}"
+            );
         }
     }
 
@@ -286,11 +297,11 @@ mod tests {
     fn a_cpu_that_is_not_there_is_named_and_nobody_waits() {
         let (touched, worked) = (AtomicU64::new(0), AtomicU64::new(0));
         let cpu = crate::roofline::tests::first_cpu();
-        let work = [cpu, 999_999].map(|cpu| (cpu, Counted(&touched, &worked)));
+        let work = [cpu, 999_999].map(|cpu| (cpu, CountingWork(&touched, &worked)));
         let repeat = Repeat {
             runs: 1,
-            least: Duration::ZERO,
-            most: Duration::ZERO,
+            min_run_time: Duration::ZERO,
+            max_total_time: Duration::ZERO,
         };
         let error = timed(work.into(), repeat).unwrap_err().to_string();
         assert!(
@@ -299,30 +310,30 @@ mod tests {
         );
     }
 
-    /// Two threads, of which one began late and lost a third of its time to others.
+    /// Two threads. The first began late and lost a third of its time to other tasks.
     #[test]
     fn a_run_is_as_long_as_all_of_it_and_waiting_is_told() {
         let ms = Duration::from_millis;
-        let span = |start, end, ran| Span {
+        let span = |start, end, cpu_time| ThreadSpan {
             start: ms(start),
             end: ms(end),
-            ran: ms(ran),
+            cpu_time: ms(cpu_time),
         };
-        let run = together(&[span(10, 40, 20), span(0, 20, 20)], 4);
-        assert!((run.each - 0.01).abs() < 1e-12, "{run:?}");
+        let run = merge_spans(&[span(10, 40, 20), span(0, 20, 20)], 4);
+        assert!((run.seconds_per_iteration - 0.01).abs() < 1e-12, "{run:?}");
         assert!((run.wall - 0.05).abs() < 1e-12, "{run:?}");
         assert!((run.waited - 0.01).abs() < 1e-12, "{run:?}");
     }
 
     proptest! {
-        /// Work of which one takes this many ns fills the time, without much more.
+        /// Iterations of `each` ns fill the duration, without much more.
         #[test]
         fn a_time_is_filled(each in 1_u64..50_000_000, least in 0_u64..20_000_000) {
-            let mut time_of = |times: u64| Duration::from_nanos(times * each);
-            let times = times(&mut time_of)(Duration::from_nanos(least));
-            prop_assert!(times >= 1);
-            prop_assert!(times * each + each >= least);
-            prop_assert!(times == 1 || (times - 2) * each <= least);
+            let mut time_of = |iterations: u64| Duration::from_nanos(iterations * each);
+            let count = calibrate(&mut time_of)(Duration::from_nanos(least));
+            prop_assert!(count >= 1);
+            prop_assert!(count * each + each >= least);
+            prop_assert!(count == 1 || (count - 2) * each <= least);
         }
     }
 }

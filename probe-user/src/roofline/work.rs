@@ -1,4 +1,4 @@
-//! What is timed: the triad, multiply-adds, and the walk along a chain.
+//! The kinds of [`Work`] to time: [`Triad`], [`MultiplyAdd`] and [`Chase`].
 
 use std::sync::{Arc, Mutex};
 
@@ -8,76 +8,78 @@ use super::{
 };
 use crate::sys::pages::HUGE;
 
-/// Rounds of multiply-adds that count as one time of that work.
+/// Rounds of multiply-adds in one iteration.
 pub(super) const ROUNDS: u64 = 64;
 
-/// The bytes in huge pages of those in memory, told by the thread that has them.
+/// Bytes in huge pages and bytes in memory, stored by the thread that owns the memory.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Huge(Arc<Mutex<Option<(u64, u64)>>>);
+pub(super) struct HugePages(Arc<Mutex<Option<(u64, u64)>>>);
 
-impl Huge {
-    pub(super) fn tell(&self, told: Option<(u64, u64)>) {
-        *self.0.lock().expect("nobody panics with it") = told;
+impl HugePages {
+    fn store(&self, bytes: Option<(u64, u64)>) {
+        *self.0.lock().expect("nobody panics with it") = bytes;
     }
 
+    /// The part of the memory in huge pages, from 0 to 1; None where it is unknown.
     #[expect(clippy::cast_precision_loss, reason = "bytes below 2^53")]
-    pub(super) fn share(&self) -> Option<f64> {
+    pub(super) fn ratio(&self) -> Option<f64> {
         let (huge, all) = (*self.0.lock().expect("nobody panics with it"))?;
-        // Less than a huge page could be in none.
+        // Less memory than a huge page cannot be in one.
         (all >= HUGE as u64).then(|| huge as f64 / all as f64)
     }
 }
 
-/// STREAM's triad over arrays of its own.
+/// STREAM's triad over the thread's own arrays.
 pub(super) struct Triad {
     pub(super) arrays: Arrays,
     pub(super) vectors: Vectors,
     pub(super) stores: Stores,
-    pub(super) told: Option<Huge>,
+    /// Where to store the bytes in huge pages, if they are wanted.
+    pub(super) huge_pages: Option<HugePages>,
 }
 
 impl Work for Triad {
     fn touch(&mut self) {
         self.arrays.touch();
-        if let Some(told) = &self.told {
-            told.tell(self.arrays.huge());
+        if let Some(huge_pages) = &self.huge_pages {
+            huge_pages.store(self.arrays.huge());
         }
     }
 
-    fn work(&mut self, times: u64) {
-        self.arrays.triad(self.vectors, self.stores, times);
+    fn work(&mut self, iterations: u64) {
+        self.arrays.triad(self.vectors, self.stores, iterations);
     }
 }
 
-/// Multiply-adds of registers.
+/// Multiply-adds in registers.
 pub(super) struct MultiplyAdd(pub(super) Vectors);
 
 impl Work for MultiplyAdd {
     fn touch(&mut self) {}
 
-    fn work(&mut self, times: u64) {
-        kernels::multiply_add(self.0, times * ROUNDS);
+    fn work(&mut self, iterations: u64) {
+        kernels::multiply_add(self.0, iterations * ROUNDS);
     }
 }
 
-/// A walk along a chain of addresses.
+/// A pointer chase along a chain.
 pub(super) struct Chase {
     pub(super) chain: Chain,
-    pub(super) told: Huge,
+    pub(super) huge_pages: HugePages,
 }
 
 impl Chase {
-    /// Steps of one time.
+    /// Steps in one iteration.
     pub(super) const STEPS: u64 = 8 * kernels::STEPS;
 }
 
 impl Work for Chase {
     fn touch(&mut self) {
         self.chain.link();
-        self.told.tell(self.chain.huge());
+        self.huge_pages.store(self.chain.huge());
     }
 
-    fn work(&mut self, times: u64) {
-        self.chain.chase(times * Self::STEPS);
+    fn work(&mut self, iterations: u64) {
+        self.chain.chase(iterations * Self::STEPS);
     }
 }

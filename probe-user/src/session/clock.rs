@@ -1,29 +1,29 @@
-//! The clock that the programs stamp with, read in user space.
+//! The clock of the programs' timestamps, read in user space.
 //!
-//! Both call it `CLOCK_MONOTONIC`, but in a time namespace user space gets another one (Linux 5.6,
-//! `time_namespaces(7)`): at a constant distance, which is measured.
+//! Both sides call it `CLOCK_MONOTONIC`, but in a time namespace user space sees another clock
+//! (Linux 5.6, `time_namespaces(7)`). Their offset is constant and is measured.
 
 use std::time::Duration;
 
-use super::{Object, SessionError, object::CLOCK};
+use super::{EbpfObject, SessionError, object::CLOCK};
 use crate::sys::clock::{nanos, now, wall};
 
 /// The programs' clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelClock {
-    /// Nanoseconds that it is ahead of ours.
+    /// Nanoseconds by which it is ahead of this process's clock.
     ahead: i64,
 }
 
-/// Readings that narrow the distance down: an interrupt widens some.
+/// Readings that narrow the offset down. An interrupt makes single readings less exact.
 const READINGS: usize = 8;
 
 impl KernelClock {
-    /// Measures the distance; off by less than a microsecond, but exactly 0 in the initial time
+    /// Measures the offset, to less than a microsecond; it is exactly 0 in the initial time
     /// namespace.
-    pub(crate) fn measure(object: &mut Object) -> Result<Self, SessionError> {
+    pub(crate) fn measure(object: &mut EbpfObject) -> Result<Self, SessionError> {
         object.programs.load(CLOCK)?;
-        let mut bounds = Bounds::default();
+        let mut bounds = OffsetBounds::default();
         for _ in 0..READINGS {
             let before = nanos(now());
             object.programs.run(CLOCK, None, &[])?;
@@ -35,29 +35,29 @@ impl KernelClock {
         })
     }
 
-    /// Unix time at which the programs' clock was 0, by the wall's clock of now.
+    /// Unix time at which the programs' clock was 0, by the current wall clock.
     pub(crate) fn boot_time(self) -> Duration {
         wall().saturating_sub(self.now())
     }
 
-    /// A time of our clock, by that of the programs.
-    pub(crate) fn of(self, ours: Duration) -> Duration {
+    /// Converts a time of this process's clock to the programs' clock.
+    pub(crate) fn convert(self, ours: Duration) -> Duration {
         Duration::from_nanos(nanos(ours).saturating_add_signed(self.ahead))
     }
 
-    /// What the programs would stamp with now.
+    /// The current time of the programs' clock.
     pub(crate) fn now(self) -> Duration {
-        self.of(now())
+        self.convert(now())
     }
 }
 
-/// Between which the distance lies.
-struct Bounds {
+/// Lower and upper bound of the offset.
+struct OffsetBounds {
     least: i64,
     most: i64,
 }
 
-impl Default for Bounds {
+impl Default for OffsetBounds {
     fn default() -> Self {
         Self {
             least: i64::MIN,
@@ -66,8 +66,9 @@ impl Default for Bounds {
     }
 }
 
-impl Bounds {
-    /// Takes in a stamp of the other clock from between two of ours.
+impl OffsetBounds {
+    /// Narrows the bounds by a timestamp of the programs that was taken between two readings of
+    /// this process's clock.
     fn narrow(&mut self, before: u64, stamp: u64, after: u64) {
         self.least = self.least.max(stamp.wrapping_sub(after).cast_signed());
         self.most = self.most.min(stamp.wrapping_sub(before).cast_signed());
@@ -89,8 +90,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the other clock is ahead by, the distance is off by no more than a reading
-        /// takes.
+        /// The error of the offset is never larger than the duration of a reading.
         #[test]
         fn the_distance_is_within_the_narrowest_reading(
             ahead in -1_i64 << 60..1 << 60,
@@ -99,7 +99,7 @@ mod tests {
                 1..8,
             ),
         ) {
-            let mut bounds = Bounds::default();
+            let mut bounds = OffsetBounds::default();
             for (at, before, after) in &readings {
                 bounds.narrow(at - before, at.wrapping_add_signed(ahead), at + after);
             }
@@ -111,7 +111,7 @@ mod tests {
         fn the_same_clock_is_at_no_distance(
             readings in prop::collection::vec((1_u64 << 40.., 0_u64..5000, 0_u64..5000), 1..8),
         ) {
-            let mut bounds = Bounds::default();
+            let mut bounds = OffsetBounds::default();
             for (at, before, after) in readings {
                 bounds.narrow(at - before, at, at.saturating_add(after));
             }

@@ -1,5 +1,5 @@
-//! The command of `stat -- command`: in a cgroup of its own, so that its row is exactly it and
-//! its children; where no cgroup can be made, its process tree is followed instead.
+//! The command of `stat -- command`. It gets a cgroup of its own, so that its row covers exactly
+//! the command and its children. If no cgroup can be created, its process tree is followed instead.
 
 use std::{ffi::OsString, io, os::fd::AsFd as _, process::ExitStatus};
 
@@ -8,34 +8,34 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     machine::cgroup::Hierarchy,
-    session::own_cgroup::OwnCgroup,
-    sys::spawn::{Child, Running},
+    session::temporary_cgroup::TemporaryCgroup,
+    sys::spawn::{Child, RunningChild},
 };
 
-/// A command that waits for its start.
+/// A command that is not started yet.
 pub struct Command {
     child: Child,
     name: String,
-    /// None where the process tree is followed instead.
-    cgroup: Option<OwnCgroup>,
+    /// None if the process tree is followed instead.
+    cgroup: Option<TemporaryCgroup>,
 }
 
-/// A command that runs.
+/// A running command.
 pub struct RunningCommand {
-    process: AsyncFd<Running>,
-    /// Removed with this: after the last pull, so that the row still has its name.
-    _cgroup: Option<OwnCgroup>,
+    process: AsyncFd<RunningChild>,
+    /// Removed with this value: after the last pull, so that the row still has its name.
+    _cgroup: Option<TemporaryCgroup>,
 }
 
 impl Command {
-    /// Makes the process, waiting, in a cgroup of its own where one can be made.
+    /// Creates the waiting process, in a cgroup of its own if one can be created.
     ///
     /// # Errors
     ///
-    /// Where no process can be made.
+    /// If no process can be created.
     pub fn prepare(words: &[OsString], hierarchy: &Hierarchy) -> io::Result<Self> {
         let name = name(words);
-        let placed = OwnCgroup::make(hierarchy, "stat")
+        let placed = TemporaryCgroup::make(hierarchy, "stat")
             .and_then(|cgroup| Ok((Child::new(words, Some(cgroup.directory.as_fd()))?, cgroup)));
         let (child, cgroup) = match placed {
             Ok((child, cgroup)) => (child, Some(cgroup)),
@@ -54,12 +54,12 @@ impl Command {
         })
     }
 
-    /// Makes the process, waiting, in the cgroup of this process.
+    /// Creates the waiting process in the cgroup of this process.
     ///
     /// # Errors
     ///
-    /// Where no process can be made.
-    pub fn beside(words: &[OsString]) -> io::Result<Self> {
+    /// If no process can be created.
+    pub fn in_current_cgroup(words: &[OsString]) -> io::Result<Self> {
         Ok(Self {
             child: Child::new(words, None)?,
             name: name(words),
@@ -73,8 +73,8 @@ impl Command {
         self.child.pid()
     }
 
-    /// What the command's slices are charged to: its cgroup, or [`CgroupId::COMMAND`] where its
-    /// process tree is followed.
+    /// The owner of the command's slices: its cgroup, or [`CgroupId::COMMAND`] if its process tree
+    /// is followed.
     #[must_use]
     pub fn owner(&self) -> CgroupId {
         self.cgroup
@@ -82,7 +82,7 @@ impl Command {
             .map_or(CgroupId::COMMAND, |cgroup| cgroup.id)
     }
 
-    /// Starts it.
+    /// Starts the command.
     ///
     /// # Errors
     ///
@@ -111,23 +111,22 @@ fn name(words: &[OsString]) -> String {
 }
 
 impl RunningCommand {
-    /// Waits for its end. Only the command itself is waited for, not what it left in the
-    /// background.
+    /// Waits for the end of the command itself, not of processes that it left in the background.
     ///
     /// # Errors
     ///
-    /// Where the kernel cannot tell.
+    /// If the kernel reports an error for the wait.
     pub async fn ended(&self) -> io::Result<ExitStatus> {
-        // A pidfd stays readable once the process has ended, so nothing is cleared.
+        // A pidfd stays readable once the process has ended, so its readiness is not cleared.
         let _ = self.process.readable().await?;
         self.process.get_ref().wait()
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the command.
     ///
     /// # Errors
     ///
-    /// Where the signal cannot be sent.
+    /// If the signal cannot be sent.
     pub fn terminate(&self) -> io::Result<()> {
         self.process.get_ref().terminate()
     }

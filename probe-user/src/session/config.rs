@@ -1,28 +1,28 @@
-//! What a session counts, and which programs that takes.
+//! Configuration of a session: what it counts, and the programs that this takes.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{PinPlace, SamplingConfig, SessionError, SpeConfig, object};
+use super::{PinPath, SamplingConfig, SessionError, SpeConfig, object};
 use crate::{machine::Machine, names::resolver::Resolver, plan::Plan, snapshot::Hook};
 
-/// Whether rows are by process too.
+/// Which rows are keyed by process, not by cgroup alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ByProcess {
-    /// By cgroup alone.
+    /// None: all rows are by cgroup alone.
     #[default]
     No,
-    /// All of them.
+    /// All rows.
     All,
-    /// Those of counts and of sampled events; those of memory accesses are by cgroup, since each
-    /// process has many of them. A cgroup has a row of its own too, so that its totals go on when
-    /// its processes have ended.
+    /// Rows of counts and of sampled events. Rows of memory accesses are by cgroup, since each
+    /// process has many of them. A cgroup has a row of its own too, so that its totals continue
+    /// when its processes have ended.
     Counts,
 }
 
 impl ByProcess {
-    /// What the programs are told.
+    /// The value of the programs' global `BY_PROCESS`.
     pub(super) fn setting(self) -> u8 {
         match self {
             Self::No => 0,
@@ -31,7 +31,7 @@ impl ByProcess {
         }
     }
 
-    /// Whether any rows are.
+    /// Whether any rows are keyed by process.
     #[must_use]
     pub fn any(self) -> bool {
         self != Self::No
@@ -44,8 +44,8 @@ impl From<bool> for ByProcess {
     }
 }
 
-/// The most rows that the kernel's map can have room for: the kernel makes a bucket of 16 bytes for
-/// each, in powers of two, and all buckets have less than 4 GiB
+/// The most rows that the kernel's map can have. The kernel allocates a bucket of 16 bytes for each
+/// row, rounded up to a power of two, and all buckets must take less than 4 GiB
 /// (`kernel/bpf/hashtab.c`, `htab_map_alloc`).
 pub const MOST_ROWS: u32 = 1 << 27;
 
@@ -54,34 +54,34 @@ pub const MOST_ROWS: u32 = 1 << 27;
 pub struct Config {
     /// The events.
     pub plan: Plan,
-    /// The hook that is asked for; see [`Session::hook`](super::Session::hook) for the one in use.
+    /// The requested hook; see [`Session::hook`](super::Session::hook) for the hook in use.
     pub hook: Hook,
-    /// Whether rows are by process too.
+    /// Which rows are keyed by process.
     pub by_process: ByProcess,
     /// A command's process tree will be followed
     /// ([`Session::follow`](super::Session::follow)).
     pub follow_command: bool,
-    /// Rows that the USAGE map takes; None: by the number of CPUs.
+    /// Rows that the USAGE map can have; None: by the number of CPUs.
     pub max_rows: Option<u32>,
-    /// Sampling of memory accesses beside the counting.
+    /// Sampling of memory accesses by SPE.
     pub spe: Option<SpeConfig>,
-    /// Look at what cgroups, or processes, hold in memory.
+    /// Whether to read the memory use of cgroups or processes.
     pub memory: bool,
-    /// Sampling of events beside the counting, without which no owner is known.
+    /// Sampling of events. It needs counting too, which finds the owners.
     pub sampling: Option<SamplingConfig>,
-    /// Who knows what containers are called; without it snapshots have ids only.
+    /// Resolves the names of containers; without it snapshots have ids only.
     pub resolver: Option<Arc<Resolver>>,
     /// Where maps and programs are pinned, so that counting outlives the process and the next
-    /// session goes on; None: all ends with this one.
-    pub pins: Option<PinPlace>,
+    /// session continues it; None: counting ends with this session.
+    pub pins: Option<PinPath>,
 }
 
 impl Config {
-    /// The programs that tell what comes and goes.
+    /// The programs that report starts and ends of cgroups, processes and CPUs, and moves of tasks.
     ///
     /// With `PREEMPT_RT` a task can be preempted while the program at its move charges (Linux 7.0),
-    /// and what it has read would be charged twice: its slice is the old cgroup's to its end there,
-    /// and is counted as moved.
+    /// and its deltas would be charged twice. So this program is left out: the whole slice belongs
+    /// to the old cgroup, and is counted as moved.
     pub(super) fn lifecycle(&self, machine: &Machine) -> Vec<object::Tracepoint> {
         let mut all = vec![
             object::CGROUP_MKDIR,
@@ -108,15 +108,15 @@ impl Config {
         self.spe.is_some() || sampling.is_some_and(|sampling| sampling.accesses() != 0)
     }
 
-    /// Whether the kernel takes the events by which memory accesses are sampled without SPE;
-    /// nothing where there are none.
+    /// Tries whether the kernel accepts the events that sample memory accesses without SPE, if
+    /// there are any.
     pub(crate) fn try_accesses(&self, machine: &Machine) -> Result<(), SessionError> {
         let online: Vec<u32> = machine.online()?.iter().collect();
         let sampling = self.sampling.as_ref();
         Ok(sampling.map_or(Ok(()), |it| it.try_accesses(&online))?)
     }
 
-    /// Whether anything is counted on CPUs. If not, no switch matters.
+    /// Whether anything is counted on CPUs. If not, no hook is needed.
     pub(super) fn counts_on_cpus(&self) -> bool {
         !self.plan.groups.is_empty()
     }

@@ -1,50 +1,57 @@
-//! What reading a counter takes on this machine: some 50 ns where the core is asked, microseconds
-//! where a hypervisor answers for it.
+//! Measures the cost of reading a counter on this machine: some 50 ns if the core answers,
+//! microseconds if a hypervisor does.
 
 use std::collections::BTreeMap;
 
 use probe_common::SLOTS;
 
-use super::{Sampling, Session, SessionError, object::READ_COST, spe::Spe};
+use super::{EventSampling, Session, SessionError, object::READ_COST, spe::SpeSampling};
 use crate::{plan::Plan, snapshot::ReadCost};
 
-/// The least of so many runs is that of a reading which nothing disturbed.
+/// Runs of which the fastest counts, as one that nothing disturbed.
 const RUNS: u32 = 8;
 
-/// By kind of core, where the machine has several: each kind has counters, and a way to read them,
-/// of its own.
+/// Read costs by kind of core (None if the machine has only one kind): each kind has its own
+/// counters and its own way to read them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadCosts(BTreeMap<Option<usize>, ReadCost>);
 
 impl ReadCosts {
-    /// What the counters take that are read on this CPU.
+    /// The cost of the counters that are read on this CPU.
     pub(crate) fn on(&self, plan: &Plan, cpu: u32) -> ReadCost {
         let cost = self.0.get(&plan.kind_of_core(cpu));
         cost.copied().unwrap_or_default()
     }
 }
 
-/// What the programs did on a CPU since the session began.
+/// The programs' work on a CPU since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuWork {
     /// Runs of the hook.
     pub runs: u64,
-    /// Those that charged a slice.
+    /// Charges of a slice.
     pub charges: u64,
     /// Nanoseconds spent on samples.
     pub sampling: u64,
 }
 
 impl Session {
-    /// What the programs did, by possible CPU; of samples as of the last time they were read.
+    /// The programs' work, by possible CPU. The time for samples is that of the last reading.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses to show the programs' state.
+    /// If the kernel refuses to read the programs' state.
     pub fn work(&self) -> Result<BTreeMap<u32, CpuWork>, SessionError> {
-        let accesses = self.spe.as_ref().map(Spe::nanos).unwrap_or_default();
-        let events = self.sampling.as_ref().map(Sampling::nanos);
-        let events = events.unwrap_or_default();
+        let accesses = self
+            .spe
+            .as_ref()
+            .map(SpeSampling::nanos)
+            .unwrap_or_default();
+        let events = self
+            .sampling
+            .as_ref()
+            .map(EventSampling::nanos)
+            .unwrap_or_default();
         let on = |nanos: &BTreeMap<u32, u64>, cpu| nanos.get(&cpu).copied().unwrap_or(0);
         let work = self.states()?.into_iter().map(|(cpu, state)| {
             let work = CpuWork {
@@ -57,8 +64,8 @@ impl Session {
         Ok(work.collect())
     }
 
-    /// Reads each counter of the first CPU of each kind of core a few times: those of a group in
-    /// turns are counted as the one that is live.
+    /// Measures the read cost on the first CPU of each kind of core. Of multiplexed groups only the
+    /// running one is measured.
     pub(super) fn measure_reads(&mut self) -> Result<(), SessionError> {
         let mut first = BTreeMap::new();
         for (at, counters) in self.counters.iter().enumerate() {
@@ -73,7 +80,7 @@ impl Session {
     }
 
     fn measure_reads_of(&mut self, at: usize) -> Result<ReadCost, SessionError> {
-        let (cpu, live) = (self.counters[at].cpu, self.counters[at].live);
+        let (cpu, live) = (self.counters[at].cpu, self.counters[at].running);
         let plan = &self.config.plan;
         let fixed = &plan.groups[..plan.fixed()];
         let live = live.map_or(&[][..], |group| &plan.groups[group..=group]);
@@ -94,7 +101,7 @@ impl Session {
         Ok(cost)
     }
 
-    /// The least that a reading of the slot took; 0 where its CPU is offline.
+    /// The shortest reading of a slot, in nanoseconds; 0 if the CPU is offline.
     fn read_nanos(&mut self, cpu: u32, slot: usize) -> Result<u64, SessionError> {
         let mut least = None;
         for _ in 0..RUNS {

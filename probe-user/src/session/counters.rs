@@ -1,27 +1,27 @@
-//! The counters of every CPU, opened and put where the programs find them.
+//! Opens the counters of each CPU, and puts them into the maps of the programs.
 
 use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use super::{Object, SessionError};
+use super::{EbpfObject, SessionError};
 use crate::{
     plan::{Plan, Planned},
     sys::{descriptors, perf},
 };
 
-/// The counters of one CPU; closing them ends the counting there.
+/// The counters of one CPU. Closing them ends the counting on the CPU.
 pub(crate) struct CpuCounters {
     pub(crate) cpu: u32,
     /// By group of the plan; empty for a group of another kind of core.
     groups: Vec<Vec<OwnedFd>>,
-    /// The rotated group whose turn it is, where there is one.
-    pub(crate) live: Option<usize>,
+    /// The running one of the rotated groups, if any.
+    pub(crate) running: Option<usize>,
 }
 
 impl CpuCounters {
-    /// Opens every counter of the plan on one CPU. Groups that are always live count from here on.
+    /// Opens every counter of the plan on one CPU. Groups that are not rotated count from here on.
     pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, SessionError> {
         let mut groups = Vec::with_capacity(plan.groups.len());
         for (at, group) in plan.groups.iter().enumerate() {
@@ -43,19 +43,23 @@ impl CpuCounters {
         Ok(Self {
             cpu,
             groups,
-            live: None,
+            running: None,
         })
     }
 
-    /// Puts the counters that are always live into the slots' maps.
-    pub(crate) fn insert_fixed(&self, object: &Object, plan: &Plan) -> Result<(), SessionError> {
+    /// Puts the counters of the groups that are not rotated into the maps of their slots.
+    pub(crate) fn insert_fixed(
+        &self,
+        object: &EbpfObject,
+        plan: &Plan,
+    ) -> Result<(), SessionError> {
         self.insert(object, 0, self.groups[..plan.fixed()].iter().flatten())
     }
 
-    /// Puts the counters of a rotated group into the slots behind those.
+    /// Puts the counters of a rotated group into the slots after those.
     pub(crate) fn insert_rotated(
         &self,
-        object: &Object,
+        object: &EbpfObject,
         plan: &Plan,
         group: usize,
     ) -> Result<(), SessionError> {
@@ -78,7 +82,7 @@ impl CpuCounters {
 
     fn insert<'a>(
         &self,
-        object: &Object,
+        object: &EbpfObject,
         first: usize,
         counters: impl Iterator<Item = &'a OwnedFd>,
     ) -> Result<(), SessionError> {
@@ -89,7 +93,7 @@ impl CpuCounters {
     }
 }
 
-/// What the kernel means by refusing an event.
+/// The error for an event that the kernel refused, with its meaning.
 pub(crate) fn refused(plan: &Plan, planned: &Planned, cpu: u32, error: &io::Error) -> SessionError {
     let event = plan.columns[planned.column].name.clone();
     let reason = match error.raw_os_error() {

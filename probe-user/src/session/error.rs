@@ -7,10 +7,10 @@ use crate::{
         BtfError, MissingCapabilities, cgroup::CgroupError, cpus::CpuListError, memory::MemoryError,
     },
     plan::PlanError,
-    sys::descriptors::{self, TooFew},
+    sys::descriptors::{self, TooFewDescriptors},
 };
 
-/// Why counting could not start or go on. Each message says what to do.
+/// Why counting could not start or continue. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -97,7 +97,7 @@ pub enum SessionError {
     },
     /// More descriptors than this process may have.
     #[error(transparent)]
-    Descriptors(#[from] TooFew),
+    Descriptors(#[from] TooFewDescriptors),
     /// Sampling with SPE.
     #[error(transparent)]
     Spe(#[from] super::SpeError),
@@ -115,7 +115,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Of a refusal the kernel's answer alone.
+    /// The kernel's answer alone, if this is a refusal.
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Bpf { reason, .. } => reason,
@@ -124,7 +124,7 @@ impl SessionError {
     }
 }
 
-/// What to do where the kernel refuses a part of the programs.
+/// What to do if the kernel refuses a part of the programs.
 fn advice(reason: &str) -> String {
     let errno = reason
         .split_once("(os error ")
@@ -141,7 +141,7 @@ fn advice(reason: &str) -> String {
     descriptors::exhausted(errno).unwrap_or_else(|| advice.to_owned())
 }
 
-/// How the lines begin that end every log of the verifier.
+/// Prefixes of the lines of statistics at the end of every verifier log.
 const STATISTICS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
 
 /// An error with all its causes, in one line.
@@ -156,7 +156,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    // The verifier's log is pages long; its end says what it minds, before the statistics.
+    // The verifier's log is pages long; the reason is its last line before the statistics.
     match text
         .lines()
         .filter(|line| !line.is_empty() && !STATISTICS.iter().any(|word| line.starts_with(word)))

@@ -1,5 +1,5 @@
-//! The hook that tells one owner from the next: attaching it, and for `cgroup-switches`
-//! showing first that no run of it is missing, and watching it after.
+//! The hook that sees changes of the owner. Attaches it; `cgroup-switches` is admitted only after a
+//! check that no run of it is missing, and is watched from then on.
 
 use std::{
     collections::BTreeMap,
@@ -9,36 +9,37 @@ use std::{
 use probe_common::{CpuState, FlushMode};
 
 use super::{
-    Object, Session, SessionError, chain,
-    object::{CGROUP_SWITCH, Links, PerCpu, SCHED_EXIT, SCHED_SWITCH},
+    EbpfObject, Session, SessionError, chain,
+    object::{CGROUP_SWITCH, EventLinks, PerCpu, SCHED_EXIT, SCHED_SWITCH},
 };
 use crate::{
     machine::cgroup::Hierarchy,
-    session::own_cgroup::OwnCgroup,
+    session::temporary_cgroup::TemporaryCgroup,
     snapshot::Hook,
     sys::{perf, spawn},
 };
 
-/// Runs of the hook and the kernel's own count of the same switches, of one CPU.
-struct Watch {
+/// Compares the runs of the hook on one CPU with the kernel's own count of the same switches.
+struct SwitchWatch {
     cpu: u32,
     /// A plain counter of cgroup switches.
     switches: OwnedFd,
-    /// Both at a moment when they were compared first.
+    /// Switches at the first comparison.
     switches_before: u64,
+    /// Runs of the hook at the first comparison.
     runs_before: u64,
 }
 
 /// The attached `cgroup_switch` programs.
 pub(crate) struct CgroupSwitches {
-    links: Links,
-    watches: Vec<Watch>,
+    links: EventLinks,
+    watches: Vec<SwitchWatch>,
 }
 
-/// Whether a second program sees the switches that the kernel does not show to `sched_switch`.
+/// Whether the program `sched_exit` sees the switches that the kernel hides from `sched_switch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SchedExitHook {
-    /// No switch was missed so far.
+    /// No switch was missed yet.
     #[default]
     NotNeeded,
     /// The program is attached.
@@ -47,28 +48,28 @@ pub(crate) enum SchedExitHook {
     Unknown,
 }
 
-/// Switches that the hook must have seen on each CPU before it is admitted.
+/// Switches that the hook must see on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Times that a CPU gets the test load: something else may keep it from idling, or delay a nap
+/// Rounds of the test load on a CPU. Other load may keep the CPU from idling, or delay a sleep
 /// until it is over.
 const ADMISSION_ROUNDS: u32 = 5;
 
 /// Attaches the default hook.
-pub(crate) fn attach_sched_switch(object: &mut Object) -> Result<(), SessionError> {
+pub(crate) fn attach_sched_switch(object: &mut EbpfObject) -> Result<(), SessionError> {
     object.programs.attach(SCHED_SWITCH)
 }
 
 impl Session {
-    /// Has a second program see, right after them, the switches that the kernel does not show to
-    /// `sched_switch`. It costs a run of a program at every switch, so a session does this by
-    /// itself only once it has missed one. A caller to whom the first one matters, or who knows that
-    /// its kernel hides some, need not wait for that. Nothing happens where the kernel has no
-    /// tracepoint `sched_exit_tp`.
+    /// Attaches the program `sched_exit`, which sees switches that the kernel hides from
+    /// `sched_switch`, right after them. It costs a program run at every switch, so a session
+    /// attaches it by itself only after the first missed switch. Callers that must not miss even
+    /// this one, or that know that the kernel hides switches, call this first. Does nothing on
+    /// kernels without the tracepoint `sched_exit_tp`.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses the program.
+    /// If the kernel refuses the program.
     pub fn watch_exits(&mut self) -> Result<(), SessionError> {
         let sees_switches = self.config.counts_on_cpus() && self.hook() == Hook::SchedSwitch;
         if self.exits != SchedExitHook::NotNeeded || !sees_switches {
@@ -78,14 +79,15 @@ impl Session {
         if self.object.programs.can_attach(SCHED_EXIT) {
             self.object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;
-            // A switch that was hidden before may have left a slice open that is nobody's any more.
+            // A switch that was hidden before may have left open a slice of a task that no longer
+            // runs.
             self.reopen_slices()?;
         }
         Ok(())
     }
 
-    /// Loads the second program, so that it is attached at once when a switch is missed. A refusal is
-    /// told then.
+    /// Loads `sched_exit`, so that attaching it after a missed switch takes no time. A refusal is
+    /// reported only then.
     pub(crate) fn prepare_exits(&mut self) {
         let programs = &mut self.object.programs;
         if self.exits == SchedExitHook::NotNeeded && programs.can_attach(SCHED_EXIT) {
@@ -93,7 +95,7 @@ impl Session {
         }
     }
 
-    /// Goes on with the second program where an earlier process has pinned it.
+    /// Takes over `sched_exit` if an earlier process has pinned it.
     pub(crate) fn adopt_exits(&mut self) -> Result<(), SessionError> {
         if self.object.programs.is_pinned(SCHED_EXIT) {
             self.object.programs.attach(SCHED_EXIT)?;
@@ -102,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    /// Once a switch was missed: does what can be done about it, and says so.
+    /// Reacts to the first missed switch: attaches `sched_exit` if possible, and logs the outcome.
     pub(crate) fn react_to_missed(&mut self) {
         if self.exits != SchedExitHook::NotNeeded {
             return;
@@ -133,15 +135,15 @@ impl Session {
         }
     }
 
-    /// Charges the open slices, and reads again whose they are.
+    /// Charges the open slices, and reopens them for the tasks that run now.
     pub(crate) fn reopen_slices(&mut self) -> Result<(), SessionError> {
         (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
     }
 }
 
 impl CgroupSwitches {
-    /// Attaches the program and its watch on every CPU.
-    pub(crate) fn attach(object: &mut Object, cpus: &[u32]) -> Result<Self, SessionError> {
+    /// Attaches the program and opens its watch on every CPU.
+    pub(crate) fn attach(object: &mut EbpfObject, cpus: &[u32]) -> Result<Self, SessionError> {
         let links = object
             .programs
             .attach_to_cgroup_switches(CGROUP_SWITCH, cpus)?;
@@ -151,14 +153,14 @@ impl CgroupSwitches {
                 what: "count cgroup switches".into(),
                 source,
             })?;
-            watches.push(Watch {
+            watches.push(SwitchWatch {
                 cpu,
                 switches,
                 switches_before: 0,
                 runs_before: 0,
             });
         }
-        // Runs first: the other way round a switch in between would look like a missed one.
+        // Runs are read first: otherwise a switch in between would look like a missed one.
         let states = object.maps.state.get(0)?;
         for watch in &mut watches {
             watch.runs_before = states.get(&watch.cpu).map_or(0, |state| state.counts.runs);
@@ -167,14 +169,14 @@ impl CgroupSwitches {
         Ok(Self { links, watches })
     }
 
-    /// Counts the switches of every CPU now; to be compared with states that are read after.
+    /// Reads the number of switches on every CPU, for a comparison with states that are read later.
     pub(crate) fn switches(&self) -> Vec<u64> {
-        self.watches.iter().map(Watch::count).collect()
+        self.watches.iter().map(SwitchWatch::count).collect()
     }
 
-    /// Switches that the hook did not see.
+    /// Number of switches that the hook did not see.
     pub(crate) fn missed(&self, switches: &[u64], states: &BTreeMap<u32, CpuState>) -> u64 {
-        let missed = |(watch, now): (&Watch, &u64)| {
+        let missed = |(watch, now): (&SwitchWatch, &u64)| {
             let runs =
                 states.get(&watch.cpu).map_or(0, |state| state.counts.runs) - watch.runs_before;
             (now - watch.switches_before).saturating_sub(runs)
@@ -182,18 +184,18 @@ impl CgroupSwitches {
         self.watches.iter().zip(switches).map(missed).sum()
     }
 
-    /// Makes switches on every CPU, out of idle and into it, and compares; an error is the reason
-    /// why the hook cannot be used.
+    /// Causes switches into and out of idle on every CPU and compares the counts. An error is the
+    /// reason why the hook cannot be used.
     pub(crate) fn admit(
         &self,
         states: &PerCpu<CpuState>,
         hierarchy: &Hierarchy,
     ) -> Result<(), String> {
-        let mut open: Vec<&Watch> = self.watches.iter().collect();
+        let mut open: Vec<&SwitchWatch> = self.watches.iter().collect();
         let mut why_incomplete = String::new();
         for _ in 0..ADMISSION_ROUNDS {
             let cpus: Vec<u32> = open.iter().map(|watch| watch.cpu).collect();
-            provoke(hierarchy, &cpus)?;
+            cause_switches(hierarchy, &cpus)?;
             let switches = self.switches();
             let states = states.get(0).map_err(|error| error.to_string())?;
             open.clear();
@@ -228,24 +230,24 @@ impl CgroupSwitches {
         Err(why_incomplete)
     }
 
-    /// Takes the hook out.
-    pub(crate) fn detach(self, object: &mut Object) -> Result<(), SessionError> {
+    /// Detaches the hook.
+    pub(crate) fn detach(self, object: &mut EbpfObject) -> Result<(), SessionError> {
         object.programs.detach(CGROUP_SWITCH, self.links)
     }
 }
 
-impl Watch {
+impl SwitchWatch {
     fn count(&self) -> u64 {
-        // An offline CPU's event is dead: no switches, none missed.
+        // The event of an offline CPU is dead, and shows no switches.
         perf::read(self.switches.as_fd()).map_or(self.switches_before, |reading| reading.count)
     }
 }
 
-/// A child in a cgroup of its own sleeps and wakes on each CPU in turn: switches between two
-/// cgroups, most of them into idle and out of it.
-fn provoke(hierarchy: &Hierarchy, cpus: &[u32]) -> Result<(), String> {
+/// Has a child in a cgroup of its own sleep and wake on each CPU. This causes switches between two
+/// cgroups, most of them into and out of idle.
+fn cause_switches(hierarchy: &Hierarchy, cpus: &[u32]) -> Result<(), String> {
     let failed =
         |error: std::io::Error| format!("a test load in a cgroup of its own failed: {error}");
-    let cgroup = OwnCgroup::make(hierarchy, "admission").map_err(failed)?;
-    spawn::nap(cgroup.directory.as_fd(), cpus, ADMISSION_SWITCHES).map_err(failed)
+    let cgroup = TemporaryCgroup::make(hierarchy, "admission").map_err(failed)?;
+    spawn::sleep_on_cpus(cgroup.directory.as_fd(), cpus, ADMISSION_SWITCHES).map_err(failed)
 }

@@ -1,4 +1,5 @@
-//! CPUs that go offline and come back. Their old counters stay dead, so new ones are opened.
+//! CPU hotplug: the counters of a CPU that goes offline stay dead, so new ones are opened when it
+//! is back.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,62 +9,68 @@ use std::{
 use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use super::{CpuCounters, Session, SessionError};
-use crate::sys::{descriptors, uevents::Messages};
+use crate::sys::{descriptors, uevents::CpuUevents};
 
-/// Nanoseconds in which the enabled time of a live counter cannot stand still: where a kernel does
-/// not trust the CPU's clock, its own advances by ticks, of 10 ms at most.
+/// Nanoseconds in which the enabled time of a working counter certainly grows. Where a kernel does
+/// not trust the CPU's clock, its own clock advances by ticks, of 10 ms at most.
 const CERTAINLY_ENABLED: u64 = 100_000_000;
 
-/// What the kernel says of CPUs that come and go.
+/// Detects CPUs that go offline or come online, by the kernel's messages or by stalled counters.
 pub(crate) struct Hotplug {
-    messages: Messages,
+    messages: CpuUevents,
     /// By CPU: the enabled time of its first group, and when that value was first read.
-    seen: HashMap<u32, (u64, u64)>,
+    last_enabled: HashMap<u32, (u64, u64)>,
 }
 
 impl Hotplug {
     pub(crate) fn listen() -> Self {
         Self {
-            messages: Messages::listen(),
-            seen: HashMap::new(),
+            messages: CpuUevents::listen(),
+            last_enabled: HashMap::new(),
         }
     }
 
-    /// True where repeated reads of a CPU's counters show that their time stands still.
-    fn stands_still(&mut self, cpu: u32, state: &CpuState) -> bool {
+    /// Whether repeated readings show that the enabled time of a CPU's counters no longer grows.
+    fn is_stalled(&mut self, cpu: u32, state: &CpuState) -> bool {
         let now = (state.enabled[0].last, state.since);
-        let seen = self.seen.entry(cpu).or_insert(now);
-        if seen.0 != now.0 {
-            *seen = now;
+        let first = self.last_enabled.entry(cpu).or_insert(now);
+        if first.0 != now.0 {
+            *first = now;
         }
-        now.1.saturating_sub(seen.1) > CERTAINLY_ENABLED
+        now.1.saturating_sub(first.1) > CERTAINLY_ENABLED
     }
 }
 
 impl Session {
-    /// The descriptor that is readable when a CPU came or went, where there is one: call
-    /// [`Self::drain`] then.
+    /// The descriptor that is readable when a CPU came online or went offline, if there is one:
+    /// call [`Self::drain`] then.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
         self.hotplug.messages.raw_fd()
     }
 
-    /// Opens the counters of CPUs that came (back) online, and forgets those of CPUs that left.
-    pub(crate) fn follow_cpus(&mut self) -> Result<(), SessionError> {
-        let changed = self.hotplug.messages.changed().into_iter();
-        let changed: Vec<u32> = changed.map(|change| change.cpu).collect();
+    /// Opens the counters of CPUs that came (back) online, and closes those of CPUs that went
+    /// offline.
+    pub(crate) fn update_cpus(&mut self) -> Result<(), SessionError> {
+        let changed: Vec<u32> = self
+            .hotplug
+            .messages
+            .changed()
+            .into_iter()
+            .map(|change| change.cpu)
+            .collect();
         let online = self.machine.online()?;
         let known = |cpu| self.counters.iter().any(|counters| counters.cpu == cpu);
-        self.uncore.look |=
+        self.uncore.rescan |=
             !changed.is_empty() || online.len() != self.counters.len() || !online.iter().all(known);
         let before: Vec<u32> = self.counters.iter().map(|counters| counters.cpu).collect();
         self.counters
             .retain(|counters| online.contains(counters.cpu) && !changed.contains(&counters.cpu));
         if let Some(spe) = &mut self.spe {
-            spe.keep(|cpu| online.contains(cpu) && !changed.contains(&cpu));
+            spe.retain_cpus(|cpu| online.contains(cpu) && !changed.contains(&cpu));
         }
         if let Some(sampling) = &mut self.sampling {
-            sampling.keep(|cpu| online.contains(cpu) && !changed.contains(&cpu));
+            sampling.retain_cpus(|cpu| online.contains(cpu) && !changed.contains(&cpu));
         }
         let missing: Vec<u32> = online
             .iter()
@@ -73,13 +80,14 @@ impl Session {
             tracing::info!("CPU {cpu} went offline");
         }
         for cpu in missing {
-            self.revive(cpu)?;
+            self.open_online_cpu(cpu)?;
         }
         Ok(())
     }
 
-    /// A CPU that left and came back between two looks is told by its counters, which stand still.
-    pub(crate) fn revive_dead(
+    /// Opens new counters on CPUs that went offline and came back between two checks. Their old
+    /// counters are stalled.
+    pub(crate) fn reopen_dead_cpus(
         &mut self,
         states: &BTreeMap<u32, CpuState>,
     ) -> Result<(), SessionError> {
@@ -88,25 +96,25 @@ impl Session {
         dead.retain(|cpu| {
             let state = states.get(cpu);
             state.is_some_and(|state| {
-                (fixed || state.live_events > 0) && self.hotplug.stands_still(*cpu, state)
+                (fixed || state.live_events > 0) && self.hotplug.is_stalled(*cpu, state)
             })
         });
         for cpu in dead {
             self.counters.retain(|counters| counters.cpu != cpu);
             if let Some(sampling) = &mut self.sampling {
-                sampling.keep(|kept| kept != cpu);
+                sampling.retain_cpus(|other| other != cpu);
             }
-            self.hotplug.seen.remove(&cpu);
-            self.revive(cpu)?;
+            self.hotplug.last_enabled.remove(&cpu);
+            self.open_online_cpu(cpu)?;
         }
         Ok(())
     }
 
-    fn revive(&mut self, cpu: u32) -> Result<(), SessionError> {
+    fn open_online_cpu(&mut self, cpu: u32) -> Result<(), SessionError> {
         descriptors::allow(&self.config.descriptors_on(&self.machine, &[cpu]))?;
         let opened = match CpuCounters::open(&self.config.plan, cpu) {
             Ok(opened) => opened,
-            // It left again while its counters were opened.
+            // It went offline again while its counters were opened.
             Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -119,8 +127,8 @@ impl Session {
             }
         }
         if self.cgroup_switches.is_some() {
-            // The program's own events are dead there too, and nothing shows that new ones are
-            // complete.
+            // The hook's own events are dead on this CPU too, and nothing proves that new ones
+            // would miss no switch.
             tracing::warn!("CPU {cpu} came online: using hook sched-switch from here on");
             self.fall_back()?;
         }

@@ -1,8 +1,8 @@
-//! Memory that a session takes in the kernel at most: the one place that says how large its maps
-//! may be. What an agent may take follows from it (`agent/memory.rs`).
+//! Memory limits of a session in the kernel: the only module that decides how large its maps may
+//! be. The limits of an agent follow from it (`agent/memory.rs`).
 
 use probe_common::{
-    CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, Tree, UsageKey, UsageRow,
+    CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
     sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
@@ -10,61 +10,62 @@ use probe_common::{
 use super::{Config, SpeConfig, object::log_ring_size};
 use crate::{event::sampling::SampledEvent, snapshot::MapMemory};
 
-/// What USAGE takes at most with all its rows, where the user does not say how many.
+/// Most bytes of USAGE with all its rows, if the user does not set the number of rows.
 const USAGE_LIMIT: usize = 64 << 20;
 
-/// The same of the rows of samples.
+/// Most bytes of the map of SPE rows, if the user does not set the number of rows.
 const SPE_ROWS_LIMIT: usize = 32 << 20;
 
-/// Threads that may live at once; memory follows those that do.
+/// Threads that may exist at once. Only existing threads take memory.
 pub(super) const MAX_THREADS: u32 = 1 << 20;
 
 /// Threads that may exit between two pulls without staying in the task map.
 pub(super) const MAX_EXITED: u32 = 1 << 16;
 
-/// The ring of what comes and goes.
+/// Bytes of the lifecycle ring.
 const RING: usize = 256 << 10;
 
-/// A ring has two pages of positions and one of its own data beside its bytes.
+/// Pages of a ring besides its bytes: two for positions and one for its own data.
 const RING_PAGES: usize = 3;
 
-/// Of a bucket.
+/// Bytes of a bucket.
 const BUCKET: usize = 16;
 
-/// Free rows that the allocator keeps on a CPU at most.
+/// Most free rows that the allocator keeps on a CPU.
 const SPARE: usize = 96;
 
-/// A hash map without preallocation. From kernel/bpf/hashtab.c and memalloc.c (6.12): a row is a
-/// 48-byte element header, key and value, 8 bytes of allocator link, rounded up to a kmalloc size;
-/// a bucket is 16 bytes, their number the next power of two.
+/// Sizes of a hash map without preallocation. From kernel/bpf/hashtab.c and memalloc.c (6.12): a
+/// row is a 48-byte element header, key and value, and 8 bytes of allocator link, rounded up to a
+/// kmalloc size. A bucket has 16 bytes, and the number of buckets is rounded up to a power of two.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table {
+pub(crate) struct HashMapSize {
     /// Bytes of a row.
     pub(crate) row: usize,
 }
 
-/// Of counts.
-pub(crate) const USAGE: Table = Table::of(size_of::<UsageKey>() + size_of::<UsageRow>());
+/// Sizes of the map of counts.
+pub(crate) const USAGE: HashMapSize =
+    HashMapSize::new(size_of::<UsageKey>() + size_of::<UsageRow>());
 
-/// Of samples.
-pub(crate) const SPE_ROWS: Table = Table::of(size_of::<SpeKey>() + size_of::<SpeRow>());
+/// Sizes of the map of SPE rows.
+pub(crate) const SPE_ROWS: HashMapSize =
+    HashMapSize::new(size_of::<SpeKey>() + size_of::<SpeRow>());
 
-/// Of the samples of events.
-const SAMPLE_ROWS: Table = Table::of(size_of::<SampleKey>() + size_of::<SampleRow>());
+/// Sizes of the map of rows of sampled events.
+const SAMPLE_ROWS: HashMapSize = HashMapSize::new(size_of::<SampleKey>() + size_of::<SampleRow>());
 
-/// Of threads.
-const SPE_TASKS: Table = Table::of(size_of::<u64>() + size_of::<SpeTask>());
+/// Sizes of the map of threads.
+const SPE_TASKS: HashMapSize = HashMapSize::new(size_of::<u64>() + size_of::<SpeTask>());
 
-impl Table {
-    /// Of so many bytes of key and value.
-    const fn of(key_and_value: usize) -> Self {
+impl HashMapSize {
+    /// The sizes of a map with so many bytes of key and value.
+    const fn new(key_and_value: usize) -> Self {
         Self {
             row: kmalloc_size(48 + key_and_value + 8),
         }
     }
 
-    /// Bytes of the map without a row: buckets for `room` rows, and what the allocator keeps on
-    /// `cpus` CPUs.
+    /// Bytes of the map without rows: buckets for `room` rows, and free rows on `cpus` CPUs.
     fn fixed(self, room: usize, cpus: usize) -> usize {
         room.next_power_of_two() * BUCKET + self.spare(cpus)
     }
@@ -73,7 +74,7 @@ impl Table {
         SPARE * self.row * cpus
     }
 
-    /// The most rows with which the map stays within `limit`; one at least.
+    /// The largest number of rows with which the map stays within `limit` bytes; at least one.
     fn room(self, limit: usize, cpus: usize) -> u32 {
         let left = limit.saturating_sub(self.spare(cpus));
         let with = |bits: u32| {
@@ -94,15 +95,15 @@ const fn kmalloc_size(bytes: usize) -> usize {
     }
 }
 
-/// What the maps of counts take now; the ring of messages has `log_ring` bytes.
-pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize, log_ring: u32) -> MapMemory {
+/// Current memory of the maps of counts; the ring of messages has `log_ring` bytes.
+pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u32) -> MapMemory {
     let state = size_of::<CpuState>() + size_of::<LogCpu>();
     let per_cpu = state + GROUPS * size_of::<UsageRow>() + 16 + LIFECYCLE_PATH;
     let page = rustix::param::page_size();
-    // The third is that of markers, in a session that has none.
+    // The third ring is that of markers, a page in a session without markers.
     let rings = RING + log_ring as usize + page + 3 * RING_PAGES * page;
-    // Buckets of the cgroups that a walk is asked about: it has rows for a moment only.
-    let cgroups = Tree::ASKED as usize * BUCKET;
+    // Only the buckets of the map of cgroups that a walk looks for: its rows exist only briefly.
+    let cgroups = CgroupWalk::MAX_QUERIES as usize * BUCKET;
     let counters = SLOTS * size_of::<usize>();
     MapMemory {
         rows: rows * USAGE.row,
@@ -110,9 +111,9 @@ pub(super) fn of_counts(rows: usize, max_rows: u32, cpus: usize, log_ring: u32) 
     }
 }
 
-/// What the maps of samples take now, with `threads` threads; not the tables of pages and of cache
-/// lines, whose size the user gives.
-pub(super) fn of_samples(
+/// Current memory of the maps of SPE samples, with `threads` threads. Tables of pages and cache
+/// lines are not included: the user sets their size.
+pub(super) fn samples_memory(
     timeline: bool,
     [rows, threads]: [usize; 2],
     max_rows: u32,
@@ -131,8 +132,8 @@ pub(super) fn of_samples(
     }
 }
 
-/// What the maps of sampled events take now, without their addresses.
-fn of_events(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
+/// Current memory of the maps of sampled events, without tables of addresses.
+fn events_memory(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
     MapMemory {
         rows: rows * SAMPLE_ROWS.row,
         fixed: SAMPLE_ROWS.fixed(max_rows as usize, cpus)
@@ -140,61 +141,60 @@ fn of_events(rows: usize, max_rows: u32, cpus: usize) -> MapMemory {
     }
 }
 
-/// What a session takes in the kernel at most, in bytes.
+/// Upper bound of a session's memory in the kernel, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Rows of counts for which there is room.
     pub rows: u32,
-    /// The maps of counts with all of these.
+    /// The maps of counts with all of these rows.
     pub counts: usize,
-    /// What sampling of memory accesses adds.
+    /// Additional memory for SPE sampling.
     pub samples: Option<SampleMemory>,
-    /// What sampling of events adds.
+    /// Additional memory for sampled events.
     pub events: Option<EventMemory>,
 }
 
-/// What sampling of events takes at most, in bytes, without tables of addresses.
+/// Upper bound of the memory for sampled events, in bytes, without tables of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventMemory {
-    /// Whether memory accesses are among them.
+    /// Whether memory accesses are sampled.
     pub accesses: bool,
-    /// Whether others are.
+    /// Whether other events are sampled.
     pub others: bool,
     /// Rows of samples for which there is room.
     pub rows: u32,
-    /// The maps with all of these.
+    /// The maps with all of these rows.
     pub maps: usize,
 }
 
-/// What sampling takes at most, in bytes.
+/// Upper bound of the memory for SPE sampling, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleMemory {
     /// Rows of samples for which there is room.
     pub rows: u32,
-    /// The maps of samples with all of these, and with as many threads as are usual at most
-    /// ([`USUAL_THREADS`]).
+    /// The maps of samples with all of these rows, and with [`USUAL_THREADS`] threads.
     pub maps: usize,
     /// The buffers of all CPUs.
     pub buffers: usize,
 }
 
-/// Threads of a busy node: each has 128 bytes in the kernel where memory accesses are sampled.
+/// Threads of a busy node. Each takes 128 bytes in the kernel if SPE samples.
 pub const USUAL_THREADS: usize = 65_536;
 
 impl Config {
-    /// What a session of this takes where `online` of `possible` CPUs count.
+    /// Memory of a session with this configuration, on `online` of `possible` CPUs.
     #[must_use]
     pub fn memory(&self, online: usize, possible: usize) -> Memory {
         let rows = self.rows(online, possible);
         Memory {
             rows,
-            counts: of_counts(rows as usize, rows, possible, log_ring_size(true, true)).total(),
+            counts: counts_memory(rows as usize, rows, possible, log_ring_size(true, true)).total(),
             samples: self.spe.as_ref().map(|spe| {
                 let rows = spe.rows(possible);
                 let all = [rows as usize, USUAL_THREADS];
                 SampleMemory {
                     rows,
-                    maps: of_samples(spe.wants_timeline(), all, rows, possible).total(),
+                    maps: samples_memory(spe.wants_timeline(), all, rows, possible).total(),
                     buffers: spe.aux_size * online,
                 }
             }),
@@ -205,15 +205,15 @@ impl Config {
                     accesses: sampling.events.iter().any(is_access),
                     others: !sampling.events.iter().all(is_access),
                     rows,
-                    maps: of_events(rows as usize, rows, possible).total(),
+                    maps: events_memory(rows as usize, rows, possible).total(),
                 }
             }),
         }
     }
 
-    /// Rows of USAGE where the user does not say how many: for 2,048 owner-group pairs on every
-    /// CPU, or 512 owners with all their groups, as far as they stay within [`USAGE_LIMIT`]. Memory
-    /// follows what ran, only the buckets are there at once.
+    /// Rows of USAGE. If the user does not set the number: for 2,048 owner-group pairs on every
+    /// CPU, or for 512 owners with all their groups, within [`USAGE_LIMIT`]. Only the buckets are
+    /// allocated at once; rows are allocated as owners run.
     pub(super) fn rows(&self, online: usize, possible: usize) -> u32 {
         let on_a_cpu = self.plan.groups.len().saturating_mul(512).max(2048);
         let wanted = u32::try_from(online.saturating_mul(on_a_cpu)).unwrap_or(u32::MAX);
@@ -223,9 +223,9 @@ impl Config {
 }
 
 impl SpeConfig {
-    /// Rows of samples on so many CPUs, as far as they stay within [`SPE_ROWS_LIMIT`]: memory
-    /// follows what was sampled, only the buckets are there at once. Of the processes whose ends
-    /// wait in the lifecycle ring each has room for 32.
+    /// Rows of samples on so many CPUs, within [`SPE_ROWS_LIMIT`]. Only the buckets are allocated
+    /// at once; rows are allocated as owners are sampled. Each process with its end in the
+    /// lifecycle ring has room for 32 rows.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let wanted = u32::try_from(possible.saturating_mul(1024)).unwrap_or(u32::MAX);
         let room = SPE_ROWS.room(SPE_ROWS_LIMIT, possible);
@@ -253,29 +253,29 @@ pub(crate) mod tests {
         }
     }
 
-    /// What a session of an agent takes on so many CPUs, in bytes.
+    /// Memory of an agent's session, in bytes.
     #[derive(Debug)]
-    pub(crate) struct Taken {
+    pub(crate) struct SessionBytes {
         /// A row in the kernel and in two snapshots.
         pub(crate) row_of_counts: usize,
         pub(crate) counts_without_rows: usize,
         pub(crate) samples: usize,
     }
 
-    pub(crate) fn of_agent(cpus: usize, sampled: u32, timeline: bool) -> Taken {
+    pub(crate) fn agent_bytes(cpus: usize, sampled: u32, timeline: bool) -> SessionBytes {
         let rows = config(1).rows(cpus, cpus);
         let all = [sampled as usize, USUAL_THREADS];
-        Taken {
+        SessionBytes {
             row_of_counts: USAGE.row + 2 * size_of::<(UsageKey, UsageRow)>(),
-            counts_without_rows: of_counts(0, rows, cpus, log_ring_size(true, true)).fixed,
-            samples: of_samples(timeline, all, sampled, cpus).total(),
+            counts_without_rows: counts_memory(0, rows, cpus, log_ring_size(true, true)).fixed,
+            samples: samples_memory(timeline, all, sampled, cpus).total(),
         }
     }
 
-    /// What user space keeps of so many rows of samples while it reads them: the rows as the kernel
-    /// has them, twice; what they stood for at the last reading; two snapshots; and half as many
-    /// rows again that were freed in between. Hash tables are a power of two, of which 7 of 8 are
-    /// used, with a byte for each place.
+    /// Bytes in user space for so many rows of samples while it reads them: the kernel's rows,
+    /// twice; their weighted counts at the last reading; two snapshots; and half as many rows again
+    /// that were freed in between. Hash tables have a power of two of slots, 7 of 8 in use, and a
+    /// byte for each slot.
     pub(crate) fn user_bytes(rows: u32) -> usize {
         let (key, row, counts) = (
             size_of::<SpeKey>(),
@@ -283,36 +283,36 @@ pub(crate) mod tests {
             size_of::<SpeCounts>(),
         );
         let rows = rows as usize;
-        let places = (rows * 8).div_ceil(7).next_power_of_two();
+        let slots = (rows * 8).div_ceil(7).next_power_of_two();
         let in_tables = (key + row) + (key + row + counts + 8) + 2 * (key + counts) + 4;
-        places * in_tables + rows * (key + row) + rows * 3 / 2 * (key + counts)
+        slots * in_tables + rows * (key + row) + rows * 3 / 2 * (key + counts)
     }
 
-    /// What sampled events take with so many rows, in the kernel and in user space while it reads
-    /// them: the rows as the kernel has them, twice; what they stood for; and two snapshots.
-    pub(crate) fn of_sampled_events(cpus: usize, rows: u32) -> usize {
+    /// Bytes of sampled events with so many rows, in the kernel and in user space while it reads
+    /// them: the kernel's rows, twice; their weighted counts; and two snapshots.
+    pub(crate) fn sampled_event_bytes(cpus: usize, rows: u32) -> usize {
         let (key, row) = (size_of::<SampleKey>(), size_of::<SampleRow>());
         let counts = size_of::<SampledKey>() + size_of::<SampledCounts>();
-        let maps = of_events(rows as usize, rows, cpus).total();
+        let maps = events_memory(rows as usize, rows, cpus).total();
         let rows = rows as usize;
-        let places = (rows * 8).div_ceil(7).next_power_of_two();
-        maps + places * (key + row + 1) + rows * (key + row) + 3 * places * (counts + 1)
+        let slots = (rows * 8).div_ceil(7).next_power_of_two();
+        maps + slots * (key + row + 1) + rows * (key + row) + 3 * slots * (counts + 1)
     }
 
-    fn all(table: Table, rows: u32, cpus: usize) -> usize {
+    fn all(table: HashMapSize, rows: u32, cpus: usize) -> usize {
         rows as usize * table.row + table.fixed(rows as usize, cpus)
     }
 
     proptest! {
-        /// Whatever the size of a row: the limit holds with every row taken, and one more row
-        /// would break it.
+        /// For any size of a row, the limit holds with every row in use, and one more row would
+        /// exceed it.
         #[test]
         fn the_limit_is_used_and_held(
             cpus in 1..1025_usize,
             key_and_value in 16..512_usize,
             limit in (64..128_usize).prop_map(|mib| mib << 20),
         ) {
-            let table = Table::of(key_and_value);
+            let table = HashMapSize::new(key_and_value);
             let room = table.room(limit, cpus);
             prop_assert!(all(table, room, cpus) <= limit || room == 1);
             prop_assert!(all(table, room + 1, cpus) > limit);
@@ -330,7 +330,7 @@ pub(crate) mod tests {
             prop_assert!(all(USAGE, rows, possible) <= USAGE_LIMIT);
             let samples = SPE_ROWS.room(SPE_ROWS_LIMIT, possible);
             prop_assert!(all(SPE_ROWS, samples, possible) <= SPE_ROWS_LIMIT);
-            // What the issue asks of usual machines has room.
+            // Machines of usual size have the required number of rows.
             if possible <= 144 {
                 prop_assert!(rows as usize >= (1000 * online).min(16_384));
                 prop_assert!(samples >= 65_536);

@@ -1,5 +1,5 @@
-//! Session: everything that lives in the kernel for one run. It opens the counters, loads the
-//! programs and attaches them; dropping it takes it all out. [`Session::pull`] yields a
+//! Session: everything that is in the kernel for one run. It opens the counters, and loads and
+//! attaches the programs; dropping it removes all of them. [`Session::pull`] yields a
 //! [`Snapshot`](crate::snapshot::Snapshot).
 
 mod clock;
@@ -13,17 +13,17 @@ mod hook;
 mod hotplug;
 pub mod markers;
 pub mod memory;
-mod needed;
 pub(crate) mod object;
-mod own_cgroup;
 pub mod pins;
 mod pull;
-mod recall;
+mod required_descriptors;
 mod resctrl_reader;
+mod restore;
 mod rotation;
 pub mod sampling;
 mod schedule;
 pub mod spe;
+mod temporary_cgroup;
 mod uncore;
 mod walk;
 
@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::{CgroupId, Clock, CpuState, Walk};
+use probe_common::{CgroupId, CpuState, ProcessWalk, ProgramClock};
 
 pub(crate) use self::{
     clock::KernelClock,
@@ -42,10 +42,10 @@ pub(crate) use self::{
     error::chain,
     hook::{CgroupSwitches, SchedExitHook},
     hotplug::Hotplug,
-    object::Object,
+    object::EbpfObject,
     rotation::Rotation,
-    sampling::Sampling,
-    spe::{Drained, Spe},
+    sampling::EventSampling,
+    spe::{DrainOutcome, SpeSampling},
     uncore::Uncore,
 };
 pub use self::{
@@ -53,18 +53,18 @@ pub use self::{
     config::{ByProcess, Config, MOST_ROWS},
     cost::CpuWork,
     error::SessionError,
-    own_cgroup::OwnCgroup,
-    pins::{Continuity, PinError, PinPlace, unpin},
+    pins::{Continuity, PinError, PinPath, unpin},
     sampling::{SampleError, SamplingConfig},
     spe::{SpeConfig, SpeError},
+    temporary_cgroup::TemporaryCgroup,
 };
 use self::{
-    pins::{Handover, Pins},
-    pull::{EvictionCandidates, Freed, IdleRows, Lifecycle, Processes},
+    pins::{Handover, SessionPins},
+    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, Processes},
 };
 use crate::{
     devices::DeviceReader,
-    machine::{Machine, capabilities, cgroup::Hierarchy, memory::Reader as MemoryReader, resctrl},
+    machine::{Machine, capabilities, cgroup::Hierarchy, memory::MemoryReader, resctrl},
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::{
@@ -77,22 +77,22 @@ use crate::{
 pub struct Session {
     pub(crate) machine: Arc<Machine>,
     pub(crate) config: Config,
-    pub(crate) object: Object,
+    pub(crate) object: EbpfObject,
     pub(crate) counters: Vec<CpuCounters>,
     pub(crate) uncore: Uncore,
     pub(crate) cgroup_switches: Option<CgroupSwitches>,
     /// The programs' clock.
     pub(crate) clock: KernelClock,
     pub(crate) hierarchy: Hierarchy,
-    pub(crate) lifecycle: Lifecycle,
+    pub(crate) lifecycle: LifecycleTracker,
     pub(crate) processes: Processes,
-    /// Processes that are asked about though they have no row.
+    /// Processes that are looked up although they have no row.
     pub(crate) watched: HashSet<u32>,
-    pub(crate) freed: Freed<probe_common::UsageRow>,
+    pub(crate) freed: FreedRows<probe_common::UsageRow>,
     pub(crate) candidates: EvictionCandidates,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
-    pub(crate) idle: IdleRows,
+    pub(crate) idle: LastIdleRows,
     pub(crate) refused: Refused,
     pub(crate) missed_switches: u64,
     pub(crate) exits: SchedExitHook,
@@ -100,18 +100,18 @@ pub struct Session {
     pub(crate) rotation: Rotation,
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
-    pub(crate) spe: Option<Spe>,
-    pub(crate) sampling: Option<Sampling>,
+    pub(crate) spe: Option<SpeSampling>,
+    pub(crate) sampling: Option<EventSampling>,
     pub(crate) devices: Option<DeviceReader>,
     pub(crate) resctrl: Option<resctrl::Reader>,
     pub(crate) memory: Option<MemoryReader>,
-    /// Whom the started command is charged to, whose processes' memory is read.
+    /// The owner that the started command is charged to. The memory of its processes is read.
     pub(crate) command: Option<CgroupId>,
-    /// Times of the maps, where those are pinned.
-    pub(crate) times: Clock,
-    /// While counts are taken over.
+    /// Times of the maps, which a pinned map stores.
+    pub(crate) times: ProgramClock,
+    /// The handover in progress, while counts are taken over.
     pub(crate) handover: Option<Handover>,
-    pub(crate) pins: Option<Pins>,
+    pub(crate) pins: Option<SessionPins>,
 }
 
 impl Session {
@@ -120,28 +120,29 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Where a right, a kernel feature or an event is missing; each error says what to do.
+    /// If a right, a kernel feature or an event is missing. Each error says what to do.
     pub fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Self, SessionError> {
         capabilities::check()?;
         let hierarchy = machine.hierarchy()?;
         if let Some(spe) = &mut config.spe {
-            spe.settle(machine);
+            spe.resolve_timeline(machine);
         }
-        // Before the CPUs are looked up, so that none leaves unseen.
+        // Before the CPUs are looked up, so that no change is missed.
         let hotplug = Hotplug::listen();
         let online: Vec<u32> = machine.online()?.iter().collect();
-        let pins = config.pins.as_ref();
-        let pins = pins
-            .map(|place| Pins::open(place, &config, machine))
+        let pins = config
+            .pins
+            .as_ref()
+            .map(|place| SessionPins::open(place, &config, machine))
             .transpose()?;
-        let pinned_rows = pins.as_ref().and_then(Pins::rows);
+        let pinned_rows = pins.as_ref().and_then(SessionPins::row_capacity);
         let possible = machine
             .possible()?
             .last()
             .map_or(0, |last| last as usize + 1);
         let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len(), possible));
         descriptors::allow(&config.descriptors(machine, &online))?;
-        let mut object = Object::load(&config, machine, max_rows, possible, pins.as_ref())?;
+        let mut object = EbpfObject::load(&config, machine, max_rows, possible, pins.as_ref())?;
 
         let opened = online
             .iter()
@@ -157,16 +158,16 @@ impl Session {
         }
         // After the programs are attached, so that no cgroup falls between walk and events.
         let cgroups = hierarchy.walk()?;
-        own_cgroup::remove_left(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
-        let mut lifecycle = Lifecycle::new(Names::from_walk(cgroups), config.resolver.clone());
+        temporary_cgroup::remove_leftover(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
+        let mut lifecycle =
+            LifecycleTracker::new(Names::from_walk(cgroups), config.resolver.clone());
 
         let clock = KernelClock::measure(&mut object)?;
         let mut times = object.maps.clock.get(0)?;
-        let goes_on = pins.as_ref().is_some_and(Pins::goes_on);
-        if goes_on {
-            // Owners that ended since, and those that the process before was told of last, have
-            // rows.
-            lifecycle.doubt();
+        let resumes = pins.as_ref().is_some_and(SessionPins::resumes);
+        if resumes {
+            // Owners that ended after the earlier process last handled ends still have rows.
+            lifecycle.mark_stale();
         } else {
             times.began = nanos(clock.now());
         }
@@ -175,11 +176,13 @@ impl Session {
             .plan
             .reads_devices()
             .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
-        let memory = config.memory.then(|| match config.by_process.any() {
-            true => MemoryReader::of_processes(machine),
-            false => MemoryReader::of_cgroups(machine),
-        });
-        let memory = memory.transpose()?;
+        let memory = config
+            .memory
+            .then(|| match config.by_process.any() {
+                true => MemoryReader::for_processes(machine),
+                false => MemoryReader::for_cgroups(machine),
+            })
+            .transpose()?;
         let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);
         let mut session = Self {
             machine: Arc::clone(machine),
@@ -193,11 +196,11 @@ impl Session {
             lifecycle,
             processes: Processes::default(),
             watched: HashSet::new(),
-            freed: Freed::default(),
+            freed: FreedRows::default(),
             candidates: EvictionCandidates::default(),
             hotplug,
             max_rows,
-            idle: IdleRows::default(),
+            idle: LastIdleRows::default(),
             refused: Refused::default(),
             missed_switches: 0,
             exits: SchedExitHook::default(),
@@ -212,11 +215,11 @@ impl Session {
             memory,
             command: None,
             times,
-            handover: goes_on.then(Handover::default),
+            handover: resumes.then(Handover::default),
             pins,
         };
         if let Some(config) = session.config.spe.clone() {
-            let spe = Spe::start(
+            let spe = SpeSampling::start(
                 config,
                 machine,
                 &mut session.object,
@@ -233,39 +236,42 @@ impl Session {
             session.measure_reads()?;
         }
         if let Some(config) = session.config.sampling.clone() {
-            let sampling = Sampling::start(config, &mut session.object, &online, machine)?;
+            let sampling = EventSampling::start(config, &mut session.object, &online, machine)?;
             session.sampling = Some(sampling);
         }
-        session.settle_pins()?;
-        session.object.programs.settle();
+        session.complete_pins()?;
+        session.object.programs.release_types();
         Ok(session)
     }
 
-    /// What is counted.
+    /// The plan: what is counted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.config.plan
     }
 
-    /// Ends the sampling of memory accesses: other programs can have the PMU.
+    /// Ends the sampling of memory accesses, so that other programs can use the PMU.
     pub fn stop_accesses(&mut self) {
         self.spe = None;
-        self.sampling = self.sampling.take().and_then(Sampling::without_accesses);
+        self.sampling = self
+            .sampling
+            .take()
+            .and_then(EventSampling::without_accesses);
     }
 
-    /// Ends sampling: its events and buffers are freed, and other programs can have the PMU.
+    /// Ends sampling and frees its events and buffers, so that other programs can use the PMU.
     pub fn stop_sampling(&mut self) {
         self.spe = None;
         self.sampling = None;
     }
 
-    /// A time of this process' monotonic clock by that of snapshots: another one in a time
-    /// namespace.
+    /// Converts a time of this process's monotonic clock to the clock of snapshots. The two differ
+    /// in a time namespace.
     pub(crate) fn kernel_time(&self, ours: Duration) -> Duration {
-        self.clock.of(ours)
+        self.clock.convert(ours)
     }
 
-    /// The hook in use: `cgroup-switches` only where it was asked for, admitted, and has missed
+    /// The hook in use: `cgroup-switches` only if it was requested, was admitted, and has missed
     /// nothing since.
     #[must_use]
     pub fn hook(&self) -> Hook {
@@ -276,16 +282,16 @@ impl Session {
         }
     }
 
-    /// The id in the initial pid namespace, by which all that is counted goes, of a process that
-    /// has the id `pid` in ours.
+    /// Converts `pid`, an id in the pid namespace of this process, to the id in the initial one,
+    /// which all counts use.
     ///
     /// # Errors
     ///
-    /// Where there is no such process, or the kernel refuses the walk.
+    /// If there is no such process, or the kernel refuses the walk.
     pub fn process_id(&mut self, pid: u32) -> Result<u32, SessionError> {
-        let wanted = Walk {
+        let wanted = ProcessWalk {
             wanted: u64::from(pid),
-            ..Walk::default()
+            ..ProcessWalk::default()
         };
         let found = walk::run(&mut self.object, wanted)?.found;
         match u32::try_from(found) {
@@ -294,17 +300,16 @@ impl Session {
         }
     }
 
-    /// Charges what process `pid`, and every process it makes, does to
-    /// [`CgroupId::COMMAND`].
+    /// Charges the counts of process `pid` and of its descendants to [`CgroupId::COMMAND`].
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses the map entry, or as of [`Self::process_id`].
+    /// If the kernel refuses the map entry, and the errors of [`Self::process_id`].
     pub fn follow(&mut self, pid: u32) -> Result<(), SessionError> {
         let pid = self.process_id(pid)?;
         self.object.maps.command.put(&pid, &1)?;
         if self.spe.is_some() {
-            Spe::follow(&self.object, pid)?;
+            SpeSampling::follow(&self.object, pid)?;
         }
         Ok(())
     }
@@ -338,14 +343,14 @@ impl Session {
         self.adopt_exits()
     }
 
-    /// Leaves `cgroup-switches` for `sched-switch`, after switches were missed.
+    /// Replaces the hook `cgroup-switches` by `sched-switch`, after it missed switches.
     pub(crate) fn fall_back(&mut self) -> Result<(), SessionError> {
         let Some(hook) = self.cgroup_switches.take() else {
             return Ok(());
         };
         hook.detach(&mut self.object)?;
         hook::attach_sched_switch(&mut self.object)?;
-        // Open slices belong to whoever runs now; from here on owners are known.
+        // Open slices belong to the running tasks; from here on owners are known.
         self.reopen_slices()
     }
 }

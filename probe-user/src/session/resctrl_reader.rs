@@ -1,4 +1,4 @@
-//! Whether resctrl's monitoring is read beside the counters.
+//! Opens the reader of resctrl's monitoring groups, for sessions that divide memory traffic.
 
 use super::Uncore;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     plan::Plan,
 };
 
-/// The groups that resctrl monitors, where a session shares out memory traffic.
+/// The reader of resctrl's monitoring groups, if the session divides memory traffic.
 pub(super) fn open(
     plan: &Plan,
     machine: &Machine,
@@ -15,8 +15,8 @@ pub(super) fn open(
 ) -> Option<resctrl::Reader> {
     let topology = uncore.topology().filter(|_| !plan.weights.is_empty())?;
     let reader = resctrl::Reader::new(machine, hierarchy, &topology)?;
-    let told = plan.metrics.machine.as_ref();
-    if let Some(warning) = told.and_then(|told| told.platform.spec().resctrl.as_ref()) {
+    let machine = plan.metrics.machine.as_ref();
+    if let Some(warning) = machine.and_then(|machine| machine.platform.spec().resctrl.as_ref()) {
         tracing::warn!("{warning}");
     }
     Some(reader)

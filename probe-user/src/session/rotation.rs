@@ -1,8 +1,8 @@
-//! Rotation: groups that the PMU cannot count at once take turns, so that the programs read only
-//! the live one. On each CPU every group has one turn in a round; the CPUs are staggered, so that
-//! at any moment every group is live somewhere (where there are as many CPUs as groups).
+//! Rotation: multiplexes groups that the PMU cannot count at once, so that the programs read only
+//! the running one. On each CPU every group runs for one interval in a round. The CPUs are
+//! staggered: at any moment every group runs somewhere, if there are as many CPUs as groups.
 //!
-//! docs/rotation.md has what a turn costs, and how this compares with the kernel's multiplexing.
+//! docs/rotation.md has the cost of an exchange, and a comparison with the kernel's multiplexing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,21 +14,21 @@ use crate::{
     sys::clock::{now, thread_time},
 };
 
-/// Where the rotation stands.
+/// The state of the rotation.
 pub(crate) struct Rotation {
-    /// How long turns last.
+    /// Length of the multiplexing intervals.
     schedule: Schedule,
-    /// `CLOCK_MONOTONIC` when the present turn began.
-    began: Duration,
-    /// Turns taken since the start.
-    turn: u64,
+    /// `CLOCK_MONOTONIC` at the start of the current interval.
+    started: Duration,
+    /// Intervals since the start of the session.
+    interval: u64,
     /// Exchanges of counters, over all CPUs.
     pub(crate) exchanges: u64,
-    /// What a CPU had charged at its last turn: one that charged nothing since was asleep.
+    /// By CPU: charges at the start of the interval. A CPU without a charge since then was asleep.
     charges: BTreeMap<u32, u64>,
     random: u64,
-    /// Added to the place of a group in this round, so that no rhythm of a container meets a
-    /// group's.
+    /// Added to the index of the group in this round, so that no periodic behaviour of a container
+    /// falls into step with a group.
     offset: u64,
 }
 
@@ -36,8 +36,8 @@ impl Default for Rotation {
     fn default() -> Self {
         Self {
             schedule: Schedule::default(),
-            began: Duration::ZERO,
-            turn: 0,
+            started: Duration::ZERO,
+            interval: 0,
             exchanges: 0,
             charges: BTreeMap::new(),
             random: 0x9e37_79b9_7f4a_7c15,
@@ -47,17 +47,18 @@ impl Default for Rotation {
 }
 
 impl Rotation {
-    /// The place of the group among `groups` whose turn it is on CPU `cpu`.
-    fn place(&self, cpu: u32, groups: usize) -> usize {
-        let place = u64::from(cpu) + self.turn + self.offset;
-        usize::try_from(place % groups as u64).expect("less than groups")
+    /// The index among `groups` of the group that is due on CPU `cpu`.
+    fn group_index(&self, cpu: u32, groups: usize) -> usize {
+        let position = u64::from(cpu) + self.interval + self.offset;
+        usize::try_from(position % groups as u64).expect("less than groups")
     }
 
-    /// The next turn; a round of `groups` turns begins at another group than the one before.
+    /// Starts the next interval. A round of `groups` intervals starts at another group than the
+    /// last round.
     fn next(&mut self, groups: usize) {
-        self.turn += 1;
-        if self.turn.is_multiple_of(groups as u64) {
-            self.schedule.round_ends();
+        self.interval += 1;
+        if self.interval.is_multiple_of(groups as u64) {
+            self.schedule.end_round();
             // xorshift64: any sequence without a short period will do.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
@@ -68,58 +69,61 @@ impl Rotation {
 }
 
 impl Session {
-    /// True where groups take turns: call [`Self::take_turn`] then, and again after as long as it
-    /// says.
+    /// Whether groups are multiplexed. If so, call [`Self::rotate_if_due`], and again after the
+    /// time that it returns.
     #[must_use]
     pub fn rotates(&self) -> bool {
         self.round() > 1
     }
 
-    /// The most groups that take turns on a CPU.
+    /// The largest number of groups that are multiplexed on one CPU.
     fn round(&self) -> usize {
-        let turns = |counters: &CpuCounters| self.config.plan.turns(counters.cpu).count();
-        self.counters.iter().map(turns).max().unwrap_or(0)
+        let groups =
+            |counters: &CpuCounters| self.config.plan.multiplexed_groups(counters.cpu).count();
+        self.counters.iter().map(groups).max().unwrap_or(0)
     }
 
-    /// Gives the next group its turn where the present turn has lasted for as long as it should:
-    /// `fixed`, or by what exchanges cost. Returns when to look again.
+    /// Switches to the next group if the current interval is over. Its length is `fixed`, or
+    /// follows from the cost of exchanges. Returns the time until the next call.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses to exchange the counters.
-    pub fn take_turn(&mut self, fixed: Option<Duration>) -> Result<Duration, SessionError> {
+    /// If the kernel refuses to exchange the counters.
+    pub fn rotate_if_due(&mut self, fixed: Option<Duration>) -> Result<Duration, SessionError> {
         let states = self.states()?;
         let cpus = u32::try_from(self.awake(&states).len()).unwrap_or(u32::MAX);
-        let turn = |session: &Self| fixed.unwrap_or_else(|| session.rotation.schedule.turn(cpus));
-        let left = (self.rotation.began + turn(self)).saturating_sub(now());
+        let interval =
+            |session: &Self| fixed.unwrap_or_else(|| session.rotation.schedule.interval(cpus));
+        let left = (self.rotation.started + interval(self)).saturating_sub(now());
         if !left.is_zero() {
             return Ok(left);
         }
         self.exchange_all(&states)?;
-        Ok(turn(self))
+        Ok(interval(self))
     }
 
-    /// Gives the next group its turn on every CPU, at once. A CPU that has slept since its last
-    /// turn is left asleep.
+    /// Switches to the next group on every CPU now. A CPU that has slept since the last exchange is
+    /// not woken.
     ///
     /// # Errors
     ///
-    /// Where the kernel refuses to exchange the counters.
+    /// If the kernel refuses to exchange the counters.
     pub fn rotate(&mut self) -> Result<(), SessionError> {
         let states = self.states()?;
         self.exchange_all(&states)
     }
 
     fn exchange_all(&mut self, states: &BTreeMap<u32, CpuState>) -> Result<(), SessionError> {
-        // Of CPU time: an exchange that waits for a CPU costs nothing.
+        // CPU time: an exchange that waits for a CPU costs nothing.
         let before = (thread_time(), self.rotation.exchanges);
         let awake = self.awake(states);
         self.rotation.next(self.round().max(1));
-        let charges = states.iter();
-        let charges = charges.map(|(cpu, state)| (*cpu, state.counts.charges));
+        let charges = states
+            .iter()
+            .map(|(cpu, state)| (*cpu, state.counts.charges));
         self.rotation.charges = charges.collect();
         awake.into_iter().try_for_each(|at| self.exchange(at))?;
-        self.rotation.began = now();
+        self.rotation.started = now();
         let exchanges = self.rotation.exchanges - before.1;
         let took = thread_time().saturating_sub(before.0);
         let exchanges = u32::try_from(exchanges).unwrap_or(u32::MAX);
@@ -127,32 +131,33 @@ impl Session {
         Ok(())
     }
 
-    /// Where groups take turns, and something ran since the last one; indices into the counters.
+    /// CPUs with multiplexed groups on which a task ran since the last exchange, as indices into
+    /// the counters.
     fn awake(&self, states: &BTreeMap<u32, CpuState>) -> Vec<usize> {
         let awake = |at: &usize| {
             let cpu = self.counters[*at].cpu;
             let before = self.rotation.charges.get(&cpu).copied();
-            self.config.plan.turns(cpu).nth(1).is_some()
+            self.config.plan.multiplexed_groups(cpu).nth(1).is_some()
                 && states.get(&cpu).is_some_and(|state| {
-                    !asleep(state) || before.unwrap_or(0) != state.counts.charges
+                    !is_idle(state) || before.unwrap_or(0) != state.counts.charges
                 })
         };
         (0..self.counters.len()).filter(awake).collect()
     }
 
-    /// The group whose turn it is on a CPU; None where none takes turns there.
-    fn due(&self, cpu: u32) -> Option<usize> {
-        let turns: Vec<usize> = self.config.plan.turns(cpu).collect();
-        let place = (!turns.is_empty()).then(|| self.rotation.place(cpu, turns.len()))?;
-        turns.get(place).copied()
+    /// The group that is due on a CPU; None if no group is rotated on it.
+    fn due_group(&self, cpu: u32) -> Option<usize> {
+        let groups: Vec<usize> = self.config.plan.multiplexed_groups(cpu).collect();
+        let index = (!groups.is_empty()).then(|| self.rotation.group_index(cpu, groups.len()))?;
+        groups.get(index).copied()
     }
 
-    /// Exchanges the counters in the slots of one CPU. While they are exchanged no group is live;
-    /// the time goes to the new one's, without counts.
+    /// Exchanges the counters in the slots of one CPU. No group runs during the exchange: its time
+    /// goes to the new group, without counts.
     fn exchange(&mut self, at: usize) -> Result<(), SessionError> {
         let counters = &self.counters[at];
         let cpu = counters.cpu;
-        let (Some(old), Some(new)) = (counters.live, self.due(cpu)) else {
+        let (Some(old), Some(new)) = (counters.running, self.due_group(cpu)) else {
             return Ok(());
         };
         if old == new {
@@ -160,19 +165,19 @@ impl Session {
         }
         let mode = self.charge_mode();
         counters.stop(old)?;
-        // Charges what the old group has counted since the last switch to whom it belongs.
+        // Charges the counts of the old group since the last switch to their owner.
         self.flush(cpu, mode, (new as u64, 0))?;
         let plan = &self.config.plan;
         self.counters[at].insert_rotated(&self.object, plan, new)?;
-        self.counters[at].live = Some(new);
-        // The baseline is taken while the group stands still, so that all its events start as one.
+        self.counters[at].running = Some(new);
+        // The baseline is read while the group is stopped, so that all its events start at once.
         self.flush_as_is(at, mode)?;
         self.rotation.exchanges += 1;
         self.counters[at].start(&self.config.plan, new)
     }
 
-    /// Arms every CPU: the hook returns at once on one that is not armed, so each starts in one
-    /// instant.
+    /// Arms every CPU. The hook returns at once on an unarmed CPU, so all counters of a CPU start
+    /// at one instant.
     pub(super) fn arm_all(&mut self) -> Result<(), SessionError> {
         let mut took = Duration::ZERO;
         for at in 0..self.counters.len() {
@@ -182,25 +187,25 @@ impl Session {
             let before = thread_time();
             self.arm(at)?;
             took += thread_time().saturating_sub(before);
-            self.note_gap(cpu)?;
+            self.store_gap(cpu)?;
         }
-        // Much the same is done as at an exchange: what it costs until one was measured.
+        // Arming does much the same as an exchange: its cost is assumed until one was measured.
         let cpus = u32::try_from(self.counters.len()).unwrap_or(u32::MAX);
         self.rotation.schedule = Schedule::new(took.checked_div(cpus).unwrap_or_default());
-        self.rotation.began = now();
+        self.rotation.started = now();
         Ok(())
     }
 
-    /// Gives the programs the counters of a CPU, and starts the accounting there.
+    /// Gives the programs the counters of a CPU, and starts the accounting on it.
     pub(super) fn arm(&mut self, at: usize) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let counters = &self.counters[at];
         counters.insert_fixed(&self.object, plan)?;
-        let live = self.due(counters.cpu);
+        let live = self.due_group(counters.cpu);
         if let Some(group) = live {
             counters.insert_rotated(&self.object, plan, group)?;
         }
-        self.counters[at].live = live;
+        self.counters[at].running = live;
         self.flush_as_is(at, FlushMode::Arm)?;
         match live {
             Some(group) => self.counters[at].start(&self.config.plan, group),
@@ -208,16 +213,16 @@ impl Session {
         }
     }
 
-    /// Flushes a CPU whose live group stays what it is.
+    /// Flushes a CPU and keeps its running group.
     pub(crate) fn flush_as_is(&mut self, at: usize, mode: FlushMode) -> Result<(), SessionError> {
         let counters = &self.counters[at];
-        let live = counters.live.map_or((NO_GROUP, 0), |group| {
+        let live = counters.running.map_or((NO_GROUP, 0), |group| {
             (group as u64, self.config.plan.groups[group].len() as u64)
         });
         self.flush(counters.cpu, mode, live)
     }
 
-    /// How a flush charges under the hook in use.
+    /// The flush mode for the hook in use.
     pub(crate) fn charge_mode(&self) -> FlushMode {
         match self.hook() {
             Hook::SchedSwitch => FlushMode::Charge,
@@ -226,7 +231,7 @@ impl Session {
     }
 }
 
-fn asleep(state: &CpuState) -> bool {
+fn is_idle(state: &CpuState) -> bool {
     state.owner == probe_common::CgroupId::IDLE
 }
 
@@ -243,7 +248,7 @@ mod tests {
             for _ in 0..GROUPS {
                 let mut live = [0; GROUPS];
                 for cpu in 0..5 {
-                    let place = rotation.place(cpu, GROUPS);
+                    let place = rotation.group_index(cpu, GROUPS);
                     live[place] += 1;
                     turns[cpu as usize][place] += 1;
                 }

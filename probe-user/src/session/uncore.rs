@@ -1,9 +1,9 @@
-//! Uncore counters: opened once for each CPU that the PMU's cpumask lists, never once per CPU.
+//! Uncore counters: opened once for each CPU of the PMU's cpumask, never once per CPU.
 //!
-//! The drivers take any CPU of their part of the machine and move the event to the one of the
-//! cpumask, so a counter per CPU would count the same thing many times over. Events in braces are
-//! one group of the kernel's: they count over the same time, and what does not fit the PMU at once
-//! is rotated by the kernel, as enabled and running time tell.
+//! Drivers accept any CPU of their part of the machine and move the event to the CPU of the
+//! cpumask, so a counter per CPU would count the same traffic many times. Events in braces are one
+//! kernel group: they count over the same time. The kernel multiplexes groups that do not fit the
+//! PMU at once, as enabled and running time show.
 
 mod skew;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use self::unit::{Counter, Unit};
+use self::unit::{UncoreCounter, UncoreUnit};
 use super::{SessionError, counters};
 use crate::{
     event::Scope,
@@ -29,43 +29,43 @@ use crate::{
     snapshot::UncoreReading,
     sys::{
         clock::now,
-        perf::{self, Attr, Reading},
+        perf::{self, Attr, CounterReading},
     },
 };
 
-/// An enabled counter cannot have been enabled for no time at all over so long.
+/// Time in which the enabled time of a working counter certainly grows.
 const CERTAINLY_ENABLED: Duration = Duration::from_millis(1);
 
 /// All uncore counters of a session.
 pub(crate) struct Uncore {
-    groups: Vec<Group>,
+    groups: Vec<UncoreGroup>,
     topology: Arc<Topology>,
     machine: Arc<Machine>,
-    /// Those of [`Plan::uncore`] that are divided by what CPUs counted.
+    /// Events of [`Plan::uncore`] whose counts are divided by counts of CPUs.
     divided: BTreeSet<usize>,
-    /// A CPU came or went since the last look at the cpumasks.
-    pub(crate) look: bool,
+    /// The cpumasks must be read again: a CPU came online or went offline, or a counter is dead.
+    pub(crate) rescan: bool,
     last: Duration,
 }
 
 /// Events that are opened as one group, on every CPU of their PMU's cpumask.
-struct Group {
+struct UncoreGroup {
     /// Indices into [`Plan::uncore`].
     events: Range<usize>,
     pmu: String,
-    /// The kernel's number of the PMU: another one when its driver comes back.
+    /// The kernel's number of the PMU, which changes when its driver is bound again.
     type_: u32,
-    state: State,
-    /// The kernel refused to open events again: the next read tries once more.
+    state: PmuState,
+    /// The kernel refused to reopen events: the next read retries.
     refused: bool,
-    /// What is open, by the socket and the number of the hardware's instance on that socket.
-    units: BTreeMap<(u32, u16), Unit>,
+    /// Open units, by socket and the number of the hardware instance on this socket.
+    units: BTreeMap<(u32, u16), UncoreUnit>,
 }
 
 #[derive(PartialEq)]
-enum State {
+enum PmuState {
     Counting,
-    /// The PMU is gone, as the log has said: its series have ended until it comes back.
+    /// The PMU is gone, which was logged: its series are interrupted until it comes back.
     Gone,
 }
 
@@ -77,7 +77,7 @@ impl Uncore {
             topology: Arc::new(machine.topology().clone()),
             machine: Arc::clone(machine),
             divided: skew::divided(plan),
-            look: false,
+            rescan: false,
             last: now(),
         };
         for events in &plan.uncore_groups {
@@ -86,17 +86,17 @@ impl Uncore {
             else {
                 continue;
             };
-            let mut group = Group {
+            let mut group = UncoreGroup {
                 events: events.clone(),
                 pmu: pmu.clone(),
                 type_: first.counter.type_,
-                state: State::Counting,
+                state: PmuState::Counting,
                 refused: false,
                 units: BTreeMap::new(),
             };
-            for (place, cpu) in uncore.places(pmu, cpus) {
+            for (instance, cpu) in uncore.instances(pmu, cpus) {
                 let counters = uncore.open_unit(plan, &group, cpu)?;
-                group.units.insert(place, Unit { cpu, counters });
+                group.units.insert(instance, UncoreUnit { cpu, counters });
             }
             uncore.groups.push(group);
         }
@@ -108,26 +108,26 @@ impl Uncore {
         Ok(uncore)
     }
 
-    /// The sockets, where anything is counted for them.
+    /// The topology, if any uncore events are counted.
     pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
         (!self.groups.is_empty()).then(|| Arc::clone(&self.topology))
     }
 
-    /// The CPUs of a cpumask by socket, and by their number on that socket.
-    fn places(&self, pmu: &str, cpus: &CpuList) -> Vec<((u32, u16), u32)> {
+    /// The CPUs of a cpumask, each with its socket and its number on this socket.
+    fn instances(&self, pmu: &str, cpus: &CpuList) -> Vec<((u32, u16), u32)> {
         let mut next: BTreeMap<u32, u16> = BTreeMap::new();
-        let place = |cpu| {
+        let instance = |cpu| {
             let socket = self.socket(pmu, cpu);
             let number = next.entry(socket).or_default();
-            let place = (socket, *number);
+            let instance = (socket, *number);
             *number += 1;
-            (place, cpu)
+            (instance, cpu)
         };
-        cpus.iter().map(place).collect()
+        cpus.iter().map(instance).collect()
     }
 
-    /// The socket that a PMU counts for when it is read on this CPU: the CPU's own. Where the
-    /// machine does not tell, NVIDIA's drivers tell its NUMA node in the PMU's name.
+    /// The socket of a PMU that is read on this CPU: the CPU's own. If the topology lacks it,
+    /// NVIDIA's drivers give the NUMA node in the PMU's name.
     fn socket(&self, pmu: &str, cpu: u32) -> u32 {
         let named = machine::named_node(pmu);
         let socket = self.topology.socket(cpu);
@@ -144,13 +144,13 @@ impl Uncore {
         socket.or_else(of_node).unwrap_or(0)
     }
 
-    /// Opens a group on a CPU; it counts once it is enabled.
+    /// Opens a group on a CPU without enabling it.
     fn open_unit(
         &self,
         plan: &Plan,
-        group: &Group,
+        group: &UncoreGroup,
         cpu: u32,
-    ) -> Result<Vec<Counter>, SessionError> {
+    ) -> Result<Vec<UncoreCounter>, SessionError> {
         let mut opened: Vec<OwnedFd> = Vec::new();
         for planned in &plan.uncore[group.events.clone()] {
             let leader = opened.first().map(|fd| fd.as_fd());
@@ -175,10 +175,10 @@ impl Uncore {
             })?;
             opened.push(event);
         }
-        let counter = |event| Counter {
+        let counter = |event| UncoreCounter {
             event: Some(event),
-            base: Reading::default(),
-            last: Reading::default(),
+            base: CounterReading::default(),
+            last: CounterReading::default(),
         };
         Ok(opened.into_iter().map(counter).collect())
     }
@@ -189,10 +189,10 @@ impl Uncore {
             .is_ok_and(|online| !online.contains(cpu))
     }
 
-    /// Reads every counter, in one pass.
+    /// Reads every counter. Reads the cpumasks again first, if necessary.
     pub(crate) fn read(&mut self, plan: &Plan) -> Vec<UncoreReading> {
-        self.look |= self.is_any_back() || self.groups.iter().any(|group| group.refused);
-        if mem::take(&mut self.look) {
+        self.rescan |= self.is_any_back() || self.groups.iter().any(|group| group.refused);
+        if mem::take(&mut self.rescan) {
             Arc::make_mut(&mut self.topology).refresh(self.machine.sysfs());
             self.follow_cpumasks(plan);
         }
@@ -207,11 +207,11 @@ impl Uncore {
                 let open = unit.counters.iter().any(|counter| counter.event.is_some());
                 let counts = unit.read().is_ok();
                 let stands = passed && unit.enabled() == before;
-                let counting = group.state == State::Counting;
+                let counting = group.state == PmuState::Counting;
                 dead |= counting && open && (!counts || stands);
                 for (at, counter) in group.events.clone().zip(&unit.counters) {
                     let reading = (counts && counting).then_some(counter.last);
-                    let Reading {
+                    let CounterReading {
                         enabled, running, ..
                     } = reading.unwrap_or_default();
                     readings.push(UncoreReading {
@@ -225,15 +225,15 @@ impl Uncore {
                     });
                 }
             }
-            // Without a message about a CPU, since network namespaces have none: look next time.
-            self.look |= dead;
+            // In a network namespace there are no messages about CPUs, so the next read rescans.
+            self.rescan |= dead;
         }
         readings
     }
 
-    /// Whether a PMU that was gone is there again.
+    /// Whether a PMU that was gone is back.
     fn is_any_back(&self) -> bool {
-        let mut gone = self.groups.iter().filter(|it| it.state == State::Gone);
+        let mut gone = self.groups.iter().filter(|it| it.state == PmuState::Gone);
         gone.any(|group| self.directory(&group.pmu).exists())
     }
 
@@ -243,14 +243,14 @@ impl Uncore {
     }
 
     /// Moves events to the CPU that the cpumask names, ends the series of PMUs that are gone, and
-    /// goes on with those that are back.
+    /// continues the series of those that are back.
     fn follow_cpumasks(&mut self, plan: &Plan) {
         let mut groups = mem::take(&mut self.groups);
         let mut gone = BTreeSet::new();
         for group in &mut groups {
-            let counted = group.state == State::Counting;
+            let counted = group.state == PmuState::Counting;
             self.follow(plan, group);
-            if counted && group.state == State::Gone {
+            if counted && group.state == PmuState::Gone {
                 gone.insert(&group.pmu);
             }
         }
@@ -260,13 +260,13 @@ impl Uncore {
         self.groups = groups;
     }
 
-    fn follow(&self, plan: &Plan, group: &mut Group) {
+    fn follow(&self, plan: &Plan, group: &mut UncoreGroup) {
         let dir = self.directory(&group.pmu);
         let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
         let mask = read("cpumask").and_then(|mask| mask.parse::<CpuList>().ok());
         let number = read("type").and_then(|number| number.trim().parse().ok());
         let Some((cpus, number)) = mask.zip(number) else {
-            group.state = State::Gone;
+            group.state = PmuState::Gone;
             for unit in group.units.values_mut() {
                 unit.counters
                     .iter_mut()
@@ -274,25 +274,27 @@ impl Uncore {
             }
             return;
         };
-        (group.state, group.type_) = (State::Counting, number);
-        let mut places: BTreeMap<_, _> = self.places(&group.pmu, &cpus).into_iter().collect();
-        // The only instance keeps its place, also where another CPU reads it.
-        if let (Some(place), Some(cpu)) = (only(group.units.keys()), only(places.values())) {
-            places = [(*place, *cpu)].into();
+        (group.state, group.type_) = (PmuState::Counting, number);
+        let mut instances: BTreeMap<_, _> = self.instances(&group.pmu, &cpus).into_iter().collect();
+        // A single instance keeps its identity, even if another CPU reads it.
+        if let (Some(instance), Some(cpu)) =
+            (single(group.units.keys()), single(instances.values()))
+        {
+            instances = [(*instance, *cpu)].into();
         }
         let mut units = mem::take(&mut group.units);
         let mut refused = false;
-        for (place, unit) in &mut units {
-            match places.get(place) {
-                Some(cpu) if *cpu == unit.cpu && unit.lives() => {}
+        for (instance, unit) in &mut units {
+            match instances.get(instance) {
+                Some(cpu) if *cpu == unit.cpu && unit.is_counting() => {}
                 Some(cpu) => refused |= !self.reopen(plan, group, unit, *cpu),
                 // Every CPU of that socket is offline.
-                None => unit.end(),
+                None => unit.close(),
             }
         }
-        for (place, cpu) in places {
-            units.entry(place).or_insert_with(|| {
-                let mut unit = Unit {
+        for (instance, cpu) in instances {
+            units.entry(instance).or_insert_with(|| {
+                let mut unit = UncoreUnit {
                     cpu,
                     counters: Vec::new(),
                 };
@@ -303,13 +305,13 @@ impl Uncore {
         (group.units, group.refused) = (units, refused);
     }
 
-    /// Goes on with new events on `cpu`, and keeps what was counted so far. False where the kernel
-    /// refuses them, which is logged once.
-    fn reopen(&self, plan: &Plan, group: &Group, unit: &mut Unit, cpu: u32) -> bool {
+    /// Opens new events on `cpu` which continue the counts so far. False if the kernel refuses
+    /// them, which is logged once.
+    fn reopen(&self, plan: &Plan, group: &UncoreGroup, unit: &mut UncoreUnit, cpu: u32) -> bool {
         let opened = self.open_unit(plan, group, cpu);
-        unit.end();
+        unit.close();
         let opened = opened.and_then(|counters| {
-            let new = Unit { cpu, counters };
+            let new = UncoreUnit { cpu, counters };
             new.enable(plan, &group.events).map(|()| new)
         });
         match opened {
@@ -331,7 +333,7 @@ impl Uncore {
     }
 }
 
-/// The item of an iterator that has one.
-fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+/// The item of an iterator with exactly one item.
+fn single<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
     items.next().filter(|_| items.next().is_none())
 }

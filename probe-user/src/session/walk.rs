@@ -1,15 +1,15 @@
-//! Running the walk over all processes of the machine.
+//! Runs the walk over all processes of the machine.
 
-use probe_common::Walk;
+use probe_common::ProcessWalk;
 
-use super::{Object, SessionError, object::WALK};
+use super::{EbpfObject, SessionError, object::WALK};
 
-/// Walks: what `walk` asks for goes into the maps, what it found is returned.
+/// Runs the walk that `walk` asks for. Returns it with its results.
 ///
 /// # Errors
 ///
-/// Where the kernel refuses the program, or its list of processes could not be read to the end.
-pub(crate) fn run(object: &mut Object, walk: Walk) -> Result<Walk, SessionError> {
+/// If the kernel refuses the program, or its list of processes could not be read to the end.
+pub(crate) fn run(object: &mut EbpfObject, walk: ProcessWalk) -> Result<ProcessWalk, SessionError> {
     object.maps.walk.set(0, &walk)?;
     object.programs.walk(WALK)?;
     let walk = object.maps.walk.get(0)?;

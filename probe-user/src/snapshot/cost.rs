@@ -1,5 +1,5 @@
-//! What counting takes of a CPU: by the programs' own samples, else by what reading the counters
-//! takes.
+//! The CPU time that counting costs, by the programs' own samples, else by the measured cost of
+//! reading counters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys::clock::nanos;
 
-/// A share of a CPU above which fewer events are worth a thought, in parts per million.
+/// Share of a CPU above which fewer events are advised, in parts per million.
 const LIMIT: u64 = 10_000;
 
-/// What the counters that are read at a charge take.
+/// Cost of reading the counters at a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadCost {
-    /// Counters of hardware that are read.
+    /// Number of hardware counters read.
     pub hardware: u32,
-    /// Nanoseconds to read all of those.
+    /// Nanoseconds to read all hardware counters.
     pub hardware_nanos: u64,
-    /// Counters of the kernel's own that are read.
+    /// Number of software counters read.
     pub software: u32,
-    /// Nanoseconds to read all of those.
+    /// Nanoseconds to read all software counters.
     pub software_nanos: u64,
 }
 
 impl ReadCost {
-    /// Nanoseconds to read one counter: of hardware, where one is read. None where none is, and
-    /// where this kernel's clock does not tell so short a time.
+    /// Nanoseconds to read one counter: a hardware counter if any is read, else a software counter.
+    /// None if no counter is read, or if the time is below the resolution of the kernel's clock.
     #[must_use]
     pub fn each(&self) -> Option<u64> {
         let hardware = self.hardware_nanos.checked_div(self.hardware.into());
@@ -34,33 +34,34 @@ impl ReadCost {
         each.filter(|nanos| *nanos > 0)
     }
 
-    /// Nanoseconds to read all.
+    /// Nanoseconds to read all counters.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.hardware_nanos + self.software_nanos
     }
 }
 
-/// What the programs took of the CPU on which they took most, since the session began.
+/// The programs' time on the CPU with the highest cost, since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountingCost {
-    /// What the counters take that are read at a charge there.
+    /// Cost of reading that CPU's counters at a charge.
     pub read: ReadCost,
     /// That CPU.
     pub cpu: u32,
-    /// Nanoseconds there since the session began.
+    /// Nanoseconds since the session began.
     pub elapsed: u64,
-    /// Times a slice was charged there.
+    /// Charges on that CPU.
     pub charges: u64,
-    /// Nanoseconds that a charge takes.
+    /// Nanoseconds per charge.
     pub charging: u64,
-    /// Nanoseconds of the runs there that charged nothing.
+    /// Nanoseconds of that CPU's runs without a charge.
     pub rest: u64,
 }
 
 impl CountingCost {
-    /// `read` is by CPU, `same` and `changed` are of all CPUs.
-    pub(crate) fn of(
+    /// From the states of all CPUs. `read` is the cost by CPU; `same` and `changed` are sums over
+    /// all CPUs.
+    pub(crate) fn from_states(
         states: &BTreeMap<u32, CpuState>,
         elapsed: Duration,
         read: impl Fn(u32) -> ReadCost,
@@ -76,7 +77,7 @@ impl CountingCost {
                 cpu,
                 elapsed: nanos(elapsed),
                 charges: state.counts.charges,
-                // A short run has no samples of its own.
+                // A short session has no samples.
                 charging: changed.max(read.all()),
                 rest: state.counts.runs.saturating_sub(state.counts.charges) * same,
             }
@@ -100,8 +101,8 @@ impl CountingCost {
         u64::try_from(ppm).ok()
     }
 
-    /// Where counting takes more than 1% of a CPU: how many hardware counters would take less, and
-    /// how much they would, in parts per million.
+    /// If counting takes more than 1% of a CPU: the largest number of hardware counters that would
+    /// take less, or 0, and their cost in parts per million.
     #[must_use]
     pub fn affordable(&self) -> Option<(u32, u64)> {
         self.ppm().filter(|ppm| *ppm > LIMIT)?;
@@ -115,10 +116,10 @@ impl CountingCost {
             let ppm = self.ppm_of(self.charges * charging + self.rest)?;
             Some((*counters, ppm))
         };
-        let fewer = (0..self.read.hardware)
+        let fewer: Vec<(u32, u64)> = (0..self.read.hardware)
             .rev()
-            .filter_map(|counters| with(&counters));
-        let fewer: Vec<(u32, u64)> = fewer.collect();
+            .filter_map(|counters| with(&counters))
+            .collect();
         let enough = fewer.iter().find(|(_, ppm)| *ppm <= LIMIT);
         enough.or(fewer.last()).copied()
     }
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Four counters at 4.2 us, as a hypervisor answers for them, and the clock.
+    /// Four counters at 4.2 us, emulated by a hypervisor, and the clock.
     fn trapped(charges: u64) -> CountingCost {
         CountingCost {
             read: ReadCost {
@@ -155,7 +156,7 @@ mod tests {
         // 1.7%, with two counters 0.9%.
         assert_eq!(trapped(1_000).ppm(), Some(17_410));
         assert_eq!(trapped(1_000).affordable(), Some((2, 9_010)));
-        // With none it is still above.
+        // Above the limit even with none.
         assert_eq!(trapped(30_000).affordable(), Some((0, 18_010)));
     }
 
@@ -177,15 +178,16 @@ mod tests {
         let sampled = |samples, nanos| SampledCost { samples, nanos };
         let read = |_| trapped(0).read;
         let second = Duration::from_secs(1);
-        let cost = CountingCost::of(&states, second, read, sampled(2, 160), sampled(0, 0));
+        let cost = CountingCost::from_states(&states, second, read, sampled(2, 160), sampled(0, 0));
         assert_eq!((cost.cpu, cost.charges), (1, 900));
-        // Without a sample, a charge takes at least what its readings take.
+        // Without a sample, a charge takes at least the time of its readings.
         assert_eq!(cost.charging, 16_860);
-        let cost = CountingCost::of(&states, second, read, sampled(2, 160), sampled(2, 40_000));
+        let cost =
+            CountingCost::from_states(&states, second, read, sampled(2, 160), sampled(2, 40_000));
         assert_eq!(cost.charging, 20_000);
         assert_eq!(cost.ppm(), Some(18_088));
         assert_eq!(CountingCost::default().ppm(), None);
-        // Where there are several kinds of core, each CPU has the costs of its own.
+        // With several kinds of core, each CPU has its own costs.
         let kinds = |cpu| match cpu {
             0 => ReadCost {
                 hardware: 1,
@@ -194,7 +196,8 @@ mod tests {
             },
             _ => trapped(0).read,
         };
-        let cost = CountingCost::of(&states, second, kinds, sampled(2, 160), sampled(0, 0));
+        let cost =
+            CountingCost::from_states(&states, second, kinds, sampled(2, 160), sampled(0, 0));
         assert_eq!((cost.cpu, cost.charging), (0, 2_000_000));
         assert_eq!(cost.read, kinds(0));
     }

@@ -1,21 +1,21 @@
-//! How the maps are laid out that a snapshot is read from.
+//! The layout of the pinned maps, as a name.
 
-use probe_common::{Clock, CpuState, SLOTS, UsageKey, UsageRow};
+use probe_common::{CpuState, ProgramClock, SLOTS, UsageKey, UsageRow};
 
-/// To be raised where words of the pinned maps change their meaning, and not their number.
+/// To be raised if words of the pinned maps change their meaning but not their number.
 const LAYOUT: u32 = 1;
 
-/// What tells one layout of the pinned maps from another, for names: what was counted in one cannot
-/// go on in another.
+/// Identifies the layout of the pinned maps in names. Counts of one layout cannot continue in
+/// another.
 #[must_use]
 pub fn layout() -> String {
     let words = [
         CpuState::WORDS,
         UsageKey::WORDS,
         UsageRow::WORDS,
-        Clock::WORDS,
+        ProgramClock::WORDS,
         SLOTS,
-    ];
-    let words = words.map(|words| format!("x{words}"));
+    ]
+    .map(|words| format!("x{words}"));
     format!("{LAYOUT}{}", words.concat())
 }

@@ -1,10 +1,10 @@
-//! Snapshot: everything that was counted since a session began, at one moment. Plain data.
+//! Snapshot: all counts since a session began, at one moment ([`Snapshot`]). Plain data.
 
+mod code_location;
 mod cost;
 mod health;
 mod layout;
 mod pairs;
-mod place;
 pub mod recording;
 mod refused;
 mod rows;
@@ -21,10 +21,10 @@ use probe_common::{CgroupId, UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    code_location::{CodeLocation, NameCounts},
     cost::{CountingCost, ReadCost},
     health::{HandedOver, Health, LogCounts, MapMemory},
     layout::layout,
-    place::{NameCounts, Place},
     refused::Refused,
     rows::UsageRows,
     sampled::{
@@ -35,49 +35,48 @@ pub use self::{
 };
 use crate::{
     devices::DeviceUse,
-    machine::{memory::MemoryReading, resctrl::Monitored, topology::Topology},
-    names::Described,
+    machine::{memory::MemoryReading, resctrl::GroupBytes, topology::Topology},
+    names::RuntimeNames,
 };
 
-/// In place of a process id: processes that ended and are not told apart any more.
+/// In place of a process id: the sum of ended processes.
 pub const ENDED: u32 = u32::MAX;
 
-/// Whom counts belong to that USAGE could not take: its cgroup is not known any more.
+/// Owner of the counts that did not fit into USAGE: their cgroups are unknown.
 pub const OVERFLOW: CgroupId = CgroupId(u64::MAX - 2);
 
-/// Everything that was counted since the session began, at one moment.
+/// All counts since the session began, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The kernel's `CLOCK_MONOTONIC`, which is that of no time namespace but the initial one, at
-    /// the moment when all CPUs were flushed.
+    /// The kernel's `CLOCK_MONOTONIC` (of the initial time namespace) when all CPUs were flushed.
     pub at: Duration,
-    /// Unix time at which that clock was 0, by the wall's clock of now.
+    /// Unix time at which that clock was 0, by the current wall clock.
     pub boot_time: Duration,
-    /// Counts since the session began (raw, not scaled). Rows of owners that ended are freed one
-    /// flush later, after their last value was in a snapshot.
+    /// Counts since the session began (raw, not scaled). Rows of ended owners are freed one flush
+    /// later, after their last value was in a snapshot.
     pub rows: UsageRows,
-    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
-    /// more than once, and in `rows` too: [`UsageRow::made`] tells rows apart.
+    /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
+    /// and in `rows` too: [`UsageRow::made`] distinguishes the rows.
     pub freed: Vec<(UsageKey, UsageRow)>,
     /// Uncore counts since the session began.
     pub uncore: Vec<UncoreReading>,
-    /// The socket of each CPU, where uncore events are counted.
+    /// The socket of each CPU, if uncore events are counted.
     pub topology: Option<Arc<Topology>>,
-    /// Who uses devices, where metrics are about them.
+    /// The use of devices, if there are metrics about them.
     pub devices: Option<DeviceUse>,
-    /// What resctrl counted, where memory traffic is shared out.
-    pub monitored: Vec<Monitored>,
-    /// What cgroups or processes held, in a session that looks.
+    /// Counts of resctrl, if memory traffic is apportioned.
+    pub monitored: Vec<GroupBytes>,
+    /// Memory that cgroups or processes hold, in a session that measures it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryReading>,
-    /// Samples of memory accesses, where the session samples.
+    /// Samples of memory accesses, if the session samples them.
     pub spe: Option<SpeReading>,
-    /// Samples of events, where the session samples any.
+    /// Samples of events, if the session samples events.
     #[serde(default)]
     pub sampled: Option<SampledReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
-    /// What the programs say of themselves.
+    /// The programs' counts of their own work.
     pub health: Health,
 }
 
@@ -88,14 +87,14 @@ pub struct UncoreReading {
     pub at: usize,
     /// Socket, as [`crate::machine::topology::Topology`] numbers them.
     pub socket: u32,
-    /// Number among those of the same event on that socket: most PMUs have one, but some a cpumask
-    /// with several CPUs of a socket. Their counts add up to the socket's.
+    /// Index among the counters of the same event on that socket. Most PMUs have one; a PMU with
+    /// several CPUs of a socket in its cpumask has more, and their counts add up to the socket's.
     pub instance: u16,
-    /// Count since the session began, not scaled; None where the event could not be read, or its
-    /// PMU is gone.
+    /// Count since the session began, not scaled; None if the event could not be read, or its PMU
+    /// is gone.
     pub count: Option<u64>,
-    /// The most that the counter moved between the reading and the moments at which the pull took
-    /// what CPUs had counted; 0 where nothing divides it by that.
+    /// Upper bound of the counter's increase between its reading and the pull's readings of the
+    /// CPUs' counts; 0 if the count is not apportioned.
     pub skew: u64,
     /// Nanoseconds enabled.
     pub enabled: u64,
@@ -104,34 +103,34 @@ pub struct UncoreReading {
 }
 
 impl UncoreReading {
-    /// The count for the whole time, where the counter was not always on the PMU; None where
-    /// nothing is known.
+    /// The count scaled to the whole time; None if the count is unknown or the counter was never on
+    /// the PMU.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "an estimate of more than 2^53 counts has no better precision"
     )]
     pub fn estimate(&self) -> Option<f64> {
-        let live = self.running as f64 / self.enabled.max(self.running) as f64;
+        let running_ratio = self.running as f64 / self.enabled.max(self.running) as f64;
         let count = self.count.filter(|_| self.running > 0)?;
-        Some(count as f64 / live)
+        Some(count as f64 / running_ratio)
     }
 
-    /// Standard error of [`Self::estimate`]: what was not seen may be anything from nothing to
-    /// twice as much. 0 where nothing is known.
+    /// Standard error of [`Self::estimate`]: the estimated part has a relative error of 1. 0 if the
+    /// count is unknown.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "an error of more than 2^53 counts has no better precision"
     )]
     pub fn error(&self) -> f64 {
-        let dead = self.enabled.saturating_sub(self.running) as f64;
+        let not_running = self.enabled.saturating_sub(self.running) as f64;
         let all = self.enabled.max(self.running).max(1) as f64;
-        self.estimate().unwrap_or(0.0) * (dead / all)
+        self.estimate().unwrap_or(0.0) * (not_running / all)
     }
 }
 
-/// What cgroups and processes are called.
+/// Names of cgroups and processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// Path from the root of the cgroup2 hierarchy, as in /proc/PID/cgroup.
@@ -140,16 +139,16 @@ pub struct Names {
     /// Command name by process id of the initial pid namespace.
     #[serde(with = "pairs")]
     pub processes: HashMap<u32, String>,
-    /// What runtimes call the containers and pods of these cgroups.
+    /// The runtimes' names of the containers and pods of these cgroups.
     #[serde(default, skip_serializing_if = "is_nothing")]
-    pub described: Arc<Described>,
-    /// Whether others than root can make cgroups in a directory; only of those above cgroups that
-    /// share an id, as far as it could be looked up.
+    pub described: Arc<RuntimeNames>,
+    /// Whether users other than root can create cgroups in a directory. It has only the directories
+    /// above cgroups that share an id, if they could be looked up.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub delegated: BTreeMap<String, bool>,
 }
 
-fn is_nothing(described: &Described) -> bool {
+fn is_nothing(described: &RuntimeNames) -> bool {
     described.is_empty()
 }
 

@@ -1,5 +1,5 @@
-//! Maps as lists of pairs in the order of their keys: keys of a map in JSON are text, and the same
-//! map always has the same text.
+//! Serialises maps as lists of pairs in the order of their keys: keys of JSON objects must be text,
+//! and equal maps must have equal text.
 
 use std::{collections::HashMap, hash::Hash};
 

@@ -1,9 +1,9 @@
-//! Recordings: the snapshots of a session in a file, with all that is needed to compute from them
-//! again what was computed then.
+//! Recordings: the snapshots of a session in a file, with everything that a replay needs to compute
+//! the same values again. Entries: [`Writer`] and [`Reader`].
 //!
-//! A recording is lines of JSON. The first is the head: the format's version and the plan, whose
-//! metrics bring the machine they are for and their definitions from the catalogue. Each other line
-//! is a [`Snapshot`]. It does not say how rows are named and shown: a replay chooses that again.
+//! A recording is lines of JSON. The first is the head: the format's version and the plan,
+//! including the machine and the definitions of its metrics from the catalogue. Each other line is
+//! a [`Snapshot`]. A recording has no view: a replay chooses how rows are named and shown.
 
 use std::io::{self, BufRead, Write};
 
@@ -13,12 +13,12 @@ use super::Snapshot;
 use crate::plan::Plan;
 
 /// The format that this program writes, and the only one that it reads. To be raised with every
-/// change after which older recordings are read wrongly, or not at all.
+/// change after which older recordings would be misread or unreadable.
 pub const FORMAT: u32 = 1;
 
-/// What tells a recording from any other file.
+/// Identifies a recording: the first fields of its head.
 #[derive(Deserialize, Serialize)]
-struct Mark {
+struct RecordingMark {
     /// [`FORMAT`].
     pmuscope_recording: u32,
     /// Version of the program that wrote it.
@@ -27,15 +27,15 @@ struct Mark {
 
 /// The first line.
 #[derive(Serialize)]
-struct Head<'a> {
+struct RecordingHead<'a> {
     #[serde(flatten)]
-    mark: Mark,
+    mark: RecordingMark,
     plan: &'a Plan,
 }
 
-impl<'a> Head<'a> {
-    fn of(plan: &'a Plan) -> Self {
-        let mark = Mark {
+impl<'a> RecordingHead<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mark = RecordingMark {
             pmuscope_recording: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
@@ -43,32 +43,32 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The first line of a recording of a session with this plan, without its end.
+/// The first line of a recording of a session with this plan, without its newline.
 ///
 /// # Errors
-/// Where the plan cannot be written as JSON.
+/// The plan cannot be written as JSON.
 pub fn head(plan: &Plan) -> serde_json::Result<String> {
-    serde_json::to_string(&Head::of(plan))
+    serde_json::to_string(&RecordingHead::new(plan))
 }
 
-/// What is read of the first line, once its mark is known.
+/// The rest of the first line, read after its mark was checked.
 #[derive(Deserialize)]
-struct Body {
+struct HeadPlan {
     plan: Plan,
 }
 
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The kernel does not give it.
+    /// The file cannot be read.
     #[error("cannot read the recording {file}: {reason}")]
     Read {
         /// Its name.
         file: String,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: io::Error,
     },
-    /// Its first line is not that of a recording.
+    /// The first line is not the head of a recording.
     #[error(
         "{file} is no recording of pmuscope: line 1 has no pmuscope_recording; give one that is"
     )]
@@ -86,10 +86,10 @@ pub enum RecordingError {
         file: String,
         /// Its format.
         found: u32,
-        /// The program that wrote it.
+        /// Version of the program that wrote it.
         version: String,
     },
-    /// A line ends before its end.
+    /// A line is truncated.
     #[error("{file} was cut in line {line}: record it again, or remove that line")]
     Cut {
         /// Its name.
@@ -97,7 +97,7 @@ pub enum RecordingError {
         /// From 1.
         line: usize,
     },
-    /// A line that no recording has.
+    /// A line is invalid.
     #[error("{file}, line {line} is not what pmuscope wrote: {reason}; record it again")]
     Line {
         /// Its name.
@@ -119,22 +119,23 @@ impl<W: Write> Writer<W> {
     /// Begins a recording of snapshots of a session with this plan.
     ///
     /// # Errors
-    /// Where the writer fails.
+    /// The writer fails.
     pub fn new(out: W, plan: &Plan) -> io::Result<Self> {
         let mut writer = Self { out };
-        writer.line(&Head::of(plan))?;
+        writer.line(&RecordingHead::new(plan))?;
         Ok(writer)
     }
 
     /// Adds a snapshot.
     ///
     /// # Errors
-    /// Where the writer fails.
+    /// The writer fails.
     pub fn write(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         self.line(snapshot)
     }
 
-    /// In one piece, so that a recording that ends early ends with a whole line where it can.
+    /// Writes a line in one piece, so that an interrupted recording ends with a whole line if
+    /// possible.
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
@@ -142,12 +143,12 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a recording: its plan at once, its snapshots one after the other.
+/// Reads a recording: first its plan, then its snapshots one by one.
 #[derive(Debug)]
 pub struct Reader<R> {
     lines: io::Lines<R>,
     file: String,
-    /// Of the line that was read last, from 1.
+    /// Number of the last line read, from 1.
     line: usize,
     plan: Plan,
 }
@@ -156,7 +157,7 @@ impl<R: BufRead> Reader<R> {
     /// Reads the head; `file` names the recording in errors.
     ///
     /// # Errors
-    /// It cannot be read, is no recording, or one in another format.
+    /// The file cannot be read, is no recording, or has another format.
     pub fn new(input: R, file: &str) -> Result<Self, RecordingError> {
         let mut lines = input.lines();
         let file = file.to_owned();
@@ -165,11 +166,11 @@ impl<R: BufRead> Reader<R> {
             Some(Err(reason)) if reason.kind() != io::ErrorKind::InvalidData => {
                 return Err(RecordingError::Read { file, reason });
             }
-            // Nothing, or no text.
+            // Empty, or not UTF-8.
             _ => return Err(RecordingError::Foreign { file }),
         };
         let of_line = |reason| at_line(&file, 1, reason);
-        match serde_json::from_str::<Mark>(&first) {
+        match serde_json::from_str::<RecordingMark>(&first) {
             Ok(mark) if mark.pmuscope_recording != FORMAT => Err(RecordingError::Format {
                 file,
                 found: mark.pmuscope_recording,
@@ -180,15 +181,15 @@ impl<R: BufRead> Reader<R> {
             }
             Err(_) => Err(RecordingError::Foreign { file }),
             Ok(_) => {
-                let body: Body = serde_json::from_str(&first).map_err(of_line)?;
-                if let Some(flaw) = body.plan.flaw() {
+                let head: HeadPlan = serde_json::from_str(&first).map_err(of_line)?;
+                if let Some(flaw) = head.plan.flaw() {
                     return Err(of_line(serde::de::Error::custom(flaw)));
                 }
                 Ok(Self {
                     lines,
                     file,
                     line: 1,
-                    plan: body.plan,
+                    plan: head.plan,
                 })
             }
         }

@@ -2,10 +2,10 @@
 
 use probe_common::CpuCounts;
 
-/// How often the kernel refused to make a row, by reason, on all CPUs since the session began.
+/// Refusals of the kernel to create a row, by reason, on all CPUs since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// The map was full. A CPU that has found it so tries again 10 ms later.
+    /// The map was full. A CPU that found it full tries again 10 ms later.
     pub full: u64,
     /// The kernel had no free memory.
     pub no_memory: u64,
@@ -14,8 +14,8 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Of the sum over CPUs.
-    pub(crate) fn of(sum: &CpuCounts) -> Self {
+    /// From the sum over CPUs.
+    pub(crate) fn from_counts(sum: &CpuCounts) -> Self {
         Self {
             full: sum.full,
             no_memory: sum.no_memory,
@@ -23,7 +23,7 @@ impl Refused {
         }
     }
 
-    /// The messages to the user of a map of `max_rows` rows: each reason once, when it is new.
+    /// The messages to the user about a map of `max_rows` rows: one for each reason that is new.
     pub(crate) fn news(self, before: Self, max_rows: u32) -> Vec<String> {
         let mut news = Vec::new();
         if before.full == 0 && self.full > 0 {

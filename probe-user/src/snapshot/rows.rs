@@ -1,4 +1,5 @@
-//! Rows in the order of their keys: the difference of two snapshots is one walk through both.
+//! Rows in the order of their keys ([`UsageRows`]), so that the difference of two snapshots is one
+//! walk through both.
 
 use probe_common::{UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ impl UsageRows {
         Some(&self.0[self.find(key).ok()?].1)
     }
 
-    /// The row of a key; where there is none, one of zeros is made.
+    /// The row of a key; a missing row is created with zeros.
     pub(crate) fn get_or_zero(&mut self, key: UsageKey) -> &mut UsageRow {
         let at = self.find(&key).unwrap_or_else(|at| {
             self.0.insert(at, (key, UsageRow::ZERO));
@@ -24,7 +25,7 @@ impl UsageRows {
         &mut self.0[at].1
     }
 
-    /// The row of a key, to be changed.
+    /// The mutable row of a key.
     pub(crate) fn get_mut(&mut self, key: &UsageKey) -> Option<&mut UsageRow> {
         let at = self.find(key).ok()?;
         Some(&mut self.0[at].1)
@@ -35,12 +36,12 @@ impl UsageRows {
         self.0.retain(|(key, row)| keep(key, row));
     }
 
-    /// All of them, in the order of their keys.
+    /// All rows, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&UsageKey, &UsageRow)> {
         self.0.iter().map(|(key, row)| (key, row))
     }
 
-    /// The same, to be changed.
+    /// All rows, mutable, in the order of their keys.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&UsageKey, &mut UsageRow)> {
         self.0.iter_mut().map(|(key, row)| (&*key, row))
     }
@@ -50,7 +51,7 @@ impl UsageRows {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// How many there are.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -73,7 +74,7 @@ impl From<UsageRows> for Vec<(UsageKey, UsageRow)> {
     }
 }
 
-/// As the kernel's map has them: each key once, in no order.
+/// From the rows of the kernel's map: each key once, in any order.
 impl FromIterator<(UsageKey, UsageRow)> for UsageRows {
     fn from_iter<I: IntoIterator<Item = (UsageKey, UsageRow)>>(rows: I) -> Self {
         let mut rows: Vec<_> = rows.into_iter().collect();

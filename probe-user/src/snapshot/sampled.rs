@@ -1,4 +1,4 @@
-//! What sampled events say: samples by owner, by address, and what became of them all.
+//! Samples of events: by owner, by address, and their accounting.
 
 use std::{collections::HashMap, num::NonZeroU64};
 
@@ -8,13 +8,13 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{NameCounts, Place, SpeCounts, pairs};
-use crate::event::Accesses;
+use super::{CodeLocation, NameCounts, SpeCounts, pairs};
+use crate::event::AccessScaling;
 
-/// Whose samples, of what.
+/// Owner, event and data source of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampledKey {
-    /// Whom the samples belong to.
+    /// Owner of the samples.
     pub cgroup: CgroupId,
     /// Process id; 0 unless counting by process.
     pub tgid: u32,
@@ -24,37 +24,37 @@ pub struct SampledKey {
     pub source: u8,
 }
 
-/// An address that was sampled.
+/// A sampled address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampledAddress {
-    /// Whom the samples belong to.
+    /// Owner of the samples.
     pub cgroup: CgroupId,
-    /// Of an instruction; of a data page, the address of its first byte.
+    /// Address of an instruction, or of the first byte of a data page.
     pub address: u64,
-    /// Process whose address it is; 0: the kernel's.
+    /// Process of the address; 0: the kernel's.
     pub tgid: u32,
     /// Index into [`SampledReading::events`].
     pub event: u8,
     /// Whether it is a data page.
     pub page: bool,
-    /// Of an instruction: tells the code from what was at its address before, such as that of the
-    /// program that its process executed before.
+    /// For an instruction: distinguishes the code from earlier code at the same address, such as
+    /// that of the program that the process executed before.
     #[serde(default)]
     pub image: u64,
 }
 
-/// Where code is: process (0: the kernel), address, and which of the codes that were there.
+/// Identity of code: process (0: the kernel), address, and [`SampledAddress::image`].
 pub type CodeKey = (u32, u64, u64);
 
-/// Samples of one row, and what they stand for.
+/// Samples of one row, and the number of events that they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledCounts {
-    /// The sum of the samples' periods, as the kernel says.
+    /// Sum of the samples' periods as reported by the kernel.
     pub periods: u64,
-    /// The same scaled by what the event counted, with weights as latencies.
+    /// The samples, scaled by the event's own count, with weights as latencies.
     pub counts: SpeCounts,
-    /// In a window: nanoseconds that a clock counted of this row, where the event is one too. Never
-    /// 0, so that it takes one word.
+    /// In a window, if the event is a clock: the counted running time of this row in nanoseconds.
+    /// Never 0, so that it takes one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<NonZeroU64>,
 }
@@ -64,94 +64,95 @@ pub struct SampledCounts {
 pub struct AddressCounts {
     /// Samples.
     pub samples: u64,
-    /// The sum of their periods, as the kernel says.
+    /// Sum of their periods as reported by the kernel.
     pub periods: u64,
-    /// The same scaled by what the event counted on the CPU of each.
+    /// The same, scaled by the event's own count on the CPU of each sample.
     #[serde(default)]
     pub events: f64,
-    /// Of a data page: those with a latency.
+    /// Samples with a latency, of a data page.
     #[serde(default)]
     pub timed: u64,
-    /// The sum of these latencies, in cycles.
+    /// Sum of these latencies, in cycles.
     #[serde(default)]
     pub cycles: u64,
-    /// Number of the reading that found the address first, or first again after it was pushed out.
+    /// Generation: number of the reading that first found the address, or found it again after it
+    /// was evicted.
     pub made: u64,
 }
 
-/// Everything that sampled events say since the session began.
+/// All samples of events since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledReading {
-    /// The events, with what became of their samples.
+    /// The events, with the accounting of their samples.
     pub events: Vec<SampledHealth>,
-    /// By owner. Rows of owners that ended are in one snapshot more, then left out.
+    /// By owner. Rows of ended owners are in one more snapshot, then left out.
     #[serde(with = "pairs")]
     pub rows: HashMap<SampledKey, SampledCounts>,
-    /// By address; empty where none are kept.
+    /// By address; empty if none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
-    /// What instructions among them are called, by [`SampledAddress::place`].
+    /// Locations of the instructions among them, by [`SampledAddress::code_key`].
     #[serde(with = "pairs")]
-    pub places: HashMap<CodeKey, Place>,
-    /// What naming them could not do; None where none are kept.
+    pub places: HashMap<CodeKey, CodeLocation>,
+    /// Failures of naming them; None if none are kept.
     #[serde(default)]
     pub names: Option<NameCounts>,
 }
 
-/// What became of the samples of an event, all CPUs.
+/// Accounting of the samples of an event, on all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledHealth {
     /// The event as the user wrote it.
     pub name: String,
     /// Whether it counts nanoseconds.
     pub clock: bool,
-    /// Whether it counts only what it samples: a clock of one level counts all levels.
+    /// Whether it counts at the same privilege levels at which it samples: a clock that samples
+    /// only one level counts all levels.
     #[serde(default)]
     pub counts_as_it_samples: bool,
-    /// Whether samples may be some instructions behind what caused them.
+    /// Whether samples may skid: lie some instructions after their cause.
     pub skids: bool,
-    /// Whether its samples are memory accesses, and what they stand for.
+    /// What its samples stand for, if they are memory accesses.
     #[serde(default)]
-    pub accesses: Option<Accesses>,
-    /// Events from one sample to the next; None where it follows a frequency.
+    pub accesses: Option<AccessScaling>,
+    /// Sampling period in events; None if it samples at a frequency.
     pub period: Option<u64>,
-    /// Samples per second and CPU that it follows, where it does.
+    /// Sampling frequency in samples per second and CPU, if it samples at one.
     pub frequency: Option<u64>,
-    /// What the event itself counted, on all CPUs; not scaled.
+    /// Count of the event itself, on all CPUs; not scaled.
     pub counted: u64,
     /// Nanoseconds for which it was enabled, on all CPUs.
     #[serde(default)]
     pub enabled: u64,
-    /// Nanoseconds of these for which it was on the PMU.
+    /// Nanoseconds of `enabled` for which it was on the PMU.
     #[serde(default)]
     pub running: u64,
-    /// Of a fixed period: samples that were due by that count and that no program was shown. The
-    /// kernel held them back, or the CPU was in a bpf(2) call.
+    /// With a fixed period: samples that were due by that count but reached no program. The kernel
+    /// suppressed them, or the CPU was in a bpf(2) call.
     pub missed: u64,
-    /// On how many CPUs and in how many readings samples came near
-    /// `kernel.perf_event_max_sample_rate`: the kernel stops a counter that reaches it, and neither
-    /// count nor samples say so.
+    /// Times that the sample rate of a CPU came near `kernel.perf_event_max_sample_rate` in a
+    /// reading: the kernel stops a counter that reaches it, which neither count nor samples show.
     #[serde(default)]
     pub limited: u64,
-    /// What the programs say.
+    /// The programs' accounting.
     pub sum: SampleCpu,
-    /// Addresses that were pushed out of the table in user space, as samples.
+    /// Samples at addresses that were evicted from the table in user space.
     pub pushed_out: u64,
-    /// Nanoseconds in the program as the kernel itself measured, of all events; None where
+    /// Nanoseconds in the program as measured by the kernel, for all events; None if
     /// `kernel.bpf_stats_enabled` is or was off.
     pub bpf_stats: Option<u64>,
 }
 
 impl SampledHealth {
-    /// Whether it is a clock that is sampled wherever it counts.
+    /// Whether it is a clock that samples at all privilege levels at which it counts.
     pub(crate) fn is_whole_clock(&self) -> bool {
         self.clock && self.counts_as_it_samples
     }
 }
 
 impl SampledCounts {
-    /// What the samples of a row stand for that were taken after it was as `before`, where each
-    /// event that the kernel says counts `factor` times.
+    /// The samples of a row since its value was `before`, with each event of a period counted
+    /// `factor` times.
     #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
     pub(crate) fn between(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
         let samples = now.samples.saturating_sub(before.samples);
@@ -173,7 +174,8 @@ impl SampledCounts {
             counts: SpeCounts {
                 samples,
                 operations: events,
-                // Equal samples have the least variance: squares above 2^64 are not held.
+                // Equal samples have the least variance. The sum may be less, since periods are
+                // clamped before they are squared.
                 variance: (squares as f64 * factor * factor).max(events * weight),
                 walks: gained(now.walks, before.walks),
                 cycles: gained(now.weight.cycles, before.weight.cycles),
@@ -185,7 +187,7 @@ impl SampledCounts {
         }
     }
 
-    /// What was added since an earlier time. A row that was made again counts as a whole.
+    /// The increase since an earlier reading. A row that was created again counts as a whole.
     pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
         let same = earlier.filter(|earlier| earlier.counts.made == self.counts.made);
         let before = same.copied().unwrap_or_default();
@@ -196,7 +198,7 @@ impl SampledCounts {
         }
     }
 
-    /// Adds those of another row; when the row was made stays.
+    /// Adds the counts of another row; the generation stays.
     pub(crate) fn add(&mut self, other: &Self) {
         self.periods = self.periods.wrapping_add(other.periods);
         self.counts.add(&other.counts);
@@ -208,7 +210,7 @@ impl SampledCounts {
 impl SampledAddress {
     /// Its key in [`SampledReading::places`].
     #[must_use]
-    pub fn place(&self) -> CodeKey {
+    pub fn code_key(&self) -> CodeKey {
         match AddressKey::is_kernel(self.address) {
             true => (0, self.address, self.image),
             false => (self.tgid, self.address, self.image),
@@ -217,7 +219,7 @@ impl SampledAddress {
 }
 
 impl AddressCounts {
-    /// As of rows.
+    /// The increase since an earlier reading. An address that was added again counts as a whole.
     pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
         let same = earlier.filter(|earlier| earlier.made == self.made);
         let before = same.copied().unwrap_or_default();
@@ -233,7 +235,7 @@ impl AddressCounts {
 }
 
 impl SampledHealth {
-    /// What the program takes for each sample, in ns, by its own clock.
+    /// Nanoseconds that the program takes for a sample, by its own measurement.
     #[must_use]
     pub fn per_sample(&self) -> Option<u64> {
         self.sum.nanos.checked_div(self.sum.measured)

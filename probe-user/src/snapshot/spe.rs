@@ -1,4 +1,4 @@
-//! What SPE sampled, and what became of everything that it wrote.
+//! Samples of SPE, and the accounting of everything that it wrote.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,49 +15,48 @@ use serde::{Deserialize, Serialize};
 
 use super::{MapMemory, pairs};
 
-/// Rows of owners that are none of the machine's cgroups.
+/// Owner of samples without a known cgroup.
 pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
 
-/// How the program is attached to the end of a chunk.
+/// The hook of the program at the end of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpeHook {
     /// fentry.
     Fentry,
-    /// A kprobe: it is left out while its CPU is in a bpf(2) call that reads or changes a map. What
-    /// it missed is read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
+    /// A kprobe: the kernel skips it while its CPU is in a bpf(2) call that reads or changes a map.
+    /// Missed chunks are read later (`spe_late_bytes`), or counted as lost (`spe_missed_bytes`).
     Kprobe,
 }
 
-/// Samples of one row, and what they stand for: each counts as the period that was in force, times
-/// the bytes that its CPU wrote for each that was decoded.
+/// Samples of one row, and the number of operations that they stand for. The weight of a sample is
+/// the current period, times the ratio of written to decoded bytes of its CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SpeCounts {
-    /// Samples, as counted.
+    /// Raw number of samples.
     pub samples: u64,
-    /// Operations that they stand for, the sum of these weights.
+    /// Operations that they stand for: the sum of the weights.
     pub operations: f64,
-    /// Sum of the squares of the weights: the variance of `operations`.
+    /// Sum of the squared weights: the variance of `operations`.
     pub variance: f64,
     /// Operations that needed a translation table walk.
     pub walks: f64,
     /// Cycles of all operations from dispatch to completion.
     pub cycles: f64,
-    /// Their squares.
+    /// Sum of the squares of these latencies.
     pub squares: f64,
     /// Cycles from dispatch to issue.
     pub issue: f64,
     /// Cycles of address translation.
     pub translation: f64,
-    /// Operations by total latency; one without that latency is in none.
+    /// Operations by total latency; operations without it are in no bucket.
     pub histogram: [f64; LATENCY_BUCKETS],
-    /// Number of the reading that found the row first: tells it from one of the same key that was
-    /// freed before. 0 for sums.
+    /// Generation: number of the reading that first found the row. It distinguishes the row from a
+    /// freed row of the same key. 0 for sums.
     pub made: u64,
 }
 
 impl SpeCounts {
-    /// What the samples of a row stand for that were taken after it was as `before`, each for
-    /// `weight` operations.
+    /// The samples of a row since its value was `before`, each with this weight.
     #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
     pub(crate) fn between(before: &SpeRow, now: &SpeRow, weight: f64) -> Self {
         let samples = now.samples.saturating_sub(before.samples);
@@ -83,7 +82,7 @@ impl SpeCounts {
         }
     }
 
-    /// What was added since an earlier time.
+    /// The increase since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let gained = |now: f64, before: f64| (now - before).max(0.0);
         Self {
@@ -100,7 +99,7 @@ impl SpeCounts {
         }
     }
 
-    /// Adds those of another row.
+    /// Adds the counts of another row.
     pub(crate) fn add(&mut self, other: &Self) {
         self.samples = self.samples.wrapping_add(other.samples);
         self.operations += other.operations;
@@ -115,12 +114,12 @@ impl SpeCounts {
         }
     }
 
-    /// The operations whose total latency is known.
+    /// Number of operations with a known total latency.
     pub(crate) fn timed(&self) -> f64 {
         self.histogram.iter().sum()
     }
 
-    /// As how many equal samples so many of these operations have the same error.
+    /// Effective sample size of `operations` (Kish).
     pub(crate) fn effective(&self, operations: f64) -> f64 {
         if self.variance > 0.0 {
             operations * self.operations / self.variance
@@ -130,70 +129,70 @@ impl SpeCounts {
     }
 }
 
-/// Everything that SPE sampled since the session began.
+/// All samples of SPE since the session began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpeReading {
-    /// By owner, CPU and data source. Rows of owners that ended are freed one pull later.
+    /// By owner, CPU and data source. Rows of ended owners are freed one pull later.
     #[serde(with = "pairs")]
     pub rows: HashMap<SpeKey, SpeCounts>,
-    /// Rows that were freed since the last snapshot, as they were at their end. A key may be there
-    /// more than once, and in `rows` too: [`SpeCounts::made`] tells rows apart.
+    /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
+    /// and in `rows` too: [`SpeCounts::made`] distinguishes the rows.
     pub freed: Vec<(SpeKey, SpeCounts)>,
-    /// Pages by process; empty where none are kept.
+    /// Pages by process; empty if none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
-    /// Cache lines by owner and CPU; empty where none are kept.
+    /// Cache lines by owner and CPU; empty if none are kept.
     #[serde(default)]
     pub lines: Vec<(LineKey, LineRow)>,
     /// Data-source tables by CPU.
     pub tables: Arc<BTreeMap<u32, SourceTable>>,
-    /// What the programs say of themselves.
+    /// The programs' accounting.
     pub health: SpeHealth,
 }
 
-/// The programs' account of themselves since the session began.
+/// The programs' accounting since the session began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpeHealth {
     /// The hook in use.
     pub hook: SpeHook,
-    /// Period in force, in operations.
+    /// Current sampling period, in operations.
     pub period: u64,
-    /// The longest latency that a record can hold, in cycles: longer ones are taken as that.
+    /// Maximum latency of a record, in cycles: longer latencies saturate at it.
     #[serde(default = "sixteen_bits")]
     pub max_latency: u16,
-    /// What became of everything that was written, all CPUs; `event`, `next`, `longest` and
-    /// `switches` mean nothing.
+    /// Accounting of everything that was written, on all CPUs; `event`, `next`, `longest` and
+    /// `switches` have no meaning here.
     pub sum: SpeCpu,
     /// Longest time that a chunk took, in ns.
     pub longest: u64,
     /// Rows in the map.
     pub rows: usize,
-    /// Rows that were freed since no sample came for them any more and the map was nearly full;
-    /// what they held is counted.
+    /// Rows freed because they had no new samples and the map was nearly full; their counts are
+    /// kept.
     #[serde(default)]
     pub freed_idle: u64,
-    /// Kernel memory of the maps of samples, without threads: those have 128 bytes each.
+    /// Kernel memory of the maps of samples, without threads: a thread takes 128 bytes.
     #[serde(default)]
     pub memory: MapMemory,
-    /// What the cores count of their sampling, where they do: operations, samples taken, kept, and
-    /// dropped because one was in flight; since the CPUs' events were opened.
+    /// The cores' own counts of their sampling, if they have them: operations, samples taken, kept,
+    /// and dropped because of a collision; since the CPUs' events were opened.
     pub sampler: BTreeMap<String, u64>,
     /// Bytes of each CPU's AUX buffer.
     pub aux_size: usize,
-    /// Chunks of a size that nobody knows: the kernel's log had no room for them, which can be only
-    /// where the hook is a kprobe.
+    /// Chunks of unknown size: the kernel's log was full, which can happen only with the kprobe
+    /// hook.
     pub unlogged: u64,
-    /// Nanoseconds in the program at the end of chunks as the kernel itself measured; None where
+    /// Nanoseconds in the program at the end of chunks as measured by the kernel; None if
     /// `kernel.bpf_stats_enabled` is or was off.
     pub bpf_stats: Option<u64>,
 }
 
-/// Of recordings that do not say.
+/// Default for recordings without the field.
 const fn sixteen_bits() -> u16 {
     u16::MAX
 }
 
 impl SpeHealth {
-    /// What each decoded record took, of the nanoseconds for all of them.
+    /// Nanoseconds per decoded record, given the nanoseconds for all of them.
     pub(crate) fn per_record(&self, nanos: u64) -> Option<u64> {
         nanos.checked_div(self.sum.records)
     }
@@ -225,8 +224,8 @@ mod tests {
         assert_eq!(sum.since(&counts(1)), counts(2));
     }
 
-    /// Samples of which each stands for more than one before do so in all that is shown of them: a
-    /// mean of counts that are weighted and latencies that are not is neither's.
+    /// The weight of a sample applies to all of its numbers: a mean of weighted counts and
+    /// unweighted latencies would be wrong for both.
     #[test]
     fn every_number_of_a_sample_has_its_weight() {
         let mut all = SpeCounts::between(&SpeRow::ZERO, &row(1), 1000.0);
@@ -245,7 +244,7 @@ mod tests {
         assert_eq!((all.samples, all.variance), (2, 1e6 + 9e6));
     }
 
-    /// The kernel's histogram wraps; a row that went back stands for nothing new.
+    /// The kernel's histogram wraps; a row that went back adds nothing.
     #[test]
     fn a_histogram_that_wrapped_is_read_on() {
         let mut before = row(5);

@@ -1,12 +1,12 @@
-//! Why a state cannot be saved, or totals cannot go on.
+//! Errors of saving a state and of resuming totals.
 
 use std::{io, path::PathBuf};
 
-/// Why a state cannot be saved, or totals begin anew. Each message says what to do.
+/// Why a state cannot be saved, or totals start from zero. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The kernel does not give the file.
+    /// The file cannot be read.
     #[error(
         "cannot read {path}: {source}; totals begin anew. Make it readable, or remove it",
         path = path.display()
@@ -17,7 +17,7 @@ pub enum StateError {
         /// Why.
         source: io::Error,
     },
-    /// The kernel does not take the file.
+    /// The file cannot be written.
     #[error(
         "cannot save totals to {path}: {source}; a restart would lose what came since the last \
          save. Free space, or give a directory that can be written", path = path.display()
@@ -28,13 +28,13 @@ pub enum StateError {
         /// Why.
         source: io::Error,
     },
-    /// It is no state.
+    /// The file is no state.
     #[error(
         "{path} is no state of pmuscope: totals begin anew, and it will be replaced",
         path = .0.display()
     )]
     Foreign(PathBuf),
-    /// That of a version that saves other things, or whose maps have another layout.
+    /// The file is of a version with another format or another layout of the maps.
     #[error(
         "{path} has format {found} and this program reads {known}: totals begin anew",
         path = path.display()
@@ -44,19 +44,19 @@ pub enum StateError {
         path: PathBuf,
         /// Its format.
         found: String,
-        /// The one that is known.
+        /// The format that this program reads.
         known: String,
     },
-    /// Its end is missing, or its bytes are not those that were written.
+    /// The file is truncated or changed.
     #[error("{path} is damaged: totals begin anew, and it will be replaced", path = .0.display())]
     Damaged(PathBuf),
-    /// The machine was started since.
+    /// The machine was rebooted since.
     #[error(
         "{path} is of an earlier boot of the machine: totals begin anew, as all counters of the \
          kernel do", path = .0.display()
     )]
     OtherBoot(PathBuf),
-    /// The groups of the plan are others.
+    /// The plan has other groups of events.
     #[error(
         "an event is counted together with others than before: totals begin anew, since events of \
          one group are scaled as one"

@@ -1,8 +1,8 @@
-//! The file of a state: a line that says what it is, the state, and a checksum.
+//! The file of a state: a first line with the format, the state, and a checksum.
 //!
-//! It is written beside the old one and takes its place as a whole: a process that is killed leaves
-//! the old one or the new one. It is not flushed to the disk: what the kernel has not written when
-//! the machine goes down is of no use to the next boot, whose counters begin anew.
+//! A new file replaces the old one atomically: a killed process leaves either the old one or the
+//! new one. It is not synced to disk: after a crash of the machine the next boot starts from zero
+//! anyway.
 
 use std::{
     hash::Hasher as _,
@@ -13,43 +13,47 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use twox_hash::XxHash64;
 
-use super::{State, StateError};
-use crate::{snapshot::layout, sys::own_files::OwnDirectory};
+use super::{SavedState, StateError};
+use crate::{snapshot::layout, sys::trusted_files::TrustedDirectory};
 
 /// A file of a state's directory, by name. It holds one value, for this boot of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct StateFile(pub &'static str);
 
-/// That of totals.
+/// The file of totals.
 const TOTALS: StateFile = StateFile("totals");
 
-/// To be raised with every change of what a state holds: its bytes do not tell what they are.
+/// To be raised with every change of the state's content: the encoding does not describe itself.
 const FORMAT: u32 = 5;
 
-/// How the first line begins; the format follows.
+/// Start of the first line; the format follows.
 const MARK: &str = "pmuscope totals, format ";
 
-/// The longest first line.
-const LINE: usize = 64;
+/// Maximum length of the first line in bytes.
+const MAX_LINE: usize = 64;
 
 /// Bytes of the checksum at the end.
-const SUM: usize = 8;
+const CHECKSUM: usize = 8;
 
-/// The largest file, in bytes: 100,000 containers take less.
-const MOST: u64 = 128 << 20;
+/// Maximum file size in bytes: 100,000 containers take less.
+const MAX_SIZE: u64 = 128 << 20;
 
-/// A file, as it is to be.
+/// Name and content of a file.
 #[derive(Debug)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedState {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Encoded {
-    /// Writes it in place of the one before, which stays where that fails, and where `still` says
-    /// no once it is written.
-    pub(crate) fn put(&self, into: &OwnDirectory, still: impl FnOnce() -> bool) -> io::Result<()> {
-        // While it is written.
+impl EncodedState {
+    /// Replaces the previous file. That one stays if writing fails, or if `still` is false after
+    /// the new file was written.
+    pub(crate) fn put(
+        &self,
+        into: &TrustedDirectory,
+        still: impl FnOnce() -> bool,
+    ) -> io::Result<()> {
+        // The name during the write.
         let unfinished = format!("{}.new", self.name);
         let write = || {
             let mut file = into.file(&unfinished)?;
@@ -66,54 +70,54 @@ impl Encoded {
     }
 }
 
-impl State<'_> {
-    /// Saves it in a directory, which is made where it is missing.
+impl SavedState<'_> {
+    /// Saves it in a directory, which is created if missing.
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written; the one that was saved before stays.
+    /// The file cannot be written; the previous one stays.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
-        let put = |encoded: Encoded| encoded.put(&OwnDirectory::make(directory)?, || true);
+        let put = |encoded: EncodedState| encoded.put(&TrustedDirectory::make(directory)?, || true);
         self.encoded().and_then(put).map_err(|source| {
             let path = directory.join(TOTALS.0);
             StateError::Save { path, source }
         })
     }
 
-    /// The file.
-    pub(crate) fn encoded(&self) -> io::Result<Encoded> {
+    /// Name and content of its file.
+    pub(crate) fn encoded(&self) -> io::Result<EncodedState> {
         TOTALS.encoded(self)
     }
 }
 
-impl State<'static> {
-    /// The state that was saved in a directory; None where none was.
+impl SavedState<'static> {
+    /// The state saved in a directory; None if there is none.
     ///
     /// # Errors
     ///
-    /// Where there is one that totals cannot go on with: they begin anew.
+    /// The saved state cannot be resumed: totals start from zero.
     pub fn load(directory: &Path, boot: &str) -> Result<Option<Self>, StateError> {
         TOTALS.load(directory, |state: &Self| state.boot == boot)
     }
 }
 
 impl StateFile {
-    /// The content of the file for a value.
-    pub(crate) fn encoded(self, value: &impl Serialize) -> io::Result<Encoded> {
+    /// The file for a value.
+    pub(crate) fn encoded(self, value: &impl Serialize) -> io::Result<EncodedState> {
         let mut bytes = Vec::new();
         write(value, &mut bytes)?;
-        if bytes.len() as u64 > MOST {
+        if bytes.len() as u64 > MAX_SIZE {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let name = self.0.to_owned();
-        Ok(Encoded { name, bytes })
+        Ok(EncodedState { name, bytes })
     }
 
-    /// The value that was saved in a directory; None where none was.
+    /// The value saved in a directory; None if there is none.
     ///
     /// # Errors
     ///
-    /// Where there is one that is not of this boot, or cannot be read.
+    /// The value is not of this boot, or cannot be read.
     pub fn load<T: DeserializeOwned>(
         self,
         directory: &Path,
@@ -145,15 +149,15 @@ impl StateFile {
 }
 
 pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
-    let mut out = Summed {
+    let mut out = ChecksumWriter {
         out,
         sum: XxHash64::with_seed(0),
         failed: None,
     };
     writeln!(out, "{MARK}{}", known_format())?;
     let written = postcard::to_io(value, &mut out).map(drop);
-    let Summed { out, sum, failed } = out;
-    // postcard does not say what the writer said.
+    let ChecksumWriter { out, sum, failed } = out;
+    // postcard hides the writer's error.
     if let Err(error) = written {
         return Err(failed.unwrap_or_else(|| io::Error::other(error)));
     }
@@ -161,9 +165,9 @@ pub(super) fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<
     out.flush()
 }
 
-/// None where the bytes are not those that were written.
+/// The value of a file's bytes; None if they were changed.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let (bytes, sum) = bytes.split_last_chunk::<SUM>()?;
+    let (bytes, sum) = bytes.split_last_chunk::<CHECKSUM>()?;
     if XxHash64::oneshot(0, bytes) != u64::from_le_bytes(*sum) {
         return None;
     }
@@ -172,18 +176,18 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     rest.is_empty().then_some(value)
 }
 
-/// What a file holds, by its first line. More is read only of files in this format.
+/// Content of a file, by its first line. Only files in the current format are read to their end.
 enum Content {
-    /// It is none of ours.
+    /// Not a state.
     Foreign,
-    /// It has another format, or is larger than any of ours.
+    /// Another format, or too large.
     Format(String),
     Whole(Vec<u8>),
 }
 
-/// The content of a file; None where there is no such file.
+/// The content of a file; None if there is no such file.
 fn read(directory: &Path, name: &str) -> io::Result<Option<Content>> {
-    let own = match OwnDirectory::open(directory) {
+    let own = match TrustedDirectory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -191,39 +195,39 @@ fn read(directory: &Path, name: &str) -> io::Result<Option<Content>> {
         return Ok(None);
     };
     let mut bytes = Vec::new();
-    (&mut file).take(LINE as u64).read_to_end(&mut bytes)?;
+    (&mut file).take(MAX_LINE as u64).read_to_end(&mut bytes)?;
     let Some(format) = format(&bytes).map(str::to_owned) else {
         return Ok(Some(Content::Foreign));
     };
-    if format != known_format() || file.metadata()?.len() > MOST {
+    if format != known_format() || file.metadata()?.len() > MAX_SIZE {
         return Ok(Some(Content::Format(format)));
     }
-    file.take(MOST).read_to_end(&mut bytes)?;
+    file.take(MAX_SIZE).read_to_end(&mut bytes)?;
     Ok(Some(Content::Whole(bytes)))
 }
 
-/// The format, with the layout of the maps: rows of another one mean something else.
+/// The format, with the layout of the maps: rows of another layout mean something else.
 pub(super) fn known_format() -> String {
     format!("{FORMAT}-{}", layout())
 }
 
-/// The format that the first line tells; None where it is none of ours.
+/// The format in the first line; None if the file is no state.
 fn format(bytes: &[u8]) -> Option<&str> {
-    let line = bytes[..bytes.len().min(LINE)].split(|byte| *byte == b'\n');
-    let line = str::from_utf8(line.into_iter().next()?).ok()?;
+    let mut lines = bytes[..bytes.len().min(MAX_LINE)].split(|byte| *byte == b'\n');
+    let line = str::from_utf8(lines.next()?).ok()?;
     let format = line.strip_prefix(MARK)?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     format.bytes().all(plain).then_some(format)
 }
 
-/// A writer that sums up what goes through it.
-struct Summed<W> {
+/// A writer that computes the checksum of its bytes.
+struct ChecksumWriter<W> {
     out: W,
     sum: XxHash64,
     failed: Option<io::Error>,
 }
 
-impl<W: Write> Write for Summed<W> {
+impl<W: Write> Write for ChecksumWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes);
         let written = self.noted(written)?;
@@ -237,7 +241,8 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-impl<W> Summed<W> {
+impl<W> ChecksumWriter<W> {
+    /// Keeps the writer's error for the caller.
     fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.map_err(|error| {
             let kind = error.kind();

@@ -1,18 +1,18 @@
-//! State: what user space must remember so that totals go on after a restart. It is saved to a file
+//! State: what user space must save so that totals continue after a restart. It is saved to a file
 //! after pulls (`file`), and read at the next start.
 //!
 //! ```ignore
 //! let boot = state::boot_id(&machine);
-//! let saved = State::load(directory, &boot)?;            // an error: say it, and begin anew
+//! let saved = SavedState::load(directory, &boot)?;            // an error: start from zero
 //! let mut session = Session::start(config, &machine)?;
 //! if let Some(saved) = &saved {
-//!     session.recall(saved.names(), saved.owners())?;
+//!     session.restore(saved.names(), saved.owners())?;
 //! }
 //! let first = session.pull()?;
-//! // What was counted since the last save: in the totals, but no window to be shown.
+//! // Counts since the last save are in the totals, but this window is not shown.
 //! let (window, joined) = saved.resume(&first, session.generation()?, session.plan(), &view)?;
 //! // ... after each pull:
-//! State::of(&boot, session.generation()?, session.plan(), &snapshot, &window, &joined)
+//! SavedState::new(&boot, session.generation()?, session.plan(), &snapshot, &window, &joined)
 //!     .save(directory)?;
 //! ```
 
@@ -27,8 +27,8 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::file::Encoded;
-use self::plan::{Counts, Places};
+pub(crate) use self::file::EncodedState;
+use self::plan::{PlanEvents, PlanPositions};
 pub use self::{error::StateError, file::StateFile};
 use crate::{
     join::{Joined, Rows, View},
@@ -38,18 +38,18 @@ use crate::{
     window::{SpeUsage, Totals, Usage, Window},
 };
 
-/// What is remembered of a session at one of its snapshots.
+/// The saved totals of a session, at one of its snapshots.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct State<'a> {
-    /// The boot since which the kernel's clocks and numbers hold.
+pub struct SavedState<'a> {
+    /// The boot id: clocks and ids of the kernel are valid only in this boot.
     boot: Cow<'a, str>,
-    /// Which maps the rows are of.
+    /// Generation of the maps that the rows are from.
     generation: u64,
     /// `CLOCK_MONOTONIC` at the snapshot.
     at: Duration,
-    /// What each count is of.
-    counts: Counts,
-    /// The rows as the snapshot has them: what is in the maps later began with these.
+    /// The event of each count.
+    counts: PlanEvents,
+    /// The rows of the snapshot: later counts in the same maps include them.
     rows: Cow<'a, UsageRows>,
     #[serde(with = "names_of_owners")]
     names: Cow<'a, Names>,
@@ -58,7 +58,7 @@ pub struct State<'a> {
     sampled: Option<Cow<'a, Rows<SpeUsage>>>,
 }
 
-/// Names of cgroups and processes: what runtimes call containers is asked again.
+/// Saves the names of cgroups and processes. Runtimes are asked again for the names of containers.
 mod names_of_owners {
     use std::{borrow::Cow, collections::BTreeMap};
 
@@ -70,7 +70,7 @@ mod names_of_owners {
         names: &Names,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        // In their order: the same names are the same bytes.
+        // Sorted, so that equal names are equal bytes.
         let cgroups: BTreeMap<_, _> = names.cgroups.iter().collect();
         let processes: BTreeMap<_, _> = names.processes.iter().collect();
         (cgroups, processes).serialize(serializer)
@@ -88,20 +88,20 @@ mod names_of_owners {
     }
 }
 
-/// What tells this boot of the machine from any other.
+/// Identifies this boot of the machine.
 #[must_use]
 pub fn boot_id(machine: &Machine) -> String {
-    // Without procfs no boot is known: a state is of none other then either.
+    // Without procfs all boots have the same empty id.
     machine
         .proc("sys/kernel/random/boot_id")
         .unwrap_or_default()
 }
 
-impl<'a> State<'a> {
-    /// The state after a window, which ended with `snapshot`. `generation` is that of the session
+impl<'a> SavedState<'a> {
+    /// The state after a window that ended with `snapshot`. `generation` is the session's
     /// ([`Session::generation`](crate::session::Session::generation)).
     #[must_use]
-    pub fn of(
+    pub fn new(
         boot: &'a str,
         generation: u64,
         plan: &Plan,
@@ -113,11 +113,11 @@ impl<'a> State<'a> {
             boot: boot.into(),
             generation,
             at: snapshot.at,
-            counts: Counts::of(plan),
+            counts: PlanEvents::from_plan(plan),
             rows: Cow::Borrowed(&snapshot.rows),
             names: Cow::Borrowed(&snapshot.names),
             totals: Totals {
-                // Which events these are of is not saved: they begin with each session.
+                // Their events are not saved: they begin with each session.
                 sampled: None,
                 ..window.totals()
             },
@@ -132,29 +132,28 @@ impl<'a> State<'a> {
         self.at
     }
 
-    /// The names that were known.
+    /// The known names.
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The cgroups that had counts.
+    /// The cgroups with counts.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<CgroupId> {
         let owners = self.rows.keys().map(|key| key.cgroup);
         owners.filter(|owner| owner.is_cgroup()).collect()
     }
 
-    /// Goes on with the first snapshot of a session: a window from the state's snapshot to that
-    /// one, and its rows by entity, whose totals are those of the state with what was counted
-    /// since. The window is there to be the one before the next; its length is that of the pause.
+    /// Continues the totals with the first snapshot of a session. Returns the window from the
+    /// state's snapshot to `first`, and its rows, with the state's totals plus the counts since.
+    /// The window serves as the predecessor of the next one; its length is the length of the pause.
     ///
-    /// Where the session's maps are others than those of the state, all that is in them was counted
-    /// since they were made.
+    /// If the session has other maps than the state, all counts in them are new.
     ///
     /// # Errors
     ///
-    /// Where an event is counted together with others than before: its totals cannot go on.
+    /// An event is in another group than before: its totals cannot continue.
     pub fn resume(
         self,
         first: &Snapshot,
@@ -162,23 +161,24 @@ impl<'a> State<'a> {
         plan: &Plan,
         view: &View,
     ) -> Result<(Window, Joined), StateError> {
-        let places = Places::of(&self.counts, &Counts::of(plan)).ok_or(StateError::OtherEvents)?;
+        let positions = PlanPositions::between(&self.counts, &PlanEvents::from_plan(plan))
+            .ok_or(StateError::OtherEvents)?;
         let rows = match generation == self.generation {
             true => self.rows.into_owned(),
             false => UsageRows::default(),
         };
         let before = before(first, self.at, rows);
         let mut window = Window::between(&before, first, plan);
-        window.go_on(&places.totals(self.totals));
-        let entities = places.rows(self.entities.into_owned());
+        window.apply_totals(&positions.totals(self.totals));
+        let entities = positions.rows(self.entities.into_owned());
         let sampled = self.sampled.map(Cow::into_owned);
         let joined = view.resume(plan, &window, &entities, sampled.as_ref());
         Ok((window, joined))
     }
 }
 
-/// A snapshot with these rows. All else is as when the session of `first` began: uncore counters
-/// and samples begin with it, and what it does not keep totals of shows no difference.
+/// A snapshot with these rows, and otherwise as at the beginning of the session of `first`: uncore
+/// counters and samples start at zero, and everything without totals is equal to `first`.
 fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
     let zero = |reading: &UncoreReading| UncoreReading {
         count: Some(0),

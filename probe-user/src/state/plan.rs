@@ -1,4 +1,4 @@
-//! What counts are of, and where they belong in another plan.
+//! The events of a plan ([`PlanEvents`]), and their positions in another plan ([`PlanPositions`]).
 
 use std::borrow::Cow;
 
@@ -10,24 +10,24 @@ use crate::{
     window::{Totals, UncoreTotal, Usage},
 };
 
-/// What is counted, in the places of a plan.
+/// The events of a plan, by position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Counts {
+pub(super) struct PlanEvents {
     /// The events of each group, as they are opened.
     groups: Vec<Vec<String>>,
     uncore: Vec<String>,
 }
 
-/// Where the counts of an earlier plan are found: for each place of the present one.
+/// For each position of the current plan, the position of the same events in an earlier plan.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct PlanPositions {
     /// None for a group of new events.
     groups: Vec<Option<usize>>,
     uncore: Vec<Option<usize>>,
 }
 
-impl Counts {
-    pub(super) fn of(plan: &Plan) -> Self {
+impl PlanEvents {
+    pub(super) fn from_plan(plan: &Plan) -> Self {
         let group = |group: &Vec<Planned>| group.iter().map(Planned::opened).collect();
         Self {
             groups: plan.groups.iter().map(group).collect(),
@@ -36,19 +36,19 @@ impl Counts {
     }
 }
 
-/// Where `wanted` is: of several that are alike, the one in the same place.
-fn place<T: PartialEq>(list: &[T], at: usize, wanted: &T) -> Option<usize> {
+/// Index of `wanted` in the list, preferring `at` among several equal ones.
+fn position<T: PartialEq>(list: &[T], at: usize, wanted: &T) -> Option<usize> {
     let here = (list.get(at) == Some(wanted)).then_some(at);
     here.or_else(|| list.iter().position(|other| other == wanted))
 }
 
-impl Places {
-    /// None where an event is in another group than before. A group is scaled as a whole: its
-    /// counts go on together, or not at all.
-    pub(super) fn of(before: &Counts, now: &Counts) -> Option<Self> {
+impl PlanPositions {
+    /// Compares two plans; None if an event is in another group than before. A group is scaled as a
+    /// whole: its counts continue together or not at all.
+    pub(super) fn between(before: &PlanEvents, now: &PlanEvents) -> Option<Self> {
         let known = |event: &String| before.groups.iter().any(|group| group.contains(event));
         let group = |(at, group): (usize, &Vec<String>)| {
-            let same = place(&before.groups, at, group);
+            let same = position(&before.groups, at, group);
             (same.is_some() || !group.iter().any(known)).then_some(same)
         };
         let uncore = now.uncore.iter().enumerate();
@@ -60,12 +60,12 @@ impl Places {
                 .map(group)
                 .collect::<Option<_>>()?,
             uncore: uncore
-                .map(|(at, event)| place(&before.uncore, at, event))
+                .map(|(at, event)| position(&before.uncore, at, event))
                 .collect(),
         })
     }
 
-    /// The totals, in the places of the present plan.
+    /// The totals, in the positions of the current plan.
     pub(super) fn totals<'a>(&self, totals: Totals<'a>) -> Totals<'a> {
         let mut total = totals.total.into_owned();
         total.total = self.usage(&total.total);
@@ -84,7 +84,7 @@ impl Places {
         }
     }
 
-    /// The same of each row.
+    /// The rows, with totals in the positions of the current plan.
     pub(super) fn rows(&self, rows: Rows<Usage>) -> Rows<Usage> {
         rows.map_totals(|usage| self.usage(usage))
     }
@@ -99,9 +99,9 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn counts(groups: &[&[&str]], uncore: &[&str]) -> Counts {
+    fn counts(groups: &[&[&str]], uncore: &[&str]) -> PlanEvents {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Counts {
+        PlanEvents {
             groups: groups.iter().map(|group| list(group)).collect(),
             uncore: list(uncore),
         }
@@ -111,21 +111,25 @@ mod tests {
     fn groups_are_found_where_they_are_now() {
         let before = counts(&[&["a", "b"], &["c"]], &["x", "y"]);
         let now = counts(&[&["c"], &["d"], &["a", "b"]], &["y", "z"]);
-        let places = Places::of(&before, &now).unwrap();
-        assert_eq!(places.groups, [Some(1), None, Some(0)]);
-        assert_eq!(places.uncore, [Some(1), None]);
-        // Of groups that are alike each has its own totals.
+        let positions = PlanPositions::between(&before, &now).unwrap();
+        assert_eq!(positions.groups, [Some(1), None, Some(0)]);
+        assert_eq!(positions.uncore, [Some(1), None]);
+        // Equal groups each have their own totals.
         let twice = counts(&[&["a"], &["a"]], &["x", "x"]);
-        let places = Places::of(&twice, &twice).unwrap();
-        assert_eq!(places.groups, [Some(0), Some(1)]);
-        assert_eq!(places.uncore, [Some(0), Some(1)]);
+        let positions = PlanPositions::between(&twice, &twice).unwrap();
+        assert_eq!(positions.groups, [Some(0), Some(1)]);
+        assert_eq!(positions.uncore, [Some(0), Some(1)]);
     }
 
     #[test]
     fn an_event_in_another_group_begins_anew() {
         let before = counts(&[&["a", "b"], &["c"]], &[]);
         for now in [&[&["a"][..]][..], &[&["b", "a"]], &[&["a", "b", "c"]]] {
-            assert_eq!(Places::of(&before, &counts(now, &[])), None, "{now:?}");
+            assert_eq!(
+                PlanPositions::between(&before, &counts(now, &[])),
+                None,
+                "{now:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! States of random histories, and files that are none.
+//! States of random histories, and invalid files.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     join::{By, Entity},
     plan::Planned,
     snapshot::Health,
-    window::Counted,
+    window::GroupCounts,
 };
 
 const BOOT: &str = "2c9e1d6e-7b4b-4f0e-9a53-0d0e3a3b8f11";
@@ -94,12 +94,12 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
     }
 }
 
-/// The bytes that are saved after a window from nothing to these counts.
+/// The bytes saved after a window from zero to these counts.
 fn saved(now: &Snapshot) -> Vec<u8> {
     let window = Window::between(&snapshot(0, &[]), now, &plan());
     let joined = view().join(&plan(), &window, None);
     let mut bytes = Vec::new();
-    let state = State::of(BOOT, 7, &plan(), now, &window, &joined);
+    let state = SavedState::new(BOOT, 7, &plan(), now, &window, &joined);
     file::write(&state, &mut bytes).unwrap();
     bytes
 }
@@ -113,7 +113,7 @@ fn totals(joined: &Joined) -> Vec<(Entity, Usage, Duration)> {
 fn seen(usage: &Usage) -> [u64; GROUP_COUNTERS] {
     usage[0]
         .as_ref()
-        .map_or([0; _], |counted: &Counted| counted.counts)
+        .map_or([0; _], |counted: &GroupCounts| counted.counts)
 }
 
 proptest! {
@@ -130,7 +130,7 @@ proptest! {
         let next = window.next(&first, &now, &plan());
         let whole = view().join(&plan(), &next, Some(&joined));
 
-        let state = file::parse::<State<'static>>(&saved(&first)).unwrap();
+        let state = file::parse::<SavedState<'static>>(&saved(&first)).unwrap();
         let owners: Vec<CgroupId> = first.rows.keys().map(|key| key.cgroup).collect();
         prop_assert_eq!(state.owners().into_iter().collect::<Vec<_>>(), owners);
         prop_assert_eq!(state.names(), &*first.names);
@@ -141,13 +141,13 @@ proptest! {
         prop_assert_eq!(resumed.length, Duration::from_secs(10));
     }
 
-    /// What is in new maps comes on top.
+    /// Counts of new maps are added to the totals.
     #[test]
     fn counts_of_new_maps_come_on_top(
         counts in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40), 1..6),
     ) {
         let (first, now): (Vec<u64>, Vec<u64>) = counts.iter().copied().unzip();
-        let state = file::parse::<State<'static>>(&saved(&snapshot(10, &first))).unwrap();
+        let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &first))).unwrap();
         let (_, joined) = state.resume(&snapshot(20, &now), 8, &plan(), &view()).unwrap();
         for ((_, total, since), (first, now)) in totals(&joined).iter().zip(&counts) {
             prop_assert_eq!(seen(total)[0], first + now);
@@ -155,7 +155,7 @@ proptest! {
         }
     }
 
-    /// No file is taken for another, and none ends the program.
+    /// Every damage is detected, and none ends the program.
     #[test]
     fn damage_is_found(at in any::<prop::sample::Index>(), bit in 0..8_u8, cut: bool) {
         let mut bytes = saved(&snapshot(10, &[1, u64::MAX / 4, 3]));
@@ -165,19 +165,19 @@ proptest! {
         } else {
             bytes[at] ^= 1 << bit;
         }
-        prop_assert!(file::parse::<State<'static>>(&bytes).is_none());
+        prop_assert!(file::parse::<SavedState<'static>>(&bytes).is_none());
     }
 
     #[test]
     fn noise_is_no_state(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(file::parse::<State<'static>>(&bytes).is_none());
+        prop_assert!(file::parse::<SavedState<'static>>(&bytes).is_none());
     }
 }
 
-/// What a session counted on its uncore PMUs before its first snapshot is not lost.
+/// Uncore counts of a session before its first snapshot are not lost.
 #[test]
 fn uncore_counters_begin_with_their_session() {
-    let state = file::parse::<State<'static>>(&saved(&snapshot(10, &[1]))).unwrap();
+    let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &[1]))).unwrap();
     let (window, _) = state
         .resume(&snapshot(30, &[1]), 8, &plan(), &view())
         .unwrap();
@@ -187,8 +187,8 @@ fn uncore_counters_begin_with_their_session() {
     assert_eq!((total.raw, total.since), (10 + 30, Duration::ZERO));
 }
 
-/// The bytes of a state do not tell what they are: with other ones the format must be another, or
-/// an older file would be misread.
+/// The encoding does not describe itself: if it changes, the format must change too, or older files
+/// would be misread.
 #[test]
 fn the_format_is_raised_with_every_change() {
     let bytes = saved(&snapshot(10, &[1, 1 << 40]));
@@ -202,17 +202,19 @@ fn the_format_is_raised_with_every_change() {
     );
 }
 
-/// What [`State::load`] says of a file.
+/// What [`SavedState::load`] says of a file.
 fn refusal(write: impl FnOnce(&std::path::Path)) -> String {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("totals"));
-    State::load(directory.path(), BOOT).unwrap_err().to_string()
+    SavedState::load(directory.path(), BOOT)
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
 fn a_file_that_is_none_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(State::load(directory.path(), BOOT).unwrap().is_none());
+    assert!(SavedState::load(directory.path(), BOOT).unwrap().is_none());
 
     let good = saved(&snapshot(10, &[1]));
     let with = |bytes: Vec<u8>| refusal(|path| fs::write(path, bytes).unwrap());
@@ -237,8 +239,8 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
 
     let path = directory.path().join("totals");
     fs::write(path, good).unwrap();
-    assert!(State::load(directory.path(), BOOT).unwrap().is_some());
-    let text = State::load(directory.path(), "another")
+    assert!(SavedState::load(directory.path(), BOOT).unwrap().is_some());
+    let text = SavedState::load(directory.path(), "another")
         .unwrap_err()
         .to_string();
     assert!(text.contains("of an earlier boot"), "{text}");
@@ -248,12 +250,12 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
 fn a_save_replaces_the_file_as_a_whole() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("made");
-    let state = file::parse::<State<'static>>(&saved(&snapshot(10, &[5]))).unwrap();
-    // What a process that was killed has left.
+    let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &[5]))).unwrap();
+    // Left by a killed process.
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("totals.new"), vec![7; 1 << 20]).unwrap();
     state.save(&directory).unwrap();
-    let loaded = State::load(&directory, BOOT).unwrap().unwrap();
+    let loaded = SavedState::load(&directory, BOOT).unwrap().unwrap();
     assert_eq!(loaded.at(), Duration::from_secs(10));
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 
@@ -262,6 +264,6 @@ fn a_save_replaces_the_file_as_a_whole() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("cannot save totals to"), "{text}");
-    let loaded = State::load(&directory, BOOT).unwrap();
+    let loaded = SavedState::load(&directory, BOOT).unwrap();
     assert!(loaded.is_some());
 }

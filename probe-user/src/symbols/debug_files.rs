@@ -1,32 +1,33 @@
-//! Files that have what was stripped from another one: by build id, or by the name that the
-//! stripped one has for it (`.gnu_debuglink`, "Debugging Information in Separate Files" of GDB's
-//! manual).
+//! Separate debug files of stripped files, by build id or by the name in `.gnu_debuglink`
+//! ("Debugging Information in Separate Files" of GDB's manual).
 
 use std::{fs::File, path::Path};
 
 use super::{
-    elf::{Elf, Source},
+    elf::{Elf, ElfSource},
     mappings::Mapped,
     opened,
 };
 
 const DIRECTORY: &str = "/usr/lib/debug";
-/// Bytes of a name of a file, with its checksum.
+/// Maximum size of `.gnu_debuglink`: a file name and its checksum.
 const LINK: u64 = 4096;
 
-/// In the root of the process that executes it, then in ours.
+/// The debug file of a mapped file: searched in the root of the process that executes it, then in
+/// this process's own root.
 pub(super) fn find(proc: &Path, pid: u32, mapped: &Mapped, elf: &Elf) -> Option<Elf> {
     let own = std::process::id();
     let read = |file: File| {
-        let debug = Elf::read(Source::File(file))?;
-        // Without build ids there is the checksum alone, for which all of it would have to be read.
+        let debug = Elf::read(ElfSource::File(file))?;
+        // Files without build ids have only a checksum, for which the whole file would have to be
+        // read.
         (debug.build_id.is_some() && debug.build_id == elf.build_id).then_some(debug)
     };
     let paths = paths(mapped, elf);
-    let places = [pid, own]
+    [pid, own]
         .into_iter()
-        .flat_map(|pid| paths.iter().map(move |path| (pid, path)));
-    { places }.find_map(|(pid, path)| read(opened::in_root(proc, pid, path)?))
+        .flat_map(|pid| paths.iter().map(move |path| (pid, path)))
+        .find_map(|(pid, path)| read(opened::in_root(proc, pid, path)?))
 }
 
 fn paths(mapped: &Mapped, elf: &Elf) -> Vec<Vec<u8>> {
@@ -40,9 +41,9 @@ fn paths(mapped: &Mapped, elf: &Elf) -> Vec<Vec<u8>> {
     let content = section.and_then(|section| elf.content(section, LINK));
     let name = content
         .as_deref()
-        .and_then(|content| content.split(|byte| *byte == 0).next());
-    // A name, not a way out of the directory.
-    let name = name.filter(|name| !name.is_empty() && !name.contains(&b'/'));
+        .and_then(|content| content.split(|byte| *byte == 0).next())
+        // A plain name: no path out of the directory.
+        .filter(|name| !name.is_empty() && !name.contains(&b'/'));
     if let (Some(name), Some(end)) = (name, mapped.name.iter().rposition(|byte| *byte == b'/')) {
         let directory = &mapped.name[..=end];
         paths.push([directory, name].concat());

@@ -1,15 +1,15 @@
-//! Names of functions as they are in the source: of Rust and of C++.
+//! Demangles names of functions of Rust and C++.
 
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Bytes of a name, before and after. Some names grow without an end.
+/// Maximum length of a name in bytes, mangled and demangled. Some names would grow without bound.
 const LONGEST: usize = 4096;
 
-/// The name in the source; the name as it is where it is no mangled one, or too long.
+/// The demangled name; the name itself if it is not mangled, or too long.
 pub(super) fn demangled(name: &str) -> String {
-    // The compiler's marks of copies of a function: perf leaves them, since they tell two apart.
+    // Suffixes of the compiler for clones of a function stay, as in perf: they distinguish clones.
     if name.len() > LONGEST {
         return clipped(name);
     }
@@ -21,7 +21,7 @@ pub(super) fn demangled(name: &str) -> String {
 fn rust(name: &str) -> Option<String> {
     let symbol = rustc_demangle::try_demangle(name).ok()?;
     let mut out = Bounded(String::new());
-    // Without the hash.
+    // The alternate form omits the hash.
     write!(out, "{symbol:#}").ok()?;
     Some(out.0)
 }
@@ -40,7 +40,7 @@ fn clipped(name: &str) -> String {
     name[..name.floor_char_boundary(LONGEST)].to_owned()
 }
 
-/// Refuses more than is wanted.
+/// A writer that fails beyond the maximum length.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_name_that_grows_is_left_as_it_is() {
-        // Each of these arguments holds the one before it twice.
+        // Each of these arguments contains the previous one twice.
         let grows = format!("_Z1fI{}Evv", "1AI1BS_S_E".repeat(60));
         assert!(demangled(&grows).len() <= LONGEST);
         assert!(demangled(&"é".repeat(LONGEST)).len() <= LONGEST);

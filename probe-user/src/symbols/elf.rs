@@ -1,7 +1,7 @@
-//! ELF files, read in pieces of bounded size.
+//! ELF files ([`Elf`]), read in pieces of bounded size.
 //!
-//! The file may be a container's: malformed, huge, or cut short while it is read. It is never
-//! mapped into memory, where a file that is cut short would end this process.
+//! The file may be a container's: malformed, huge, or truncated while it is read. It is never
+//! mapped into memory, since a truncated mapping would kill this process with SIGBUS.
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
@@ -13,28 +13,28 @@ use object::{
 
 use super::notes;
 
-/// Bytes of both tables of headers, at most: no program has so many.
+/// Maximum size of each table of headers in bytes: no real program has more.
 const HEADERS: u64 = 8 << 20;
-/// Bytes of names of sections, and of notes.
+/// Maximum size of section names, and of notes, in bytes.
 const SMALL: u64 = 1 << 20;
-/// Segments and sections that are kept, at most each: a program has some dozens.
-const KEPT: usize = 1024;
-/// The sections that are asked for by name.
+/// Maximum number of segments, and of sections, to keep: a program has some dozens.
+const MAX_PARTS: usize = 1024;
+/// The sections that are looked up by name.
 const NAMED: [&str; 2] = [".gnu_debuglink", ".interp"];
 
-/// This machine's byte order: other programs do not run here.
+/// Only this machine's byte order: other programs do not run on it.
 pub(super) type Header32 = elf::FileHeader32<NativeEndian>;
 pub(super) type Header64 = elf::FileHeader64<NativeEndian>;
 
-/// Where the bytes of a file are.
+/// The bytes of an ELF file.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum ElfSource {
     File(File),
     Memory(Vec<u8>),
 }
 
-impl Source {
-    /// All of `size` bytes; None where they are not there, or more than `limit`.
+impl ElfSource {
+    /// Exactly `size` bytes; None if the file is shorter, or `size` exceeds `limit`.
     pub(super) fn read(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
         if size > limit {
             return None;
@@ -42,7 +42,7 @@ impl Source {
         let length = usize::try_from(size).ok()?;
         match self {
             Self::File(file) => {
-                // Memory only for what is there.
+                // Allocates only what the file can fill.
                 let end = offset.checked_add(size)?;
                 (end <= file.metadata().ok()?.len()).then_some(())?;
                 let mut bytes = vec![0; length];
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// Bytes of a file that does not tell its length, such as a process's memory.
+    /// Bytes of a file without a length, such as a process's memory.
     pub(super) fn memory(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
         let Self::File(file) = self else {
             return self.read(offset, size, limit);
@@ -66,7 +66,7 @@ impl Source {
         Some(bytes)
     }
 
-    /// The text from `offset` to the next zero or the end of `within` bytes, whichever is first.
+    /// The text from `offset` to the next zero, at most `within` bytes.
     pub(super) fn text(&self, offset: u64, within: usize) -> Option<Vec<u8>> {
         let mut bytes = match self {
             Self::File(file) => {
@@ -86,7 +86,7 @@ impl Source {
     }
 }
 
-/// A part of the file that is mapped when the program starts.
+/// A `PT_LOAD` segment: a part of the file that is mapped when the program starts.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     offset: u64,
@@ -96,7 +96,7 @@ struct Segment {
 
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    /// Where it is one of [`NAMED`].
+    /// Its name, if it is one of [`NAMED`].
     name: Option<&'static str>,
     /// `SHT_*`
     pub(super) kind: u32,
@@ -105,12 +105,12 @@ pub(super) struct Section {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Of a table of symbols: offset and size of their names.
+    /// For a symbol table: offset and size of its string table.
     pub(super) names: Option<(u64, u64)>,
 }
 
 impl Section {
-    /// Whether anything here reads it.
+    /// Whether anything reads it.
     fn is_used(&self) -> bool {
         let kinds = [elf::SHT_SYMTAB, elf::SHT_DYNSYM, elf::SHT_NOTE];
         let code = self.flags & u64::from(elf::SHF_EXECINSTR) != 0;
@@ -118,21 +118,21 @@ impl Section {
     }
 }
 
-/// An ELF file whose headers were read.
+/// An ELF file with its headers.
 #[derive(Debug)]
 pub(super) struct Elf {
-    pub(super) source: Source,
-    /// 64 bits.
+    pub(super) source: ElfSource,
+    /// Whether it is a 64-bit file.
     pub(super) wide: bool,
     segments: Vec<Segment>,
-    /// Those that are used.
+    /// The sections in use.
     pub(super) sections: Vec<Section>,
     pub(super) build_id: Option<Vec<u8>>,
 }
 
 impl Elf {
-    /// None where it is no ELF file of this machine's byte order.
-    pub(super) fn read(source: Source) -> Option<Self> {
+    /// None if it is no ELF file of this machine's byte order.
+    pub(super) fn read(source: ElfSource) -> Option<Self> {
         let head = source.read(0, size_of::<Header32>() as u64, SMALL)?;
         let wide = match head.get(..5)? {
             b"\x7fELF\x01" => false,
@@ -146,7 +146,7 @@ impl Elf {
         }
     }
 
-    /// The address, as the file's own symbols have it, of a byte of the file.
+    /// The virtual address, as in the file's symbols, of an offset in the file.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = offset.checked_sub(segment.offset)?;
@@ -154,7 +154,7 @@ impl Elf {
         })
     }
 
-    /// The byte of the file at an address of its own symbols.
+    /// The offset in the file of a virtual address of its symbols.
     pub(super) fn offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address)?;
@@ -162,31 +162,31 @@ impl Elf {
         })
     }
 
-    /// One of [`NAMED`].
+    /// A section of [`NAMED`].
     pub(super) fn section(&self, name: &str) -> Option<&Section> {
         let named = |section: &&Section| section.name == Some(name);
         self.sections.iter().find(named)
     }
 
-    /// Bytes that it takes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let source = match &self.source {
-            Source::File(_) => 0,
-            Source::Memory(bytes) => bytes.len(),
+            ElfSource::File(_) => 0,
+            ElfSource::Memory(bytes) => bytes.len(),
         };
         source
             + self.segments.capacity() * size_of::<Segment>()
             + self.sections.capacity() * size_of::<Section>()
     }
 
-    /// The bytes of a section that is in the file, as they are there.
+    /// The raw bytes of a section; None if it has none in the file.
     pub(super) fn content(&self, section: &Section, limit: u64) -> Option<Vec<u8>> {
         (section.kind != elf::SHT_NOBITS).then_some(())?;
         self.source.read(section.offset, section.size, limit)
     }
 }
 
-fn read<E: FileHeader<Endian = NativeEndian>>(source: Source, wide: bool) -> Option<Elf> {
+fn read<E: FileHeader<Endian = NativeEndian>>(source: ElfSource, wide: bool) -> Option<Elf> {
     let bytes = source.read(0, size_of::<E>() as u64, SMALL)?;
     let header = E::parse(&*bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -203,7 +203,7 @@ fn read<E: FileHeader<Endian = NativeEndian>>(source: Source, wide: bool) -> Opt
     let of_sections = found
         .sections
         .iter()
-        .filter(|one| one.kind == elf::SHT_NOTE);
+        .filter(|section| section.kind == elf::SHT_NOTE);
     let notes = notes.chain(of_sections.map(|section| (section.offset, section.size)));
     let mut ids = notes.take(64).filter_map(|(offset, size)| {
         let id = notes::build_id(&found.source.read(offset, size, SMALL)?)?;
@@ -216,12 +216,12 @@ fn read<E: FileHeader<Endian = NativeEndian>>(source: Source, wide: bool) -> Opt
 #[derive(Default)]
 struct Segments {
     loaded: Vec<Segment>,
-    /// Offset and size of each part with notes.
+    /// Offset and size of each `PT_NOTE` segment.
     notes: Vec<(u64, u64)>,
 }
 
 fn segments<E: FileHeader<Endian = NativeEndian>>(
-    source: &Source,
+    source: &ElfSource,
     header: &E,
     endian: NativeEndian,
 ) -> Option<Segments> {
@@ -234,12 +234,12 @@ fn segments<E: FileHeader<Endian = NativeEndian>>(
         let offset = header.p_offset(endian).into();
         let size = header.p_filesz(endian).into();
         match header.p_type(endian) {
-            elf::PT_LOAD if found.loaded.len() < KEPT => found.loaded.push(Segment {
+            elf::PT_LOAD if found.loaded.len() < MAX_PARTS => found.loaded.push(Segment {
                 offset,
                 size,
                 address: header.p_vaddr(endian).into(),
             }),
-            elf::PT_NOTE if found.notes.len() < KEPT => found.notes.push((offset, size)),
+            elf::PT_NOTE if found.notes.len() < MAX_PARTS => found.notes.push((offset, size)),
             _ => {}
         }
     }
@@ -247,15 +247,15 @@ fn segments<E: FileHeader<Endian = NativeEndian>>(
 }
 
 fn sections<E: FileHeader<Endian = NativeEndian>>(
-    source: &Source,
+    source: &ElfSource,
     header: &E,
     endian: NativeEndian,
 ) -> Option<Vec<Section>> {
-    let one = size_of::<E::SectionHeader>() as u64;
+    let header_size = size_of::<E::SectionHeader>() as u64;
     let start = header.e_shoff(endian).into();
-    let first = source.read(start, one, SMALL)?;
+    let first = source.read(start, header_size, SMALL)?;
     let (first, _) = from_bytes::<E::SectionHeader>(&first).ok()?;
-    // Where there are too many for the header, the first section says how many.
+    // If there are too many for the header's field, the first section has their number.
     let count = match header.e_shnum(endian) {
         0 => first.sh_size(endian).into(),
         count => count.into(),
@@ -264,7 +264,7 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
         elf::SHN_XINDEX => first.sh_link(endian),
         index => index.into(),
     };
-    let bytes = source.read(start, count.checked_mul(one)?, HEADERS)?;
+    let bytes = source.read(start, count.checked_mul(header_size)?, HEADERS)?;
     let count = usize::try_from(count).ok()?;
     let (headers, _) = slice_from_bytes::<E::SectionHeader>(&bytes, count).ok()?;
     let names = headers
@@ -277,8 +277,8 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
     let named = |at: u32| {
         let rest = names.get(usize::try_from(at).ok()?..)?;
         let is = |name: &&str| {
-            let behind = rest.strip_prefix(name.as_bytes());
-            behind.is_some_and(|behind| behind.first() == Some(&0))
+            let after = rest.strip_prefix(name.as_bytes());
+            after.is_some_and(|after| after.first() == Some(&0))
         };
         NAMED.into_iter().find(is)
     };
@@ -297,5 +297,5 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
         names: linked(header),
     };
     let used = headers.iter().map(section).filter(Section::is_used);
-    Some(used.take(KEPT).collect())
+    Some(used.take(MAX_PARTS).collect())
 }

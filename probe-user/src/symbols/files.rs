@@ -1,5 +1,5 @@
-//! The files that processes execute: opened when they are asked for, and kept open within bounds,
-//! so that a process that ended still has names.
+//! The files that processes execute ([`ModuleFiles`]): opened on demand and kept open within
+//! limits, so that ended processes still have names.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,70 +11,70 @@ use std::{
 
 use super::{
     debug_files,
-    elf::{Elf, Source},
+    elf::{Elf, ElfSource},
     mappings::Mapped,
     module::Module,
     opened, vdso,
 };
 use crate::{machine::process, sys::records::Inode};
 
-/// Files that are kept, each with a descriptor, and one more where it has a file with symbols.
+/// Maximum number of open files. Each has a descriptor, and a second one for its debug file.
 const MODULES: usize = 256;
-/// Bytes that they take.
+/// Maximum memory of these files in bytes.
 const MEMORY: usize = 256 << 20;
 
-/// Rounds after which a file that nobody has mapped or asked for is closed: about a minute.
+/// Rounds after which an unmapped and unused file is closed: about a minute.
 const IDLE: u64 = 32;
 
-/// How the kernel tells a file.
+/// The identity of a file in the kernel's records.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Known {
+enum FileId {
     BuildId(Box<[u8]>),
     Inode(Inode),
 }
 
-/// A file as it was at some time.
+/// The identity and version of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Version {
+struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
-    /// `st_ctime` with its ns: nobody can set it.
+    /// `st_ctime` with its ns: no user can set it.
     changed: (i64, i64),
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedModule {
     module: Module,
-    /// The ask at which it was last wanted.
+    /// Time of the last use, on the cache's clock.
     used: u64,
-    /// The round of that.
+    /// Round of the last use.
     round: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct ModuleFiles {
     proc: PathBuf,
-    modules: HashMap<Version, Kept>,
-    /// Files by what the kernel tells of them: for processes that have ended.
-    by_known: HashMap<Known, Version>,
-    /// The files of mappings that were asked for in this round: process, address and time.
-    asked: HashMap<(u32, u64, u64), Option<Version>>,
+    modules: HashMap<FileVersion, CachedModule>,
+    /// Files by their identity in records, for ended processes.
+    by_id: HashMap<FileId, FileVersion>,
+    /// Results of this round, by process, address and time of the mapping.
+    looked_up: HashMap<(u32, u64, u64), Option<FileVersion>>,
     vdso: Option<Module>,
     clock: u64,
     round: u64,
     pub(super) unreadable: u64,
-    /// Those of them that the kernel did not let this process read.
+    /// Unreadable files that the kernel denied access to.
     pub(super) refused: u64,
 }
 
-impl Files {
+impl ModuleFiles {
     pub(super) fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
             modules: HashMap::new(),
-            by_known: HashMap::new(),
-            asked: HashMap::new(),
+            by_id: HashMap::new(),
+            looked_up: HashMap::new(),
             vdso: vdso::own(proc).map(Module::new),
             clock: 0,
             round: 0,
@@ -83,10 +83,10 @@ impl Files {
         }
     }
 
-    /// Opens a file that was mapped just now, so that its names outlive the process.
-    pub(super) fn keep(&mut self, pid: u32, mapped: &Mapped) {
-        if known(mapped).is_none_or(|known| !self.by_known.contains_key(&known)) {
-            self.of_living(pid, mapped);
+    /// Opens a newly mapped file, so that its names outlive the process.
+    pub(super) fn open(&mut self, pid: u32, mapped: &Mapped) {
+        if file_id(mapped).is_none_or(|id| !self.by_id.contains_key(&id)) {
+            self.of_running(pid, mapped);
         }
     }
 
@@ -100,7 +100,7 @@ impl Files {
     ) -> (Option<Arc<str>>, Option<Arc<[u8]>>) {
         let offset = (address - mapped.start).saturating_add(mapped.offset);
         if &*mapped.name == b"[vdso]" {
-            // All processes have one, but those of 32 bits another one.
+            // All 64-bit processes have the same vDSO; 32-bit ones have another.
             let size = mapped.end - mapped.start;
             let same = self
                 .vdso
@@ -115,7 +115,7 @@ impl Files {
         }
         self.clock += 1;
         let key = (pid, mapped.start, mapped.since);
-        let version = match self.asked.get(&key) {
+        let version = match self.looked_up.get(&key) {
             Some(version) => *version,
             None => {
                 let version = self.find(pid, ancestors, mapped);
@@ -123,13 +123,13 @@ impl Files {
                     self.unreadable += 1;
                     self.refused += u64::from(opened::is_refused(&self.proc, pid));
                 }
-                self.asked.insert(key, version);
+                self.looked_up.insert(key, version);
                 version
             }
         };
-        let told = mapped.build_id.as_deref().map(Into::into);
+        let recorded_id = mapped.build_id.as_deref().map(Into::into);
         let Some(kept) = version.and_then(|version| self.modules.get_mut(&version)) else {
-            return (None, told);
+            return (None, recorded_id);
         };
         (kept.used, kept.round) = (self.clock, self.round);
         let before = kept.module.memory();
@@ -137,9 +137,9 @@ impl Files {
         let name = kept
             .module
             .name(offset, |elf| debug_files::find(proc, pid, mapped, elf));
-        let build_id = kept.module.build_id.clone().or(told);
+        let build_id = kept.module.build_id.clone().or(recorded_id);
         if kept.module.memory() != before {
-            self.make_room();
+            self.evict();
         }
         (name, build_id)
     }
@@ -149,29 +149,29 @@ impl Files {
         pid: u32,
         ancestors: impl Iterator<Item = u32>,
         mapped: &Mapped,
-    ) -> Option<Version> {
-        self.of_living(pid, mapped)
-            // It has ended, or its root has changed: who made it most likely has the same root.
+    ) -> Option<FileVersion> {
+        self.of_running(pid, mapped)
+            // It has ended, or its root has changed: its ancestors most likely have the same root.
             .or_else(|| { ancestors }.find_map(|parent| self.at_path(parent, mapped)))
             .or_else(|| {
-                let version = self.by_known.get(&known(mapped)?)?;
+                let version = self.by_id.get(&file_id(mapped)?)?;
                 self.modules.contains_key(version).then_some(*version)
             })
             .or_else(|| self.at_path(std::process::id(), mapped))
     }
 
-    fn of_living(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
+    fn of_running(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
         let range = |pid| format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
         let link = |pid| opened::link(&self.proc.join(range(pid)));
         let file = link(pid).or_else(|| {
-            let thread = process::living(&self.proc, pid);
+            let thread = process::surviving_thread(&self.proc, pid);
             (thread != pid).then(|| link(thread)).flatten()
         });
         let exact = file.and_then(|file| self.add(file, mapped));
         exact.or_else(|| self.at_path(pid, mapped))
     }
 
-    fn at_path(&mut self, pid: u32, mapped: &Mapped) -> Option<Version> {
+    fn at_path(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
         let path = mapped
             .name
             .strip_suffix(b" (deleted)")
@@ -179,43 +179,43 @@ impl Files {
         self.add(opened::in_root(&self.proc, pid, path)?, mapped)
     }
 
-    /// Takes a file, if it is the one that was mapped.
-    fn add(&mut self, file: File, mapped: &Mapped) -> Option<Version> {
+    /// Adds a file if it is the mapped one.
+    fn add(&mut self, file: File, mapped: &Mapped) -> Option<FileVersion> {
         let data = file.metadata().ok()?;
-        let version = Version {
+        let version = FileVersion {
             device: data.dev(),
             inode: data.ino(),
             size: data.size(),
             changed: (data.ctime(), data.ctime_nsec()),
         };
         let number = mapped.inode.map(|inode| inode.number);
-        // Devices differ where a file system has layers (overlay, btrfs).
+        // Only inodes are compared: devices differ on layered file systems (overlay, btrfs).
         number
             .is_none_or(|number| number == data.ino())
             .then_some(())?;
-        // The newest of all: it stays.
+        // The newest one, so that it is not evicted.
         self.clock += 1;
         if !self.modules.contains_key(&version) {
-            let kept = Kept {
-                module: Module::new(Elf::read(Source::File(file))?),
+            let kept = CachedModule {
+                module: Module::new(Elf::read(ElfSource::File(file))?),
                 used: self.clock,
                 round: self.round,
             };
             self.modules.insert(version, kept);
-            self.make_room();
+            self.evict();
         }
         let kept = self.modules.get_mut(&version)?;
         (kept.used, kept.round) = (self.clock, self.round);
         let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
         mapped.build_id.as_deref().is_none_or(same).then_some(())?;
-        if let Some(known) = known(mapped) {
-            self.by_known.insert(known, version);
+        if let Some(id) = file_id(mapped) {
+            self.by_id.insert(id, version);
         }
         Some(version)
     }
 
-    /// Drops those that were not wanted for the longest time.
-    fn make_room(&mut self) {
+    /// Evicts the least recently used files.
+    fn evict(&mut self) {
         let mut memory: usize = self.modules.values().map(|kept| kept.module.memory()).sum();
         while self.modules.len() > MODULES || memory > MEMORY && self.modules.len() > 1 {
             let oldest = self.modules.iter().min_by_key(|(_, kept)| kept.used);
@@ -225,41 +225,42 @@ impl Files {
             if let Some(kept) = self.modules.remove(&oldest) {
                 memory -= kept.module.memory();
             }
-            self.forget_others();
+            self.drop_stale_keys();
         }
     }
 
-    /// Forgets what leads to modules that are not kept.
-    fn forget_others(&mut self) {
+    /// Removes the keys of evicted modules.
+    fn drop_stale_keys(&mut self) {
         let modules = &self.modules;
-        self.by_known
+        self.by_id
             .retain(|_, version| modules.contains_key(version));
-        self.asked
+        self.looked_up
             .retain(|_, version| version.is_none_or(|version| modules.contains_key(&version)));
     }
 
-    /// Ends a round: what could not be opened is tried again. Files that no process has mapped
-    /// (`mapped` are those of all that are known) and that nobody asked for in many rounds are
-    /// closed: their file system, a container's, can go then.
-    pub(super) fn round_ends<'a>(&mut self, mapped: impl Iterator<Item = &'a Mapped>) {
-        self.asked.clear();
+    /// Ends a round: unreadable files will be tried again. Closes files that no process has mapped
+    /// (`mapped` has the mappings of all known processes) and that were not used for many rounds,
+    /// so that a container's file system can be unmounted.
+    pub(super) fn end_round<'a>(&mut self, mapped: impl Iterator<Item = &'a Mapped>) {
+        self.looked_up.clear();
         self.round += 1;
         let last = self.round.saturating_sub(IDLE);
-        let idle = |kept: &Kept| kept.round < last;
-        // Not in each round: all mappings are looked at.
+        let idle = |kept: &CachedModule| kept.round < last;
+        // Not in each round, since it checks all mappings.
         if !self.round.is_multiple_of(IDLE / 2) || !self.modules.values().any(idle) {
             return;
         }
-        let mapped: HashSet<Version> = { mapped.filter_map(known) }
-            .filter_map(|known| self.by_known.get(&known).copied())
+        let mapped: HashSet<FileVersion> = mapped
+            .filter_map(file_id)
+            .filter_map(|id| self.by_id.get(&id).copied())
             .collect();
         self.modules
             .retain(|version, kept| !idle(kept) || mapped.contains(version));
-        self.forget_others();
+        self.drop_stale_keys();
     }
 }
 
-fn known(mapped: &Mapped) -> Option<Known> {
-    let id = mapped.build_id.clone().map(Known::BuildId);
-    id.or_else(|| mapped.inode.map(Known::Inode))
+fn file_id(mapped: &Mapped) -> Option<FileId> {
+    let id = mapped.build_id.clone().map(FileId::BuildId);
+    id.or_else(|| mapped.inode.map(FileId::Inode))
 }

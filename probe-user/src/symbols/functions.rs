@@ -10,18 +10,18 @@ use object::{
 
 use super::elf::{Elf, Header32, Header64, Section};
 
-/// Symbols of one file that are read, each into 24 bytes where it is a function. The largest
-/// programs known have some two million.
-const MOST: u64 = 4 << 20;
-/// Symbols that are read at once.
+/// Maximum number of symbols read of one file; each function takes 24 bytes. The largest known
+/// programs have some two million.
+const MAX_SYMBOLS: u64 = 4 << 20;
+/// Symbols read at once.
 const CHUNK: u64 = 32 << 10;
-/// Bytes of a name.
+/// Maximum length of a name in bytes.
 const NAME: usize = 4096;
-/// Bytes of names that are looked through at once.
+/// Bytes of names searched at once.
 const NAMES: u64 = 1 << 20;
-/// The same, of one file.
+/// Maximum number of bytes of names searched in one file.
 const ALL_NAMES: u64 = 512 << 20;
-/// How many functions before an address are looked at: those of one address, and those within
+/// Number of functions checked before an address: there may be several at one address, or within
 /// others.
 const NEAR: usize = 32;
 
@@ -33,25 +33,25 @@ struct Entry {
     rank: Rank,
 }
 
-/// Which of several names of one address is the better one, as perf has it: one with a size, then a
-/// global one, then a local one, then a weak one.
+/// Rank among several names of one address, as in perf: a sized symbol first, then global before
+/// local before weak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     sized: bool,
     binding: u8,
 }
 
-/// Sorted by address.
+/// Functions sorted by address.
 #[derive(Debug)]
 pub(super) struct Functions {
     entries: Vec<Entry>,
-    /// Where the names are in the file.
+    /// Offsets of the names in the file.
     names: Range<u64>,
 }
 
 impl Functions {
-    /// Those of `.symtab` (`elf::SHT_SYMTAB`) or `.dynsym` (`elf::SHT_DYNSYM`); None where there is
-    /// no such table, or none of a function in it.
+    /// The functions of `.symtab` (`elf::SHT_SYMTAB`) or `.dynsym` (`elf::SHT_DYNSYM`); None if the
+    /// table is missing or has no functions.
     pub(super) fn read(elf: &Elf, kind: u32) -> Option<Self> {
         let table = elf.sections.iter().find(|section| section.kind == kind)?;
         let (names, length) = table.names?;
@@ -61,24 +61,23 @@ impl Functions {
             entries::<Header32>(elf, table)
         };
         entries.sort_by_key(|entry| entry.start);
-        close(&mut entries, elf);
+        set_missing_sizes(&mut entries, elf);
         (!entries.is_empty()).then(|| Self {
             entries,
             names: names..names.saturating_add(length),
         })
     }
 
-    /// The name of the function that an address of the file lies in. `elf` is the file that it was
-    /// read from.
+    /// The name of the function at a virtual address. `elf` is the file from which this was read.
     pub(super) fn name(&self, elf: &Elf, address: u64) -> Option<String> {
-        let behind = self.entries.partition_point(|entry| entry.start <= address);
-        let before = self.entries[..behind].iter().rev().take(NEAR);
+        let end = self.entries.partition_point(|entry| entry.start <= address);
+        let before = self.entries[..end].iter().rev().take(NEAR);
         let covers = |entry: &&Entry| address - entry.start < entry.size.into();
         let mut found = before.filter(covers).peekable();
         let start = found.peek()?.start;
         let same = found.take_while(|entry| entry.start == start);
         let named = same.filter_map(|entry| Some((entry.rank, self.text(elf, entry.name)?)));
-        // Then that with fewer underscores, then the longer one.
+        // Equal ranks: fewer leading underscores first, then the longer name.
         let better = |(rank, name): &(Rank, String)| {
             let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
             (
@@ -91,29 +90,31 @@ impl Functions {
         named.max_by_key(better).map(|(_, name)| name)
     }
 
-    /// Addresses of the functions of this name. `elf` is the file that it was read from.
+    /// Addresses of the functions with this name. `elf` is the file from which this was read.
     pub(super) fn named(&self, elf: &Elf, name: &str) -> Vec<u64> {
-        // Where the name is among the names, also as the end of a longer one.
+        // Offsets of the name in the string table, also as the end of a longer name.
         let wanted = [name.as_bytes(), b"\0"].concat();
-        let mut places = BTreeSet::new();
+        let mut offsets = BTreeSet::new();
         let mut at = self.names.start;
         let end = self.names.end.min(at.saturating_add(ALL_NAMES));
         while at < end {
-            // One that lies across the end of a piece is whole in the next one.
+            // Pieces overlap, so that a name across the end of one is whole in the next.
             let size = NAMES.min(end - at);
             let Some(bytes) = elf.source.read(at, size, NAMES) else {
                 break;
             };
-            let found = bytes.windows(wanted.len()).enumerate();
-            let found = found.filter(|(_, bytes)| *bytes == wanted);
-            places.extend(found.map(|(inside, _)| at - self.names.start + inside as u64));
+            let found = bytes
+                .windows(wanted.len())
+                .enumerate()
+                .filter(|(_, bytes)| *bytes == wanted);
+            offsets.extend(found.map(|(inside, _)| at - self.names.start + inside as u64));
             at += if size == NAMES {
                 size - wanted.len() as u64
             } else {
                 size
             };
         }
-        let named = |entry: &&Entry| places.contains(&u64::from(entry.name));
+        let named = |entry: &&Entry| offsets.contains(&u64::from(entry.name));
         let entries = self.entries.iter().filter(named);
         entries.map(|entry| entry.start).collect()
     }
@@ -125,15 +126,15 @@ impl Functions {
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Bytes that this takes.
+    /// Memory in bytes.
     pub(super) const fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
 }
 
-/// Gives a function without a size, as assemblers leave it, the place up to the next one or to the
-/// end of its section.
-fn close(entries: &mut [Entry], elf: &Elf) {
+/// Extends functions without a size, as assemblers leave them, to the next function or to the end
+/// of their section.
+fn set_missing_sizes(entries: &mut [Entry], elf: &Elf) {
     let mut code: Vec<(u64, u64)> = elf
         .sections
         .iter()
@@ -149,8 +150,8 @@ fn close(entries: &mut [Entry], elf: &Elf) {
     let mut next = u64::MAX;
     for at in (0..entries.len()).rev() {
         let start = entries[at].start;
-        if let Some(behind) = entries.get(at + 1).filter(|behind| behind.start > start) {
-            next = behind.start;
+        if let Some(following) = entries.get(at + 1).filter(|entry| entry.start > start) {
+            next = following.start;
         }
         if entries[at].size == 0 {
             let section = code
@@ -163,23 +164,26 @@ fn close(entries: &mut [Entry], elf: &Elf) {
 }
 
 fn entries<E: FileHeader<Endian = NativeEndian>>(elf: &Elf, table: &Section) -> Vec<Entry> {
-    let one = size_of::<E::Sym>() as u64;
-    let count = (table.size / one).min(MOST);
+    let symbol_size = size_of::<E::Sym>() as u64;
+    let count = (table.size / symbol_size).min(MAX_SYMBOLS);
     let mut entries = Vec::new();
     let mut at = 0;
     while at < count {
-        let some = CHUNK.min(count - at);
-        let offset = table.offset.saturating_add(at * one);
-        // A file that is cut short keeps what was read.
-        let Some(bytes) = elf.source.read(offset, some * one, CHUNK * one) else {
+        let chunk = CHUNK.min(count - at);
+        let offset = table.offset.saturating_add(at * symbol_size);
+        // A truncated file keeps the symbols that were read.
+        let bytes = elf
+            .source
+            .read(offset, chunk * symbol_size, CHUNK * symbol_size);
+        let Some(bytes) = bytes else {
             break;
         };
-        let length = usize::try_from(some).unwrap_or_default();
+        let length = usize::try_from(chunk).unwrap_or_default();
         let Ok((symbols, _)) = slice_from_bytes::<E::Sym>(&bytes, length) else {
             break;
         };
         entries.extend(symbols.iter().filter_map(entry::<E>));
-        at += some;
+        at += chunk;
     }
     entries
 }

@@ -1,4 +1,4 @@
-//! Functions that a compiler made at run time, from the map that its process writes for perf
+//! JIT-compiled functions, from the map that their process writes for perf
 //! (`tools/perf/Documentation/jit-interface.txt` of the kernel): lines of START SIZE NAME.
 
 use std::{
@@ -12,43 +12,43 @@ use std::{
 use super::opened;
 use crate::machine::process;
 
-/// Bytes of a map that are read; a compiler writes some 60 for each function.
+/// Maximum number of bytes read of a map; a compiler writes some 60 for each function.
 const MAP: u64 = 64 << 20;
-/// Bytes of a line.
+/// Maximum length of a line in bytes.
 const LINE: u64 = 4096;
-/// Bytes that a function takes in memory beside its name, about.
+/// Approximate memory of a function in bytes, without its name.
 const FUNCTION: usize = 64;
-/// Bytes of memory that one map takes.
+/// Maximum memory of one map in bytes.
 const MEMORY: usize = 64 << 20;
 
-/// Functions by address; a later line replaces what it lies over.
+/// Functions by address; a later line replaces functions that it overlaps.
 #[derive(Debug, Default)]
 pub(super) struct JitMap {
     /// Device and inode of the file.
     file: Option<(u64, u64)>,
-    /// Bytes of it that were read: whole lines.
+    /// Bytes read so far: whole lines.
     read: u64,
     functions: BTreeMap<u64, (u64, Box<str>)>,
     /// Bytes of their names.
     names: usize,
-    /// Functions that found no room.
+    /// Functions dropped because of the memory limit.
     pub(super) dropped: u64,
 }
 
 impl JitMap {
-    /// The map of a process; None where it has none that could be its own.
+    /// The map of a process; None if it has none, or another user owns the file.
     pub(super) fn open(proc: &Path, pid: u32) -> Option<File> {
-        // It names itself by its number in its own pid namespace.
-        let own = process::own_number(proc, pid)?;
+        // The file name has the process's id in its own pid namespace.
+        let own = process::pid_in_own_namespace(proc, pid)?;
         let path = format!("/tmp/perf-{own}.map");
         let file = opened::in_root(proc, pid, path.as_bytes())?;
-        // Everybody may write into /tmp.
+        // Any user may write into /tmp.
         let owner = file.metadata().ok()?.uid();
-        (owner == 0 || process::user(proc, pid) == Some(owner)).then_some(file)
+        (owner == 0 || process::effective_uid(proc, pid) == Some(owner)).then_some(file)
     }
 
-    /// Reads what was appended to a map since it was read, so far as `budget` bytes go, which are
-    /// taken off it. What is left is read the next time.
+    /// Reads the lines appended to a map since the last read, up to `budget` bytes, and subtracts
+    /// the bytes read from it. The rest is read the next time.
     pub(super) fn read(&mut self, mut file: File, budget: &mut u64) {
         let Ok(metadata) = file.metadata() else {
             return;
@@ -71,7 +71,7 @@ impl JitMap {
             line.clear();
             let read = (&mut lines).take(LINE).read_until(b'\n', &mut line);
             let length = line.len() as u64;
-            // What is no whole line yet is read the next time.
+            // An incomplete line is read the next time.
             if read.is_err() || line.last() != Some(&b'\n') && length < LINE {
                 break;
             }
@@ -81,7 +81,7 @@ impl JitMap {
         }
     }
 
-    /// Bytes that it takes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         self.functions.len() * FUNCTION + self.names
     }
@@ -96,15 +96,17 @@ impl JitMap {
         let (start, size) = (hex()?, hex()?);
         let end = start.checked_add(size)?;
         let name = fields.next().filter(|name| !name.is_empty() && size > 0)?;
-        // What lies under it is gone.
-        let under = self.functions.range(..end).rev();
-        let under: Vec<u64> = under
+        // Functions that it overlaps no longer exist.
+        let overlapped: Vec<u64> = self
+            .functions
+            .range(..end)
+            .rev()
             .take_while(|(_, (end, _))| *end > start)
             .map(|(start, _)| *start)
             .collect();
-        for start in under {
-            let gone = self.functions.remove(&start);
-            self.names -= gone.map_or(0, |(_, name)| name.len());
+        for start in overlapped {
+            let removed = self.functions.remove(&start);
+            self.names -= removed.map_or(0, |(_, name)| name.len());
         }
         if self.memory() >= MEMORY {
             self.dropped += 1;

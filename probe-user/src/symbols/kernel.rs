@@ -10,10 +10,10 @@ use std::{
 use super::notes;
 use crate::machine::Roots;
 
-/// Bytes of kallsyms that are read: ten times what a large kernel has.
+/// Maximum number of bytes read of kallsyms: ten times the size of a large kernel's.
 const KALLSYMS: u64 = 256 << 20;
 
-/// What perf calls the kernel itself.
+/// perf's name of the kernel itself.
 pub(super) const KERNEL: &str = "[kernel.kallsyms]";
 
 #[derive(Debug)]
@@ -22,31 +22,31 @@ struct Symbol {
     name: Box<str>,
     /// Index into `modules`; 0 is the kernel.
     module: u32,
-    /// Data ends the function before it.
+    /// Whether it is a function. Data symbols are kept because they end the function before them.
     function: bool,
 }
 
-/// The kernel's symbols as they were when they were read.
+/// The kernel's symbols at the time of reading.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct KernelSymbols {
     symbols: Vec<Symbol>,
     modules: Vec<Arc<str>>,
     pub(super) build_id: Option<Arc<[u8]>>,
-    /// Where the kernel begins in memory, which changes with each boot.
+    /// Start of the kernel in memory, which changes with each boot.
     text: Option<u64>,
     /// Why there are no names.
     pub(super) hidden: Option<String>,
 }
 
-/// A place in the kernel.
-pub(super) struct InKernel<'a> {
+/// A location in the kernel.
+pub(super) struct KernelLocation<'a> {
     pub(super) name: Option<&'a str>,
     pub(super) module: Arc<str>,
-    /// From the beginning of the kernel; None in modules, whose beginning is not told.
+    /// Offset from the start of the kernel; None in modules, since their start is unknown.
     pub(super) offset: Option<u64>,
 }
 
-impl Kernel {
+impl KernelSymbols {
     pub(super) fn read(roots: &Roots) -> Self {
         let mut kernel = Self {
             symbols: Vec::new(),
@@ -95,7 +95,7 @@ impl Kernel {
             None => 0,
             Some(module) => {
                 let last = self.modules.len() - 1;
-                // Those of one module follow each other.
+                // The symbols of one module are consecutive.
                 if &*self.modules[last] == module {
                     last
                 } else {
@@ -113,17 +113,16 @@ impl Kernel {
         Some(())
     }
 
-    pub(super) fn at(&self, address: u64) -> Option<InKernel<'_>> {
-        let behind = self
+    pub(super) fn at(&self, address: u64) -> Option<KernelLocation<'_>> {
+        let end = self
             .symbols
             .partition_point(|symbol| symbol.start <= address);
-        let last = self.symbols[..behind].last()?;
-        let next = self.symbols.get(behind);
-        // Behind the last symbol of a module there is none until the next module's: how long that
-        // one is, nobody tells.
+        let last = self.symbols[..end].last()?;
+        let next = self.symbols.get(end);
+        // The size of a module's last symbol is unknown: there is no symbol until the next module.
         let far =
             next.is_none_or(|next| next.module != last.module) && address - last.start > 1 << 16;
-        let same = self.symbols[..behind]
+        let same = self.symbols[..end]
             .iter()
             .rev()
             .take_while(|symbol| symbol.start == last.start);
@@ -136,7 +135,7 @@ impl Kernel {
             )
         });
         let module = Arc::clone(&self.modules[usize::try_from(last.module).ok()?]);
-        Some(InKernel {
+        Some(KernelLocation {
             name: best.map(|symbol| &*symbol.name),
             module,
             offset: self
@@ -151,12 +150,12 @@ impl Kernel {
 fn why_hidden(proc: &Path) -> String {
     let restrict = std::fs::read_to_string(proc.join("sys/kernel/kptr_restrict"));
     let restrict = restrict.as_deref().map_or("unknown", str::trim);
-    let mend = match restrict {
+    let advice = match restrict {
         "0" | "1" => "run pmuscope as root or with CAP_SYSLOG".to_owned(),
         _ => "set it to 1 and run pmuscope as root or with CAP_SYSLOG".to_owned(),
     };
     format!(
         "functions of the kernel have no names: the kernel hides its addresses \
-         (kernel.kptr_restrict is {restrict}): {mend}"
+         (kernel.kptr_restrict is {restrict}): {advice}"
     )
 }

@@ -1,8 +1,8 @@
-//! What processes had mapped to execute, and when: learnt from the kernel's records, and from
-//! procfs where there are none. Processes that ended are known until they are forgotten.
+//! The executable mappings of processes over time ([`Mappings`]): from the kernel's records, and
+//! from procfs if there are none. Ended processes stay known until they are dropped.
 
-mod asked;
 mod process;
+mod procfs;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,36 +11,36 @@ use std::{
 };
 
 pub(super) use self::process::Mapped;
-use self::process::{Image, Process};
-use super::Counts;
+use self::process::{ProgramImage, WatchedProcess};
 use crate::{
     machine::process::has_threads,
-    sys::records::{Event, Map, Task},
+    snapshot::NameCounts,
+    sys::records::{Map, PerfRecord, Task},
 };
 
-/// Processes that are known at one time.
+/// Maximum number of known processes.
 const PROCESSES: usize = 16_384;
-/// Bytes of all mappings; some 150 each with their names.
+/// Maximum memory of all mappings in bytes; a mapping with its name takes some 150.
 const MEMORY: usize = 128 << 20;
-/// Programs of one process id.
+/// Maximum number of programs of one process id.
 const IMAGES: usize = 64;
-/// How many parents are looked at.
+/// Maximum number of ancestors to look at.
 const ANCESTORS: usize = 16;
 
 /// The mappings of all processes.
 #[derive(Debug)]
 pub(super) struct Mappings {
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, WatchedProcess>,
     proc: PathBuf,
     round: u64,
-    pub(super) counts: Counts,
+    pub(super) counts: NameCounts,
     /// New files since [`Self::take_new`], with the process that mapped them.
     new: Vec<(u32, Arc<Mapped>)>,
-    /// Whether the kernel's records are read: what they told needs no look at procfs.
+    /// Whether the kernel's records are read: procfs is needed only for what they lack.
     pub(super) followed: bool,
-    /// How often there may have been records that nobody read: a CPU was not followed.
+    /// Number of gaps in the records, in which a CPU was not watched.
     gaps: u64,
-    /// Processes of which procfs knows nothing, in this round.
+    /// Processes that procfs does not have, in this round.
     gone: HashSet<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Mappings {
             processes: HashMap::new(),
             proc: proc.to_owned(),
             round: 0,
-            counts: Counts::default(),
+            counts: NameCounts::default(),
             new: Vec::new(),
             followed: false,
             gaps: 0,
@@ -58,59 +58,58 @@ impl Mappings {
         }
     }
 
-    /// From now on records are read that were not before: what they told is asked for.
-    pub(super) fn gap(&mut self) {
+    /// Marks all processes as stale after a gap in the records: procfs is read again for them.
+    pub(super) fn mark_stale(&mut self) {
         self.gaps += 1;
     }
 
-    /// Another number where something may not have been told since.
-    fn untold(&self) -> u64 {
+    /// A number that changes whenever records may have been lost.
+    fn losses(&self) -> u64 {
         self.counts.lost + self.gaps
     }
 
-    /// Handles a record of a moment, in ns of `CLOCK_MONOTONIC`; they come in rising order of time.
-    pub(super) fn learn(&mut self, event: &Event<'_>, time: u64) {
+    /// Handles a record. `time` is in ns of `CLOCK_MONOTONIC`; records come in order of time.
+    pub(super) fn on_record(&mut self, event: &PerfRecord<'_>, time: u64) {
         match *event {
-            Event::Fork(Task { pid, parent, .. }) if pid != parent => {
-                self.ask(parent, None);
+            PerfRecord::Fork(Task { pid, parent, .. }) if pid != parent => {
+                self.refresh(parent, None);
                 let last = self
                     .processes
                     .get(&parent)
                     .and_then(|parent| parent.images.last());
-                // Where nothing is known of the parent, procfs knows the child.
-                let mut image = Image::new(time, last.and_then(|last| last.asked));
+                // If the parent is unknown, procfs will be read for the child.
+                let mut image = ProgramImage::new(time, last.and_then(|last| last.losses_at_read));
                 if let Some(last) = last {
                     image.mappings = Arc::clone(&last.mappings);
                 }
-                self.begin(pid, image);
+                self.start_image(pid, image);
                 if let Some(process) = self.processes.get_mut(&pid) {
                     (process.parent, process.ended) = (Some(parent), None);
                 }
             }
             // The new program's mappings follow.
-            Event::Comm {
+            PerfRecord::Comm {
                 pid, exec: true, ..
             } => {
-                self.begin(pid, Image::new(time, Some(self.untold())));
-                // Where a thread executes it that is not the first, the first one's exit came
-                // before.
+                self.start_image(pid, ProgramImage::new(time, Some(self.losses())));
+                // If a thread other than the first executes it, the first one has exited before.
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.ended = None;
                 }
             }
-            Event::Exit(Task { pid, tid, .. }) if pid == tid => {
+            PerfRecord::Exit(Task { pid, tid, .. }) if pid == tid => {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.ended = Some(time);
                 }
             }
-            Event::Map(map) if map.executable => self.add(&map, time),
-            Event::Lost(records) => self.counts.lost += records,
+            PerfRecord::Map(map) if map.executable => self.add(&map, time),
+            PerfRecord::Lost(records) => self.counts.lost += records,
             _ => {}
         }
     }
 
-    fn begin(&mut self, pid: u32, image: Image) {
-        self.make_room(pid);
+    fn start_image(&mut self, pid: u32, image: ProgramImage) {
+        self.evict(pid);
         self.gone.remove(&pid);
         let process = self.processes.entry(pid).or_default();
         process.used = self.round;
@@ -132,8 +131,8 @@ impl Mappings {
             since: time,
         });
         if !self.processes.contains_key(&map.pid) {
-            // It was there before.
-            self.begin(map.pid, Image::new(0, None));
+            // The process existed before the records began.
+            self.start_image(map.pid, ProgramImage::new(0, None));
         }
         let Some(process) = self.processes.get_mut(&map.pid) else {
             return;
@@ -148,43 +147,43 @@ impl Mappings {
         }
     }
 
-    /// What all known processes have mapped.
+    /// The mappings of all known processes.
     pub(super) fn all(&self) -> impl Iterator<Item = &Mapped> {
         let images = self.processes.values().flat_map(|process| &process.images);
         images.flat_map(|image| image.mappings.iter().map(|mapped| &**mapped))
     }
 
-    /// Files that were mapped since the last call.
+    /// Files mapped since the last call, with their processes.
     pub(super) fn take_new(&mut self) -> Vec<(u32, Arc<Mapped>)> {
         std::mem::take(&mut self.new)
     }
 
-    /// What an address of a process was at a moment, or is. Asks procfs where the records of the
-    /// kernel may not have told it.
+    /// The mapping at an address of a process, at `time` or now. Reads procfs if records may be
+    /// missing.
     pub(super) fn at(&mut self, pid: u32, address: u64, time: Option<u64>) -> Option<Arc<Mapped>> {
-        self.ask(pid, time);
+        self.refresh(pid, time);
         if let Some(found) = self.known(pid, address, time) {
             return Some(found);
         }
         if !self.followed {
-            // It may have mapped this since it was asked.
-            self.ask_again(pid);
+            // It may have mapped this since procfs was read.
+            self.reread(pid);
         }
         self.known(pid, address, time)
     }
 
-    /// Since when a process had the program that it had at a moment, or has; 0 where nothing is
-    /// known of it.
+    /// When a process executed its program of `time`, or of now; 0 if unknown.
     pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
-        self.ask(pid, time);
+        self.refresh(pid, time);
         let process = self.processes.get(&pid);
         let image = process.and_then(|process| process.at(time));
         image.map_or(0, |image| image.since)
     }
 
-    /// The same for an address: where a file was mapped in place of another one, since when.
+    /// When the code at an address was created: when the program was executed, or a later mapping
+    /// of a file replaced another one.
     pub(super) fn code(&mut self, pid: u32, address: u64, time: Option<u64>) -> u64 {
-        self.ask(pid, time);
+        self.refresh(pid, time);
         let process = self.processes.get(&pid);
         let image = process.and_then(|process| process.at(time));
         image.map_or(0, |image| image.code(address, time))
@@ -196,23 +195,23 @@ impl Mappings {
         process.at(time)?.mapped(address, time).cloned()
     }
 
-    /// Its parent, the parent of that, and so on, as far as they are known.
+    /// The known ancestors, the parent first.
     pub(super) fn ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
         let parent = |pid: &u32| self.processes.get(pid).and_then(|process| process.parent);
         std::iter::successors(parent(&pid), parent).take(ANCESTORS)
     }
 
-    /// Ends a round: what ended, or was replaced by another program, before `until` (ns of
-    /// `CLOCK_MONOTONIC`) will not be asked for.
-    pub(super) fn forget(&mut self, until: u64) {
+    /// Ends a round: drops processes that ended, and programs that were replaced, before `until`
+    /// (ns of `CLOCK_MONOTONIC`).
+    pub(super) fn end_round(&mut self, until: u64) {
         let proc = &self.proc;
         self.processes.retain(|pid, process| {
             let old = { &process.images }
                 .windows(2)
-                .take_while(|two| two[1].since <= until)
+                .take_while(|pair| pair[1].since <= until)
                 .count();
             process.images.drain(..old);
-            // A process goes on without its first thread.
+            // A process may outlive its first thread.
             process.ended.is_none_or(|ended| ended >= until) || has_threads(proc, *pid)
         });
         self.bound_memory(MEMORY);
@@ -220,25 +219,26 @@ impl Mappings {
         self.round += 1;
     }
 
-    /// Forgets processes until the others take no more than so many bytes.
-    pub(super) fn bound_memory(&mut self, most: usize) {
-        let mut taken: usize = self.processes.values().map(Process::memory).sum();
-        if taken <= most {
+    /// Drops processes until the others take at most `limit` bytes.
+    pub(super) fn bound_memory(&mut self, limit: usize) {
+        let mut used: usize = self.processes.values().map(WatchedProcess::memory).sum();
+        if used <= limit {
             return;
         }
         for pid in self.by_use() {
-            if taken <= most {
+            if used <= limit {
                 break;
             }
-            let gone = self.processes.remove(&pid);
-            taken = taken.saturating_sub(gone.map_or(0, |process| process.memory()));
+            let dropped = self.processes.remove(&pid);
+            used = used.saturating_sub(dropped.map_or(0, |process| process.memory()));
             self.counts.dropped_processes += 1;
         }
     }
 
-    /// Those that ended first, then those that were not asked for the longest time.
+    /// Process ids in the order of eviction: ended processes first, then the least recently used.
     fn by_use(&self) -> Vec<u32> {
-        let order = |process: &Process| (process.ended.is_none(), process.used, process.ended);
+        let order =
+            |process: &WatchedProcess| (process.ended.is_none(), process.used, process.ended);
         let mut all: Vec<_> = { self.processes.iter() }
             .map(|(pid, process)| (order(process), *pid))
             .collect();
@@ -246,11 +246,11 @@ impl Mappings {
         all.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    fn make_room(&mut self, pid: u32) {
+    fn evict(&mut self, pid: u32) {
         if self.processes.len() < PROCESSES || self.processes.contains_key(&pid) {
             return;
         }
-        // Some at once, since each look costs.
+        // Evicts several at once, since sorting is expensive.
         for pid in self.by_use().into_iter().take(PROCESSES / 16) {
             self.processes.remove(&pid);
             self.counts.dropped_processes += 1;

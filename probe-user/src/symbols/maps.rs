@@ -1,5 +1,5 @@
-//! Files that processes have mapped, from `/proc/PID/maps` (`proc_pid_maps(5)`): what names the
-//! addresses of samples later.
+//! Mapped files of processes, from `/proc/PID/maps` (`proc_pid_maps(5)`). Recordings need them to
+//! name addresses later.
 
 use std::{
     fs::File,
@@ -12,16 +12,16 @@ use perf_event_open_sys::bindings;
 use serde::{Serialize, Serializer};
 
 use super::{
-    elf::{Elf, Source},
+    elf::{Elf, ElfSource},
     opened,
 };
 use crate::{machine::process, sys::records::Inode};
 
-/// Bytes that are read of the mappings of one process: 65,530 mappings, the kernel's default limit,
-/// take about half of it.
+/// Maximum number of bytes read of one process's `maps`: 65,530 mappings, the kernel's default
+/// limit, take about half of it.
 const MAPS: u64 = 16 << 20;
 
-/// A file that a process has mapped, or memory that the kernel gives a name.
+/// A mapping of a process: a file, or memory with a name of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mapping {
     /// The process, in the pid namespace of this process.
@@ -29,22 +29,22 @@ pub struct Mapping {
     /// Its first address.
     #[serde(serialize_with = "hex")]
     pub start: u64,
-    /// The first address behind it.
+    /// The first address after it.
     #[serde(serialize_with = "hex")]
     pub end: u64,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     #[serde(serialize_with = "hex")]
     pub offset: u64,
-    /// Whether it can be executed.
+    /// Whether it is executable.
     pub executable: bool,
     /// The file, as the process sees it, or a name such as `[heap]`.
     pub path: String,
-    /// The file's build id, where it can be read.
+    /// The file's build id, if readable.
     #[serde(serialize_with = "digits", skip_serializing_if = "Option::is_none")]
     pub build_id: Option<Vec<u8>>,
 }
 
-/// Larger than numbers that every reader of JSON takes.
+/// Hexadecimal text, since not every JSON reader accepts such large numbers.
 fn hex<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{number:#x}"))
 }
@@ -53,7 +53,7 @@ fn digits<S: Serializer>(id: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(&text_of(id.as_deref().unwrap_or_default()))
 }
 
-/// A build id as tools print it.
+/// A build id in hexadecimal digits, as tools print it.
 fn text_of(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -62,7 +62,7 @@ fn text_of(id: &[u8]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) mapping: Mapping,
-    /// The path as it is: names of files are bytes.
+    /// The path as raw bytes.
     pub(crate) name: Vec<u8>,
     pub(crate) inode: Inode,
     /// `PROT_*` and `MAP_*`.
@@ -70,15 +70,14 @@ pub(crate) struct Line {
     flags: u32,
 }
 
-/// The mappings of a process as they are now; none where it is gone. Files that can be executed
-/// have their build ids.
+/// The current mappings of a process; none if it has ended. Executable files have their build ids.
 pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
-    let process = proc.join(process::living(proc, pid).to_string());
+    let process = proc.join(process::surviving_thread(proc, pid).to_string());
     let mut lines = lines(proc, pid);
     for line in &mut lines {
         let Mapping { start, end, .. } = line.mapping;
         if line.mapping.executable && line.inode.number != 0 {
-            // The file that is mapped, whatever its path names now.
+            // The mapped file, even if its path now names another one.
             let file = process.join(format!("map_files/{start:x}-{end:x}"));
             line.mapping.build_id = build_id(&file);
         }
@@ -86,19 +85,19 @@ pub(crate) fn of_process(proc: &Path, pid: u32) -> Vec<Line> {
     lines
 }
 
-/// The mappings of a process as they are now, without build ids.
+/// The current mappings of a process, without build ids.
 pub(crate) fn lines(proc: &Path, pid: u32) -> Vec<Line> {
     let lines = of_thread(proc, pid, pid);
     if !lines.is_empty() {
         return lines;
     }
-    match process::living(proc, pid) {
+    match process::surviving_thread(proc, pid) {
         thread if thread != pid => of_thread(proc, pid, thread),
         _ => lines,
     }
 }
 
-/// Whether the kernel does not let this process read the mappings of another one.
+/// Whether the kernel denies access to the mappings of a process.
 pub(super) fn are_refused(proc: &Path, pid: u32) -> bool {
     let maps = File::open(proc.join(format!("{pid}/maps")));
     maps.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
@@ -108,9 +107,11 @@ fn of_thread(proc: &Path, pid: u32, thread: u32) -> Vec<Line> {
     let Ok(file) = File::open(proc.join(format!("{thread}/maps"))) else {
         return Vec::new();
     };
-    let lines = BufReader::new(file.take(MAPS)).split(b'\n');
-    let lines = lines.map_while(Result::ok);
-    lines.filter_map(|line| Line::parse(pid, &line)).collect()
+    BufReader::new(file.take(MAPS))
+        .split(b'\n')
+        .map_while(Result::ok)
+        .filter_map(|line| Line::parse(pid, &line))
+        .collect()
 }
 
 impl Line {
@@ -149,7 +150,7 @@ impl Line {
         })
     }
 
-    /// As a `PERF_RECORD_MMAP2`: the flags of its header, and its body.
+    /// The `PERF_RECORD_MMAP2` of this mapping: the flags of its header, and its body.
     pub(crate) fn record(&self) -> (u16, Vec<u8>) {
         let Mapping {
             pid,
@@ -179,7 +180,7 @@ impl Line {
                 body.put_u32_ne(self.inode.major);
                 body.put_u32_ne(self.inode.minor);
                 body.put_u64_ne(self.inode.number);
-                // The inode's generation is not known.
+                // The inode's generation is unknown.
                 body.put_u64_ne(0);
             }
         }
@@ -192,7 +193,7 @@ impl Line {
     }
 }
 
-/// The size of a build id in four bytes, then its twenty.
+/// The build id's field of a record: four bytes for its size, then twenty for the id.
 fn sized(id: &[u8]) -> [u8; 24] {
     let mut field = [0; 24];
     let size = id.len().min(20);
@@ -201,9 +202,9 @@ fn sized(id: &[u8]) -> [u8; 24] {
     field
 }
 
-/// The build id of an ELF file; none where it cannot be read.
+/// The build id of an ELF file; None if it cannot be read.
 fn build_id(path: &Path) -> Option<Vec<u8>> {
-    Elf::read(Source::File(opened::link(path)?))?.build_id
+    Elf::read(ElfSource::File(opened::link(path)?))?.build_id
 }
 
 #[cfg(test)]
@@ -252,16 +253,18 @@ mod tests {
         );
     }
 
-    /// Libraries of a distribution have build ids; this test's own program may have none.
+    /// Libraries of distributions have build ids; this test's own program may have none.
     #[test]
     fn a_process_has_mapped_its_program_and_libraries() {
         use std::process::{Command, Stdio};
 
-        // This test may be a static program.
-        let mut cat = Command::new("cat");
-        let cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut cat = cat.spawn().unwrap();
-        // An answer comes from a process that has its libraries.
+        // `cat`, since this test may be a static program.
+        let mut cat = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Once it answers, its libraries are mapped.
         std::io::Write::write_all(cat.stdin.as_mut().unwrap(), b"x").unwrap();
         std::io::Read::read_exact(cat.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         let program = std::fs::read_link(format!("/proc/{}/exe", cat.id())).unwrap();

@@ -1,5 +1,5 @@
-//! One ELF file with the names of its functions: from its own tables, from a file beside it that
-//! has what was stripped, from DWARF.
+//! An ELF file with the names of its functions, from its own symbol tables or a separate debug
+//! file.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
@@ -7,15 +7,15 @@ use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 
 use super::{demangle::demangled, elf::Elf, functions::Functions};
 
-/// Names that are remembered of one file.
+/// Maximum number of cached names of one file.
 const NAMES: usize = 16_384;
 
-/// Bytes of the counts beside a shared name.
+/// Bytes of the reference counts of a shared name.
 const ARC: usize = 16;
 
-/// A table of functions, with the file that it was read from.
+/// A table of functions, with its file.
 #[derive(Debug)]
-struct Table {
+struct FunctionTable {
     functions: Functions,
     /// None: the module's own file.
     elf: Option<Elf>,
@@ -25,10 +25,10 @@ struct Table {
 pub(super) struct Module {
     pub(super) elf: Elf,
     pub(super) build_id: Option<Arc<[u8]>>,
-    /// In the order in which they are asked.
-    tables: OnceCell<Vec<Table>>,
+    /// In the order in which they are searched.
+    tables: OnceCell<Vec<FunctionTable>>,
     names: HashMap<u64, Option<Arc<str>>>,
-    /// Bytes of these names.
+    /// Memory of these names in bytes.
     text: usize,
 }
 
@@ -43,7 +43,7 @@ impl Module {
         }
     }
 
-    /// The function at a byte of the file. `debug` finds the file that has what was stripped.
+    /// The function at an offset in the file. `debug` finds the separate debug file.
     pub(super) fn name(
         &mut self,
         offset: u64,
@@ -69,19 +69,19 @@ impl Module {
         name
     }
 
-    /// Bytes that it takes: headers, tables and names.
+    /// Memory in bytes: headers, tables and names.
     pub(super) fn memory(&self) -> usize {
         let tables = self.tables.get().into_iter().flatten();
-        let debug = |table: &Table| table.elf.as_ref().map_or(0, Elf::memory);
+        let debug = |table: &FunctionTable| table.elf.as_ref().map_or(0, Elf::memory);
         let tables = tables.map(|table| table.functions.memory() + debug(table));
         let name = size_of::<(u64, Option<Arc<str>>)>();
         self.elf.memory() + tables.sum::<usize>() + self.names.capacity() * name + self.text
     }
 }
 
-fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<Table> {
+fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<FunctionTable> {
     let own = |kind| {
-        Some(Table {
+        Some(FunctionTable {
             functions: Functions::read(elf, kind)?,
             elf: None,
         })
@@ -91,7 +91,7 @@ fn tables(elf: &Elf, debug: impl FnOnce(&Elf) -> Option<Elf>) -> Vec<Table> {
         tables.push(whole);
     } else if let Some(debug) = debug(elf) {
         let functions = Functions::read(&debug, SHT_SYMTAB);
-        tables.extend(functions.map(|functions| Table {
+        tables.extend(functions.map(|functions| FunctionTable {
             functions,
             elf: Some(debug),
         }));

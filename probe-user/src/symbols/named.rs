@@ -1,4 +1,4 @@
-//! Functions of programs by their names, and the files in which a program looks for its functions.
+//! Looks up functions of programs by name, and the files that a program loads them from.
 
 use std::{
     ffi::OsStr,
@@ -14,41 +14,42 @@ use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    elf::{Elf, Source},
+    elf::{Elf, ElfSource},
     functions::Functions,
     maps, opened,
 };
 
-/// Bytes of the name of a program's loader.
+/// Maximum length of the path of a program's loader in bytes.
 const INTERPRETER: u64 = 4096;
 
-/// How long a loader may take to list a program's libraries, and the bytes of its list.
+/// Maximum time for a loader to list a program's libraries, and maximum size of the list in bytes.
 const LISTING: (Duration, usize) = (Duration::from_secs(5), 1 << 20);
 
-/// Functions of one name in one file. One with more has them to be a burden.
-const MOST: usize = 64;
+/// Maximum number of functions of one name in a file. A file with more is assumed to be hostile.
+const MAX_SAME_NAME: usize = 64;
 
-/// What a file has of the functions that were looked for.
+/// The requested functions that a file has.
 #[derive(Debug)]
-pub(crate) struct Found {
-    /// The number of a name among those, and the place of a function of it in the file.
+pub(crate) struct FoundFunctions {
+    /// Index of a requested name, and the offset of a function of this name in the file.
     pub(crate) places: Vec<(usize, u64)>,
-    /// It has no table of all its symbols: only those that others may use have names.
+    /// Whether it has no full symbol table: only exported functions have names.
     pub(crate) stripped: bool,
-    /// It has 64 bits. In one of 32 nothing is looked for: its calls have arguments elsewhere.
+    /// Whether it is a 64-bit file. 32-bit files are not searched, since they pass arguments
+    /// differently.
     pub(crate) wide: bool,
     /// Bytes of its symbols and their names.
     pub(crate) bytes: u64,
-    /// It has more of those, or of the functions, than are looked at: `places` has none.
+    /// Whether it exceeds the limits of symbols or functions: then `places` is empty.
     pub(crate) is_too_much: bool,
-    /// Its build id, where it has one.
+    /// Its build id, if it has one.
     pub(crate) build_id: Option<Vec<u8>>,
 }
 
-/// Looks for functions in a file with at most so many bytes of symbols; None where it is no program
-/// and no library.
-pub(crate) fn functions(file: &File, names: &[&str], most: u64) -> Option<Found> {
-    let elf = Elf::read(Source::File(file.try_clone().ok()?))?;
+/// Looks for functions in a file with at most `limit` bytes of symbols; None if it is no program or
+/// library.
+pub(crate) fn functions(file: &File, names: &[&str], limit: u64) -> Option<FoundFunctions> {
+    let elf = Elf::read(ElfSource::File(file.try_clone().ok()?))?;
     let mut places = Vec::new();
     let kinds = [SHT_SYMTAB, SHT_DYNSYM];
     let tables = { &elf.sections }
@@ -56,7 +57,7 @@ pub(crate) fn functions(file: &File, names: &[&str], most: u64) -> Option<Found>
         .filter(|section| kinds.contains(&section.kind));
     let sizes = tables.flat_map(|table| [table.size, table.names.map_or(0, |(_, size)| size)]);
     let bytes = sizes.fold(0, u64::saturating_add);
-    let mut is_too_much = bytes > most;
+    let mut is_too_much = bytes > limit;
     let looked = kinds.into_iter().filter(|_| elf.wide && !is_too_much);
     for table in looked {
         let Some(functions) = Functions::read(&elf, table) else {
@@ -72,12 +73,12 @@ pub(crate) fn functions(file: &File, names: &[&str], most: u64) -> Option<Found>
     places.dedup();
     if places
         .chunk_by(|a, b| a.0 == b.0)
-        .any(|same| same.len() > MOST)
+        .any(|same| same.len() > MAX_SAME_NAME)
     {
         is_too_much = true;
         places.clear();
     }
-    Some(Found {
+    Some(FoundFunctions {
         places,
         stripped: { &elf.sections }
             .iter()
@@ -89,13 +90,13 @@ pub(crate) fn functions(file: &File, names: &[&str], most: u64) -> Option<Found>
     })
 }
 
-/// A file of this process's own root, where it is a regular one.
+/// Opens a regular file in this process's own root.
 pub(crate) fn open(path: &Path) -> Option<File> {
     opened::link(path)
 }
 
-/// The files that a process has mapped to execute, as it sees them, by their names; none where one
-/// cannot be opened.
+/// The executable mapped files of a process, with their paths as the process sees them; None for a
+/// file that cannot be opened.
 pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<(Vec<u8>, Option<File>)> {
     let lines = maps::lines(proc, pid).into_iter();
     let mut names: Vec<Vec<u8>> = lines
@@ -111,17 +112,16 @@ pub(crate) fn mapped(proc: &Path, pid: u32) -> Vec<(Vec<u8>, Option<File>)> {
     opened.collect()
 }
 
-/// The file that a process names by a path.
+/// Opens the file at a path as a process sees it.
 pub(crate) fn in_process(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
     opened::in_root(proc, pid, path)
 }
 
-/// The libraries that a program will have, by its own loader. Only for the program that this
-/// process is about to run: this runs the loader that it names, with all rights that this process
-/// has.
+/// The libraries that a program will load, as listed by its loader. Only for a program that this
+/// process is about to run: this runs the program's loader with all privileges of this process.
 pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let loader = || {
-        let elf = Elf::read(Source::File(opened::link(program)?))?;
+        let elf = Elf::read(ElfSource::File(opened::link(program)?))?;
         let section = elf.section(".interp")?;
         let name = elf.content(section, INTERPRETER)?;
         let end = name.iter().position(|byte| *byte == 0)?;
@@ -145,43 +145,44 @@ pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// What a command says until it ends, in so long a time and so many bytes.
-fn output(command: &mut Command, (time, most): (Duration, usize)) -> io::Result<Vec<u8>> {
+/// The output of a command, within limits of time and size.
+fn output(command: &mut Command, (time, limit): (Duration, usize)) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + time;
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut read = || {
-        let mut said = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).map_err(io::Error::other)?;
-            let ready = || poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left));
+            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+                .map_err(io::Error::other)?;
+            let ready = || poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&left));
             if rustix::io::retry_on_intr(ready)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match said.read(&mut piece)? {
+            match stdout.read(&mut piece)? {
                 0 => return Ok(text),
-                read if text.len() + read > most => return Err(io::ErrorKind::FileTooLarge.into()),
+                read if text.len() + read > limit => return Err(io::ErrorKind::FileTooLarge.into()),
                 read => text.extend_from_slice(&piece[..read]),
             }
         }
     };
     let text = read();
-    // It may have closed its output, and go on.
+    // It may have closed its output and still run.
     let _ended = child.kill();
     child.wait()?;
     text
 }
 
-/// The paths in what a loader lists: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` of itself.
+/// The paths in a loader's list: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader
+/// itself.
 fn listed(text: &[u8]) -> Vec<PathBuf> {
     let lines = text.split(|byte| *byte == b'\n');
     let path = |line: &[u8]| {
-        let from = line.iter().position(|byte| *byte == b'/')?;
-        let arrow = line.windows(4).position(|four| four == b" => ");
-        let from = arrow.map_or(from, |arrow| arrow + 4);
-        let to = line.windows(4).rposition(|four| four == b" (0x")?;
+        let slash = line.iter().position(|byte| *byte == b'/')?;
+        let arrow = line.windows(4).position(|window| window == b" => ");
+        let from = arrow.map_or(slash, |arrow| arrow + 4);
+        let to = line.windows(4).rposition(|window| window == b" (0x")?;
         let path = line.get(from..to)?;
         path.starts_with(b"/")
             .then(|| PathBuf::from(OsStr::from_bytes(path)))
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         let error = output("exec sleep 600", (Duration::ZERO, 8)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // It closes its output, and does not end.
+        // It closes its output but does not end.
         assert_eq!(output("exec >&-; exec sleep 600", (long, 8)).unwrap(), b"");
     }
 

@@ -9,14 +9,14 @@ const KIND: usize = 3;
 pub(crate) fn build_id(notes: &[u8]) -> Option<Vec<u8>> {
     let mut rest = notes;
     loop {
-        let (head, behind) = rest.split_first_chunk::<12>()?;
+        let (head, after) = rest.split_first_chunk::<12>()?;
         let word = |at: usize| -> Option<usize> {
             let bytes = head.get(at..at + 4)?.try_into().ok()?;
             usize::try_from(u32::from_ne_bytes(bytes)).ok()
         };
         let (name, size, kind) = (word(0)?, word(4)?, word(8)?);
-        let content = behind.get(name.checked_next_multiple_of(4)?..)?;
-        if behind.get(..name)? == b"GNU\0" && kind == KIND {
+        let content = after.get(name.checked_next_multiple_of(4)?..)?;
+        if after.get(..name)? == b"GNU\0" && kind == KIND {
             return content.get(..size).map(<[u8]>::to_vec);
         }
         rest = content.get(size.checked_next_multiple_of(4)?..)?;

@@ -1,5 +1,5 @@
-//! Opening a file that may be a container's: nothing but a regular file is ever opened, so that no
-//! device answers and no FIFO waits.
+//! Opens files that may be a container's: only regular files, so that neither a device nor a FIFO
+//! is ever opened.
 
 use std::{
     ffi::OsStr,
@@ -18,30 +18,30 @@ use rustix::{
 
 use crate::{machine::process, sys::roots::Roots};
 
-/// The file at a path of this process's own root, or behind a link of procfs.
+/// Opens the file at a path in this process's own root, or the target of a link of procfs.
 pub(super) fn link(path: &Path) -> Option<File> {
-    let place = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    regular(&place)
+    let file = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    regular(&file)
 }
 
-/// The file that a process names by `path`, below its root: links lead nowhere out of it, and those
-/// of procfs nowhere at all. `proc` is procfs.
+/// Opens the file at `path` below a process's root. Links stay within the root, and links of procfs
+/// are not followed. `proc` is procfs.
 pub(super) fn in_root(proc: &Path, pid: u32, path: &[u8]) -> Option<File> {
-    let of = |pid: u32| below(&proc.join(format!("{pid}/root")), path);
-    of(pid).or_else(|| {
-        let thread = process::living(proc, pid);
-        (thread != pid).then(|| of(thread)).flatten()
+    let of_thread = |pid: u32| below(&proc.join(format!("{pid}/root")), path);
+    of_thread(pid).or_else(|| {
+        let thread = process::surviving_thread(proc, pid);
+        (thread != pid).then(|| of_thread(thread)).flatten()
     })
 }
 
-/// Whether the kernel does not let this process look below the root of another one.
+/// Whether the kernel denies access to the root of a process.
 pub(super) fn is_refused(proc: &Path, pid: u32) -> bool {
     let root = proc.join(format!("{pid}/root"));
     let opened = open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     opened.is_err_and(|error| error == Errno::ACCESS || error == Errno::PERM)
 }
 
-/// As [`in_root`], by the root's directory.
+/// As [`in_root`], with the root directory.
 pub(super) fn below(root: &Path, path: &[u8]) -> Option<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = open(root, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -50,11 +50,11 @@ pub(super) fn below(root: &Path, path: &[u8]) -> Option<File> {
     regular(&openat2(root, path, flags, Mode::empty(), resolve).ok()?)
 }
 
-/// Opens what a descriptor of `O_PATH` stands for.
-fn regular(place: &OwnedFd) -> Option<File> {
-    let kind = FileType::from_raw_mode(fstat(place).ok()?.st_mode);
+/// Opens the file of an `O_PATH` descriptor, if it is regular.
+fn regular(descriptor: &OwnedFd) -> Option<File> {
+    let kind = FileType::from_raw_mode(fstat(descriptor).ok()?.st_mode);
     (kind == FileType::RegularFile).then_some(())?;
-    let own = format!("self/fd/{}", place.as_raw_fd());
+    let own = format!("self/fd/{}", descriptor.as_raw_fd());
     let path = Roots::default().proc.join(own);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Some(open(path, flags, Mode::empty()).ok()?.into())

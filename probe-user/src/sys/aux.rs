@@ -1,5 +1,4 @@
-//! An AUX buffer that the kernel overwrites for ever: user space maps it, so that it exists, and
-//! never reads it.
+//! An AUX buffer in overwrite mode: user space maps it so that it exists, and never reads it.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -7,69 +6,69 @@ use perf_event_open_sys::bindings;
 use rustix::mm::ProtFlags;
 
 use super::{
-    records::{Event, Events},
-    ring::{Mapping, Records},
+    records::{PerfRecord, PerfRecords},
+    ring::{RecordRing, SharedMapping},
 };
 
-/// The mapped buffer of an event, and the kernel's log of what it wrote there, where one is kept.
+/// The mapped AUX buffer of an event, and the ring of records about it, if one was asked for.
 pub(crate) struct AuxBuffer {
-    log: Records,
-    _aux: Mapping,
+    log: RecordRing,
+    _aux: SharedMapping,
 }
 
-/// What a log says since it was read last.
+/// Sums of the records since the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Logged {
-    /// Bytes that were written into the buffer.
+pub(crate) struct AuxTotals {
+    /// Bytes written into the buffer.
     pub(crate) bytes: u64,
-    /// Chunks that were flagged TRUNCATED, PARTIAL, and COLLISION.
+    /// Chunks flagged TRUNCATED; the next two count PARTIAL and COLLISION.
     pub(crate) truncated: u64,
     pub(crate) partial: u64,
     pub(crate) collided: u64,
-    /// Entries that the log had no room for, or that are damaged.
+    /// Records that did not fit the ring, and one more if any is damaged.
     pub(crate) lost: u64,
 }
 
 impl AuxBuffer {
-    /// Makes a buffer of `size` bytes, a power of two of pages, for a disabled event. Without a log
-    /// (`log` of 0 bytes) the kernel writes no record of what it did there; with one, it writes one
-    /// per chunk. It wakes nobody, because nobody waits.
+    /// Maps a buffer of `size` bytes, a power of two of pages, for a disabled event. `log` is the
+    /// size of the ring in bytes: the kernel writes one record per chunk, or none if it is 0. The
+    /// event wakes no reader.
     pub(crate) fn new(event: BorrowedFd<'_>, size: usize, log: usize) -> io::Result<Self> {
-        let log = Records::map(event, log)?;
+        let log = RecordRing::map(event, log)?;
         let _aux = log.map_aux(event, size, ProtFlags::READ)?;
         Ok(Self { log, _aux })
     }
 
-    /// What was written since the last call. Of an event with a `sample_type` of 0.
-    pub(crate) fn logged(&mut self) -> Logged {
+    /// Sums the records since the last call. The event must have a `sample_type` of 0.
+    pub(crate) fn take_totals(&mut self) -> AuxTotals {
         let mut bytes = Vec::new();
         if self.log.size() > 0 {
             self.log.take(&mut bytes);
         }
-        Logged::of(&bytes)
+        AuxTotals::from_records(&bytes)
     }
 }
 
-impl Logged {
-    /// Sums the records of a ring up.
-    fn of(records: &[u8]) -> Self {
+impl AuxTotals {
+    /// Sums the records of a ring.
+    fn from_records(records: &[u8]) -> Self {
         let mut sum = Self::default();
-        let mut events = Events::<0>::new(records);
-        for (event, _) in events.by_ref() {
-            match event {
-                Event::Aux { size, flags, .. } => {
+        let mut parsed = PerfRecords::<0>::new(records);
+        for (record, _) in parsed.by_ref() {
+            match record {
+                PerfRecord::Aux { size, flags, .. } => {
                     let set = |flag: u32| u64::from(flags & u64::from(flag) != 0);
                     sum.bytes += size;
                     sum.truncated += set(bindings::PERF_AUX_FLAG_TRUNCATED);
                     sum.partial += set(bindings::PERF_AUX_FLAG_PARTIAL);
                     sum.collided += set(bindings::PERF_AUX_FLAG_COLLISION);
                 }
-                Event::Lost(count) => sum.lost += count,
+                PerfRecord::Lost(count) => sum.lost += count,
                 _ => {}
             }
         }
-        // Whatever they said is missing.
-        sum.lost += u64::from(events.damaged > 0);
+        // The content of damaged records is unknown.
+        sum.lost += u64::from(parsed.damaged > 0);
         sum
     }
 }
@@ -94,19 +93,19 @@ mod tests {
             record(bindings::PERF_RECORD_LOST, &[9, 3]),
             record(bindings::PERF_RECORD_AUX, &[4160, 0, 2 | 8]),
         ];
-        let expected = Logged {
+        let expected = AuxTotals {
             bytes: 4160,
             truncated: 1,
             partial: 1,
             collided: 1,
             lost: 3,
         };
-        assert_eq!(Logged::of(&log.concat()), expected);
-        // What ends in the middle of a record says nothing, and that is counted.
-        let damaged = Logged {
+        assert_eq!(AuxTotals::from_records(&log.concat()), expected);
+        // A record that is cut off counts as one loss.
+        let damaged = AuxTotals {
             lost: 1,
-            ..Logged::default()
+            ..AuxTotals::default()
         };
-        assert_eq!(Logged::of(&log.concat()[..30]), damaged);
+        assert_eq!(AuxTotals::from_records(&log.concat()[..30]), damaged);
     }
 }

@@ -1,9 +1,9 @@
 //! bpf(2) commands that aya 0.14 does not wrap: a perf event's descriptor as a map value
 //! (aya has it from 0.15), batch look-up, and look-up with deletion.
 //!
-//! The locks of hash maps and queues may be refused to a caller: where its CPU is in a call of the
-//! same map already (EBUSY), and from Linux 6.15 on after a quarter of a second or where waiting
-//! would be a deadlock (ETIMEDOUT, EDEADLK: rqspinlock). Such a call is made again.
+//! A call on a hash map or queue may fail to get the map's lock: if its CPU is already in a call on
+//! the same map (EBUSY), and since Linux 6.15 after a quarter of a second or on a deadlock
+//! (ETIMEDOUT, EDEADLK: rqspinlock). Such a call is retried.
 
 use std::{
     io,
@@ -37,19 +37,19 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     }
 }
 
-/// How often a call is made: eight seconds where each of them waits for its lock.
+/// Attempts per call: eight seconds if each waits for its lock.
 const TRIES: u32 = 32;
 
-/// Calls that were made again.
+/// Retried calls.
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 
-/// How many map calls of this process met a busy map and were made again.
+/// Map calls of this process that were retried because the map was busy.
 pub(crate) fn retries() -> u64 {
     RETRIES.load(Ordering::Relaxed)
 }
 
-/// Makes a map call again while the map is busy.
-pub(crate) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Retries a map call while the map is busy.
+pub(crate) fn retry_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let busy = |error: &io::Error| {
         let errno = error.raw_os_error();
         matches!(errno, Some(libc::EBUSY | libc::ETIMEDOUT | libc::EDEADLK))
@@ -86,7 +86,8 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Runs of a program that the kernel left out, since it ran on that CPU already (kernel 5.12).
+/// Runs of a program that the kernel skipped because it was already running on that CPU (kernel
+/// 5.12).
 pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: plain integers, of which zeros ask for nothing.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -110,8 +111,8 @@ pub(crate) fn set_perf_event(
     put(map, &index, &raw(event))
 }
 
-/// Has a program run at the overflows of a perf event, until the link is closed; it finds `cookie`
-/// there (kernel 5.15).
+/// Attaches a program to the overflows of a perf event until the link is closed. The program can
+/// read `cookie` (kernel 5.15).
 pub(crate) fn link_event(
     program: BorrowedFd<'_>,
     event: BorrowedFd<'_>,
@@ -151,32 +152,32 @@ pub(crate) fn put<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io
     let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
     let mut attr = element(map, key as u64, value as u64);
     // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
-    again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
+    retry_busy(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }).map(drop)
 }
 
-/// Adds a row to a hash map where it has none of that key.
+/// Adds a row to a hash map unless it has one with that key.
 pub(crate) fn add<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K, value: &V) -> io::Result<()> {
     let (key, value) = (std::ptr::from_ref(key), std::ptr::from_ref(value));
     let mut attr = element(map, key as u64, value as u64);
     attr.__bindgen_anon_2.flags = BPF_NOEXIST.into();
     // SAFETY: key and value are of the map's types (its users see to that) and outlive the call.
-    match again(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }) {
+    match retry_busy(|| unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
         result => result.map(drop),
     }
 }
 
-/// A row of a hash map; None where there is no such row.
+/// A row of a hash map; None if there is no such row.
 pub(crate) fn lookup<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
     fetch(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, Some(key))
 }
 
-/// Removes a row and returns its last value; None where there is no such row (kernel 5.14).
+/// Removes a row and returns its last value; None if there is no such row (kernel 5.14).
 pub(crate) fn take<K: Pod, V: Pod>(map: BorrowedFd<'_>, key: &K) -> io::Result<Option<V>> {
     fetch(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, Some(key))
 }
 
-/// Removes the first element of a queue; None where it is empty.
+/// Removes the first element of a queue; None if it is empty.
 pub(crate) fn pop<V: Pod>(map: BorrowedFd<'_>) -> io::Result<Option<V>> {
     fetch::<u64, V>(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, None)
 }
@@ -191,7 +192,7 @@ fn fetch<K: Pod, V: Pod>(
     let mut attr = element(map, key, std::ptr::from_mut::<V>(&mut value) as u64);
     // SAFETY: key and value are of the map's types (its users see to that) and outlive the call. A
     // queue has no key.
-    match again(|| unsafe { bpf(command, &mut attr) }) {
+    match retry_busy(|| unsafe { bpf(command, &mut attr) }) {
         Ok(_) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -200,8 +201,8 @@ fn fetch<K: Pod, V: Pod>(
 
 /// Every row of a hash map, in a few calls (kernel 5.6).
 ///
-/// Rows that are inserted meanwhile may be missing; no row that was there before is. `row` makes a
-/// row of its key and value while the CPU has them in its cache.
+/// Rows inserted meanwhile may be missing; all rows from before the call are returned. `row`
+/// converts key and value while the CPU has them in its cache.
 pub(crate) fn lookup_all<K: Pod, V: Pod, R>(
     map: BorrowedFd<'_>,
     row: impl Fn(&K, &V) -> R,
@@ -211,7 +212,7 @@ pub(crate) fn lookup_all<K: Pod, V: Pod, R>(
     batches(raw(map), row, call)
 }
 
-/// [`lookup_all`] by any `call` that does as the kernel does.
+/// [`lookup_all`] with any `call` that behaves as the kernel.
 fn batches<K: Pod, V: Pod, R>(
     map: u32,
     row: impl Fn(&K, &V) -> R,
@@ -226,8 +227,8 @@ fn batches<K: Pod, V: Pod, R>(
     loop {
         let mut next = 0_u32;
         let mut attr = zeroed();
-        let result = again(|| {
-            // What a try that failed has read is read again, from the same position.
+        let result = retry_busy(|| {
+            // A retry reads again from the same position.
             // SAFETY: writing plain integers to the union's fields.
             let batch = unsafe { &mut attr.batch };
             batch.map_fd = map;
@@ -251,8 +252,8 @@ fn batches<K: Pod, V: Pod, R>(
             Err(error) => match error.raw_os_error() {
                 // The end of the map; the last rows came with it.
                 Some(libc::ENOENT) => true,
-                // One bucket holds more rows than the buffer: nothing was read, ask again with more
-                // room.
+                // One bucket holds more rows than the buffer: nothing was read; retry with a larger
+                // one.
                 Some(libc::ENOSPC) => {
                     chunk *= 2;
                     keys.resize(chunk, blank());
@@ -286,7 +287,7 @@ mod tests {
         for errno in BUSY {
             let mut left = 5;
             let before = retries();
-            let result = again(|| {
+            let result = retry_busy(|| {
                 left -= 1;
                 match left {
                     0 => Ok("read"),
@@ -303,7 +304,7 @@ mod tests {
     fn a_map_that_stays_busy_is_named_so() {
         for errno in BUSY {
             let mut calls = 0;
-            let error = again(|| -> io::Result<()> {
+            let error = retry_busy(|| -> io::Result<()> {
                 calls += 1;
                 Err(io::Error::from_raw_os_error(errno))
             });
@@ -315,9 +316,9 @@ mod tests {
             );
             assert!(text.contains("start pmuscope again"), "{text}");
         }
-        // Anything else is no reason to try again.
+        // Anything else is no reason to retry.
         let mut calls = 0;
-        let error = again(|| -> io::Result<()> {
+        let error = retry_busy(|| -> io::Result<()> {
             calls += 1;
             Err(io::Error::from_raw_os_error(libc::E2BIG))
         });
@@ -325,10 +326,11 @@ mod tests {
         assert_eq!(calls, 1);
     }
 
-    /// A hash map as the kernel's batches go through it: bucket by bucket, as many as have room.
+    /// A hash map as the kernel reads it in batches: whole buckets, as many as fit.
     struct Buckets<'a> {
         buckets: &'a [Vec<u64>],
-        /// At each call, after how many buckets a lock is refused, and how; none: it is not.
+        /// For each call: after how many buckets a lock is refused, and with which errno; None:
+        /// never.
         refusals: Vec<Option<(usize, i32)>>,
     }
 
@@ -374,7 +376,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each row once, whatever locks are refused on the way and however many rows a bucket has.
+        /// Each row once, whichever locks are refused and however many rows a bucket has.
         #[test]
         fn refused_locks_lose_and_double_no_row(
             sizes in prop::collection::vec(0..3000_usize, 1..12),

@@ -11,7 +11,7 @@ pub(crate) fn now() -> Duration {
     Duration::try_from(time).expect("the monotonic clock starts at 0")
 }
 
-/// Unix time, by the wall's clock.
+/// Unix time, by the wall clock.
 pub(crate) fn wall() -> Duration {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     wall.unwrap_or_default()
@@ -29,7 +29,7 @@ pub(crate) fn process_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// A time in nanoseconds, the most that the type holds (584 years) where it is longer.
+/// A time in nanoseconds, saturating at 584 years.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -51,7 +51,7 @@ pub(crate) fn timer() -> Option<u64> {
     None
 }
 
-/// Ticks of that timer in a second, as the firmware states them.
+/// Ticks per second of that timer, as the firmware states them.
 #[cfg(target_arch = "aarch64")]
 #[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
 pub(crate) fn timer_frequency() -> Option<u64> {
@@ -66,7 +66,7 @@ pub(crate) fn timer_frequency() -> Option<u64> {
     None
 }
 
-/// Readings of two clocks: an interrupt between them puts some apart.
+/// How often two clocks are read together: an interrupt may separate the readings.
 const READINGS: usize = 8;
 
 /// Two clocks at one moment: `(nanos, other)` of the readings that lie closest together.
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Each reading of either clock takes as long as it is told.
+    /// Each reading of either clock takes a given time.
     #[test]
     fn of_several_readings_the_closest_counts() {
         let (time, read) = (Cell::new(0), Cell::new(0));

@@ -1,4 +1,4 @@
-//! Open files: how many a run needs, and what the limits of this process (`RLIMIT_NOFILE`) allow.
+//! File descriptors: how many a run needs, and the limits of this process (`RLIMIT_NOFILE`).
 
 use std::{fmt, fs};
 
@@ -6,18 +6,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::roots::Roots;
 
-/// Maps, programs and their links of any session, with room to spare.
-pub const BESIDE_EVENTS: u64 = 256;
+/// Descriptors of any session's maps, programs and links, with a margin.
+pub const OTHER_DESCRIPTORS: u64 = 256;
 
-/// Files that are open for a moment only: those of procfs and sysfs, a message's pipe.
-const IN_PASSING: u64 = 32;
+/// Descriptors that are open only briefly: files of procfs and sysfs, the pipe of a message.
+const TRANSIENT_DESCRIPTORS: u64 = 32;
 
-/// Descriptors that a run needs, by what needs them.
+/// Descriptors that a run needs, by purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed(Vec<(&'static str, u64)>);
 
 impl Needed {
-    /// `count` more, for `what` (plural).
+    /// Adds `count` descriptors for `what` (plural).
     #[must_use]
     pub fn with(mut self, what: &'static str, count: usize) -> Self {
         if count > 0 {
@@ -26,7 +26,7 @@ impl Needed {
         self
     }
 
-    /// All of them.
+    /// Their sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
@@ -49,16 +49,16 @@ impl fmt::Display for Needed {
     "this needs {} open files ({needed}; {open} others), and the hard limit of this process is \
      {limit}: {}, or ask for less", self.all(), remedy(self.all())
 )]
-pub struct TooFew {
-    /// What the run opens.
+pub struct TooFewDescriptors {
+    /// Descriptors that the run opens.
     pub needed: Needed,
-    /// What is open beside it, at some moment.
+    /// Other descriptors that may be open at the same time.
     pub open: u64,
     /// The hard limit.
     pub limit: u64,
 }
 
-impl TooFew {
+impl TooFewDescriptors {
     fn all(&self) -> u64 {
         self.needed.total() + self.open
     }
@@ -73,8 +73,8 @@ pub fn remedy(all: u64) -> String {
     )
 }
 
-/// What `EMFILE` and `ENFILE` mean and what to do, where an error is one of them. The first comes
-/// only where something else in this process took what [`allow`] had found free.
+/// Cause and remedy of `EMFILE` and `ENFILE`; None for other errors. `EMFILE` occurs only if
+/// something else in this process took descriptors that [`allow`] had found free.
 #[must_use]
 pub fn exhausted(errno: Option<i32>) -> Option<String> {
     match errno? {
@@ -95,23 +95,23 @@ pub fn exhausted(errno: Option<i32>) -> Option<String> {
     }
 }
 
-/// The hard limit; None where there is none.
+/// The hard limit; None if there is none.
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Raises the soft limit to what is open, and needed beside it.
+/// Raises the soft limit to the sum of open and needed descriptors.
 ///
 /// # Errors
 ///
-/// Where the hard limit is below that.
-pub fn allow(needed: &Needed) -> Result<(), TooFew> {
-    let open = open_now() + IN_PASSING;
+/// The hard limit is below that sum.
+pub fn allow(needed: &Needed) -> Result<(), TooFewDescriptors> {
+    let open = open_now() + TRANSIENT_DESCRIPTORS;
     let all = open + needed.total();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if let Some(limit) = maximum.filter(|limit| *limit < all) {
-        return Err(TooFew {
+        return Err(TooFewDescriptors {
             needed: needed.clone(),
             open,
             limit,
@@ -123,19 +123,20 @@ pub fn allow(needed: &Needed) -> Result<(), TooFew> {
     Ok(())
 }
 
-/// Raises the soft limit to the hard one, where nobody knows how many will be needed.
+/// Raises the soft limit to the hard one, for an unknown number of descriptors.
 pub fn allow_most() {
     let maximum = hard_limit();
     raise(maximum, maximum);
 }
 
 fn raise(current: Option<u64>, maximum: Option<u64>) {
-    // A soft limit up to the hard one is granted to everybody. Were it not, opening would say so.
+    // Raising the soft limit up to the hard one needs no privilege; a failure would show at the
+    // next open.
     let _granted = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }
 
 fn open_now() -> u64 {
-    // One of them is the directory that is read.
+    // One entry is the descriptor of this directory.
     let entries = fs::read_dir(Roots::default().proc.join("self/fd"))
         .into_iter()
         .flatten();
@@ -153,7 +154,7 @@ mod tests {
             .with("hooks", 0)
             .with("uncore events", 500);
         assert_eq!(needed.total(), 1652);
-        let error = TooFew {
+        let error = TooFewDescriptors {
             needed,
             open: 48,
             limit: 1024,

@@ -1,8 +1,8 @@
 //! The heap of this process.
 
-/// Gives freed memory back to the kernel. glibc keeps what reading the kernel's types took, for as
-/// long as this process lives; other allocators do not need to be asked.
-pub(crate) fn give_back() {
+/// Returns freed memory to the kernel. glibc would keep the memory that reading the kernel's types
+/// took for as long as this process lives; other allocators need no call.
+pub(crate) fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no pointer goes in or out.
     unsafe {

@@ -1,8 +1,8 @@
-//! The largest resident set of the processes that this one has waited for (`getrusage(2)`).
+//! The largest resident set among the children that this process has waited for (`getrusage(2)`).
 
-/// That of the largest of them and of what they have waited for themselves, in bytes. None where
-/// nobody was waited for, or none was larger than this process: each began as a copy of it, whose
-/// size the kernel counts as the child's.
+/// Largest resident set of these children and of the descendants that they waited for, in bytes.
+/// None if there are none, or if none was larger than this process: a child begins as a copy of its
+/// parent, and the kernel counts that size as the child's.
 pub(crate) fn largest_child() -> Option<u64> {
     let [own, children] = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(largest);
     children.filter(|bytes| own.is_some_and(|own| *bytes > own))

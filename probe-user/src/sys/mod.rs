@@ -1,5 +1,4 @@
-//! The system calls that no crate wraps, each in a safe function; limits and clocks of this
-//! process.
+//! System calls that no crate wraps, each as a safe function; limits and clocks of this process.
 
 pub(crate) mod aux;
 pub(crate) mod bpf;
@@ -7,7 +6,6 @@ pub(crate) mod clock;
 pub mod descriptors;
 pub(crate) mod heap;
 pub(crate) mod largest_child;
-pub(crate) mod own_files;
 pub(crate) mod pages;
 pub(crate) mod perf;
 pub(crate) mod records;
@@ -19,5 +17,6 @@ pub(crate) mod spawn;
 pub mod spin;
 #[cfg(test)]
 pub(crate) mod tree;
+pub(crate) mod trusted_files;
 pub(crate) mod uevents;
 pub(crate) mod wire;

@@ -1,4 +1,4 @@
-//! Memory of this process's own, in huge pages where the kernel gives them.
+//! Anonymous memory, in huge pages where the kernel has them.
 
 use std::{ffi::c_void, fs, io, ptr::NonNull};
 
@@ -6,12 +6,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::roots::Roots;
 
-/// Huge pages are aligned to their size: so is memory here (the size on x86-64, and on arm64 with
-/// pages of 4 KiB).
+/// Size of a huge page on x86-64, and on arm64 with pages of 4 KiB. [`Pages`] is aligned to it.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// Anonymous memory, all 0; the kernel takes a page for it, of the memory near the CPU that touches
-/// it, when it is first written.
+/// Zeroed anonymous memory. The kernel allocates each page at its first write, near the CPU that
+/// writes.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -52,15 +51,15 @@ impl Pages {
         self.start.as_ptr()
     }
 
-    /// The bytes of it that are in huge pages, of those that are in memory: from
-    /// `/proc/self/smaps`, which is read whole. None where that is not told.
+    /// Bytes in huge pages, and all resident bytes: from `/proc/self/smaps`, which is read whole.
+    /// None if the file does not have them.
     pub(crate) fn huge(&self) -> Option<(u64, u64)> {
         let smaps = fs::read_to_string(Roots::default().proc.join("self/smaps")).ok()?;
         huge_at(&smaps, self.start.as_ptr() as u64)
     }
 }
 
-/// Of the mapping that has this address.
+/// The same for the mapping that contains this address.
 fn huge_at(smaps: &str, address: u64) -> Option<(u64, u64)> {
     let range = |line: &str| {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
@@ -83,7 +82,7 @@ fn huge_at(smaps: &str, address: u64) -> Option<(u64, u64)> {
 impl Drop for Pages {
     fn drop(&mut self) {
         let (start, size) = self.mapped;
-        // SAFETY: what `new` mapped, and nobody has any more.
+        // SAFETY: `new` mapped this, and no reference to it is left.
         let _unmapped = unsafe { munmap(start.as_ptr(), size) };
     }
 }

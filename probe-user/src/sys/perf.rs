@@ -1,4 +1,4 @@
-//! `perf_event_open(2)`, and what else the kernel does with the descriptors that it returns.
+//! `perf_event_open(2)`, and the operations on its descriptors.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ pub struct Exclude {
 /// `PERF_TYPE_RAW` of `linux/perf_event.h`, which is also the type of x86's core PMU.
 pub(crate) const TYPE_RAW: u32 = bindings::PERF_TYPE_RAW;
 
-/// Which event of which PMU, in the terms of `perf_event_attr`.
+/// An event of a PMU, in the terms of `perf_event_attr`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attr {
     pub(crate) type_: u32,
@@ -33,26 +33,26 @@ pub(crate) struct Attr {
     pub(crate) config: [u64; 5],
 }
 
-/// Size of the structure as this program knows it.
+/// Size of `perf_event_attr` in this build.
 #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
 pub(crate) const ATTR_SIZE: u32 = size_of::<bindings::perf_event_attr>() as u32;
 
-/// The tasks that an event is about.
+/// The tasks that an event counts.
 #[derive(Clone, Copy)]
-pub(crate) enum Whom<'a> {
+pub(crate) enum TaskScope<'a> {
     /// All tasks of a CPU.
     All,
     /// The calling thread.
-    Own,
+    CurrentThread,
     /// A thread.
     Thread(u32),
     /// The tasks of a cgroup on a CPU; by its directory.
     Cgroup(BorrowedFd<'a>),
 }
 
-/// What the kernel says of a counter when it is read.
+/// One reading of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct CounterReading {
     /// The count, not scaled.
     pub(crate) count: u64,
     /// Nanoseconds for which the event was enabled.
@@ -61,9 +61,9 @@ pub(crate) struct Reading {
     pub(crate) running: u64,
 }
 
-/// Opens a counter on one CPU, in the group of `leader` where there is one. A group counts from
-/// [`enable`] on: siblings that join a running leader of another software PMU (task-clock)
-/// are never scheduled in (seen on 6.18).
+/// Opens a counter on one CPU, in the group of `leader` if given. A group counts from [`enable`]
+/// on: siblings that join a running leader of another software PMU (task-clock) are never scheduled
+/// in (seen on 6.18).
 pub(crate) fn open(
     event: &Attr,
     exclude: Exclude,
@@ -75,7 +75,7 @@ pub(crate) fn open(
     if leader.is_none() {
         set_leader(&mut attr);
     }
-    open_attr(&mut attr, Whom::All, Some(cpu), leader)
+    open_attr(&mut attr, TaskScope::All, Some(cpu), leader)
 }
 
 /// Opens a counter of the tasks of a cgroup on one CPU.
@@ -84,32 +84,37 @@ pub(crate) fn open_in_cgroup(
     directory: BorrowedFd<'_>,
     cpu: u32,
 ) -> io::Result<OwnedFd> {
-    open_attr(&mut attr(event), Whom::Cgroup(directory), Some(cpu), None)
+    open_attr(
+        &mut attr(event),
+        TaskScope::Cgroup(directory),
+        Some(cpu),
+        None,
+    )
 }
 
-/// Opens a counter of a process that waits for its exec, and of what it starts, wherever they run.
-/// It counts from the exec on.
+/// Opens a counter of a process that has yet to exec, and of its descendants, on all CPUs. It
+/// counts from the exec on.
 pub(crate) fn open_command(event: &Attr, pid: u32) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
     attr.set_disabled(1);
     attr.set_inherit(1);
     attr.set_enable_on_exec(1);
-    open_attr(&mut attr, Whom::Thread(pid), None, None)
+    open_attr(&mut attr, TaskScope::Thread(pid), None, None)
 }
 
-/// Opens the first event of a group that is read as a whole, by [`read_group`]; the others are
-/// opened by [`open`].
+/// Opens the leader of a group that [`read_group`] reads as a whole; its siblings are opened by
+/// [`open`].
 pub(crate) fn open_leader(event: &Attr, exclude: Exclude, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
     set_exclude(&mut attr, exclude);
     set_leader(&mut attr);
     attr.read_format |= u64::from(bindings::PERF_FORMAT_GROUP);
-    open_attr(&mut attr, Whom::All, Some(cpu), None)
+    open_attr(&mut attr, TaskScope::All, Some(cpu), None)
 }
 
-/// Opens a counter of what this thread executes in user mode on one CPU, in the group of `leader`
-/// where there is one. A group counts from [`enable`] on, at once or, where counters are held, not
-/// at all; it is read by [`read_group`].
+/// Opens a counter of this thread's user mode on one CPU, in the group of `leader` if given. The
+/// group is pinned: from [`enable`] on it counts at once, or never if others hold the counters.
+/// [`read_group`] reads it.
 pub(crate) fn open_own(
     event: &Attr,
     cpu: u32,
@@ -123,7 +128,7 @@ pub(crate) fn open_own(
         attr.set_pinned(1);
         attr.read_format |= u64::from(bindings::PERF_FORMAT_GROUP);
     }
-    open_attr(&mut attr, Whom::Own, Some(cpu), leader)
+    open_attr(&mut attr, TaskScope::CurrentThread, Some(cpu), leader)
 }
 
 /// Opens a disabled event that samples all tasks of one CPU every `period` events.
@@ -138,48 +143,48 @@ pub(crate) fn open_sampling(
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_disabled(1);
-    open_attr(&mut attr, Whom::All, Some(cpu), None)
+    open_attr(&mut attr, TaskScope::All, Some(cpu), None)
 }
 
-/// What samples that a program takes have beside the address of the instruction.
+/// How an event is sampled for a program, and the fields of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overflows {
+pub(crate) struct SamplingOptions {
     /// Events from one sample to the next, or samples per second.
     pub(crate) rate: u64,
-    /// Whether it is the latter.
+    /// Whether `rate` is samples per second.
     pub(crate) by_frequency: bool,
     /// `precise_ip`
     pub(crate) precise: u8,
-    /// Whether samples may have a weight and a data source.
+    /// Whether to ask for a weight and a data source.
     pub(crate) weighed: bool,
 }
 
-/// Opens a disabled event that samples all tasks of one CPU, for a program; in the group of
-/// `leader`, where there is one, it is enabled with that.
+/// Opens a disabled event that samples all tasks of one CPU for a program. In the group of
+/// `leader`, if given, it is enabled with its leader.
 ///
-/// `wakeup_events` is 1, though nothing is woken: without it Intel's driver hands over one record
-/// of a full PEBS buffer. `PERF_SAMPLE_PERIOD` is not among the fields: software events would
-/// sample every event then, whatever the period (`perf_swevent_event`).
+/// `wakeup_events` is 1, though nothing is woken: without it Intel's driver delivers only one
+/// record of a full PEBS buffer. `PERF_SAMPLE_PERIOD` is not among the fields: with it software
+/// events would sample every event, whatever the period (`perf_swevent_event`).
 pub(crate) fn open_overflowing(
     event: &Attr,
     exclude: Exclude,
     cpu: u32,
-    overflows: Overflows,
+    options: SamplingOptions,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     let mut attr = attr(event);
-    attr.__bindgen_anon_1.sample_period = overflows.rate;
-    attr.set_freq(overflows.by_frequency.into());
-    attr.set_precise_ip(overflows.precise.into());
+    attr.__bindgen_anon_1.sample_period = options.rate;
+    attr.set_freq(options.by_frequency.into());
+    attr.set_precise_ip(options.precise.into());
     attr.sample_type = u64::from(bindings::PERF_SAMPLE_IP | bindings::PERF_SAMPLE_ADDR);
-    if overflows.weighed {
+    if options.weighed {
         let fields = bindings::PERF_SAMPLE_WEIGHT | bindings::PERF_SAMPLE_DATA_SRC;
         attr.sample_type |= u64::from(fields);
     }
     attr.__bindgen_anon_2.wakeup_events = 1;
     set_exclude(&mut attr, exclude);
     attr.set_disabled(leader.is_none().into());
-    open_attr(&mut attr, Whom::All, Some(cpu), leader)
+    open_attr(&mut attr, TaskScope::All, Some(cpu), leader)
 }
 
 /// `kernel.perf_event_paranoid`; None where it cannot be read.
@@ -206,13 +211,13 @@ pub(crate) fn enable(leader: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { raw::ioctls::ENABLE(leader.as_raw_fd(), 0) })
 }
 
-/// Stops a group by its leader; its counts stay, and what it has in a buffer is handed over.
+/// Stops a group by its leader. Its counts stay, and buffered samples are delivered.
 pub(crate) fn disable(leader: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is a perf event's; the argument is plain.
     done(unsafe { raw::ioctls::DISABLE(leader.as_raw_fd(), 0) })
 }
 
-/// The kernel's own number of an event, by which records name it.
+/// The kernel's id of an event, which its records carry.
 pub(crate) fn id(event: BorrowedFd<'_>) -> io::Result<u64> {
     let mut id = 0;
     // SAFETY: the descriptor is a perf event's; the kernel writes one word.
@@ -220,21 +225,21 @@ pub(crate) fn id(event: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(id)
 }
 
-/// Changes the period of an event. Of one that runs the period that is under way is dropped.
+/// Changes the period of an event. A running event drops its current period.
 pub(crate) fn set_period(event: BorrowedFd<'_>, period: u64) -> io::Result<()> {
-    // The argument is the address of the number.
+    // The argument is the address of the period.
     let address = ptr::from_ref(&period) as u64;
     // SAFETY: the descriptor is a perf event's; the kernel reads one word at the address.
     done(unsafe { raw::ioctls::PERIOD(event.as_raw_fd(), address) })
 }
 
-/// What `event` writes goes into the buffer of `owner`.
+/// Redirects the records of `event` into the buffer of `owner`.
 pub(crate) fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are perf events'.
     done(unsafe { raw::ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) })
 }
 
-/// What a system call said that returns nothing else.
+/// The result of a system call that returns no value.
 fn done(result: i32) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -249,33 +254,36 @@ pub(crate) fn open_cgroup_switches(cpu: u32) -> io::Result<OwnedFd> {
         type_: bindings::PERF_TYPE_SOFTWARE,
         config: [bindings::PERF_COUNT_SW_CGROUP_SWITCHES.into(), 0, 0, 0, 0],
     };
-    open_attr(&mut attr(&event), Whom::All, Some(cpu), None)
+    open_attr(&mut attr(&event), TaskScope::All, Some(cpu), None)
 }
 
-/// Reads a counter; of another CPU's, the kernel asks that CPU by an interrupt.
-pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
+/// Reads a counter; for another CPU's counter the kernel interrupts that CPU.
+pub(crate) fn read(event: BorrowedFd<'_>) -> io::Result<CounterReading> {
     let mut words = [0; 3];
     let read = read_words(event, &mut words)?;
     let &[count, enabled, running] = &words[..read] else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
-    Ok(Reading {
+    Ok(CounterReading {
         count,
         enabled,
         running,
     })
 }
 
-/// Reads the counters of a group that [`open_leader`] began, all at one moment and in the order in
-/// which they were opened. After its CPU went offline a group is its leader alone.
-pub(crate) fn read_group(leader: BorrowedFd<'_>, counters: usize) -> io::Result<Vec<Reading>> {
+/// Reads the counters of a group of [`open_leader`] at one moment, in the order of opening. Once
+/// its CPU is offline, a group is its leader alone.
+pub(crate) fn read_group(
+    leader: BorrowedFd<'_>,
+    counters: usize,
+) -> io::Result<Vec<CounterReading>> {
     let mut words = vec![0; 3 + counters];
     let read = read_words(leader, &mut words)?;
     let &[members, enabled, running, ref counts @ ..] = &words[..read] else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
     debug_assert_eq!(members, counts.len() as u64);
-    let reading = |count: &u64| Reading {
+    let reading = |count: &u64| CounterReading {
         count: *count,
         enabled,
         running,
@@ -283,8 +291,8 @@ pub(crate) fn read_group(leader: BorrowedFd<'_>, counters: usize) -> io::Result<
     Ok(counts.iter().map(reading).collect())
 }
 
-/// How many records of an event did not fit its ring; None where the kernel does not count them
-/// (before 6.0) or the event's CPU is gone. Of an event that was opened with [`FORMAT_LOST`].
+/// Records of an event that did not fit its ring; None if the kernel does not count them (before
+/// 6.0) or the event's CPU is gone. The event must be opened with [`FORMAT_LOST`].
 pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 2];
     let read = read_words(event, &mut words).ok()?;
@@ -294,8 +302,8 @@ pub(crate) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     Some(lost)
 }
 
-/// What an event has counted so far; None where its CPU is gone. Of one that is read by itself,
-/// with whatever else.
+/// Count of an event so far; None if its CPU is gone. For events that are not read as a group,
+/// whatever else their `read_format` has.
 pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
     let mut words = [0; 4];
     let read = read_words(event, &mut words).ok()?;
@@ -305,7 +313,7 @@ pub(crate) fn counted(event: BorrowedFd<'_>) -> Option<u64> {
 /// `PERF_FORMAT_LOST` of `read_format` (kernel 6.0).
 pub(crate) const FORMAT_LOST: u64 = bindings::PERF_FORMAT_LOST as u64;
 
-/// Reads words and returns how many: none of an event in error state (its CPU or PMU is gone).
+/// Reads words and returns their number: 0 for an event in error state (its CPU or PMU is gone).
 fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     let mut bytes = vec![0; size_of_val(words)];
     let read = rustix::io::read(event, &mut bytes)?;
@@ -316,7 +324,7 @@ fn read_words(event: BorrowedFd<'_>, words: &mut [u64]) -> io::Result<usize> {
     Ok(chunks.len())
 }
 
-/// For a counter, which is read by [`read`].
+/// Attributes of a counter for [`read`].
 fn attr(event: &Attr) -> bindings::perf_event_attr {
     let mut attr = bindings::perf_event_attr {
         read_format: u64::from(
@@ -328,7 +336,7 @@ fn attr(event: &Attr) -> bindings::perf_event_attr {
     attr
 }
 
-/// Makes it this event's.
+/// Sets type and config words.
 pub(crate) fn set_event(attr: &mut bindings::perf_event_attr, event: &Attr) {
     attr.type_ = event.type_;
     [
@@ -340,36 +348,36 @@ pub(crate) fn set_event(attr: &mut bindings::perf_event_attr, event: &Attr) {
     ] = event.config;
 }
 
-/// Leaves out what is excluded.
+/// Sets the `exclude_*` bits.
 pub(crate) fn set_exclude(attr: &mut bindings::perf_event_attr, exclude: Exclude) {
     attr.set_exclude_user(exclude.user.into());
     attr.set_exclude_kernel(exclude.kernel.into());
     attr.set_exclude_hv(exclude.hv.into());
 }
 
-/// The first event of a group, which counts from [`enable`] on.
+/// Makes it the leader of a group, which counts from [`enable`] on.
 ///
-/// Arm's driver leaves a disabled event out where it looks whether a group has room, unless an exec
-/// would enable it (`validate_event` of `drivers/perf/arm_pmu.c`): a group of one counter too many
-/// would open, and never run. None of these events is of a thread that makes an exec.
+/// Arm's driver skips disabled events when it checks whether a group fits, unless an exec enables
+/// them (`validate_event` of `drivers/perf/arm_pmu.c`): a group with one counter too many would
+/// open and never run. No thread of these events execs.
 fn set_leader(attr: &mut bindings::perf_event_attr) {
     attr.set_disabled(1);
     attr.set_enable_on_exec(1);
 }
 
-/// Opens any event: of a CPU, or of a thread wherever it runs (`cpu` None).
+/// Opens any event: of a CPU, or of a thread on all CPUs (`cpu` None).
 pub(crate) fn open_attr(
     attr: &mut bindings::perf_event_attr,
-    whom: Whom<'_>,
+    tasks: TaskScope<'_>,
     cpu: Option<u32>,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     attr.size = ATTR_SIZE;
-    let (pid, cgroup) = match whom {
-        Whom::All => (-1, 0),
-        Whom::Own => (0, 0),
-        Whom::Thread(tid) => (tid.cast_signed(), 0),
-        Whom::Cgroup(directory) => (directory.as_raw_fd(), bindings::PERF_FLAG_PID_CGROUP),
+    let (pid, cgroup) = match tasks {
+        TaskScope::All => (-1, 0),
+        TaskScope::CurrentThread => (0, 0),
+        TaskScope::Thread(tid) => (tid.cast_signed(), 0),
+        TaskScope::Cgroup(directory) => (directory.as_raw_fd(), bindings::PERF_FLAG_PID_CGROUP),
     };
     let cpu = cpu.map_or(-1, u32::cast_signed);
     let leader = leader.map_or(-1, |fd| fd.as_raw_fd());

@@ -1,5 +1,5 @@
 //! The records that the kernel writes into an event's ring (`linux/perf_event.h`, `enum
-//! perf_event_type`), as far as they are of use here: read, and made where a file needs some.
+//! perf_event_type`), as far as they are used: parsed, and written where a file needs some.
 
 #[cfg(test)]
 mod tests;
@@ -12,18 +12,18 @@ use perf_event_open_sys::bindings;
 /// Header of a record: type, misc, size.
 pub(super) const HEADER: usize = 8;
 
-/// A thread that came or went.
+/// A thread that was created or exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// The process of the thread that made it.
+    /// The process of the creating thread.
     pub(crate) parent: u32,
-    /// The thread that made it.
+    /// The creating thread.
     pub(crate) parent_tid: u32,
 }
 
-/// A file by its numbers, as procfs and the kernel's records have them.
+/// Device and inode numbers of a file, as in procfs and in the kernel's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inode {
     pub(crate) major: u32,
@@ -38,11 +38,11 @@ pub(crate) struct Map<'a> {
     pub(crate) pid: u32,
     pub(crate) start: u64,
     pub(crate) size: u64,
-    /// Where in the file it begins.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// Of the file, where the kernel could read it.
+    /// Build id of the file, if the kernel could read it.
     pub(crate) build_id: Option<&'a [u8]>,
-    /// Where there is no build id.
+    /// Set if there is no build id.
     pub(crate) inode: Option<Inode>,
     pub(crate) executable: bool,
     pub(crate) name: &'a [u8],
@@ -50,47 +50,47 @@ pub(crate) struct Map<'a> {
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event<'a> {
-    /// Bytes were added to the AUX area.
+pub(crate) enum PerfRecord<'a> {
+    /// Bytes were added to the AUX buffer.
     Aux {
         offset: u64,
         size: u64,
         flags: u64,
     },
-    /// The ring was full: so many records are missing before this one.
+    /// Number of records lost before this one: the ring was full.
     Lost(u64),
     /// A thread has a new name.
     Comm {
         pid: u32,
         tid: u32,
         name: &'a [u8],
-        /// It executes another program.
+        /// Whether by an exec.
         exec: bool,
     },
     Fork(Task),
     Exit(Task),
     Map(Map<'a>),
-    /// The kernel has other code now: a BPF program, or a trampoline, came or went.
+    /// Kernel code changed: a BPF program or trampoline was loaded or removed.
     KernelCode,
     /// Anything else: starts, throttling.
     Other,
 }
 
-/// Records of one kind of ring.
-pub(crate) trait Record<'a>: Sized {
-    /// A record by what follows its header; none where that is shorter than its type.
+/// A record type of one kind of ring.
+pub(crate) trait ParseRecord<'a>: Sized {
+    /// Parses the body behind the header; None if it is shorter than its type.
     fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self>;
 }
 
-/// Iterates over the records in the bytes taken from a ring. Bytes that are no record end it.
-pub(crate) struct Iter<'a, R> {
+/// Iterates over the records in bytes taken from a ring, up to the first bytes that are no record.
+pub(crate) struct RecordIter<'a, R> {
     rest: &'a [u8],
     /// Bytes that could not be read as records.
     pub(crate) damaged: usize,
     records: PhantomData<R>,
 }
 
-impl<'a, R> Iter<'a, R> {
+impl<'a, R> RecordIter<'a, R> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes,
@@ -105,14 +105,14 @@ impl<'a, R> Iter<'a, R> {
     }
 }
 
-impl<'a, R: Record<'a>> Iterator for Iter<'a, R> {
+impl<'a, R: ParseRecord<'a>> Iterator for RecordIter<'a, R> {
     type Item = R;
 
     fn next(&mut self) -> Option<R> {
         if self.rest.is_empty() {
             return None;
         }
-        let Some((record, size)) = parse(self.rest) else {
+        let Some((record, size)) = parse_first(self.rest) else {
             self.damaged += self.rest.len();
             self.rest = &[];
             return None;
@@ -122,8 +122,8 @@ impl<'a, R: Record<'a>> Iterator for Iter<'a, R> {
     }
 }
 
-/// The record that the bytes begin with, and its size; none where it is shorter than its type.
-fn parse<'a, R: Record<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
+/// Parses the first record; returns it and its size, or None if it is shorter than its type.
+fn parse_first<'a, R: ParseRecord<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
     let mut header = bytes;
     let kind = header.try_get_u32_ne().ok()?;
     let misc = header.try_get_u16_ne().ok()?;
@@ -131,48 +131,48 @@ fn parse<'a, R: Record<'a>>(bytes: &'a [u8]) -> Option<(R, usize)> {
     Some((R::read(kind, misc, bytes.get(HEADER..size)?)?, size))
 }
 
-/// An event, with the trailer of `TRAILER` bytes that `sample_id_all` asks for.
-type Trailed<'a, const TRAILER: usize> = (Event<'a>, &'a [u8; TRAILER]);
+/// A record, with the trailer of `TRAILER` bytes that `sample_id_all` asks for.
+type Trailed<'a, const TRAILER: usize> = (PerfRecord<'a>, &'a [u8; TRAILER]);
 
-/// The events in the bytes taken from a ring.
-pub(crate) type Events<'a, const TRAILER: usize> = Iter<'a, Trailed<'a, TRAILER>>;
+/// Iterates over the records in bytes taken from a ring.
+pub(crate) type PerfRecords<'a, const TRAILER: usize> = RecordIter<'a, Trailed<'a, TRAILER>>;
 
-impl<'a, const TRAILER: usize> Record<'a> for Trailed<'a, TRAILER> {
+impl<'a, const TRAILER: usize> ParseRecord<'a> for Trailed<'a, TRAILER> {
     fn read(kind: u32, misc: u16, body: &'a [u8]) -> Option<Self> {
         let (body, trailer) = body.split_last_chunk()?;
-        Some((event(kind, misc, body).ok()?, trailer))
+        Some((parse_body(kind, misc, body).ok()?, trailer))
     }
 }
 
-fn event(kind: u32, misc: u16, mut body: &[u8]) -> Result<Event<'_>, TryGetError> {
+fn parse_body(kind: u32, misc: u16, mut body: &[u8]) -> Result<PerfRecord<'_>, TryGetError> {
     Ok(match kind {
-        bindings::PERF_RECORD_AUX => Event::Aux {
+        bindings::PERF_RECORD_AUX => PerfRecord::Aux {
             offset: body.try_get_u64_ne()?,
             size: body.try_get_u64_ne()?,
             flags: body.try_get_u64_ne()?,
         },
         bindings::PERF_RECORD_LOST => {
             let _id = body.try_get_u64_ne()?;
-            Event::Lost(body.try_get_u64_ne()?)
+            PerfRecord::Lost(body.try_get_u64_ne()?)
         }
         bindings::PERF_RECORD_COMM => {
             let (pid, tid) = (body.try_get_u32_ne()?, body.try_get_u32_ne()?);
-            Event::Comm {
+            PerfRecord::Comm {
                 pid,
                 tid,
                 name: text(body),
                 exec: u32::from(misc) & bindings::PERF_RECORD_MISC_COMM_EXEC != 0,
             }
         }
-        bindings::PERF_RECORD_MMAP2 => Event::Map(map(misc, body)?),
-        bindings::PERF_RECORD_FORK => Event::Fork(task(body)?),
-        bindings::PERF_RECORD_EXIT => Event::Exit(task(body)?),
-        bindings::PERF_RECORD_KSYMBOL => Event::KernelCode,
-        _ => Event::Other,
+        bindings::PERF_RECORD_MMAP2 => PerfRecord::Map(map(misc, body)?),
+        bindings::PERF_RECORD_FORK => PerfRecord::Fork(task(body)?),
+        bindings::PERF_RECORD_EXIT => PerfRecord::Exit(task(body)?),
+        bindings::PERF_RECORD_KSYMBOL => PerfRecord::KernelCode,
+        _ => PerfRecord::Other,
     })
 }
 
-/// Up to the first zero.
+/// The bytes up to the first NUL.
 fn text(body: &[u8]) -> &[u8] {
     let end = body.iter().position(|byte| *byte == 0);
     &body[..end.unwrap_or(body.len())]
@@ -198,7 +198,7 @@ fn map(misc: u16, mut body: &[u8]) -> Result<Map<'_>, TryGetError> {
         return Err(too_short(FILE, body.len()));
     };
     let has_id = u32::from(misc) & bindings::PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
-    // Its size, three bytes of nothing, the id.
+    // One byte of size, three unused, then the id.
     let id = file.get(4..4 + usize::from(file[0]).min(BUILD_ID));
     let mut numbers = file;
     let inode = Inode {
@@ -231,8 +231,7 @@ fn task(mut body: &[u8]) -> Result<Task, TryGetError> {
     })
 }
 
-/// Appends a record, its body padded to eight bytes. What is larger than a record can be (64 KiB)
-/// is left out.
+/// Appends a record, its body padded to eight bytes. A record of 64 KiB or more is left out.
 pub(crate) fn put(records: &mut Vec<u8>, (kind, misc): (u32, u16), body: &[u8], trailer: &[u8]) {
     let padded = body.len().next_multiple_of(8);
     let Ok(size) = u16::try_from(HEADER + padded + trailer.len()) else {

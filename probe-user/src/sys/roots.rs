@@ -1,4 +1,4 @@
-//! Where the kernel's file systems are: the only fixed paths of sysfs, procfs and /boot.
+//! Roots of the kernel's file systems: the only fixed paths of sysfs, procfs and /boot.
 
 use std::path::{Path, PathBuf};
 
@@ -6,18 +6,18 @@ const SYS: &str = "/sys";
 const PROC: &str = "/proc";
 const BOOT: &str = "/boot";
 
-/// The directories below which a machine describes itself. Tests give those of a recorded machine.
+/// Root directories of a machine's description. Tests use those of a recorded machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// sysfs
     pub sys: PathBuf,
     /// procfs
     pub proc: PathBuf,
-    /// Where distributions put the configuration of their kernels.
+    /// Kernel configurations, as distributions install them.
     pub boot: PathBuf,
 }
 
-/// Those of the running machine.
+/// The roots of the running machine.
 impl Default for Roots {
     fn default() -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// Those of a recorded machine: `sys`, `proc` and `boot` below one directory.
+    /// The roots of a recorded machine: `sys`, `proc` and `boot` below one directory.
     #[must_use]
     pub fn below(directory: &Path) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Roots {
         }
     }
 
-    /// Where a path, as the machine itself names it, lies below these roots.
+    /// Translates a path of the machine itself to one below these roots.
     #[must_use]
     pub fn locate(&self, path: &Path) -> PathBuf {
         let roots = [(SYS, &self.sys), (PROC, &self.proc), (BOOT, &self.boot)];
@@ -49,7 +49,7 @@ impl Roots {
         below.unwrap_or_else(|| path.to_owned())
     }
 
-    /// How the machine itself names a path below these roots.
+    /// Translates a path below these roots to the machine's own path.
     #[must_use]
     pub fn named(&self, path: &Path) -> PathBuf {
         let roots = [(SYS, &self.sys), (PROC, &self.proc), (BOOT, &self.boot)];

@@ -1,49 +1,49 @@
-//! The records in a ring that events of memory accesses sample into: samples of one layout, and
-//! what was lost (`linux/perf_event.h`, `PERF_RECORD_SAMPLE`).
+//! Records of events that sample memory accesses: samples of one layout, and losses
+//! (`linux/perf_event.h`, `PERF_RECORD_SAMPLE`).
 
 use bytes::{Buf as _, TryGetError};
 use perf_event_open_sys::bindings::{self, perf_event_attr};
 
 use super::{
-    records::{Iter, Record},
+    records::{ParseRecord, RecordIter},
     wire::{self, SAMPLE_TYPE},
 };
 
-/// What samples have beside task, time and CPU.
+/// Fields of samples in addition to task, time and CPU.
 const FIELDS: u64 = (bindings::PERF_SAMPLE_IP
     | bindings::PERF_SAMPLE_ADDR
     | bindings::PERF_SAMPLE_WEIGHT
     | bindings::PERF_SAMPLE_DATA_SRC
     | bindings::PERF_SAMPLE_CGROUP) as u64;
 
-/// The attributes of an event with such samples; its records have the kernel's `CLOCK_MONOTONIC`.
+/// Attributes of an event with such samples; its records are stamped with `CLOCK_MONOTONIC`.
 pub(crate) fn attr() -> perf_event_attr {
     let mut attr = wire::base_attr();
     attr.sample_type = SAMPLE_TYPE | FIELDS;
-    by_monotonic(&mut attr);
+    use_monotonic_clock(&mut attr);
     attr
 }
 
-/// Makes the times of an event's records those of the kernel's `CLOCK_MONOTONIC`.
-pub(crate) fn by_monotonic(attr: &mut perf_event_attr) {
+/// Stamps the records of an event with the kernel's `CLOCK_MONOTONIC`.
+pub(crate) fn use_monotonic_clock(attr: &mut perf_event_attr) {
     attr.set_use_clockid(1);
     attr.clockid = libc::CLOCK_MONOTONIC;
 }
 
 /// A sample of a memory access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct AccessSample {
     /// Address of the instruction.
     pub(crate) pc: u64,
-    /// 0: in no pid namespace of ours, or idle; `u32::MAX`: the task had ended.
+    /// 0: idle, or not in our pid namespace; `u32::MAX`: the task had ended.
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     /// ns of `CLOCK_MONOTONIC`.
     pub(crate) time: u64,
-    /// Virtual address of the data; 0: not said.
+    /// Virtual address of the data; 0: unknown.
     pub(crate) address: u64,
     pub(crate) cpu: u32,
-    /// Its latency in cycles; 0: not said.
+    /// Latency in cycles; 0: unknown.
     pub(crate) weight: u64,
     /// `perf_mem_data_src`
     pub(crate) data_source: u64,
@@ -53,41 +53,41 @@ pub(crate) struct Taken {
 
 /// A record of such a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
-    Sample(Taken),
-    /// So many records are missing: the ring was full.
+pub(crate) enum AccessRecord {
+    Sample(AccessSample),
+    /// Number of records lost: the ring was full.
     Lost(u64),
-    /// So many samples are missing: the core dropped them.
+    /// Number of samples that the core dropped.
     Dropped(u64),
-    /// The kernel stopped the event until its next tick, for too many samples.
+    /// The kernel stopped the event until its next tick: too many samples.
     Throttled,
     Other,
 }
 
-/// The records in the bytes taken from such a ring.
-pub(crate) type Samples<'a> = Iter<'a, Item>;
+/// Iterates over the records in bytes taken from such a ring.
+pub(crate) type AccessRecords<'a> = RecordIter<'a, AccessRecord>;
 
-impl Record<'_> for Item {
+impl ParseRecord<'_> for AccessRecord {
     fn read(kind: u32, _misc: u16, body: &[u8]) -> Option<Self> {
-        item(kind, body).ok()
+        parse(kind, body).ok()
     }
 }
 
-fn item(kind: u32, mut body: &[u8]) -> Result<Item, TryGetError> {
+fn parse(kind: u32, mut body: &[u8]) -> Result<AccessRecord, TryGetError> {
     Ok(match kind {
-        bindings::PERF_RECORD_SAMPLE => Item::Sample(taken(body)?),
+        bindings::PERF_RECORD_SAMPLE => AccessRecord::Sample(sample(body)?),
         bindings::PERF_RECORD_LOST => {
             let _id = body.try_get_u64_ne()?;
-            Item::Lost(body.try_get_u64_ne()?)
+            AccessRecord::Lost(body.try_get_u64_ne()?)
         }
-        bindings::PERF_RECORD_LOST_SAMPLES => Item::Dropped(body.try_get_u64_ne()?),
-        bindings::PERF_RECORD_THROTTLE => Item::Throttled,
-        _ => Item::Other,
+        bindings::PERF_RECORD_LOST_SAMPLES => AccessRecord::Dropped(body.try_get_u64_ne()?),
+        bindings::PERF_RECORD_THROTTLE => AccessRecord::Throttled,
+        _ => AccessRecord::Other,
     })
 }
 
 /// Fields are in the order of the kernel's `perf_output_sample`.
-fn taken(mut body: &[u8]) -> Result<Taken, TryGetError> {
+fn sample(mut body: &[u8]) -> Result<AccessSample, TryGetError> {
     let _identifier = body.try_get_u64_ne()?;
     let pc = body.try_get_u64_ne()?;
     let (pid, tid) = (body.try_get_u32_ne()?, body.try_get_u32_ne()?);
@@ -95,7 +95,7 @@ fn taken(mut body: &[u8]) -> Result<Taken, TryGetError> {
     let address = body.try_get_u64_ne()?;
     let cpu = body.try_get_u32_ne()?;
     let _reserved = body.try_get_u32_ne()?;
-    Ok(Taken {
+    Ok(AccessSample {
         pc,
         pid,
         tid,
@@ -108,7 +108,7 @@ fn taken(mut body: &[u8]) -> Result<Taken, TryGetError> {
     })
 }
 
-/// Records as the kernel makes them.
+/// Records as the kernel writes them.
 #[cfg(test)]
 pub(crate) mod build {
     use super::*;
@@ -117,7 +117,7 @@ pub(crate) mod build {
         body::{words, words32},
     };
 
-    pub(crate) fn sample(taken: &Taken) -> Vec<u8> {
+    pub(crate) fn sample(taken: &AccessSample) -> Vec<u8> {
         let body = [
             words(&[7, taken.pc]),
             words32(&[taken.pid, taken.tid]),
@@ -128,7 +128,7 @@ pub(crate) mod build {
         record(bindings::PERF_RECORD_SAMPLE, &body.concat())
     }
 
-    /// A record with its trailer, if it has one, in its body.
+    /// A record; `body` includes the trailer, if any.
     pub(crate) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
         records::put(&mut record, (kind, 0), body, &[]);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn samples_and_what_was_lost_are_read() {
-        let taken = Taken {
+        let taken = AccessSample {
             pc: 1,
             pid: 2,
             tid: 3,
@@ -167,14 +167,14 @@ mod tests {
             record(bindings::PERF_RECORD_UNTHROTTLE, &words(&[0; 7])),
         ];
         let bytes = bytes.concat();
-        let mut samples = Samples::new(&bytes);
-        let items: Vec<Item> = samples.by_ref().collect();
+        let mut samples = AccessRecords::new(&bytes);
+        let items: Vec<AccessRecord> = samples.by_ref().collect();
         let expected = [
-            Item::Sample(taken),
-            Item::Lost(12),
-            Item::Dropped(3),
-            Item::Throttled,
-            Item::Other,
+            AccessRecord::Sample(taken),
+            AccessRecord::Lost(12),
+            AccessRecord::Dropped(3),
+            AccessRecord::Throttled,
+            AccessRecord::Other,
         ];
         assert_eq!((&items[..], samples.damaged), (&expected[..], 0));
     }
@@ -191,7 +191,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&kind.to_ne_bytes());
                 bytes[6..8].copy_from_slice(&size.to_ne_bytes());
             }
-            let mut samples = Samples::new(&bytes);
+            let mut samples = AccessRecords::new(&bytes);
             let count = samples.by_ref().count();
             prop_assert!(samples.damaged + count * HEADER <= bytes.len());
             prop_assert!(count > 0 || samples.damaged == bytes.len());

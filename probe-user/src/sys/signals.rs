@@ -1,13 +1,13 @@
-//! Signals that must not come in between.
+//! Blocks signals around work that they would disturb.
 
 use std::{mem::MaybeUninit, ptr};
 
-/// The signals of this thread, which [`uninterrupted`] gives back.
+/// Previous signal mask of this thread, restored on drop.
 struct Blocked(libc::sigset_t);
 
-/// Does `work` without any signal in this thread. The kernel gives up on the verification of a
-/// program while a signal waits (`EAGAIN`), and a stream of them may come for as long as that
-/// takes. Signals of the process go to another thread, or wait.
+/// Runs `work` with all signals of this thread blocked. The verifier gives up on a program while a
+/// signal is pending (`EAGAIN`), and signals may keep coming for as long as it runs. Signals of the
+/// process go to another thread, or stay pending.
 pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();

@@ -1,5 +1,5 @@
-//! Starting a command inside a cgroup: clone3(2) with `CLONE_INTO_CGROUP` (kernel 5.7), so that
-//! not one instruction of it runs elsewhere.
+//! Starts a command inside a cgroup: clone3(2) with `CLONE_INTO_CGROUP` (kernel 5.7). No
+//! instruction of it runs elsewhere.
 
 use std::{
     ffi::{CString, OsString},
@@ -17,18 +17,18 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
-    /// None once it was given.
+    /// None once released.
     go: Option<io::PipeWriter>,
     failed: io::PipeReader,
 }
 
 /// The command, running.
-pub(crate) struct Running {
+pub(crate) struct RunningChild {
     pidfd: OwnedFd,
 }
 
 impl Child {
-    /// Makes the child, in `cgroup` (a descriptor of its directory) where one is given.
+    /// Creates the child, in `cgroup` (a descriptor of its directory) if given.
     pub(crate) fn new(command: &[OsString], cgroup: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let words: Vec<CString> = command
             .iter()
@@ -58,9 +58,9 @@ impl Child {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Lets the command start; an error is the reason why it could not be executed.
-    pub(crate) fn release(mut self) -> io::Result<Running> {
-        let running = Running {
+    /// Starts the command; an error says why it could not be executed.
+    pub(crate) fn release(mut self) -> io::Result<RunningChild> {
+        let running = RunningChild {
             pidfd: self.pidfd.try_clone()?,
         };
         if let Some(mut go) = self.go.take() {
@@ -80,16 +80,16 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// A child that still waits sees the end of its pipe, and ends.
+    /// A child that still waits sees end of file on its pipe, and exits.
     fn drop(&mut self) {
         if self.go.take().is_some() {
-            // Nobody is left to be told.
+            // Drop has no one to report an error to.
             let _ended = wait(self.pidfd.as_fd());
         }
     }
 }
 
-impl Running {
+impl RunningChild {
     /// Asks the command to end.
     pub(crate) fn terminate(&self) -> io::Result<()> {
         Ok(rustix::process::pidfd_send_signal(
@@ -121,24 +121,24 @@ fn wait(pidfd: BorrowedFd<'_>) -> io::Result<ExitStatus> {
 }
 
 /// The pidfd is readable once the command has ended.
-impl AsFd for Running {
+impl AsFd for RunningChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 }
 
-impl AsRawFd for Running {
+impl AsRawFd for RunningChild {
     fn as_raw_fd(&self) -> RawFd {
         self.pidfd.as_raw_fd()
     }
 }
 
-/// A child in `cgroup` sleeps `naps` times on each CPU: switches out of its cgroup and into it,
-/// which a hook that counts such switches must see.
-pub(crate) fn nap(cgroup: BorrowedFd<'_>, cpus: &[u32], naps: u64) -> io::Result<()> {
+/// Test load: a child in `cgroup` sleeps `sleeps` times on each CPU. Each sleep is a switch out of
+/// the cgroup and one into it, which a hook that counts such switches must see.
+pub(crate) fn sleep_on_cpus(cgroup: BorrowedFd<'_>, cpus: &[u32], sleeps: u64) -> io::Result<()> {
     // SAFETY: the child calls only async-signal-safe functions until it exits.
     match unsafe { clone_into(Some(cgroup)) }? {
-        Some((_, pidfd)) => match (Running { pidfd }).wait()?.code() {
+        Some((_, pidfd)) => match (RunningChild { pidfd }).wait()?.code() {
             Some(0) => Ok(()),
             status => Err(io::Error::other(format!(
                 "the test load ended with {status:?}"
@@ -157,7 +157,7 @@ pub(crate) fn nap(cgroup: BorrowedFd<'_>, cpus: &[u32], naps: u64) -> io::Result
                     if libc::sched_setaffinity(0, size_of_val(&set), &raw const set) != 0 {
                         libc::_exit(1);
                     }
-                    for _ in 0..naps {
+                    for _ in 0..sleeps {
                         libc::nanosleep(&raw const pause, std::ptr::null_mut());
                     }
                 }
@@ -209,7 +209,7 @@ unsafe fn clone_into(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(Pid, 
     }
 }
 
-/// Waits for the go, then executes; on failure tells the parent why.
+/// Waits for the release, then execs; on failure sends errno to the parent.
 ///
 /// # Safety
 ///
@@ -222,7 +222,7 @@ unsafe fn become_command(
 ) -> ! {
     // SAFETY: only async-signal-safe functions, on descriptors and memory of this process.
     unsafe {
-        // Without these the end of the parent would never be seen, nor the end of this process.
+        // Left open, these would hide the end of each process from the other.
         for fd in close {
             libc::close(fd);
         }

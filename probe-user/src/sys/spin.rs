@@ -1,7 +1,6 @@
-//! A loop that executes a known number of instructions: counters are tried with it, and tests
-//! compare with it.
+//! A loop of a known number of instructions, for trying counters and for tests.
 
-/// Instructions of a round.
+/// Instructions per round.
 pub const PER_ROUND: u64 = 2;
 
 /// Executes [`PER_ROUND`] instructions in user mode for each of `rounds`, at least 1, and a few

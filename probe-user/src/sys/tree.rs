@@ -1,4 +1,4 @@
-//! Trees of files that tests put in place of sysfs and procfs: made up, or recorded.
+//! File trees that replace sysfs and procfs in tests: made up, or recorded.
 
 use std::{
     fs,
@@ -11,11 +11,11 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(path)
 }
 
-/// A directory that grows, and goes with this value.
+/// A temporary directory, removed on drop.
 pub(crate) struct Tree(tempfile::TempDir);
 
 impl Tree {
-    /// Nothing yet.
+    /// An empty tree.
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -28,29 +28,29 @@ impl Tree {
         self.path().join(path)
     }
 
-    /// A directory, with those above it.
+    /// Creates a directory and its parents.
     pub(crate) fn dir(&self, path: &str) {
         fs::create_dir_all(self.join(path)).unwrap();
     }
 
-    /// A file, with the directories above it.
+    /// Writes a file; creates its parent directories.
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.place(path), content).unwrap();
+        fs::write(self.create_parents(path), content).unwrap();
     }
 
-    /// A symbolic link, with the directories above it.
+    /// Creates a symbolic link and its parent directories.
     pub(crate) fn link(&self, path: &str, target: impl AsRef<Path>) {
-        symlink(target, self.place(path)).unwrap();
+        symlink(target, self.create_parents(path)).unwrap();
     }
 
-    /// Files of a PMU, where this tree stands for sysfs.
+    /// Writes files of a PMU; the tree is a sysfs.
     pub(crate) fn pmu(&self, name: &str, files: &[(&str, &str)]) {
         for (file, text) in files {
             self.write(&format!("bus/event_source/devices/{name}/{file}"), text);
         }
     }
 
-    fn place(&self, path: &str) -> PathBuf {
+    fn create_parents(&self, path: &str) -> PathBuf {
         let path = self.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path

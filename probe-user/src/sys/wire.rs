@@ -1,10 +1,10 @@
-//! What every event with a ring asks for: task, time and CPU of each record; and the event that
-//! follows processes, which counts nothing.
+//! Attributes of all events with a ring: each record has task, time and CPU. Also those of the
+//! dummy event that tracks processes.
 
 use bytes::{Buf as _, BufMut as _};
 use perf_event_open_sys::bindings::{self, perf_event_attr};
 
-use super::{perf::ATTR_SIZE, records::Events};
+use super::{perf::ATTR_SIZE, records::PerfRecords};
 
 /// `perf_event_attr.sample_type` of every event here; with `sample_id_all` it determines the layout
 /// of the trailer of every record.
@@ -16,10 +16,10 @@ pub(crate) const SAMPLE_TYPE: u64 = (bindings::PERF_SAMPLE_TID
 /// Size of the trailer: pid and tid, time, CPU and padding, identifier.
 const TRAILER: usize = 32;
 
-/// The records of a ring.
-pub(crate) type StampedEvents<'a> = Events<'a, TRAILER>;
+/// The records of a ring, with their trailers.
+pub(crate) type StampedRecords<'a> = PerfRecords<'a, TRAILER>;
 
-/// The attributes that all events here share: the trailer of their records.
+/// Attributes that all these events share: the trailer of their records.
 pub(crate) fn base_attr() -> perf_event_attr {
     let mut attr = perf_event_attr {
         sample_type: SAMPLE_TYPE,
@@ -31,9 +31,9 @@ pub(crate) fn base_attr() -> perf_event_attr {
     attr
 }
 
-/// The attributes of the event that follows processes: it counts nothing. Of
-/// what is mapped it tells code alone.
-pub(crate) fn follow_attr() -> perf_event_attr {
+/// Attributes of the dummy event that tracks processes: names, forks, exits, and mappings of code
+/// only.
+pub(crate) fn tracking_attr() -> perf_event_attr {
     let mut attr = base_attr();
     attr.type_ = bindings::PERF_TYPE_SOFTWARE;
     attr.config = u64::from(bindings::PERF_COUNT_SW_DUMMY);
@@ -57,7 +57,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(trailer: &[u8; TRAILER]) -> Self {
+    pub(crate) fn parse(trailer: &[u8; TRAILER]) -> Self {
         let mut trailer = &trailer[..];
         Self {
             pid: trailer.get_u32_ne(),
@@ -80,7 +80,7 @@ impl Stamp {
     }
 }
 
-/// Records as the kernel makes them, for the tests of the stages behind this one.
+/// Records as the kernel writes them, for tests.
 #[cfg(test)]
 pub(crate) mod build {
     use super::Stamp;
@@ -107,7 +107,7 @@ mod tests {
             cpu: 6,
         };
         let trailer = stamp.trailer(7);
-        assert_eq!(Stamp::of(trailer.first_chunk().unwrap()), stamp);
+        assert_eq!(Stamp::parse(trailer.first_chunk().unwrap()), stamp);
         assert_eq!(trailer.len(), TRAILER);
     }
 }

@@ -1,4 +1,4 @@
-//! How the chosen value was in the windows before.
+//! The selected value over the windows before.
 
 use ratatui::{
     buffer::Buffer,
@@ -9,12 +9,12 @@ use ratatui::{
 use super::Top;
 use crate::emit::Sheet;
 
-/// Steps of a bar's height.
+/// Steps in the height of a bar.
 const STEPS: f64 = 10_000.0;
 
 impl Top {
-    /// Draws the value of a row and column over time: a bar for each window, the last one on the
-    /// right; no bar where there was no value.
+    /// Draws the value of a row and column over time: one bar for each window, the newest on the
+    /// right, none for a window without a value.
     pub(super) fn chart(
         &self,
         sheet: &Sheet,
@@ -28,10 +28,10 @@ impl Top {
         let labels = sheet.labels(row);
         let value = |sheet: &Sheet| {
             let row = (0..sheet.rows()).find(|row| sheet.labels(*row) == labels)?;
-            sheet.value(row, sheet.column_of(name)?)
+            sheet.value(row, sheet.column_index(name)?)
         };
-        let shown = self.paused.unwrap_or(self.kept.last());
-        let windows = self.kept.up_to(shown, usize::from(bars.width));
+        let shown = self.paused.unwrap_or(self.history.last());
+        let windows = self.history.up_to(shown, usize::from(bars.width));
         let values: Vec<Option<f64>> = windows
             .map(|window| {
                 let mut sheets = window.sheets.iter();
@@ -63,7 +63,7 @@ impl Top {
             usize::from(head.width),
             ratatui::style::Style::new(),
         );
-        // Bars begin at the right end.
+        // Bars are aligned to the right.
         let empty = usize::from(bars.width).saturating_sub(values.len());
         let bar = |value: &Option<f64>| {
             let height = value

@@ -1,4 +1,4 @@
-//! The whole screen: a head, the rows of a sheet, a chart of the chosen value, a foot.
+//! The whole screen: header, rows of a sheet, chart of the selected value, footer.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,18 +11,18 @@ use ratatui::{
 };
 
 use super::{
-    Over, Source, Top,
-    choice::Order,
+    Overlay, Top, WindowSource,
     keys::HELP,
-    table::{Table, to_u16},
+    selection::SortOrder,
+    table::{SheetTable, to_u16},
 };
 use crate::emit::{Sheet, width as width_of, wrapped};
 
-/// Lines of the terminal from which on there is a chart, and a higher one.
+/// Lines of the terminal from which on a chart is drawn, and a higher chart.
 const CHART: u16 = 16;
 const HIGH_CHART: u16 = 36;
 
-/// The keys that the foot names.
+/// The keys in the footer.
 const FOOT: &str =
     " q end  ↑↓ row  ←→ column  s sort  / filter  Tab sheet  p pause  n notes  ? help";
 
@@ -49,21 +49,21 @@ impl Top {
         frame.render_widget(Paragraph::new(self.tabs()), tabs);
         self.draw_rows(frame, table, chart);
         frame.render_widget(Paragraph::new(self.foot()), foot);
-        match self.over {
-            Over::Nothing => {}
-            Over::Help => {
+        match self.overlay {
+            Overlay::Nothing => {}
+            Overlay::Help => {
                 let lines = HELP.map(|(keys, what)| Line::raw(format!(" {keys:<24}{what} ")));
-                over(frame, " Keys ", lines.to_vec());
+                draw_overlay(frame, " Keys ", lines.to_vec());
             }
-            Over::Notes(first) => self.draw_notes(frame, first),
+            Overlay::Notes(first) => self.draw_notes(frame, first),
         }
     }
 
     fn head(&self) -> String {
         let Some(window) = self.shown() else {
             return match self.source {
-                Source::Live => " pmuscope top: the first window is running".to_owned(),
-                Source::Replay { .. } => " pmuscope top: no window yet".to_owned(),
+                WindowSource::Live => " pmuscope top: the first window is running".to_owned(),
+                WindowSource::Replay { .. } => " pmuscope top: no window yet".to_owned(),
             };
         };
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(window.time.as_secs());
@@ -73,7 +73,7 @@ impl Top {
             window.elapsed.as_secs_f64(),
             window.length.as_secs_f64()
         );
-        if let Source::Replay { speed, ended } = self.source {
+        if let WindowSource::Replay { speed, ended } = self.source {
             text += &match ended {
                 true => "  replay, at its end".to_owned(),
                 false => format!("  replay x{speed}"),
@@ -81,7 +81,7 @@ impl Top {
         }
         if let Some(paused) = self.paused {
             text += "  paused";
-            let behind = self.kept.last() - paused;
+            let behind = self.history.last() - paused;
             if behind > 0 {
                 let them = if behind == 1 { "window" } else { "windows" };
                 text += &format!(", {behind} {them} back");
@@ -90,7 +90,7 @@ impl Top {
         text
     }
 
-    /// The titles of sheets, and what the rows are sorted and filtered by.
+    /// The titles of sheets, with the sort column and the filter.
     fn tabs(&self) -> Line<'_> {
         let mut spans = vec![Span::raw(" ")];
         let shown = self.sheet().map(Sheet::title);
@@ -100,11 +100,11 @@ impl Top {
             spans.push(Span::styled(format!(" {} ", sheet.title()), style));
         }
         if let Some(sheet) = self.sheet()
-            && let Some((column, order)) = self.choice().sorted(sheet)
+            && let Some((column, order)) = self.selection().sorted(sheet)
         {
             let mark = match order {
-                Order::LargestFirst => "▼",
-                Order::SmallestFirst => "▲",
+                SortOrder::LargestFirst => "▼",
+                SortOrder::SmallestFirst => "▲",
             };
             spans.push(Span::raw(format!("   by {} {mark}", sheet.column(column))));
         }
@@ -115,50 +115,50 @@ impl Top {
     }
 
     fn draw_rows(&mut self, frame: &mut Frame<'_>, table: Rect, chart: Rect) {
-        let known = self.texts.take();
+        let known = self.drawn_columns.take();
         let Some(sheet) = self.sheet() else {
             return;
         };
-        let shown = (self.paused.unwrap_or(self.kept.last()), sheet.title());
+        let shown = (self.paused.unwrap_or(self.history.last()), sheet.title());
         let texts = match known {
             Some((of, texts)) if of == shown => texts,
             _ => sheet.drawn(),
         };
-        let mut choice = self.choice();
-        let rows = choice.rows(sheet, &self.filter);
-        let (row, column) = (choice.row(sheet, &rows), choice.column(sheet));
-        let drawn = Table {
+        let mut selection = self.selection();
+        let rows = selection.rows(sheet, &self.filter);
+        let (row, column) = (selection.row(sheet, &rows), selection.column(sheet));
+        let drawn = SheetTable {
             sheet,
             columns: &texts,
             rows: &rows,
             row,
             column,
         };
-        let room = drawn.draw(table, frame.buffer_mut(), &mut choice);
+        let visible_rows = drawn.draw(table, frame.buffer_mut(), &mut selection);
         if let (Some(row), Some(column)) = (row, column)
             && chart.height > 1
         {
             self.chart(sheet, (row, column), chart, frame.buffer_mut());
         }
-        self.room = room;
-        self.texts = Some((shown, texts));
-        self.choose(|old, _, _| *old = choice);
+        self.visible_rows = visible_rows;
+        self.drawn_columns = Some((shown, texts));
+        self.choose(|old, _, _| *old = selection);
     }
 
     fn draw_notes(&self, frame: &mut Frame<'_>, first: usize) {
-        let room = usize::from(frame.area().width).saturating_sub(6).max(20);
+        let width = usize::from(frame.area().width).saturating_sub(6).max(20);
         let notes = self.shown().into_iter().flat_map(|window| &window.notes);
         let messages = self.messages.iter().rev();
-        let lines: Vec<Line<'_>> = notes
+        let all: Vec<Line<'_>> = notes
             .chain(messages)
-            .flat_map(|text| wrapped(text, Some(room), 2))
+            .flat_map(|text| wrapped(text, Some(width), 2))
             .map(Line::raw)
             .collect();
-        let lines = match lines.len() {
+        let lines = match all.len() {
             0 => vec![Line::raw(" There are none in this window.")],
-            many => lines[first.min(many - 1)..].to_vec(),
+            many => all[first.min(many - 1)..].to_vec(),
         };
-        over(frame, " Notes ", lines);
+        draw_overlay(frame, " Notes ", lines);
     }
 
     fn foot(&self) -> String {
@@ -170,8 +170,8 @@ impl Top {
     }
 }
 
-/// Lines in a box over the middle of the screen.
-fn over(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>) {
+/// Draws lines in a box over the middle of the screen.
+fn draw_overlay(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>) {
     let area = frame.area();
     let widest = lines.iter().map(|line| width_of(&line.to_string())).max();
     let width = to_u16(widest.unwrap_or(0).max(width_of(title)) + 2).min(area.width);

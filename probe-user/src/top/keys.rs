@@ -1,11 +1,11 @@
-//! What each key does.
+//! Key bindings.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::{Over, Source, Top};
+use super::{Overlay, Top, WindowSource};
 use crate::emit::Sheet;
 
-/// The keys and what they do, as the help shows them.
+/// The keys with their descriptions, as the help shows them.
 pub(super) const HELP: [(&str, &str); 13] = [
     ("↑ ↓ PgUp PgDn Home End", "choose a row (also k j)"),
     ("← →", "choose a column (also h l)"),
@@ -22,43 +22,43 @@ pub(super) const HELP: [(&str, &str); 13] = [
     ("Esc", "close what is open"),
 ];
 
-/// The fastest and the slowest replay.
+/// Limits of the replay speed.
 const SPEEDS: (f64, f64) = (1.0 / 16.0, 256.0);
 
-/// What whoever gives windows and keys is to do.
+/// What the caller has to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Draw, and go on.
+pub enum KeyAction {
+    /// Draw, and continue.
     Nothing,
-    /// Of a replay: so many windows at once.
+    /// Replay this many windows at once.
     Windows(u64),
-    /// End.
+    /// Exit.
     End,
 }
 
 impl Top {
-    /// Takes a key.
-    pub fn key(&mut self, key: KeyEvent) -> Wanted {
+    /// Handles a key.
+    pub fn key(&mut self, key: KeyEvent) -> KeyAction {
         if key.kind == KeyEventKind::Release {
-            return Wanted::Nothing;
+            return KeyAction::Nothing;
         }
         self.unread = false;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Wanted::End,
-                _ => Wanted::Nothing,
+                KeyCode::Char('c') => KeyAction::End,
+                _ => KeyAction::Nothing,
             };
         }
         if self.typing {
             self.type_filter(key.code);
-            return Wanted::Nothing;
+            return KeyAction::Nothing;
         }
-        if self.over != Over::Nothing && self.read(key.code) {
-            return Wanted::Nothing;
+        if self.overlay != Overlay::Nothing && self.key_in_overlay(key.code) {
+            return KeyAction::Nothing;
         }
-        let page = isize::try_from(self.room.max(2) - 1).unwrap_or(isize::MAX);
+        let page = isize::try_from(self.visible_rows.max(2) - 1).unwrap_or(isize::MAX);
         match key.code {
-            KeyCode::Char('q') => return Wanted::End,
+            KeyCode::Char('q') => return KeyAction::End,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Up | KeyCode::Char('k') => self.move_row(-1),
             KeyCode::Down | KeyCode::Char('j') => self.move_row(1),
@@ -68,12 +68,12 @@ impl Top {
             KeyCode::End => self.move_row(isize::MAX),
             KeyCode::Left | KeyCode::Char('h') => self.move_column(-1),
             KeyCode::Right | KeyCode::Char('l') => self.move_column(1),
-            KeyCode::Char('s') => self.choose(|choice, sheet, _| choice.sort(sheet)),
+            KeyCode::Char('s') => self.choose(|selection, sheet, _| selection.sort(sheet)),
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Tab => self.next_sheet(1),
             KeyCode::BackTab => self.next_sheet(-1),
-            KeyCode::Char('n') => self.over = Over::Notes(0),
-            KeyCode::Char('?') => self.over = Over::Help,
+            KeyCode::Char('n') => self.overlay = Overlay::Notes(0),
+            KeyCode::Char('?') => self.overlay = Overlay::Help,
             KeyCode::Char('p' | ' ') => self.pause(),
             KeyCode::Char(',') => self.back(1),
             KeyCode::Char('<') => self.back(10),
@@ -83,7 +83,7 @@ impl Top {
             KeyCode::Char('-') => self.faster(0.5),
             _ => {}
         }
-        Wanted::Nothing
+        KeyAction::Nothing
     }
 
     fn type_filter(&mut self, code: KeyCode) {
@@ -101,14 +101,14 @@ impl Top {
         }
     }
 
-    /// A key for what is drawn over the rows. False where it is none.
-    fn read(&mut self, code: KeyCode) -> bool {
-        match (&mut self.over, code) {
-            (over, KeyCode::Esc | KeyCode::Enter)
-            | (over @ Over::Help, KeyCode::Char('?'))
-            | (over @ Over::Notes(_), KeyCode::Char('n')) => *over = Over::Nothing,
-            (Over::Notes(line), KeyCode::Down | KeyCode::Char('j')) => *line += 1,
-            (Over::Notes(line), KeyCode::Up | KeyCode::Char('k')) => {
+    /// Handles a key of the open box. Returns false if the key is not one of the box.
+    fn key_in_overlay(&mut self, code: KeyCode) -> bool {
+        match (&mut self.overlay, code) {
+            (overlay, KeyCode::Esc | KeyCode::Enter)
+            | (overlay @ Overlay::Help, KeyCode::Char('?'))
+            | (overlay @ Overlay::Notes(_), KeyCode::Char('n')) => *overlay = Overlay::Nothing,
+            (Overlay::Notes(line), KeyCode::Down | KeyCode::Char('j')) => *line += 1,
+            (Overlay::Notes(line), KeyCode::Up | KeyCode::Char('k')) => {
                 *line = line.saturating_sub(1);
             }
             _ => return false,
@@ -117,14 +117,14 @@ impl Top {
     }
 
     fn move_row(&mut self, by: isize) {
-        self.choose(|choice, sheet, filter| {
-            let rows = choice.rows(sheet, filter);
-            choice.move_row(sheet, &rows, by);
+        self.choose(|selection, sheet, filter| {
+            let rows = selection.rows(sheet, filter);
+            selection.move_row(sheet, &rows, by);
         });
     }
 
     fn move_column(&mut self, by: isize) {
-        self.choose(|choice, sheet, _| choice.move_column(sheet, by));
+        self.choose(|selection, sheet, _| selection.move_column(sheet, by));
     }
 
     fn next_sheet(&mut self, by: isize) {
@@ -147,35 +147,36 @@ impl Top {
     fn pause(&mut self) {
         self.paused = match self.paused {
             Some(_) => None,
-            None => Some(self.kept.last()),
+            None => Some(self.history.last()),
         };
     }
 
     fn back(&mut self, by: u64) {
-        let shown = self.paused.unwrap_or(self.kept.last());
-        self.paused = Some(shown.saturating_sub(by).max(self.kept.first()));
+        let shown = self.paused.unwrap_or(self.history.last());
+        self.paused = Some(shown.saturating_sub(by).max(self.history.first()));
     }
 
-    /// Beyond the last window a replay is to go on.
-    fn forth(&mut self, by: u64) -> Wanted {
-        let last = self.kept.last();
+    /// Moves forward. Past the newest window a replay has to supply more.
+    fn forth(&mut self, by: u64) -> KeyAction {
+        let last = self.history.last();
         let to = self.paused.unwrap_or(last) + by;
         self.paused = Some(to.min(last));
         match self.source {
-            Source::Replay { ended: false, .. } if to > last => Wanted::Windows(to - last),
-            _ => Wanted::Nothing,
+            WindowSource::Replay { ended: false, .. } if to > last => KeyAction::Windows(to - last),
+            _ => KeyAction::Nothing,
         }
     }
 
-    /// The windows that [`Wanted::Windows`] asked for have come.
+    /// Shows the newest window of a paused view, after the windows of [`KeyAction::Windows`]
+    /// arrived.
     pub fn show_last(&mut self) {
         if self.paused.is_some() {
-            self.paused = Some(self.kept.last());
+            self.paused = Some(self.history.last());
         }
     }
 
     fn faster(&mut self, factor: f64) {
-        if let Source::Replay { speed, .. } = &mut self.source {
+        if let WindowSource::Replay { speed, .. } = &mut self.source {
             *speed = (*speed * factor).clamp(SPEEDS.0, SPEEDS.1);
         }
     }

@@ -1,43 +1,43 @@
-//! Top: windows on a terminal, with a view that keys move over rows, columns and time.
+//! Top: an interactive view of windows on a terminal. Keys move it over rows, columns and time.
 //!
-//! It knows neither sessions nor recordings: it is given [`Sheets`] and keys, and draws. The same
-//! view shows live runs and replays.
+//! [`Top`] takes windows ([`Top::window`]) and keys ([`Top::key`]), and draws itself
+//! ([`Top::draw`]). It depends on neither sessions nor recordings: live runs and replays share it.
 
 mod chart;
-mod choice;
 mod draw;
-mod kept;
+mod history;
 mod keys;
+mod selection;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-pub use self::keys::Wanted;
-use self::{choice::Choice, kept::Kept};
+pub use self::keys::KeyAction;
+use self::{history::WindowHistory, selection::SheetSelection};
 use crate::emit::{Sheet, SheetColumn, Sheets};
 
-/// Messages that are kept to be read.
+/// The most messages that are kept.
 const MESSAGES: usize = 100;
 
 /// Where windows come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Source {
-    /// A running session: a window comes whenever it ends.
+pub enum WindowSource {
+    /// A running session: each window arrives when it ends.
     Live,
-    /// A recording: the next window comes when it is wanted.
+    /// A recording: the program pulls the next window when it is due.
     Replay {
-        /// How many times faster than it was recorded.
+        /// Replay speed, relative to the recording.
         speed: f64,
-        /// Whether the last window was given.
+        /// Whether the recording has no more windows.
         ended: bool,
     },
 }
 
-/// What is drawn over the rows.
+/// A box drawn over the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Over {
+enum Overlay {
     #[default]
     Nothing,
     Help,
@@ -45,72 +45,72 @@ enum Over {
     Notes(usize),
 }
 
-/// The view, with the windows that it keeps.
+/// The view and its history of windows.
 pub struct Top {
-    source: Source,
-    kept: Kept,
-    /// Number of the window that is shown while others may come; None: the last one.
+    source: WindowSource,
+    history: WindowHistory,
+    /// Number of the window shown while paused; None: the view follows the newest window.
     paused: Option<u64>,
-    /// The title of the sheet that is shown.
+    /// Title of the selected sheet.
     sheet: &'static str,
-    /// What is chosen in each sheet.
-    choices: BTreeMap<&'static str, Choice>,
-    /// Only rows with this in a label, or pinned ones.
+    /// Selection by title of the sheet.
+    selections: BTreeMap<&'static str, SheetSelection>,
+    /// Shows only rows with this text in a label, and pinned rows.
     filter: String,
-    /// Whether keys go into the filter.
+    /// Whether keys edit the filter.
     typing: bool,
-    over: Over,
-    /// The last ones.
+    overlay: Overlay,
+    /// The newest messages.
     messages: VecDeque<String>,
-    /// The last message was not followed by a key yet.
+    /// Whether no key was pressed since the last message.
     unread: bool,
-    /// The columns that were drawn last, of this window and sheet: keys come more often than
-    /// windows.
-    texts: Option<((u64, &'static str), Vec<SheetColumn>)>,
-    /// Rows of the sheet that had room when it was last drawn.
-    room: usize,
+    /// Columns drawn last, by window and sheet. Keys come more often than windows, so they are
+    /// kept.
+    drawn_columns: Option<((u64, &'static str), Vec<SheetColumn>)>,
+    /// Scrolling rows visible when the sheet was last drawn.
+    visible_rows: usize,
 }
 
 impl Top {
-    /// A view that has no window yet.
+    /// A view without a window.
     #[must_use]
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: WindowSource) -> Self {
         Self {
             source,
-            kept: Kept::default(),
+            history: WindowHistory::default(),
             paused: None,
             sheet: "",
-            choices: BTreeMap::new(),
+            selections: BTreeMap::new(),
             filter: String::new(),
             typing: false,
-            over: Over::Nothing,
+            overlay: Overlay::Nothing,
             messages: VecDeque::new(),
             unread: false,
-            texts: None,
-            room: 1,
+            drawn_columns: None,
+            visible_rows: 1,
         }
     }
 
-    /// The next window.
+    /// Adds the next window.
     pub fn window(&mut self, sheets: Sheets) {
         if self.sheet.is_empty() {
             self.sheet = sheets.sheets.first().map_or("", Sheet::title);
         }
-        self.kept.push(sheets);
-        // A window that is not kept any more cannot be shown.
+        self.history.push(sheets);
+        // A paused view moves on from a window that left the history.
         if let Some(shown) = &mut self.paused {
-            *shown = (*shown).max(self.kept.first());
+            *shown = (*shown).max(self.history.first());
         }
     }
 
-    /// A recording has no more windows.
+    /// Marks the recording as ended.
     pub fn ended(&mut self) {
-        if let Source::Replay { ended, .. } = &mut self.source {
+        if let WindowSource::Replay { ended, .. } = &mut self.source {
             *ended = true;
         }
     }
 
-    /// A message of the program.
+    /// Shows a message of the program.
     pub fn message(&mut self, text: &str) {
         self.messages.push_back(text.to_owned());
         if self.messages.len() > MESSAGES {
@@ -119,41 +119,41 @@ impl Top {
         self.unread = true;
     }
 
-    /// Where windows come from, as keys have set it.
+    /// The source of windows, with the replay speed that keys set.
     #[must_use]
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> WindowSource {
         self.source
     }
 
-    /// Whether the view stays where it is.
+    /// Whether the view is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
-    /// The window that is shown.
+    /// The window on the screen.
     fn shown(&self) -> Option<&Sheets> {
-        self.kept.get(self.paused.unwrap_or(self.kept.last()))
+        self.history.get(self.paused.unwrap_or(self.history.last()))
     }
 
-    /// The sheet that is shown: in a window without it the first one.
+    /// The selected sheet; the first one where the window lacks it.
     fn sheet(&self) -> Option<&Sheet> {
         let sheets = &self.shown()?.sheets;
         let same = sheets.iter().find(|sheet| sheet.title() == self.sheet);
         same.or(sheets.first())
     }
 
-    fn choice(&self) -> Choice {
+    fn selection(&self) -> SheetSelection {
         let sheet = self.sheet().map_or("", Sheet::title);
-        self.choices.get(sheet).cloned().unwrap_or_default()
+        self.selections.get(sheet).cloned().unwrap_or_default()
     }
 
-    fn choose(&mut self, change: impl FnOnce(&mut Choice, &Sheet, &str)) {
+    fn choose(&mut self, change: impl FnOnce(&mut SheetSelection, &Sheet, &str)) {
         let Some(sheet) = self.sheet() else {
             return;
         };
-        let (title, mut choice) = (sheet.title(), self.choice());
-        change(&mut choice, sheet, &self.filter);
-        self.choices.insert(title, choice);
+        let (title, mut selection) = (sheet.title(), self.selection());
+        change(&mut selection, sheet, &self.filter);
+        self.selections.insert(title, selection);
     }
 }

@@ -1,4 +1,4 @@
-//! The view on screens of several sizes, moved by keys.
+//! The view on screens of several sizes, controlled by keys.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::{
     emit::tests::containers,
 };
 
-const LIVE: Source = Source::Live;
-const REPLAY: Source = Source::Replay {
+const LIVE: WindowSource = WindowSource::Live;
+const REPLAY: WindowSource = WindowSource::Replay {
     speed: 1.0,
     ended: false,
 };
 
-/// The window of so many seconds after another: every number is so many times larger.
+/// A window this many seconds after another, with all numbers larger by that factor.
 fn later(report: &Report, seconds: u8) -> Sheets {
     let mut report = report.clone();
     let more = Duration::from_secs(seconds.into());
@@ -30,10 +30,10 @@ fn later(report: &Report, seconds: u8) -> Sheets {
             counter.estimate.value *= f64::from(1 + seconds);
         }
     }
-    Sheets::of(&report, false)
+    Sheets::from_report(&report, false)
 }
 
-fn view(source: Source, rows: u64, windows: u8) -> Top {
+fn view(source: WindowSource, rows: u64, windows: u8) -> Top {
     let report = containers(rows);
     let mut top = Top::new(source);
     (0..windows).for_each(|at| top.window(later(&report, at)));
@@ -51,14 +51,14 @@ fn drawn(top: &mut Top, columns: u16, lines: u16) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn press(top: &mut Top, codes: &[KeyCode]) -> Vec<Wanted> {
+fn press(top: &mut Top, codes: &[KeyCode]) -> Vec<KeyAction> {
     let keys = codes
         .iter()
         .map(|code| KeyEvent::new(*code, KeyModifiers::NONE));
     keys.map(|key| top.key(key)).collect()
 }
 
-fn typed(top: &mut Top, text: &str) -> Vec<Wanted> {
+fn typed(top: &mut Top, text: &str) -> Vec<KeyAction> {
     let codes: Vec<KeyCode> = text.chars().map(KeyCode::Char).collect();
     press(top, &codes)
 }
@@ -102,7 +102,7 @@ fn help_and_notes_lie_over_the_rows() {
 #[test]
 fn before_the_first_window_it_says_so() {
     let mut top = Top::new(LIVE);
-    // Nothing is there to be moved over.
+    // There is nothing to move over.
     press(
         &mut top,
         &[
@@ -119,12 +119,16 @@ fn before_the_first_window_it_says_so() {
 fn a_filter_leaves_the_rows_with_its_text_and_those_that_are_pinned() {
     let mut top = view(LIVE, 40, 1);
     let all = drawn(&mut top, 120, 60);
-    // The first container, by a part of its name.
+    // Filters for the first container, by a part of its name.
     let row = all
         .lines()
         .find(|line| line.contains("containerd") || line.starts_with(" pod"));
-    let name = row.unwrap_or_else(|| all.lines().nth(4).unwrap());
-    let name = name.trim().split(' ').next().unwrap();
+    let name = row
+        .unwrap_or_else(|| all.lines().nth(4).unwrap())
+        .trim()
+        .split(' ')
+        .next()
+        .unwrap();
     typed(&mut top, "/");
     typed(&mut top, name);
     press(&mut top, &[KeyCode::Enter]);
@@ -150,7 +154,7 @@ fn a_paused_view_stays_where_it_is_while_windows_come() {
     assert!(now.contains("paused, 1 window back"), "{now}");
     let body = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(body(&now), body(&then));
-    // Two back, one on, and to the end.
+    // Two back, one forward, then to the end.
     typed(&mut top, ",,.");
     assert!(drawn(&mut top, 80, 24).contains("paused, 2 windows back"));
     typed(&mut top, "p");
@@ -162,22 +166,26 @@ fn a_replay_is_asked_for_windows_that_it_has_not_given_yet() {
     let mut top = view(REPLAY, 3, 2);
     assert_eq!(
         typed(&mut top, ",.."),
-        [Wanted::Nothing, Wanted::Nothing, Wanted::Windows(1)]
+        [
+            KeyAction::Nothing,
+            KeyAction::Nothing,
+            KeyAction::Windows(1)
+        ]
     );
-    assert_eq!(typed(&mut top, ">"), [Wanted::Windows(10)]);
+    assert_eq!(typed(&mut top, ">"), [KeyAction::Windows(10)]);
     top.window(later(&containers(3), 7));
     top.show_last();
     assert!(drawn(&mut top, 80, 24).contains("replay x1  paused"));
     typed(&mut top, "++-");
     assert_eq!(
         top.source(),
-        Source::Replay {
+        WindowSource::Replay {
             speed: 2.0,
             ended: false
         }
     );
     top.ended();
-    assert_eq!(typed(&mut top, "."), [Wanted::Nothing]);
+    assert_eq!(typed(&mut top, "."), [KeyAction::Nothing]);
     assert!(drawn(&mut top, 80, 24).contains("at its end"));
 }
 
@@ -185,11 +193,14 @@ fn a_replay_is_asked_for_windows_that_it_has_not_given_yet() {
 fn control_c_and_q_end() {
     let mut top = view(LIVE, 3, 1);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(top.key(interrupt), Wanted::End);
-    assert_eq!(typed(&mut top, "q"), [Wanted::End]);
+    assert_eq!(top.key(interrupt), KeyAction::End);
+    assert_eq!(typed(&mut top, "q"), [KeyAction::End]);
     // In a filter it is a letter.
-    assert_eq!(typed(&mut top, "/q"), [Wanted::Nothing, Wanted::Nothing]);
-    assert_eq!(top.key(interrupt), Wanted::End);
+    assert_eq!(
+        typed(&mut top, "/q"),
+        [KeyAction::Nothing, KeyAction::Nothing]
+    );
+    assert_eq!(top.key(interrupt), KeyAction::End);
 }
 
 #[test]
@@ -200,14 +211,14 @@ fn memory_is_bounded() {
     for at in 0..40 {
         top.window(later(&report, at));
     }
-    assert!(top.kept.first() > 0);
-    // The paused window is gone: the oldest that is kept is shown.
+    assert!(top.history.first() > 0);
+    // The paused window left the history: the oldest one is shown.
     assert!(drawn(&mut top, 80, 24).contains("paused"));
-    assert_eq!(top.paused, Some(top.kept.first()));
+    assert_eq!(top.paused, Some(top.history.first()));
 }
 
 proptest! {
-    /// Whatever is pressed, on whatever screen: it is drawn.
+    /// Drawing never fails, for any keys and any screen.
     #[test]
     fn no_keys_break_it(
         keys in prop::collection::vec(prop::sample::select(vec![

@@ -1,5 +1,4 @@
-//! Memory accesses that events sampled, in the shape of SPE's: by what was done and where it was
-//! served.
+//! Memory accesses sampled by events, in the form of SPE's: by class of operation and memory level.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,15 +11,15 @@ use probe_common::{
 };
 
 use super::{
-    Gained, Lines, Owner, SampledUsage, SampledWindow, Sampler, Served, SpeUsage, SpeWindow,
-    Sum as _,
+    CacheLines, Gained, MemLevel, Owner, SampleSource, SampledUsage, SampledWindow, SpeUsage,
+    SpeWindow, Sum as _,
 };
 use crate::{
-    event::Accesses,
+    event::AccessScaling,
     snapshot::{SampledHealth, Snapshot},
 };
 
-/// What those events of a window sampled that are of memory accesses; None where there are none.
+/// The samples of a window's memory-access events; None if it has no such events.
 pub(super) fn of_events(
     window: &SampledWindow,
     earlier: &Snapshot,
@@ -37,8 +36,8 @@ pub(super) fn of_events(
             .map(|(at, _)| at)
     };
     let mut usage: BTreeMap<Owner, SpeUsage> = BTreeMap::new();
-    // Of loads also where a window has none of them: their totals go on.
-    let chosen = |event: &SampledHealth| event.accesses == Some(Accesses::Tagged);
+    // Includes loads even if the window has none of them, since their totals continue.
+    let chosen = |event: &SampledHealth| event.accesses == Some(AccessScaling::Tagged);
     let mut tagged = BTreeSet::new();
     tagged.extend(window.events.iter().any(chosen).then_some(Class::Load));
     for (owner, sampled) in &window.usage {
@@ -53,38 +52,41 @@ pub(super) fn of_events(
         length: later.at.saturating_sub(earlier.at),
         usage,
         total: Gained::first(total, earlier.at),
-        // No share of a socket's traffic goes by them.
+        // They are no weights of a socket's traffic.
         on_socket: BTreeMap::new(),
         pages: pages(window),
-        lines: Lines::default(),
+        lines: CacheLines::default(),
         names: Arc::clone(&later.names),
-        sampler: Sampler::Events {
+        sampler: SampleSource::Events {
             tagged,
             limited: accesses().any(|event| window.was_limited(event)),
             ever_limited: accesses().any(|event| window.was_ever_limited(event)),
             time: accesses()
-                .filter_map(|event| window.took_turns(event))
-                .min_by(|a, b| a.live().total_cmp(&b.live())),
+                .filter_map(|event| window.multiplexed_time(event))
+                .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio())),
         },
     })
 }
 
-/// The accesses of an owner, and the classes of which no number is known.
+/// The accesses of an owner, and the classes without a known number of operations.
 fn of_owner(
     sampled: &SampledUsage,
-    of: impl Fn(u8) -> Option<Accesses>,
+    of: impl Fn(u8) -> Option<AccessScaling>,
 ) -> (SpeUsage, BTreeSet<Class>) {
     let (mut usage, mut tagged) = (SpeUsage::new(), BTreeSet::new());
     for ((event, source), counts) in sampled {
         let Some(accesses) = of(*event) else {
             continue;
         };
-        let kind = match DataSource(*source).said() {
-            Some(said) => (said.class, said.source.map_or(Served::NotSaid, Served::By)),
-            // Samples for which the map had no room.
-            None => (Class::Other, Served::NotSaid),
+        let kind = match DataSource(*source).decode() {
+            Some(access) => (
+                access.class,
+                access.source.map_or(MemLevel::Unknown, MemLevel::By),
+            ),
+            // Samples that did not fit into the map.
+            None => (Class::Other, MemLevel::Unknown),
         };
-        if accesses == Accesses::Tagged {
+        if accesses == AccessScaling::Tagged {
             tagged.insert(kind.0);
         }
         usage.entry(kind).or_default().add(&counts.counts);
@@ -102,8 +104,8 @@ fn pages(window: &SampledWindow) -> Vec<(PageKey, PageRow)> {
         page.timed += counts.timed;
         page.cycles += counts.cycles;
     }
-    let pages = pages.into_iter();
     pages
+        .into_iter()
         .map(|((tgid, page), row)| {
             let tgid = tgid.into();
             (PageKey { page, tgid }, row)
@@ -139,8 +141,8 @@ mod tests {
             cgroup: CgroupId(7),
             tgid: 0,
         };
-        let source = |word| DataSource::of(word).0;
-        // Loads of two kinds of core, stores, cycles, and what found no room.
+        let source = |word| DataSource::from_word(word).0;
+        // Loads of two kinds of core, stores, cycles, and samples that did not fit into the map.
         let usage = [
             ((0, source(L2)), counts(3)),
             ((1, source(L2)), counts(4)),
@@ -166,10 +168,10 @@ mod tests {
             cycles: 40,
             ..AddressCounts::default()
         };
-        let tagged = Some(Accesses::Tagged);
+        let tagged = Some(AccessScaling::Tagged);
         let window = SampledWindow {
             usage: BTreeMap::from([(owner, SampledUsage::from(usage))]),
-            events: [tagged, tagged, Some(Accesses::Counted), None]
+            events: [tagged, tagged, Some(AccessScaling::Counted), None]
                 .map(event)
                 .into(),
             addresses: vec![
@@ -186,14 +188,14 @@ mod tests {
             .map(|(kind, counts)| (*kind, counts.samples))
             .collect();
         let expected = [
-            ((Class::Load, Served::By(Source::L2)), 7),
-            ((Class::Store, Served::NotSaid), 5),
-            ((Class::Other, Served::NotSaid), 1),
+            ((Class::Load, MemLevel::By(Source::L2)), 7),
+            ((Class::Store, MemLevel::Unknown), 5),
+            ((Class::Other, MemLevel::Unknown), 1),
         ];
         assert_eq!(samples, expected.into());
         let counts = |class| found.sampler.counts(class);
         assert!(!counts(Class::Load) && counts(Class::Store));
-        // Of the page in both cgroups, but for the instruction.
+        // The page of both cgroups, without the instruction.
         let [(key, page)] = found.pages.as_slice() else {
             panic!("{:?}", found.pages);
         };

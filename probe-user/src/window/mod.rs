@@ -1,5 +1,5 @@
-//! Window: what happened between two [`Snapshot`]s, estimated for each CPU and then summed over
-//! CPUs.
+//! Window: the deltas between two [`Snapshot`]s, estimated for each CPU and then summed over CPUs,
+//! with the totals since the session began. Entry: [`Window::between`] and [`Window::next`].
 
 use std::{
     borrow::Cow,
@@ -10,17 +10,17 @@ use std::{
 
 use probe_common::CgroupId;
 
-pub(crate) use self::counted::float;
+pub(crate) use self::group_counts::float;
 use self::usage::Gains;
 pub use self::{
-    counted::{Counted, LiveTime},
-    lines::Lines,
+    cache_lines::CacheLines,
+    group_counts::{GroupCounts, RunningTime},
 };
 use crate::{
     devices::DeviceDeltas,
     machine::{
         memory::MemoryReading,
-        resctrl::{self, Monitored},
+        resctrl::{self, GroupBytes},
     },
     plan::Plan,
     snapshot::{Health, Names, Snapshot, UncoreReading},
@@ -29,51 +29,52 @@ use crate::{
 /// The owner of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The cgroup, or a value that stands for another owner.
+    /// The cgroup, or one of the special values of [`CgroupId`].
     pub cgroup: CgroupId,
     /// Process id; 0 unless counting by process.
     pub tgid: u32,
 }
 
 /// The counts of an owner: one entry per counter group, None for a group without a row.
-pub type Usage = Vec<Option<Counted>>;
+pub type Usage = Vec<Option<GroupCounts>>;
 
-/// What happened between two snapshots.
+/// The deltas between two snapshots, and the totals.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// `CLOCK_MONOTONIC` at the session's first snapshot.
     pub began: Duration,
-    /// Unix time at which that clock was 0, as it was at the session's first snapshot: that of
-    /// later ones may have been set.
+    /// Unix time at which that clock was 0, by the wall clock of the session's first snapshot: the
+    /// wall clock may have been set since.
     pub boot_time: Duration,
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,
     /// Time between the snapshots.
     pub length: Duration,
-    /// Gains by owner. Totals of rows are kept by the join, since a row outlives its owners, such
-    /// as a pod its containers.
+    /// Deltas by owner. The join keeps the totals of rows, since a row outlives its owners, such as
+    /// a pod its containers.
     pub usage: BTreeMap<Owner, Usage>,
     /// The whole machine: the sum of all owners.
     pub total: Gained<Usage>,
-    /// The same by the socket of the CPU, where uncore events are counted.
+    /// Deltas by the socket of the CPU and owner, if uncore events are counted.
     pub on_socket: BTreeMap<(u32, Owner), Usage>,
-    /// Gains of the uncore counters; None where one could not be read, or went back.
+    /// Deltas of the uncore counters; their count is None if it could not be read or went back.
     pub uncore: Vec<UncoreReading>,
     /// Totals of the uncore counters since the session began, by event and socket.
     pub uncore_totals: Vec<UncoreTotal>,
-    /// The use of devices, where metrics are about them.
+    /// The use of devices, if there are metrics about them.
     pub devices: Option<DeviceDeltas>,
-    /// What resctrl counted, where memory traffic is shared out.
-    pub monitored: Vec<Monitored>,
-    /// What cgroups or processes held at both ends of the window, in a session that looks.
+    /// Counts of resctrl, if memory traffic is apportioned.
+    pub monitored: Vec<GroupBytes>,
+    /// Memory that cgroups or processes held at both ends of the window, in a session that measures
+    /// it.
     pub memory: Option<[MemoryReading; 2]>,
-    /// What was sampled, in a session that samples.
+    /// Sampled memory accesses, in a session that samples them.
     pub samples: Option<SpeWindow>,
-    /// What sampled events say, in a session that samples any.
+    /// Samples of events, in a session that samples events.
     pub sampled: Option<SampledWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
-    /// The programs' account of themselves as of the later snapshot, since the session began.
+    /// The programs' counts of their own work since the session began, as of the later snapshot.
     pub health: Health,
 }
 
@@ -86,11 +87,10 @@ impl Window {
         for of_owner in usage.values() {
             total.add_all(of_owner);
         }
-        // What was divided stays in the machine.
+        // Slices that were split between owners stay in the machine's total.
         total.iter_mut().flatten().for_each(|it| it.estimated = 0);
         let uncore = uncore(&earlier.uncore, &later.uncore);
-        let sampled = SampledWindow::between(earlier, later);
-        let sampled = sampled.map(|sampled| match plan.clock() {
+        let sampled = SampledWindow::between(earlier, later).map(|sampled| match plan.clock() {
             Some(clock) => sampled.with_clock(&usage, clock),
             None => sampled,
         });
@@ -120,15 +120,15 @@ impl Window {
         }
     }
 
-    /// The window after this one, whose totals go on.
+    /// The window after this one, with the totals of this one continued.
     #[must_use]
     pub fn next(&self, earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let mut next = Self::between(earlier, later, plan);
-        next.go_on(&self.totals());
+        next.apply_totals(&self.totals());
         next
     }
 
-    /// Its totals, apart from those of its rows.
+    /// Its totals, without those of its rows.
     #[must_use]
     pub fn totals(&self) -> Totals<'_> {
         let samples = self.samples.as_ref();
@@ -142,22 +142,22 @@ impl Window {
         }
     }
 
-    /// Continues the totals of the window before this first one.
-    pub(crate) fn go_on(&mut self, before: &Totals<'_>) {
+    /// Continues the totals of the previous window.
+    pub(crate) fn apply_totals(&mut self, before: &Totals<'_>) {
         self.began = before.began;
         self.boot_time = before.boot_time;
-        self.total.go_on(&before.total);
+        self.total.continue_from(&before.total);
         self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
         if let Some((samples, before)) = self.samples.as_mut().zip(before.samples.as_ref()) {
-            samples.total.go_on(before);
+            samples.total.continue_from(before);
         }
         if let Some((sampled, before)) = self.sampled.as_mut().zip(before.sampled.as_ref()) {
-            sampled.total.go_on(before);
+            sampled.total.continue_from(before);
         }
     }
 }
 
-/// What tells one uncore counter from another.
+/// The identity of an uncore counter.
 fn key(reading: &UncoreReading) -> (usize, u32, u16) {
     (reading.at, reading.socket, reading.instance)
 }
@@ -174,7 +174,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
             let count = now.count.zip(before.and_then(|before| before.count));
             let skew = before.map_or(0, |before| before.skew);
             UncoreReading {
-                // Of both ends.
+                // The skew of both ends.
                 skew: now.skew.saturating_add(skew),
                 count: count.and_then(|(now, before)| now.checked_sub(before)),
                 enabled: now
@@ -190,8 +190,8 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 }
 
 mod accesses;
-mod counted;
-mod lines;
+mod cache_lines;
+mod group_counts;
 mod sampled;
 mod spe;
 #[cfg(test)]
@@ -200,9 +200,9 @@ mod totals;
 mod usage;
 
 #[cfg(test)]
-pub(crate) use self::{counted::tests::Random, spe::tests::sampled as sampled_window};
+pub(crate) use self::{group_counts::tests::Random, spe::tests::sampled as sampled_window};
 pub use self::{
     sampled::{EventGain, SampledUsage, SampledWindow},
-    spe::{Sampler, Served, SpeUsage, SpeWindow},
+    spe::{MemLevel, SampleSource, SpeUsage, SpeWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

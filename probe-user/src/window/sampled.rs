@@ -1,13 +1,13 @@
-//! What sampled events say of the time between two snapshots.
+//! Samples of events between two snapshots.
 
 use std::{
     collections::{BTreeMap, HashMap},
     num::NonZeroU64,
 };
 
-use super::{Gained, LiveTime, Owner, Sum, Usage};
+use super::{Gained, Owner, RunningTime, Sum, Usage};
 use crate::snapshot::{
-    AddressCounts, CodeKey, NameCounts, Place, SampledAddress, SampledCounts, SampledHealth,
+    AddressCounts, CodeKey, CodeLocation, NameCounts, SampledAddress, SampledCounts, SampledHealth,
     SampledReading, Snapshot,
 };
 
@@ -15,36 +15,36 @@ use crate::snapshot::{
 /// [`DataSource`](probe_common::sample::DataSource).
 pub type SampledUsage = BTreeMap<(u8, u8), SampledCounts>;
 
-/// What a sampled event itself did, on all CPUs.
+/// The count of a sampled event itself, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventGain {
-    /// What it counted; not scaled.
+    /// Its count; not scaled.
     pub counted: u64,
-    /// The time in which it did.
-    pub time: LiveTime,
-    /// Its samples came near the kernel's limit on some CPU: it may not have been counted all the
+    /// Its enabled and running time.
+    pub time: RunningTime,
+    /// Its sample rate came near the kernel's limit on some CPU: it may not have counted all the
     /// time.
     pub limited: bool,
 }
 
-/// What was sampled between two snapshots.
+/// Samples of events between two snapshots.
 #[derive(Clone, Debug, Default)]
 pub struct SampledWindow {
-    /// Gains by owner.
+    /// Deltas by owner.
     pub usage: BTreeMap<Owner, SampledUsage>,
     /// The whole machine: the sum of all owners.
     pub total: Gained<SampledUsage>,
-    /// Gains by address; empty where none are kept.
+    /// Deltas by address; empty if none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
-    /// What instructions are called, by [`SampledAddress::place`].
-    pub places: HashMap<CodeKey, Place>,
-    /// What naming them could not do, since the session began.
+    /// Locations of instructions, by [`SampledAddress::code_key`].
+    pub places: HashMap<CodeKey, CodeLocation>,
+    /// Failures of naming them since the session began.
     pub names: Option<NameCounts>,
-    /// The events, with what became of their samples since the session began.
+    /// The events, with the accounting of their samples since the session began.
     pub events: Vec<SampledHealth>,
-    /// Samples of each event that were missed in this window, and those that were due.
+    /// Missed samples and expected samples of each event in this window.
     pub missed: Vec<(u64, u64)>,
-    /// What each event itself did in this window.
+    /// The count of each event itself in this window.
     pub events_gained: Vec<EventGain>,
 }
 
@@ -79,10 +79,10 @@ impl SampledWindow {
         })
     }
 
-    /// The same with the time that a clock counted of each owner, for events that are clocks too.
+    /// Adds the counted running time of each owner to events that are clocks.
     ///
-    /// The timer of a sample wakes whoever sleeps until that moment, so that fewer samples fall
-    /// into its work than it works. How long it ran is counted.
+    /// The samples of a timer underestimate the time of tasks that sleep until the same tick. The
+    /// running time is counted exactly.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -102,7 +102,7 @@ impl SampledWindow {
         for event in &clocks {
             for of_owner in self.usage.values_mut() {
                 if let Some(counts) = of_owner.get_mut(&(*event, 0)) {
-                    // For want of a row of counts.
+                    // The default, if there is no row of counts.
                     counts.counted = NonZeroU64::new(counts.counts.operations as u64);
                 }
             }
@@ -122,21 +122,21 @@ impl SampledWindow {
         self
     }
 
-    /// Whether samples of an event came near the kernel's limit.
+    /// Whether the sample rate of an event came near the kernel's limit in this window.
     pub(crate) fn was_limited(&self, event: usize) -> bool {
         let gained = self.events_gained.get(event);
         gained.is_some_and(|gained| gained.limited)
     }
 
-    /// The same since the session began: totals lack what was lost then.
+    /// Whether it came near that limit since the session began: totals may lack lost samples.
     pub(crate) fn was_ever_limited(&self, event: usize) -> bool {
         self.events
             .get(event)
             .is_some_and(|event| event.limited > 0)
     }
 
-    /// The time of an event that was not on the PMU all the time, since others took turns with it.
-    pub(crate) fn took_turns(&self, event: usize) -> Option<LiveTime> {
+    /// The time of a multiplexed event; None if it was on the PMU all the time.
+    pub(crate) fn multiplexed_time(&self, event: usize) -> Option<RunningTime> {
         let gained = self.events_gained.get(event)?;
         (gained.time.running < gained.time.enabled).then_some(gained.time)
     }
@@ -167,7 +167,7 @@ fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGa
     let pairs = now.iter().zip(before);
     let gained = pairs.map(|(now, before)| EventGain {
         counted: now.counted.saturating_sub(before.counted),
-        time: LiveTime {
+        time: RunningTime {
             enabled: now.enabled.saturating_sub(before.enabled),
             running: now.running.saturating_sub(before.running),
         },

@@ -1,4 +1,4 @@
-//! What SPE sampled between two snapshots, summed over CPUs.
+//! Memory accesses that SPE sampled between two snapshots, summed over CPUs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,67 +10,66 @@ use probe_common::spe::{Class, PageKey, PageRow, Source};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Gained, Lines, LiveTime, Owner, Sum as _};
+use super::{CacheLines, Gained, Owner, RunningTime, Sum as _};
 use crate::snapshot::{Names, Snapshot, SpeCounts, SpeHealth};
 
-/// Where an access was served.
+/// The memory level that served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Served {
-    /// As the core's table says.
+pub enum MemLevel {
+    /// Known by the core's data-source table.
     By(Source),
-    /// The number of a data source that no table explains.
+    /// A data-source number without a known meaning.
     Number(u64),
-    /// The record has no data source: stores have none on most cores.
-    NotSaid,
+    /// Unknown: the record has no data source. Stores have none on most cores.
+    Unknown,
 }
 
-/// Samples of one owner by what was done and where it was served.
-pub type SpeUsage = BTreeMap<(Class, Served), SpeCounts>;
+/// Samples of one owner by class of operation and memory level.
+pub type SpeUsage = BTreeMap<(Class, MemLevel), SpeCounts>;
 
-/// What was sampled between two snapshots.
+/// Sampled memory accesses between two snapshots.
 #[derive(Clone, Debug)]
 pub struct SpeWindow {
     /// `CLOCK_MONOTONIC` at the earlier snapshot.
     pub start: Duration,
     /// Time between the snapshots.
     pub length: Duration,
-    /// Gains by owner.
+    /// Deltas by owner.
     pub usage: BTreeMap<Owner, SpeUsage>,
     /// The whole machine: the sum of all owners.
     pub total: Gained<SpeUsage>,
-    /// The same by the socket of the CPU, where uncore events are counted.
+    /// Deltas by the socket of the CPU and owner, if uncore events are counted.
     pub on_socket: BTreeMap<(u32, Owner), SpeUsage>,
-    /// Gains by page; empty where none are kept.
+    /// Deltas by page; empty if none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
-    /// Gains by cache line; nothing where none are kept.
-    pub lines: Lines,
+    /// Deltas by cache line; empty if none are kept.
+    pub lines: CacheLines,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
-    /// Who sampled.
-    pub sampler: Sampler,
+    /// The source of the samples.
+    pub sampler: SampleSource,
 }
 
-/// Who sampled memory accesses.
+/// The source of sampled memory accesses.
 #[derive(Clone, Debug)]
-pub enum Sampler {
-    /// Arm's SPE: the programs' account of themselves as of the later snapshot, since the session
-    /// began.
+pub enum SampleSource {
+    /// Arm's SPE, with the programs' accounting since the session began, as of the later snapshot.
     Spe(Box<SpeHealth>),
-    /// Events that overflow. They tell neither when an operation was issued nor how long its
-    /// address was translated.
+    /// Counter overflows. These have neither issue nor translation latencies.
     Events {
-        /// What samples tell no number of: the core chose the operations that it timed.
+        /// Classes without a number of operations: the core chose the operations that it timed.
         tagged: BTreeSet<Class>,
-        /// The kernel may have stopped a counter, since samples came near to its limit.
+        /// Whether the kernel may have stopped a counter in this window, since the sample rate came
+        /// near its limit.
         limited: bool,
-        /// The same at any time since the session began.
+        /// Whether that may have happened since the session began.
         ever_limited: bool,
-        /// The time of the event that was on the PMU least, where others took turns with it.
-        time: Option<LiveTime>,
+        /// The time of the event with the lowest running ratio, if any event is multiplexed.
+        time: Option<RunningTime>,
     },
 }
 
-impl Sampler {
+impl SampleSource {
     /// Whether samples of a class stand for a number of operations.
     #[must_use]
     pub fn counts(&self, class: Class) -> bool {
@@ -91,7 +90,7 @@ impl Sampler {
 }
 
 impl SpeWindow {
-    /// The difference of two snapshots of one session; None where it does not sample.
+    /// The difference of two snapshots of one session; None if it does not sample.
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Self> {
         let (before, now) = (earlier.spe.as_ref()?, later.spe.as_ref()?);
@@ -102,11 +101,13 @@ impl SpeWindow {
             let delta = delta(before.rows.get(key), counts);
             let table = now.tables.get(&u32::from(key.cpu));
             let served = match key.access.source() {
-                None => Served::NotSaid,
+                None => MemLevel::Unknown,
                 Some(number) => table
                     .filter(|_| key.access.class() == Class::Load)
                     .and_then(|table| table.load(number))
-                    .map_or(Served::Number(number), |origin| Served::By(origin.source)),
+                    .map_or(MemLevel::Number(number), |origin| {
+                        MemLevel::By(origin.source)
+                    }),
             };
             let owner = Owner {
                 cgroup: key.cgroup,
@@ -115,7 +116,7 @@ impl SpeWindow {
             let kind = (key.access.class(), served);
             let of_owner = usage.entry(owner).or_default();
             of_owner.entry(kind).or_default().add(&delta);
-            // Who was sampled before keeps a row, as of counters.
+            // An owner that was sampled before keeps a row, as with counters.
             if delta.samples == 0 {
                 continue;
             }
@@ -143,20 +144,20 @@ impl SpeWindow {
             usage,
             on_socket,
             pages: pages.collect(),
-            lines: Lines::between(before, now),
+            lines: CacheLines::between(before, now),
             names: Arc::clone(&later.names),
-            sampler: Sampler::Spe(Box::new(now.health.clone())),
+            sampler: SampleSource::Spe(Box::new(now.health.clone())),
         })
     }
 }
 
 impl SpeWindow {
-    /// The operations that a sample stands for.
+    /// Mean number of operations that a sample stands for.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
     pub(crate) fn weight(&self) -> f64 {
         match &self.sampler {
-            Sampler::Spe(health) => health.period as f64,
-            Sampler::Events { .. } => {
+            SampleSource::Spe(health) => health.period as f64,
+            SampleSource::Events { .. } => {
                 let all = self.total.total.values();
                 let sum = |(samples, operations), counts: &SpeCounts| {
                     (samples + counts.samples, operations + counts.operations)
@@ -168,14 +169,15 @@ impl SpeWindow {
     }
 }
 
-/// The difference of two readings of a row. A row that was made again in between counts as a whole.
-/// Rows only grow: one that shrank counts nothing.
+/// The difference of two readings of a row. A row that was freed and created again counts as a
+/// whole. Rows only grow: one that shrank counts nothing.
 fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     now.since(&same.copied().unwrap_or_default())
 }
 
-/// As for rows. A page that was dropped from the table and came back was made again.
+/// The difference of two readings of a page. A page that was evicted and added again counts as a
+/// whole.
 fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.copied().unwrap_or_default();
@@ -191,7 +193,7 @@ fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
 pub(crate) mod tests {
     use probe_common::{
         CgroupId,
-        spe::{Access, SpeCpu, SpeKey},
+        spe::{SpeAccess, SpeCpu, SpeKey},
     };
     use proptest::prelude::*;
 
@@ -207,9 +209,9 @@ pub(crate) mod tests {
             total: Gained::default(),
             on_socket,
             pages: Vec::new(),
-            lines: Lines::default(),
+            lines: CacheLines::default(),
             names: Arc::clone(&crate::window::tests::empty().names),
-            sampler: Sampler::Spe(Box::new(SpeHealth {
+            sampler: SampleSource::Spe(Box::new(SpeHealth {
                 hook: SpeHook::Fentry,
                 period: 32_768,
                 max_latency: 4095,
@@ -230,7 +232,7 @@ pub(crate) mod tests {
         cgroup: CgroupId(7),
         tgid: 0,
         cpu: 0,
-        access: Access::new(Class::Store, None),
+        access: SpeAccess::new(Class::Store, None),
     };
 
     fn counts(samples: u32, made: u64) -> SpeCounts {
@@ -247,7 +249,7 @@ pub(crate) mod tests {
     }
 
     fn snapshot(rows: HashMap<SpeKey, SpeCounts>, freed: Vec<(SpeKey, SpeCounts)>) -> Snapshot {
-        let Sampler::Spe(health) = sampled(BTreeMap::new()).sampler else {
+        let SampleSource::Spe(health) = sampled(BTreeMap::new()).sampler else {
             unreachable!("it is SPE's");
         };
         let mut snapshot = crate::window::tests::snapshot([]);
@@ -262,7 +264,7 @@ pub(crate) mod tests {
         snapshot
     }
 
-    /// What the windows over these snapshots show of an owner.
+    /// The sum of an owner over the windows between these snapshots.
     fn gained(snapshots: &[Snapshot]) -> SpeCounts {
         let mut sum = SpeCounts::default();
         for pair in snapshots.windows(2) {
@@ -274,9 +276,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made again, with less in them than before or with more,
-        /// also more than once between two snapshots: the windows add up to all that was ever
-        /// sampled.
+        /// Rows grow, are freed and are created again with smaller or larger counts, also more than
+        /// once between two snapshots: the windows add up to everything that was sampled.
         #[test]
         fn rows_made_anew_are_told_by_their_number(
             steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
@@ -304,7 +305,7 @@ pub(crate) mod tests {
             prop_assert_eq!(gained(&snapshots), counts(all, 0));
         }
 
-        /// Whatever the numbers do otherwise, a row's history is never a window's delta.
+        /// A row that went back has a delta of 0, not its whole history.
         #[test]
         fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
             let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());

@@ -14,7 +14,7 @@ use crate::{
 
 const GROUPS: usize = 2;
 
-/// Two groups, of which the last `rotated` take turns.
+/// Two groups; the last `rotated` of them are multiplexed.
 fn plan(rotated: usize) -> Plan {
     Plan {
         groups: vec![Vec::new(); GROUPS],
@@ -47,7 +47,8 @@ pub(crate) fn empty() -> Window {
     Window::between(&snapshot([]), &snapshot([]), &plan(0))
 }
 
-/// What each socket counted of each uncore event in so many ns, by the event's place in the plan.
+/// The counts of each uncore event on each socket in this many ns, by the event's index in the
+/// plan.
 pub(crate) fn uncore_counts(
     plan: &Plan,
     length: u64,
@@ -110,7 +111,7 @@ fn any_rows() -> impl Strategy<Value = HashMap<UsageKey, UsageRow>> {
 }
 
 proptest! {
-    /// Two windows in a row are the window over both, whatever appears in between.
+    /// Two consecutive windows add up to the window over both, whatever appears in between.
     #[test]
     fn windows_add_up(a in any_rows(), b in any_rows(), c in any_rows()) {
         let grown = |old: &HashMap<UsageKey, UsageRow>, more: HashMap<UsageKey, UsageRow>| {
@@ -133,8 +134,8 @@ proptest! {
         }
     }
 
-    /// Rows grow, are freed and are made again, with less in them than before or with more: the
-    /// windows add up to all that was ever counted.
+    /// Rows grow, are freed and are created again with smaller or larger counts: the windows add up
+    /// to everything that was counted.
     #[test]
     fn rows_made_anew_are_told_by_their_age(
         steps in vec((0_u64..1 << 40, any::<bool>()), 1..20)
@@ -158,8 +159,7 @@ proptest! {
         prop_assert_eq!(gained, counted);
     }
 
-    /// No delta is ever larger than what the later snapshot holds, also when rows were freed and
-    /// made anew.
+    /// No delta exceeds the count in the later snapshot, even if rows were freed and created again.
     #[test]
     fn no_gain_is_made_up(a in any_rows(), b in any_rows()) {
         let window = Window::between(&snapshot(a), &snapshot(b.clone()), &plan(0));
@@ -186,7 +186,7 @@ fn a_freed_row_is_no_loss() {
     assert_eq!(first(&window, 7, 0), None);
 }
 
-/// Its history would be one window's delta.
+/// Else its whole history would be one window's delta.
 #[test]
 fn a_row_that_went_back_was_not_made_anew() {
     let window = Window::between(
@@ -200,7 +200,7 @@ fn a_row_that_went_back_was_not_made_anew() {
 #[test]
 fn a_cpu_that_vanished_keeps_its_counts() {
     let before = snapshot([(key(7, 0, 0), row(100)), (key(7, 1, 0), row(100))]);
-    // CPU 1 is offline: its row stays as it was.
+    // CPU 1 is offline: its row does not change.
     let after = snapshot([(key(7, 0, 0), row(150)), (key(7, 1, 0), row(100))]);
     assert_eq!(
         first(&Window::between(&before, &after, &plan(0)), 7, 0),
@@ -249,7 +249,9 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
     let window = Window::between(&snapshot([]), &counted(), &plan(0));
     assert!(window.on_socket.is_empty());
     let mut later = counted();
-    later.topology = Some(Arc::new(crate::machine::topology::Topology::of(&[0, 0, 1])));
+    later.topology = Some(Arc::new(crate::machine::topology::Topology::with_sockets(
+        &[0, 0, 1],
+    )));
     let window = Window::between(&snapshot([]), &later, &plan(0));
     let on = |socket| {
         let owner = Owner {
@@ -265,7 +267,7 @@ fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
     assert_eq!(first(&window, 7, 0), Some(123));
 }
 
-/// On CPU 0 group 0 had its turn for 30 ns, then group 1 for 70; on CPU 1 group 1 all of 100.
+/// On CPU 0 group 0 ran for 30 ns, then group 1 for 70; on CPU 1 group 1 ran for all of 100.
 #[test]
 fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
     let turn = |count, enabled| UsageRow {
@@ -285,7 +287,7 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
         cgroup: CgroupId(7),
         tgid: 0,
     };
-    let rows: Vec<Counted> = window.usage[&owner].iter().flatten().cloned().collect();
+    let rows: Vec<GroupCounts> = window.usage[&owner].iter().flatten().cloned().collect();
     assert_eq!(
         (rows[0].enabled, rows[0].running, rows[0].counts[0]),
         (200, 30, 3)
@@ -296,7 +298,7 @@ fn a_rotated_group_could_have_been_live_in_the_turns_of_the_others() {
     );
 }
 
-/// Of windows one after the other: what was estimated in each is added up, by event and socket.
+/// The estimates of consecutive windows add up, by event and socket.
 #[test]
 fn totals_of_sockets_go_on() {
     let reading = |at, socket, instance, count, live| UncoreReading {
@@ -326,7 +328,7 @@ fn totals_of_sockets_go_on() {
         reading(0, 0, 0, Some(10), 100),
         reading(0, 0, 1, Some(20), 50),
         reading(0, 1, 0, Some(3), 100),
-        // It never ran: nothing is known of it.
+        // It never ran: its count is unknown.
         reading(1, 0, 0, Some(0), 0),
         reading(2, 1, 0, Some(7), 100),
     ];
@@ -341,7 +343,7 @@ fn totals_of_sockets_go_on() {
         let known = totals.map(|it| (it.at, it.socket, it.raw, it.estimate, it.variance));
         known.collect()
     };
-    // 20 in half of the time are 40, or any number up to 20 more or fewer.
+    // 20 in half of the time are 40, with an error of up to 20.
     let [two, four] = [(0, 1, 3, 3.0, 0.0), (2, 1, 7, 7.0, 0.0)];
     assert_eq!(totals(&first), [(0, 0, 30, 50.0, 400.0), two, four]);
     let [two, four] = [(0, 1, 6, 6.0, 0.0), (2, 1, 14, 14.0, 0.0)];

@@ -1,4 +1,4 @@
-//! Totals since the session began, beside the deltas of a window.
+//! Totals since the session began, with the deltas of a window ([`Gained`]).
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::snapshot::UncoreReading;
 /// The delta of a window, and the total since counting began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Gained<T> {
-    /// In the window. A saved state goes on with the totals alone.
+    /// The delta in the window. A saved state has only the totals.
     #[serde(skip)]
     pub delta: T,
     /// The sum of all windows since `since`.
@@ -19,36 +19,36 @@ pub struct Gained<T> {
     pub since: Duration,
 }
 
-/// The totals of a window, apart from those of its rows.
+/// The totals of a window, without those of its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Totals<'a> {
     /// [`Window::began`](super::Window::began)
     pub(crate) began: Duration,
     /// [`Window::boot_time`](super::Window::boot_time)
     pub(crate) boot_time: Duration,
-    /// Of the machine.
+    /// The machine's counts.
     pub(crate) total: Cow<'a, Gained<Usage>>,
-    /// Of its uncore counters.
+    /// Its uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
-    /// Of its samples.
+    /// Its sampled memory accesses.
     pub(crate) samples: Option<Cow<'a, Gained<SpeUsage>>>,
-    /// Of its sampled events, which no saved state has.
+    /// Its sampled events; not part of a saved state.
     #[serde(skip)]
     pub(crate) sampled: Option<Cow<'a, Gained<SampledUsage>>>,
 }
 
-/// What can be added up.
+/// Counts that can be added up.
 pub trait Sum: Clone {
-    /// Nothing, of the same events.
+    /// Zero, of the same events.
     #[must_use]
     fn nothing(&self) -> Self;
 
-    /// Adds those of another window or owner.
+    /// Adds the counts of another window or owner.
     fn add_all(&mut self, other: &Self);
 }
 
 impl<T: Sum> Gained<T> {
-    /// The delta of the first window, which began at `since`.
+    /// The delta and total of the first window, which began at `since`.
     pub(crate) fn first(delta: T, since: Duration) -> Self {
         Self {
             total: delta.clone(),
@@ -57,8 +57,8 @@ impl<T: Sum> Gained<T> {
         }
     }
 
-    /// Continues the totals of the window before.
-    pub(crate) fn go_on(&mut self, before: &Self) {
+    /// Continues the total of the previous window.
+    pub(crate) fn continue_from(&mut self, before: &Self) {
         self.total.add_all(&before.total);
         self.since = before.since;
     }
@@ -90,8 +90,8 @@ impl Sum for SpeUsage {
     }
 }
 
-/// What an uncore event counted on a socket, summed over the instances of its PMU. A window in
-/// which an instance could not be read adds nothing.
+/// The total of an uncore event on a socket, summed over the instances of its PMU. An instance adds
+/// nothing in a window in which it could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UncoreTotal {
     /// Index into [`crate::plan::Plan::uncore`].
@@ -100,19 +100,19 @@ pub struct UncoreTotal {
     pub socket: u32,
     /// `CLOCK_MONOTONIC` at the start of the first window in which it was read.
     pub since: Duration,
-    /// As counted.
+    /// Raw count.
     pub raw: u64,
-    /// The sum of the windows' estimates.
+    /// Sum of the windows' estimates.
     pub estimate: f64,
     /// The variance of `estimate`.
     pub variance: f64,
-    /// Nanoseconds enabled, of all instances.
+    /// Nanoseconds enabled, summed over all instances.
     pub enabled: u64,
-    /// Nanoseconds on the PMU, of all instances.
+    /// Nanoseconds on the PMU, summed over all instances.
     pub running: u64,
 }
 
-/// The totals after a window with these gains, in the order of events and sockets.
+/// The totals after a window with these deltas, in the order of events and sockets.
 pub(super) fn uncore(
     readings: &[UncoreReading],
     start: Duration,

@@ -1,4 +1,5 @@
-//! What each owner gained between two snapshots. Rows are sorted once instead of kept in trees.
+//! Deltas of each owner between two snapshots ([`Gains`]). Rows are sorted once instead of kept in
+//! trees.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +7,11 @@ use probe_common::{UsageKey, UsageRow};
 
 use super::{
     Owner, Usage,
-    counted::{self, Counted, CpuRow},
+    group_counts::{self, CpuRow, GroupCounts},
 };
 use crate::{machine::topology::Topology, plan::Plan, snapshot::Snapshot};
 
-/// By owner, and by socket of the CPU and owner, where the snapshot tells sockets.
+/// Deltas by owner, and by socket of the CPU and owner if the snapshot has the topology.
 #[derive(Debug, Default)]
 pub(super) struct Gains {
     pub(super) usage: BTreeMap<Owner, Usage>,
@@ -20,18 +21,17 @@ pub(super) struct Gains {
 impl Gains {
     /// The difference of two snapshots of one session with this plan.
     ///
-    /// The enabled time of a row of a rotated group covers only the group's own turns. Here it
-    /// becomes that of all groups that take turns on the same CPU: the time for which the group
-    /// could have been live.
+    /// The enabled time of a multiplexed group's row covers only the group's own intervals. Here it
+    /// becomes the sum over all groups that are multiplexed on the same CPU.
     pub(super) fn between(earlier: &Snapshot, later: &Snapshot, plan: &Plan) -> Self {
         let freed = later.freed.iter().map(|(key, row)| (key, row));
         let mut rows: Vec<(&UsageKey, &UsageRow)> = later.rows.iter().chain(freed).collect();
-        // Most are in their order already, of which this kind of sort takes advantage.
+        // Most are already in order, which makes this sort fast.
         rows.sort_by_key(|(key, _)| *key);
         let mut before = earlier.rows.iter().peekable();
         let mut usage: Vec<(Owner, Usage)> = Vec::new();
         let mut on_socket: Vec<((u32, Owner), Usage)> = Vec::new();
-        let mut of_owner = OfOwner::new(plan, later.topology.as_deref());
+        let mut of_owner = OwnerGains::new(plan, later.topology.as_deref());
         for rows in rows.chunk_by(|(a, _), (b, _)| owner(a) == owner(b)) {
             of_owner.clear();
             for (key, now) in rows {
@@ -49,7 +49,7 @@ impl Gains {
                 if at == on_socket.len() {
                     on_socket.push(((socket, owner), vec![None; plan.groups.len()]));
                 }
-                let sum = on_socket[at].1[group].get_or_insert_with(Counted::default);
+                let sum = on_socket[at].1[group].get_or_insert_with(GroupCounts::default);
                 sum.add(counted);
             });
             usage.push((owner, sum));
@@ -68,29 +68,30 @@ fn owner(key: &UsageKey) -> Owner {
     }
 }
 
-/// The gains of one owner at a time.
-struct OfOwner<'a> {
+/// The deltas of one owner at a time.
+struct OwnerGains<'a> {
     plan: &'a Plan,
     topology: Option<&'a Topology>,
-    /// The CPUs that it has rows on, with the kind of their cores.
+    /// The CPUs with rows of the owner, and the kind of their cores.
     cpus: Vec<(u32, Option<usize>)>,
-    /// For each of these a row per counter group.
+    /// One row per counter group for each of these CPUs.
     rows: Vec<Option<UsageRow>>,
-    /// The groups that take turns on a CPU.
-    turns: BTreeMap<u32, Vec<usize>>,
-    /// The rows of one group, and what is made of them.
+    /// The groups that are multiplexed on each CPU.
+    multiplexed: BTreeMap<u32, Vec<usize>>,
+    /// The rows of one group.
     of_group: Vec<CpuRow>,
-    estimates: Vec<Counted>,
+    /// Their estimates.
+    estimates: Vec<GroupCounts>,
 }
 
-impl<'a> OfOwner<'a> {
+impl<'a> OwnerGains<'a> {
     fn new(plan: &'a Plan, topology: Option<&'a Topology>) -> Self {
         Self {
             plan,
             topology,
             cpus: Vec::new(),
             rows: Vec::new(),
-            turns: BTreeMap::new(),
+            multiplexed: BTreeMap::new(),
             of_group: Vec::new(),
             estimates: Vec::new(),
         }
@@ -101,9 +102,11 @@ impl<'a> OfOwner<'a> {
         self.rows.clear();
     }
 
-    /// Adds the delta of a row. Those of one CPU come together.
+    /// Adds the delta of a row. The rows of one CPU must be added consecutively.
     fn charge(&mut self, cpu: u32, group: usize, delta: &UsageRow) {
-        let Self { plan, turns, .. } = self;
+        let Self {
+            plan, multiplexed, ..
+        } = self;
         let groups = plan.groups.len();
         if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
             self.cpus.push((cpu, plan.kind_of_core(cpu)));
@@ -113,10 +116,10 @@ impl<'a> OfOwner<'a> {
         let rows = &mut self.rows[at..];
         let mut own = *delta;
         if (plan.fixed()..groups).contains(&group) {
-            let turns = turns
+            let others = multiplexed
                 .entry(cpu)
-                .or_insert_with(|| plan.turns(cpu).collect());
-            for other in turns {
+                .or_insert_with(|| plan.multiplexed_groups(cpu).collect());
+            for other in others {
                 rows[*other].get_or_insert(UsageRow::ZERO).enabled += delta.enabled;
             }
             own.enabled = 0;
@@ -126,9 +129,8 @@ impl<'a> OfOwner<'a> {
         }
     }
 
-    /// The sum over CPUs. `on_socket` is called with the counts of each CPU where sockets are
-    /// known.
-    fn sum(&mut self, mut on_socket: impl FnMut(u32, usize, &Counted)) -> Usage {
+    /// The sum over CPUs. If sockets are known, `on_socket` is called with the counts of each CPU.
+    fn sum(&mut self, mut on_socket: impl FnMut(u32, usize, &GroupCounts)) -> Usage {
         let groups = self.plan.groups.len();
         let mut usage = vec![None; groups];
         for (group, sum) in usage.iter_mut().enumerate() {
@@ -139,9 +141,9 @@ impl<'a> OfOwner<'a> {
                 let (cpu, kind, row) = (*cpu, *kind, (*row)?);
                 Some(CpuRow { cpu, kind, row })
             }));
-            counted::estimate(&self.of_group, &mut self.estimates);
+            group_counts::estimate(&self.of_group, &mut self.estimates);
             for (row, counted) in self.of_group.iter().zip(&self.estimates) {
-                sum.get_or_insert_with(Counted::default).add(counted);
+                sum.get_or_insert_with(GroupCounts::default).add(counted);
                 if let Some(topology) = self.topology {
                     // A CPU of no known socket counts as one of socket 0.
                     on_socket(topology.socket(row.cpu).unwrap_or(0), group, counted);
@@ -152,8 +154,8 @@ impl<'a> OfOwner<'a> {
     }
 }
 
-/// The difference of two readings of a row. A row that was made again in between counts as a whole.
-/// Rows only grow: one that shrank counts nothing.
+/// The difference of two readings of a row. A row that was freed and created again counts as a
+/// whole. Rows only grow: a row that shrank counts nothing.
 fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     let before = same.unwrap_or(&UsageRow::ZERO);

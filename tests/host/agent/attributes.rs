@@ -1,4 +1,4 @@
-//! What it counts: each container gets what it used.
+//! Attribution: the agent shows for each container the CPU time that the kernel charged to it.
 
 use std::{path::Path, time::Duration};
 
@@ -31,7 +31,7 @@ fn a_container_has_the_time_of_its_cpu_stat() {
     };
     let (raw, estimated) = (time("seconds").unwrap(), time("estimated_seconds").unwrap());
     assert!((raw - estimated).abs() < 1e-9, "{raw} {estimated}");
-    // The bound of all tests of attribution (`Counting::assert_cpu_time`).
+    // The same bound as in `Counting::assert_cpu_time`.
     let nanos = |seconds| u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap();
     let counted = nanos(raw);
     let missed = nanos(series["pmuscope_self_estimated_seconds_total"]);
@@ -41,18 +41,18 @@ fn a_container_has_the_time_of_its_cpu_stat() {
     assert_within("task-clock", counted, nearest, 1.0);
 }
 
-/// CPU time in ns that the kernel charged to all cgroups but these, what is above this process, and
-/// the root.
+/// CPU time in ns that the kernel charged to all cgroups except `own`, the ancestors of this
+/// process, and the root.
 fn time_of_others(own: &TestCgroup) -> u64 {
     let hierarchy = hierarchy();
-    let here = Hierarchy::own(Path::new("/proc")).unwrap();
+    let here = Hierarchy::current_cgroup(Path::new("/proc")).unwrap();
     let is_above =
         |path: &str| format!("{here}/").starts_with(&format!("{}/", path.trim_end_matches('/')));
     let mut time = 0;
     for (_, path) in hierarchy.walk().unwrap() {
         let (above, _) = path.rsplit_once('/').unwrap();
         if is_above(above) && !is_above(&path) && path != own.path {
-            // It may be gone by now.
+            // The cgroup may have been removed since the walk.
             let directory = hierarchy.directory(&path);
             time += directory.and_then(|it| cpu_time(&it)).unwrap_or(0);
         }
@@ -60,7 +60,7 @@ fn time_of_others(own: &TestCgroup) -> u64 {
     time
 }
 
-/// Many containers where few series are allowed: all that they count is somewhere.
+/// The limit on series folds small containers into the row `other`, and no count is lost by that.
 #[test]
 fn the_smallest_are_one_row_where_there_are_too_many() {
     let Some(_machine) = machine() else { return };
@@ -81,7 +81,7 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     let before = agent.series();
     let time = "pmuscope_events_estimated_seconds_total{";
     let clock = "event=\"task-clock\"";
-    // The test's own containers, and the row of those that are together.
+    // The rows of the containers of this test, and the folded row.
     let sum = |series: &super::Series| -> f64 {
         let own = |name: &str| {
             ids.iter()
@@ -105,7 +105,8 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     assert!(own(&folded, "folded_containers") >= 4.0);
     let other = find(&folded, &[time, "kind=\"other\"", clock]).unwrap();
     assert!(other > 0.0);
-    // Everything comes back, and what was counted as `other` stays there.
+    // The limit is removed: each container has its own row again, and the counts of `other` stay
+    // there.
     agent.reload("interval = \"200ms\"\n");
     work();
     agent.next_window();
@@ -118,6 +119,7 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     let truth: u64 = containers.iter().map(TestCgroup::cpu_time).sum();
     let [counted, truth, others] = [sum(&after), truth as f64 / 1e9, others as f64 / 1e9];
     println!("counted {counted}, truth {truth}, others used {others} meanwhile");
-    // Containers of others may be among the smallest. Whether each is right is another test's.
+    // Containers of other tests may be in the folded row, so only the sum is checked here. Other
+    // tests check each row.
     assert!(counted > 0.9 * truth && counted < 1.1 * (truth + others));
 }

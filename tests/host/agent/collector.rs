@@ -1,4 +1,5 @@
-//! A collector of OpenTelemetry, by the published definitions: it takes everything.
+//! A collector of OpenTelemetry (OTLP over gRPC, by the published protocol definitions) that
+//! accepts every request.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -19,24 +20,24 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-/// What it gets.
+/// A running collector.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     requests: Receiver<ExportMetricsServiceRequest>,
 }
 
-/// A point of a metric.
+/// A data point of a metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) name: String,
-    /// Unix time; None of a gauge.
+    /// Unix time. A gauge has none.
     pub(crate) start: Option<Duration>,
     pub(crate) time: Duration,
     labels: String,
 }
 
 impl Point {
-    /// What tells the series from others.
+    /// Name and labels of the point's series.
     pub(crate) fn series(&self) -> (&str, &str) {
         (&self.name, &self.labels)
     }
@@ -53,7 +54,7 @@ impl Collector {
             let runtime = { runtime }.enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let service = MetricsServiceServer::new(Taker(sender));
+                let service = MetricsServiceServer::new(MetricsCollector(sender));
                 let serve = Server::builder().add_service(service);
                 let incoming = TcpIncoming::from(listener);
                 serve.serve_with_incoming(incoming).await.unwrap();
@@ -75,13 +76,13 @@ impl Collector {
                 _ => (Vec::new(), false),
             };
             let name = metric.name;
-            let point = move |point| Point::of(name.clone(), is_sum, &point);
+            let point = move |point| Point::new(name.clone(), is_sum, &point);
             points.into_iter().map(point)
         });
         points.collect()
     }
 
-    /// Those of the next request that was made after now.
+    /// The points of the next request that is made after this call.
     pub(crate) fn next_points(&self) -> Vec<Point> {
         while self.requests.try_recv().is_ok() {}
         self.points();
@@ -90,7 +91,7 @@ impl Collector {
 }
 
 impl Point {
-    fn of(name: String, is_sum: bool, point: &NumberDataPoint) -> Self {
+    fn new(name: String, is_sum: bool, point: &NumberDataPoint) -> Self {
         Self {
             name,
             start: is_sum.then(|| Duration::from_nanos(point.start_time_unix_nano)),
@@ -100,21 +101,21 @@ impl Point {
     }
 }
 
-/// Unix time.
+/// The current Unix time.
 pub(crate) fn unix_time() -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.unwrap()
 }
 
-struct Taker(Sender<ExportMetricsServiceRequest>);
+struct MetricsCollector(Sender<ExportMetricsServiceRequest>);
 
 #[tonic::async_trait]
-impl MetricsService for Taker {
+impl MetricsService for MetricsCollector {
     async fn export(
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        // The test may have ended.
+        // The receiver is gone when the test has ended.
         let _ = self.0.send(request.into_inner());
         Ok(Response::new(ExportMetricsServiceResponse::default()))
     }

@@ -1,9 +1,9 @@
-//! `--check-config`, and starts that are refused.
+//! `--check-config`, and starts that the agent refuses.
 
 use std::fs;
 
 use crate::{
-    agent::{Agent, Given, own},
+    agent::{Agent, AgentOptions, own},
     support::{pmuscope, shared_machine},
 };
 
@@ -18,17 +18,17 @@ fn a_configuration_is_checked_without_counting() {
             .args(["agent", "--check-config", "--config"])
             .arg(&file);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         (
             output.status.code(),
-            said.replace(file.to_str().unwrap(), "F"),
+            stderr.replace(file.to_str().unwrap(), "F"),
         )
     };
     assert_eq!(
         check("interval = \"1s\"\n[http]\nlisten = \"off\"\n"),
         (Some(0), String::new())
     );
-    // Files that would end the start.
+    // Configurations that the start would refuse.
     for (text, expected) in [
         (
             "[http]\nlisten = \"off\"\n[otlp]\nendpoint = \"https://127.0.0.1:1\"\n\
@@ -40,29 +40,29 @@ fn a_configuration_is_checked_without_counting() {
             "/nowhere/web.yml",
         ),
     ] {
-        let (code, said) = check(text);
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains(expected), "{said}");
+        let (code, stderr) = check(text);
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
-    let (code, said) = check("interval = 1\n[htp]\nlisten = \"off\"\n[spe]\nperiod = 1\n");
+    let (code, stderr) = check("interval = 1\n[htp]\nlisten = \"off\"\n[spe]\nperiod = 1\n");
     assert_eq!(code, Some(1));
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "{stderr}");
     assert!(
         lines[0].starts_with("pmuscope: F:1: interval: is a time such as"),
-        "{said}"
+        "{stderr}"
     );
     assert!(
         lines[1].starts_with("F:2: htp: there is no such key; the nearest are http."),
-        "{said}"
+        "{stderr}"
     );
     assert!(
         lines[2].starts_with("F:5: spe.period: is 4096 at least"),
-        "{said}"
+        "{stderr}"
     );
 }
 
-/// Both would go on with the same totals.
+/// Two agents with one state would continue the same totals.
 #[test]
 fn a_second_agent_with_the_same_state_is_refused() {
     let Some(_machine) = shared_machine() else {
@@ -70,11 +70,11 @@ fn a_second_agent_with_the_same_state_is_refused() {
     };
     let state = tempfile::tempdir().unwrap();
     let config = format!("interval = \"200ms\"\n[state]\npath = {:?}\n", state.path());
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let second = || {
         pmuscope()
             .args(["agent", "--listen", "off", "--run-directory"])
@@ -84,16 +84,17 @@ fn a_second_agent_with_the_same_state_is_refused() {
             .unwrap()
     };
     let output = second();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let sentence = format!(
         "another agent saves its totals in {}; ",
         state.path().display()
     );
-    assert!(said.contains(&sentence), "{said}");
-    // It saves elsewhere from here on, and may not come back while another one is there.
+    assert!(stderr.contains(&sentence), "{stderr}");
+    // The first agent now saves elsewhere. It cannot return to the state while the third agent has
+    // it.
     agent.reload("interval = \"200ms\"\n");
-    let third = Agent::with(&given, |_| {});
+    let third = Agent::with(&options, |_| {});
     agent.reload(&config);
     agent.next_window();
     assert_eq!(own(&agent.series(), "refused_reloads_total"), 1.0);
@@ -114,14 +115,14 @@ fn a_second_agent_is_refused_by_the_first_ones_pid() {
         .arg(agent.directory.path().join("run"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let sentence = format!(
         "another agent runs here already, process {}: it holds ",
         agent.pid()
     );
-    assert!(said.contains(&sentence), "{said}");
-    // An address that is taken.
+    assert!(stderr.contains(&sentence), "{stderr}");
+    // The address is in use.
     let output = pmuscope()
         .args([
             "agent",
@@ -132,10 +133,10 @@ fn a_second_agent_is_refused_by_the_first_ones_pid() {
         .arg(agent.directory.path().join("other"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        said.contains(&format!("cannot listen at {}: ", agent.address)),
-        "{said}"
+        stderr.contains(&format!("cannot listen at {}: ", agent.address)),
+        "{stderr}"
     );
 }

@@ -1,4 +1,4 @@
-//! Counters go on, whatever happens to the session.
+//! Counters continue over reloads, new sessions and the off switch.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::{
     support::{TestCgroup, shared_machine},
 };
 
-/// What a container used, by the agent.
+/// CPU time of a container in seconds, as the agent shows it.
 fn used(series: &Series, id: &str) -> Option<f64> {
     let name = format!("name=\"{id}\"");
     let family = "pmuscope_events_estimated_seconds_total{";
@@ -30,13 +30,13 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     let mut last = used(&first, &id).unwrap();
     assert!(last > 0.04, "{last}");
 
-    // Another event: another session.
+    // A new event needs a new session.
     agent.reload("interval = \"150ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n");
     work();
     agent.next_window();
     let mut reloaded = agent.series();
-    // The first switch that this kernel hides may divide the slice of the work, and its faults by
-    // time. No other one is missed.
+    // The first switch that this kernel hides divides the slice of the work by time, and so the
+    // faults of that slice. At most one such switch is missed here.
     let missed = |series| find(series, &["pmuscope_self_missed_switches_total"]).unwrap();
     if missed(&reloaded) > missed(&first) {
         work();
@@ -57,7 +57,7 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     let now = used(&reloaded, &id).unwrap();
     assert!(now > last + 0.04, "{now} after {last}");
     last = now;
-    // Another group: its counts and its times begin together.
+    // The group is new: counts, time enabled and time running begin together.
     let group = |series: &Series, event: &str| {
         let event = format!("event=\"{event}\"");
         let parts = ["pmuscope_events_", "total{", &name, &event, "group="];
@@ -83,13 +83,14 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
         assert!(off < 0.02, "{raw} s counted in {seconds} s {what}");
     }
 
-    // Labels and intervals: the same session.
+    // A change of labels or of the interval keeps the session.
     let labelled = "interval = \"200ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n\
                     [series.labels]\ncluster = \"a \\\"b\\\"\\n\\\\😀\"\n";
     agent.reload(labelled);
     agent.next_window();
     let labels = agent.series();
-    // A newline is shown as Rust writes it, and that is escaped.
+    // The label shows a newline as `
+    // `, which Rust's formatting makes, and the format escapes the backslash.
     let label = r#"cluster="a \"b\"\\n\\😀""#;
     assert!(labels.keys().all(|name| name.contains(label)), "{labels:?}");
     agent.reload("interval = \"150ms\"\n[count]\nevents = [\"task-clock,minor-faults\"]\n");
@@ -98,7 +99,7 @@ fn totals_go_on_over_a_reload_and_a_time_off() {
     assert_no_step_back(&reloaded, &unlabelled);
     assert_eq!(own(&unlabelled, "sessions_total"), 2.0);
 
-    // Off, and on again.
+    // The agent is switched off, and on again.
     fs::write(agent.run_file("off"), "").unwrap();
     let why = agent.wait_for("/readyz", 503).text();
     assert!(
@@ -148,7 +149,7 @@ fn a_reload_that_is_wrong_changes_nothing() {
     let after = agent.series();
     assert_no_step_back(&before, &after);
     assert_eq!(own(&after, "refused_reloads_total"), 5.0);
-    // Nothing is pushed to the collector of a configuration that was refused.
+    // A refused configuration starts no pushes to its collector.
     agent.next_window();
     assert_eq!(own(&agent.series(), "failed_pushes_total"), 0.0);
     assert_eq!(own(&after, "reloads_total"), 0.0);
@@ -161,7 +162,7 @@ fn a_reload_that_is_wrong_changes_nothing() {
     ] {
         assert!(log.contains(why), "{why} is missing:\n{log}");
     }
-    // Two scrapers of a window see the same; a scrape makes none.
+    // Two scrapes in the same window return the same text: a scrape does not end a window.
     loop {
         let [one, other] = [agent.get("/metrics"), agent.get("/metrics")];
         let windows =

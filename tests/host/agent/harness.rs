@@ -1,4 +1,4 @@
-//! An agent that runs, and what it serves; also for the tests in guests.
+//! Starts an agent and reads what it serves. The tests in guests use this module too.
 
 use std::{
     collections::BTreeMap,
@@ -18,31 +18,31 @@ use tempfile::TempDir;
 
 use crate::support::pmuscope;
 
-/// Series with their labels, as text, and their values.
+/// Values by series. The key is the name with the labels, as in the text.
 pub(crate) type Series = BTreeMap<String, f64>;
 
-/// A running agent with a run directory of its own. Killed at the end of the test.
+/// A running agent with its own run directory. The drop kills it.
 pub(crate) struct Agent {
     child: Child,
-    /// A line of JSON for each window.
+    /// The lines of JSON, one for each window.
     windows: Receiver<String>,
-    /// In place of the service manager.
+    /// The socket that stands for the service manager.
     manager: UnixDatagram,
     pub(crate) address: SocketAddr,
     pub(crate) directory: TempDir,
 }
 
-/// What an agent is given.
-pub(crate) struct Given<'a> {
+/// Configuration and arguments of an agent.
+pub(crate) struct AgentOptions<'a> {
     pub(crate) config: &'a str,
     pub(crate) flags: &'a [&'a str],
-    /// Where lines of JSON go.
+    /// Destination of the lines of JSON.
     pub(crate) json: &'a str,
-    /// Whether the server speaks TLS.
+    /// `http` or `https`.
     pub(crate) scheme: &'a str,
 }
 
-impl Default for Given<'_> {
+impl Default for AgentOptions<'_> {
     fn default() -> Self {
         Self {
             config: "interval = \"200ms\"\n",
@@ -55,34 +55,35 @@ impl Default for Given<'_> {
 
 impl Agent {
     pub(crate) fn start() -> Self {
-        Self::with(&Given::default(), |_| {})
+        Self::with(&AgentOptions::default(), |_| {})
     }
 
-    /// Waits until it is ready. `prepare` is told its directory: `run` in it is the run directory.
-    pub(crate) fn with(given: &Given<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
-        let mut agent = Self::spawn(given, prepare);
-        agent.is_told("READY=1");
+    /// Starts an agent and waits until it is ready. `prepare` gets the agent's directory, which
+    /// contains `run`, the run directory.
+    pub(crate) fn with(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+        let mut agent = Self::spawn(options, prepare);
+        agent.wait_for_notification("READY=1");
         let log = agent.log();
-        let serving = format!("serving {}://", given.scheme);
+        let serving = format!("serving {}://", options.scheme);
         let address = log.split_once(&serving).unwrap().1;
         agent.address = address.split_once("/metrics").unwrap().0.parse().unwrap();
         agent
     }
 
-    /// The same without waiting.
-    pub(crate) fn spawn(given: &Given<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+    /// Starts an agent without a wait for readiness.
+    pub(crate) fn spawn(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        fs::write(path("agent.toml"), given.config).unwrap();
+        fs::write(path("agent.toml"), options.config).unwrap();
         prepare(&directory);
         let manager = UnixDatagram::bind(path("notify")).unwrap();
         let mut child = pmuscope()
-            .args(["agent", "--listen", "127.0.0.1:0", "--json", given.json])
+            .args(["agent", "--listen", "127.0.0.1:0", "--json", options.json])
             .arg("--config")
             .arg(path("agent.toml"))
             .arg("--run-directory")
             .arg(path("run"))
-            .args(given.flags)
+            .args(options.flags)
             .env("NOTIFY_SOCKET", path("notify"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -93,7 +94,7 @@ impl Agent {
         let lines = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {
             for line in lines.lines() {
-                // The test may have ended.
+                // The receiver is gone when the test has ended.
                 let _ = sender.send(line.unwrap());
             }
         });
@@ -106,13 +107,13 @@ impl Agent {
         }
     }
 
-    /// What it tells the service manager, for a test that takes it itself.
+    /// A handle of the service manager's socket, for tests that read it themselves.
     pub(crate) fn manager(&self) -> UnixDatagram {
         self.manager.try_clone().unwrap()
     }
 
-    /// Waits until it tells the service manager this.
-    pub(crate) fn is_told(&mut self, expected: &str) {
+    /// Waits until the agent sends this notification to the service manager.
+    pub(crate) fn wait_for_notification(&mut self, expected: &str) {
         let mut message = [0; 4096];
         self.manager
             .set_read_timeout(Some(Duration::from_mins(2)))
@@ -129,7 +130,7 @@ impl Agent {
         }
     }
 
-    /// What it logged.
+    /// The agent's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
@@ -138,12 +139,12 @@ impl Agent {
         self.child.id()
     }
 
-    /// A file of its own run directory.
+    /// A path in the run directory.
     pub(crate) fn run_file(&self, name: &str) -> PathBuf {
         self.directory.path().join("run").join(name)
     }
 
-    /// Waits for a window that began after now.
+    /// Waits for a window that began after this call.
     pub(crate) fn next_window(&self) {
         while self.windows.try_recv().is_ok() {}
         for _ in 0..2 {
@@ -152,12 +153,12 @@ impl Agent {
         }
     }
 
-    /// The line of JSON of the window after the one that was asked for last.
+    /// The JSON of the next window in the queue.
     pub(crate) fn window(&self) -> serde_json::Value {
         serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
     }
 
-    /// A line of JSON of a window that ended after now.
+    /// The JSON of a window that ended after this call.
     pub(crate) fn line(&self) -> serde_json::Value {
         while self.windows.try_recv().is_ok() {}
         serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
@@ -168,41 +169,41 @@ impl Agent {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Puts another configuration in the place of its own, as a whole.
+    /// Replaces the configuration file atomically.
     pub(crate) fn configure(&self, config: &str) {
         let path = |name: &str| self.directory.path().join(name);
         fs::write(path("agent.toml.new"), config).unwrap();
         fs::rename(path("agent.toml.new"), path("agent.toml")).unwrap();
     }
 
-    /// Has it read another configuration, and waits until it did.
+    /// Replaces the configuration and waits until the agent has read it.
     pub(crate) fn reload(&mut self, config: &str) {
         self.configure(config);
         self.signal(Signal::HUP);
-        self.is_told("RELOADING=1");
-        self.is_told("READY=1");
+        self.wait_for_notification("RELOADING=1");
+        self.wait_for_notification("READY=1");
     }
 
-    /// Waits for its end.
+    /// Waits until the agent exits.
     pub(crate) fn ended(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// The answer to a request for a path.
+    /// The response to a GET of a path.
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.get_with(path, "")
     }
 
-    /// The same with more headers, each with its end of line.
+    /// As `get`, with additional headers, each with its line end.
     pub(crate) fn get_with(&self, path: &str, headers: &str) -> Answer {
         self.ask(&format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
         ))
     }
 
-    /// The answer to this text.
+    /// The response to the text of a request.
     pub(crate) fn ask(&self, request: &str) -> Answer {
-        Answer::of(self.address, request)
+        Answer::request(self.address, request)
     }
 
     /// All series of the last window.
@@ -212,7 +213,7 @@ impl Agent {
         parse(&answer.text())
     }
 
-    /// Waits until the series are like that.
+    /// Waits until the condition is true of the series.
     #[track_caller]
     pub(crate) fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
         self.answered("/metrics", |answer| {
@@ -221,14 +222,14 @@ impl Agent {
         })
     }
 
-    /// Waits until a path is answered like that.
+    /// Waits until a path returns this status.
     #[track_caller]
     pub(crate) fn wait_for(&self, path: &str, status: u16) -> Answer {
         self.answered(path, |answer| (answer.status == status).then_some(answer))
     }
 
-    /// Asks for a path until `wanted` takes the answer. Not without a pause: that would take a CPU
-    /// from what is waited for.
+    /// Requests a path until `wanted` accepts the response. The loop sleeps between requests,
+    /// because a busy loop would take a CPU from the agent.
     #[track_caller]
     fn answered<T>(&self, path: &str, wanted: impl Fn(Answer) -> Option<T>) -> T {
         const PAUSE: Duration = Duration::from_millis(5);
@@ -257,27 +258,27 @@ impl Drop for Agent {
     }
 }
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// In lower case.
+    /// Lower case.
     pub(crate) headers: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    /// The answer of a server to this text.
-    pub(crate) fn of(address: SocketAddr, request: &str) -> Self {
+    /// Sends the text to a server and reads the response.
+    pub(crate) fn request(address: SocketAddr, request: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
-        // It may refuse a request before its end.
+        // The server may refuse a request before it has read all of it.
         let _ = stream.write_all(request.as_bytes());
         Self::read(&mut stream)
     }
 
     pub(crate) fn read(stream: &mut impl std::io::Read) -> Self {
         let mut all = Vec::new();
-        // A connection that is reset after an answer was read has one too.
+        // A response is complete also where the connection is reset after it.
         let _ = stream.read_to_end(&mut all);
         let end = all.windows(4).position(|four| four == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(&all)));
@@ -303,8 +304,8 @@ impl Answer {
     }
 }
 
-/// The series of a text in either format. Each has its family's head before it, and no two are the
-/// same.
+/// Parses the series of a text in either format. Asserts that the head of its family precedes each
+/// series, and that no series occurs twice.
 pub(crate) fn parse(text: &str) -> Series {
     let mut series = Series::new();
     let mut family = "";
@@ -326,7 +327,8 @@ pub(crate) fn parse(text: &str) -> Series {
     series
 }
 
-/// The series whose name, with labels, has all of these parts; one at most.
+/// The value of the only series with all of these parts in its name or labels. None where no series
+/// matches.
 #[track_caller]
 pub(crate) fn find(series: &Series, parts: &[&str]) -> Option<f64> {
     let found = series.iter();
@@ -336,13 +338,13 @@ pub(crate) fn find(series: &Series, parts: &[&str]) -> Option<f64> {
     first.map(|(_, value)| *value)
 }
 
-/// What the agent says of itself.
+/// A metric of the agent about itself.
 #[track_caller]
 pub(crate) fn own(series: &Series, name: &str) -> f64 {
     series[&format!("pmuscope_self_agent_{name}")]
 }
 
-/// Asserts that every counter that is in both is no less now.
+/// Asserts that no counter in both sets of series decreased.
 #[track_caller]
 pub(crate) fn assert_no_step_back(before: &Series, now: &Series) {
     let counters = before.iter().filter(|(name, _)| {
@@ -356,7 +358,7 @@ pub(crate) fn assert_no_step_back(before: &Series, now: &Series) {
     }
 }
 
-/// A container's id that no other test has.
+/// A container id. The number must be unique among the tests.
 pub(crate) fn container_id(number: u32) -> String {
     format!("{:08x}{number:056x}", std::process::id())
 }

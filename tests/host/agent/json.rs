@@ -1,4 +1,4 @@
-//! Lines of JSON.
+//! Lines of JSON, written to a file or a pipe.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use crate::{
-    agent::{Agent, Given, own},
+    agent::{Agent, AgentOptions, own},
     support::shared_machine,
 };
 
@@ -40,7 +40,8 @@ fn each_line_has_the_time_of_day() {
     assert!(line["self"]["agent_windows"].as_f64().unwrap() >= 1.0);
 }
 
-/// A disk that is full, and then is not: the file has whole lines only.
+/// A full disk loses lines and the agent counts them. The file contains whole lines only, also
+/// after there is space again.
 #[test]
 fn lines_that_cannot_be_written_are_counted() {
     let Some(_machine) = shared_machine() else {
@@ -49,11 +50,11 @@ fn lines_that_cannot_be_written_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-    let given = Given {
+    let options = AgentOptions {
         json: path.to_str().unwrap(),
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let full = agent.wait_until(|series| own(series, "lost_json_lines_total") >= 2.0);
     assert_eq!(own(&full, "json_lines_total"), 0.0);
     let log = agent.log();
@@ -61,7 +62,7 @@ fn lines_that_cannot_be_written_are_counted() {
     fs::remove_file(&path).unwrap();
     agent.reload("interval = \"200ms\"\n");
     agent.wait_until(|series| own(series, "json_lines_total") >= 2.0);
-    // Moved away by a rotation: the old file has no line more.
+    // A rotation moved the file: the agent writes no more lines to the old one.
     let old = directory.path().join("lines.1");
     fs::rename(&path, &old).unwrap();
     agent.reload("interval = \"200ms\"\n");
@@ -74,9 +75,8 @@ fn lines_that_cannot_be_written_are_counted() {
     }
 }
 
-/// A named pipe that nobody reads, or that somebody stops reading, holds nothing up: windows are
-/// counted and served, lines are lost and counted, and the end comes soon. Who reads has whole
-/// lines.
+/// A named pipe without a reader, or with a reader that stops, delays nothing. Windows are counted
+/// and served, lost lines are counted, the exit is prompt, and a reader gets whole lines only.
 #[test]
 fn a_pipe_without_a_reader_holds_nothing_up() {
     let Some(_machine) = shared_machine() else {
@@ -85,17 +85,17 @@ fn a_pipe_without_a_reader_holds_nothing_up() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let given = Given {
+    let options = AgentOptions {
         config: "interval = \"20ms\"\n",
         json: path.to_str().unwrap(),
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     let lost = agent.wait_until(|series| own(series, "lost_json_lines_total") >= 3.0);
     assert_eq!(own(&lost, "json_lines_total"), 0.0);
     assert_eq!(agent.log().matches("nobody reads it").count(), 1);
 
-    // A reader that comes has lines from their beginning on.
+    // A new reader gets whole lines from the start of one.
     let mut reader = BufReader::new(File::open(&path).unwrap());
     let read = |reader: &mut BufReader<File>| {
         let mut line = String::new();
@@ -105,19 +105,19 @@ fn a_pipe_without_a_reader_holds_nothing_up() {
     for _ in 0..3 {
         assert!(read(&mut reader)["time"].is_string());
     }
-    // It stops: the pipe is full soon, and windows go on.
+    // The reader stops: the pipe fills up, and windows continue.
     let lost = own(&agent.series(), "lost_json_lines_total");
     agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
     for _ in 0..20 {
         assert!(read(&mut reader)["time"].is_string());
     }
-    // It goes, and another one comes.
+    // The reader closes the pipe, and another one opens it.
     drop(reader);
     let lost = own(&agent.series(), "lost_json_lines_total");
     agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
     let mut reader = BufReader::new(File::open(&path).unwrap());
     assert!(read(&mut reader)["time"].is_string());
-    // Nobody reads when it is told to end.
+    // The pipe has no active reader when SIGTERM arrives.
     let lost = own(&agent.series(), "lost_json_lines_total");
     agent.wait_until(|series| own(series, "lost_json_lines_total") >= lost + 3.0);
     agent.signal(Signal::TERM);

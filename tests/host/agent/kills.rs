@@ -1,5 +1,5 @@
-//! kill -9 at random moments under load: counters on /metrics never step back, the kernel's side
-//! counts on meanwhile, and nothing is left.
+//! SIGKILL at random delays under load: counters on /metrics never decrease, the programs in the
+//! kernel continue to count, and no pins or programs are left at the end.
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +11,14 @@ use aya::programs::loaded_programs;
 use rustix::process::Signal;
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, find},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find},
     bpffs::Bpffs,
     pins::program_id,
     support::{TestCgroup, assert_within, machine, taken_time},
 };
 
-/// As many as there is time for; with `PMUSCOPE_KILLS` so many, whatever that takes.
+/// Whether the test has made enough kills. `PMUSCOPE_KILLS` sets their number. Without it the test
+/// stops after `KILLS`, or after 15 s and 10 kills.
 fn enough() -> Box<dyn Fn(u32) -> bool> {
     const KILLS: u32 = 100;
     match env::var("PMUSCOPE_KILLS") {
@@ -32,7 +33,7 @@ fn enough() -> Box<dyn Fn(u32) -> bool> {
     }
 }
 
-/// The kernel's numbers of the programs that a process has.
+/// The ids of the loaded programs that a process has open.
 fn programs(pid: u32) -> impl Iterator<Item = u32> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     files.filter_map(|file| program_id(&file.unwrap().path()))
@@ -42,10 +43,10 @@ fn nanos(seconds: f64) -> u64 {
     u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap()
 }
 
-/// Times between two actions: any, and the same in each run.
-struct Moments(u64);
+/// Random delays from a fixed seed: each run has the same sequence.
+struct RandomDelays(u64);
 
-impl Moments {
+impl RandomDelays {
     fn next(&mut self, most: u64) -> Duration {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -65,9 +66,9 @@ fn counters_never_step_back_whenever_it_is_killed() {
         "interval = \"20ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {:?}\n",
         state.path()
     );
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let id = container_id(80);
     let pods = TestCgroup::new("killed");
@@ -78,30 +79,30 @@ fn counters_never_step_back_whenever_it_is_killed() {
         find(series, &[family, &name, "event=\"task-clock\""])
     };
 
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let mut load = container.load("burst 0 2000 1000 10000000");
     let taken = taken_time();
     load.go();
     let mut last = agent.wait_until(|series| used(series).is_some());
     let enough = enough();
-    let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
+    let mut delays = RandomDelays(0x9e37_79b9_7f4a_7c15);
     let (mut kills, mut unready) = (0, 0);
     while !enough(kills) {
         seen.extend(programs(agent.pid()));
         if kills % 3 == 2 {
-            // While it starts, or a little later.
+            // Kill the agent during its start or shortly after it.
             agent.signal(Signal::KILL);
             agent.ended();
-            agent = Agent::spawn(&given, |_| {});
-            thread::sleep(moments.next(400));
+            agent = Agent::spawn(&options, |_| {});
+            thread::sleep(delays.next(400));
             unready += 1;
         } else {
-            thread::sleep(moments.next(60));
+            thread::sleep(delays.next(60));
         }
         agent.signal(Signal::KILL);
         agent.ended();
         kills += 1;
-        agent = Agent::with(&given, |_| {});
+        agent = Agent::with(&options, |_| {});
         let now = agent.wait_until(|series| used(series).is_some());
         last.retain(|name, _| !name.starts_with("pmuscope_self_"));
         assert_no_step_back(&last, &now);
@@ -112,8 +113,8 @@ fn counters_never_step_back_whenever_it_is_killed() {
     agent.next_window();
     let series = agent.series();
     let most = container.cpu_time() + taken_time() - taken;
-    // What passes while counters are handed over is nobody's: some 0.1 ms of each CPU and start, and
-    // more where the start is killed then or waits for its turn.
+    // Events during a handover are attributed to no row: about 0.1 ms for each CPU and start, more
+    // where the start is killed during the handover or waits for a CPU.
     let own = |name: &str| nanos(series[&format!("pmuscope_self_{name}_seconds_total")]);
     let (gap, estimated) = (own("handover_gap"), own("estimated"));
     let counted = nanos(used(&series).unwrap());
@@ -124,7 +125,7 @@ fn counters_never_step_back_whenever_it_is_killed() {
     assert!(agent.ended().success());
     drop(load);
     assert!(bpffs.is_empty(), "pins are left");
-    // The kernel frees programs a little later.
+    // The kernel frees the programs asynchronously.
     assert!(!seen.is_empty());
     let loaded = || {
         let ids = loaded_programs().filter_map(|info| Some(info.ok()?.id()));

@@ -1,4 +1,4 @@
-//! `pmuscope agent`: a process of its own, asked over the loopback.
+//! `pmuscope agent` in its own process, with requests over the loopback interface.
 
 mod attributes;
 mod collector;
@@ -18,5 +18,5 @@ mod top;
 mod web;
 
 pub(crate) use self::harness::{
-    Agent, Answer, Given, Series, assert_no_step_back, container_id, find, own, parse,
+    Agent, AgentOptions, Answer, Series, assert_no_step_back, container_id, find, own, parse,
 };

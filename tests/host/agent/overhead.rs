@@ -1,11 +1,11 @@
-//! `max_overhead`: what is given up for it, and that totals go on.
+//! `max_overhead`: what the agent reduces to stay within it, and that totals continue.
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     support::{TestCgroup, machine, shared_machine},
 };
 
-/// What a container's event is estimated to have counted.
+/// Estimated count of an event in a container.
 fn counted(series: &Series, id: &str, event: &str) -> Option<f64> {
     let (name, event) = (format!("name=\"{id}\""), format!("event=\"{event}\""));
     let mut found = series.iter().filter(|(series, _)| {
@@ -17,20 +17,21 @@ fn counted(series: &Series, id: &str, event: &str) -> Option<f64> {
     first
 }
 
-/// A budget that nothing keeps to: all is given up that can be, the log and metrics say so, and the
-/// least is counted on. Without it everything is counted again, and totals go on.
+/// A budget that is too small to be met: the agent reduces all that it can, reports that in the log
+/// and the metrics, and continues with the minimum. Without the budget it counts everything again,
+/// and totals continue.
 #[test]
 fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
     let Some(_machine) = machine() else { return };
-    let given = Given {
+    let options = AgentOptions {
         config: "interval = \"100ms\"\nmax_overhead = \"0.001%\"\n",
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let pods = TestCgroup::new("overhead");
     let [id, other] = [1, 2].map(|at| container_id(500 + at));
     let [container, peer] = [&id, &other].map(|id| pods.child(&format!("docker-{id}.scope")));
-    // Switches between two containers, as many as the machine makes.
+    // As many switches between two containers as the machine can do.
     let work = || {
         let rounds = format!("pingpong 0 2000 {}", peer.directory.display());
         drop(container.load(&rounds).finish());
@@ -67,7 +68,7 @@ fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
     assert_eq!(lines as f64, changes, "{log}");
     assert!(log.contains("windows 8 times as long"), "{log}");
 
-    // Absent, not zero.
+    // The series is absent, and not zero.
     work();
     agent.next_window();
     let least = agent.series();
@@ -92,17 +93,17 @@ fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
     }
 }
 
-/// A budget that is wide enough takes nothing away.
+/// A sufficient budget reduces nothing.
 #[test]
 fn nothing_is_given_up_within_the_budget() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let given = Given {
+    let options = AgentOptions {
         flags: &["--max-overhead", "100%"],
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     let series = agent.wait_until(|series| own(series, "windows_total") >= 8.0);
     assert_eq!(own(&series, "overhead_level"), 0.0);
     assert_eq!(own(&series, "overhead_exceeded"), 0.0);

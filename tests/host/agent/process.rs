@@ -1,4 +1,4 @@
-//! The process: signals, and the service manager.
+//! The process: signals and notifications of the service manager.
 
 use std::{
     sync::mpsc::{TryRecvError, channel},
@@ -24,13 +24,13 @@ fn a_signal_ends_it_well() {
         let mut agent = Agent::start();
         agent.next_window();
         agent.signal(signal);
-        agent.is_told("STOPPING=1");
+        agent.wait_for_notification("STOPPING=1");
         assert!(agent.ended().success());
     }
 }
 
-/// Each signal has the agent read its configuration again, and may come while the kernel checks a
-/// program for it.
+/// Each SIGHUP makes the agent read its configuration again. The signals also arrive while the
+/// kernel verifies a program for the agent.
 #[test]
 fn counting_goes_on_in_a_stream_of_hangups() {
     const RELOADS: usize = 12;
@@ -41,12 +41,12 @@ fn counting_goes_on_in_a_stream_of_hangups() {
     let manager = agent.manager();
     let pid = Pid::from_raw(agent.pid().cast_signed()).unwrap();
     thread::scope(|scope| {
-        // Gone at the end of this block, also where that is a failure.
+        // Dropped at the end of this block, also on a panic, which ends the thread below.
         let (_goes_on, ends) = channel::<()>();
         scope.spawn(move || {
             while ends.try_recv() == Err(TryRecvError::Empty) {
                 kill_process(pid, Signal::HUP).unwrap();
-                // The agent waits where nobody takes what it tells.
+                // The agent blocks when nothing receives its notifications.
                 while recv(&manager, &mut [0; 64], RecvFlags::DONTWAIT).is_ok() {}
                 thread::yield_now();
             }
@@ -55,7 +55,7 @@ fn counting_goes_on_in_a_stream_of_hangups() {
         for (at, name) in names.take(RELOADS).enumerate() {
             let config = format!("interval = \"50ms\"\n[count]\nevents = [\"{name}\"]\n");
             agent.configure(&config);
-            // The first session was there before.
+            // The start has made the first session.
             let began = (at + 2) as f64;
             let series = agent.wait_until(|series| {
                 own(series, "sessions_total") >= began || own(series, "refused_reloads_total") > 0.0

@@ -1,4 +1,4 @@
-//! Requests of every kind: right ones, hostile ones, many at once.
+//! HTTP requests: valid ones, malformed ones, slow clients, and many at once.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::{
-    agent::{Agent, Answer, Given, find, own, parse},
+    agent::{Agent, AgentOptions, Answer, find, own, parse},
     support::shared_machine,
 };
 
@@ -64,8 +64,8 @@ fn a_scrape_has_the_format_that_it_asks_for() {
     text.write_all(&answer.body).unwrap();
     drop(text);
     let checked = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(checked.status.success(), "{said}");
+    let request = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{request}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_hundred_scrapes_at_once() {
     agent.next_window();
     let address = agent.address;
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let scrape = move || Answer::of(address, request);
+    let scrape = move || Answer::request(address, request);
     let all: Vec<_> = (0..100).map(|_| thread::spawn(scrape)).collect();
     for scraped in all {
         let answer = scraped.join().unwrap();
@@ -138,7 +138,7 @@ fn a_hundred_scrapes_at_once() {
     assert!(own(&agent.series(), "scrapes_total") >= 100.0);
 }
 
-/// Clients that connect and say nothing, or half a request, or never read their answer.
+/// Clients that connect and send nothing or half a request, or do not read the response.
 #[test]
 fn slow_clients_hold_nothing_up() {
     let Some(_machine) = shared_machine() else {
@@ -149,19 +149,19 @@ fn slow_clients_hold_nothing_up() {
     let mut slow = Vec::new();
     for at in 0..600 {
         let mut stream = TcpStream::connect(agent.address).unwrap();
-        let said: &[u8] = match at % 3 {
+        let request: &[u8] = match at % 3 {
             0 => b"",
             1 => b"GET /metrics HTTP/1.1\r\nHost:",
             _ => b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
         };
-        stream.write_all(said).unwrap();
+        stream.write_all(request).unwrap();
         slow.push(stream);
     }
     let answer = agent.get("/metrics");
     assert_eq!(answer.status, 200);
     agent.next_window();
     assert!(own(&agent.series(), "closed_connections_total") >= 80.0);
-    // The oldest was closed, the youngest was not.
+    // The server closed the oldest connection and kept the newest.
     let mut all = Vec::new();
     let _ = slow[0].read_to_end(&mut all);
     assert!(all.is_empty());
@@ -171,7 +171,7 @@ fn slow_clients_hold_nothing_up() {
     assert_eq!(Answer::read(last).status, 200);
 }
 
-/// A connection from an address of the loopback.
+/// A connection from a given address of the loopback interface.
 pub(super) fn connected(from: [u8; 4], to: SocketAddr) -> TcpStream {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&client, &SocketAddr::from((from, 0))).unwrap();
@@ -179,7 +179,7 @@ pub(super) fn connected(from: [u8; 4], to: SocketAddr) -> TcpStream {
     client.into()
 }
 
-/// Bytes that the kernel keeps for clients of a port.
+/// Bytes in the send queues of all connections of a port.
 fn unsent(port: u16) -> u64 {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let port = format!(":{port:04X}");
@@ -192,21 +192,21 @@ fn unsent(port: u16) -> u64 {
     queues.sum()
 }
 
-/// Readers that stop and readers that drip, in every window some: neither the process nor the
-/// kernel holds many texts for them, and who reads is answered.
+/// In each window some clients do not read the response and some read it slowly. Neither the agent
+/// nor the kernel buffers many responses for them, and other clients get theirs.
 #[test]
 fn answers_that_nobody_takes_hold_little_memory() {
-    const MOST: u64 = 16 << 20;
+    const MAX_BYTES: u64 = 16 << 20;
     let Some(_machine) = shared_machine() else {
         return;
     };
     let label = "x".repeat(8000);
     let config = format!("interval = \"200ms\"\n[series.labels]\npad = \"{label}\"\n");
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let size = agent.get("/metrics").body.len();
     assert!(size > 300_000, "{size}");
@@ -223,7 +223,7 @@ fn answers_that_nobody_takes_hold_little_memory() {
         agent.next_window();
         for at in 0..30 {
             let mut client = connected([127, 0, 0, 2 + window % 4], agent.address);
-            // What it does not read stays with the sender.
+            // The sender has to keep the bytes that do not fit in this buffer.
             sockopt::set_socket_recv_buffer_size(&client, 4096).unwrap();
             client
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -232,7 +232,7 @@ fn answers_that_nobody_takes_hold_little_memory() {
             clients.push((at % 2 == 0, client));
         }
         for (_, client) in clients.iter_mut().filter(|(drips, _)| *drips) {
-            // It may be closed by now.
+            // The server may have closed it already.
             let _ = client.read(&mut [0; 16]);
         }
         assert_eq!(agent.get("/metrics").status, 200);
@@ -240,8 +240,8 @@ fn answers_that_nobody_takes_hold_little_memory() {
     }
     let more = resident().saturating_sub(before);
     println!("{most} bytes in send queues, {more} more in the agent");
-    assert!(most > 0 && most <= MOST, "{most}");
-    assert!(more <= 2 * MOST, "{more}");
+    assert!(most > 0 && most <= MAX_BYTES, "{most}");
+    assert!(more <= 2 * MAX_BYTES, "{more}");
     let closed = ["pmuscope_self_agent_closed_connections_total"];
     assert!(find(&agent.series(), &closed).unwrap() > 0.0);
 }

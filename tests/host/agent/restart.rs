@@ -1,11 +1,11 @@
-//! Counting goes on while there is no agent, and totals go on after one is killed.
+//! The programs continue to count while no agent runs, and totals continue after a kill.
 
 use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     bpffs::Bpffs,
     support::{TestCgroup, pmuscope, shared_machine},
 };
@@ -15,14 +15,14 @@ fn config(bpffs: &Bpffs, state: &Path) -> String {
     format!("interval = \"200ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {state:?}\n")
 }
 
-/// What is counted; what an agent says of itself begins with it.
+/// The series without the agent's own metrics.
 fn counted(agent: &Agent) -> Series {
     let mut series = agent.series();
     series.retain(|name, _| !name.starts_with("pmuscope_self_"));
     series
 }
 
-/// Seconds that a container ran.
+/// CPU time of a container in seconds.
 fn used(series: &Series, id: &str) -> f64 {
     let name = format!("name=\"{id}\"");
     let family = "pmuscope_events_estimated_seconds_total{";
@@ -37,16 +37,16 @@ fn totals_go_on_after_a_kill() {
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
     let config = config(&bpffs, state.path());
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let id = container_id(7);
     let pods = TestCgroup::new("restart");
     let container = pods.child(&format!("docker-{id}.scope"));
     let work = || drop(container.load("burn 0 50").finish());
 
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     work();
     agent.next_window();
     let mut before = counted(&agent);
@@ -54,9 +54,9 @@ fn totals_go_on_after_a_kill() {
         agent.signal(Signal::KILL);
         agent.ended();
         assert!(!bpffs.is_empty(), "the programs count on");
-        // Nobody is there.
+        // This work runs while no agent does.
         work();
-        agent = Agent::with(&given, |_| {});
+        agent = Agent::with(&options, |_| {});
         agent.next_window();
         let after = counted(&agent);
         assert_no_step_back(&before, &after);
@@ -64,14 +64,14 @@ fn totals_go_on_after_a_kill() {
         assert!((0.045..0.1).contains(&gained), "{gained}: {}", agent.log());
         before = after;
     }
-    assert_eq!(own_of(&agent, "handovers_total"), 3.0);
+    assert_eq!(self_metric(&agent, "handovers_total"), 3.0);
     agent.signal(Signal::TERM);
     agent.ended();
     assert!(bpffs.is_empty(), "told to end, it leaves nothing");
 
-    // Only the totals are there now: what runs while nobody counts is not in them.
+    // Only the saved totals are left, so work without an agent is not counted.
     work();
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let after = counted(&agent);
     assert_no_step_back(&before, &after);
@@ -79,8 +79,8 @@ fn totals_go_on_after_a_kill() {
     assert!(gained < 0.045, "{gained}");
 }
 
-/// What was saved last is older than what was exported then: a session that begins anew does not
-/// go on from it.
+/// The last saved totals are older than the last exported ones. A new session does not continue
+/// from them.
 #[test]
 fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
     let Some(_machine) = shared_machine() else {
@@ -91,25 +91,25 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
         let path = state.path();
         format!("interval = \"200ms\"\n[count]\nevents = [{events:?}]\n[state]\npath = {path:?}\n")
     };
-    let given = Given {
+    let options = AgentOptions {
         config: &config("task-clock"),
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let id = container_id(8);
     let pods = TestCgroup::new("unsaved");
     let container = pods.child(&format!("docker-{id}.scope"));
     let work = || drop(container.load("burn 0 50").finish());
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     work();
     agent.wait_until(|_| state.path().join("totals").exists());
-    // The name of the file that is to be written is taken.
+    // A directory with the name of the temporary file makes each save fail.
     fs::create_dir(state.path().join("totals.new")).unwrap();
     agent.wait_until(|series| own(series, "failed_saves_total") > 0.0);
     work();
     agent.next_window();
     agent.next_window();
     let before = agent.series();
-    // The same events in a session of their own.
+    // The same events in a new session.
     fs::write(agent.run_file("off"), "").unwrap();
     agent.wait_until(|series| find(series, &["pmuscope_self_agent_off"]) == Some(1.0));
     fs::remove_file(agent.run_file("off")).unwrap();
@@ -122,7 +122,7 @@ fn nothing_is_counted_twice_where_totals_could_not_be_saved() {
     assert!((0.045..0.1).contains(&gained), "{gained}: {}", agent.log());
 }
 
-/// The row of all that are too many goes on too, with what those in it counted that have ended.
+/// The folded row continues too, with the counts of containers that have ended.
 #[test]
 fn the_folded_row_goes_on_after_a_kill() {
     let Some(_machine) = shared_machine() else {
@@ -133,9 +133,9 @@ fn the_folded_row_goes_on_after_a_kill() {
         "interval = \"200ms\"\n[state]\npath = {:?}\n[series]\nmax = 1\n",
         state.path()
     );
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let pods = TestCgroup::new("folded");
     let container = |at| pods.child(&format!("docker-{}.scope", container_id(at)));
@@ -144,7 +144,7 @@ fn the_folded_row_goes_on_after_a_kill() {
         let family = "pmuscope_events_estimated_seconds_total{";
         find(series, &[family, "kind=\"other\"", "event=\"task-clock\""])
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     stays.load("burn 0 30").finish();
     ends.load("burn 0 60").finish();
     let mut before = agent.wait_until(|series| others(series).is_some_and(|it| it >= 0.085));
@@ -155,18 +155,19 @@ fn the_folded_row_goes_on_after_a_kill() {
         let last = others(&before).unwrap();
         agent.signal(Signal::KILL);
         agent.ended();
-        agent = Agent::with(&given, |_| {});
+        agent = Agent::with(&options, |_| {});
         stays.load("burn 0 30").finish();
         let after = agent.wait_until(|series| others(series).is_some_and(|it| it > last + 0.02));
         before.retain(|name, _| !name.starts_with("pmuscope_self_"));
         assert_no_step_back(&before, &after);
         before = after;
     }
-    // Each 30 ms once, and those of the one that ended; others may have run beside them.
+    // 30 ms for each of three runs, and the 60 ms of the container that ended. Containers of other
+    // tests may add to that.
     assert!(others(&before).unwrap() >= 0.14);
 }
 
-fn own_of(agent: &Agent, name: &str) -> f64 {
+fn self_metric(agent: &Agent, name: &str) -> f64 {
     let series = agent.series();
     find(&series, &[&format!("pmuscope_self_{name}")]).unwrap()
 }
@@ -179,10 +180,10 @@ fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
     let bpffs = Bpffs::mount();
     let state = tempfile::tempdir().unwrap();
     let config = config(&bpffs, state.path());
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
         flags: &["--keep-pins"],
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let unpin = || {
         let mut pmuscope = pmuscope();
@@ -194,7 +195,7 @@ fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
         )
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     let (code, text) = unpin();
     assert_eq!(code, Some(1), "{text}");
     assert!(
@@ -213,7 +214,7 @@ fn pins_are_kept_where_that_is_asked_for_and_unpin_removes_them() {
     assert!(text.starts_with("there are no pins in "), "{text}");
 }
 
-/// Where nothing can be pinned or saved it counts all the same, and says so.
+/// Without a place for pins or a place for the state the agent counts anyway, and logs both.
 #[test]
 fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
     let Some(_machine) = shared_machine() else {
@@ -225,11 +226,11 @@ fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
     let pins = directory.path().join("pins");
     let config =
         format!("interval = \"200ms\"\n[pins]\npath = {pins:?}\n[state]\npath = {file:?}\n");
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let log = agent.log();
     assert!(log.contains("counting ends with the agent now"), "{log}");
@@ -239,7 +240,7 @@ fn without_a_bpffs_or_a_state_it_counts_all_the_same() {
     assert!(find(&series, &["pmuscope_self_handovers_total"]).is_none());
 }
 
-/// The process that saves an agent's totals.
+/// The process that saves the totals of an agent.
 fn saver(agent: &Agent) -> Option<Pid> {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
     let children =
@@ -253,8 +254,9 @@ fn saver(agent: &Agent) -> Option<Pid> {
     Pid::from_raw(child?.parse().unwrap())
 }
 
-/// A file system that does not answer, as one that is frozen: a process that waits for it cannot be
-/// ended. Windows go on, so does the end of the agent, and totals are saved once it answers.
+/// A file system that does not respond, for example a frozen one, blocks the process that saves
+/// totals, and such a process cannot be killed. Windows continue, the agent can exit, and totals
+/// are saved when the file system responds again.
 #[test]
 fn a_disk_that_does_not_answer_holds_nothing_up() {
     let Some(_machine) = shared_machine() else {
@@ -262,11 +264,11 @@ fn a_disk_that_does_not_answer_holds_nothing_up() {
     };
     let state = tempfile::tempdir().unwrap();
     let config = format!("interval = \"100ms\"\n[state]\npath = {:?}\n", state.path());
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let child = saver(&agent).unwrap();
     kill_process(child, Signal::STOP).unwrap();
@@ -291,13 +293,13 @@ fn a_disk_that_does_not_answer_holds_nothing_up() {
     agent.signal(Signal::TERM);
     assert!(agent.ended().success());
     kill_process(child, Signal::KILL).unwrap();
-    // What was saved goes on, and the place is free.
-    let agent = Agent::with(&given, |_| {});
+    // The saved totals are continued, and the lock of the state is free.
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
 }
 
-/// A disk that runs full, and then is not: counting goes on, it is said once each, and what was
-/// saved before the kill goes on.
+/// A disk becomes full and later has space again. Counting continues, each change is logged once,
+/// and totals saved before a kill are continued.
 #[test]
 fn a_full_disk_costs_what_came_after_the_last_save() {
     let Some(_machine) = shared_machine() else {
@@ -309,19 +311,19 @@ fn a_full_disk_costs_what_came_after_the_last_save() {
     rustix::mount::mount("tmpfs", disk.path(), "tmpfs", none, Some(c"size=1m")).unwrap();
     let state = disk.path().join("state");
     let config = format!("interval = \"100ms\"\n[state]\npath = {state:?}\n");
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
     let id = container_id(30);
     let pods = TestCgroup::new("full");
     let container = pods.child(&format!("docker-{id}.scope"));
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     container.load("burn 0 50").finish();
     agent.next_window();
     let saved = counted(&agent);
     assert_eq!(own(&agent.series(), "failed_saves_total"), 0.0);
-    // All that is left, and nothing more is.
+    // Fill the disk.
     let rest = disk.path().join("rest");
     let error = fs::write(&rest, vec![0; 2 << 20]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
@@ -331,7 +333,7 @@ fn a_full_disk_costs_what_came_after_the_last_save() {
     assert_no_step_back(&saved, &on_a_full_disk);
     agent.signal(Signal::KILL);
     agent.ended();
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     assert_no_step_back(&saved, &counted(&agent));
     fs::remove_file(&rest).unwrap();

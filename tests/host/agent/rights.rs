@@ -1,9 +1,9 @@
-//! Rights: what a running agent keeps.
+//! Capabilities that a running agent keeps.
 
 use std::{fs, os::unix::process::CommandExt as _};
 
 use crate::{
-    agent::{Agent, Given, own},
+    agent::{Agent, AgentOptions, own},
     hidden::exits_can_be_watched,
     nobody::Programs,
     support::shared_machine,
@@ -12,10 +12,11 @@ use crate::{
 /// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
 const KEPT: u64 = 1 << 14 | 1 << 38 | 1 << 39;
 
-/// Threads that serve `/metrics`, write lines, and push to a collector.
-const STRANGERS: usize = 3;
+/// The number of threads that communicate with others: they serve `/metrics`, write lines of JSON,
+/// and push to a collector.
+const UNPRIVILEGED_THREADS: usize = 3;
 
-/// The capabilities of every thread: permitted, effective, inheritable, ambient.
+/// The capability sets of every thread: permitted, effective, inheritable, ambient.
 fn capabilities(agent: &Agent) -> Vec<[u64; 4]> {
     let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
     let of = |task: std::io::Result<fs::DirEntry>| {
@@ -33,23 +34,23 @@ fn it_keeps_what_counting_needs() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let given = Given {
+    let options = AgentOptions {
         config: "interval = \"200ms\"\n[otlp]\nendpoint = \"http://127.0.0.1:1\"\n",
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let all = capabilities(&agent);
     assert!(all.len() >= 2, "the server has a thread of its own");
-    // Those that ask runtimes have none.
-    let sound = |[permitted, effective, more @ ..]: &[u64; 4]| {
+    // Threads that query container runtimes have no capabilities.
+    let has_only_kept = |[permitted, effective, more @ ..]: &[u64; 4]| {
         permitted & !KEPT == 0 && effective == permitted && *more == [0, 0]
     };
-    assert!(all.iter().all(sound), "{all:x?}");
+    assert!(all.iter().all(has_only_kept), "{all:x?}");
     assert!(all.contains(&[KEPT, KEPT, 0, 0]), "{all:x?}");
-    // Those that strangers talk to.
+    // The threads that communicate with others.
     let without = all.iter().filter(|sets| **sets == [0; 4]).count();
-    assert!(without >= STRANGERS, "{all:x?}");
+    assert!(without >= UNPRIVILEGED_THREADS, "{all:x?}");
 }
 
 #[test]
@@ -57,15 +58,15 @@ fn it_keeps_nothing_where_that_is_asked_for() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let given = Given {
+    let options = AgentOptions {
         flags: &["--drop-all"],
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     agent.next_window();
     let all = capabilities(&agent);
     assert!(all.iter().all(|sets| *sets == [0; 4]), "{all:x?}");
-    // What is counted cannot change any more; the interval can.
+    // After that, the events cannot change, but the interval can.
     agent.reload("interval = \"150ms\"\n[count]\nevents = [\"minor-faults\"]\n");
     agent.reload("interval = \"150ms\"\n");
     agent.next_window();
@@ -79,7 +80,7 @@ fn it_keeps_nothing_where_that_is_asked_for() {
     );
 }
 
-/// Programs that hang on a link of the agent's.
+/// Names of the programs with a link that the agent holds.
 fn attached(agent: &Agent) -> Vec<String> {
     let directory = fs::read_dir(format!("/proc/{}/fdinfo", agent.pid())).unwrap();
     let id = |file: std::io::Result<fs::DirEntry>| {
@@ -97,17 +98,17 @@ fn attached(agent: &Agent) -> Vec<String> {
     linked.map(name).collect()
 }
 
-/// Once a switch was missed it could attach nothing any more.
+/// Without rights the agent could not attach these programs later, after a missed switch.
 #[test]
 fn without_rights_hidden_switches_are_seen_from_the_start() {
     let Some(_machine) = shared_machine().filter(|_| exits_can_be_watched()) else {
         return;
     };
-    let given = Given {
+    let options = AgentOptions {
         flags: &["--drop-all"],
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let attached = attached(&agent);
     for name in ["sched_switch", "sched_exit"] {
@@ -115,7 +116,7 @@ fn without_rights_hidden_switches_are_seen_from_the_start() {
     }
 }
 
-/// An ordinary user who has no more than the two capabilities of counting.
+/// An unprivileged user with only `CAP_BPF` and `CAP_PERFMON` can count.
 #[test]
 fn two_capabilities_suffice() {
     const NOBODY: u32 = 65534;
@@ -151,7 +152,7 @@ fn two_capabilities_suffice() {
             permitted: two | more,
             inheritable: two | more,
         };
-        // Kept over the change of the user, then left alone.
+        // The permitted set survives the change of the user, and is then reduced to the two.
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY))?;
         set_capabilities(None, sets(CapabilitySet::empty()))?;
@@ -160,7 +161,7 @@ fn two_capabilities_suffice() {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls only.
+    // SAFETY: between fork and exec the closure makes system calls only.
     unsafe { command.pre_exec(become_nobody) };
     let mut agent = command.spawn().unwrap();
     let mut line = String::new();

@@ -1,16 +1,16 @@
-//! `count.sample`: what the samples of events stand for, beside what was counted.
+//! `count.sample`: estimates from samples next to exact counts.
 
 use std::path::Path;
 
 use rustix::process::Signal;
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     bpffs::Bpffs,
     support::{TestCgroup, machine, shared_machine},
 };
 
-/// Every fault is a sample.
+/// With a period of 1 each fault is a sample.
 const SAMPLED: &str = "sample = \"page-faults/period=1/\"\nsample_budget = \"100%\"\n";
 
 fn config(events: &str, bpffs: &Bpffs, state: &Path) -> String {
@@ -21,7 +21,7 @@ fn config(events: &str, bpffs: &Bpffs, state: &Path) -> String {
     )
 }
 
-/// Faults of a container: those that its samples stand for, and the number of these.
+/// Estimate of a container's faults, and the number of samples that it is made from.
 fn sampled(series: &Series, id: &str) -> Option<(f64, f64)> {
     let name = format!("name=\"{id}\"");
     let of = |family: &str| find(series, &[family, &name]);
@@ -37,8 +37,8 @@ fn counted(series: &Series, id: &str) -> f64 {
     find(series, &[family, &name, "event=\"page-faults\""]).unwrap()
 }
 
-/// Totals of samples go on in another session, after a time off and after a kill, and are near what
-/// was counted.
+/// Totals of samples continue in a new session, after a time off and after a kill. They are close
+/// to the exact counts.
 #[test]
 fn totals_of_samples_go_on() {
     const PROCESSES: u32 = 20;
@@ -51,11 +51,11 @@ fn totals_of_samples_go_on() {
     let container = pods.child(&format!("docker-{id}.scope"));
     let text = config("page-faults,task-clock", &bpffs, state.path());
     let other = config("page-faults,context-switches", &bpffs, state.path());
-    let given = |text| Given {
+    let options = |text| AgentOptions {
         config: text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given(&text), |_| {});
+    let mut agent = Agent::with(&options(&text), |_| {});
     let mut before = Series::new();
     for step in 0..4 {
         match step {
@@ -70,12 +70,13 @@ fn totals_of_samples_go_on() {
             3 => {
                 agent.signal(Signal::KILL);
                 agent.ended();
-                agent = Agent::with(&given(&other), |_| {});
+                agent = Agent::with(&options(&other), |_| {});
                 before.retain(|name, _| !name.starts_with("pmuscope_self_"));
             }
             _ => {}
         }
-        // By many processes: one whose switches were missed has its faults elsewhere.
+        // Many processes, because a process with missed switches has its faults attributed
+        // elsewhere.
         for _ in 0..PROCESSES {
             container.load(&format!("touch {PAGES}")).finish();
         }
@@ -90,14 +91,14 @@ fn totals_of_samples_go_on() {
             (estimated / truth - 1.0).abs() < 0.1,
             "{estimated}, {truth}"
         );
-        // No fault is two samples. What they stand for is scaled by what all of a CPU counted.
+        // Each fault is one sample. The estimate is scaled by the counts of the whole CPU.
         assert!(samples > last.1 && samples <= truth, "{samples}, {truth}");
         let more = estimated - last.0;
         assert!(more >= 0.9 * f64::from(PROCESSES * PAGES), "{more}");
         before = now;
     }
     assert_eq!(own(&before, "failures_total"), 0.0);
-    // JSON names them as `stat --sample` does.
+    // JSON uses the names of `stat --sample`.
     let line = agent.line();
     let rows = line["rows"].as_array().unwrap();
     let system = rows.iter().find(|row| row["kind"] == "system").unwrap();
@@ -107,7 +108,7 @@ fn totals_of_samples_go_on() {
     );
 }
 
-/// Samples are what is given up last, and come back.
+/// Sampling is reduced last, and returns when the budget allows it.
 #[test]
 fn samples_are_given_up_last() {
     let Some(_machine) = shared_machine() else {
@@ -120,11 +121,11 @@ fn samples_are_given_up_last() {
     let config =
         |budget: &str| format!("interval = \"100ms\"\nmax_overhead = \"{budget}\"\n{count}");
     let text = config("100%");
-    let given = Given {
+    let options = AgentOptions {
         config: &text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     container.load("touch 1000").finish();
     let before = agent.wait_until(|series| sampled(series, &id).is_some());
     agent.reload(&config("0.001%"));
@@ -142,7 +143,7 @@ fn samples_are_given_up_last() {
     assert_no_step_back(&before, &again);
 }
 
-/// What cannot be sampled is said, with what to do, and refuses a reload.
+/// A reload with an event that cannot be sampled is refused, with the reason and what to do.
 #[test]
 fn what_cannot_be_sampled_is_said() {
     let Some(_machine) = shared_machine() else {
@@ -159,8 +160,8 @@ fn what_cannot_be_sampled_is_said() {
     ] {
         agent.reload(&format!("[count]\nsample = \"{sample}\"\n"));
         let log = agent.log();
-        let said = log.contains(why) && log.contains("the settings stay as they are");
-        assert!(said, "{sample}: {log}");
+        let is_logged = log.contains(why) && log.contains("the settings stay as they are");
+        assert!(is_logged, "{sample}: {log}");
     }
     agent.next_window();
     assert_eq!(own(&agent.series(), "refused_reloads_total"), 3.0);

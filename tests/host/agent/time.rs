@@ -1,19 +1,20 @@
-//! Times of the agent's own counters, also in a time namespace and while it is off.
+//! Timestamps of the agent's own counters, also in a time namespace and while counting is off.
 
 use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
 
 use crate::{
     agent::{
-        Agent, Given,
+        Agent, AgentOptions,
         collector::{Collector, Point, unix_time},
     },
     support::{pmuscope, shared_machine},
 };
 
-/// A part of a second: two clocks are read one after the other, on a busy machine.
-const NEAR: Duration = Duration::from_secs(2);
+/// Tolerance for two clocks that are read one after the other on a busy machine.
+const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// Asserts that all points are of now, and that the agent's own counters began between these.
+/// Asserts that all points are recent, and that the agent's own counters started between the two
+/// times.
 #[track_caller]
 fn assert_times(points: &[Point], [before, after]: [Duration; 2]) {
     let now = unix_time();
@@ -28,12 +29,15 @@ fn assert_times(points: &[Point], [before, after]: [Duration; 2]) {
     }
     for point in points.iter().filter(own) {
         let Some(start) = point.start else { continue };
-        assert!(start + NEAR >= before && start <= after + NEAR, "{point:?}");
+        assert!(
+            start + TOLERANCE >= before && start <= after + TOLERANCE,
+            "{point:?}"
+        );
     }
 }
 
-/// Counters that go on in another session, and those of the agent while it is off, have one start:
-/// a collector takes another one for a reset.
+/// Counters that continue in a new session, and the agent's own counters while it is off, keep
+/// their start time. A collector takes a new start time for a reset.
 #[test]
 fn counters_keep_their_start() {
     let Some(_machine) = shared_machine() else {
@@ -49,25 +53,25 @@ fn counters_keep_their_start() {
     };
     let before = unix_time();
     let text = config("task-clock,page-faults");
-    let given = Given {
+    let options = AgentOptions {
         config: &text,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let started = [before, unix_time()];
     let mut starts = BTreeMap::new();
     let mut check = |points: Vec<Point>| {
         assert_times(&points, started);
         for point in &points {
             let Some(start) = point.start else { continue };
-            // What programs did begins with each session.
+            // Counters of the BPF programs start with each session.
             if point.name.contains("self") && !point.name.contains("self_agent") {
                 continue;
             }
             let (name, labels) = point.series();
             let key = (name.to_owned(), labels.to_owned());
             let first = *starts.entry(key).or_insert(start);
-            // Receivers take any other start for a total that began anew.
+            // Receivers would take another start time for a reset of the total.
             assert_eq!(start, first, "{point:?}");
         }
     };
@@ -82,7 +86,7 @@ fn counters_keep_their_start() {
     check(collector.next_points());
 }
 
-/// In a time namespace its own clock is not that of the programs.
+/// In a time namespace, `CLOCK_MONOTONIC` of the agent differs from the clock of the BPF programs.
 #[test]
 fn a_time_namespace_changes_no_time() {
     let Some(_machine) = shared_machine() else {
@@ -115,7 +119,7 @@ fn a_time_namespace_changes_no_time() {
     let started = [before, unix_time()];
     assert_times(&first, started);
     fs::write(directory.path().join("off"), "").unwrap();
-    // Nothing but its own.
+    // While the agent is off it exports only its own metrics.
     let off = loop {
         let points = collector.points();
         let own = |point: &Point| {

@@ -1,4 +1,5 @@
-//! `count.top_processes`: the processes with most of the first event, beside their containers.
+//! `count.top_processes`: rows of the processes with the highest counts of the first event, in
+//! addition to the rows of containers.
 
 use std::{
     collections::BTreeSet,
@@ -9,11 +10,11 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    agent::{Agent, Given, Series, assert_no_step_back, container_id, find, own},
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     support::{TestCgroup, load_binary, shared_machine},
 };
 
-/// A process that answers each byte, and so is switched in once for each.
+/// A process that echoes each byte, and so is switched in once for each byte.
 struct Pong {
     child: Child,
     rounds: u64,
@@ -26,7 +27,7 @@ impl Pong {
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
         cgroup.adopt(child.id());
         let mut pong = Self { child, rounds: 0 };
-        // Its binary is in place.
+        // The process has executed its binary.
         pong.answer(1);
         pong
     }
@@ -41,7 +42,7 @@ impl Pong {
         self.rounds += rounds;
     }
 
-    /// Answers until it is among those that are shown.
+    /// Sends bytes until the process is among those that are shown.
     fn until_shown(&mut self, agent: &Agent, container: &str) -> (Series, f64) {
         loop {
             self.answer(500);
@@ -52,7 +53,7 @@ impl Pong {
         }
     }
 
-    /// Answers until the process of the other container has left its place to it.
+    /// Sends bytes until the process replaces the one of the other container.
     fn until_gone(&mut self, agent: &Agent, of_other: &str) -> Series {
         loop {
             self.answer(500);
@@ -64,8 +65,9 @@ impl Pong {
     }
 }
 
-/// How often the process of a container was switched in, by the agent; None where it is not shown.
-/// Its id is that of the initial pid namespace, which the test may not know.
+/// Number of times that a container's process was switched in, as the agent shows it. None where
+/// the process is not shown. The series has the id of the initial pid namespace, which the test may
+/// not know, so the container identifies the process.
 fn switches(series: &Series, container: &str) -> Option<f64> {
     let labels = [
         "pmuscope_process_events_estimated_total{kind=\"process\",name=\"load ",
@@ -81,7 +83,7 @@ impl Drop for Pong {
     }
 }
 
-/// The processes that are shown.
+/// The ids of the processes that are shown.
 fn shown(series: &Series) -> BTreeSet<&str> {
     let processes = series.keys();
     let processes = processes.filter(|name| name.starts_with("pmuscope_process_"));
@@ -90,8 +92,9 @@ fn shown(series: &Series) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Of two processes that change places nothing steps back or is there twice: while they are not
-/// shown, over a session that ends, over a kill; each has all that it counted.
+/// Two processes replace each other among those shown. No total decreases or is counted twice:
+/// while a process is not shown, over a new session, and after a kill. Each total has all counts of
+/// its process.
 #[test]
 fn a_process_that_leaves_and_comes_back_goes_on() {
     let Some(_machine) = shared_machine() else {
@@ -106,39 +109,40 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
         )
     };
     let first_config = config("context-switches,task-clock");
-    let given = Given {
+    let options = AgentOptions {
         config: &first_config,
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let mut agent = Agent::with(&given, |_| {});
+    let mut agent = Agent::with(&options, |_| {});
     let pods = TestCgroup::new("top");
     let ids = [60, 61].map(container_id);
     let cgroups = ids
         .each_ref()
         .map(|id| pods.child(&format!("docker-{id}.scope")));
-    // The one that asks is switched in as often, and so is always shown beside.
+    // The process that sends is switched in as often, so it is always one of the two that are
+    // shown.
     let [mut one, mut other] = cgroups.each_ref().map(Pong::start);
     let [id, of_other] = &ids;
 
     let (mut series, mut last) = one.until_shown(&agent, id);
     for round in 0..3 {
         let gone = other.until_gone(&agent, id);
-        // While it is not shown it counts on.
+        // A process that is not shown is still counted.
         one.answer(20);
         assert_no_step_back(&series, &gone);
         let (_, of_other_then) = other.until_shown(&agent, of_other);
         match round {
-            // Another session, and another agent.
+            // A new session in round 1, a new agent in round 2.
             1 => agent.reload(&config("context-switches,page-faults")),
             2 => {
                 agent.signal(Signal::KILL);
                 agent.ended();
                 let text = config("context-switches,page-faults");
-                let given = Given {
+                let options = AgentOptions {
                     config: &text,
-                    ..Given::default()
+                    ..AgentOptions::default()
                 };
-                agent = Agent::with(&given, |_| {});
+                agent = Agent::with(&options, |_| {});
                 series.retain(|name, _| !name.starts_with("pmuscope_self_"));
             }
             _ => {}
@@ -152,7 +156,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
             let all = one.rounds as f64;
             assert!(switches >= before as f64 - 1.0, "{switches} of {all}");
         }
-        // Its container has them too.
+        // The row of the container contains the counts of its process.
         let name = format!("kind=\"container\",name=\"{id}\"");
         let events = "event=\"context-switches\"";
         let family = "pmuscope_events_estimated_total{";
@@ -165,7 +169,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
     }
     assert_eq!(own(&series, "left_out_processes"), 0.0);
 
-    // A container stays when its processes have ended, and its totals with it.
+    // A container with no processes left keeps its row and its totals.
     drop((one, other));
     agent.next_window();
     agent.next_window();
@@ -175,7 +179,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
     let name = format!("kind=\"container\",name=\"{id}\"");
     assert!(after.keys().any(|series| series.contains(&name)), "{id}");
 
-    // Their series are among those that there may be.
+    // `series.max` applies to the series of processes too.
     let all = own(&after, "series");
     let fewer = format!(
         "{}[series]\nmax = {}\n",
@@ -187,7 +191,7 @@ fn a_process_that_leaves_and_comes_back_goes_on() {
     assert!(shown(&fewer).len() < 2, "{:?}", shown(&fewer));
 }
 
-/// Nobody asked for processes: there is none, and no row is by process.
+/// By default no processes are shown, and no row is by process.
 #[test]
 fn without_it_there_are_no_processes() {
     let Some(_machine) = shared_machine() else {

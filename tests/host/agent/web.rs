@@ -1,4 +1,4 @@
-//! TLS and passwords. The certificates in `tests/fixtures/tls` are the tests' own.
+//! TLS and passwords. The certificates in `tests/fixtures/tls` were made for these tests.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::{
-    agent::{Agent, Answer, Given, own, parse, requests::connected},
+    agent::{Agent, AgentOptions, Answer, own, parse, requests::connected},
     support::{pmuscope, shared_machine},
 };
 
@@ -27,8 +27,8 @@ fn fixture(name: &str) -> std::path::PathBuf {
     .join(name)
 }
 
-/// The answer to a GET over TLS, with the client's certificate or without; None where the server
-/// refuses the connection.
+/// The response to a GET over TLS, with the client's certificate or without it. None where the
+/// server refuses the connection.
 fn get(agent: &Agent, path: &str, headers: &str, with_certificate: bool) -> Option<Answer> {
     let mut roots = RootCertStore::empty();
     roots
@@ -73,7 +73,7 @@ fn metrics_are_for_who_has_certificate_and_password() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("web.yml");
     let web = |password: &str| {
-        // Beside the file itself.
+        // Relative paths start at the directory of the file.
         for name in ["server.pem", "server.key", "ca.pem"] {
             fs::copy(fixture(name), directory.path().join(name)).unwrap();
         }
@@ -86,12 +86,12 @@ fn metrics_are_for_who_has_certificate_and_password() {
     };
     fs::write(&file, web("one")).unwrap();
     let config = format!("interval = \"200ms\"\n[http]\nweb_config = {file:?}\n");
-    let given = Given {
+    let options = AgentOptions {
         config: &config,
         scheme: "https",
-        ..Given::default()
+        ..AgentOptions::default()
     };
-    let agent = Agent::with(&given, |_| {});
+    let agent = Agent::with(&options, |_| {});
     agent.next_window();
     let answer = get(&agent, "/metrics", &password("one"), true).unwrap();
     assert_eq!(answer.status, 200);
@@ -111,16 +111,16 @@ fn metrics_are_for_who_has_certificate_and_password() {
         get(&agent, "/metrics", &password("one"), false).is_none(),
         "no certificate"
     );
-    // Without TLS nothing is said but what TLS says.
+    // A request without TLS gets no HTTP response.
     let mut plain = TcpStream::connect(agent.address).unwrap();
     plain
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
-    let mut said = Vec::new();
-    let _ = std::io::Read::read_to_end(&mut plain, &mut said);
-    assert!(!said.windows(8).any(|part| part == b"pmuscope"));
+    let mut response = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut plain, &mut response);
+    assert!(!response.windows(8).any(|part| part == b"pmuscope"));
 
-    // A file that is wrong opens nothing; one that is right again is in force soon.
+    // A wrong file is refused as a whole. A corrected file applies soon after.
     fs::write(&file, "basic_auth_users:\n  prometheus: one\n").unwrap();
     while !agent.log().contains("TLS and passwords stay as they are") {
         assert_eq!(get(&agent, "/metrics", "", true).unwrap().status, 401);
@@ -150,12 +150,12 @@ fn metrics_are_for_who_has_certificate_and_password() {
     );
 }
 
-/// 400 guesses of 40 addresses hold up nobody whose password was verified before, nor a probe.
-/// Those of one address do not pile up; a new password waits for one of each address at most.
+/// 400 password guesses from 40 addresses delay no client with a verified password, and no probe.
+/// At most one guess of each address is verified before a new password.
 #[test]
 fn guesses_hold_up_nobody_who_is_known() {
     const ADDRESSES: u8 = 40;
-    const OF_EACH: u8 = 10;
+    const PER_ADDRESS: u8 = 10;
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -166,9 +166,9 @@ fn guesses_hold_up_nobody_who_is_known() {
     fs::write(&file, format!("basic_auth_users:\n{users}")).unwrap();
     let config = format!("interval = \"200ms\"\n[http]\nweb_config = {file:?}\n");
     let agent = Agent::with(
-        &Given {
+        &AgentOptions {
             config: &config,
-            ..Given::default()
+            ..AgentOptions::default()
         },
         |_| {},
     );
@@ -178,10 +178,10 @@ fn guesses_hold_up_nobody_who_is_known() {
 
     let (sender, statuses) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        for guess in 0..u16::from(ADDRESSES) * u16::from(OF_EACH) {
+        for guess in 0..u16::from(ADDRESSES) * u16::from(PER_ADDRESS) {
             let sender = sender.clone();
             scope.spawn(move || {
-                // The names of users that are not there are guesses too.
+                // Unknown user names count as guesses too.
                 let user = ["prometheus", "root"][usize::from(guess % 2)];
                 let last = 2 + u8::try_from(guess % u16::from(ADDRESSES)).unwrap();
                 let status = status_from(server, last, "/metrics", &basic(user, "guess"));
@@ -189,7 +189,7 @@ fn guesses_hold_up_nobody_who_is_known() {
             });
         }
         drop(sender);
-        // The first one is verified; the others wait for their turns, or were sent away.
+        // One guess is verified. The others wait or were refused.
         let mut all: Vec<u16> = Vec::new();
         let verified = |all: &[u16]| all.iter().filter(|status| **status == 401).count();
         while verified(&all) == 0 {
@@ -211,7 +211,7 @@ fn guesses_hold_up_nobody_who_is_known() {
             200
         );
         let meanwhile = count() - before;
-        // One may have been under way.
+        // One more may have been in progress.
         assert!(meanwhile <= usize::from(ADDRESSES) + 1, "{meanwhile}");
         all.extend(&statuses);
         assert!(
@@ -222,13 +222,13 @@ fn guesses_hold_up_nobody_who_is_known() {
     });
 }
 
-/// The header of a user's password.
+/// The header for a user and a password.
 fn basic(user: &str, password: &str) -> String {
     let both = BASE64_STANDARD.encode(format!("{user}:{password}"));
     format!("Authorization: Basic {both}\r\n")
 }
 
-/// The status of the answer to a GET from 127.0.1.x.
+/// The status of the response to a GET from 127.0.1.`last`.
 fn status_from(server: SocketAddr, last: u8, path: &str, headers: &str) -> u16 {
     let mut client = connected([127, 0, 1, last], server);
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
@@ -256,10 +256,10 @@ fn a_file_that_is_wrong_ends_the_start() {
         .arg(directory.path().join("run"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        said.contains("web.yml:3: ") && said.contains("key_fil"),
-        "{said}"
+        stderr.contains("web.yml:3: ") && stderr.contains("key_fil"),
+        "{stderr}"
     );
 }

@@ -1,5 +1,5 @@
-//! The image that `cargo xtask dist` makes, run with exactly the rights that the chart gives it,
-//! under containerd's default seccomp profile.
+//! The image of `cargo xtask dist`, run with exactly the rights that the chart gives it and with
+//! containerd's default seccomp profile.
 
 use std::{
     fs,
@@ -19,7 +19,8 @@ use crate::{
     support::{cpu_time, hierarchy, machine, shared_machine, taken_time},
 };
 
-/// An image of this build, by `cargo xtask test`; None, with the reason, where there is none.
+/// The image of this build, which `cargo xtask test` makes. None, with a printed reason, where
+/// there is none.
 fn image() -> Option<PathBuf> {
     let image = std::env::var_os("PMUSCOPE_IMAGE");
     if image.is_none() {
@@ -28,7 +29,7 @@ fn image() -> Option<PathBuf> {
     image.map(PathBuf::from)
 }
 
-/// A containerd with the image, and the chart that runs it.
+/// A containerd that has the image, and the chart that describes the container.
 struct Node {
     containerd: Containerd,
     chart: Chart,
@@ -49,7 +50,7 @@ impl Node {
         })
     }
 
-    /// The container by the chart, but for its port, which is this machine's, and its interval.
+    /// The chart's container with another port and another interval.
     fn config(&self) -> ContainerConfig {
         let environment = [
             ("PMUSCOPE_AGENT_HTTP_LISTEN", self.address.to_string()),
@@ -63,14 +64,14 @@ impl Node {
         })
     }
 
-    /// Starts the agent in a pod of its own: the container's id.
+    /// Starts the agent in a new pod. Returns the pod and the container id.
     fn run(&mut self, config: ContainerConfig) -> (Pod, String) {
         let pod = self.containerd.pod("agent-0", self.chart.namespaces());
         let id = self.containerd.run(&pod, config);
         (pod, id)
     }
 
-    /// Its exit code, where it ended.
+    /// The exit code, if the container has ended.
     fn ended(&self, id: &str) -> Option<i32> {
         let id = Id { id: id.to_owned() };
         let mut cri = Cri::connect(&self.containerd.socket);
@@ -79,23 +80,23 @@ impl Node {
         (status.state >= 2).then_some(status.exit_code)
     }
 
-    /// What it wrote, line by line.
+    /// The lines of its log.
     fn log(&self) -> Vec<String> {
         let log = self.containerd.below("logs/pmuscope.log");
         let text = fs::read_to_string(log).unwrap_or_default();
-        // Time, stream, and whether a line is whole come first.
+        // A line starts with the time, the stream, and a tag for a partial or a full line.
         let line = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
         text.lines().map(line).collect()
     }
 
     fn get(&self, path: &str) -> Answer {
-        Answer::of(
+        Answer::request(
             self.address,
             &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
         )
     }
 
-    /// Waits until the agent is ready.
+    /// Waits for readiness.
     fn await_ready(&self, id: &str) {
         while TcpStream::connect(self.address).is_err() || self.get("/readyz").status != 200 {
             if let Some(code) = self.ended(id) {
@@ -105,14 +106,14 @@ impl Node {
         }
     }
 
-    /// The series of the last window.
+    /// All series of the last window.
     fn last(&self) -> Series {
         let answer = self.get("/metrics");
         assert_eq!(answer.status, 200, "{}", answer.text());
         parse(&answer.text())
     }
 
-    /// The series of a window that began after now.
+    /// All series of a window that began after this call.
     fn series(&self) -> Series {
         let windows = own(&self.last(), "windows_total");
         loop {
@@ -125,13 +126,13 @@ impl Node {
     }
 }
 
-/// A container's cgroup.
+/// The cgroup directory of a container.
 fn cgroup(pod: &Pod, id: &str) -> PathBuf {
     let path = format!("/kubepods/besteffort/pod{}/{id}", pod.uid);
     hierarchy().directory(&path).unwrap()
 }
 
-/// A line of /proc/PID/status of each thread.
+/// A field of /proc/PID/status for each thread.
 fn status(pid: &str, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |task: std::io::Result<fs::DirEntry>| {
@@ -143,8 +144,8 @@ fn status(pid: &str, name: &str) -> Vec<String> {
     tasks.map(of).collect()
 }
 
-/// Sets of capabilities by their names and numbers in `linux/capability.h`.
-fn set_of(capabilities: &[String]) -> u64 {
+/// The capability set with these names, numbered as in `linux/capability.h`.
+fn capability_set(capabilities: &[String]) -> u64 {
     let bit = |name: &String| match name.as_str() {
         "IPC_LOCK" => 1 << 14,
         "PERFMON" => 1 << 38,
@@ -170,7 +171,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let (pod, id) = node.run(config);
     node.await_ready(&id);
 
-    // What it counts of another container is what the kernel charged to it.
+    // The CPU time that it shows for another container is what the kernel charged to that one.
     let counted = |series: &Series| {
         let parts = [
             "pmuscope_events_estimated_seconds_total{",
@@ -184,7 +185,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let cgroup_of_busy = cgroup(&shop, &busy);
     let used = || cpu_time(&cgroup_of_busy).unwrap() as f64 / 1e9;
     let named = loop {
-        // Names come a moment later.
+        // The names appear later than the counts.
         if let Some(counted) = counted(&node.series()) {
             break counted;
         }
@@ -205,7 +206,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         "counted {grown}, the kernel at most {most}"
     );
 
-    // It has what the chart gives, under a filter of system calls, and no thread has more.
+    // The process has the capabilities of the chart and a seccomp filter, and no thread has more.
     let procs = fs::read_to_string(cgroup(&pod, &id).join("cgroup.procs")).unwrap();
     let saves = |pid: &&str| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
@@ -215,7 +216,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let ([pid], [saver]) = (&agents[..], &savers[..]) else {
         panic!("{procs}");
     };
-    let given = set_of(&node.chart.capabilities());
+    let given = capability_set(&node.chart.capabilities());
     let sets = |name| -> Vec<u64> {
         let sets = status(pid, name).into_iter();
         sets.map(|set| u64::from_str_radix(&set, 16).unwrap())
@@ -223,7 +224,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     };
     assert!(sets("CapBnd").iter().all(|set| *set == given));
     assert_eq!(sets("CapEff")[0], given);
-    // Threads that talk to others have nothing.
+    // Threads that communicate with others have no capabilities.
     assert!(sets("CapEff").contains(&0), "{:x?}", sets("CapEff"));
     let of_saver = status(saver, "CapEff");
     assert!(of_saver.iter().all(|set| set == "0000000000000000"));
@@ -237,7 +238,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     let root = mounts.find(|mount| mount.clone().nth(4) == Some("/"));
     assert!(root.unwrap().nth(5).unwrap().starts_with("ro"));
 
-    // What it writes on the node.
+    // The files that the agent writes on the node.
     let is_there = |path: &str| {
         let inside = PathBuf::from(format!("/proc/{pid}/root{path}"));
         assert!(fs::read_dir(&inside).unwrap().next().is_some(), "{path}");
@@ -246,22 +247,22 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         is_there(path);
     }
 
-    // doctor in the pod, as docs/kubernetes.md says.
+    // `doctor` in the pod, with the command of docs/kubernetes.md.
     let question = ExecSyncRequest {
         container_id: id.clone(),
         cmd: ["/pmuscope", "doctor"].map(str::to_owned).into(),
     };
     let mut cri = Cri::connect(&node.containerd.socket);
-    let said: ExecSyncResponse = cri.call("ExecSync", &question).unwrap();
-    let text = String::from_utf8_lossy(&said.stdout);
-    assert_eq!(said.exit_code, 0, "{text}");
+    let response: ExecSyncResponse = cri.call("ExecSync", &question).unwrap();
+    let text = String::from_utf8_lossy(&response.stdout);
+    assert_eq!(response.exit_code, 0, "{text}");
     assert!(
         text.contains("verdict: counting per container works here"),
         "{text}"
     );
     assert!(!text.contains("hostPID"), "{text}");
 
-    // The switch on the node.
+    // The off switch on the node.
     let off = node.containerd.below("node/run/pmuscope/off");
     fs::write(&off, "").unwrap();
     while node.get("/readyz").status != 503 {
@@ -274,7 +275,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     node.containerd.remove(&shop);
 }
 
-/// Who forgot one of them is told which, in one sentence.
+/// Without one of the capabilities the agent reports its name in one sentence.
 #[test]
 fn a_capability_that_is_missing_is_named() {
     let Some(_machine) = shared_machine().filter(|_| can_run()) else {

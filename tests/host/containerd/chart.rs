@@ -1,4 +1,4 @@
-//! The agent's container as the chart asks for it: what the kubelet makes of the rendered chart.
+//! The container of the agent as the kubelet would create it from the rendered chart.
 
 use std::{fs, path::PathBuf};
 
@@ -9,11 +9,11 @@ use super::cri::{
     Mount, NamespaceOption, Number, Resources, SecurityContext, SecurityProfile,
 };
 
-/// The rendered chart: deploy/kubernetes.yaml, which tests/deploy compares with Helm's output.
+/// The rendered chart, deploy/kubernetes.yaml. tests/deploy compares it with the output of Helm.
 const RENDERED: &str = include_str!("../../../deploy/kubernetes.yaml");
 
-/// What the kubelet hides of /proc and makes read-only there, unless a pod asks otherwise
-/// (`DefaultProcMount` of `pkg/securitycontext/util.go`).
+/// The paths of /proc that the kubelet masks or makes read-only by default (`DefaultProcMount` in
+/// `pkg/securitycontext/util.go` of Kubernetes).
 const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",
@@ -33,9 +33,9 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sys",
 ];
 
-/// The agent's part of the chart.
+/// The objects of the chart that describe the agent.
 pub(super) struct Chart {
-    /// The pod's specification.
+    /// The specification of the pod.
     pod: Value,
     agent_toml: String,
 }
@@ -66,14 +66,14 @@ impl Chart {
         text(&self.container()["image"])
     }
 
-    /// The capabilities that it adds to none.
+    /// The capabilities in `add`. The chart drops all others.
     pub(super) fn capabilities(&self) -> Vec<String> {
         let capabilities = &self.container()["securityContext"]["capabilities"];
         assert_eq!(texts(&capabilities["drop"]), ["ALL"]);
         texts(&capabilities["add"])
     }
 
-    /// With the host's network, since these tests have no network plugin.
+    /// The pod uses the host's network, because these tests have no network plugin.
     pub(super) fn namespaces(&self) -> NamespaceOption {
         let node = super::NODE;
         NamespaceOption {
@@ -82,8 +82,8 @@ impl Chart {
         }
     }
 
-    /// The container. `on_node` says where on this machine a path of a node is, and is asked for
-    /// the `ConfigMap`'s as `/configmap`.
+    /// The container. `on_node` maps a path of a node to one on this machine. For the mount of the
+    /// `ConfigMap` it gets `/configmap`.
     pub(super) fn config(
         &self,
         environment: &[(&str, String)],
@@ -155,7 +155,8 @@ impl Chart {
             let value = context[key].as_i64().unwrap();
             Some(Number { value })
         };
-        // Without one the kubelet sends none, and the runtime applies its own where it can.
+        // Without a profile in the chart the kubelet sends none, and the runtime applies its
+        // default if the kernel supports seccomp.
         assert!(context["appArmorProfile"].is_null());
         assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
         SecurityContext {

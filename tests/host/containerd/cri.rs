@@ -1,5 +1,5 @@
-//! The part of CRI by which the kubelet makes pods. Names and numbers are those of `runtime.v1` in
-//! k8s.io/cri-api, `pkg/apis/runtime/v1/api.proto`.
+//! The part of CRI that the kubelet uses to create pods. Names and numbers are those of
+//! `runtime.v1` in k8s.io/cri-api, `pkg/apis/runtime/v1/api.proto`.
 
 use std::{collections::HashMap, path::Path};
 
@@ -17,8 +17,8 @@ pub(super) struct RunPodSandboxRequest {
     pub(super) config: Option<PodSandboxConfig>,
 }
 
-/// Also the answer to `RunPodSandbox`, `CreateContainer`, and the question of what is done with
-/// either, and an image: of each the id is enough.
+/// Also the response to `RunPodSandbox` and `CreateContainer`, the request to stop or remove
+/// either, and an image. The id is the only field of each that is needed.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Id {
     #[prost(string, tag = "1")]
@@ -241,7 +241,7 @@ pub(super) struct ImageStatusResponse {
     pub(super) image: Option<Id>,
 }
 
-/// A client that makes pods.
+/// A CRI client that creates pods.
 pub(super) struct Cri {
     tokio: tokio::runtime::Runtime,
     grpc: Grpc<Channel>,
@@ -261,7 +261,7 @@ impl Cri {
         }
     }
 
-    /// Calls a method of the runtime service, again until the service is there.
+    /// Calls a method of the runtime service. Retries until the service is available.
     pub(super) fn call<Q, A>(&mut self, method: &str, question: &Q) -> Result<A, tonic::Status>
     where
         Q: Message + Clone + 'static,
@@ -291,7 +291,7 @@ impl Cri {
                 let codec = ProstCodec::<Q, A>::default();
                 let question = tonic::Request::new(question.clone());
                 match grpc.unary(question, path.clone(), codec).await {
-                    // containerd says that it has booted a moment before its CRI has.
+                    // containerd reports that it has booted shortly before its CRI is available.
                     Err(status) if status.message() == "server is not initialized yet" => {}
                     answered => return Ok(answered?.into_inner()),
                 }

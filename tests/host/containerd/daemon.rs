@@ -1,5 +1,4 @@
-//! A containerd of the test's own: its state, its socket and its pods are below a temporary
-//! directory.
+//! A private containerd. Its state, its socket and its pods are in a temporary directory.
 
 use std::{
     collections::HashMap,
@@ -21,17 +20,17 @@ use super::{
     image::{self, IMAGE},
 };
 
-/// `NamespaceMode.NODE`: the host's own, as its network, so that no network plugin is needed.
+/// `NamespaceMode.NODE`, the host's namespace. With the host's network no network plugin is needed.
 pub(super) const NODE: i32 = 2;
 
-/// A pod with its sandbox.
+/// A pod and its sandbox.
 pub(super) struct Pod {
     sandbox: String,
     pub(super) uid: String,
     config: PodSandboxConfig,
 }
 
-/// A containerd, which ends with the test.
+/// A running containerd. The drop stops it.
 pub(super) struct Containerd {
     directory: TempDir,
     pub(super) socket: PathBuf,
@@ -40,7 +39,7 @@ pub(super) struct Containerd {
 }
 
 impl Containerd {
-    /// Starts it and gives it an image; None, with the reason, where it cannot run here.
+    /// Starts containerd and imports an image. None, with a printed reason, where it cannot run.
     pub(super) fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mut containerd = Self {
@@ -58,7 +57,7 @@ impl Containerd {
         Some(containerd)
     }
 
-    /// Gives it the images of an archive.
+    /// Imports the images of an archive.
     pub(super) fn import(&self, archive: &Path) {
         let mut import = Command::new("ctr");
         import.arg("--address").arg(&self.socket);
@@ -68,7 +67,7 @@ impl Containerd {
         assert!(imported.status.success(), "{imported:?}");
     }
 
-    /// Waits until CRI knows an image, which it learns from events.
+    /// Waits until CRI lists an image. CRI learns of images from events.
     pub(super) fn await_image(&self, image: &str) {
         let question = ImageStatusRequest {
             image: Some(ImageSpec {
@@ -85,7 +84,7 @@ impl Containerd {
         }
     }
 
-    /// A path of its own directory.
+    /// A path in the temporary directory.
     pub(super) fn below(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -121,10 +120,10 @@ snapshotter = "native"
         self.try_serve().unwrap();
     }
 
-    /// Starts the daemon, and waits until it says that it serves. Otherwise its log.
+    /// Starts the daemon and waits until it serves. The error is its log.
     fn try_serve(&mut self) -> Result<(), String> {
-        // As on a node of systemd's: mounts are shared with containers, and there is a bpffs. They
-        // are this daemon's own.
+        // The mounts are as on a node with systemd: shared with containers, and with a bpffs. They
+        // are private to this daemon.
         let script = r#"mount -t bpf bpf "$0" && exec containerd --config "$1""#;
         for directory in ["bpf", "logs"] {
             fs::create_dir_all(self.below(directory)).unwrap();
@@ -143,7 +142,7 @@ snapshotter = "native"
         for line in lines.by_ref() {
             let line = line.unwrap();
             if line.contains("containerd successfully booted") {
-                // It goes on writing.
+                // The daemon continues to write to the pipe, so the thread continues to read.
                 thread::spawn(move || lines.for_each(drop));
                 return Ok(());
             }
@@ -160,7 +159,7 @@ snapshotter = "native"
         }
     }
 
-    /// Makes a pod as the kubelet does.
+    /// Creates a pod as the kubelet does.
     pub(super) fn pod(&mut self, name: &str, namespaces: NamespaceOption) -> Pod {
         let number = self.sandboxes.len() + 1;
         let uid = format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id());
@@ -197,7 +196,7 @@ snapshotter = "native"
         pod(made.id)
     }
 
-    /// Starts a container with a shell's command: its id.
+    /// Starts a container that runs a shell command. Returns its id.
     pub(super) fn container(&mut self, pod: &Pod, name: &str, command: &str) -> String {
         let command = ["/bin/busybox", "sh", "-c", command].map(str::to_owned);
         self.run(
@@ -215,7 +214,7 @@ snapshotter = "native"
         )
     }
 
-    /// Starts a container: its id.
+    /// Starts a container. Returns its id.
     pub(super) fn run(&mut self, pod: &Pod, config: ContainerConfig) -> String {
         let mut cri = Cri::connect(&self.socket);
         let question = CreateContainerRequest {
@@ -228,7 +227,7 @@ snapshotter = "native"
         made.id
     }
 
-    /// Removes a pod and the cgroups that were made for it.
+    /// Removes a pod and the cgroups that the runtime created for it.
     pub(super) fn remove(&mut self, pod: &Pod) {
         let mut cri = Cri::connect(&self.socket);
         let id = || Id {
@@ -244,7 +243,7 @@ snapshotter = "native"
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // After a failure: processes in pods do not end with the daemon.
+        // After a failed test: processes in pods survive the daemon.
         if !self.sandboxes.is_empty() {
             if self.process.is_none() {
                 let _ = self.try_serve();
@@ -262,13 +261,13 @@ impl Drop for Containerd {
     }
 }
 
-/// Removes what the runtime made for a pod in all hierarchies, as the kubelet would.
+/// Removes the pod's cgroups from all hierarchies, as the kubelet would.
 fn remove_cgroups(uid: &str) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
     for mount in mounts.filter_map(|line| line.split(' ').nth(4)) {
         let pods = Path::new(mount).join("kubepods/besteffort");
-        // Empty ones only: others have a kubelet.
+        // rmdir fails on cgroups that are in use, which belong to a kubelet.
         for directory in [
             &pods.join(format!("pod{uid}")),
             &pods,

@@ -1,4 +1,4 @@
-//! An image made by hand: busybox alone.
+//! An image made without tools, with busybox as its only file.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use serde_json::json;
 
 pub(super) const IMAGE: &str = "localhost/pmuscope-test:1";
 
-/// An image with nothing but busybox, as `docker save` writes it.
+/// Writes an image with only busybox in the format of `docker save`.
 pub(super) fn write(directory: &Path) -> PathBuf {
     let root = directory.join("image");
     fs::create_dir_all(root.join("layer/bin")).unwrap();
@@ -39,7 +39,7 @@ pub(super) fn write(directory: &Path) -> PathBuf {
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        // The pause container's.
+        // The name of the pause container's image.
         "config": {"Entrypoint": ["/bin/busybox", "sleep", "1000000"]},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
     });

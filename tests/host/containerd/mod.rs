@@ -1,4 +1,4 @@
-//! Real containers, from a real containerd of the test's own.
+//! Containers of a private containerd.
 
 mod agent;
 mod chart;
@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use probe_user::{
     derive::Report,
-    emit::{Emitter, Format},
+    emit::{Emitter, OutputFormat},
     join::View,
     names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
     session::Session,
@@ -27,13 +27,13 @@ use crate::{
     support::{Counting, plan, pmuscope, shared_machine},
 };
 
-/// The host's network alone.
+/// A CNI configuration with only the host's network.
 const HOST_NETWORK: NamespaceOption = NamespaceOption {
     network: NODE,
     pid: 0,
 };
 
-/// Longer than a runtime takes that answers at all.
+/// More than the timeout for the response of a runtime.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -46,7 +46,7 @@ fn pods_of_containerd_have_their_names() {
     };
     let pod = containerd.pod("web-0", HOST_NETWORK);
 
-    // A container that was there before, by the program.
+    // A container that started before the session, found by its cgroup.
     let busy = containerd.container(&pod, "app", "while :; do :; done");
     let output = pmuscope()
         .args(["stat", "-e", "task-clock", "--format", "json"])
@@ -75,7 +75,7 @@ fn pods_of_containerd_have_their_names() {
         "{line}"
     );
 
-    // A container that begins and ends while it is counted.
+    // A container that starts and ends while it is counted.
     let resolver = Resolver::start(ResolverConfig {
         runtime: RuntimeEndpoint::Socket(containerd.socket.clone()),
         ..ResolverConfig::default()
@@ -90,7 +90,7 @@ fn pods_of_containerd_have_their_names() {
     let names = ["namespace", "pod", "container"].map(|key| &row[key]);
     assert_eq!(names, ["pmuscope-test", "web-0", "job"], "{row}");
 
-    // Nobody answers any more: what was known stays.
+    // The runtime no longer responds: names that are known remain.
     containerd.stop();
     let shown = reported(&mut counting.session, &counting.first);
     assert_eq!(self::row(&shown, &busy)["container"], "app", "{shown}");
@@ -98,14 +98,14 @@ fn pods_of_containerd_have_their_names() {
     containerd.remove(&pod);
 }
 
-/// Whether the programs are there; says which one is not.
+/// Whether the needed programs are installed. Prints the name of a missing one.
 fn can_run() -> bool {
     ["containerd", "runc", "busybox", "unshare"]
         .iter()
         .all(|it| has(it))
 }
 
-/// What was counted since a snapshot, as JSON, with the names that come.
+/// The window since a snapshot as JSON, after the names have been resolved.
 fn reported(session: &mut Session, first: &probe_user::snapshot::Snapshot) -> Value {
     let mut now = session.pull().unwrap();
     session.await_names(&mut now, LONG);
@@ -114,7 +114,7 @@ fn reported(session: &mut Session, first: &probe_user::snapshot::Snapshot) -> Va
     let joined = view.join(plan, &window, None);
     let report = Report::new(plan, &window, &joined, &view);
     let mut text = Vec::new();
-    let mut emitter = Emitter::new(&mut text, Format::Json, false);
+    let mut emitter = Emitter::new(&mut text, OutputFormat::Json, false);
     emitter.write(&report).unwrap();
     serde_json::from_slice(&text).unwrap()
 }

@@ -1,9 +1,9 @@
-//! Places of pins: what is damaged there, what others put there, and what cannot be used.
+//! Places of pins: damaged pins, files of other users, and places that cannot be used.
 
 use std::{fs, path::Path};
 
 use probe_user::{
-    session::{Config, Continuity, PinPlace, Session, unpin},
+    session::{Config, Continuity, PinPath, Session, unpin},
     snapshot::Hook,
 };
 use rustix::mount::MountFlags;
@@ -52,14 +52,14 @@ fn damaged_pins_are_removed() {
     }
 }
 
-/// The place may be shared: what is not ours stays.
+/// The directory may be shared, and files of others stay.
 #[test]
 fn pins_of_others_stay() {
     let Some(_machine) = shared_machine() else {
         return;
     };
     let bpffs = Bpffs::mount();
-    let place = PinPlace(bpffs.path().to_owned());
+    let place = PinPath(bpffs.path().to_owned());
     let other = bpffs.path().join("cilium");
     fs::create_dir(&other).unwrap();
     drop(start("task-clock", place.clone()).unwrap());
@@ -67,8 +67,8 @@ fn pins_of_others_stay() {
     assert_eq!(bpffs.files(), [other]);
 }
 
-/// A bpffs is for everybody to write unless it is mounted otherwise: what somebody else puts there
-/// leads to no file of others.
+/// A bpffs is writable for everyone unless it is mounted otherwise. Files that another user puts
+/// there must not lead to the removal of other files.
 #[test]
 fn nothing_is_removed_through_what_somebody_else_made() {
     let Some(_machine) = shared_machine() else {
@@ -81,7 +81,7 @@ fn nothing_is_removed_through_what_somebody_else_made() {
     let nobody = |path: &Path| std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
     let place = bpffs.place();
 
-    // The directory of all pins is somebody else's.
+    // Another user owns the directory of all pins.
     fs::create_dir(&place.0).unwrap();
     let link = place.0.join("session-x");
     std::os::unix::fs::symlink(victim.path(), &link).unwrap();
@@ -94,7 +94,7 @@ fn nothing_is_removed_through_what_somebody_else_made() {
     fs::remove_file(&link).unwrap();
     fs::remove_dir(&place.0).unwrap();
 
-    // It is a link.
+    // The directory is a symbolic link.
     std::os::unix::fs::symlink(victim.path(), &place.0).unwrap();
     nobody(&place.0);
     assert!(unpin(&place).is_err());
@@ -105,8 +105,8 @@ fn nothing_is_removed_through_what_somebody_else_made() {
     );
     fs::remove_file(&place.0).unwrap();
 
-    // It is the bpffs itself.
-    let place = PinPlace(bpffs.path().to_owned());
+    // The directory is the root of the bpffs.
+    let place = PinPath(bpffs.path().to_owned());
     let link = bpffs.path().join("session-x");
     std::os::unix::fs::symlink(victim.path(), &link).unwrap();
     nobody(&link);
@@ -127,10 +127,10 @@ fn places_that_cannot_be_used_are_refused() {
         return;
     };
     let bpffs = Bpffs::mount();
-    let text = refusal(PinPlace("/tmp/pmuscope-pins".into()));
+    let text = refusal(PinPath("/tmp/pmuscope-pins".into()));
     assert!(text.contains("on no bpffs; mount one"), "{text}");
     assert!(!Path::new("/tmp/pmuscope-pins").exists());
-    let text = refusal(PinPlace(bpffs.path().join("missing/pmuscope")));
+    let text = refusal(PinPath(bpffs.path().join("missing/pmuscope")));
     assert!(text.contains("No such file or directory"), "{text}");
 
     let config = |change: fn(&mut Config)| {

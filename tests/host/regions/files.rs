@@ -1,12 +1,12 @@
-//! Which files are looked at for markers, and what is said of those that have none.
+//! Which files are searched for markers, and the messages about files without any.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
-use probe_user::session::markers::{Has, Markers, Observed};
+use probe_user::session::markers::{MarkerScope, Markers, ScanResult};
 
 use super::{
-    Seen,
-    programs::{self, Made, c},
+    Observation,
+    programs::{self, CompiledProgram, compile_marks},
 };
 use crate::support::{shared_machine, this_machine};
 
@@ -15,8 +15,10 @@ fn a_program_whose_file_is_gone_is_told_of() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let seen = Seen::of(&made.program(), "nested", |markers, pid| {
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let seen = Observation::run(&made.program(), "nested", |markers, pid| {
         std::fs::remove_file(made.program()).unwrap();
         let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
         let name = format!("{} (deleted)", made.program().display());
@@ -30,16 +32,18 @@ fn a_file_of_very_many_marker_functions_is_not_observed() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let observed = Observed::Processes(vec![std::process::id()]);
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let observed = MarkerScope::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&this_machine(), &observed).unwrap();
-    for (copies, expected) in [(64, Has::Markers), (65, Has::TooMuch)] {
+    for (copies, expected) in [(64, ScanResult::Markers), (65, ScanResult::TooMuch)] {
         let Some(program) = programs::with_copies(&made, copies) else {
             return;
         };
         let has = markers.observe_file(&program).unwrap();
         assert_eq!(has, Some(expected), "{copies}");
-        // The next one is another file.
+        // The rename lets the next program be a new file.
         std::fs::rename(&program, program.with_extension("first")).unwrap();
     }
 }
@@ -49,31 +53,31 @@ fn a_program_without_markers_or_without_names_says_so() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2", "-s"]) else {
+    let Some(made) = compile_marks(&["-O2", "-s"]) else {
         return;
     };
-    let observed = Observed::Processes(vec![std::process::id()]);
+    let observed = MarkerScope::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&this_machine(), &observed).unwrap();
     let mut has = |path: &Path| markers.observe_program(path).unwrap();
-    assert_eq!(has(&made.program()), Some(Has::Stripped));
-    // A file is looked at once.
+    assert_eq!(has(&made.program()), Some(ScanResult::Stripped));
+    // Each file is searched once.
     assert_eq!(has(&made.program()), None);
-    let Some(without) = Made::of("int main(void) { return 0; }", &["-O2"]) else {
+    let Some(without) = CompiledProgram::build("int main(void) { return 0; }", &["-O2"]) else {
         return;
     };
-    assert_eq!(has(&without.program()), Some(Has::None));
-    // The arguments of its calls are not where those of 64 bits are.
+    assert_eq!(has(&without.program()), Some(ScanResult::None));
+    // Markers of 32-bit programs have their arguments elsewhere.
     if cfg!(target_arch = "x86_64")
-        && let Some(narrow) = Made::of(
+        && let Some(narrow) = CompiledProgram::build(
             "void pmuscope_stop(void) {} void _start(void) { pmuscope_stop(); for (;;); }",
             &["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie"],
         )
     {
-        assert_eq!(has(&narrow.program()), Some(Has::Narrow));
+        assert_eq!(has(&narrow.program()), Some(ScanResult::Narrow));
     }
     let script = without.program().with_file_name("script");
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
-    assert_eq!(has(&script), Some(Has::NoProgram));
+    assert_eq!(has(&script), Some(ScanResult::NoProgram));
     let error = markers
         .observe_program(Path::new("/nowhere/at all"))
         .unwrap_err();
@@ -83,7 +87,7 @@ fn a_program_without_markers_or_without_names_says_so() {
     );
 }
 
-/// The loader that a file names is anybody's program: only that of the command is run.
+/// A file may name any program as its loader. Only the loader of the command's own file is run.
 #[test]
 fn nothing_of_a_named_file_is_run() {
     let Some(_machine) = shared_machine() else {
@@ -97,14 +101,14 @@ fn nothing_of_a_named_file_is_run() {
     std::fs::write(&loader, format!("#!/bin/sh\n: > {}\n", ran.display())).unwrap();
     std::fs::set_permissions(&loader, std::fs::Permissions::from_mode(0o755)).unwrap();
     let named = format!("-Wl,--dynamic-linker={}", loader.display());
-    let Some(made) = c(&["-O2", &named]) else {
+    let Some(made) = compile_marks(&["-O2", &named]) else {
         return;
     };
-    let observed = Observed::Processes(vec![std::process::id()]);
+    let observed = MarkerScope::Processes(vec![std::process::id()]);
     let mut markers = Markers::open(&this_machine(), &observed).unwrap();
     let has = markers.observe_file(&made.program()).unwrap();
-    assert_eq!((has, ran.exists()), (Some(Has::Markers), false));
-    // It is one that would be run, where the program is the command.
+    assert_eq!((has, ran.exists()), (Some(ScanResult::Markers), false));
+    // The command's own file may run its loader.
     markers.observe_program(&made.program()).unwrap();
     assert!(ran.exists());
 }

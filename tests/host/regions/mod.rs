@@ -1,54 +1,55 @@
-//! Markers of real programs, observed live: the kernel's side of `mem record --regions`. What is
-//! sampled needs SPE: tests/vm/regions.rs.
+//! Markers of real programs, observed live: the kernel part of `mem record --regions`. Samples need
+//! SPE: tests/vm/regions.rs.
 
 mod files;
 mod programs;
 
 use std::{path::Path, sync::Arc};
 
-use probe_common::{Marked, What};
+use probe_common::{MarkerEvent, MarkerRecord};
 use probe_user::{
-    record::regions::{Book, Counts},
-    session::markers::{Has, Markers, Observed},
+    record::regions::{MarkerCounts, RegionIndex},
+    session::markers::{MarkerScope, Markers, ScanResult},
 };
 
 use crate::support::{Load, hierarchy, shared_machine, this_machine};
-use programs::c;
+use programs::compile_marks;
 
-/// What was observed of a program from its start to its end.
-struct Seen {
+/// The markers of a program from its start to its end.
+struct Observation {
     markers: Markers,
-    book: Book,
-    /// Process, thread, and what it did.
+    book: RegionIndex,
+    /// Process, thread, and text of each marker.
     all: Vec<(u32, u32, String)>,
     pid: u32,
-    said: String,
+    output: String,
 }
 
-impl Seen {
-    /// Runs a program that waits for the end of its input; its markers are found by `find`.
-    fn of(program: &Path, words: &str, find: impl FnOnce(&mut Markers, u32)) -> Self {
+impl Observation {
+    /// Runs a program that waits for the end of its input. `find` finds its markers.
+    fn run(program: &Path, words: &str, find: impl FnOnce(&mut Markers, u32)) -> Self {
         let load = Load::waiting(program, words);
         let pid = load.pid();
-        let mut markers = Markers::open(&this_machine(), &Observed::Processes(vec![pid])).unwrap();
+        let mut markers =
+            Markers::open(&this_machine(), &MarkerScope::Processes(vec![pid])).unwrap();
         find(&mut markers, pid);
         Self::new(markers, pid, load.finish())
     }
 
-    /// What is in the ring of a process that has ended.
-    fn new(markers: Markers, pid: u32, said: String) -> Self {
+    /// Reads the ring after the process has ended.
+    fn new(markers: Markers, pid: u32, output: String) -> Self {
         let mut seen = Self {
             markers,
-            book: Book::new(Path::new("/proc")),
+            book: RegionIndex::new(Path::new("/proc")),
             all: Vec::new(),
             pid,
-            said,
+            output,
         };
-        seen.take();
+        seen.drain();
         seen
     }
 
-    fn take(&mut self) {
+    fn drain(&mut self) {
         let Self {
             markers, book, all, ..
         } = self;
@@ -58,10 +59,10 @@ impl Seen {
                 all.push((marked.tgid, marked.tid, text(&marked)));
             })
             .unwrap();
-        book.settle();
+        book.prepare_lookups();
     }
 
-    /// What the program's first thread did.
+    /// The markers of the program's first thread.
     fn calls(&self) -> Vec<&str> {
         let own = self
             .all
@@ -70,7 +71,7 @@ impl Seen {
         own.map(|(.., text)| text.as_str()).collect()
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> MarkerCounts {
         *self.book.counts()
     }
 
@@ -80,7 +81,7 @@ impl Seen {
 
     /// The addresses of the arrays `a` and `b`.
     fn arrays(&self) -> [u64; 2] {
-        let mut words = self.said.split_whitespace();
+        let mut words = self.output.split_whitespace();
         [(); 2].map(|()| {
             let word = words.next().unwrap().trim_start_matches("0x");
             u64::from_str_radix(word, 16).unwrap()
@@ -88,32 +89,32 @@ impl Seen {
     }
 }
 
-fn text(marked: &Marked<'_>) -> String {
+fn text(marked: &MarkerRecord<'_>) -> String {
     let name = |name: Option<&[u8]>| {
         name.map_or("?".into(), |name| {
             String::from_utf8_lossy(name).into_owned()
         })
     };
     match marked.what {
-        What::Tag {
+        MarkerEvent::Tag {
             name: called,
             start,
             end,
         } => format!("tag {} {start:x} {end:x}", name(called)),
-        What::Start { name: called } => format!("start {}", name(called)),
-        What::Stop => "stop".to_owned(),
-        What::Fork(_) => "fork".to_owned(),
-        What::Exec => "exec".to_owned(),
-        What::Exit { last } => format!("exit {last}"),
+        MarkerEvent::Start { name: called } => format!("start {}", name(called)),
+        MarkerEvent::Stop => "stop".to_owned(),
+        MarkerEvent::Fork(_) => "fork".to_owned(),
+        MarkerEvent::Exec => "exec".to_owned(),
+        MarkerEvent::Exit { last } => format!("exit {last}"),
     }
 }
 
-/// Finds the markers of a program as before it is run.
+/// Searches the program's file before its start.
 fn found(program: &Path) -> impl FnOnce(&mut Markers, u32) {
     move |markers, _| {
         assert_eq!(
             markers.observe_program(program).unwrap(),
-            Some(Has::Markers)
+            Some(ScanResult::Markers)
         );
     }
 }
@@ -123,10 +124,12 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    // As it is mostly built, and with every optimisation there is.
+    // Usual options, aggressive optimisation, and none.
     for options in [&["-O2"][..], &["-O3", "-flto", "-march=native"], &["-O0"]] {
-        let Some(made) = c(options) else { return };
-        let seen = Seen::of(&made.program(), "nested", found(&made.program()));
+        let Some(made) = compile_marks(options) else {
+            return;
+        };
+        let seen = Observation::run(&made.program(), "nested", found(&made.program()));
         let [a, b] = seen.arrays();
         assert_eq!(
             seen.calls(),
@@ -145,17 +148,17 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         );
         let counts = seen.counts();
         assert_eq!((counts.unbalanced_stops, seen.lost()), (1, 0));
-        let phases: Vec<_> = seen.book.phases().into_iter().map(|of| of.is).collect();
+        let phases: Vec<_> = seen.book.phases().into_iter().map(|of| of.item).collect();
         let names: Vec<&str> = phases.iter().map(|phase| &*phase.name).collect();
         assert_eq!(names, ["solve/triad", "solve", "left open"]);
         assert!(phases.iter().all(|phase| phase.until >= Some(phase.since)));
-        // It lies in the outer one.
+        // The phase is nested in the outer one.
         assert!(phases[1].since < phases[0].since && phases[0].until < phases[1].until);
         let tags: Vec<_> = seen.book.tags();
         assert_eq!(tags.len(), 2, "{tags:?}");
         assert!(
             tags.iter()
-                .all(|of| of.pid == seen.pid && of.is.until.is_some())
+                .all(|of| of.pid == seen.pid && of.item.until.is_some())
         );
     }
 }
@@ -165,36 +168,40 @@ fn ten_thousand_tags_are_all_seen() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let mut seen = Seen::of(&made.program(), "many 10000", found(&made.program()));
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let mut seen = Observation::run(&made.program(), "many 10000", found(&made.program()));
     assert_eq!((seen.counts().tags, seen.lost()), (10_000, 0));
     let tags = seen.book.tags();
     assert_eq!(tags.len(), 10_000);
     for at in [0, 1, 5_000, 9_999] {
         let tag = tags
             .iter()
-            .find(|of| *of.is.name == *format!("tag {at}"))
+            .find(|of| *of.item.name == *format!("tag {at}"))
             .unwrap();
-        let address = tag.is.start + 7;
+        let address = tag.item.start + 7;
         let (region, _) = seen
             .book
-            .place((seen.pid, seen.pid), address, Some(tag.is.since));
-        assert_eq!(region, Some(Arc::clone(&tag.is.name)));
+            .lookup((seen.pid, seen.pid), address, Some(tag.item.since));
+        assert_eq!(region, Some(Arc::clone(&tag.item.name)));
     }
 }
 
-/// More than the ring takes between two looks at it: what is missing is counted.
+/// More markers than fit in the ring between two reads: the lost ones are counted.
 #[test]
 fn what_the_ring_has_no_room_for_is_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let seen = Seen::of(&made.program(), "many 150000", found(&made.program()));
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let seen = Observation::run(&made.program(), "many 150000", found(&made.program()));
     let (tags, lost) = (seen.counts().tags, seen.lost());
     println!("{tags} tags, {lost} lost");
     assert!(lost > 0 && tags > 10_000);
-    // The end of the process may be among the lost.
+    // The record of the process's end may be lost too.
     let ends = seen
         .calls()
         .iter()
@@ -208,17 +215,17 @@ fn many_threads_have_phases_of_their_own() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2", "-pthread"]) else {
+    let Some(made) = compile_marks(&["-O2", "-pthread"]) else {
         return;
     };
-    let seen = Seen::of(&made.program(), "threads 16 200", found(&made.program()));
+    let seen = Observation::run(&made.program(), "threads 16 200", found(&made.program()));
     let counts = seen.counts();
     assert_eq!((counts.starts, counts.stops), (16 * 400, 16 * 400));
     assert_eq!((counts.unbalanced_stops, seen.lost()), (0, 0));
     let phases = seen.book.phases();
     for thread in 0..16 {
         let inner = format!("t{thread}/inner");
-        let own: Vec<_> = phases.iter().filter(|of| *of.is.name == *inner).collect();
+        let own: Vec<_> = phases.iter().filter(|of| *of.item.name == *inner).collect();
         assert_eq!(own.len(), 200, "{inner}");
         assert!(
             own.iter()
@@ -232,11 +239,13 @@ fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let seen = Seen::of(&made.program(), "forks", found(&made.program()));
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let seen = Observation::run(&made.program(), "forks", found(&made.program()));
     assert_eq!(seen.counts().unbalanced_stops, 0);
     let phases = seen.book.phases().into_iter();
-    let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.is)).collect();
+    let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.item)).collect();
     let names: Vec<_> = phases
         .iter()
         .map(|(own, phase)| (*own, &*phase.name))
@@ -246,12 +255,12 @@ fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
         [(false, "parent"), (false, "child"), (true, "parent")]
     );
     let tags = seen.book.tags().into_iter();
-    let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.is)).collect();
+    let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.item)).collect();
     tags.sort_by_key(|(own, tag)| (*own, Arc::clone(&tag.name)));
     let names: Vec<_> = tags.iter().map(|(own, tag)| (*own, &*tag.name)).collect();
-    // What it has of its parent is listed once.
+    // A tag that the child inherits is listed once.
     assert_eq!(names, [(false, "only child"), (true, "a")]);
-    // It ends when the child executes a program, before it ends.
+    // The inherited tag ends when the child executes a program.
     assert!(tags[0].1.until < phases[2].1.until);
     assert!(tags[0].1.since > tags[1].1.since);
 }
@@ -261,8 +270,10 @@ fn every_name_is_read_or_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let seen = Seen::of(&made.program(), "names", found(&made.program()));
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let seen = Observation::run(&made.program(), "names", found(&made.program()));
     let long = format!("start {}", "x".repeat(127));
     let expected = [
         "start unread",
@@ -282,37 +293,42 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
     let Some(parts) = programs::with_library(&made) else {
         return;
     };
-    // A stripped library has the names that others call.
-    let before = Seen::of(&parts, "nested", found(&parts));
+    // A stripped library keeps the symbols that others call.
+    let before = Observation::run(&parts, "nested", found(&parts));
     assert_eq!(before.calls().len(), 9);
-    let running = Seen::of(&parts, "nested", |markers, pid| {
+    let running = Observation::run(&parts, "nested", |markers, pid| {
         let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
-        assert_eq!((looked.has, looked.unopened), (Some(Has::Markers), vec![]));
+        assert_eq!(
+            (looked.has, looked.unopened),
+            (Some(ScanResult::Markers), vec![])
+        );
     });
     assert_eq!(running.calls().len(), 9);
 }
 
-/// The program is found by its mappings, in the container's own root.
+/// The program is found through its mappings, in the root of the container.
 #[test]
 fn a_program_in_a_container_is_observed() {
     let Some(_machine) = shared_machine().filter(|_| crate::peers::has("runc")) else {
         return;
     };
-    let Some(made) = c(&["-O2", "-static"]) else {
+    let Some(made) = compile_marks(&["-O2", "-static"]) else {
         return;
     };
-    let container = programs::Container::of(&made);
+    let container = programs::Container::start(&made);
     let hierarchy = hierarchy();
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
-    let mut markers = Markers::open(&this_machine(), &Observed::Cgroup(cgroup)).unwrap();
+    let mut markers = Markers::open(&this_machine(), &MarkerScope::Cgroup(cgroup)).unwrap();
     let pid = container.pid();
     let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
-    assert_eq!(looked.has, Some(Has::Markers));
-    let seen = Seen::new(markers, pid, container.finish());
+    assert_eq!(looked.has, Some(ScanResult::Markers));
+    let seen = Observation::new(markers, pid, container.finish());
     let [a, _] = seen.arrays();
     assert_eq!(seen.calls().len(), 9, "{:?}", seen.all);
     assert_eq!(seen.calls()[0], format!("tag a {a:x} {:x}", a + 8000));
@@ -324,8 +340,10 @@ fn others_that_execute_the_same_file_are_not_observed() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(made) = c(&["-O2"]) else { return };
-    let seen = Seen::of(&made.program(), "nested", |markers, pid| {
+    let Some(made) = compile_marks(&["-O2"]) else {
+        return;
+    };
+    let seen = Observation::run(&made.program(), "nested", |markers, pid| {
         found(&made.program())(markers, pid);
         Load::waiting(&made.program(), "nested").finish();
     });
@@ -344,7 +362,7 @@ fn a_rust_program_marks_as_a_c_program_does() {
     };
     let program = crate::support::load_binary();
     let words = "mark tag=a@1000-2000 start=x start=y stop stop stop tag=@0-3000";
-    let seen = Seen::of(&program, words, found(&program));
+    let seen = Observation::run(&program, words, found(&program));
     let expected = [
         "tag a 1000 2000",
         "start x",

@@ -1,4 +1,4 @@
-//! Programs with markers, compiled for the tests.
+//! C programs with markers, compiled for the tests.
 
 use std::{
     fs,
@@ -11,22 +11,22 @@ use serde_json::json;
 
 use crate::support::hierarchy;
 
-/// The program of marks.c.
+/// The source of marks.c.
 const MARKS: &str = include_str!("marks.c");
 
-/// A compiled program in a directory of its own.
-pub(super) struct Made {
+/// A compiled program in a temporary directory.
+pub(super) struct CompiledProgram {
     directory: tempfile::TempDir,
 }
 
-/// The program of marks.c; None where there is no compiler.
-pub(super) fn c(options: &[&str]) -> Option<Made> {
-    Made::of(MARKS, options)
+/// Compiles marks.c. None where there is no compiler.
+pub(super) fn compile_marks(options: &[&str]) -> Option<CompiledProgram> {
+    CompiledProgram::build(MARKS, options)
 }
 
-impl Made {
-    /// A program of these lines of C; None where there is no compiler.
-    pub(super) fn of(source: &str, options: &[&str]) -> Option<Self> {
+impl CompiledProgram {
+    /// Compiles C source. None where there is no compiler.
+    pub(super) fn build(source: &str, options: &[&str]) -> Option<Self> {
         let made = Self {
             directory: tempfile::tempdir().unwrap(),
         };
@@ -45,17 +45,17 @@ impl Made {
     }
 }
 
-/// A container that runs such a program, which waits for its input.
+/// A container that runs a compiled program, which waits for its input.
 pub(super) struct Container {
     child: Child,
     bundle: tempfile::TempDir,
-    /// Its path in the hierarchy.
+    /// The cgroup path in the hierarchy.
     pub(super) cgroup: String,
 }
 
 impl Container {
-    /// Starts it with runc, in pid and mount namespaces of its own.
-    pub(super) fn of(made: &Made) -> Self {
+    /// Starts the container with runc, with new pid and mount namespaces.
+    pub(super) fn start(made: &CompiledProgram) -> Self {
         let bundle = tempfile::tempdir().unwrap();
         fs::create_dir_all(bundle.path().join("rootfs/proc")).unwrap();
         fs::copy(made.program(), bundle.path().join("rootfs/program")).unwrap();
@@ -84,10 +84,10 @@ impl Container {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // The program says its first line once it runs.
-        let said = child.stdout.as_mut().unwrap();
+        // The program prints a line when it has started.
+        let output = child.stdout.as_mut().unwrap();
         let mut byte = [0];
-        said.read_exact(&mut byte).unwrap();
+        output.read_exact(&mut byte).unwrap();
         Self {
             child,
             bundle,
@@ -95,42 +95,42 @@ impl Container {
         }
     }
 
-    /// The program's id on the host.
+    /// The pid of the program on the host.
     pub(super) fn pid(&self) -> u32 {
         let directory = hierarchy().directory(&self.cgroup).unwrap();
         let list = fs::read_to_string(directory.join("cgroup.procs")).unwrap();
         list.trim().parse().unwrap()
     }
 
-    /// Ends its input, waits for its end, and returns what it said.
+    /// Closes the input, waits for the exit, and returns the output.
     pub(super) fn finish(mut self) -> String {
         drop(self.child.stdin.take());
-        // Its first byte was taken.
-        let mut said = "0".to_owned();
+        // `start` has read the first byte.
+        let mut output = "0".to_owned();
         self.child
             .stdout
             .as_mut()
             .unwrap()
-            .read_to_string(&mut said)
+            .read_to_string(&mut output)
             .unwrap();
         assert!(self.child.wait().unwrap().success());
         drop(self.bundle);
         let above = hierarchy().directory("/pmuscope-test-regions").unwrap();
-        // Others may be in there.
+        // The directory may contain cgroups of other tests.
         let _ = fs::remove_dir(above);
-        said
+        output
     }
 }
 
-/// The same program, stripped, with its markers in a stripped library.
-pub(super) fn with_library(made: &Made) -> Option<PathBuf> {
+/// The same program, stripped, with the markers in a stripped library.
+pub(super) fn with_library(made: &CompiledProgram) -> Option<PathBuf> {
     let source = made.path("library.c");
     fs::write(&source, "#include \"pmuscope.h\"\n").unwrap();
     let library = made.path("libmarks.so");
     if !compile(&[&source], &library, &["-O2", "-shared", "-fPIC", "-s"]) {
         return None;
     }
-    // It only declares what the library has.
+    // The program only declares the functions of the library.
     let source = made.path("callers.c");
     let declared = "void pmuscope_tag_addr(const char *, const void *, const void *);\n\
                     void pmuscope_start(const char *);\nvoid pmuscope_stop(void);\n";
@@ -145,8 +145,8 @@ pub(super) fn with_library(made: &Made) -> Option<PathBuf> {
     linked.then_some(program)
 }
 
-/// A program with so many functions of the name `pmuscope_stop`.
-pub(super) fn with_copies(made: &Made, copies: usize) -> Option<PathBuf> {
+/// A shared object with a number of functions with the name `pmuscope_stop`.
+pub(super) fn with_copies(made: &CompiledProgram, copies: usize) -> Option<PathBuf> {
     let one = |at: usize| {
         let source = made.path(&format!("copy{at}.c"));
         let text = format!(

@@ -1,4 +1,4 @@
-//! The addresses of samples, beside those of perf.
+//! Addresses of samples, compared with those of perf.
 
 use std::{collections::BTreeMap, process::Command};
 
@@ -8,10 +8,11 @@ use crate::{
     support::{TestCgroup, machine},
 };
 
-/// Standard errors by which two shares may differ: more in 7 of a million cases, and there are five.
-const ERRORS: f64 = 4.5;
+/// Accepted difference between two shares in standard errors. Chance exceeds it in 7 of a million
+/// cases, and the test compares five shares.
+const MAX_STANDARD_ERRORS: f64 = 4.5;
 
-/// Samples by address of a process.
+/// Number of samples by address.
 type Addresses = BTreeMap<u64, u64>;
 
 #[test]
@@ -19,7 +20,7 @@ fn perf_record_has_the_same_addresses() {
     let Some(_machine) = machine().filter(|_| has("perf")) else {
         return;
     };
-    let (ours, perf) = beside_perf();
+    let (ours, perf) = sample_with_perf();
     let [all, all_of_perf] = [&ours, &perf].map(|it| it.values().sum::<u64>() as f64);
     assert!(all > 500.0 && all_of_perf > 500.0, "{all} {all_of_perf}");
     println!("{} and {} addresses", ours.len(), perf.len());
@@ -35,14 +36,14 @@ fn perf_record_has_the_same_addresses() {
         let apart = (own / all - of_perf / all_of_perf).abs();
         println!("{address:#x}: {own} of {all}, {of_perf} of {all_of_perf}");
         assert!(
-            apart <= ERRORS * error,
-            "{apart} is more than {ERRORS} x {error}"
+            apart <= MAX_STANDARD_ERRORS * error,
+            "{apart} is more than {MAX_STANDARD_ERRORS} x {error}"
         );
     }
 }
 
-/// The user-space addresses of one load, as pmuscope and perf sampled it at one time.
-fn beside_perf() -> (Addresses, Addresses) {
+/// User-space addresses of one load, sampled by pmuscope and perf at the same time.
+fn sample_with_perf() -> (Addresses, Addresses) {
     const PERIOD: &str = "200000";
     let cgroup = TestCgroup::new("perf");
     let mut load = cgroup.load("burn 0 1000");
@@ -50,7 +51,7 @@ fn beside_perf() -> (Addresses, Addresses) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("perf.data");
     let mut counting = counting("cpu-clock", config(&format!("cpu-clock/period={PERIOD}/u")));
-    // It samples from before the load begins, and until the load has ended.
+    // perf samples from before the load starts until it has ended.
     let mut perf = Command::new("perf")
         .args([
             "record",

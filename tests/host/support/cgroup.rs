@@ -1,4 +1,4 @@
-//! Cgroups of a test's own.
+//! Cgroups for tests.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use probe_common::CgroupId;
 
 use super::{Load, hierarchy, load_binary};
 
-/// A cgroup of the test's own, with what runs in it.
+/// A cgroup and the processes in it. The drop removes it.
 pub(crate) struct TestCgroup {
     pub(crate) directory: PathBuf,
     pub(crate) path: String,
@@ -19,7 +19,7 @@ pub(crate) struct TestCgroup {
 }
 
 impl TestCgroup {
-    /// A fresh cgroup below the root.
+    /// A new cgroup below the root of the tests.
     pub(crate) fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
@@ -30,7 +30,7 @@ impl TestCgroup {
         Self::at(&format!("/{unique}"))
     }
 
-    /// A cgroup below this one.
+    /// A new child cgroup.
     pub(crate) fn child(&self, name: &str) -> Self {
         Self::at(&format!("{}/{name}", self.path))
     }
@@ -46,25 +46,25 @@ impl TestCgroup {
         }
     }
 
-    /// Starts a load and moves it here while it waits for [`Load::go`]: a task that another one
-    /// moves while it runs would belong to its old cgroup until it is switched in again.
+    /// Starts a load and moves it here while it waits for [`Load::go`]. The programs charge a task
+    /// that is moved while it runs to its old cgroup until its next switch.
     pub(crate) fn load(&self, words: &str) -> Load {
-        self.load_of(&load_binary(), words)
+        self.load_with(&load_binary(), words)
     }
 
-    /// A load by a copy of its binary.
-    pub(crate) fn load_of(&self, binary: &Path, words: &str) -> Load {
+    /// As `load`, with another binary.
+    pub(crate) fn load_with(&self, binary: &Path, words: &str) -> Load {
         let load = Load::waiting(binary, words);
         self.adopt(load.pid());
         load
     }
 
-    /// Moves a process here.
+    /// Moves a process into this cgroup.
     pub(crate) fn adopt(&self, pid: u32) {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
-    /// CPU time in ns that the kernel itself charged to this cgroup and those below it.
+    /// CPU time in ns that the kernel charged to this cgroup and its descendants.
     pub(crate) fn cpu_time(&self) -> u64 {
         cpu_time(&self.directory).unwrap()
     }
@@ -72,7 +72,7 @@ impl TestCgroup {
 
 impl Drop for TestCgroup {
     fn drop(&mut self) {
-        // A process that was waited for may leave its cgroup a moment later.
+        // A process may leave its cgroup shortly after wait(2) has returned.
         while let Err(error) = fs::remove_dir(&self.directory) {
             if error.kind() != std::io::ErrorKind::ResourceBusy || std::thread::panicking() {
                 break;
@@ -82,7 +82,7 @@ impl Drop for TestCgroup {
     }
 }
 
-/// The same of any cgroup; None where it is gone.
+/// The CPU time of any cgroup. None where it is gone.
 pub(crate) fn cpu_time(directory: &Path) -> Option<u64> {
     let stat = fs::read_to_string(directory.join("cpu.stat")).ok()?;
     let mut lines = stat.lines();
@@ -90,7 +90,7 @@ pub(crate) fn cpu_time(directory: &Path) -> Option<u64> {
     Some(usage.unwrap().parse::<u64>().unwrap() * 1000)
 }
 
-/// Cgroups that come and go, more than the ring of such records holds.
+/// Creates and removes more cgroups than the ring of lifecycle records holds.
 pub(crate) fn flood_the_ring() {
     for _ in 0..5000 {
         drop(TestCgroup::new("flood"));

@@ -1,4 +1,4 @@
-//! A session of a test, and what it counted.
+//! A session for tests, and its counts.
 
 use std::{fs, sync::Arc};
 
@@ -13,7 +13,7 @@ use probe_user::{
 
 use super::{assert_within, online_cpus, plan, this_machine};
 
-/// A session with the snapshots that a test takes.
+/// A session with its first snapshot.
 pub(crate) struct Counting {
     pub(crate) session: Session,
     pub(crate) first: Snapshot,
@@ -32,25 +32,25 @@ impl Counting {
 
     pub(crate) fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut counting = Self::plain(plan, change);
-        // Some kernels hide from all programs that a task, such as init, leaves.
+        // Some kernels hide switches of a task, such as init, from all programs.
         counting.session.watch_exits().unwrap();
         counting.first = counting.session.pull().unwrap();
         counting
     }
 
-    /// A session as the commands make it.
+    /// A session with the configuration of the subcommands.
     pub(crate) fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         Self::on(&this_machine(), plan, change)
     }
 
-    /// The same where the cgroup2 mount may show something else.
+    /// As `plain`, on another machine description, for example with another cgroup2 mount.
     pub(crate) fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             plan,
             ..Config::default()
         };
         change(&mut config);
-        // What the library says, shown with a failure. Only the first session of a process sets it
+        // The library's log, which a failed test shows. Only the first session of a process sets it
         // up.
         let _ = tracing_subscriber::fmt()
             .without_time()
@@ -66,7 +66,7 @@ impl Counting {
         }
     }
 
-    /// Another session goes on with the pins of this one; `meanwhile` is when there is none.
+    /// Starts a new session with the pins of this one. `meanwhile` runs while there is none.
     pub(crate) fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
         self.session.keep_pins();
         drop(self.session);
@@ -75,7 +75,7 @@ impl Counting {
         Self { session, ..self }
     }
 
-    /// What was counted since the start.
+    /// The window since the start.
     pub(crate) fn window(&mut self) -> Window {
         let now = self.session.pull().unwrap();
         let window = Window::between(&self.first, &now, self.session.plan());
@@ -83,11 +83,10 @@ impl Counting {
         window
     }
 
-    /// Asserts that a task-clock of a window is what the kernel's own accounting says, within 1%
-    /// (the project's promise): pmuscope counts from switch to switch as the kernel does. The bound
-    /// adds what was measured since the start: time of interrupts and of the hypervisor, slices in
-    /// which a switch was missed, whose owners are estimated, and time in which counters were handed
-    /// over.
+    /// Asserts that the task-clock of a window is within 1% of the kernel's accounting, the
+    /// project's promise: both count from switch to switch. The bound includes time of interrupts
+    /// and of the hypervisor, estimated time of slices with a missed switch, and the gap of
+    /// handovers, all since the start.
     #[track_caller]
     pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
@@ -102,8 +101,8 @@ impl Counting {
         assert_within(what, counted, nearest, 1.0);
     }
 
-    /// Asserts that the task-clocks of all owners are the time that passed on all CPUs. Each of the
-    /// two pulls takes its time: what ran meanwhile may be in the window or not.
+    /// Asserts that the sum of the task-clocks of all owners is the elapsed time on all CPUs. Time
+    /// during the two pulls may be inside or outside of the window.
     #[track_caller]
     pub(crate) fn assert_whole_time(&self, window: &Window, counted: u64, percent: f64) {
         let cpus = online_cpus().len() as u64;
@@ -115,12 +114,12 @@ impl Counting {
         assert_within("all CPUs", counted, nearest, percent);
     }
 
-    /// CPU time in ns that interrupts and the hypervisor took since the start, on all CPUs.
+    /// CPU time in ns on all CPUs of interrupts and of the hypervisor since the start.
     pub(crate) fn taken(&self) -> u64 {
         taken_time() - self.taken
     }
 
-    /// The count of one event of a window for one owner; None where it has no row.
+    /// The count of an event for a cgroup in a window. None without a row.
     pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
         self.process_count(window, event, cgroup, 0)
     }
@@ -150,9 +149,8 @@ impl Counting {
     }
 }
 
-/// CPU time in ns on all CPUs that the kernel spent in interrupts or that the hypervisor took, so
-/// far. The kernel's accounting leaves it out of a task's time; a clock that runs while the task is
-/// on a CPU does not.
+/// CPU time in ns on all CPUs that interrupts and the hypervisor have taken so far. The kernel's
+/// accounting excludes it from a task's time, and the task-clock includes it.
 pub(crate) fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.

@@ -1,4 +1,4 @@
-//! Loads: programs whose work is known, and that wait until they are told to begin.
+//! Loads: programs with known work, which wait for a start signal.
 
 use std::{
     fs,
@@ -6,11 +6,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A load, killed at the end of the test where it still runs.
+/// A load. The drop kills it.
 pub(crate) struct Load(Child);
 
 impl Load {
-    /// One that waits for [`Self::go`], in the cgroup of the test.
+    /// Starts a load that waits for [`Self::go`], in the cgroup of the test process.
     pub(crate) fn waiting(binary: &Path, words: &str) -> Self {
         let mut command = Command::new(binary);
         command
@@ -26,11 +26,11 @@ impl Load {
         self.0.id()
     }
 
-    /// It reads its standard input once it is loaded.
+    /// Waits until the load reads its standard input, which it does when it is ready.
     fn wait_until_it_sleeps(&self) {
         let reading = || {
             let path = format!("/proc/{}/syscall", self.pid());
-            // "0" is read(2) on x86-64, "63" on arm64; descriptor 0.
+            // System call 0 of x86-64 and 63 of arm64 are read(2). The descriptor is 0.
             let text = fs::read_to_string(path).unwrap();
             text.starts_with("0 0x0 ") || text.starts_with("63 0x0 ")
         };
@@ -39,17 +39,17 @@ impl Load {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// Lets it start.
+    /// Closes the standard input, which starts the work.
     pub(crate) fn go(&mut self) {
         drop(self.0.stdin.take());
     }
 
-    /// Waits for its end and returns what it printed.
+    /// Waits for the exit and returns stdout.
     pub(crate) fn finish(mut self) -> String {
         self.go();
         let mut text = String::new();
@@ -66,7 +66,7 @@ impl Drop for Load {
     }
 }
 
-/// `load`, built as an example beside the tests.
+/// The example `load`, built next to the tests.
 pub(crate) fn load_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("PMUSCOPE_LOAD") {
         return path.into();

@@ -1,4 +1,4 @@
-//! Messages that a test sees.
+//! Captures log messages.
 
 use std::{
     io,
@@ -7,12 +7,12 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// What this process shows.
+/// The captured log.
 #[derive(Clone, Default)]
 pub(crate) struct Messages(Arc<Mutex<Vec<u8>>>);
 
 impl Messages {
-    /// Of this filter, in this thread alone until the guard is dropped.
+    /// Captures this thread's messages that pass the filter, until the guard is dropped.
     pub(crate) fn in_thread(filter: &str) -> (Self, tracing::subscriber::DefaultGuard) {
         let messages = Self::default();
         let subscriber = tracing_subscriber::fmt()
@@ -24,7 +24,7 @@ impl Messages {
         (messages, tracing::subscriber::set_default(subscriber))
     }
 
-    /// Those of the kernel's programs too, from here on.
+    /// Captures all messages of the process from here on, including those of the BPF programs.
     pub(crate) fn with_kernel_log() -> Self {
         let messages = Self::default();
         tracing_subscriber::fmt()
@@ -36,7 +36,7 @@ impl Messages {
         messages
     }
 
-    /// The lines with this text, of those since the last call.
+    /// The lines since the last call that contain this text.
     pub(crate) fn take(&self, text: &str) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap());
         let all = String::from_utf8(bytes).unwrap();

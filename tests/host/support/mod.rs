@@ -1,5 +1,5 @@
-//! What tests on a running kernel share: the machine for one test at a time, cgroups, loads in
-//! them, and what pmuscope counted for them.
+//! Common code of the tests on a running kernel: exclusive access to the machine, cgroups, loads,
+//! and counts.
 
 mod cgroup;
 mod counting;
@@ -32,14 +32,13 @@ pub(crate) use self::{
     messages::Messages,
 };
 
-/// The machine for this test alone: what it measures, others would disturb. None, with a reason,
-/// where this process may not load programs and make cgroups.
+/// Exclusive access to the machine, for tests whose measurement others would disturb. None, with a
+/// printed reason, where this process may not load programs or create cgroups.
 pub(crate) fn machine() -> Option<File> {
     locked(File::lock)
 }
 
-/// The machine beside other tests that ask for it by this: for those whose result does not depend on
-/// what else runs.
+/// Shared access to the machine, for tests whose result does not depend on what else runs.
 pub(crate) fn shared_machine() -> Option<File> {
     locked(File::lock_shared)
 }
@@ -49,7 +48,7 @@ fn locked(lock: fn(&File) -> io::Result<()>) -> Option<File> {
         println!("skipped: needs root to load eBPF programs and to make cgroups");
         return None;
     }
-    // Loads by the thousand have two pipes each: take what the hard limit gives.
+    // Thousands of loads need two pipes each, so the soft limit is raised to the hard limit.
     descriptors::allow_most();
     let file = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock(&file).unwrap();
@@ -60,7 +59,7 @@ pub(crate) fn hierarchy() -> Hierarchy {
     this_machine().hierarchy().unwrap().clone()
 }
 
-/// The running machine, as it is now.
+/// The description of the running machine, read again.
 pub(crate) fn this_machine() -> Arc<Machine> {
     Arc::new(Machine::this())
 }
@@ -73,7 +72,7 @@ pub(crate) fn online() -> CpuList {
     this_machine().online().unwrap()
 }
 
-/// Does something on one CPU, where the processes that it starts stay.
+/// Runs a closure on one CPU. Processes that it starts are pinned there.
 pub(crate) fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).unwrap();
     let mut only = CpuSet::new();
@@ -84,7 +83,7 @@ pub(crate) fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// How events are counted on this machine.
+/// A counting plan for these events on this machine.
 pub(crate) fn plan(events: &str) -> Plan {
     let machine = this_machine();
     let pmus = machine.pmus().unwrap();
@@ -102,7 +101,7 @@ pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) 
     );
 }
 
-/// The binary.
+/// A command of the pmuscope binary.
 pub(crate) fn pmuscope() -> Command {
     Command::new(std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| {
         option_env!("CARGO_BIN_EXE_pmuscope")
@@ -111,19 +110,19 @@ pub(crate) fn pmuscope() -> Command {
     }))
 }
 
-/// Sets the soft and hard limits of open files with which a command starts.
+/// Sets the soft and hard limits of open files for a command.
 pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
     use std::os::unix::process::CommandExt as _;
 
     let (current, maximum) = (Some(current), Some(maximum));
     let limit = move || Ok(setrlimit(Resource::Nofile, Rlimit { current, maximum })?);
-    // SAFETY: between fork and exec it makes one system call.
+    // SAFETY: between fork and exec the closure makes one system call.
     unsafe {
         command.pre_exec(limit);
     }
 }
 
-/// An event that counts all tasks of a CPU, opened without pmuscope.
+/// Opens a counter of all tasks of a CPU with the system call, without pmuscope.
 pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
     let mut attr = perf_event_attr {
@@ -132,10 +131,10 @@ pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
         ..Default::default()
     };
     attr.size = u32::try_from(size_of_val(&attr)).unwrap();
-    // SAFETY: a valid structure of the size it states.
+    // SAFETY: the structure is valid and has the size that it states.
     #[expect(clippy::disallowed_methods, reason = "without pmuscope")]
     let fd = unsafe { perf_event_open(&mut attr, -1, cpu.cast_signed(), -1, 0) };
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: a new descriptor.
+    // SAFETY: the call returned a new descriptor, which nothing else owns.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -2,11 +2,11 @@
 /*
  * The clock of a box and the counters that run on it.
  *
- * A counter is exact: val = rate * t / 1e6 with the remainder kept, so that the
- * order and number of reads never changes a count. A latch makes everything within
- * a bracket happen at one instant, and loses no time: while the PMU is disabled (a
- * group starts and stops as one, as on hardware), during a group read, and for all
- * programs on the sched_switch tracepoint.
+ * A counter is exact: val = rate * t / 1e6, and the remainder is kept, so that the
+ * order and number of reads never changes a count. A latch stops the box's clock at
+ * one instant between two calls, without losing time. It is set while the PMU is
+ * disabled (a group starts and stops as one, as on hardware), during a group read,
+ * and for all programs on the sched_switch tracepoint.
  */
 #include <linux/ktime.h>
 #include <linux/string.h>
@@ -38,7 +38,7 @@ void tp_box_time(struct tp_box *box, u64 *t, u64 *w)
 	*w += tp_oncpu_weighted(&box->cpus, now) - box->w_since;
 }
 
-/* The core PMU's time stands still while the idle task runs. */
+/* The core PMU's clock stops while the idle task runs. */
 void tp_box_idle(struct tp_box *box, bool idle)
 {
 	unsigned long flags;
@@ -54,24 +54,24 @@ void tp_box_idle(struct tp_box *box, bool idle)
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 
-/* Brackets may nest; the outermost one sets the instant. */
-void tp_box_latch(struct tp_box *box, u32 why, u64 now)
+/* Latches may nest; the outermost one sets the instant. */
+void tp_box_latch(struct tp_box *box, u32 reason, u64 now)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
 	if (!box->latched)
 		box->latch = now;
-	box->latched |= why;
+	box->latched |= reason;
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 
-void tp_box_unlatch(struct tp_box *box, u32 why)
+void tp_box_unlatch(struct tp_box *box, u32 reason)
 {
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	box->latched &= ~why;
+	box->latched &= ~reason;
 	if (!box->latched)
 		box->latch = 0;
 	raw_spin_unlock_irqrestore(&box->lock, flags);
@@ -87,8 +87,8 @@ static void advance(u64 *val, u64 *carry, u64 rate, u64 ns)
 	*carry = part % TP_NS_PER_MS;
 }
 
-/* Brings a counter up to the box's present time. */
-void tp_settle(struct tp_box *box, struct tp_value *v)
+/* Advances a counter to the box's present time. */
+void tp_value_update(struct tp_box *box, struct tp_value *v)
 {
 	u64 t, w;
 
@@ -103,15 +103,16 @@ void tp_settle(struct tp_box *box, struct tp_value *v)
 	}
 }
 
-static bool place(const u64 *masks, unsigned int i, u64 *seen, s8 *owner)
+/* Finds a counter for event i, moving other events to other counters if needed. */
+static bool assign_counter(const u64 *masks, unsigned int i, u64 *visited, s8 *owner)
 {
 	u64 left;
 
-	while ((left = masks[i] & ~*seen)) {
+	while ((left = masks[i] & ~*visited)) {
 		unsigned int c = __ffs64(left);
 
-		*seen |= BIT_ULL(c);
-		if (owner[c] < 0 || place(masks, owner[c], seen, owner)) {
+		*visited |= BIT_ULL(c);
+		if (owner[c] < 0 || assign_counter(masks, owner[c], visited, owner)) {
 			owner[c] = i;
 			return true;
 		}
@@ -120,8 +121,8 @@ static bool place(const u64 *masks, unsigned int i, u64 *seen, s8 *owner)
 }
 
 /*
- * Whether n events, each with the set of counters it may use, can all count at
- * once (a matching by augmenting paths). The recursion is at most n deep.
+ * Whether n events can all count at once; masks[i] is the set of counters that event i
+ * may use. A bipartite matching by augmenting paths; the recursion is at most n deep.
  */
 bool tp_fits(const u64 *masks, unsigned int n)
 {
@@ -130,9 +131,9 @@ bool tp_fits(const u64 *masks, unsigned int n)
 
 	memset(owner, -1, sizeof(owner));
 	for (i = 0; i < n; i++) {
-		u64 seen = 0;
+		u64 visited = 0;
 
-		if (!place(masks, i, &seen, owner))
+		if (!assign_counter(masks, i, &visited, owner))
 			return false;
 	}
 	return true;

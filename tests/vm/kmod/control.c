@@ -7,36 +7,38 @@
  *   taskrate PMU CONFIG CONFIG1 CONFIG2 PER_MS [BOX]  ... of weighted task time
  *   add PMU CONFIG CONFIG1 CONFIG2 N [BOX]            N counts, now, exactly
  *   watch tgid|cgroup ID WEIGHT     account a process or cgroup; weight may be 0
- *   unwatch                         forget all of them and their times
- *   vanish PMU                      its directory goes, its events stand still
+ *   unwatch                         forget all watched ones and their times
+ *   vanish PMU                      remove its directory and stop its events
  *   split PERMILLE                  core PMU: user part of every count
  *   idle 0|1                        core PMU: whether the idle task counts
  *   spe KEY VALUE                   arm_spe_0: one of the settings in README.md
- *   spe clear                       no operations in the mix
+ *   spe clear                       remove all operations from the mix
  *   spe op TGID WEIGHT load|store|branch|other OP SOURCE|- TOTAL SPREAD ISSUE XLAT EVENTS
  *                                   [ADDRESS]
- *                                   one more operation; TGID 0: for all processes
+ *                                   add an operation; TGID 0: for all processes
  *                                   that have no operations of their own
  *   spe reset                       empty the account and the statistics
  *   sample ops_per_tick N, sample tick_us N
- *                                   ibs_op, cpu: what a running task executes
- *   sample lose_every N             every n-th sample that is due is held back
+ *                                   ibs_op, cpu: operations that a running task
+ *                                   executes
+ *   sample lose_every N             drop every n-th sample
  *   sample op CGROUP WEIGHT DATA_SRC LATENCY ADDRESS
- *                                   one more operation; CGROUP 0: for all cgroups
+ *                                   add an operation; CGROUP 0: for all cgroups
  *                                   that have no operations of their own
- *   sample reset                    no operations, empty the account
+ *   sample reset                    remove all operations, empty the account
  * PMU is a name or a glob (uncore_cha_*). BOX is the socket for Intel uncore, the
- * CPU for the core PMU, 0 for the others; without it all boxes are meant.
- * A command that cannot be carried out gives the errno of the write: ENODEV no such
- * PMU, ENXIO no such box, ERANGE number too large, EINVAL not understood.
+ * CPU for the core PMU, 0 for the others; without it the command is for all boxes.
+ * A command that fails gives the errno of the write: ENODEV no such PMU, ENXIO no
+ * such box, ERANGE number too large, EINVAL syntax error.
  *
  * counters (read): one line per event and box that was ever opened or set, with its
- * rates and its counter, which runs whether the event is open or not.
- * tasks (read): watched processes and cgroups, their ns on each CPU.
+ * rates and its counter, which also runs while the event is closed.
+ * tasks (read): watched processes and cgroups, with their ns on each CPU.
  * spe_truth (read): what arm_spe_0 wrote per CPU, thread, class and data source.
  * spe_stats (read): samples, records, chunks and losses per CPU.
- * sample_truth (read): per CPU and event the samples that ibs_op and cpu raised of
- * each operation, those of no access, and what each cgroup executed.
+ * sample_truth (read): per CPU and event, the samples that ibs_op and cpu raised of
+ * each operation, the samples without an access, and the operations that each cgroup
+ * executed.
  */
 #include <linux/debugfs.h>
 #include <linux/glob.h>
@@ -161,7 +163,7 @@ static int counters_show(struct seq_file *s, void *unused)
 				struct tp_value v;
 
 				raw_spin_lock_irqsave(&p->boxes[i].lock, flags);
-				tp_settle(&p->boxes[i], &spec->v[i]);
+				tp_value_update(&p->boxes[i], &spec->v[i]);
 				v = spec->v[i];
 				raw_spin_unlock_irqrestore(&p->boxes[i].lock, flags);
 				seq_printf(s, "%s %u %#llx %#llx %#llx %s %llu %llu %llu\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What the core PMU accepts at open. It registers as PERF_TYPE_RAW, so generic
- * hardware events (PERF_TYPE_HARDWARE) come here as well and are mapped.
+ * Which events the core PMU accepts at open. It registers as PERF_TYPE_RAW, so it also
+ * gets generic hardware events (PERF_TYPE_HARDWARE), and maps them.
  */
 #include "testpmu.h"
 
@@ -17,7 +17,7 @@ int tp_core_event_init(struct perf_event *event)
 	u64 id;
 	int err;
 
-	/* As the drivers of cores of several kinds do. */
+	/* As drivers of hybrid cores do. */
 	if (event->cpu >= 0 && !cpumask_test_cpu(event->cpu, &p->cpus))
 		return -ENOENT;
 	if (event->attr.type == PERF_TYPE_HARDWARE) {
@@ -36,7 +36,7 @@ int tp_core_event_init(struct perf_event *event)
 	err = tp_group_fits(event, id);
 	if (err)
 		return err;
-	/* Only the bits that the format names make a spec of its own. */
+	/* Only bits that the format names distinguish specs. */
 	config[0] = id;
 	if (event->attr.exclude_user)
 		excl |= TP_EXCL_USER;

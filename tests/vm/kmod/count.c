@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The struct pmu callbacks that uncore and core rows share: add, del, start,
- * stop, read, and the disable and group-read brackets.
+ * The struct pmu callbacks that uncore and core rows share: add, del, start, stop, read,
+ * enable and disable, and the transactions of group reads.
  *
- * perf calls them with interrupts off on the box's CPU; a read may also come
- * from another CPU of the package (Intel uncore), hence the box's lock. An event
- * keeps its spec in pmu_private and the index of its box in hw.event_base.
+ * perf calls them with interrupts off on the box's CPU. A read may also come from another
+ * CPU of the package (Intel uncore), so a box has a lock. An event has its spec in
+ * pmu_private and the index of its box in hw.event_base.
  */
 #include "testpmu.h"
 
-static struct tp_box *box_of(struct perf_event *event)
+static struct tp_box *event_box(struct perf_event *event)
 {
 	return &to_tp_pmu(event->pmu)->boxes[event->hw.event_base];
 }
 
-static struct tp_value *value_of(struct perf_event *event)
+static struct tp_value *event_value(struct perf_event *event)
 {
 	struct tp_spec *s = event->pmu_private;
 
 	return &s->v[event->hw.event_base];
 }
 
-/* The box that this CPU's callbacks are about, or NULL. */
+/* The box of this CPU's callbacks, or NULL. */
 static struct tp_box *local_box(struct pmu *pmu)
 {
 	struct tp_pmu *p = to_tp_pmu(pmu);
@@ -36,8 +36,10 @@ static struct tp_box *local_box(struct pmu *pmu)
 	return NULL;
 }
 
-/* One count in half a million, as the last counter of a virtual PMU was seen to count. */
-static u64 counted(const struct perf_event *event, u64 n)
+/* What the event shows of n counts. A broken counter counts one in 524,288, as the last
+ * counter of a real virtual PMU did.
+ */
+static u64 shown_counts(const struct perf_event *event, u64 n)
 {
 	bool broken = tp_broken >= 0 && event->hw.idx == tp_broken;
 
@@ -46,25 +48,26 @@ static u64 counted(const struct perf_event *event, u64 n)
 
 static void update(struct perf_event *event)
 {
-	struct tp_box *box = box_of(event);
-	struct tp_value *v = value_of(event);
+	struct tp_box *box = event_box(event);
+	struct tp_value *v = event_value(event);
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	tp_settle(box, v);
-	local64_add(counted(event, v->val - local64_read(&event->hw.prev_count)), &event->count);
+	tp_value_update(box, v);
+	local64_add(shown_counts(event, v->val - local64_read(&event->hw.prev_count)),
+		    &event->count);
 	local64_set(&event->hw.prev_count, v->val);
 	raw_spin_unlock_irqrestore(&box->lock, flags);
 }
 
 static void tp_start(struct perf_event *event, int flags)
 {
-	struct tp_box *box = box_of(event);
-	struct tp_value *v = value_of(event);
+	struct tp_box *box = event_box(event);
+	struct tp_value *v = event_value(event);
 	unsigned long irq;
 
 	raw_spin_lock_irqsave(&box->lock, irq);
-	tp_settle(box, v);
+	tp_value_update(box, v);
 	local64_set(&event->hw.prev_count, v->val);
 	event->hw.state = 0;
 	raw_spin_unlock_irqrestore(&box->lock, irq);
@@ -85,13 +88,13 @@ static void tp_read(struct perf_event *event)
 }
 
 /*
- * The counter that an event gets beside those that count: the first free one, as the
- * kernel's own drivers give them out; cycles get the one that only they may use.
+ * The counter for a new event: the first free one, as kernel drivers allocate them.
+ * Cycles get the counter that only they may use.
  */
-static int number_of(const struct tp_pmu *p, const struct perf_event *event,
-		     const struct tp_box *box)
+static int counter_index(const struct tp_pmu *p, const struct perf_event *event,
+			 const struct tp_box *box)
 {
-	u64 mask = tp_event_mask(p, event->hw.config), own = BIT_ULL(p->row->counters);
+	u64 mask = tp_event_mask(p, event->hw.config), cycles = BIT_ULL(p->row->counters);
 	unsigned int i;
 
 	if (!p->row->numbered)
@@ -101,7 +104,7 @@ static int number_of(const struct tp_pmu *p, const struct perf_event *event,
 			mask &= ~BIT_ULL(box->active[i]->hw.idx);
 	if (!mask)
 		return -1;
-	return mask & own ? p->row->counters : __ffs64(mask);
+	return mask & cycles ? p->row->counters : __ffs64(mask);
 }
 
 static int tp_add(struct perf_event *event, int flags)
@@ -115,7 +118,7 @@ static int tp_add(struct perf_event *event, int flags)
 
 	if (p->row->layout == TP_PER_CPU)
 		event->hw.event_base = smp_processor_id();
-	box = box_of(event);
+	box = event_box(event);
 
 	raw_spin_lock_irqsave(&box->lock, irq);
 	for (i = 0; i < box->nr_active; i++)
@@ -127,7 +130,7 @@ static int tp_add(struct perf_event *event, int flags)
 	else if (p->row->admit)
 		err = p->row->admit(event, box->active, box->nr_active);
 	if (!err) {
-		event->hw.idx = number_of(p, event, box);
+		event->hw.idx = counter_index(p, event, box);
 		box->active[box->nr_active++] = event;
 	}
 	raw_spin_unlock_irqrestore(&box->lock, irq);
@@ -143,7 +146,7 @@ static int tp_add(struct perf_event *event, int flags)
 
 static void tp_del(struct perf_event *event, int flags)
 {
-	struct tp_box *box = box_of(event);
+	struct tp_box *box = event_box(event);
 	unsigned long irq;
 	unsigned int i;
 
@@ -175,7 +178,7 @@ static void tp_disable(struct pmu *pmu)
 		tp_box_latch(box, TP_LATCH_PMU, tp_mono());
 }
 
-/* A group read sees one instant. The other transactions need nothing from us. */
+/* A group read sees one instant. Other transactions need no work. */
 static void tp_start_txn(struct pmu *pmu, unsigned int flags)
 {
 	struct tp_box *box = local_box(pmu);
@@ -204,8 +207,8 @@ static void tp_cancel_txn(struct pmu *pmu)
 }
 
 /*
- * Whether an event and the group it wants to join can ever count at once, as
- * the real drivers check at open. Hardware events of other PMUs are refused.
+ * Checks, as real drivers do at open, that an event and its group can count at once.
+ * Groups with hardware events of other PMUs are refused.
  */
 int tp_group_fits(struct perf_event *event, u64 id)
 {
@@ -232,9 +235,10 @@ int tp_group_fits(struct perf_event *event, u64 id)
 }
 
 /*
- * Up to 6.1 all PMUs with a context of tasks' hardware events share one, and the kernel warns of a second
- * PMU without PERF_PMU_CAP_HETEROGENEOUS_CPUS. With the flag, this one would start and stop with QEMU's own
- * PMU on arm64: there it has no such context, and per-task events are refused.
+ * Up to 6.1 all PMUs with hardware events of tasks share one context, and the kernel warns
+ * of a second PMU without PERF_PMU_CAP_HETEROGENEOUS_CPUS. With the flag, on arm64 this PMU
+ * would start and stop together with QEMU's own. So on arm64 it has no such context, and
+ * refuses per-task events.
  */
 #if defined(PERF_PMU_CAP_HETEROGENEOUS_CPUS) && defined(CONFIG_ARM64)
 #define TP_CORE_CONTEXT perf_invalid_context

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * testpmu: PMUs that look and refuse like the real ones and count what a test
- * told them to. README.md says how to load it, set rates and read the truth.
+ * testpmu: PMUs that look like real ones, refuse the same events, and count as a test
+ * sets them. README.md: how to load it, set rates and read the true counts.
  */
 #include <linux/module.h>
 
@@ -152,7 +152,7 @@ static void __exit testpmu_exit(void)
 {
 	tp_control_exit();
 	tp_hotplug_exit();
-	/* The probes go first: they look at the core PMU's boxes. */
+	/* The probes are removed first, since they use the core PMU's boxes. */
 	tp_oncpu_exit();
 	tp_unregister_all();
 	tp_spe_exit();

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Who runs: two probes on the sched_switch tracepoint.
+ * On-CPU time of tasks, by two probes on the sched_switch tracepoint.
  *
- * The first one runs before every other probe and latches the clock of this
- * CPU's core box, the second one runs after all others and releases it. A BPF
- * program that reads core counters on the tracepoint therefore reads them at
- * the very instant at which the time of `prev` ends here, and the counts that it
- * charges can be compared with this file's times to the digit. While the idle
- * task runs, the core clock stands still (unless told otherwise).
+ * The first probe runs before all others and latches the clock of this CPU's core box.
+ * The second runs after all others and releases it. So a BPF program that reads core
+ * counters on the tracepoint reads them at exactly the instant at which the time of
+ * `prev` ends here, and its counts equal this file's times exactly. The core clock
+ * stops while the idle task runs (unless `idle 1` is set).
  *
- * Watched processes and cgroups: their time on each CPU is summed, in ns of
- * CLOCK_MONOTONIC and of the core PMU's clock. Their weights drive the task
- * counts of uncore PMUs: a socket's weighted time is the sum over its CPUs of
- * weight(current) x ns, less what the SPE PMU was blind for: its records and
- * these counts are of the same time.
+ * The time of watched processes and cgroups on each CPU is summed, in ns of
+ * CLOCK_MONOTONIC and of the core PMU's clock. Their weights drive the task counts of
+ * uncore PMUs: a socket's weighted time is the sum over its CPUs of weight(current) x ns,
+ * without the blind time of the SPE PMU, so that its records and these counts cover the
+ * same time.
  */
 #include <linux/cgroup.h>
 #include <linux/percpu.h>
@@ -33,11 +32,11 @@ struct watched {
 
 struct oncpu {
 	raw_spinlock_t lock;	/* innermost: taken inside a box's lock */
-	u64 since, core_since;	/* when the present task came */
+	u64 since, core_since;	/* when the present slice began */
 	u64 match;		/* bit i: the present task belongs to watched[i] */
 	u64 weight;		/* sum of the weights of the matches */
-	u64 weighted;		/* never reset: boxes take differences of it */
-	u64 blind;		/* ns of the present task that do not weigh */
+	u64 weighted;		/* sum of weight x ns; never reset: boxes take differences */
+	u64 blind;		/* ns of the present task without weight: SPE was blind */
 	u64 ns[MAX_WATCHED], core_ns[MAX_WATCHED], weighing_ns[MAX_WATCHED];
 };
 
@@ -45,7 +44,7 @@ static DEFINE_PER_CPU(struct oncpu, oncpu);
 static struct watched watched[MAX_WATCHED];
 static unsigned int nr_watched;	/* read by the probes, written under the mutex */
 static DEFINE_MUTEX(watch_mutex);
-static bool weights_used;	/* once true, for ever: weighted may not fall to 0 */
+static bool weights_used;	/* stays true: weighted must not fall to 0 */
 static bool idle_counts;
 static struct tracepoint *sched_switch_tp;
 
@@ -87,7 +86,7 @@ static u64 match(struct task_struct *task, u64 *weight)
 	return bits;
 }
 
-/* ns of the present task, up to `now`, and how many of them weigh. */
+/* ns of the present slice up to `now`; *weighing: those that have weight. */
 static u64 slice_ns(const struct oncpu *c, u64 now, u64 *weighing)
 {
 	u64 ns = now > c->since ? now - c->since : 0;
@@ -147,7 +146,7 @@ static void switch_last(void *data, bool preempt, struct task_struct *prev,
 	tp_box_unlatch(box, TP_LATCH_SWITCH);
 }
 
-/* Weighted task time of some CPUs up to `now`, in weight x ns. */
+/* Weighted task time of `cpus` up to `now`, in weight x ns. */
 u64 tp_oncpu_weighted(const cpumask_t *cpus, u64 now)
 {
 	unsigned long flags;
@@ -168,7 +167,7 @@ u64 tp_oncpu_weighted(const cpumask_t *cpus, u64 now)
 	return sum;
 }
 
-/* The present task of this CPU was not sampled for `ns`: they do not weigh. */
+/* SPE did not sample this CPU's present task for `ns`: that time gets no weight. */
 void tp_oncpu_blind(u64 ns)
 {
 	struct oncpu *c = this_cpu_ptr(&oncpu);
@@ -189,13 +188,13 @@ static void refresh(void *unused)
 		tp_box_idle(box, is_idle_task(current) && !idle_counts);
 }
 
-/* Begins to watch a process (tgid of the init namespace) or a v2 cgroup (id). */
+/* Starts watching a process (tgid in the init namespace) or a v2 cgroup (id). */
 int tp_oncpu_watch(bool cgroup, u64 id, u64 weight)
 {
 	unsigned int i;
 	int err = 0;
 
-	/* 2^30 x 2^34 ns (17 s) fits, 2^20 x 2^44 ns (4.8 hours): see README.md. */
+	/* The sum overflows after 2^30 x 2^34 ns (17 s), or 2^20 x 2^44 ns (4.8 hours). */
 	if (weight > BIT_ULL(30))
 		return -ERANGE;
 	mutex_lock(&watch_mutex);

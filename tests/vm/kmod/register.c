@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Makes PMUs from rows, and moves uncore events when their CPU goes offline.
+ * Registers PMUs from rows, and moves uncore events when their CPU goes offline.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/namei.h>
@@ -11,7 +11,7 @@
 LIST_HEAD(tp_pmus);
 static enum cpuhp_state hotplug_state;
 
-/* perf core would answer a second PMU of a name with a stack trace in the log. */
+/* perf core would log a stack trace for a second PMU of the same name. */
 static bool name_taken(const char *name)
 {
 	char path_name[96];
@@ -51,8 +51,9 @@ static void init_boxes(struct tp_pmu *p)
 }
 
 /*
- * What a user sees when a driver is unbound: the PMU's directory is gone and its events stand still. The
- * PMU itself stays until the module goes, as long as events of it are open.
+ * Looks to users like an unbound driver: the PMU's directory is gone and its events stop.
+ * The PMU itself stays registered until the module is unloaded, since its events may still
+ * be open.
  */
 int tp_vanish(struct tp_pmu *p)
 {
@@ -64,7 +65,7 @@ int tp_vanish(struct tp_pmu *p)
 	for (i = 0; i < p->nr_boxes; i++) {
 		struct tp_box *box = &p->boxes[i];
 
-		/* Stopping an event takes it from the array. */
+		/* Disabling an event removes it from the array. */
 		for (n = box->nr_active; n--;)
 			perf_event_disable(box->active[n]);
 	}
@@ -76,7 +77,7 @@ static void destroy(struct tp_pmu *p)
 {
 	struct tp_spec *s, *next;
 
-	/* perf removes the directory itself. */
+	/* perf removes the directory itself, so it has to exist again. */
 	if (p->vanished && device_add(p->pmu.dev))
 		pr_err("testpmu: %s does not come back\n", p->name);
 	if (p->registered)
@@ -89,10 +90,10 @@ static void destroy(struct tp_pmu *p)
 }
 
 /*
- * Up to 6.1 core PMUs of several kinds share the contexts of CPUs, and each driver tells the kernel on which
- * CPUs the context is its own (x86_pmu_update_cpu_context does so there).
+ * Up to 6.1 core PMUs of several kinds share the CPUs' contexts, and each driver has to set
+ * itself as the PMU of its CPUs' contexts (as x86_pmu_update_cpu_context does).
  */
-static void own_contexts(struct tp_pmu *p)
+static void set_context_pmu(struct tp_pmu *p)
 {
 #ifdef PERF_PMU_CAP_HETEROGENEOUS_CPUS
 	int cpu;
@@ -143,7 +144,7 @@ static struct tp_pmu *create(const struct tp_row *row, const char *name, int soc
 	if (err)
 		goto fail;
 	p->registered = true;
-	own_contexts(p);
+	set_context_pmu(p);
 	return p;
 fail:
 	destroy(p);
@@ -151,8 +152,8 @@ fail:
 }
 
 /*
- * Registers every instance of a row. `name` is given for the core PMU only, whose
- * name may be chosen; `type` is the PMU type wanted or -1.
+ * Registers every instance of a row. `name`, if given, replaces the row's name (core PMU
+ * only). `type` is the PMU type, or -1 for any.
  */
 int tp_register_row(const struct tp_row *row, const char *name, int type)
 {
@@ -193,7 +194,7 @@ void tp_unregister_all(void)
 	}
 }
 
-/* A CPU came: it reads for boxes that lost their last CPU. */
+/* A CPU came online: it becomes the reader of boxes without one. */
 static int cpu_online_cb(unsigned int cpu)
 {
 	struct tp_pmu *p;
@@ -206,7 +207,7 @@ static int cpu_online_cb(unsigned int cpu)
 	return 0;
 }
 
-/* A CPU goes: uncore events that it holds move to another CPU of the socket. */
+/* A CPU goes offline: its uncore events move to another CPU of the socket. */
 static int cpu_offline_cb(unsigned int cpu)
 {
 	struct tp_pmu *p;

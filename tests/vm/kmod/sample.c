@@ -2,15 +2,15 @@
 /*
  * ibs_op and cpu (Intel's names): PMUs that sample memory accesses by overflow.
  *
- * A timer ticks on each CPU. At each tick the running task has executed a known
- * number of operations, which all events that count here gain; where a period is
- * full, a sample is raised by perf_event_overflow, with address, latency and data
- * source of the next operation of the task's mix. The idle task executes nothing.
+ * A timer ticks on each CPU. At each tick the running task executes a known number of
+ * operations, which is added to all events on the CPU. When an event's period is full,
+ * perf_event_overflow raises a sample with the address, latency and data source of the
+ * next operation in the task's mix. The idle task executes no operations.
  *
- * Rules are those of arch/x86/events/amd/ibs.c and arch/x86/events/intel/core.c:
- * IBS takes no exclusion and periods in steps of 16; loads with a data source
- * need the auxiliary event as their leader; a driver that buffers records hands
- * a program one record of a full buffer, unless the event asks for a wake-up.
+ * The rules are those of arch/x86/events/amd/ibs.c and arch/x86/events/intel/core.c in
+ * Linux. IBS refuses exclusion, and takes periods in steps of 16. Loads with a data source
+ * need the auxiliary event as their leader. A driver that buffers records passes one record
+ * of a full buffer to programs, unless the event asks for a wake-up.
  */
 #include <linux/cgroup.h>
 #include <linux/kallsyms.h>
@@ -34,13 +34,13 @@ struct sample_cpu {
 	struct hrtimer timer;
 	struct perf_event *events[MAX_EVENTS];
 	unsigned int nr;
-	unsigned int records; /* that were not handed over yet */
+	unsigned int records; /* in the buffer */
 };
 
 static DEFINE_PER_CPU(struct sample_cpu, sample_cpu);
 static bool sample_on;
 
-/* perf_event_overflow, which is not exported: drivers of PMUs that interrupt are built in. */
+/* perf_event_overflow. It is not exported, since real drivers that use it are built in. */
 static int (*overflow)(struct perf_event *event, struct perf_sample_data *data,
 		       struct pt_regs *regs);
 
@@ -56,7 +56,7 @@ static int find_overflow(void)
 		pr_err("testpmu: perf_event_overflow is not found (%d)\n", err);
 		return err;
 	}
-	/* A probe may be some bytes behind the beginning. */
+	/* The probe may be some bytes behind the start of the function. */
 	sprint_symbol(name, (unsigned long)probe.addr);
 	if (sscanf(name, "perf_event_overflow+%lx", &offset) == 1)
 		overflow = (void *)((unsigned long)probe.addr - offset);
@@ -65,14 +65,14 @@ static int find_overflow(void)
 }
 
 /* hw.config is the kind of the event, hw.extra_reg.config its least latency. */
-static enum sample_kind kind_of(const struct perf_event *event)
+static enum sample_kind event_kind(const struct perf_event *event)
 {
 	return event->hw.config;
 }
 
-static bool buffers(const struct perf_event *event)
+static bool is_buffered(const struct perf_event *event)
 {
-	return kind_of(event) != SAMPLE_IBS && !event->attr.freq && !event->attr.wakeup_events;
+	return event_kind(event) != SAMPLE_IBS && !event->attr.freq && !event->attr.wakeup_events;
 }
 
 static void raise(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u64 period)
@@ -82,17 +82,17 @@ static void raise(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u6
 	struct perf_sample_data data;
 	const struct sample_op *op;
 
-	if (sample_loses(kind_of(event)))
+	if (sample_loses(event_kind(event)))
 		return;
-	op = sample_pick(kind_of(event), cgroup, least);
-	if (buffers(event) && ++c->records % BUFFERED)
+	op = sample_pick(event_kind(event), cgroup, least);
+	if (is_buffered(event) && ++c->records % BUFFERED)
 		return;
 	perf_sample_data_init(&data, op ? op->addr : 0, period);
 	if (op && (type & PERF_SAMPLE_WEIGHT_TYPE)) {
 		data.weight.full = op->latency;
 		data.sample_flags |= PERF_SAMPLE_WEIGHT_TYPE;
 	}
-	/* Before 6.3 IBS says nothing of an operation that is no access. */
+	/* As IBS before 6.3, an operation without an access has no data source. */
 	if (op && (type & PERF_SAMPLE_DATA_SRC)) {
 		data.data_src.val = op->data_src;
 		data.sample_flags |= PERF_SAMPLE_DATA_SRC;
@@ -109,7 +109,7 @@ static void execute(struct sample_cpu *c, struct perf_event *event, u64 cgroup, 
 	if (hw->state & PERF_HES_STOPPED)
 		return;
 	local64_add(ops, &event->count);
-	sample_executed(kind_of(event), cgroup, ops);
+	sample_executed(event_kind(event), cgroup, ops);
 	if (!is_sampling_event(event))
 		return;
 	left = local64_sub_return(ops, &hw->period_left);
@@ -117,7 +117,7 @@ static void execute(struct sample_cpu *c, struct perf_event *event, u64 cgroup, 
 		u64 period = hw->sample_period;
 
 		hw->last_period = period;
-		/* Before the overflow: it may change the period and what is left of it. */
+		/* Set before the overflow, which may change the period and its rest. */
 		local64_add(period, &hw->period_left);
 		raise(c, event, cgroup, period);
 		if (hw->state & PERF_HES_STOPPED)
@@ -148,7 +148,9 @@ static void sample_start(struct perf_event *event, int flags)
 	struct hw_perf_event *hw = &event->hw;
 
 	hw->state = 0;
-	/* What PERF_EVENT_IOC_PERIOD has made 0 is a new period (x86_perf_event_set_period). */
+	/* PERF_EVENT_IOC_PERIOD sets period_left to 0: a new period begins
+	 * (as in x86_perf_event_set_period).
+	 */
 	if (!is_sampling_event(event) || !(flags & PERF_EF_RELOAD))
 		return;
 	if (local64_read(&hw->period_left) <= 0) {
@@ -193,7 +195,7 @@ static void sample_del(struct perf_event *event, int flags)
 		hrtimer_try_to_cancel(&c->timer);
 }
 
-/* Counts are as of the last tick. */
+/* The count is the one at the last tick. */
 static void sample_read(struct perf_event *event)
 {
 }
@@ -249,8 +251,8 @@ static int intel_event_init(struct perf_event *event)
 	default:
 		return -EINVAL;
 	}
-	/* Neither event has a data source without PEBS. */
-	if (kind_of(event) != SAMPLE_AUX && is_sampling_event(event) && !event->attr.precise_ip)
+	/* Neither loads nor stores have a data source without PEBS. */
+	if (event_kind(event) != SAMPLE_AUX && is_sampling_event(event) && !event->attr.precise_ip)
 		return -EINVAL;
 	return 0;
 }
@@ -260,7 +262,7 @@ static void init(struct tp_pmu *p, int (*event_init)(struct perf_event *event))
 	p->pmu = (struct pmu){
 		.module = THIS_MODULE,
 		.attr_groups = p->groups,
-		/* CPUs alone: on 6.1 a second PMU of tasks' hardware events is refused. */
+		/* Per CPU only: 6.1 refuses a second PMU with hardware events of tasks. */
 		.task_ctx_nr = perf_invalid_context,
 		.event_init = event_init,
 		.add = sample_add,
@@ -295,7 +297,7 @@ static const struct tp_text intel_events[] = {
 	{ "mem-loads", "event=0xcd,umask=0x1,ldlat=3" }, { "mem-stores", "event=0xcd,umask=0x2" },
 	{ "mem-loads-aux", "event=0x03,umask=0x82" }, {}
 };
-/* As a kernel that does not name the leader. */
+/* As on a kernel whose sysfs lacks the auxiliary event. */
 static const struct tp_text intel_events_no_aux[] = {
 	{ "mem-loads", "event=0xcd,umask=0x1,ldlat=3" }, { "mem-stores", "event=0xcd,umask=0x2" }, {}
 };
@@ -319,7 +321,7 @@ static void init_timer(struct hrtimer *timer)
 #endif
 }
 
-/* One of ibs, pebs and pebs-noaux. */
+/* `name`: ibs, pebs or pebs-noaux. */
 int tp_sample_register(const char *name)
 {
 	int cpu, err = find_overflow();
@@ -336,7 +338,7 @@ int tp_sample_register(const char *name)
 	return tp_register_row(strcmp(name, "pebs") ? &intel_row_no_aux : &intel_row, NULL, -1);
 }
 
-/* After the PMUs are gone: no event is left. */
+/* Called after the PMUs are unregistered, when no event is left. */
 void tp_sample_exit(void)
 {
 	int cpu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The mix of operations that ibs_op and cpu sample, and the account of what they
- * raised: by operation, and by cgroup what was executed.
+ * The mix of operations that ibs_op and cpu sample, and the account of raised samples by
+ * operation, and of executed operations by cgroup.
  */
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
@@ -19,11 +19,11 @@ struct sample_owner {
 
 struct sample_account {
 	u64 raised[SAMPLE_KINDS][SAMPLE_OPS];	/* samples with this operation */
-	u64 others[SAMPLE_KINDS];		/* samples that are no access */
-	u64 next[SAMPLE_KINDS];			/* the place in the mix */
+	u64 others[SAMPLE_KINDS];		/* samples without an access */
+	u64 next[SAMPLE_KINDS];			/* position in the mix */
 	u64 due[SAMPLE_KINDS], lost[SAMPLE_KINDS];
 	struct sample_owner owners[SAMPLE_OWNERS];
-	u64 unknown;				/* executed by those that found no room */
+	u64 unknown;				/* executed by cgroups without an entry */
 };
 
 static DEFINE_PER_CPU(struct sample_account, accounts);
@@ -38,7 +38,7 @@ u64 sample_tick_ns(void)
 	return READ_ONCE(tick_us) * NSEC_PER_USEC;
 }
 
-/* Whether the sample that is due is held back, as a busy kernel does. */
+/* Whether to drop the next sample, as a busy kernel does. */
 bool sample_loses(enum sample_kind kind)
 {
 	struct sample_account *a = this_cpu_ptr(&accounts);
@@ -50,7 +50,7 @@ bool sample_loses(enum sample_kind kind)
 	return true;
 }
 
-static bool takes(enum sample_kind kind, const struct sample_op *op, u64 least)
+static bool op_matches(enum sample_kind kind, const struct sample_op *op, u64 least)
 {
 	union perf_mem_data_src src = { .val = op->data_src };
 
@@ -66,13 +66,13 @@ const struct sample_op *sample_pick(enum sample_kind kind, u64 cgroup, u64 least
 {
 	struct sample_account *a = this_cpu_ptr(&accounts);
 	unsigned int i, n = smp_load_acquire(&nr_ops);
-	u64 whose = 0, all = 0, at;
+	u64 owner = 0, all = 0, at;
 
 	for (i = 0; i < n; i++)
 		if (ops[i].cgroup == cgroup)
-			whose = cgroup;
+			owner = cgroup;
 	for (i = 0; i < n; i++)
-		if (ops[i].cgroup == whose && takes(kind, &ops[i], least))
+		if (ops[i].cgroup == owner && op_matches(kind, &ops[i], least))
 			all += ops[i].weight;
 	if (!all) {
 		a->others[kind]++;
@@ -80,7 +80,7 @@ const struct sample_op *sample_pick(enum sample_kind kind, u64 cgroup, u64 least
 	}
 	at = a->next[kind]++ % all;
 	for (i = 0; i < n; i++) {
-		if (ops[i].cgroup != whose || !takes(kind, &ops[i], least))
+		if (ops[i].cgroup != owner || !op_matches(kind, &ops[i], least))
 			continue;
 		if (at < ops[i].weight)
 			break;
@@ -135,7 +135,7 @@ int tp_sample_command(const char *args)
 	if (!strcmp(word, "op"))
 		return add_op(args);
 	if (!strcmp(word, "reset")) {
-		/* No event is open then. */
+		/* The caller has closed all events. */
 		smp_store_release(&nr_ops, 0);
 		for_each_possible_cpu(cpu)
 			memset(per_cpu_ptr(&accounts, cpu), 0, sizeof(struct sample_account));

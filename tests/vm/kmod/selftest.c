@@ -105,7 +105,7 @@ int at_rate(struct timed a, struct timed b, u64 per_ms)
 	u64 least = per_ms * ((b.before - a.after) / 1000);
 	u64 most = per_ms * ((b.after - a.before) / 1000);
 
-	/* Rounding, and a thousandth for clocks that are being adjusted. */
+	/* Allows for rounding, and 0.1% for clock adjustments. */
 	return count + count / 1000 + 2000 >= least && count <= most + most / 1000 + 2000;
 }
 
@@ -168,8 +168,8 @@ void spin_ms(int ms)
 		;
 }
 
-/* When this runs on a CPU, whoever was about to leave that CPU has left it. */
-static void visit(int cpu)
+/* Runs on a CPU for a moment: then a task that was leaving it has left. */
+static void wait_for_switch(int cpu)
 {
 	cpu_set_t set;
 
@@ -188,9 +188,9 @@ struct child spinner(int cpu, int ms)
 		spin_ms(ms);
 		_exit(0);
 	}
-	/* What it ran so far is nobody's measurement. */
+	/* Its time up to here must not be measured. */
 	waitpid(c.pid, NULL, WUNTRACED);
-	visit(cpu);
+	wait_for_switch(cpu);
 	return c;
 }
 
@@ -204,7 +204,7 @@ void reap(struct child c)
 {
 	waitpid(c.pid, NULL, 0);
 	/* A zombie still runs for a moment. */
-	visit(c.cpu);
+	wait_for_switch(c.cpu);
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What the parts of the self-check share: opening events, the control files, verdicts. */
+/* Helpers of the self-check: opening events, the control files, printing results. */
 #ifndef SELFTEST_H
 #define SELFTEST_H
 
@@ -12,24 +12,24 @@ struct reading {
 	u64 value, enabled, running;
 };
 
-/* A count, and CLOCK_MONOTONIC on either side of the moment it was read. */
+/* A count, and CLOCK_MONOTONIC before and after it was read. */
 struct timed {
 	u64 value, before, after;
 };
 
 extern int failures;
 
-/* Prints "ok - what" or "not ok - what" with the numbers that decided it. */
+/* Prints "ok - MESSAGE" or "not ok - MESSAGE". */
 void check(int good, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* a and b differ by at most permille/1000 of b. */
 int near(u64 a, u64 b, unsigned int permille);
 
 int pmu_type(const char *name);
-/* Opens an event; the fd or -errno. attr.type is filled in from the PMU's name. */
+/* Opens an event; returns the fd or -errno. Sets attr.type by the PMU's name, if given. */
 int open_event(const char *pmu, struct perf_event_attr attr, int pid, int cpu, int group);
 struct reading read_event(int fd);
 struct timed read_timed(int fd);
-/* What was counted from a to b is per_ms, whenever between before and after each was read. */
+/* Whether the count from a to b may be per_ms, given when each was read. */
 int at_rate(struct timed a, struct timed b, u64 per_ms);
 
 int control(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* 0 or -errno */
@@ -39,7 +39,7 @@ u64 task_ns(int tgid, int cpu, int column);
 u64 now_ns(void);
 void pin(int cpu);
 void spin_ms(int ms);
-/* A child pinned to a CPU that stops, spins for ms when released, and exits. */
+/* A child pinned to a CPU. It stops, spins for ms once released, and exits. */
 struct child {
 	int pid, cpu;
 };

@@ -20,7 +20,10 @@ static u64 le(const unsigned char *p, int n)
 	return v;
 }
 
-/* A plain packet walker after facts file C; 0 if the 64 bytes are one record. */
+/*
+ * Decodes the packets of a 64-byte record (Arm ARM, DDI 0487, "Statistical Profiling
+ * Extension Sample Record Specification"); returns 0 if it is a whole record.
+ */
 static int decode(const unsigned char *p, struct record *r)
 {
 	int at = 0;
@@ -67,7 +70,7 @@ static int decode(const unsigned char *p, struct record *r)
 	return 1;
 }
 
-struct row *row_of(struct session *s, int tid, int class, int source)
+struct row *find_row(struct session *s, int tid, int class, int source)
 {
 	int i;
 
@@ -82,7 +85,7 @@ struct row *row_of(struct session *s, int tid, int class, int source)
 	return &s->row[s->rows++];
 }
 
-static void chunk(struct session *s, u64 offset, u64 size)
+static void decode_chunk(struct session *s, u64 offset, u64 size)
 {
 	struct record r;
 	u64 i;
@@ -100,7 +103,7 @@ static void chunk(struct session *s, u64 offset, u64 size)
 		s->ts_backwards += r.ts && r.ts < s->last.ts;
 		s->no_context += r.tid < 0;
 		s->ended_by_end += r.end;
-		row = row_of(s, r.tid, r.class, r.source);
+		row = find_row(s, r.tid, r.class, r.source);
 		row->samples++;
 		row->total += r.total;
 		row->issue += r.issue;
@@ -117,7 +120,7 @@ void drain(struct session *s, int consume)
 	while (tail < head) {
 		struct perf_event_header *h = (void *)(data + tail % s->data_size);
 
-		/* 24-byte bodies on 8-byte alignment: read word by word, they may wrap. */
+		/* The 24-byte body may wrap at any multiple of 8 bytes: read word by word. */
 		if (h->type == PERF_RECORD_AUX) {
 			u64 w[3];
 			int i;
@@ -126,7 +129,7 @@ void drain(struct session *s, int consume)
 				memcpy(&w[i], data + (tail + 8 + 8 * i) % s->data_size, 8);
 			s->flags |= w[2];
 			/* In overwrite mode the offset is the chunk's end. */
-			chunk(s, w[2] & PERF_AUX_FLAG_OVERWRITE ? w[0] - w[1] : w[0], w[1]);
+			decode_chunk(s, w[2] & PERF_AUX_FLAG_OVERWRITE ? w[0] - w[1] : w[0], w[1]);
 		}
 		tail += h->size;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* A session with arm_spe_0 and what was decoded from its AUX buffer. */
+/* A session with arm_spe_0, and the records decoded from its AUX buffer. */
 #ifndef SELFTEST_AUX_H
 #define SELFTEST_AUX_H
 
@@ -24,7 +24,7 @@ struct session {
 	struct perf_event_mmap_page *page;
 	unsigned char *aux;
 	size_t aux_size, data_size;
-	/* what drain() found */
+	/* results of drain() */
 	u64 records, bad, chunks, flags, bytes;
 	struct record last;
 	u64 ts_backwards, no_context, ended_by_end;
@@ -32,12 +32,12 @@ struct session {
 	struct row row[ROWS];
 };
 
-/* The row of a thread, class and source, made if there is none. */
-struct row *row_of(struct session *s, int tid, int class, int source);
-/* Reads every PERF_RECORD_AUX and, if `consume`, frees what it covered. */
+/* The row of a thread, class and source; adds it if there is none. */
+struct row *find_row(struct session *s, int tid, int class, int source);
+/* Reads every PERF_RECORD_AUX and, if `consume`, frees the space in the AUX buffer. */
 void drain(struct session *s, int consume);
 struct perf_event_attr spe_attr(u64 period, u64 config);
-/* Opens, maps and enables; writable: normal mode, else overwrite mode. */
+/* Opens, maps and enables the event; `writable`: normal mode, else overwrite mode. */
 int start(struct session *s, struct perf_event_attr a, int pid, int cpu, int aux_pages,
 	  int writable);
 void stop(struct session *s);

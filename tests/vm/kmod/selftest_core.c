@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The core PMU: generic events, idle, counters, the user part, and BPF reads. */
+/* Checks the core PMU: generic events, idle, counters, the user part, and BPF reads. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/bpf.h>
@@ -95,7 +95,7 @@ static void counters(void)
 	fd = open_event(CORE, sampling, -1, 1, -1);
 	check(fd == -EOPNOTSUPP, "sampling is refused: %s", fd < 0 ? strerror(-fd) : "opened");
 
-	/* perf's running time includes idle time, so idle has to count. */
+	/* perf's running time includes idle time, so idle time has to count. */
 	control("idle 1");
 	for (i = 0; i < 9; i++) {
 		control("rate %s %d 0 0 %d", CORE, EVENT(i), 1000000 * (i + 1));
@@ -163,9 +163,9 @@ static int map(int type, int value, int entries)
 #define JMP(op, d, i, o) R(BPF_JMP | (op) | BPF_K, d, 0, o, i)
 
 /*
- * On each sched_switch of CPU 1: read the counter, charge the difference to the
- * previous task: sums[0] is the last reading, [1] the watched process, [2] idle,
- * [3] everybody else.
+ * Loads a program that on each sched_switch of CPU 1 reads the counter and charges the
+ * difference to the previous task. sums[0] is the last reading, [1] the watched process,
+ * [2] idle, [3] all other tasks.
  */
 static int load(int events, int sums, int tgid)
 {
@@ -203,7 +203,7 @@ static int load(int events, int sums, int tgid)
 			     .log_buf = (u64)(long)log, .log_size = sizeof(log), .log_level = 1 };
 	int fd, n = sizeof(prog) / sizeof(*prog) - 2, i;
 
-	/* The early exits all go to the last pair. */
+	/* All early exits jump to the last pair of instructions. */
 	for (i = 0; i < n; i++)
 		if ((prog[i].code == (BPF_JMP | BPF_JNE | BPF_K)))
 			prog[i].off = n - i - 1;
@@ -230,17 +230,17 @@ static void bpf_reads(void)
 	a = (union bpf_attr){ .raw_tracepoint = { .name = (u64)(long)"sched_switch", .prog_fd = prog } };
 	tp = bpf(BPF_RAW_TRACEPOINT_OPEN, &a);
 	check(tp >= 0, "... and attaches to sched_switch");
-	/* The program takes a last reading of 0 for none: no slice of the watched may follow one. */
+	/* The program drops the slice after a reading of 0, which must not be a watched one. */
 	release(first);
 	reap(first);
 	usleep(50000);
 	control("watch tgid %d 0", c.pid);
-	/* Two spinners share the CPU, so that there is much switching. */
+	/* Two spinners share the CPU, so that there are many switches. */
 	release(other);
 	release(c);
 	reap(c);
 	reap(other);
-	/* Who was reaped may still have its last switch before it, on an emulated CPU that waits. */
+	/* On a slow emulated CPU, the last switch of a reaped child may still be pending. */
 	for (i = 0; i < 100; i++) {
 		a = (union bpf_attr){ .map_fd = sums, .key = (u64)(long)&zero,
 				      .value = (u64)(long)v };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* arm_spe_0: open rules, both buffer modes, losses, filters, and the exact account. */
+/* Checks arm_spe_0: open rules, both buffer modes, losses, filters, the exact account. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "selftest_aux.h"
 
-/* Every row of the module's account equals what was decoded, and nothing is left over. */
+/* Checks that the module's account equals the decoded records, row by row. */
 static void compare(struct session *s, const char *what)
 {
 	static const char *const names[] = { "load", "store", "branch", "other" };
@@ -29,7 +29,7 @@ static void compare(struct session *s, const char *what)
 			continue;
 		for (c = 0; c < 4 && strcmp(names[c], class); c++)
 			;
-		r = row_of(s, tid, c, *source == '-' ? -1 : (int)strtol(source, NULL, 0));
+		r = find_row(s, tid, c, *source == '-' ? -1 : (int)strtol(source, NULL, 0));
 		wrong += r->samples != n || r->total != total || r->issue != issue ||
 			 r->xlat != xlat;
 		samples += n;
@@ -84,7 +84,7 @@ static void normal(const char *what, u64 config, int writable)
 	finish(&s);
 }
 
-/* A small buffer in overwrite mode runs for ever, half a buffer per chunk. */
+/* A small buffer in overwrite mode never fills up; each chunk is half a buffer. */
 static void overwrite(void)
 {
 	struct session s;
@@ -107,9 +107,9 @@ static void overwrite(void)
 }
 
 /*
- * Kernels without "perf/aux: Properly launch pending disable flow" (LKML 2025-06-25)
- * mean to disable a truncated event but do not (6.12.95: never; 6.1: not on CPU 0).
- * ENABLE alone then does nothing, while DISABLE and ENABLE works on all.
+ * Kernels without "perf/aux: Properly launch pending disable flow" (LKML 2025-06-25) fail
+ * to disable a truncated event (6.12.95: never do; 6.1: not on CPU 0). Then ENABLE alone
+ * has no effect; DISABLE and then ENABLE works on all kernels.
  */
 static void truncation(void)
 {
@@ -215,7 +215,7 @@ static void settings(void)
 	finish(&s);
 	control("spe garbage_every 0");
 
-	/* A process with a mix of its own, measured by a per-task event. */
+	/* A per-task event on a process with its own mix. */
 	c = spinner(0, 150);
 	check(!control("spe op %d 3 load 0 0xe 300 0 5 2 0x31e", c.pid), "a mix per process");
 	control("spe op %d 1 store 1 - 7 0 1 1 0x16", c.pid);

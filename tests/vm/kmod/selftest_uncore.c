@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The uncore PMUs: counts, filters, refusals, multiplexing, task-driven counts. */
+/* Checks the uncore PMUs: counts, filters, refusals, multiplexing, task-driven counts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static struct perf_event_attr ev(u64 config, u64 config1, u64 config2)
 					 .config2 = config2 };
 }
 
-/* Over about 200 ms. */
+/* Checks the rate of an event over about 200 ms. */
 static void expect_rate(const char *pmu, struct perf_event_attr attr, int cpu, u64 want)
 {
 	int fd = open_event(pmu, attr, -1, cpu, -1);
@@ -88,7 +88,7 @@ static void exact(void)
 	check(control("rate no_such_pmu 0 0 0 1") == -ENODEV, "no such PMU: ENODEV");
 	check(control("frobnicate") == -EINVAL, "no such command: EINVAL");
 
-	/* The reads of a group see one instant. */
+	/* All counts of a group read are from one instant. */
 	control("rate nvidia_scf_pmu_0 0xf1 0 0 1000000");
 	control("rate nvidia_scf_pmu_0 0xf3 0 0 3000000");
 	leader.read_format = PERF_FORMAT_GROUP;
@@ -126,8 +126,8 @@ static void refusals(void)
 	expect_error("any CPU", 0, "uncore_imc_0", a, -1, 1);
 }
 
-/* Opens n events as one group; the error of the last one that failed, or 0. */
-static int group_of(const char *pmu, const u64 (*config)[3], int n, int cpu)
+/* Opens n events as one group and closes them; returns the first error or 0. */
+static int try_group(const char *pmu, const u64 (*config)[3], int n, int cpu)
 {
 	int fds[16], i, err = 0, leader = -1;
 
@@ -155,19 +155,19 @@ static void groups(void)
 	static const u64 bdf[2][3] = { { 0, 1 << 24 | 0x100 << 8 }, { 1, 1 << 24 | 0x200 << 8 } };
 	static const u64 same_bdf[2][3] = { { 0, 1 << 24 | 0x100 << 8 }, { 1 } };
 
-	check(group_of("nvidia_scf_pmu_0", nine, 8, 0) == 0, "8 SCF events fit");
-	check(group_of("nvidia_scf_pmu_0", nine, 9, 0) == -EINVAL, "9 SCF events do not");
-	check(group_of("nvidia_scf_pmu_0", with_cycles, 9, 0) == 0, "8 and cycles fit");
-	check(group_of("uncore_cha_0", occupancy, 2, 0) == -EINVAL,
+	check(try_group("nvidia_scf_pmu_0", nine, 8, 0) == 0, "8 SCF events fit");
+	check(try_group("nvidia_scf_pmu_0", nine, 9, 0) == -EINVAL, "9 SCF events do not");
+	check(try_group("nvidia_scf_pmu_0", with_cycles, 9, 0) == 0, "8 and cycles fit");
+	check(try_group("uncore_cha_0", occupancy, 2, 0) == -EINVAL,
 	      "two TOR_OCCUPANCY events do not fit one CHA");
-	check(group_of("uncore_cha_0", mixed, 4, 0) == 0, "three INSERTS then OCCUPANCY fit");
-	check(group_of("uncore_iio_0", of_cpu, 2, 1) == 0, "two DATA_REQ_OF_CPU fit");
-	check(group_of("uncore_iio_0", of_cpu, 3, 1) == -EINVAL, "three do not");
-	check(group_of("nvidia_pcie_pmu_0_rc_0", bdf, 2, 0) == -EINVAL, "two BDF values do not fit");
-	check(group_of("nvidia_pcie_pmu_0_rc_0", same_bdf, 2, 0) == 0, "a sibling takes the BDF");
+	check(try_group("uncore_cha_0", mixed, 4, 0) == 0, "three INSERTS then OCCUPANCY fit");
+	check(try_group("uncore_iio_0", of_cpu, 2, 1) == 0, "two DATA_REQ_OF_CPU fit");
+	check(try_group("uncore_iio_0", of_cpu, 3, 1) == -EINVAL, "three do not");
+	check(try_group("nvidia_pcie_pmu_0_rc_0", bdf, 2, 0) == -EINVAL, "two BDF values do not fit");
+	check(try_group("nvidia_pcie_pmu_0_rc_0", same_bdf, 2, 0) == 0, "a sibling takes the BDF");
 }
 
-/* 12 events on 8 counters: perf rotates them, and the scaled counts are right. */
+/* perf rotates 12 events on 8 counters; the scaled counts are right. */
 static void multiplexing(void)
 {
 	int fds[12], i, partial = 0, good = 1;

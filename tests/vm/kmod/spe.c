@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * arm_spe_0: an AUX PMU that hands records to perf as the real driver does.
+ * arm_spe_0: an AUX PMU that passes records to perf as the real driver does.
  *
- * The tracing hardware is a loop that writes a sample of the running task every
- * sample_period operations. It runs at each tick of a timer and at each switch,
- * for the time since the last run. When the buffer's limit is reached it raises an
- * interrupt (irq_work) and is blind until that has been handled, as on hardware.
- * Head, limit, padding, flags and disabling follow drivers/perf/arm_spe_pmu.c:
- * limits on page boundaries, half a buffer per chunk in overwrite mode.
+ * The emulated hardware is a loop that writes a sample of the running task every
+ * sample_period operations. It runs at each timer tick and at each switch, for the time
+ * since its last run. When the buffer's limit is reached it raises an interrupt (irq_work)
+ * and samples nothing until that is handled, as on hardware. Head, limit, padding, flags
+ * and disabling follow Linux's drivers/perf/arm_spe_pmu.c: limits on page boundaries, half
+ * a buffer per chunk in overwrite mode.
  */
 #include <linux/capability.h>
 #include <linux/ktime.h>
@@ -20,7 +20,7 @@
 
 #define MIN_PERIOD 1024
 #define PERIOD_MASK 0xffffff00ULL
-/* Filterable event bits: SPEv1.0 and v1p1, and the implementation defined ones. */
+/* Filterable event bits: of SPEv1.0 and v1p1, and implementation defined bits. */
 #define FILTERABLE (BIT_ULL(1) | BIT_ULL(3) | BIT_ULL(5) | BIT_ULL(7) | BIT_ULL(11) | \
 		    GENMASK_ULL(15, 12) | GENMASK_ULL(18, 17) | GENMASK_ULL(31, 24) | \
 		    GENMASK_ULL(63, 48))
@@ -51,7 +51,7 @@ static void pad(struct perf_output_handle *handle, struct spe_buf *buf, u64 len)
 		perf_aux_output_skip(handle, len);
 }
 
-static u64 room(void)
+static u64 record_room(void)
 {
 	return spe_room(rcu_dereference_sched(spe_settings));
 }
@@ -62,7 +62,7 @@ static u64 snapshot_limit(struct perf_output_handle *handle, struct spe_buf *buf
 
 	if (head < limit / 2)
 		limit /= 2;
-	if (limit - head < room()) {
+	if (limit - head < record_room()) {
 		pad(handle, buf, limit - head);
 		handle->head = offset_of(limit, buf);
 		limit = buf_size(buf) / 2 + handle->head;
@@ -99,14 +99,14 @@ static u64 normal_limit(struct perf_output_handle *handle, struct spe_buf *buf)
 	u64 limit = normal_limit_once(handle, buf);
 	u64 head = offset_of(handle->head, buf);
 
-	if (limit && limit - head < room()) {
+	if (limit && limit - head < record_room()) {
 		pad(handle, buf, limit - head);
 		limit = normal_limit_once(handle, buf);
 	}
 	return limit;
 }
 
-static void begin(struct spe_cpu *c, struct perf_event *event)
+static void begin_output(struct spe_cpu *c, struct perf_event *event)
 {
 	struct spe_buf *buf = perf_aux_output_begin(&c->handle, event);
 
@@ -125,8 +125,8 @@ static void begin(struct spe_cpu *c, struct perf_event *event)
 	c->pos = offset_of(c->handle.head, buf);
 }
 
-/* Hands over what was written; the flags of a full buffer are set here. */
-static void end(struct spe_cpu *c, struct spe_buf *buf)
+/* Passes the written records to perf, with the flags of a full buffer. */
+static void end_output(struct spe_cpu *c, struct spe_buf *buf)
 {
 	const struct spe_settings *set = rcu_dereference_sched(spe_settings);
 	u64 size = c->pos - offset_of(c->handle.head, buf), behind = 0;
@@ -160,30 +160,32 @@ static void end(struct spe_cpu *c, struct spe_buf *buf)
 	perf_aux_output_end(&c->handle, size);
 }
 
-static void blind(struct spe_cpu *c, u64 ns)
+static void add_blind_time(struct spe_cpu *c, u64 ns)
 {
 	c->stats.blind_ns += ns;
 	tp_oncpu_blind(ns);
 }
 
 /*
- * The task does not run while its CPU serves the PMU. Where that takes long, as in an emulated guest on
- * a busy host, its time must not be sampled: the records of serving would take longer to serve still.
+ * Leaves out the time that this code itself took, if it was more than a tick, as in an
+ * emulated guest on a busy host. The task did not run then, and writing records of that time
+ * would take even longer.
  */
-static void served(struct spe_cpu *c, const struct spe_settings *set, u64 since)
+static void skip_own_time(struct spe_cpu *c, const struct spe_settings *set, u64 since)
 {
 	u64 now = spe_clock(), ns = now > since ? spe_clock_ns(now - since) : 0;
 
 	if (ns <= set->tick_us * NSEC_PER_USEC)
 		return;
-	blind(c, ns);
+	add_blind_time(c, ns);
 	c->last = now;
 }
 
 /*
- * Operations from one sample to the next. PMSIDR_EL1.ERnd says what jitter does, a number from 0 to
- * 255 (PMSICR_EL1): without it (0) the number is added to each interval, and with it (1) it only
- * moves the sample, and the next interval begins when the one before has elapsed.
+ * Operations from one sample to the next. Jitter is a random number from 0 to 255
+ * (PMSICR_EL1); PMSIDR_EL1.ERnd selects its effect. With ERnd 0 it is added to each
+ * interval. With ERnd 1 it only moves the sample, and the next interval begins when the
+ * previous one has elapsed.
  */
 static u64 interval(struct spe_cpu *c)
 {
@@ -208,7 +210,7 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 	if (!c->event || is_idle_task(task) || !ns)
 		return;
 	if (c->full || !c->limit) {
-		blind(c, ns);
+		add_blind_time(c, ns);
 		return;
 	}
 	part = set->ops_per_ms * (ns % TP_NS_PER_MS) + c->carry;
@@ -226,14 +228,14 @@ static void run(struct spe_cpu *c, struct task_struct *task)
 		if (c->limit - c->pos < spe_room(set)) {
 			c->full = true;
 			c->stats.ops -= ops;
-			blind(c, ago);
+			add_blind_time(c, ago);
 			irq_work_queue(&c->irq);
-			served(c, set, now);
+			skip_own_time(c, set, now);
 			return;
 		}
 	}
 	c->left -= ops;
-	served(c, set, now);
+	skip_own_time(c, set, now);
 }
 
 static void full_irq(struct irq_work *work)
@@ -246,12 +248,12 @@ static void full_irq(struct irq_work *work)
 	if (!c->full || !event || !buf)
 		return;
 	run(c, current);
-	/* Blind up to here, as run() has said. */
+	/* run() has counted the time up to here as blind. */
 	since = max(since, c->last);
-	end(c, buf);
+	end_output(c, buf);
 	if (!(c->handle.aux_flags & PERF_AUX_FLAG_TRUNCATED))
-		begin(c, event);
-	served(c, rcu_dereference_sched(spe_settings), since);
+		begin_output(c, event);
+	skip_own_time(c, rcu_dereference_sched(spe_settings), since);
 }
 
 static enum hrtimer_restart tick(struct hrtimer *timer)
@@ -266,7 +268,7 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
-/* From the first sched_switch probe. */
+/* Called by the first sched_switch probe. */
 void tp_spe_switch(struct task_struct *prev)
 {
 	if (READ_ONCE(spe_on))
@@ -274,8 +276,8 @@ void tp_spe_switch(struct task_struct *prev)
 }
 
 /*
- * At the end of that probe. Nobody ran while it wrote prev's records, for up to a tick's time, and
- * no probe after it can know that: the next task's operations begin here.
+ * Called at the end of that probe. No task ran while it wrote prev's records, for up to a
+ * tick, and later probes cannot know that: the next task's operations begin here.
  */
 void tp_spe_switched(void)
 {
@@ -284,7 +286,7 @@ void tp_spe_switched(void)
 
 	if (!READ_ONCE(spe_on) || !c->event || now <= c->last)
 		return;
-	blind(c, spe_clock_ns(now - c->last));
+	add_blind_time(c, spe_clock_ns(now - c->last));
 	c->last = now;
 }
 
@@ -296,7 +298,7 @@ static void spe_start(struct perf_event *event, int flags)
 
 	event->hw.state = 0;
 	c->full = false;
-	begin(c, event);
+	begin_output(c, event);
 	if (event->hw.state)
 		return;
 	period = clamp_t(u64, period, MIN_PERIOD, PERIOD_MASK) & PERIOD_MASK;
@@ -323,7 +325,7 @@ static void spe_stop(struct perf_event *event, int flags)
 	if (flags & PERF_EF_UPDATE) {
 		buf = perf_get_aux(&c->handle);
 		if (buf)
-			end(c, buf);
+			end_output(c, buf);
 		local64_set(&event->hw.period_left, c->left);
 		event->hw.state |= PERF_HES_UPTODATE;
 	}
@@ -367,7 +369,7 @@ static int spe_event_init(struct perf_event *event)
 		return -EINVAL;
 	if (!perfmon_capable() && (attr->config & (SPE_PA_ENABLE | SPE_PCT_ENABLE)))
 		return -EACCES;
-	/* Whether records carry the thread id is decided by who opens the event. */
+	/* Records have the thread id only if the opener of the event has the capability. */
 	event->hw.config = perfmon_capable();
 	return 0;
 }
@@ -410,7 +412,7 @@ static void spe_init(struct tp_pmu *p)
 		.module = THIS_MODULE,
 		.capabilities = p->row->capabilities,
 		.attr_groups = p->groups,
-		/* As the real one: per-task events need the callbacks of a context. */
+		/* As in the real driver: per-task events need the callbacks of a context. */
 		.task_ctx_nr = perf_sw_context,
 		.event_init = spe_event_init,
 		.add = spe_add,
@@ -474,7 +476,7 @@ int tp_spe_register(void)
 	return err;
 }
 
-/* After the PMU is gone: no event is left, so neither timer nor interrupt is. */
+/* Called after the PMU is unregistered, when no event is left to start timer or interrupt. */
 void tp_spe_exit(void)
 {
 	int cpu;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * One sample: choose an operation from the mix, filter it, write its record.
+ * Takes one sample: chooses an operation from the mix, filters it, writes its record.
  *
- * A record is 64 bytes. Offsets as seen on real cores (facts file C): PC 0,
- * context 14, operation 19, events 21, issue and total latency 24 and 27, then
- * for loads and stores VA 30, translation latency 39, PA 42, data source 51, for
- * branches the target 30; timestamp 55, or END as the last byte. Packed records
- * have the same packets without gaps, padded after the last one. Dense records are
- * packed too, but padded before their end, to a multiple of 4 bytes only (a dump of
- * a KVM guest of 2020 has 32 and 44).
+ * A record is 64 bytes. Its packets (Arm ARM, DDI 0487, "Statistical Profiling Extension
+ * Sample Record Specification") are at the offsets that real cores use: PC 0, context 14,
+ * operation 19, events 21, issue and total latency 24 and 27; for loads and stores VA 30,
+ * translation latency 39, PA 42, data source 51; for branches the target 30; timestamp 55,
+ * or END as the last byte. Packed records have the same packets without gaps, padded after
+ * the last one. Dense records are also packed, but padded before their last packet, to a
+ * multiple of 4 bytes only (a dump of a KVM guest of 2020 has 32 and 44).
  *
  * Timestamps count CNTVCT on arm64 and ns of CLOCK_MONOTONIC elsewhere.
  */
@@ -24,7 +24,7 @@
 #define NS BIT_ULL(63)
 #define ADDRESS GENMASK_ULL(55, 0)
 
-/* xorshift64: each CPU has its own, so that a seed gives the same records again. */
+/* xorshift64, with a state for each CPU, so that records are reproducible. */
 u64 spe_random(struct spe_cpu *c)
 {
 	c->rng ^= c->rng << 13;
@@ -60,19 +60,19 @@ static const struct spe_op *choose(struct spe_cpu *c, const struct spe_settings 
 {
 	u64 weights = 0, at;
 	unsigned int i;
-	u32 whose = 0;
+	u32 owner = 0;
 
 	for (i = 0; i < set->nr_ops; i++)
 		if (set->ops[i].tgid == tgid)
-			whose = tgid;
+			owner = tgid;
 	for (i = 0; i < set->nr_ops; i++)
-		if (set->ops[i].tgid == whose)
+		if (set->ops[i].tgid == owner)
 			weights += set->ops[i].weight;
 	if (!weights)
 		return NULL;
 	at = spe_random(c) % weights;
 	for (i = 0; i < set->nr_ops; i++) {
-		if (set->ops[i].tgid != whose)
+		if (set->ops[i].tgid != owner)
 			continue;
 		if (at < set->ops[i].weight)
 			return &set->ops[i];
@@ -81,7 +81,7 @@ static const struct spe_op *choose(struct spe_cpu *c, const struct spe_settings 
 	return NULL;
 }
 
-static bool wanted(const struct perf_event_attr *attr, const struct spe_op *op, u16 total,
+static bool passes_filters(const struct perf_event_attr *attr, const struct spe_op *op, u16 total,
 		   bool user)
 {
 	static const u64 filter[] = { SPE_LOAD_FILTER, SPE_STORE_FILTER, SPE_BRANCH_FILTER, 0 };
@@ -102,7 +102,7 @@ struct writer {
 	bool packed;
 };
 
-/* A packet at its usual offset: `width` payload bytes, little endian. */
+/* Writes a packet at `offset`, or without a gap; `width` payload bytes, little endian. */
 static void packet(struct writer *w, unsigned int offset, u8 header, unsigned int width,
 		   u64 payload)
 {
@@ -120,8 +120,8 @@ u64 spe_room(const struct spe_settings *set)
 	return set->layout == SPE_CELLS ? SPE_RECORD : SPE_ROOM;
 }
 
-/* Places the record; returns whether it is a dense one. */
-static bool place(struct spe_cpu *c, const struct spe_settings *set)
+/* Chooses the record's layout and pads before it; returns whether it is dense. */
+static bool choose_layout(struct spe_cpu *c, const struct spe_settings *set)
 {
 	u64 random, gap = 0;
 
@@ -132,7 +132,7 @@ static bool place(struct spe_cpu *c, const struct spe_settings *set)
 		gap = roundup(c->pos, SPE_RECORD) - c->pos;
 	else if (random & 2)
 		gap = (random >> 8) % 32;
-	/* Room for a record has to be left. */
+	/* Leaves room for a record. */
 	if (gap <= SPE_ROOM - SPE_RECORD) {
 		memset(c->base + c->pos, 0, gap);
 		c->pos += gap;
@@ -140,8 +140,8 @@ static bool place(struct spe_cpu *c, const struct spe_settings *set)
 	return random & 4;
 }
 
-/* How far a thread is on its walk through its slice. */
-static u64 walked(const struct spe_op *op, const struct task_struct *task, u64 now_ns)
+/* The offset from the operation's address that a thread's walk has reached. */
+static u64 walk_offset(const struct spe_op *op, const struct task_struct *task, u64 now_ns)
 {
 	u64 slice, walk_ns, along;
 
@@ -166,14 +166,14 @@ static void write_record(struct spe_cpu *c, const struct spe_settings *set,
 		      : 0xffff800080000000ULL;
 	u64 data = user ? 0x0000ffff00000000ULL + ((u64)task->pid << 16)
 			: 0xffff000000000000ULL;
-	bool dense = place(c, set);
+	bool dense = choose_layout(c, set);
 	struct writer w = { .out = c->base + c->pos, .packed = set->packed || dense };
 
 	memset(w.out, 0, SPE_RECORD);
 	pc += (op - set->ops) * 4;
 	data += spe_random(c) % 0x10000 & ~7ULL;
 	if (op->address)
-		data = op->address + walked(op, task, spe_clock_ns(c->last) - ago_ns);
+		data = op->address + walk_offset(op, task, spe_clock_ns(c->last) - ago_ns);
 	if (invalid && c->stats.invalid % 2)
 		data = 0;
 	packet(&w, 0, 0xb0, 8, (pc & ADDRESS) | el << 61 | NS);
@@ -221,7 +221,7 @@ void spe_sample(struct spe_cpu *c, const struct spe_settings *set, struct task_s
 	}
 	user = spe_random(c) % 1000 < set->user_permille;
 	total = min_t(u64, op->total + spe_random(c) % (op->spread + 1), SPE_MAX_LATENCY);
-	if (!wanted(&c->event->attr, op, total, user)) {
+	if (!passes_filters(&c->event->attr, op, total, user)) {
 		c->stats.filtered++;
 		return;
 	}

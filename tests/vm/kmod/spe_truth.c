@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What arm_spe_0 wrote, and the settings of what it writes.
+ * The settings of arm_spe_0, and the account of the records that it wrote.
  *
- * The account is exact: one table per CPU, changed by that CPU alone, with a row
- * per {thread, class, data source}. Read it after the event was disabled or at a
- * moment when the watched threads do not run.
+ * The account is exact. Each CPU has a table that only it changes, with a row per
+ * {thread, class, data source}. Read it after the event is disabled, or while the watched
+ * threads do not run.
  */
 #include <linux/hash.h>
 #include <linux/mutex.h>
@@ -132,7 +132,7 @@ static int add_op(struct spe_settings *s, const char *args)
 		       &op.xlat, &op.events, &op.address, &op.span, &op.slices, &op.walk_ms);
 	if (found < 10 || found == 12 || found == 13)
 		return -EINVAL;
-	/* The product of a slice and a time has room in 64 bits. */
+	/* The product of a slice and a time must fit into 64 bits. */
 	if (op.span && (!op.slices || !op.walk_ms || op.walk_ms > 1000 || op.span >> 34))
 		return -ERANGE;
 	i = match_string(spe_class_names, ARRAY_SIZE(spe_class_names), class);
@@ -152,7 +152,7 @@ static int add_op(struct spe_settings *s, const char *args)
 	return 0;
 }
 
-/* The rest of a "spe ..." command, see control.c. */
+/* Executes a "spe ..." command (see control.c); `args` follows "spe". */
 int tp_spe_command(const char *args)
 {
 	struct spe_settings *new;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Specs: an event with its filters, and the rate at which it counts.
+ * Specs: events with their filters, and the rates at which they count.
  *
  * The default rate, in counts per ms of box time, depends on every bit that a
  * user can set, so that a wrong bit changes the count:
  *
  *   cycle event      1000000 * (1 + socket) + instance
  *   any other        (1000 + fold(id, 16)) * F1 * F2 * (1 + socket) + instance
- *   F1, F2           1 if the PMU has no such filter, else what the table of the
- *                    PMU says: mostly factor(filter, 12) and factor(filter, 8),
- *                    after "no bit set" became the driver's default mask
+ *   F1, F2           1 if the PMU has no such filter, else by the PMU's table:
+ *                    mostly factor(filter, 12) and factor(filter, 8), with the
+ *                    driver's default mask if no bit is set
  *   fold(x, n)       XOR of all n-bit pieces of x
  *   factor(x, n)     fold(x, n), or 2^n where that is 0
  *
- * A port mask counts the sum of what its ports count one by one.
- * Rows may carry rates of their own (core PMUs). `rates=0` makes every default 0.
+ * A port mask counts the sum of its ports' counts.
+ * Rows may have their own rates (core PMUs). `rates=0` makes every default 0.
  */
 #include <linux/slab.h>
 
@@ -70,7 +70,7 @@ static u64 default_rate(const struct tp_pmu *p, const u64 config[3], int box)
 	return (1000 + fold(id, 16)) * f.f1 * f.f2 * (1 + socket) + p->instance;
 }
 
-/* The user part of a rate is rounded down, the kernel part is the rest. */
+/* The user part of a rate is rounded down; the kernel part is the rest. */
 static u64 split(u64 rate, u32 excl)
 {
 	u64 user = rate / 1000 * tp_user_permille + rate % 1000 * tp_user_permille / 1000;
@@ -105,7 +105,7 @@ static struct tp_spec *get_locked(struct tp_pmu *p, const u64 config[3], u32 exc
 
 	if (s)
 		return s;
-	/* The whole event first: its rates are what the parts are parts of. */
+	/* The whole event comes first: the rates of its parts are parts of its rates. */
 	base = excl ? get_locked(p, config, 0) : NULL;
 	if (IS_ERR(base))
 		return base;
@@ -132,7 +132,7 @@ static struct tp_spec *get_locked(struct tp_pmu *p, const u64 config[3], u32 exc
 	return s;
 }
 
-/* Finds or makes the spec; it lives until the module goes. */
+/* Finds or makes the spec, which exists until the module is unloaded. */
 struct tp_spec *tp_spec_get(struct tp_pmu *p, const u64 config[3], u32 excl)
 {
 	struct tp_spec *s;
@@ -148,7 +148,7 @@ static void set_rate(struct tp_box *box, struct tp_value *v, u64 rate, bool task
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&box->lock, flags);
-	tp_settle(box, v);
+	tp_value_update(box, v);
 	if (task)
 		v->task_rate = rate;
 	else
@@ -183,7 +183,7 @@ int tp_spec_rate(struct tp_pmu *p, const u64 config[3], int box, u64 rate, bool 
 	return err;
 }
 
-/* Adds exactly n to an event's counter on one box (-1: on every box) now. */
+/* Adds exactly n to an event's counter on one box (-1: on every box). */
 int tp_spec_add(struct tp_pmu *p, const u64 config[3], int box, u64 n)
 {
 	struct tp_spec *s;
@@ -199,7 +199,7 @@ int tp_spec_add(struct tp_pmu *p, const u64 config[3], int box, u64 n)
 		if (box >= 0 && box != i)
 			continue;
 		raw_spin_lock_irqsave(&p->boxes[i].lock, flags);
-		tp_settle(&p->boxes[i], &s->v[i]);
+		tp_value_update(&p->boxes[i], &s->v[i]);
 		s->v[i].val += n;
 		raw_spin_unlock_irqrestore(&p->boxes[i].lock, flags);
 	}

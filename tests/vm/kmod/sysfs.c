@@ -58,7 +58,7 @@ static struct attribute *new_attr(struct tp_pmu *p, const char *name, const char
 	if (!a)
 		return NULL;
 	strscpy(a->name, name, sizeof(a->name));
-	/* Some texts carry the instance number. */
+	/* Some texts contain the instance number. */
 	snprintf(a->text, sizeof(a->text), text, p->instance);
 	sysfs_attr_init(&a->attr.attr);
 	a->attr.attr.name = a->name;
@@ -68,7 +68,7 @@ static struct attribute *new_attr(struct tp_pmu *p, const char *name, const char
 	return &a->attr.attr;
 }
 
-/* A group with room for n attributes; name NULL: the PMU's directory itself. */
+/* A group with space for n attributes; name NULL: the PMU's directory itself. */
 static struct tp_alloc *new_group(struct tp_pmu *p, const char *name, unsigned int n)
 {
 	struct tp_alloc *g = kzalloc(struct_size(g, attrs, n + 1), GFP_KERNEL);
@@ -154,7 +154,7 @@ static int build_top(struct tp_pmu *p)
 	    !(g->attrs[n++] = new_attr(p, "associated_cpus", "", associated_show)))
 		return -ENOMEM;
 	for (i = 0; row->dies && i < tp_sockets; i++) {
-		/* segment:bus of the stack on that die; each stack spans 0x10 buses. */
+		/* PCI segment:bus of the stack on that die; each stack has 0x10 buses. */
 		snprintf(name, sizeof(name), "die%u", i);
 		snprintf(text, sizeof(text), "%04x:%02x", 0, i * 0x80 + p->instance * 0x10);
 		if (!(g->attrs[n++] = new_attr(p, name, text, text_show)))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Core PMUs: Neoverse V2 as the arm64 driver shows it (facts file A; events/ lists
- * the architected events only, the others are opened by number), and an Intel-like
- * `cpu` (facts file D for the encoding; events/ as on Linux since long). Six
- * programmable counters, and one more that only cycles may use.
+ * Core PMUs: Neoverse V2 as Linux's arm64 driver shows it (events/ lists only the
+ * architected events; others are opened by number), and an Intel-like `cpu` with the
+ * encoding and the events/ of Linux's x86 driver. Each has six programmable counters, and
+ * one more that only cycles may use.
  */
 #include "testpmu.h"
 
@@ -91,12 +91,12 @@ static const struct tp_text v2_caps[] = {
 	{ "bus_width", "0x00000000" }, {}
 };
 
-/* Events of the generic kind, in the order of enum perf_hw_id. */
+/* Generic hardware events, in the order of enum perf_hw_id. */
 static const u64 v2_hw_map[PERF_COUNT_HW_MAX] = {
 	0x11, 0x08, 0x04, 0x03, 0x21, 0x22, 0x1d, 0x23, 0x24, TP_NO_EVENT,
 };
 
-/* One sysfs string per event, since umask and cmask are fields of their own. */
+/* Each event is a sysfs string, since umask and cmask are separate fields. */
 static const struct tp_text intel_events[] = {
 	{ "cpu-cycles", "event=0x3c" },
 	{ "instructions", "event=0xc0" },
@@ -145,14 +145,14 @@ const struct tp_row tp_core_arm_row = {
 };
 
 /*
- * 6.1 takes the first PMU since boot with a context of tasks' hardware events for the only one, and refuses
- * per-task events to the next, be it this module loaded again: unless it has this flag. Not on arm64, where
- * it would share the context of QEMU's own PMU, and start and stop with that one.
+ * 6.1 allows only one PMU since boot with hardware events of tasks, unless the next has this
+ * flag. Without it, the module loaded a second time would refuse per-task events. Not used on
+ * arm64, where the PMU would share the context of QEMU's own, and start and stop with it.
  */
 #ifdef PERF_PMU_CAP_HETEROGENEOUS_CPUS
-#define TP_LOADED_AGAIN PERF_PMU_CAP_HETEROGENEOUS_CPUS
+#define TP_CAP_RELOAD PERF_PMU_CAP_HETEROGENEOUS_CPUS
 #else
-#define TP_LOADED_AGAIN 0
+#define TP_CAP_RELOAD 0
 #endif
 
 #define TP_INTEL_CORE								\
@@ -162,17 +162,17 @@ const struct tp_row tp_core_arm_row = {
 	.counters = 6, .cycles_event = 0x3c, .id_mask = 0xff84ffff,		\
 	.constraint = core_constraint, .hw_map = intel_hw_map, .numbered = true
 
-/* OS, USR, EN and INT bits of a raw code are dropped, as X86_RAW_EVENT_MASK does. */
+/* The id mask drops the OS, USR, EN and INT bits of a raw code, as X86_RAW_EVENT_MASK does. */
 const struct tp_row tp_core_intel_row = {
 	.name = "cpu", TP_INTEL_CORE,
-	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_LOADED_AGAIN,
+	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_CAP_RELOAD,
 };
 
-/* Two kinds of core, as Intel's: the first has the type of raw events. */
+/* Two kinds of core, as on Intel's hybrid CPUs. The first has the type of raw events. */
 #define TP_HYBRID									\
 	.cpus_file = "cpus", .kinds = 2,						\
 	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | PERF_PMU_CAP_EXTENDED_HW_TYPE |	\
-			TP_LOADED_AGAIN
+			TP_CAP_RELOAD
 const struct tp_row tp_hybrid_rows[] = {
 	{ .name = "cpu_core", TP_INTEL_CORE, TP_HYBRID, .kind = 0 },
 	{ .name = "cpu_atom", TP_INTEL_CORE, TP_HYBRID, .kind = 1 },

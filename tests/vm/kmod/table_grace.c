@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * PMUs of NVIDIA Grace (Tegra241) as the arm_cspmu driver with nvidia_cspmu shows
- * them. Names, formats, events and filter masks: facts file B. The SCF has 8
- * counters (DCPerf); the number of the others is not published and chosen here.
+ * PMUs of NVIDIA Grace (Tegra241) as Linux shows them. Names, formats, events and filter
+ * masks: drivers/perf/arm_cspmu/nvidia_cspmu.c in Linux. The SCF has 8 counters (DCPerf);
+ * the number of the others is not published and chosen here.
  */
 #include "testpmu.h"
 
@@ -102,7 +102,7 @@ static const struct tp_text c2c1_files[] = { { "identifier", "1040036b" }, {} };
 static const struct tp_text c2c0_files[] = { { "identifier", "1050036b" }, {} };
 static const struct tp_text cnvlink_files[] = { { "identifier", "1060036b" }, {} };
 
-/* The cycle event counts in the cycle counter only, the others beside it. */
+/* The cycle event counts only in the cycle counter, the others only in the others. */
 u64 tp_cspmu_constraint(const struct tp_row *row, u64 id)
 {
 	return id == row->cycles_event ? BIT_ULL(row->counters) : BIT_ULL(row->counters) - 1;

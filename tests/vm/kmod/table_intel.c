@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Uncore PMUs of Intel SPR/EMR and their formats: facts file D. The driver lists no
- * events/ for them. A PMU has a box on every socket; cpumask names one CPU of each.
+ * Uncore PMUs of Intel SPR/EMR, with the formats of Linux's intel_uncore driver. The driver
+ * lists no events/ for them. A PMU has a box on every socket; cpumask names one CPU of each.
  */
 #include "testpmu.h"
 
@@ -35,7 +35,7 @@ static void cha_factors(const u64 config[3], struct tp_factors *f)
 	f->f2 = tp_factor((config[0] >> 16 & 0xffff) << 10 | tid, 8);
 }
 
-/* f1: the parts (ch_mask); f2: fc_mask, edge, inv and thresh. */
+/* f1: ch_mask; f2: fc_mask, edge, inv and thresh. */
 static void iio_factors(const u64 config[3], struct tp_factors *f)
 {
 	f->f1 = tp_factor(config[0] >> 36 & 0xfff, 12);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * PMUs of NVIDIA Tegra410 (Vera): arm_cspmu ones, the C2C and the CMEM latency
- * drivers, and the nameless fall-back PMU seen on Vera. Facts file B.
+ * PMUs of NVIDIA Tegra410 (Vera) as Linux shows them: those of the arm_cspmu driver, of the
+ * C2C and the CMEM latency drivers, and the unnamed PMU that older kernels show on Vera.
  */
 #include "testpmu.h"
 
@@ -144,7 +144,7 @@ static const struct tp_text nvdlink_files[] = {
 	{ "identifier", "NVDA2020" }, { "peer", "nr_cxlmem=1" }, {}
 };
 
-/* f1: source bits 0-2 and destination bits 8-11; none of a kind set means all. */
+/* f1: source bits 0-2 and destination bits 8-11; no source or destination set means all. */
 static void ucf_factors(const u64 config[3], struct tp_factors *f)
 {
 	u64 src = config[1] & 0x7, dst = config[1] & 0xf00;
@@ -170,7 +170,7 @@ static void pcie_factors(const u64 config[3], struct tp_factors *f)
 	f->f2 = tp_factor((config[2] & 0x1f) ?: 0x1f, 8);
 }
 
-/* A sibling without filter takes the leader's. */
+/* A sibling without a filter gets the leader's. */
 static void pcie_inherit(const struct perf_event *event, u64 config[3])
 {
 	if (!config[1])
@@ -184,7 +184,7 @@ static u64 pcie_effective_bdf(const struct perf_event *event)
 	return pcie_bdf(event->attr.config1 ?: leader->attr.config1);
 }
 
-/* Root port and BDF exclude each other; one BDF value serves all counters. */
+/* Root port and BDF filters exclude each other; all counters share one BDF value. */
 static int pcie_admit(struct perf_event *event, struct perf_event *const *active,
 		      unsigned int n)
 {
@@ -245,7 +245,7 @@ static int pcie_tgt_admit(struct perf_event *event, struct perf_event *const *ac
 	return used < TGT_ADDR_SLOTS ? 0 : -EINVAL;
 }
 
-/* The C2C and CMEM latency drivers have 32 slots of any kind and know their ids. */
+/* The C2C and CMEM latency drivers have 32 counters for any event, and refuse unknown ids. */
 #define T410_MMIO(_name, _events, _formats, _files, _id_mask, _ids)	\
 	.name = _name, .layout = TP_PER_SOCKET,	\
 	.events = _events, .event_fmt = "event=0x%llx",			\
@@ -300,7 +300,7 @@ const struct tp_row tp_t410_rows[] = {
 	{}
 };
 
-/* What a kernel without the Tegra410 tables shows on Vera: pick it by identifier. */
+/* The PMU that a kernel without the Tegra410 tables shows on Vera, found by its identifier. */
 const struct tp_row tp_vera_row = {
 	.name = "nvidia_uncore_pmu_%d", TP_CSPMU,
 	.events = generic_events, .formats = generic_formats, .files = ucf_files,

@@ -2,11 +2,10 @@
 /*
  * Types shared by the parts of testpmu.ko.
  *
- * A row describes a kind of PMU as data (table_*.c). A PMU is one registered
- * instance of a row. A box is the place where the PMU counts: a socket for
- * uncore PMUs, a CPU for the core PMU. A spec is one event with its filters;
- * per box it is a counter that runs whether anybody has opened it or not, and
- * an open event shows the difference of that counter since it started.
+ * A row describes a kind of PMU as data (table_*.c). A PMU is one registered instance of a
+ * row. A box is the unit for which the PMU counts: a socket for uncore PMUs, a CPU for the
+ * core PMU. A spec is an event with its filters. On each box it has a counter that always
+ * runs; an open event shows the increase of that counter since it started.
  */
 #ifndef TESTPMU_H
 #define TESTPMU_H
@@ -20,7 +19,7 @@
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
 
-#define TP_MAX_ACTIVE 40	/* events on one box at once; 33 is the largest row */
+#define TP_MAX_ACTIVE 40	/* events on one box at once; the largest row has 33 counters */
 #define TP_MAX_SPECS 4096	/* per PMU; more opens of new configs get ENOSPC */
 #define TP_NS_PER_MS 1000000ULL
 #define TP_RATE_MAX (1ULL << 43) /* counts per ms, so that rate * 1e6 fits 64 bits */
@@ -36,7 +35,7 @@ struct tp_event {
 };
 #define EV(n, i) { .name = #n, .id = (i) }
 
-/* One sysfs file: `text` is its content without the newline. */
+/* A sysfs file; `text` is its content without the newline. */
 struct tp_text {
 	const char *name;
 	const char *text;
@@ -49,7 +48,7 @@ enum tp_layout {
 	TP_PER_CPU,		/* the core PMU: a box on every CPU */
 };
 
-/* What the default rate of an event depends on, see spec.c. */
+/* Factors of an event's default rate, see spec.c. */
 struct tp_factors {
 	u64 f1, f2;
 };
@@ -61,11 +60,11 @@ struct tp_row {
 	const struct tp_text *formats;
 	const struct tp_event *events;
 	const char *event_fmt;		/* how events/<name> prints the id */
-	const struct tp_text *event_texts; /* events/ in place of the above */
+	const struct tp_text *event_texts; /* events/ instead of the above */
 	const struct tp_text *files;	/* in the PMU's directory: identifier, peer, ... */
 	const struct tp_text *caps;
 	const char *cpus_file;		/* "cpus" on arm64 core PMUs, else "cpumask" or NULL */
-	bool cpus_offline;		/* it names CPUs that are offline too, as arm_spe_pmu's does */
+	bool cpus_offline;		/* it also names offline CPUs, as arm_spe_pmu's does */
 	bool associated_cpus;
 	bool dies;			/* die<N> files: the PCI bus of the stack on each die */
 	unsigned int counters;		/* programmable ones */
@@ -74,15 +73,15 @@ struct tp_row {
 	u64 id_count;			/* ids from here on: ENOENT (0: any id opens) */
 	int capabilities;
 	int sampling_error, task_error;
-	unsigned int kinds, kind;	/* core PMU of that kind: every kinds-th CPU; 0: of all */
-	bool numbered;			/* counters are given out from the first one on */
+	unsigned int kinds, kind;	/* hybrid: the CPUs with cpu % kinds == kind; 0: all */
+	bool numbered;			/* events get counter numbers, the lowest free first */
 	bool package_read;		/* any CPU of the package may read (Intel) */
 	u64 f1_mask, f2_mask;		/* config1 and config2 bits; none set means all */
-	void (*factors)(const u64 config[3], struct tp_factors *f); /* in place of the masks */
+	void (*factors)(const u64 config[3], struct tp_factors *f); /* instead of the masks */
 	u64 (*constraint)(const struct tp_row *row, u64 id); /* counters an event may use */
-	/* Rules beyond counters, given the events that count now. */
+	/* Further rules, given the active events. */
 	int (*admit)(struct perf_event *event, struct perf_event *const *active, unsigned int n);
-	/* Filters that an event takes from its group's leader. */
+	/* Copies filters from the group's leader to an event without them. */
 	void (*inherit)(const struct perf_event *event, u64 config[3]);
 	const u64 *hw_map;		/* PERF_TYPE_HARDWARE config -> event, core only */
 	void (*init)(struct tp_pmu *p);	/* fills p->pmu in; NULL: the counting callbacks */
@@ -93,7 +92,7 @@ extern const struct tp_row tp_vera_row, tp_core_arm_row, tp_core_intel_row;
 extern const struct tp_row tp_hybrid_rows[];
 extern int tp_cha, tp_iio, tp_imc, tp_rc;
 
-/* What all arm_cspmu rows share; a row may override a field after it. */
+/* Fields that all arm_cspmu rows share; a row may override a field after it. */
 #define TP_CSPMU							\
 	.layout = TP_PER_SOCKET, .event_fmt = "event=0x%llx",		\
 	.cpus_file = "cpumask", .associated_cpus = true,		\
@@ -103,7 +102,7 @@ extern int tp_cha, tp_iio, tp_imc, tp_rc;
 	.constraint = tp_cspmu_constraint
 u64 tp_cspmu_constraint(const struct tp_row *row, u64 id);
 
-/* Why "now" stands at one instant for a box (bits of tp_box.latched). */
+/* Reasons why a box's clock is stopped at one instant (bits of tp_box.latched). */
 #define TP_LATCH_PMU BIT(0)	/* perf core disabled the PMU */
 #define TP_LATCH_READ BIT(1)	/* a group is being read */
 #define TP_LATCH_SWITCH BIT(2)	/* the sched_switch tracepoint runs */
@@ -111,19 +110,19 @@ u64 tp_cspmu_constraint(const struct tp_row *row, u64 id);
 struct tp_box {
 	raw_spinlock_t lock;
 	int socket;
-	int cpu;		/* reads and holds the events; -1: none online */
+	int cpu;		/* the CPU that reads the box's events; -1: none is online */
 	cpumask_t cpus;
 	/* The box's time in ns and its weighted task time in weight x ns. */
 	u64 t, t_since;
 	u64 w, w_since;
-	bool idle;		/* core PMU: the idle task runs, time stands still */
+	bool idle;		/* core PMU: the idle task runs, the clock is stopped */
 	u32 latched;
 	u64 latch;		/* the instant if latched, else 0 */
 	struct perf_event *active[TP_MAX_ACTIVE];
 	unsigned int nr_active;
 };
 
-/* One running counter. val counts; the carries hold what is below one count. */
+/* A running counter. val is its count; the carries are parts of one count, in 1e-6. */
 struct tp_value {
 	u64 val;
 	u64 rate, carry;	/* counts per ms of box time */
@@ -131,7 +130,7 @@ struct tp_value {
 	u64 last_t, last_w;
 };
 
-/* Which parts of a task's time are left out, index of a spec's family. */
+/* Parts of a task's time that a spec leaves out (tp_spec.excl). */
 #define TP_EXCL_USER BIT(0)
 #define TP_EXCL_KERNEL BIT(1)
 
@@ -147,7 +146,7 @@ struct tp_pmu {
 	const struct tp_row *row;
 	char name[48];
 	int socket, instance;	/* socket -1: all */
-	cpumask_t cpus;		/* those that it counts */
+	cpumask_t cpus;		/* the CPUs that it counts */
 	bool vanished;		/* its directory is gone */
 	unsigned int nr_boxes;
 	struct tp_box *boxes;
@@ -156,7 +155,7 @@ struct tp_pmu {
 	unsigned int nr_specs;
 	struct list_head node;
 	const struct attribute_group *groups[6];
-	struct list_head attrs;	/* what sysfs.c allocated */
+	struct list_head attrs;	/* allocated by sysfs.c */
 	bool registered;
 };
 
@@ -182,13 +181,13 @@ void tp_hotplug_exit(void);
 int tp_sysfs_build(struct tp_pmu *p);
 void tp_sysfs_free(struct tp_pmu *p);
 
-/* clock.c: all take the box's lock held unless said */
+/* clock.c: the caller holds the box's lock, unless the function takes it */
 u64 tp_mono(void);
-void tp_settle(struct tp_box *box, struct tp_value *v);
+void tp_value_update(struct tp_box *box, struct tp_value *v);
 void tp_box_time(struct tp_box *box, u64 *t, u64 *w);
 void tp_box_idle(struct tp_box *box, bool idle);		/* takes the lock */
-void tp_box_latch(struct tp_box *box, u32 why, u64 now);	/* takes the lock */
-void tp_box_unlatch(struct tp_box *box, u32 why);		/* takes the lock */
+void tp_box_latch(struct tp_box *box, u32 reason, u64 now);	/* takes the lock */
+void tp_box_unlatch(struct tp_box *box, u32 reason);		/* takes the lock */
 bool tp_fits(const u64 *masks, unsigned int n);
 
 /* spec.c */

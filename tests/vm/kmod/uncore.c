@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * What uncore PMUs accept at open. The order of the checks is that of the real
- * drivers, since it decides which error a user sees.
+ * Which events uncore PMUs accept at open. The checks are in the order of the real drivers,
+ * since the order decides which error a user sees.
  */
 #include "testpmu.h"
 
@@ -34,7 +34,7 @@ int tp_uncore_event_init(struct perf_event *event)
 		return -EINVAL;
 
 	err = tp_group_fits(event, id);
-	/* As in the real driver: an event of its own is refused only when it starts. */
+	/* As in the real driver, an event without a group is refused only when it starts. */
 	if (!err && row->admit && event->group_leader != event)
 		err = row->admit(event, NULL, 0);
 	if (err)
@@ -45,7 +45,7 @@ int tp_uncore_event_init(struct perf_event *event)
 	spec = tp_spec_get(p, config, 0);
 	if (IS_ERR(spec))
 		return PTR_ERR(spec);
-	/* Whatever CPU of the socket was asked for, the reader CPU holds the event. */
+	/* The event moves to the socket's reader CPU, whichever CPU was requested. */
 	event->cpu = p->boxes[i].cpu;
 	event->pmu_private = spec;
 	event->hw.event_base = i;

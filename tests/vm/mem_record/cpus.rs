@@ -1,4 +1,4 @@
-//! CPUs that leave and come back while they are recorded.
+//! Recording while CPUs go offline and online.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,39 @@ use parquet::record::Field;
 use crate::{
     guest::{skip, value},
     hotplug::set_online,
-    mem_support::{Recording, Rows, arm, assert_exact, end, now, samples, truth},
+    mem_support::{Recording, Rows, assert_exact, end, now, samples, spe_machine, truth},
     support::TestCgroup,
     testpmu::TestPmu,
 };
 
-/// How many samples the PMU wrote on a CPU.
+/// Number of samples that the PMU wrote on a CPU.
 fn written_on(cpu: u32) -> u64 {
-    let truth = truth().into_iter();
-    truth
+    (truth().into_iter())
         .filter(|(key, _)| key.0 == cpu)
         .map(|(_, (count, _))| count)
         .sum()
 }
 
-/// Samples on a CPU from a moment on.
+/// Number of samples on a CPU after `since`.
 fn on_cpu_since(rows: &Rows, cpu: u32, since: u64) -> usize {
-    let of = |row: &&BTreeMap<String, Field>| {
+    let matches = |row: &&BTreeMap<String, Field>| {
         let later = matches!(row["time_ns"], Field::ULong(time) if time > since);
         row["cpu"] == Field::UInt(cpu) && later
     };
-    rows.rows.iter().filter(of).count()
+    rows.rows.iter().filter(matches).count()
 }
 
 #[test]
 fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     if value("CONTROLLERS").is_empty() {
         return skip("without a controller a cgroup has no perf state to record by");
     }
     let _pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("hotplug");
-    // What is there when the recording begins is known by name.
+    // Processes that exist when the recording begins have names.
     let rounds = [0, 1]
         .map(|_| ["burn 1 100", "burn 0 300", "burn 1 600000"].map(|words| cgroup.load(words)));
     let recording = Recording::new();
@@ -47,16 +48,16 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
     for (round, [before, meanwhile, mut after]) in rounds.into_iter().enumerate() {
         before.finish();
         set_online(1, false);
-        // In one round the recorder does not notice that it is away.
+        // In the other round the recorder does not notice that CPU 1 is offline.
         if round == 0 {
             meanwhile.finish();
         }
         set_online(1, true);
         back = now();
-        let there = written_on(1);
+        let written = written_on(1);
         after.go();
-        // Until the buffer is there, and some more.
-        while written_on(1) < there + 200 {
+        // Until the CPU has a buffer, and some more.
+        while written_on(1) < written + 200 {
             std::thread::yield_now();
         }
         drop(after);
@@ -71,7 +72,9 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
 
 #[test]
 fn a_process_on_a_cpu_that_was_offline_at_first() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("hotplug");
     let mut load = cgroup.load("threads 4 2000");

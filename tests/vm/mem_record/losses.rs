@@ -1,16 +1,18 @@
-//! What is lost, damaged or invalid is counted, and nothing else is missing.
+//! Lost, damaged and invalid records are counted, and no others are missing.
 
 use parquet::record::Field;
 
 use crate::{
-    mem_support::{Recording, arm, assert_exact, samples, stat, truth},
+    mem_support::{Recording, assert_exact, samples, spe_machine, stat, truth},
     testpmu::TestPmu,
 };
 
-/// Such samples are in the file as the core wrote them, and are counted apart.
+/// They are in the file as the core wrote them, and have a separate count.
 #[test]
 fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     pmu.control("spe invalid_every 7");
     let recording = Recording::new();
@@ -27,11 +29,12 @@ fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
     assert_eq!(kept, rows.count("invalid_samples"));
 }
 
-/// With the smallest buffers sampling stops again and again, and no record that was written is
-/// lost.
+/// With the smallest buffers sampling often stops, but no written record is lost.
 #[test]
 fn small_buffers_lose_no_record_that_was_written() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let _pmu = TestPmu::load("set=spe");
     let page = rustix::param::page_size();
     let recording = Recording::new();
@@ -43,10 +46,12 @@ fn small_buffers_lose_no_record_that_was_written() {
     assert!(rows.count("restarts") > 0);
 }
 
-/// Flags that the core sets are counted under their names.
+/// Flags of the core are counted by name.
 #[test]
 fn collisions_and_lost_data_are_counted() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     pmu.control("spe collision_every 2");
     pmu.control("spe loss_every 3");
@@ -59,17 +64,19 @@ fn collisions_and_lost_data_are_counted() {
     assert!(collided > 0 && lost > 0, "{collided} {lost}");
     assert_eq!(rows.count("aux_buffers_with_collision"), collided);
     assert_eq!(rows.count("aux_buffers_partial"), lost);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(&format!("{collided} buffers with collisions")),
-        "{said}"
+        messages.contains(&format!("{collided} buffers with collisions")),
+        "{messages}"
     );
 }
 
-/// Random bytes among the records: each such record is a bad one, the others are all there.
+/// Records of random bytes are counted as bad; all others are in the file.
 #[test]
 fn garbage_is_counted_as_bad_records() {
-    let Some(_machine) = arm() else { return };
+    let Some(_machine) = spe_machine() else {
+        return;
+    };
     let pmu = TestPmu::load("set=spe");
     pmu.control("spe garbage_every 10");
     let recording = Recording::new();
@@ -84,11 +91,10 @@ fn garbage_is_counted_as_bad_records() {
     println!("{written} written, {garbage} of them garbage; {bad} bad");
     assert!(garbage > 50);
     let found = rows.rows.len() as u64;
-    let true_ones = samples(&truth());
-    assert!(found >= true_ones, "{found} of {true_ones}");
-    // A few random bytes happen to be a whole record, which need not fill its cell: what follows in
-    // it is bad all the same.
-    let by_chance = found - true_ones;
+    let valid = samples(&truth());
+    assert!(found >= valid, "{found} of {valid}");
+    // Some random bytes are valid records by chance. The rest of such a cell is still bad.
+    let by_chance = found - valid;
     assert!(by_chance <= garbage / 10, "{by_chance} of {garbage}");
     assert!((garbage..=garbage + by_chance).contains(&(bad + by_chance)));
 }

@@ -1,32 +1,32 @@
-//! A plan whose every event counts at a rate of its own, and what its metrics must be.
+//! A plan in which every event counts at its own known rate, and the true values of its metrics.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware, Metric, Settings},
+    catalogue::{Catalogue, Chip, Hardware, Metric, MetricSettings},
     event::{self, Counter, Source},
-    formula::{Absent, Implicit, Input, Sample},
+    formula::{Absent, EventCount, Implicit, Input},
     machine::Pmus,
     plan::{CountSource, Plan, PlannedMetric},
-    window::Counted,
+    window::GroupCounts,
 };
 
 use crate::{
     guest::value,
-    plans::plan_of,
+    plans::metric_plan,
     support::online_cpus,
     testpmu::{TestPmu, core},
 };
 
-/// The metrics that are counted per container.
+/// The metrics that core PMUs count per container.
 fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Metric> {
     let all = catalogue.select("all", machine).unwrap();
     let core = |metric: &&Metric| metric.pmu.pattern.is_core();
     all.into_iter().filter(core).collect()
 }
 
-/// Gives every event of the metrics a rate of its own, in counts per ns, by its raw code. What is a
-/// part of something else counts less, so that no share is above its bound.
+/// Sets a different rate for every event of the metrics; returns counts per ns by raw code. Events
+/// that are a part of another count less, so that no ratio is above its bound.
 fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> {
     let part = [
         "REFILL", "MISS", "WALK", "MIS_PRED", "STALL", "RETIRED", "misses",
@@ -41,7 +41,7 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
     let (core, _) = core();
     let mut rates = BTreeMap::new();
     for metric in metrics {
-        for group in metric.groups(pmus, &Settings::default()).unwrap() {
+        for group in metric.groups(pmus, &MetricSettings::default()).unwrap() {
             for (name, perf) in &group.events {
                 let found = event::parse(perf, pmus).unwrap();
                 let Source::Counter(counter) = &found[0].events[0].source else {
@@ -57,7 +57,7 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
                 } else {
                     1_000 + number
                 };
-                // A generic event and one of the same code are one counter.
+                // A generic event and a raw event of the same code share a counter.
                 rates.entry(code).or_insert_with(|| {
                     pmu.control(&format!("rate {core} {code:#x} 0 0 {}", rate * 1_000_000));
                     rate
@@ -88,7 +88,7 @@ fn code(counter: &Counter) -> u64 {
     codes[at]
 }
 
-/// Of which every count and every metric is known beforehand.
+/// A plan whose counts and metrics are known in advance.
 pub(super) struct Planned {
     machine: Hardware,
     pub(super) plan: Plan,
@@ -102,13 +102,13 @@ pub(super) fn plan(pmu: &TestPmu, chip: Chip) -> Planned {
     let machine = Hardware::of_chip(chip);
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
     let mut metrics = core_metrics(&catalogue, &machine);
-    // Generic cache events by number 3: the test PMU has none of them.
+    // The test PMU has no generic cache events (type 3).
     metrics.retain(|metric| !metric.name.starts_with("dtlb_load_m"));
-    // Six events beside a counter that stays free: Sapphire Rapids has eight, the test PMU six.
+    // Six events with a reserved counter need seven: Sapphire Rapids has eight, the test PMU six.
     metrics.retain(|metric| metric.name != "flops_per_l3_read_miss_byte");
     assert!(metrics.len() > 8, "{} metrics", metrics.len());
     let rates = rates(pmu, &pmus, &metrics);
-    let plan = plan_of(machine, &metrics);
+    let plan = metric_plan(machine, &metrics);
     for group in &plan.groups {
         let names: Vec<&str> = group
             .iter()
@@ -130,12 +130,12 @@ impl Planned {
     }
 
     /// A plan of one of these metrics alone.
-    pub(super) fn plan_of(&self, metric: &str) -> Plan {
-        plan_of(self.machine, &[&self.metric(metric).metric])
+    pub(super) fn single_metric_plan(&self, metric: &str) -> Plan {
+        metric_plan(self.machine, &[&self.metric(metric).metric])
     }
 
     /// Counts per ns of the first event of a metric.
-    pub(super) fn rate_of(&self, metric: &str) -> f64 {
+    pub(super) fn first_event_rate(&self, metric: &str) -> f64 {
         let sources = self.metric(metric).sources.as_ref().unwrap();
         let (event, place) = &sources[0].events[0];
         let CountSource::Core { group, at } = *place else {
@@ -151,12 +151,14 @@ impl Planned {
         list.find(|it| it.metric.name == name).unwrap()
     }
 
-    /// For how long the PMU counted a group, ns: every event of the group must say the same, to the
-    /// count.
-    pub(super) fn live(&self, group: usize, row: &Counted) -> u64 {
+    /// The time for which the PMU counted a group, in ns. All events of the group must have exactly
+    /// the same.
+    pub(super) fn time_on_pmu(&self, group: usize, row: &GroupCounts) -> u64 {
         let events = 0..self.plan.groups[group].len();
-        let times = events.map(|at| (row.counts[at], self.rate(group, at)));
-        let times: Vec<(u64, u64)> = times.map(|(n, rate)| (n / rate, n % rate)).collect();
+        let times: Vec<(u64, u64)> = events
+            .map(|at| (row.counts[at], self.rate(group, at)))
+            .map(|(n, rate)| (n / rate, n % rate))
+            .collect();
         let first = times[0];
         assert_eq!(first.1, 0, "group {group}: {times:?}");
         assert!(
@@ -166,20 +168,19 @@ impl Planned {
         first.0
     }
 
-    /// The time for which a group would have to count to have an estimate, ns: the same by every
-    /// event.
-    pub(super) fn estimated(&self, group: usize, row: &Counted) -> f64 {
+    /// The time in ns that a group's estimates correspond to. It must be the same by every event.
+    pub(super) fn estimated(&self, group: usize, row: &GroupCounts) -> f64 {
         let events = 0..self.plan.groups[group].len();
-        let times = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at))));
+        let estimates = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at))));
         #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
-        let times: Vec<f64> = times.map(|(n, rate)| n / rate as f64).collect();
+        let times: Vec<f64> = estimates.map(|(n, rate)| n / rate as f64).collect();
         let same = |time: &f64| (time / times[0] - 1.0).abs() < 1e-12;
         assert!(times.iter().all(same), "group {group}: {times:?}");
         times[0]
     }
 
-    /// What a metric must be, with the time for which a group's owner ran from `counter_time`, and
-    /// the counts of its events from `count`: group, and place in it.
+    /// The true value of a metric. `counter_time` returns the time for which a group's owner ran;
+    /// `count` returns the count of an event by group and index in it.
     pub(super) fn expected(
         &self,
         metric: &PlannedMetric,
@@ -187,7 +188,7 @@ impl Planned {
         counter_time: impl Fn(usize) -> u64,
         count: impl Fn(usize, usize) -> f64,
     ) -> f64 {
-        let mut known = Known {
+        let mut known = KnownCounts {
             counts: BTreeMap::new(),
             cpus: f64::from(u32::try_from(online_cpus().len()).unwrap()),
             window,
@@ -205,19 +206,22 @@ impl Planned {
     }
 }
 
-/// Counts for all of the time on some CPUs.
-struct Known {
+/// Known counts as the input of a formula.
+struct KnownCounts {
     counts: BTreeMap<String, f64>,
     cpus: f64,
     window: Duration,
-    /// Of the group of the first event, ns.
+    /// The counter time of the first event's group, in ns.
     counter_time: Option<u64>,
 }
 
-impl Input for Known {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+impl Input for KnownCounts {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let count = *self.counts.get(name).ok_or(Absent::Missing)?;
-        Ok(Sample { count, live: 1.0 })
+        Ok(EventCount {
+            count,
+            running_ratio: 1.0,
+        })
     }
 
     fn implicit(&self, implicit: Implicit) -> Option<f64> {

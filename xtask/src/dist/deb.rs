@@ -46,7 +46,7 @@ fn read(path: &str) -> Result<Vec<u8>> {
     fs::read(sh::root().join(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// What is installed, with the directories above it.
+/// The installed files, after their parent directories.
 fn data(binary: &[u8]) -> Result<Vec<Entry>> {
     let mut files = vec![Entry::file(BINARY, 0o755, binary)];
     for (from, to) in FILES {
@@ -99,7 +99,7 @@ fn control(architecture: &str, size: usize) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// An error unless a package unpacks and holds what is installed.
+/// Checks that a package unpacks and has all installed files.
 pub(super) fn check(deb: &[u8]) -> Result<()> {
     let mut archive = ar::Archive::new(deb);
     let mut members = Vec::new();
@@ -130,7 +130,7 @@ pub(super) fn check(deb: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// dpkg itself, where it is installed.
+    /// Uses dpkg itself, if it is installed.
     #[test]
     fn dpkg_reads_the_package() {
         if sh::output(sh::command("dpkg-deb").arg("--version")).is_none() {

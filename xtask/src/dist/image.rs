@@ -1,5 +1,5 @@
-//! The image: an OCI image layout (opencontainers/image-spec 1.1, image-layout.md) in a tar file,
-//! with one index of both architectures. Each has one layer with one file, the static binary.
+//! The image: an OCI image layout in a tar file (OCI image specification 1.1, "Image Layout"), with
+//! one index of both architectures. Each has one layer with one file, the static binary.
 
 use std::{collections::BTreeMap, io::Read as _};
 
@@ -13,7 +13,7 @@ use super::{
     pack::{self, Entry, hex},
 };
 
-/// The name that the chart's values have too.
+/// The image name, the same as in the chart's values.
 const NAME: &str = "localhost/pmuscope";
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -93,7 +93,7 @@ fn digest(bytes: &[u8]) -> String {
 struct Blobs(BTreeMap<String, Vec<u8>>);
 
 impl Blobs {
-    /// Its descriptor.
+    /// Adds a blob; returns its descriptor.
     fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let digest = digest(&bytes);
         let descriptor = json!({"mediaType": media_type, "digest": digest, "size": bytes.len()});
@@ -102,7 +102,7 @@ impl Blobs {
     }
 }
 
-/// An error unless everything that the image names is in it and its layers hold the binaries.
+/// Checks that every blob that the image names is in it, and that its layers hold the binaries.
 pub(super) fn check(image: &[u8], binaries: &[(&str, Vec<u8>)]) -> Result<()> {
     let mut files = BTreeMap::new();
     for entry in tar::Archive::new(image).entries()? {

@@ -1,4 +1,4 @@
-//! Archives that are the same bytes whenever they are made.
+//! Reproducible archives: the same content makes the same bytes.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, GzBuilder};
 use tar::{Builder, EntryType, Header};
 
-/// What an archive has at a path.
+/// A file or directory of an archive.
 pub(super) struct Entry {
     /// Without a slash in front.
     pub(super) path: String,
@@ -33,7 +33,7 @@ impl Entry {
     }
 }
 
-/// A tar file, everything root's.
+/// A tar file in which everything belongs to root.
 pub(super) fn tar(entries: &[Entry], modified: u64) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     for entry in entries {
@@ -50,7 +50,7 @@ pub(super) fn tar(entries: &[Entry], modified: u64) -> Result<Vec<u8>> {
         header.set_gid(0);
         header.set_username("root")?;
         header.set_groupname("root")?;
-        // The convention for directories.
+        // By convention, names of directories end with a slash.
         let slash = if entry.bytes.is_none() { "/" } else { "" };
         tar.append_data(&mut header, format!("{}{slash}", entry.path), bytes)
             .with_context(|| format!("cannot pack {}", entry.path))?;

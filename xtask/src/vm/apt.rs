@@ -1,5 +1,5 @@
-//! Debian packages unpacked under one directory, fetched by apt with sources and state of its own:
-//! the machine's apt configuration is read (mirror, proxy) and never changed.
+//! Fetches Debian packages by apt and unpacks them into one directory. apt gets its own sources and
+//! state: it reads the machine's configuration (mirror, proxy) and never changes it.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ impl Archive {
         }
     }
 
-    /// Fetches and unpacks what is missing. Uses no network if nothing is.
+    /// Fetches and unpacks missing packages. Uses no network if none are missing.
     pub(super) fn provide(&self, packages: &BTreeSet<Package>) -> Result<()> {
         let missing: Vec<_> = packages
             .iter()
@@ -41,12 +41,12 @@ impl Archive {
             return Ok(());
         }
         self.update()?;
-        // First: it has the links that the kernels' packages follow, such as /lib.
+        // The root is made first: it has links that kernel packages follow, such as /lib.
         if !complete {
             self.install(buildroot::SUITE, buildroot::PROGRAMS, &root)?;
             buildroot::complete(&root)?;
         }
-        // apt itself continues a download that was cut off, and checks each against its hash.
+        // apt itself continues interrupted downloads, and verifies hashes.
         let debs = self.directory.join("debs");
         fs::create_dir_all(&debs)?;
         println!("xtask: downloading {} Debian packages", missing.len());
@@ -77,7 +77,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Unpacks the packages `names` and all that they depend on. No package's own script runs.
+    /// Unpacks the packages `names` and their dependencies, without running package scripts.
     fn install(&self, suite: &str, names: &[&str], tree: &Path) -> Result<()> {
         let debs = self.directory.join("debs").join(suite);
         fs::create_dir_all(debs.join("partial"))?;
@@ -100,7 +100,7 @@ impl Archive {
         fs::remove_dir_all(&debs).with_context(|| format!("cannot remove {}", debs.display()))
     }
 
-    /// Where the packages of a tree are unpacked.
+    /// The directory where the packages of a tree are unpacked.
     pub(super) fn tree(&self, tree: Tree) -> PathBuf {
         self.directory.join(tree.directory())
     }
@@ -111,7 +111,7 @@ impl Archive {
         tree.join(".unpacked").join(package.to_string())
     }
 
-    /// An apt program that sees only our sources and keeps its state in our directory.
+    /// An apt program with only our sources, and its state in our directory.
     fn apt(&self, program: &str) -> Command {
         let mut apt = sh::command(program);
         apt.env("APT_CONFIG", self.directory.join("apt/apt.conf"));
@@ -119,7 +119,8 @@ impl Archive {
         apt
     }
 
-    /// apt reads this before the machine's own configuration, which still adds its proxy.
+    /// Writes the configuration that apt reads before the machine's own, which still adds its
+    /// proxy.
     fn configure(&self) -> Result<()> {
         let state = self.directory.join("apt");
         for dir in ["sources.list.d", "state", "lists/partial", "cache"] {
@@ -135,7 +136,7 @@ impl Archive {
             ("Dir::Cache", "cache"),
         ]
         .map(|(option, value)| format!("{option} \"{}\";\n", state.join(value).display()));
-        // apt's own user may not be able to write below the target directory.
+        // apt's sandbox user may not be able to write below the target directory.
         let rest = "APT::Architectures { \"amd64\"; \"arm64\"; };\n\
                     APT::Sandbox::User \"\";\n\
                     Acquire::Languages \"none\";\n";
@@ -161,13 +162,13 @@ impl Archive {
             .with_context(|| format!("cannot read Debian's package lists at {mirror}"))
     }
 
-    /// An error that names the newest version where the pinned one is gone.
+    /// Checks that the archive has the pinned version; the error names the newest one.
     fn check_pin(&self, package: &Package) -> Result<()> {
         let mut show = self.apt("apt-cache");
         show.args(["show", &apt_name(package)]);
         let shown = sh::output(&mut show).unwrap_or_default();
         let Package { name, version, .. } = package;
-        // apt-cache also succeeds where only the name is there.
+        // apt-cache also succeeds if it knows only the name.
         let wanted = format!("Version: {version}");
         if shown.lines().any(|line| line == wanted) {
             return Ok(());
@@ -203,12 +204,12 @@ impl Archive {
                 let field = |key: &str| entry.lines().find_map(|line| line.strip_prefix(key));
                 Some(format!("{} {}", field("Package: ")?, field("Version: ")?))
             })
-            .max_by_key(|entry| natural(entry))
+            .max_by_key(|entry| numbers(entry))
     }
 }
 
-/// Unpacks and removes a package file. Directories of Debian 12's packages that are links in Debian
-/// 13, such as /lib, stay links: `dpkg-deb --extract` would replace them.
+/// Unpacks a package file and removes it. Directories of Debian 12 packages that are links in
+/// Debian 13, such as /lib, stay links; `dpkg-deb --extract` would replace them.
 fn unpack(deb: &Path, tree: &Path) -> Result<()> {
     fs::create_dir_all(tree)?;
     let mut read = sh::command("dpkg-deb");
@@ -225,7 +226,7 @@ fn unpack(deb: &Path, tree: &Path) -> Result<()> {
     fs::remove_file(deb).with_context(|| format!("cannot remove {}", deb.display()))
 }
 
-/// `NAME:ARCH=VERSION`, the way apt wants it.
+/// A package as apt's argument: `NAME:ARCH=VERSION`.
 fn apt_name(package: &Package) -> String {
     match package.arch {
         "all" => format!("{}={}", package.name, package.version),
@@ -233,8 +234,8 @@ fn apt_name(package: &Package) -> String {
     }
 }
 
-/// The numbers of a name in order: 6.12.100 sorts after 6.12.95.
-fn natural(text: &str) -> Vec<u64> {
+/// The numbers in a name, which sort versions: 6.12.100 after 6.12.95.
+fn numbers(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit())
         .filter_map(|digits| digits.parse().ok())
         .collect()
@@ -242,10 +243,10 @@ fn natural(text: &str) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::natural;
+    use super::numbers;
 
     #[test]
     fn versions_sort_by_number() {
-        assert!(natural("6.12.100+deb12") > natural("6.12.95+deb12"));
+        assert!(numbers("6.12.100+deb12") > numbers("6.12.95+deb12"));
     }
 }

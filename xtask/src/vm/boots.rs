@@ -1,11 +1,11 @@
-//! The guests that `cargo xtask vm` boots, as data: a new one is a row.
+//! The table of guests that `cargo xtask vm` boots: [`BOOTS`].
 //!
-//! CI boots one guest of each kernel series and architecture, and some for tests that need a guest
-//! of their own. Together they have every option, which a test checks: 16 KiB pages, UEFI,
-//! preemption everywhere, `PREEMPT_RT`, a PMU of QEMU's own or none, one CPU, a clock that runs
-//! alone or counts instructions. `--all` boots the other combinations too.
+//! CI boots one guest of each kernel series and architecture, and some for tests with special
+//! needs. Together they cover every option, which a test checks: 16 KiB pages, UEFI, full
+//! preemption, `PREEMPT_RT`, QEMU's PMU or none, one CPU, a clock that follows the host or counts
+//! instructions. `--all` also boots the other combinations.
 //!
-//! [`super::placement`] says which tests run in which guest.
+//! [`super::placement`] decides which tests run in which guest.
 
 #[cfg(test)]
 mod tests;
@@ -15,15 +15,15 @@ use super::packages::Arch;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Flavour {
     Normal,
-    /// 16 KiB pages; Debian has it for arm64 from 6.12 on.
+    /// 16 KiB pages. Debian has this kernel for arm64 since 6.12.
     Pages16k,
     /// `PREEMPT_RT`: programs at tracepoints and their interrupts are preempted.
     Realtime,
 }
 
-/// How the guest learns its devices; the sysfs name of the arm64 PMU depends on it.
+/// How the guest discovers devices. The sysfs name of the arm64 PMU depends on it.
 pub(super) enum Firmware {
-    /// What QEMU offers by itself: a device tree on arm64, BIOS and ACPI on amd64.
+    /// QEMU's default: a device tree on arm64, BIOS and ACPI on amd64.
     Default,
     /// UEFI and ACPI on arm64, as on servers.
     Uefi,
@@ -31,30 +31,30 @@ pub(super) enum Firmware {
 
 pub(super) struct Boot {
     pub(super) name: &'static str,
-    /// Whether `cargo xtask test` boots it, and `cargo xtask vm` without `--all`.
+    /// Whether `cargo xtask test`, and `cargo xtask vm` without `--all`, boot it.
     pub(super) ci: bool,
     pub(super) arch: Arch,
     /// The kernel series, pinned to a version in packages.rs.
     pub(super) series: &'static str,
     pub(super) flavour: Flavour,
     pub(super) firmware: Firmware,
-    /// An instruction takes 2^N ns of guest time, which then stands still while the host does
-    /// something else: counts of one CPU repeat exactly, and arm64's PMU has `inst_retired`.
+    /// With Some(N), an instruction takes 2^N ns of guest time, and the clock stops while the host
+    /// does other work. Then counts of one CPU repeat exactly, and arm64's PMU has `inst_retired`.
     pub(super) icount_shift: Option<u8>,
-    /// Each on a socket of its own, so that uncore PMUs have two to count for.
+    /// Number of CPUs. Each is on its own socket, so that uncore PMUs have two.
     pub(super) cpus: u8,
-    /// Whether arm64 CPUs have QEMU's own PMU: without it the test PMU is the only core PMU.
+    /// Whether arm64 CPUs have QEMU's own PMU. Without it the test PMU is the only core PMU.
     pub(super) pmu: bool,
-    /// More kernel command line.
+    /// Further kernel command line.
     pub(super) append: &'static str,
-    /// Debian kernel modules loaded before the tests, with what they depend on.
+    /// Debian kernel modules loaded before the tests, with their dependencies.
     pub(super) modules: &'static [&'static str],
-    /// Whether the init turns on a controller in the root's `cgroup.subtree_control`, as systemd
-    /// has done on every real node. Without it no child cgroup has a `perf_event` state of its own.
+    /// Whether init enables a controller in the root's `cgroup.subtree_control`, as systemd does on
+    /// every real node. Without it no child cgroup has its own `perf_event` state.
     pub(super) controllers: bool,
 }
 
-/// What all rows share.
+/// Values that all rows share.
 const ARM64: Boot = Boot {
     name: "arm64",
     ci: false,
@@ -78,20 +78,20 @@ const AMD64: Boot = Boot {
     ..ARM64
 };
 
-/// Its clock counts instructions, of 8 ns each, on two CPUs.
+/// Two CPUs; the clock counts instructions, of 8 ns each.
 const ARM64_EXACT: Boot = Boot {
     icount_shift: Some(3),
     pmu: false,
     ..ARM64
 };
 
-/// As [`ARM64_EXACT`]. With -icount and two CPUs 6.1 hangs while it brings up the second one.
+/// As [`ARM64_EXACT`], but not for 6.1: with -icount it hangs while it brings up the second CPU.
 const AMD64_EXACT: Boot = Boot {
     icount_shift: Some(3),
     ..AMD64
 };
 
-/// Its PMU counts instructions exactly.
+/// One CPU, on which the PMU counts instructions exactly.
 const ICOUNTED: Boot = Boot {
     icount_shift: Some(1),
     cpus: 1,
@@ -99,12 +99,12 @@ const ICOUNTED: Boot = Boot {
 };
 
 pub(super) const BOOTS: &[Boot] = &[
-    // CI's, the longest first.
+    // CI's guests, the longest first.
     Boot {
         name: "arm64-7.3",
         ci: true,
         firmware: Firmware::Uefi,
-        // With UEFI it has the name of the test PMU.
+        // With UEFI, QEMU's PMU would have the same name as the test PMU.
         pmu: false,
         ..ARM64
     },
@@ -163,7 +163,7 @@ pub(super) const BOOTS: &[Boot] = &[
         controllers: false,
         ..AMD64
     },
-    // The other combinations.
+    // Other combinations, booted only with `--all`.
     Boot {
         name: "arm64-7.3-dt",
         ..ARM64

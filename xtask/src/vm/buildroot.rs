@@ -1,6 +1,6 @@
-//! A root of Debian 13 in which the test modules are built: kernel headers name the compiler that
-//! built the kernel, and their programs need that release's libraries. The kernels' packages are
-//! unpacked in the same root, so that their Makefiles and links hold as they are.
+//! A Debian 13 root in which the test modules are built. Kernel headers name the compiler that
+//! built the kernel, and their programs need that release's libraries. The kernel packages are
+//! unpacked in the same root, so that their Makefiles and links work unchanged.
 
 use std::{
     fs::{self, File},
@@ -15,12 +15,12 @@ use anyhow::{Context as _, Result};
 use super::packages::Arch;
 use crate::sh;
 
-/// Where the programs come from.
+/// The Debian suite of the programs.
 pub(super) const SUITE: &str = "trixie";
 
-/// Packages; apt adds what they depend on.
+/// The packages to install; apt adds their dependencies.
 pub(super) const PROGRAMS: &[&str] = &[
-    // The layout: /bin, /lib and the like are links.
+    // Makes /bin, /lib and the like links.
     "base-files",
     "bash",
     "coreutils",
@@ -31,7 +31,7 @@ pub(super) const PROGRAMS: &[&str] = &[
     "make",
     "mawk",
     "sed",
-    // Of kbuild's own programs.
+    // For kbuild's own programs.
     "libelf1t64",
     "pahole",
     // 6.1 and 6.12 were built with gcc-12.
@@ -67,22 +67,22 @@ pub(super) fn gcc(arch: Arch) -> String {
     }
 }
 
-/// What a complete root was made of.
-const MADE_OF: &str = ".programs";
+/// The file of a complete root that lists its programs.
+const PROGRAM_LIST: &str = ".programs";
 
 /// Whether `root` has [`PROGRAMS`].
 pub(super) fn is_complete(root: &Path) -> bool {
-    fs::read_to_string(root.join(MADE_OF)).is_ok_and(|made_of| made_of == PROGRAMS.join(" "))
+    fs::read_to_string(root.join(PROGRAM_LIST)).is_ok_and(|list| list == PROGRAMS.join(" "))
 }
 
-/// Completes `root` after everything is unpacked into it.
+/// Completes `root` after all packages are unpacked into it.
 pub(super) fn complete(root: &Path) -> Result<()> {
-    // A package's script would make it.
+    // Normally mawk's package script makes this link.
     let awk = root.join("usr/bin/awk");
     if !awk.is_symlink() {
         symlink("mawk", awk)?;
     }
-    Ok(fs::write(root.join(MADE_OF), PROGRAMS.join(" "))?)
+    Ok(fs::write(root.join(PROGRAM_LIST), PROGRAMS.join(" "))?)
 }
 
 /// Copies a program without its symbols.
@@ -97,10 +97,10 @@ pub(super) fn strip(root: &Path, arch: Arch, from: &Path, to: &Path) -> Result<(
     sh::check(&mut strip).with_context(|| format!("cannot strip {}", from.display()))
 }
 
-/// A program of `root` that sees nothing else of this machine than /dev and /proc.
+/// A program of `root`. It sees only /dev and /proc of this machine.
 pub(super) fn command(root: &Path, program: &str) -> Command {
-    // The mounts end with the namespace. Where "/" is no mount point, as in a bare chroot, it
-    // cannot be made private, and who made that chroot has seen to it.
+    // The namespace's end removes the mounts. If "/" is no mount point, as in a bare chroot, it
+    // cannot be made private; the error is ignored, since such a chroot is expected to be private.
     const ENTER: &str = "mount --make-rprivate / 2>/dev/null
         mount --rbind /dev \"$0/dev\" && mount --rbind /proc \"$0/proc\" && exec chroot \"$0\" \"$@\"";
     let mut command = sh::command("unshare");

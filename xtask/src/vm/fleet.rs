@@ -1,5 +1,5 @@
-//! The guests of one run: a queue that several threads work off, each with one guest at a time. A
-//! guest keeps about one CPU of this machine busy.
+//! A queue of the guests of one run. Several threads take guests from it, one at a time: a guest
+//! keeps about one CPU of this machine busy.
 
 use std::{
     mem,
@@ -13,55 +13,55 @@ use anyhow::Result;
 use super::{
     boots::Boot,
     guest,
-    passed::Passed,
+    pass_record::PassRecord,
     report::{Report, Show},
-    rig::{Rig, Run},
+    rig::{GuestTask, Rig},
     totals::Totals,
 };
 
 /// Which tests run in the guests.
 #[derive(Clone, Copy)]
 pub(super) struct Selection<'a> {
-    /// Part of the tests' names; empty: all.
+    /// Part of the tests' names; empty: all tests.
     pub(super) filter: &'a str,
-    /// Also tests that CI leaves out in a guest.
+    /// Also run tests that CI leaves out in a guest.
     pub(super) all: bool,
-    /// Leave out guests that passed before and in which nothing has changed.
+    /// Leave out guests that have not changed since they passed.
     pub(super) changed: bool,
     pub(super) show: Show,
-    /// Where to write what the tests record.
+    /// Directory for the recordings that tests make.
     pub(super) record: Option<&'a Path>,
 }
 
-/// Guests that wait, and the results of those that ran.
+/// The guests that wait, and the results of those that ran.
 pub(super) struct Fleet<'a> {
     rig: &'a Rig<'a>,
     selection: Selection<'a>,
-    state: Mutex<State>,
+    state: Mutex<FleetState>,
 }
 
-struct State {
-    /// The last one is next.
+struct FleetState {
+    /// Guests to boot; the next is at the end.
     waiting: Vec<&'static Boot>,
-    /// What all guests that ended said, or why one could not run.
+    /// The results of all guests that ended, or the error of a guest that could not run.
     totals: Result<Totals>,
 }
 
 impl<'a> Fleet<'a> {
-    /// The first of `boots` begin first.
+    /// A queue of `boots`, in their order.
     pub(super) fn new(rig: &'a Rig<'a>, boots: &[&'static Boot], selection: Selection<'a>) -> Self {
         let waiting = boots.iter().rev().copied().collect();
         Self {
             rig,
             selection,
-            state: Mutex::new(State {
+            state: Mutex::new(FleetState {
                 waiting,
                 totals: Ok(Totals::default()),
             }),
         }
     }
 
-    /// Boots one guest after the other until none waits. Prints results as they come.
+    /// Boots one guest after the other until the queue is empty. Prints results as they come.
     pub(super) fn work(&self) {
         loop {
             let next = self.state().waiting.pop();
@@ -79,16 +79,16 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// What all guests said.
+    /// The results of all guests.
     ///
     /// # Errors
     ///
-    /// A guest could not be made or started.
+    /// A guest could not be prepared or started.
     pub(super) fn totals(&self) -> Result<Totals> {
         mem::replace(&mut self.state().totals, Ok(Totals::default()))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FleetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,14 +97,14 @@ impl<'a> Fleet<'a> {
         let (rig, selection, name) = (self.rig, self.selection, boot.name);
         let kernel = rig.kernel(boot);
         let all = selection.all || !boot.ci;
-        let run = Run::Tests {
+        let task = GuestTask::Tests {
             filter: selection.filter,
             all,
             record: selection.record.is_some(),
         };
-        let initramfs = rig.initramfs(boot, run)?;
-        let passed = Passed::of(rig.directory(), boot, &kernel, &initramfs)?;
-        if selection.changed && passed.before() {
+        let initramfs = rig.initramfs(boot, task)?;
+        let record = PassRecord::new(rig.directory(), boot, &kernel, &initramfs)?;
+        if selection.changed && record.has_passed() {
             println!("[{name}] passed before, and nothing in it has changed");
             totals.unchanged += 1;
             return Ok(totals);
@@ -120,7 +120,7 @@ impl<'a> Fleet<'a> {
         let (planned, seconds) = (report.planned(), since.elapsed().as_secs_f32());
         println!("[{name}] {planned} tests in {seconds:.1} s");
         if whole && totals.failed.is_empty() {
-            passed.remember()?;
+            record.write()?;
         }
         Ok(totals)
     }

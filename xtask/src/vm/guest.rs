@@ -1,7 +1,7 @@
-//! One guest under QEMU's software emulation: its command line, its console, its end.
+//! Runs one guest under QEMU: its command line, its console, its end.
 //!
-//! Never KVM: on machines where /dev/kvm opens but boots nothing it would hang, and only
-//! emulation has the other architecture, its PMU and `-icount`.
+//! Guests use software emulation, never KVM. On some machines /dev/kvm opens but a guest hangs, and
+//! only emulation offers the other architecture, its PMU and `-icount`.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
@@ -24,7 +24,8 @@ use crate::sh;
 /// The firmware of an arm64 server, from Debian's qemu-efi-aarch64.
 pub(super) const UEFI: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 
-/// Generous, because two cores may be shared with other work: a boot takes about 4 s alone.
+/// The longest time of a boot. It takes about 4 s on an idle machine, but other work may share the
+/// cores.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// The longest time of one test in CI, by this machine's clock.
 const TEST_LIMIT: Duration = Duration::from_secs(180);
@@ -53,16 +54,17 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     if let (Firmware::Uefi, Arch::Arm64) = (&boot.firmware, boot.arch) {
         qemu.args(["-bios", UEFI]);
     }
-    // With a thread per CPU, QEMU fails on x86 kernels that patch their own code (static keys, BPF
-    // attachments): a CPU still runs an int3 that was removed, "Oops: int3" within seconds. One
-    // thread for all CPUs survives thousands of patches. On arm64 many threads work.
+    // With one thread per CPU, QEMU fails on x86 kernels that patch their own code (static keys,
+    // BPF attachments): a CPU still executes a removed int3, and the kernel reports "Oops: int3"
+    // within seconds. One thread for all CPUs survives thousands of patches. On arm64 many threads
+    // work.
     let threads = match (boot.arch, boot.icount_shift) {
         (Arch::Arm64, None) => "tcg,thread=multi",
         _ => "tcg,thread=single",
     };
     qemu.args(["-accel", threads]);
     if let Some(shift) = boot.icount_shift {
-        // sleep=off: guest time jumps over what the guest sleeps.
+        // sleep=off: guest time skips idle periods.
         qemu.arg("-icount").arg(format!("shift={shift},sleep=off"));
     }
     let cpus = format!("{0},sockets={0}", boot.cpus);
@@ -72,8 +74,7 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs);
-    // x86 kernels panic where the timer, emulated on a busy machine, ticks too late for their check
-    // of it.
+    // Without it, x86 kernels panic if a busy host delays the emulated timer during their check.
     let timer = match boot.arch {
         Arch::Amd64 => "no_timer_check",
         Arch::Arm64 => "",
@@ -85,13 +86,13 @@ pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
     qemu
 }
 
-/// An interactive guest on this terminal.
+/// Runs an interactive guest on this terminal.
 pub(super) fn shell(boot: &Boot, kernel: &Path, initramfs: &Path) -> Result<()> {
     let mut qemu = qemu(boot, kernel, initramfs);
     sh::check(qemu.args(["-serial", "mon:stdio"]))
 }
 
-/// Boots, runs the tests, prints what their report shows.
+/// Boots a guest, runs its tests, and prints the lines of its report.
 pub(super) fn run(
     boot: &Boot,
     kernel: &Path,
@@ -122,7 +123,7 @@ pub(super) fn run(
         };
         match lines.recv_timeout(limit.saturating_sub(since.elapsed())) {
             Ok(line) => {
-                // Only progress resets the limit: a test may also hang while it prints.
+                // Only progress resets the limit: a hanging test may still print.
                 if line.starts_with("@@ ") {
                     since = Instant::now();
                 }
@@ -137,7 +138,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Sends each line until the other end closes.
+/// Sends each line of a pipe until either end closes.
 fn forward(pipe: Option<impl Read + Send + 'static>, lines: Sender<String>) {
     let Some(pipe) = pipe else { return };
     thread::spawn(move || {
@@ -151,12 +152,12 @@ fn forward(pipe: Option<impl Read + Send + 'static>, lines: Sender<String>) {
     });
 }
 
-/// Ends QEMU with its run, however the run ends.
+/// Kills QEMU when the run ends for any reason.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Both fail only where QEMU has ended, which is what is wanted.
+        // Both fail only if QEMU has already ended.
         let _ended = self.0.kill();
         let _ended = self.0.wait();
     }

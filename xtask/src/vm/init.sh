@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# PID 1 of a test guest: mounts, loads modules, runs each test in a process of its own and says
-# how it ended. Lines that begin with @@ are for `cargo xtask vm` (report.rs).
+# PID 1 of a test guest: mounts, loads modules, runs each test in its own process and prints its
+# result. Lines that begin with @@ are for `cargo xtask vm` (report.rs).
 /bin/busybox mkdir -p /proc /sys /dev /tmp /root /sbin /usr/bin /usr/sbin
 /bin/busybox --install -s
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
@@ -14,7 +14,7 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug
 ip link set lo up
 
-# Debian's kernels refuse even CAP_PERFMON at their default of 3.
+# At Debian's default of 3, kernels refuse even CAP_PERFMON.
 echo 2 >/proc/sys/kernel/perf_event_paranoid
 
 . /etc/vm.env
@@ -23,7 +23,7 @@ while read -r module; do
     insmod "$module" || echo "@@ died cannot load $module"
 done </etc/modules
 
-# What the kernel has said since the last time, from warnings up.
+# Prints the kernel's new messages of level warning and above.
 kernel_log() {
     dmesg -cr | sed -n -e '/out-of-tree module taints/d' -e 's/^<[0-4]>/kernel: /p'
 }
@@ -33,11 +33,11 @@ stop() {
     echo "@@ end"
     sync
     poweroff -f
-    # The end of PID 1 is a panic, and -no-reboot ends QEMU then.
+    # PID 1's exit is a panic, and -no-reboot then ends QEMU.
     exit 0
 }
 
-# Only a panic may write into the lines of the tests; the rest is shown after each test.
+# Only a panic may print between the lines of tests; other messages are printed after each test.
 dmesg -n 1
 cd /root
 
@@ -48,13 +48,13 @@ if [ -n "$VM_SHELL" ]; then
     stop
 fi
 
-# /etc/tests: binary, pattern of the tests that run here, part of a name that was asked for.
+# /etc/tests: binary, pattern of the tests of this guest, part that names must contain.
 while read -r binary pattern filter; do
     "/tests/$binary" --list --format terse |
         sed -n 's/: test$//p' | grep -E -e "$pattern" | grep -F -e "$filter" |
         sed "s/^/$binary /"
 done </etc/tests >/tmp/plan
-# Firmware or kernel may have left half a line.
+# Firmware or kernel may have left an unfinished line.
 echo
 kernel_log
 sed 's/^/@@ plan /' /tmp/plan
@@ -63,11 +63,11 @@ while read -r binary name; do
     echo "@@ begin $binary $name"
     "/tests/$binary" --exact "$name" --test-threads=1 --nocapture </dev/null 2>&1
     status=$?
-    # A test that printed half a line.
+    # The test may have left an unfinished line.
     echo
     kernel_log
     echo "@@ exit $status"
-    # Whatever the test left running must not disturb the next one.
+    # Processes that the test left must not disturb the next one.
     kill -9 -1 2>/dev/null
 done </tmp/plan
 stop

@@ -1,6 +1,5 @@
-//! The root file system of a guest: a cpio archive in the "newc" format (the kernel's
-//! Documentation/driver-api/early-userspace/buffer-format.rst), written here because a list of
-//! files is all there is to it.
+//! The root file system of a guest: a cpio archive in the "newc" format (Linux documentation,
+//! "initramfs buffer format").
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -18,20 +17,20 @@ const PROGRAM: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
 impl Initramfs {
-    /// Adds a file that may be executed; `path` is absolute.
+    /// Adds an executable file at the absolute `path`.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         self.parents(path);
         self.entry(path, PROGRAM, (0, 0), content);
     }
 
-    /// Adds a file of this machine.
+    /// Adds a copy of this machine's file `from`.
     pub(super) fn copy(&mut self, path: &str, from: &Path) -> Result<()> {
         let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
         self.file(path, &content);
         Ok(())
     }
 
-    /// Ends the archive and writes it.
+    /// Completes the archive and writes it.
     pub(super) fn write(mut self, to: &Path) -> Result<()> {
         // The kernel opens it for PID 1 before anything is mounted.
         self.parents("/dev/console");
@@ -80,7 +79,7 @@ impl Initramfs {
         self.pad();
     }
 
-    /// Names and contents begin at multiples of four.
+    /// Pads to a multiple of four, where names and contents must begin.
     fn pad(&mut self) {
         let padded = self.archive.len().next_multiple_of(4);
         self.archive.resize(padded, 0);

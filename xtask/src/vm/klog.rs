@@ -1,8 +1,8 @@
-//! Finds faults in a guest's kernel log: of the kernel, or of our modules and programs in it.
+//! Finds faults in a guest's kernel log, of the kernel or of our modules and programs.
 
-/// Words with which the kernel's reports of faults begin.
+/// Words in the first line of the kernel's reports of faults.
 const FAULTS: &[&str] = &[
-    // WARN_ON(), and what lockdep and RCU's checks find.
+    // WARN_ON(), and findings of lockdep and RCU checks.
     "WARNING:",
     // Soft lockups, sleep in atomic context, use after free.
     "BUG:",
@@ -18,29 +18,29 @@ const FAULTS: &[&str] = &[
     "UBSAN:",
 ];
 
-/// A report without such words has at least this one.
+/// Words in every other report of a fault.
 const TRACE: &str = "call trace:";
 
-/// The call trace of a report begins within so many lines.
-const HEAD: usize = 40;
+/// The call trace of a report begins within this many lines.
+const LINES_BEFORE_TRACE: usize = 40;
 
-/// A fault that is not ours.
-struct Known {
+/// A known fault that is not ours.
+struct KnownFault {
     /// A part of its first line.
     text: &'static str,
-    /// Where it was seen, and why it is no fault of ours.
-    #[expect(dead_code, reason = "said to who reads this table")]
+    /// Where it occurs, and why it is not our fault.
+    #[expect(dead_code, reason = "for readers of this table")]
     reason: &'static str,
 }
 
-const KNOWN: &[Known] = &[];
+const KNOWN: &[KnownFault] = &[];
 
 /// The line of `log` at which the first unknown fault begins.
 pub(super) fn fault(log: &[String]) -> Option<usize> {
-    first(log, KNOWN)
+    first_fault(log, KNOWN)
 }
 
-fn first(log: &[String], known: &[Known]) -> Option<usize> {
+fn first_fault(log: &[String], known: &[KnownFault]) -> Option<usize> {
     let mut last = None;
     for (at, line) in log.iter().enumerate() {
         if FAULTS.iter().any(|fault| line.contains(fault)) {
@@ -49,7 +49,7 @@ fn first(log: &[String], known: &[Known]) -> Option<usize> {
             }
             last = Some(at);
         }
-        let of_last = last.is_some_and(|last| at - last < HEAD);
+        let of_last = last.is_some_and(|last| at - last < LINES_BEFORE_TRACE);
         if line.to_ascii_lowercase().contains(TRACE) && !of_last {
             return Some(at);
         }
@@ -79,7 +79,7 @@ kernel: [   13.096940]  tp_register_row+0x3b8/0x5a0 [testpmu]
 kernel: [   13.097819]  do_one_initcall+0x64/0x26c
 kernel: [   13.098527] ---[ end trace 0000000000000000 ]---";
 
-    /// From a guest with 7.3 on amd64 in which a CPU went offline.
+    /// From a guest with 7.3 on amd64, when a CPU went offline.
     const HARMLESS: &str = "\
 kernel: [   62.029912] process 225 (load) no longer affine to cpu1
 kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
@@ -94,14 +94,14 @@ kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
 
     #[test]
     fn what_is_known_is_none_and_its_trace_belongs_to_it() {
-        let known = [Known {
+        let known = [KnownFault {
             text: "perf_pmu_register",
             reason: "a test",
         }];
         let log = lines(WARNED);
-        assert_eq!(first(&log, &known), None);
+        assert_eq!(first_fault(&log, &known), None);
         let again = lines(&format!("{WARNED}\nkernel: [   14.0] BUG: x"));
-        assert_eq!(first(&again, &known), Some(11));
+        assert_eq!(first_fault(&again, &known), Some(11));
     }
 
     #[test]
@@ -113,7 +113,7 @@ kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
         assert!(log[fault(&log).unwrap()].ends_with("Call trace:"));
     }
 
-    /// In the words of Linux 6.1 and 6.12.
+    /// Messages of Linux 6.1 and 6.12.
     #[test]
     fn every_kind_is_found() {
         let kinds = [

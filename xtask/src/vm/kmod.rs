@@ -19,18 +19,19 @@ use crate::sh;
 /// The sources, relative to the workspace root.
 const SOURCES: &str = "tests/vm/kmod";
 
-/// The modules built for `kernel`, whose packages are unpacked in `root`.
+/// Builds the modules for `kernel`, with its packages unpacked in `root`; returns their files and
+/// the self-check.
 ///
-/// Kbuild writes beside the sources, so each kernel has its own copy. Nothing is built where these
-/// sources were built before.
+/// Kbuild writes next to the sources, so each kernel has its own copy. Sources that were built
+/// before are not built again.
 pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     let release = kernel.release();
     let files = read_sources(&sh::root().join(SOURCES))?;
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
-    // Another checkout may have other sources.
+    // The hash separates the sources of different checkouts.
     let below = format!("kmod/{release}-{:016x}", hasher.finish());
-    // As the programs in the root see it.
+    // The path as programs in the root see it.
     let inside = Path::new("/").join(&below);
     let copy = root.join(&below);
     let built = copy.join(".built");
@@ -66,7 +67,7 @@ pub(super) fn build(root: &Path, kernel: &Kernel) -> Result<Vec<PathBuf>> {
     Ok(modules)
 }
 
-/// The modules' own self-check, static.
+/// The static self-check program of the modules.
 pub(super) const SELFTEST: &str = "selftest";
 
 fn selftest(root: &Path, copy: &Path, inside: &Path, arch: Arch) -> Result<()> {
@@ -81,7 +82,7 @@ fn selftest(root: &Path, copy: &Path, inside: &Path, arch: Arch) -> Result<()> {
     sh::check(&mut gcc).context("the self-check of the test modules does not build")
 }
 
-/// Path below `dir` and content of every source, in order, without files that a build left.
+/// Path below `dir` and content of every source, in order, without build products.
 fn read_sources(dir: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut pending = vec![PathBuf::new()];

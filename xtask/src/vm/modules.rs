@@ -1,4 +1,4 @@
-//! Debian's own kernel modules for a guest, in the order they load in.
+//! Debian's kernel modules for a guest, in the order to load them.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,16 +8,16 @@ use crate::sh;
 
 pub(super) struct Module {
     pub(super) name: String,
-    /// Decompressed: busybox's insmod hands the file to the kernel as it is.
+    /// Decompressed, since busybox's insmod passes the file to the kernel unchanged.
     pub(super) content: Vec<u8>,
 }
 
-/// `names` of the kernel `release` unpacked in `tree`, each after what it depends on.
+/// The modules `names` of the kernel `release` unpacked in `tree`, each after its dependencies.
 pub(super) fn with_dependencies(tree: &Path, release: &str, names: &[&str]) -> Result<Vec<Module>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    // Debian makes the index when the package is installed, which it is not here.
+    // Debian makes this index when it installs the package; here the package is only unpacked.
     let directory = tree.join("lib/modules").join(release);
     if !directory.join("modules.dep.bin").exists() {
         sh::check(sh::command("/sbin/depmod").arg("-b").arg(tree).arg(release))?;

@@ -7,28 +7,28 @@ use super::{
     buildroot,
 };
 
-/// Where the pins are, for the message about a version that is gone.
+/// Where the pins are, for messages about versions that left the archive.
 pub(super) const PIN_FILE: &str = "PINNED in xtask/src/vm/packages.rs";
 
-/// One kernel series: `abi` is in the package names and in `uname -r`, `version` is the package's.
+/// A pinned kernel. `abi` is in the package names and in `uname -r`; `version` is the package's.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pin {
     pub(super) series: &'static str,
-    /// The Debian suite that has it.
+    /// The Debian suite of the packages.
     suite: &'static str,
     pub(super) abi: &'static str,
     version: &'static str,
     kbuild: &'static str,
-    image: Image,
+    packaging: KernelPackaging,
 }
 
-/// How Debian packs a kernel.
+/// How Debian packages a kernel.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Image {
-    /// One package, the image in /boot.
-    Whole,
-    /// A package of each part, the image beside its modules.
-    Parts,
+enum KernelPackaging {
+    /// One package, with the image in /boot.
+    Single,
+    /// Image and modules in two packages, with the image in the directory of modules.
+    Split,
 }
 
 const PINNED: &[Pin] = &[
@@ -38,7 +38,7 @@ const PINNED: &[Pin] = &[
         abi: "7.3.4+deb13",
         version: "7.3.4-1~bpo13+1",
         kbuild: "linux-kbuild-7.3.4+deb13",
-        image: Image::Parts,
+        packaging: KernelPackaging::Split,
     },
     Pin {
         series: "6.12",
@@ -46,7 +46,7 @@ const PINNED: &[Pin] = &[
         abi: "6.12.95+deb12",
         version: "6.12.95-1~bpo12+1",
         kbuild: "linux-kbuild-6.12.95+deb12",
-        image: Image::Whole,
+        packaging: KernelPackaging::Single,
     },
     Pin {
         series: "6.1",
@@ -54,20 +54,20 @@ const PINNED: &[Pin] = &[
         abi: "6.1.0-50",
         version: "6.1.176-1",
         kbuild: "linux-kbuild-6.1",
-        image: Image::Whole,
+        packaging: KernelPackaging::Single,
     },
 ];
 
 const BUSYBOX: &str = "1:1.35.0-4+deb12u1+b1";
 const BUSYBOX_SUITE: &str = "bookworm";
 
-/// The Debian suites that all packages come from.
+/// The Debian suites of all packages.
 pub(super) fn suites() -> BTreeSet<&'static str> {
     let pinned = PINNED.iter().map(|pin| pin.suite);
     pinned.chain([BUSYBOX_SUITE, buildroot::SUITE]).collect()
 }
 
-/// A processor architecture under its Debian name.
+/// A processor architecture, with its Debian name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Arch {
     Arm64,
@@ -75,7 +75,7 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
-    /// The one that this xtask was built for.
+    /// The architecture that this xtask was built for.
     pub(crate) const HOST: Self = if cfg!(target_arch = "aarch64") {
         Self::Arm64
     } else {
@@ -98,7 +98,7 @@ impl Arch {
         }
     }
 
-    /// The prefix of its GNU tools, which is also how Rust and QEMU call it up to the first dash.
+    /// The prefix of its GNU tools. Up to the first dash it is also the name in Rust and QEMU.
     pub(super) fn gnu(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-linux-gnu-",
@@ -106,7 +106,7 @@ impl Arch {
         }
     }
 
-    /// The target of the static binaries for its guests.
+    /// The Rust target of the static binaries for its guests.
     pub(crate) const fn triple(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-unknown-linux-musl",
@@ -115,11 +115,11 @@ impl Arch {
     }
 }
 
-/// One package of one version, and the tree it is unpacked into.
+/// A package of a pinned version, and the tree it is unpacked into.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Package {
     pub(super) name: String,
-    /// As apt names it: an architecture, or `all`.
+    /// Debian's name of the architecture, or `all`.
     pub(super) arch: &'static str,
     pub(super) version: &'static str,
     pub(super) tree: Tree,
@@ -127,14 +127,14 @@ pub(super) struct Package {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tree {
-    /// Everything of a kernel and the programs that build modules for it: see [`buildroot`].
+    /// The root with the kernels and the programs that build modules: see [`buildroot`].
     Root,
-    /// Of two architectures it would be the same file in one tree.
+    /// Busybox of each architecture has its own tree: its path is the same in both packages.
     Busybox(Arch),
 }
 
 impl Tree {
-    /// Its directory under `<target>/vm`.
+    /// Its directory in the archive's directory.
     pub(super) fn directory(self) -> String {
         match self {
             Self::Root => "root".into(),
@@ -156,7 +156,8 @@ impl fmt::Display for Package {
 }
 
 impl Package {
-    /// Matches this package's name in every version of its series; versions are in kernel names.
+    /// A pattern of this package's name in every version of its series: kernel package names
+    /// contain the version.
     pub(super) fn series_pattern(&self) -> String {
         let mut pattern = format!("^{}$", self.name.replace('.', "[.]").replace('+', "[+]"));
         if let Some(pin) = PINNED.iter().find(|pin| self.version == pin.version) {
@@ -177,7 +178,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn of(boot: &Boot) -> Self {
+    pub(super) fn for_boot(boot: &Boot) -> Self {
         let pin = PINNED.iter().find(|pin| pin.series == boot.series);
         Self {
             arch: boot.arch,
@@ -186,7 +187,7 @@ impl Kernel {
         }
     }
 
-    /// What `uname -r` says in the guest.
+    /// The output of `uname -r` in the guest.
     pub(super) fn release(&self) -> String {
         let (abi, arch) = (self.pin.abi, self.arch.debian());
         match self.flavour {
@@ -196,16 +197,16 @@ impl Kernel {
         }
     }
 
-    /// The image, as a path below the tree.
+    /// Path of the image below the tree.
     pub(super) fn image(&self) -> String {
         let release = self.release();
-        match self.pin.image {
-            Image::Whole => format!("boot/vmlinuz-{release}"),
-            Image::Parts => format!("usr/lib/modules/{release}/vmlinuz"),
+        match self.pin.packaging {
+            KernelPackaging::Single => format!("boot/vmlinuz-{release}"),
+            KernelPackaging::Split => format!("usr/lib/modules/{release}/vmlinuz"),
         }
     }
 
-    /// What a guest boots from and what building a module for it needs.
+    /// The packages to boot a guest and to build a module for it.
     pub(super) fn packages(&self) -> Vec<Package> {
         let Self { arch, pin, .. } = self;
         let package = |name: String, arch| Package {
@@ -215,22 +216,22 @@ impl Kernel {
             tree: Tree::Root,
         };
         let release = self.release();
-        let parts: &[&str] = match pin.image {
-            Image::Whole => &["linux-image", "linux-headers"],
-            Image::Parts => &[
+        let names: &[&str] = match pin.packaging {
+            KernelPackaging::Single => &["linux-image", "linux-headers"],
+            KernelPackaging::Split => &[
                 "linux-binary",
                 "linux-modules",
-                // The index of the modules.
+                // Needed to make the index of the modules.
                 "linux-base",
                 "linux-headers",
             ],
         };
-        let parts = parts.iter();
-        let parts = parts.map(|part| package(format!("{part}-{release}"), arch.debian()));
-        let mut packages: Vec<_> = parts.collect();
+        let mut packages: Vec<_> = (names.iter())
+            .map(|name| package(format!("{name}-{release}"), arch.debian()))
+            .collect();
         packages.extend([
             package(format!("linux-headers-{}-common", pin.abi), "all"),
-            // Programs of this machine.
+            // kbuild's programs run on this machine.
             package(pin.kbuild.into(), Arch::HOST.debian()),
             Package {
                 name: "busybox-static".into(),
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn every_boot_has_a_pinned_kernel() {
         for boot in BOOTS {
-            let release = Kernel::of(boot).release();
+            let release = Kernel::for_boot(boot).release();
             assert!(release.starts_with(boot.series), "{}: {release}", boot.name);
         }
     }

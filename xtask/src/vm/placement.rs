@@ -1,8 +1,8 @@
-//! Which guests run which tests. Each test is in one group here, which says in which of CI's guests
-//! it runs and what a guest must have; `--all` runs it in every guest that has that.
+//! Decides which guests run which tests: [`GROUPS`]. A test's group names the guests of CI that run
+//! it, and its needs; `--all` runs the test in every guest that meets the needs.
 //!
-//! A test runs on every kernel where its result depends on the kernel, on the oldest and the newest
-//! where it uses an interface that changes now and then, and else once.
+//! A test runs on every kernel if its result depends on the kernel, on the oldest and the newest if
+//! it uses an interface that sometimes changes, and else once.
 
 #[cfg(test)]
 mod tests;
@@ -16,22 +16,22 @@ use super::{
 pub(super) enum Runs {
     /// The first guest of each kernel series and architecture.
     Each,
-    /// Of those, the ones with the oldest and the newest kernel of an architecture.
+    /// The first guests of an architecture's oldest and newest kernel series.
     Ends(Arch),
     /// The guests with these names.
     In(&'static [&'static str]),
 }
 
-/// What a guest must have for a group.
+/// What a guest must have to run a group.
 #[derive(Clone, Copy)]
 pub(super) enum Needs {
     Nothing,
     TwoCpus,
-    /// Two CPUs, and a clock that runs while QEMU does something else: a recorder has to keep up
-    /// with what is sampled, and host tests need the time of a real machine.
+    /// Two CPUs, and a clock that follows the host: recorders have to keep up with samples, and
+    /// host tests need real time.
     RunningClock,
-    /// Two CPUs, and no core PMU beside the test PMU. Comparisons with a clock are exact where it
-    /// counts instructions, and have a wide bound elsewhere.
+    /// Two CPUs, and the test PMU as the only core PMU. Comparisons with a clock are exact if it
+    /// counts instructions, else they have a wide bound.
     TestPmusAlone,
     /// As [`Needs::TestPmusAlone`], with a clock that counts instructions, on arm64.
     ExactArm,
@@ -44,14 +44,14 @@ pub(super) struct Group {
     pub(super) binary: &'static str,
     runs: Runs,
     needs: Needs,
-    /// The paths of the tests begin with one of these.
+    /// Prefixes of the paths of the tests.
     pub(super) tests: &'static [&'static str],
 }
 
-/// Metrics, shares and multiplexing are exact here.
+/// Guests in which tests of metrics, shares and multiplexing are exact.
 const EXACT: &[&str] = &["arm64-7.3-exact"];
 
-/// What the recordings for tests without a kernel are made by.
+/// The tests that make the recordings for tests without a kernel.
 pub(super) const RECORDINGS: &str = "recordings::";
 
 pub(super) const GROUPS: &[Group] = &[
@@ -61,7 +61,7 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::Nothing,
         tests: &["smoke::"],
     },
-    // The same on guests for something else.
+    // The same in guests of other groups.
     Group {
         binary: "vm",
         runs: Runs::In(&[
@@ -73,7 +73,7 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::Nothing,
         tests: &["smoke::"],
     },
-    // What depends on the kernel: the verifier, hooks, accounting, pins, hotplug.
+    // These depend on the kernel: the verifier, hooks, accounting, pins, hotplug.
     Group {
         binary: "vm",
         runs: Runs::Each,
@@ -103,7 +103,7 @@ pub(super) const GROUPS: &[Group] = &[
             "sampled::",
         ],
     },
-    // Kernels that preempt themselves.
+    // Preemptible kernels.
     Group {
         binary: "vm",
         runs: Runs::In(&["amd64-6.12", "amd64-7.3", "amd64-7.3-rt", "arm64-7.3"]),
@@ -129,7 +129,7 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::RunningClock,
         tests: &["access_record::"],
     },
-    // Arm's SPE: the program is at a kprobe on the oldest kernel, at fentry on the newest.
+    // Arm's SPE: the program uses a kprobe on the oldest kernel, and fentry on the newest.
     Group {
         binary: "vm",
         runs: Runs::Ends(Arch::Arm64),
@@ -143,7 +143,7 @@ pub(super) const GROUPS: &[Group] = &[
             "spe_losses::",
         ],
     },
-    // With pages of 16 KiB, by which buffers and chunks are measured.
+    // Sizes of buffers and chunks depend on the page size, here 16 KiB.
     Group {
         binary: "vm",
         runs: Runs::In(&["arm64-6.12"]),
@@ -173,7 +173,7 @@ pub(super) const GROUPS: &[Group] = &[
             "turns::",
         ],
     },
-    // Intel's.
+    // Intel PMUs.
     Group {
         binary: "vm",
         runs: Runs::In(&["amd64-6.12"]),
@@ -185,7 +185,7 @@ pub(super) const GROUPS: &[Group] = &[
             "turns::",
         ],
     },
-    // They take two minutes to measure.
+    // These take two minutes.
     Group {
         binary: "vm",
         runs: Runs::In(EXACT),
@@ -208,9 +208,9 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::CountedInstructions,
         tests: &["capacity::", "icount::"],
     },
-    // Host tests of what depends on the kernel, without those that compare with clocks that
-    // emulation slows (the test PMU has the exact truth) or with programs that the guest does not
-    // have.
+    // Host tests that depend on the kernel. Tests that compare with clocks are left out, since
+    // emulation slows those (the test PMU has the exact truth), and tests that need programs which
+    // guests lack.
     Group {
         binary: "host",
         runs: Runs::Ends(Arch::Arm64),
@@ -230,7 +230,7 @@ pub(super) const GROUPS: &[Group] = &[
             "sampled::what_finds",
         ],
     },
-    // Kernels that preempt programs.
+    // Kernels that preempt BPF programs.
     Group {
         binary: "host",
         runs: Runs::In(&["amd64-7.3", "amd64-7.3-rt"]),
@@ -239,7 +239,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// The groups that run in a guest: CI's, or with `all` every group whose needs it meets.
+/// The groups that run in a guest: those of CI, or with `all` every group with needs that it meets.
 pub(super) fn groups(boot: &Boot, all: bool) -> impl Iterator<Item = &'static Group> {
     GROUPS
         .iter()
@@ -277,8 +277,9 @@ impl Runs {
         match self {
             Self::Each => first,
             Self::Ends(arch) => {
-                let series = BOOTS.iter().filter(|other| other.arch == *arch);
-                let series = series.map(|other| other.series);
+                let series = (BOOTS.iter())
+                    .filter(|other| other.arch == *arch)
+                    .map(|other| other.series);
                 let oldest = series.clone().min_by_key(|series| version(series));
                 let newest = series.max_by_key(|series| version(series));
                 first && boot.arch == *arch && [oldest, newest].contains(&Some(boot.series))
@@ -288,7 +289,7 @@ impl Runs {
     }
 }
 
-/// The numbers of a series, which order it.
+/// The numbers of a series, to sort by.
 fn version(series: &str) -> Vec<u32> {
     let numbers = series.split('.').map(str::parse);
     numbers.filter_map(Result::ok).collect()

@@ -1,4 +1,4 @@
-//! Reads test results from a guest's console: the marks of init.sh and libtest's own lines.
+//! Reads test results from a guest's console: the marks of init.sh, and libtest's lines.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,10 +14,10 @@ use super::{
     totals::{Failure, Totals},
 };
 
-/// How many of the last lines of a guest's console are shown if it died.
+/// Number of a guest's last console lines to show if it died.
 const TAIL: usize = 60;
 
-/// How many of a failed test's last lines, or of a fault's first, are repeated after all guests.
+/// Number of a failed test's last lines, or of a fault's first lines, to repeat after all guests.
 const REASON: usize = 12;
 
 /// Which output of tests is shown.
@@ -29,31 +29,32 @@ pub(super) enum Show {
     Failures,
 }
 
-struct Running {
+struct RunningTest {
     name: String,
     since: Instant,
-    /// libtest's own summary says that one test passed.
+    /// Whether libtest's summary reports one passed test.
     passed: bool,
     skipped: bool,
-    said: Vec<String>,
+    output: Vec<String>,
 }
 
 /// One guest's console so far. Its methods return lines to print.
 pub(super) struct Report<'a> {
     guest: &'a str,
     totals: &'a mut Totals,
-    /// Tests that were announced and have not begun.
+    /// Announced tests that have not begun.
     plan: VecDeque<String>,
+    /// Number of all announced tests.
     planned: usize,
-    /// Whether a guest without any test is a failure.
+    /// Whether a guest without tests is a failure.
     expects_tests: bool,
     show: Show,
-    running: Option<Running>,
-    /// The kernel's log from before, between and after the tests.
+    running: Option<RunningTest>,
+    /// Kernel log lines from before, between and after the tests.
     log: Vec<String>,
     ended: bool,
     tail: VecDeque<String>,
-    /// Text by name: lines `recording NAME TEXT` of a test.
+    /// Text by name, from a test's lines `recording NAME TEXT`.
     recordings: BTreeMap<String, String>,
 }
 
@@ -79,7 +80,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whether the guest has come as far as its tests.
+    /// Whether the guest has announced its tests.
     pub(super) fn booted(&self) -> bool {
         self.planned > 0 || self.ended
     }
@@ -95,39 +96,39 @@ impl<'a> Report<'a> {
             return self.mark(mark);
         }
         let Some(running) = self.running.as_mut() else {
-            if is_kernels(line) {
+            if is_kernel_log(line) {
                 self.log.push(format!("    {line}"));
             }
             return Vec::new();
         };
-        let said = match line.strip_prefix("test ") {
+        let text = match line.strip_prefix("test ") {
             Some(rest) => rest
                 .strip_prefix(running.name.as_str())
                 .and_then(|rest| rest.strip_prefix(" ..."))
                 .map_or(line, str::trim_start),
             None => line,
         };
-        if let Some((name, text)) = said
+        if let Some((name, recorded)) = text
             .strip_prefix("recording ")
             .and_then(|rest| rest.split_once(' '))
         {
             let recording = self.recordings.entry(name.to_owned()).or_default();
-            recording.push_str(text);
+            recording.push_str(recorded);
             recording.push('\n');
             return Vec::new();
         }
-        running.passed |= said.starts_with("test result: ok. 1 passed;");
-        running.skipped |= said.starts_with("skipped: ") || said == "ignored";
-        let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&said)
-            || said.trim_start() == running.name
-            || said.starts_with("test result: ");
+        running.passed |= text.starts_with("test result: ok. 1 passed;");
+        running.skipped |= text.starts_with("skipped: ") || text == "ignored";
+        let noise = ["", "ok", "ignored", "FAILED", "running 1 test", "failures:"].contains(&text)
+            || text.trim_start() == running.name
+            || text.starts_with("test result: ");
         if noise {
             return Vec::new();
         }
-        let said = format!("    {said}");
-        running.said.push(said.clone());
+        let shown = format!("    {text}");
+        running.output.push(shown.clone());
         match self.show {
-            Show::All => vec![said],
+            Show::All => vec![shown],
             Show::Failures => Vec::new(),
         }
     }
@@ -143,12 +144,12 @@ impl<'a> Report<'a> {
             }
             "begin" => {
                 self.plan.pop_front();
-                self.running = Some(Running {
+                self.running = Some(RunningTest {
                     name: name.to_string(),
                     since: Instant::now(),
                     passed: false,
                     skipped: false,
-                    said: Vec::new(),
+                    output: Vec::new(),
                 });
                 Vec::new()
             }
@@ -157,28 +158,28 @@ impl<'a> Report<'a> {
                 self.ended = true;
                 self.log_outside()
             }
-            // A failure before the tests: init.sh says which.
+            // A failure before the tests; `rest` is its message.
             _ => vec![self.fail(rest, Vec::new())],
         }
     }
 
     fn exit(&mut self, status: &str) -> Vec<String> {
-        let Some(Running {
+        let Some(RunningTest {
             name,
             since,
             passed,
             skipped,
-            said,
+            output,
         }) = self.running.take()
         else {
             return Vec::new();
         };
-        let log: Vec<String> = said
+        let log: Vec<String> = output
             .iter()
-            .filter(|line| is_kernels(line))
+            .filter(|line| is_kernel_log(line))
             .cloned()
             .collect();
-        let fault = klog::fault(&log).map(|at| first_words(&log[at..]));
+        let fault = klog::fault(&log).map(|at| first_lines(&log[at..]));
         let clean = fault.is_none();
         let fault = fault.unwrap_or_default();
         let verdict = match (status, passed, skipped) {
@@ -195,22 +196,22 @@ impl<'a> Report<'a> {
                 "FAILED "
             }
             _ => {
-                self.fail(&name, [last_words(&said), fault].concat());
+                self.fail(&name, [last_lines(&output), fault].concat());
                 "FAILED "
             }
         };
         let mut lines = match self.show {
             Show::All => Vec::new(),
-            // Warnings of the kernel are shown in any case.
-            Show::Failures if verdict.trim_end() == "ok" => {
-                said.into_iter().filter(|line| is_kernels(line)).collect()
-            }
-            Show::Failures => said,
+            // Warnings of the kernel are always shown.
+            Show::Failures if verdict.trim_end() == "ok" => (output.into_iter())
+                .filter(|line| is_kernel_log(line))
+                .collect(),
+            Show::Failures => output,
         };
         let seconds = since.elapsed().as_secs_f32();
         let status = match status {
             "0" if !clean => ", a fault in the kernel's log".into(),
-            // 101 is libtest's code of a failed test, which the line says already.
+            // 101 is libtest's exit status of a failed test, which the verdict already shows.
             "0" | "101" => String::new(),
             other => format!(", exit status {other}"),
         };
@@ -218,7 +219,7 @@ impl<'a> Report<'a> {
         lines
     }
 
-    /// The guest has ended: tests that did not run count as failed.
+    /// Handles the end of the guest: tests that did not run count as failed.
     pub(super) fn close(&mut self, why: &Death) -> Vec<String> {
         let mut lines = self.log_outside();
         if self.ended {
@@ -241,29 +242,29 @@ impl<'a> Report<'a> {
                 format!("the guest hung {when}: ended after {seconds} s")
             }
         };
-        let said = self
+        let output = self
             .running
             .take()
-            .map_or(Vec::new(), |running| running.said);
-        lines.push(self.fail(&what, last_words(&said)));
+            .map_or(Vec::new(), |running| running.output);
+        lines.push(self.fail(&what, last_lines(&output)));
         while let Some(name) = self.plan.pop_front() {
             lines.push(self.fail(&format!("{name} (not run)"), Vec::new()));
         }
         lines
     }
 
-    /// A fault in the kernel's log outside of the tests is one of the guest.
+    /// Counts a fault in the kernel's log outside of the tests as a failure of the guest.
     fn log_outside(&mut self) -> Vec<String> {
         let log = mem::take(&mut self.log);
         let Some(at) = klog::fault(&log) else {
             return Vec::new();
         };
         let what = "a fault in the kernel's log, outside of the tests";
-        let failed = self.fail(what, first_words(&log[at..]));
+        let failed = self.fail(what, first_lines(&log[at..]));
         log.into_iter().chain([failed]).collect()
     }
 
-    /// Counts a failure and why it is one; returns its line.
+    /// Counts a failure with its reason; returns the line to show.
     fn fail(&mut self, what: &str, reason: Vec<String>) -> String {
         self.totals.failed.push(Failure {
             guest: self.guest.to_owned(),
@@ -273,7 +274,7 @@ impl<'a> Report<'a> {
         format!("FAILED  {what}")
     }
 
-    /// Writes what the tests recorded, each into a file of its own.
+    /// Writes each recording of the tests into its own file.
     pub(super) fn write_recordings(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory)?;
         for (name, text) in &self.recordings {
@@ -284,34 +285,36 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// How many tests the guest announced.
+    /// Number of tests that the guest announced.
     pub(super) fn planned(&self) -> usize {
         self.planned
     }
 }
 
-/// The last lines of a test's own output.
-fn last_words(said: &[String]) -> Vec<String> {
-    let own: Vec<_> = said.iter().filter(|line| !is_kernels(line)).collect();
+/// The last lines of a test's output, without kernel log lines.
+fn last_lines(output: &[String]) -> Vec<String> {
+    let own: Vec<_> = (output.iter())
+        .filter(|line| !is_kernel_log(line))
+        .collect();
     let last = own[own.len().saturating_sub(REASON)..].iter();
     last.map(ToString::to_string).collect()
 }
 
-/// The beginning of a fault.
-fn first_words(log: &[String]) -> Vec<String> {
+/// The first lines of a fault.
+fn first_lines(log: &[String]) -> Vec<String> {
     log.iter().take(REASON).cloned().collect()
 }
 
-/// Of the kernel's log, as init.sh shows it.
-fn is_kernels(line: &str) -> bool {
+/// Whether a line is from the kernel's log, as init.sh prints it.
+fn is_kernel_log(line: &str) -> bool {
     line.trim_start().starts_with("kernel: ")
 }
 
-/// Why a guest has no result.
+/// Why a guest ended before its tests did.
 pub(super) enum Death {
     /// QEMU ended: a panic, a power-off by a test, a QEMU that does not start.
     Quit,
-    /// Nothing came to an end for so long.
+    /// No test ended within this time.
     Silent(Duration),
 }
 

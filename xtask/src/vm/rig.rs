@@ -1,4 +1,5 @@
-//! Everything that guests are made of, ready on disk, and each guest's root file system.
+//! The files that guests boot from: kernels, modules and binaries on disk, and each guest's root
+//! file system.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,21 +22,20 @@ use crate::{binaries::Binaries, sh};
 
 /// What a guest does once it has booted.
 #[derive(Clone, Copy)]
-pub(super) enum Run<'a> {
-    /// The tests of its row with this in their names; empty: all.
+pub(super) enum GuestTask<'a> {
+    /// Runs its tests with `filter` in their names; empty: all.
     Tests {
         filter: &'a str,
-        /// Also those that CI leaves out in this guest.
+        /// Also run tests that CI leaves out in this guest.
         all: bool,
-        /// Whether they print what they record.
+        /// Whether tests print recordings.
         record: bool,
     },
-    /// A shell on its console.
+    /// Starts a shell on its console.
     Shell,
 }
 
-/// The kernels of guests, with the test modules for each, ready on disk. All checkouts have them in
-/// common.
+/// The kernels of guests on disk, with the test modules for each. All checkouts share them.
 pub(crate) struct Kernels {
     archive: Archive,
     /// Our test modules by kernel release.
@@ -43,18 +43,18 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Fetches and builds what `boots` need and is not there yet.
+    /// Fetches and builds what `boots` need and what is missing.
     pub(super) fn provide(boots: &[&'static Boot]) -> Result<Self> {
         let directory = sh::cache().join("pmuscope-guests");
         let _lock = locked(&directory)?;
-        let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::of(boot)).collect();
+        let kernels: BTreeSet<_> = boots.iter().map(|boot| Kernel::for_boot(boot)).collect();
         let packages: BTreeSet<Package> = kernels.iter().flat_map(Kernel::packages).collect();
         let archive = Archive::new(&directory);
         archive.provide(&packages)?;
         let root = archive.tree(Tree::Root);
-        // Modules are built one file at a time, which leaves a CPU to cargo.
-        let built = kernels.iter();
-        let built = built.map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
+        // Modules are built one file at a time, to leave a CPU to cargo.
+        let built =
+            (kernels.iter()).map(|kernel| Ok((kernel.release(), kmod::build(&root, kernel)?)));
         Ok(Self {
             test_modules: built.collect::<Result<_>>()?,
             archive,
@@ -62,7 +62,8 @@ impl Kernels {
     }
 }
 
-/// Makes a directory that one run at a time may write to, until the file is dropped.
+/// Makes a directory and locks it until the returned file is dropped, so that only one run writes
+/// to it.
 fn locked(directory: &Path) -> Result<File> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -78,20 +79,20 @@ fn locked(directory: &Path) -> Result<File> {
 pub(crate) struct Rig<'a> {
     kernels: &'a Kernels,
     binaries: &'a BTreeMap<Arch, Binaries>,
-    /// Copies without symbols: guests boot faster, and tests that name the functions of all
-    /// processes read less. The load keeps its symbols.
+    /// Copies without symbols. With them guests boot faster, and tests that name the functions of
+    /// all processes read less. The load keeps its symbols.
     stripped: BTreeMap<(Arch, &'static str), PathBuf>,
-    /// Where the root file systems are.
+    /// The directory of the root file systems.
     directory: PathBuf,
     _lock: File,
 }
 
 impl<'a> Rig<'a> {
-    /// Of kernels, and of binaries for each architecture.
+    /// Prepares the binaries of each architecture.
     ///
     /// # Errors
     ///
-    /// The directory of root file systems cannot be made or locked, or a binary not be stripped.
+    /// The directory of root file systems cannot be made or locked, or a binary cannot be stripped.
     pub(crate) fn new(
         kernels: &'a Kernels,
         binaries: &'a BTreeMap<Arch, Binaries>,
@@ -116,7 +117,7 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Where the files of guests are.
+    /// The directory of the guests' files.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -137,12 +138,12 @@ impl<'a> Rig<'a> {
 
     /// The kernel image of a boot.
     pub(super) fn kernel(&self, boot: &Boot) -> PathBuf {
-        self.tree(Tree::Root).join(Kernel::of(boot).image())
+        self.tree(Tree::Root).join(Kernel::for_boot(boot).image())
     }
 
     /// Writes the root file system of a boot.
-    pub(super) fn initramfs(&self, boot: &Boot, run: Run<'_>) -> Result<PathBuf> {
-        let kernel = Kernel::of(boot);
+    pub(super) fn initramfs(&self, boot: &Boot, task: GuestTask<'_>) -> Result<PathBuf> {
+        let kernel = Kernel::for_boot(boot);
         let tree = self.tree(Tree::Root);
         let mut root = Initramfs::default();
         let busybox = self.tree(Tree::Busybox(boot.arch));
@@ -152,9 +153,9 @@ impl<'a> Rig<'a> {
         for name in ["pmuscope", "load"] {
             root.copy(&format!("/bin/{name}"), self.binary(boot.arch, name)?)?;
         }
-        let (filter, all) = match run {
-            Run::Tests { filter, all, .. } => (filter, all),
-            Run::Shell => ("", true),
+        let (filter, all) = match task {
+            GuestTask::Tests { filter, all, .. } => (filter, all),
+            GuestTask::Shell => ("", true),
         };
         let mut tests: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
         for group in placement::groups(boot, all) {
@@ -190,27 +191,29 @@ impl<'a> Rig<'a> {
             };
             root.copy(&format!("{directory}/{name}"), module)?;
         }
-        root.file("/etc/vm.env", environment(boot, &kernel, run).as_bytes());
+        root.file("/etc/vm.env", environment(boot, &kernel, task).as_bytes());
         let path = self.directory().join(format!("{}.cpio", boot.name));
         root.write(&path)?;
         Ok(path)
     }
 }
 
-/// The facts of a boot that init and tests use, as shell assignments.
-fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
+/// The facts of a boot for init and the tests, as shell assignments.
+fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
     let firmware = match (boot.arch, &boot.firmware) {
         (Arch::Amd64, _) | (Arch::Arm64, Firmware::Uefi) => "acpi",
         (Arch::Arm64, Firmware::Default) => "dt",
     };
-    // QEMU has one instruction counter for all CPUs: with two, inst_retired of one also counts what
-    // the other ran (thousands per tick).
-    let icount = boot.icount_shift.filter(|_| boot.cpus == 1);
-    let icount = icount.map(|shift| shift.to_string());
+    // QEMU has one instruction counter for all CPUs: with two, a CPU's inst_retired also counts
+    // instructions of the other (thousands per tick).
+    let icount = boot
+        .icount_shift
+        .filter(|_| boot.cpus == 1)
+        .map(|shift| shift.to_string());
     let clock = boot.icount_shift.map_or("host", |_| "instructions");
-    let (all, record) = match run {
-        Run::Tests { all, record, .. } => (all, record),
-        Run::Shell => (true, false),
+    let (all, record) = match task {
+        GuestTask::Tests { all, record, .. } => (all, record),
+        GuestTask::Shell => (true, false),
     };
     let set = |flag| if flag { "1" } else { "" };
     [
@@ -229,7 +232,7 @@ fn environment(boot: &Boot, kernel: &Kernel, run: Run<'_>) -> String {
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
         ("PMUSCOPE_LOAD", "/bin/load"),
         ("PMUSCOPE_VM_RECORD", set(record)),
-        ("VM_SHELL", set(matches!(run, Run::Shell))),
+        ("VM_SHELL", set(matches!(task, GuestTask::Shell))),
     ]
     .map(|(name, value)| format!("export {name}='{value}'\n"))
     .concat()

@@ -1,15 +1,15 @@
-//! The programs of this machine that the guests need. Those that build their modules are in
-//! [`super::buildroot`].
+//! Programs of this machine that run and prepare guests. The programs that build their modules are
+//! in [`super::buildroot`].
 
-use crate::debian::Tool;
+use crate::debian::PackagedFile;
 
-/// What the guests are booted with and made of.
-pub(crate) const TOOLS: &[Tool] = &[
+/// Programs and firmware that guests are prepared and booted with.
+pub(crate) const TOOLS: &[PackagedFile] = &[
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("qemu-system-arm", "qemu-system-aarch64"),
     ("qemu-efi-aarch64", super::guest::UEFI),
     ("kmod", "/sbin/depmod"),
     ("xz-utils", "xz"),
-    // The programs that build the test modules run in a root of their own.
+    // Mounts the root in which the test modules are built.
     ("mount", "mount"),
 ];

@@ -1,13 +1,13 @@
-//! Results over all guests, as the last lines of a run say them.
+//! Results over all guests, printed as the last lines of a run.
 
 use std::fmt;
 
-use crate::stages::Counts;
+use crate::stages::TestCounts;
 
 /// Failures of a guest whose names are in its last line.
 const LISTED: usize = 8;
 
-/// A failed test, its guest, and the last lines of its output.
+/// A failed test with its guest, and the last lines of its output.
 pub(super) struct Failure {
     pub(super) guest: String,
     pub(super) what: String,
@@ -20,7 +20,7 @@ pub(super) struct Totals {
     pub(super) passed: usize,
     pub(super) failed: Vec<Failure>,
     pub(super) skipped: usize,
-    /// Guests that were not booted: nothing in them has changed since they passed.
+    /// Guests that were not booted, because they have not changed since they passed.
     pub(super) unchanged: usize,
 }
 
@@ -32,17 +32,17 @@ impl Totals {
         self.unchanged += more.unchanged;
     }
 
-    /// As a stage's result has them.
-    pub(super) fn counts(&self) -> Counts {
-        Counts {
+    /// The numbers for a stage's result.
+    pub(super) fn counts(&self) -> TestCounts {
+        TestCounts {
             passed: self.passed,
             failed: self.failed.len(),
             skipped: self.skipped,
         }
     }
 
-    /// No test was found.
-    pub(super) fn none(&self) -> bool {
+    /// Whether no test was found.
+    pub(super) fn is_empty(&self) -> bool {
         self.passed + self.failed.len() + self.skipped + self.unchanged == 0
     }
 }

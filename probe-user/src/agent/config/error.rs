@@ -1,27 +1,27 @@
-//! What is wrong with a configuration.
+//! Mistakes in a configuration.
 
 use std::fmt;
 
-/// Everything that is wrong, one line each.
+/// All mistakes of a configuration, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(pub Vec<Mistake>);
 
-/// A mistake.
+/// A mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// File and line, variable, or flag.
-    pub place: String,
-    /// The key, where there is one.
+    pub origin: String,
+    /// The key, if it concerns one.
     pub key: Option<String>,
-    /// What is wrong, and what would be right.
+    /// The mistake, and what would be valid.
     pub what: String,
 }
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.key {
-            Some(key) => write!(f, "{}: {key}: {}", self.place, self.what),
-            None => write!(f, "{}: {}", self.place, self.what),
+            Some(key) => write!(f, "{}: {key}: {}", self.origin, self.what),
+            None => write!(f, "{}: {}", self.origin, self.what),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The keys: what each sets, and which values it takes.
+//! The keys of the configuration: what each sets, and its valid values.
 
 use std::{
     net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _},
@@ -8,94 +8,94 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Config, Enabled, JsonTo, settings::Given};
+use super::{Config, Enabled, JsonDestination, settings::SettingValue};
 use crate::{
     agent::otlp,
     catalogue::Chip,
-    emit::{OWN_LABELS, is_own_label},
+    emit::{RESERVED_LABELS, is_reserved_label},
     event::Nearest,
     join::By,
     session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
 };
 
 /// A key.
-pub(super) struct Key {
+pub(super) struct ConfigKey {
     name: &'static str,
-    pub(super) set: fn(&mut Config, Given<'_>) -> Result<(), String>,
+    pub(super) set: fn(&mut Config, SettingValue<'_>) -> Result<(), String>,
 }
 
-/// All of them; a name before a point is that of a section.
-const KEYS: &[Key] = &[
-    key("interval", |config, given| {
-        let interval = duration(&given)?;
+/// All keys; the part before a point is the section.
+const KEYS: &[ConfigKey] = &[
+    key("interval", |config, value| {
+        let interval = duration(&value)?;
         if !(Duration::from_millis(10)..=Duration::from_hours(1)).contains(&interval) {
             return Err("is from 10ms to 1h".to_owned());
         }
         config.interval = interval;
         Ok(())
     }),
-    key("max_overhead", |config, given| {
-        config.max_overhead = match given.to::<String>().as_deref() {
+    key("max_overhead", |config, value| {
+        config.max_overhead = match value.to::<String>().as_deref() {
             Ok("off") => None,
-            _ => Some(percent(&given)?),
+            _ => Some(percent(&value)?),
         };
         Ok(())
     }),
-    key("kernel_log", |config, given| {
-        config.kernel_log = given.to()?;
+    key("kernel_log", |config, value| {
+        config.kernel_log = value.to()?;
         Ok(())
     }),
-    key("count.events", |config, given| {
-        config.count.events = lists(&given)?;
+    key("count.events", |config, value| {
+        config.count.events = lists(&value)?;
         Ok(())
     }),
-    key("count.metrics", |config, given| {
-        config.count.metrics = lists(&given)?;
+    key("count.metrics", |config, value| {
+        config.count.metrics = lists(&value)?;
         Ok(())
     }),
-    key("count.by", |config, given| {
-        config.count.by = match choice(&given)? {
+    key("count.by", |config, value| {
+        config.count.by = match choice(&value)? {
             by @ (By::Container | By::Pod) => by,
             By::Cgroup | By::Process => return Err("is container or pod".to_owned()),
         };
         Ok(())
     }),
-    key("count.chip", |config, given| {
-        config.count.chip = Some(choice::<Chip>(&given)?);
+    key("count.chip", |config, value| {
+        config.count.chip = Some(choice::<Chip>(&value)?);
         Ok(())
     }),
-    key("count.reserve_counters", |config, given| {
-        config.count.reserve_counters = given.to()?;
+    key("count.reserve_counters", |config, value| {
+        config.count.reserve_counters = value.to()?;
         Ok(())
     }),
-    key("count.hook", |config, given| {
-        config.count.hook = choice(&given)?;
+    key("count.hook", |config, value| {
+        config.count.hook = choice(&value)?;
         Ok(())
     }),
-    key("count.max_rows", |config, given| match given.to()? {
+    key("count.max_rows", |config, value| match value.to()? {
         rows @ 1..=MOST_ROWS => {
             config.count.max_rows = Some(rows);
             Ok(())
         }
         _ => Err(format!("is 1 to {MOST_ROWS}")),
     }),
-    key("count.top_processes", |config, given| match given.to()? {
+    key("count.top_processes", |config, value| match value.to()? {
         processes @ 0..=MOST_PROCESSES => {
             config.count.top_processes = processes;
             Ok(())
         }
         _ => Err(format!("is 0 to {MOST_PROCESSES}")),
     }),
-    key("count.sample", |config, given| {
-        config.count.sample = lists(&given)?;
+    key("count.sample", |config, value| {
+        config.count.sample = lists(&value)?;
         Ok(())
     }),
-    key("count.sample_budget", |config, given| {
-        config.count.sample_budget = percent(&given)?;
+    key("count.sample_budget", |config, value| {
+        config.count.sample_budget = percent(&value)?;
         Ok(())
     }),
-    key("spe.enabled", |config, given| {
-        config.spe.enabled = match (given.to::<bool>(), given.to::<String>().as_deref()) {
+    key("spe.enabled", |config, value| {
+        config.spe.enabled = match (value.to::<bool>(), value.to::<String>().as_deref()) {
             (Ok(true), _) => Enabled::On,
             (Ok(false), _) => Enabled::Off,
             (_, Ok("auto")) => Enabled::Auto,
@@ -103,7 +103,7 @@ const KEYS: &[Key] = &[
         };
         Ok(())
     }),
-    key("spe.period", |config, given| match given.to()? {
+    key("spe.period", |config, value| match value.to()? {
         period @ LOWEST_IN_BUDGET.. => {
             config.spe.period = period;
             Ok(())
@@ -112,115 +112,118 @@ const KEYS: &[Key] = &[
             "is {LOWEST_IN_BUDGET} at least, as the period follows the budget"
         )),
     }),
-    key("spe.frequency", |config, given| match given.to()? {
+    key("spe.frequency", |config, value| match value.to()? {
         frequency @ 1..=MOST_INTERRUPTS => {
             config.spe.frequency = frequency;
             Ok(())
         }
         _ => Err(format!("is 1 to {MOST_INTERRUPTS} samples a second")),
     }),
-    key("spe.budget", |config, given| {
-        config.spe.budget = percent(&given)?;
+    key("spe.budget", |config, value| {
+        config.spe.budget = percent(&value)?;
         Ok(())
     }),
-    key("names.cri", |config, given| {
-        config.names.cri = given.to::<String>()?.parse()?;
+    key("names.cri", |config, value| {
+        config.names.cri = value.to::<String>()?.parse()?;
         Ok(())
     }),
-    key("names.root", |config, given| {
-        config.names.root = path(&given)?;
+    key("names.root", |config, value| {
+        config.names.root = path(&value)?;
         Ok(())
     }),
-    key("names.labels", |config, given| {
-        config.names.labels = lists(&given)?;
+    key("names.labels", |config, value| {
+        config.names.labels = lists(&value)?;
         Ok(())
     }),
-    key("series.max", |config, given| {
-        config.series.max = given.to()?;
+    key("series.max", |config, value| {
+        config.series.max = value.to()?;
         Ok(())
     }),
-    key("series.labels", |config, given| {
-        config.series.labels = given.to()?;
+    key("series.labels", |config, value| {
+        config.series.labels = value.to()?;
         match config.series.labels.keys().find(|name| !is_label(name)) {
             None => Ok(()),
             Some(name) => Err(format!(
                 "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
                  with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
-                OWN_LABELS.join(", ")
+                RESERVED_LABELS.join(", ")
             )),
         }
     }),
-    key("http.listen", |config, given| {
-        config.http.listen = address(&given.to::<String>()?)?;
+    key("http.listen", |config, value| {
+        config.http.listen = address(&value.to::<String>()?)?;
         Ok(())
     }),
-    key("http.web_config", |config, given| {
-        config.http.web_config = Some(path(&given)?);
+    key("http.web_config", |config, value| {
+        config.http.web_config = Some(path(&value)?);
         Ok(())
     }),
-    key("json.path", |config, given| {
-        config.json = Some(match given.to::<String>()?.as_str() {
-            "-" => JsonTo::Stdout,
-            _ => JsonTo::File(path(&given)?),
+    key("json.path", |config, value| {
+        config.json = Some(match value.to::<String>()?.as_str() {
+            "-" => JsonDestination::Stdout,
+            _ => JsonDestination::File(path(&value)?),
         });
         Ok(())
     }),
-    key("pins.path", |config, given| {
-        config.pins.path = Some(path(&given)?);
+    key("pins.path", |config, value| {
+        config.pins.path = Some(path(&value)?);
         Ok(())
     }),
-    key("pins.keep", |config, given| {
-        config.pins.keep = given.to()?;
+    key("pins.keep", |config, value| {
+        config.pins.keep = value.to()?;
         Ok(())
     }),
-    key("state.path", |config, given| {
-        config.state = Some(path(&given)?);
+    key("state.path", |config, value| {
+        config.state = Some(path(&value)?);
         Ok(())
     }),
-    key("verdict.peak_bandwidth", |config, given| {
-        config.verdict.peak_bandwidth = Some(bandwidth(&given)?);
+    key("verdict.peak_bandwidth", |config, value| {
+        config.verdict.peak_bandwidth = Some(bandwidth(&value)?);
         Ok(())
     }),
-    key("otlp.endpoint", |config, given| {
-        let endpoint: String = given.to()?;
+    key("otlp.endpoint", |config, value| {
+        let endpoint: String = value.to()?;
         otlp::check(&endpoint)?;
         config.otlp.endpoint = Some(endpoint);
         Ok(())
     }),
-    key("otlp.headers", |config, given| {
-        config.otlp.headers = given.to()?;
+    key("otlp.headers", |config, value| {
+        config.otlp.headers = value.to()?;
         otlp::headers(&config.otlp.headers).map(|_| ())
     }),
-    key("otlp.ca_file", |config, given| {
-        config.otlp.tls.ca_file = Some(path(&given)?);
+    key("otlp.ca_file", |config, value| {
+        config.otlp.tls.ca_file = Some(path(&value)?);
         Ok(())
     }),
-    key("otlp.cert_file", |config, given| {
-        config.otlp.tls.cert_file = Some(path(&given)?);
+    key("otlp.cert_file", |config, value| {
+        config.otlp.tls.cert_file = Some(path(&value)?);
         Ok(())
     }),
-    key("otlp.key_file", |config, given| {
-        config.otlp.tls.key_file = Some(path(&given)?);
+    key("otlp.key_file", |config, value| {
+        config.otlp.tls.key_file = Some(path(&value)?);
         Ok(())
     }),
-    key("run.directory", |config, given| {
-        config.run = path(&given)?;
+    key("run.directory", |config, value| {
+        config.run = path(&value)?;
         Ok(())
     }),
 ];
 
-/// The most processes that are shown.
+/// The most shown processes.
 const MOST_PROCESSES: usize = 1000;
 
 /// The most samples of memory accesses per second, CPU and event, where each is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
 
-const fn key(name: &'static str, set: fn(&mut Config, Given<'_>) -> Result<(), String>) -> Key {
-    Key { name, set }
+const fn key(
+    name: &'static str,
+    set: fn(&mut Config, SettingValue<'_>) -> Result<(), String>,
+) -> ConfigKey {
+    ConfigKey { name, set }
 }
 
-/// The key of that name.
-pub(super) fn of(name: &str) -> Option<&'static Key> {
+/// Finds the key of a name.
+pub(super) fn find(name: &str) -> Option<&'static ConfigKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
@@ -229,31 +232,31 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|key| key.name)
 }
 
-/// Whether keys are in a section of that name.
+/// Whether there is a section of that name.
 pub(super) fn is_section(name: &str) -> bool {
     let mut sections = names().filter_map(|key| key.split_once('.'));
     sections.any(|(section, _)| section == name)
 }
 
 /// Lists of names, none of them empty.
-fn lists(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let lists = given.texts()?;
+fn lists(value: &SettingValue<'_>) -> Result<Vec<String>, String> {
+    let lists = value.texts()?;
     match lists.iter().any(|list| list.trim().is_empty()) {
         true => Err("has an empty name".to_owned()),
         false => Ok(lists),
     }
 }
 
-fn duration(given: &Given<'_>) -> Result<Duration, String> {
+fn duration(value: &SettingValue<'_>) -> Result<Duration, String> {
     let wanted = "is a time such as \"10s\" or \"500ms\"";
-    // The reason that TOML's types give, of a number without a unit, says nothing of times.
-    let text: String = given.to().map_err(|_| wanted.to_owned())?;
+    // For a number without a unit, TOML's own error would not mention times.
+    let text: String = value.to().map_err(|_| wanted.to_owned())?;
     humantime::parse_duration(&text).map_err(|error| format!("{wanted}: {error}"))
 }
 
 /// `0.5%` as 0.005.
-fn percent(given: &Given<'_>) -> Result<f64, String> {
-    let text: Option<String> = given.to().ok();
+fn percent(value: &SettingValue<'_>) -> Result<f64, String> {
+    let text: Option<String> = value.to().ok();
     let number = text
         .as_deref()
         .and_then(|text| text.strip_suffix('%'))
@@ -265,8 +268,8 @@ fn percent(given: &Given<'_>) -> Result<f64, String> {
 }
 
 /// `500GB/s` in bytes per second.
-fn bandwidth(given: &Given<'_>) -> Result<f64, String> {
-    let text: String = given.to().unwrap_or_default();
+fn bandwidth(value: &SettingValue<'_>) -> Result<f64, String> {
+    let text: String = value.to().unwrap_or_default();
     let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)];
     let parsed = units.iter().find_map(|(unit, bytes)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
@@ -276,17 +279,17 @@ fn bandwidth(given: &Given<'_>) -> Result<f64, String> {
     sound.ok_or_else(|| "is a bandwidth above 0 such as \"500GB/s\"".to_owned())
 }
 
-fn path(given: &Given<'_>) -> Result<PathBuf, String> {
-    let path = PathBuf::from(given.to::<String>()?);
+fn path(value: &SettingValue<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(value.to::<String>()?);
     match path.is_absolute() {
         true => Ok(path),
         false => Err("is a path from the root, such as \"/run/pmuscope\"".to_owned()),
     }
 }
 
-/// One of a few words.
-fn choice<T: ValueEnum>(given: &Given<'_>) -> Result<T, String> {
-    let text: String = given.to()?;
+/// One of the names of an enum.
+fn choice<T: ValueEnum>(value: &SettingValue<'_>) -> Result<T, String> {
+    let text: String = value.to()?;
     T::from_str(&text, false).map_err(|_| {
         let names = T::value_variants().iter().filter_map(T::to_possible_value);
         let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
@@ -309,7 +312,7 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
     if let Ok(address) = text.parse() {
         return Ok(Some(address));
     }
-    // No question to the network: localhost alone has a name.
+    // Of all host names only localhost is accepted, so that no DNS query is needed.
     let local = text.starts_with("localhost:");
     let mut found = local
         .then(|| text.to_socket_addrs().ok())
@@ -324,5 +327,5 @@ fn is_label(name: &str) -> bool {
     let rest = name
         .chars()
         .all(|it| it.is_ascii_alphanumeric() || it == '_');
-    first && rest && !name.starts_with("__") && !is_own_label(name)
+    first && rest && !name.starts_with("__") && !is_reserved_label(name)
 }

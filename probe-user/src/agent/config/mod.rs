@@ -1,5 +1,5 @@
-//! Configuration: a file in TOML, then the environment, then flags. It is validated as a whole:
-//! every error names the place and the key.
+//! The [`Config`] of an agent: a TOML file, then the environment, then flags. It is validated as a
+//! whole, and every error names its origin and key.
 
 mod error;
 mod keys;
@@ -14,7 +14,7 @@ use std::{
 };
 
 pub use self::error::{ConfigError, Mistake};
-use self::settings::Setting;
+use self::settings::ConfigSetting;
 use crate::{
     agent::otlp,
     catalogue::Chip,
@@ -27,14 +27,14 @@ use crate::{
     snapshot::Hook,
 };
 
-/// Where the file is looked for unless it is named.
+/// The file, if the user names none.
 const DEFAULT_FILE: &str = "/etc/pmuscope/agent.toml";
 
-/// How environment variables begin that set something.
+/// Prefix of the environment variables that are settings.
 pub const PREFIX: &str = "PMUSCOPE_AGENT_";
 
-/// Samples of memory accesses per second, CPU and event, where each is an interrupt. Not in step
-/// with timers, which go by round numbers.
+/// Samples of memory accesses per second, CPU and event, where each is an interrupt. No round
+/// number, so that samples do not run in step with timers.
 const DEFAULT_FREQUENCY: u64 = 199;
 
 /// All settings of an agent.
@@ -42,7 +42,7 @@ const DEFAULT_FREQUENCY: u64 = 199;
 pub struct Config {
     /// Time between two pulls.
     pub interval: Duration,
-    /// Share of a CPU that the programs and the agent may take together; None: no budget.
+    /// Share of a CPU that the programs and the agent may take together; None: no limit.
     pub max_overhead: Option<f64>,
     /// Whether messages of the kernel's programs are logged.
     pub kernel_log: bool,
@@ -50,23 +50,23 @@ pub struct Config {
     pub count: Count,
     /// Sampling of memory accesses.
     pub spe: Spe,
-    /// What containers are called.
+    /// Names of containers.
     pub names: Names,
     /// What is exported.
     pub series: Series,
     /// The server.
     pub http: Http,
-    /// Where a line of JSON goes for each window.
-    pub json: Option<JsonTo>,
+    /// Output of a line of JSON for each window.
+    pub json: Option<JsonDestination>,
     /// The OpenTelemetry collector that windows are pushed to.
     pub otlp: Otlp,
     /// Counting that outlives the agent.
     pub pins: Pins,
-    /// Directory of the totals that go on after a restart; None: they begin anew.
+    /// Directory of the totals that continue after a restart; None: they begin at 0.
     pub state: Option<PathBuf>,
-    /// When containers are told apart that suffer from others.
+    /// Detection of noisy neighbours.
     pub verdict: Verdict,
-    /// Directory of the lock and of the files that switch the agent off.
+    /// The run directory: its lock, and its switch files.
     pub run: PathBuf,
 }
 
@@ -85,48 +85,48 @@ pub struct Count {
     pub reserve_counters: usize,
     /// Kernel hook for accounting.
     pub hook: Hook,
-    /// Rows that the map of counts takes; None: by the number of CPUs.
+    /// Size of the map of counts in rows; None: by the number of CPUs.
     pub max_rows: Option<u32>,
-    /// Processes that are shown beside the rows, those with most of the first event; 0: none.
+    /// Number of processes shown in addition to the rows: those with most of the first event.
     pub top_processes: usize,
-    /// Lists of events that are sampled.
+    /// Lists of sampled events.
     pub sample: Vec<String>,
-    /// Share of a CPU's time that their samples may take.
+    /// Share of a CPU's time that the samples of these may take.
     pub sample_budget: f64,
 }
 
-/// Sampling of memory accesses: by SPE, or by what x86 has in its place.
+/// Sampling of memory accesses: by SPE, or by x86's IBS or PEBS.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spe {
-    /// Whether.
+    /// Whether accesses are sampled.
     pub enabled: Enabled,
-    /// With SPE: operations from one sample to the next, at first.
+    /// With SPE: the initial period, in operations.
     pub period: u64,
-    /// Elsewhere: samples per second, CPU and event, at first. Each is an interrupt there, so that
-    /// no period of SPE's would do.
+    /// Without SPE: the initial rate, in samples per second, CPU and event. Each is an interrupt,
+    /// so that a period of SPE would not suit.
     pub frequency: u64,
     /// Share of a CPU's time that the program may take.
     pub budget: f64,
 }
 
-/// What containers are called.
+/// Names of containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Who is asked.
+    /// The runtime that is asked.
     pub cri: RuntimeEndpoint,
-    /// Below which directory the usual places of runtimes are.
+    /// Directory that the usual paths of runtimes are relative to.
     pub root: PathBuf,
-    /// Keys of the containers' and pods' labels that are exported.
+    /// Keys of exported labels of containers and pods.
     pub labels: Vec<String>,
 }
 
 /// Whether a part of the agent runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enabled {
-    /// Where the machine has what it needs.
+    /// If the machine can.
     #[default]
     Auto,
-    /// Yes: an error where the machine lacks something.
+    /// Yes; an error if the machine cannot.
     On,
     /// No.
     Off,
@@ -135,16 +135,16 @@ pub enum Enabled {
 /// What is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// The most series; above it the smallest containers are one row together.
+    /// The most series; above it the smallest containers are folded into one row.
     pub max: usize,
-    /// Labels that every series has.
+    /// Labels of every series.
     pub labels: BTreeMap<String, String>,
 }
 
 /// The server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
-    /// Where it listens; None: nowhere.
+    /// Address to listen at; None: no server.
     pub listen: Option<SocketAddr>,
     /// The exporters' web configuration file, for TLS and passwords.
     pub web_config: Option<PathBuf>,
@@ -155,14 +155,14 @@ pub struct Http {
 pub struct Pins {
     /// A directory on a bpffs; None: counting ends with the agent.
     pub path: Option<PathBuf>,
-    /// Whether counting goes on when the agent is told to end. It does where it is killed.
+    /// Whether counting also goes on when a signal ends the agent. After SIGKILL it always does.
     pub keep: bool,
 }
 
-/// When containers are told apart that suffer from others.
+/// Detection of noisy neighbours: containers that suffer from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Bytes per second that the memory of a socket can move; None: there is no verdict.
+    /// Peak memory bandwidth of a socket in bytes per second; None: no detection.
     pub peak_bandwidth: Option<f64>,
 }
 
@@ -173,22 +173,22 @@ pub struct Otlp {
     pub endpoint: Option<String>,
     /// Headers of each request; their values may be secret.
     pub headers: BTreeMap<String, String>,
-    /// Who speaks TLS, and whom it trusts, where the endpoint is at `https://`.
+    /// Certificates for an endpoint at `https://`.
     pub tls: OtlpTls,
 }
 
 /// Files in PEM for TLS to a collector. They are read again for each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtlpTls {
-    /// Certificates of the authorities that may sign the collector's; None: those of this machine.
+    /// Certificates of the authorities for the collector; None: those of this machine.
     pub ca_file: Option<PathBuf>,
-    /// The agent's own certificate, and those between it and its authority.
+    /// The agent's own certificate, followed by its intermediate ones.
     pub cert_file: Option<PathBuf>,
     /// The key of that certificate.
     pub key_file: Option<PathBuf>,
 }
 
-/// Without the values of headers.
+/// Leaves out the values of headers, which may be secret.
 impl std::fmt::Debug for Otlp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.headers.keys().collect();
@@ -200,12 +200,12 @@ impl std::fmt::Debug for Otlp {
     }
 }
 
-/// Where lines of JSON go.
+/// Output of JSON lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JsonTo {
+pub enum JsonDestination {
     /// Standard output.
     Stdout,
-    /// The end of a file.
+    /// A file, at its end.
     File(PathBuf),
 }
 
@@ -256,50 +256,50 @@ impl Default for Config {
     }
 }
 
-/// Where settings come from: it is read again at each reload.
+/// Sources of the configuration, which are read again at each reload.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The file that the user named.
     pub file: Option<PathBuf>,
-    /// Variables of the environment, of which those with our prefix count.
+    /// Environment variables; those with [`PREFIX`] are settings.
     pub environment: Vec<(OsString, OsString)>,
-    /// Flags with what they set, as `http.listen`.
+    /// Each given flag, its key (such as `http.listen`) and its value.
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Sources {
-    /// Reads all of them.
+    /// Reads and validates all sources.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, at once.
+    /// All mistakes at once.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let (file, text) = self.text().map_err(|mistake| ConfigError(vec![mistake]))?;
         let mut mistakes = Vec::new();
         let mut config = Config::default();
-        let of_file = settings::of_file(&file, &text, &mut mistakes);
-        let of_environment = settings::of_environment(&self.environment, &mut mistakes);
-        let of_flags = settings::of_flags(&self.flags);
-        let all: Vec<Setting<'_>> = of_file
+        let from_file = settings::from_file(&file, &text, &mut mistakes);
+        let from_environment = settings::from_environment(&self.environment, &mut mistakes);
+        let from_flags = settings::from_flags(&self.flags);
+        let all: Vec<ConfigSetting<'_>> = from_file
             .into_iter()
-            .chain(of_environment)
-            .chain(of_flags)
+            .chain(from_environment)
+            .chain(from_flags)
             .collect();
         // Where each key was set last.
-        let mut places = BTreeMap::new();
+        let mut origins = BTreeMap::new();
         for setting in all {
-            places.insert(setting.key.clone(), setting.place.clone());
+            origins.insert(setting.key.clone(), setting.origin.clone());
             if let Err(mistake) = setting.apply(&mut config) {
                 mistakes.push(mistake);
             }
         }
-        for together in [
+        for result in [
             otlp::check_tls(&config.otlp),
             check_processes(&config.count),
         ] {
-            if let Err((key, what)) = together {
+            if let Err((key, what)) = result {
                 mistakes.push(Mistake {
-                    place: places.remove(key).unwrap_or_default(),
+                    origin: origins.remove(key).unwrap_or_default(),
                     key: Some(key.to_owned()),
                     what,
                 });
@@ -311,7 +311,7 @@ impl Sources {
         }
     }
 
-    /// Name and text of the file; no text where nobody named one and the default is not there.
+    /// Name and text of the file; an empty text if none was named and the default one is missing.
     fn text(&self) -> Result<(String, String), Mistake> {
         let path = self.file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
         let name = path.display().to_string();
@@ -321,7 +321,7 @@ impl Sources {
                 Ok((name, String::new()))
             }
             Err(error) => Err(Mistake {
-                place: name,
+                origin: name,
                 key: None,
                 what: format!("cannot be read: {error}"),
             }),
@@ -329,7 +329,7 @@ impl Sources {
     }
 }
 
-/// Whether the hook sees processes, where some are shown.
+/// Checks that the hook sees processes if some are to be shown.
 fn check_processes(count: &Count) -> Result<(), (&'static str, String)> {
     if count.top_processes == 0 || count.hook == Hook::SchedSwitch {
         return Ok(());

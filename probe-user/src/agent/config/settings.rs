@@ -1,4 +1,4 @@
-//! Settings by name, from wherever they come.
+//! Settings by key, from a file, environment variables and flags.
 
 use std::{borrow::Cow, ffi::OsString};
 
@@ -12,26 +12,26 @@ use super::{Config, Mistake, PREFIX, keys};
 use crate::event::Nearest;
 
 /// A value for a key, and where it was set.
-pub(super) struct Setting<'a> {
-    pub(super) place: String,
-    /// As `http.listen`.
+pub(super) struct ConfigSetting<'a> {
+    pub(super) origin: String,
+    /// For example `http.listen`.
     pub(super) key: String,
     value: Spanned<DeValue<'a>>,
 }
 
-impl Setting<'_> {
-    /// Sets it.
+impl ConfigSetting<'_> {
+    /// Applies the setting to the configuration.
     pub(super) fn apply(self, config: &mut Config) -> Result<(), Mistake> {
-        let Self { place, key, value } = self;
-        let result = match keys::of(&key) {
-            Some(known) => (known.set)(config, Given(value)),
+        let Self { origin, key, value } = self;
+        let result = match keys::find(&key) {
+            Some(known) => (known.set)(config, SettingValue(value)),
             None => {
                 let nearest = Nearest::to(&key, keys::names());
                 Err(format!("there is no such key; the nearest are {nearest}"))
             }
         };
         result.map_err(|what| Mistake {
-            place,
+            origin,
             key: Some(key),
             what,
         })
@@ -39,16 +39,16 @@ impl Setting<'_> {
 }
 
 /// The value of a setting.
-pub(super) struct Given<'a>(Spanned<DeValue<'a>>);
+pub(super) struct SettingValue<'a>(Spanned<DeValue<'a>>);
 
-impl Given<'_> {
-    /// As a type.
+impl SettingValue<'_> {
+    /// Converts the value to a type.
     pub(super) fn to<T: DeserializeOwned>(&self) -> Result<T, String> {
         let value = ValueDeserializer::from(self.0.clone());
         T::deserialize(value).map_err(|error| error.message().to_owned())
     }
 
-    /// A list of texts, or one text alone.
+    /// A list of strings; a single string is a list of one.
     pub(super) fn texts(&self) -> Result<Vec<String>, String> {
         match self.0.get_ref() {
             DeValue::String(text) => Ok(vec![text.to_string()]),
@@ -57,13 +57,13 @@ impl Given<'_> {
     }
 }
 
-/// Those of a file's text.
-pub(super) fn of_file<'a>(
+/// The settings in a file's text.
+pub(super) fn from_file<'a>(
     file: &str,
     text: &'a str,
     mistakes: &mut Vec<Mistake>,
-) -> Vec<Setting<'a>> {
-    let place = |at: usize| {
+) -> Vec<ConfigSetting<'a>> {
+    let origin = |at: usize| {
         let before = text.as_bytes().get(..at).unwrap_or_default();
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("{file}:{line}")
@@ -71,12 +71,12 @@ pub(super) fn of_file<'a>(
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         mistakes.push(Mistake {
-            place: place(error.span().map_or(0, |span| span.start)),
+            origin: origin(error.span().map_or(0, |span| span.start)),
             key: None,
             what: error.message().to_owned(),
         });
     }
-    // The table is in the order of names, and mistakes are told in that of lines.
+    // The table is sorted by name; mistakes are reported by line.
     let mut settings = Vec::new();
     for (name, value) in table.into_inner() {
         let at = name.span().start;
@@ -96,29 +96,31 @@ pub(super) fn of_file<'a>(
         }
     }
     settings.sort_by_key(|(at, ..)| *at);
-    let settings = settings.into_iter().map(|(at, key, value)| Setting {
-        place: place(at),
-        key,
-        value,
-    });
-    settings.collect()
+    settings
+        .into_iter()
+        .map(|(at, key, value)| ConfigSetting {
+            origin: origin(at),
+            key,
+            value,
+        })
+        .collect()
 }
 
-/// Those of environment variables. Other variables are not ours.
-pub(super) fn of_environment<'a>(
+/// The settings in environment variables. Variables without the prefix are ignored.
+pub(super) fn from_environment<'a>(
     variables: &'a [(OsString, OsString)],
     mistakes: &mut Vec<Mistake>,
-) -> Vec<Setting<'a>> {
+) -> Vec<ConfigSetting<'a>> {
     let mut settings = Vec::new();
     for (variable, value) in variables {
         let variable = variable.to_string_lossy();
         let Some(name) = variable.strip_prefix(PREFIX) else {
             continue;
         };
-        let place = format!("variable {variable}");
+        let origin = format!("variable {variable}");
         let Some(value) = value.to_str() else {
             mistakes.push(Mistake {
-                place,
+                origin,
                 key: None,
                 what: "is not valid UTF-8".to_owned(),
             });
@@ -126,29 +128,29 @@ pub(super) fn of_environment<'a>(
         };
         let wanted = name.to_ascii_lowercase();
         let known = keys::names().find(|key| key.replace('.', "_") == wanted);
-        settings.push(Setting {
-            place,
+        settings.push(ConfigSetting {
+            origin,
             key: known.map_or(wanted, str::to_owned),
-            value: of_text(value),
+            value: parse_value(value),
         });
     }
     settings
 }
 
-/// Those of flags.
-pub(super) fn of_flags<'a>(
+/// The settings in flags.
+pub(super) fn from_flags<'a>(
     flags: &'a [(&'static str, &'static str, String)],
-) -> impl Iterator<Item = Setting<'a>> {
-    flags.iter().map(|(flag, key, value)| Setting {
-        place: (*flag).to_owned(),
+) -> impl Iterator<Item = ConfigSetting<'a>> {
+    flags.iter().map(|(flag, key, value)| ConfigSetting {
+        origin: (*flag).to_owned(),
         key: (*key).to_owned(),
-        value: of_text(value),
+        value: parse_value(value),
     })
 }
 
-/// A text outside of a file: TOML where it is a list, a table, a number or a truth value, else the
-/// text itself.
-fn of_text(text: &str) -> Spanned<DeValue<'_>> {
+/// Parses a value outside of a file: as TOML if it is a list, a table, a number or a boolean, else
+/// as the string itself.
+fn parse_value(text: &str) -> Spanned<DeValue<'_>> {
     DeValue::parse(text)
         .unwrap_or_else(|_| Spanned::new(0..text.len(), DeValue::String(Cow::Borrowed(text))))
 }

@@ -1,10 +1,10 @@
-//! Right and wrong configurations.
+//! Valid and invalid configurations.
 
 use std::ffi::OsString;
 
 use super::*;
 
-/// What these texts and variables make.
+/// Reads a file of this text, and these variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("agent.toml");
@@ -115,7 +115,7 @@ fn every_key_sets_what_it_says() {
             listen: Some("[::]:9465".parse().unwrap()),
             web_config: Some("/etc/pmuscope/web.yml".into()),
         },
-        json: Some(JsonTo::Stdout),
+        json: Some(JsonDestination::Stdout),
         pins: Pins {
             path: Some("/sys/fs/bpf/x".into()),
             keep: true,
@@ -176,7 +176,7 @@ fn what_comes_later_wins() {
     assert_eq!(sources.read().unwrap().interval, Duration::from_secs(4));
 }
 
-/// Each with the line, the key and what is wrong.
+/// Each mistake has the line, the key and the reason.
 #[test]
 fn a_mistake_names_line_and_key() {
     let cases = [

@@ -1,16 +1,16 @@
-//! What an agent samples: the events of its configuration, and memory accesses by what the machine
-//! has for them.
+//! What an agent samples: the events of its configuration, and memory accesses by SPE or by the
+//! machine's events for them.
 
 use std::fmt::Display;
 
-use super::{CountingError, possible};
+use super::{CountingError, possible_cpus};
 use crate::{
     agent::{
-        config::{Config, Count, Enabled, Spe},
+        config::{self, Config, Enabled},
         memory,
     },
     event::{
-        accesses::{NoAccesses, accesses, described},
+        accesses::{NoAccesses, accesses, describe_backend},
         sampling::{Rate, SampledEvent, SamplingError, max_sample_rate, sampled},
         spe::is_spe,
     },
@@ -24,13 +24,13 @@ use crate::{
 /// Why memory accesses cannot be sampled. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// By SPE, or there is nothing to sample them by.
+    /// SPE cannot sample, or the machine has neither SPE nor events for it.
     #[error(transparent)]
     Spe(#[from] SpeError),
-    /// By events.
+    /// The events cannot sample them.
     #[error(transparent)]
     Events(#[from] NoAccesses),
-    /// More often than the kernel allows.
+    /// The rate exceeds the kernel's limit.
     #[error(
         "spe.frequency = {rate} is more than kernel.perf_event_max_sample_rate allows (here \
          {max}): lower it, or raise the limit by `sysctl`"
@@ -44,14 +44,17 @@ pub enum AccessError {
 }
 
 /// What samples memory accesses.
-pub(super) enum Means {
+pub(super) enum AccessBackend {
     Spe(SpeConfig),
     /// IBS, or events of Intel's cores.
     Events(Vec<SampledEvent>),
 }
 
 /// The events of the configuration.
-pub(super) fn events(count: &Count, machine: &Machine) -> Result<Vec<SampledEvent>, CountingError> {
+pub(super) fn events(
+    count: &config::Count,
+    machine: &Machine,
+) -> Result<Vec<SampledEvent>, CountingError> {
     if count.sample.is_empty() {
         return Ok(Vec::new());
     }
@@ -59,41 +62,45 @@ pub(super) fn events(count: &Count, machine: &Machine) -> Result<Vec<SampledEven
     Ok(sampled(&lists, machine.pmus()?, max_sample_rate())?)
 }
 
-/// What samples memory accesses here, beside so many events; None where they are not sampled.
-pub(super) fn means(
-    spe: &Spe,
+/// What samples memory accesses here, in addition to so many events; None if they are not sampled.
+pub(super) fn access_backend(
+    spe: &config::Spe,
     events: usize,
     machine: &Machine,
-) -> Result<Option<Means>, CountingError> {
+) -> Result<Option<AccessBackend>, CountingError> {
     if spe.enabled == Enabled::Off {
         return Ok(None);
     }
     let pmus = machine.pmus()?;
-    let found = match described(pmus) {
+    let found = match describe_backend(pmus) {
         Some(here) if !pmus.names().any(is_spe) => {
-            let found = by_events(spe, events, pmus, max_sample_rate());
+            let found = event_backend(spe, events, pmus, max_sample_rate());
             found.inspect(|_| tracing::info!("memory accesses are sampled by {here}"))
         }
-        _ => by_spe(spe, pmus, possible(machine)?),
+        _ => spe_backend(spe, pmus, possible_cpus(machine)?),
     };
     match (found, spe.enabled) {
-        (Ok(means), _) => Ok(Some(means)),
+        (Ok(backend), _) => Ok(Some(backend)),
         (Err(error), Enabled::On) => Err(error.into()),
         (Err(error), _) => {
-            are_not(&error);
+            log_not_sampled(&error);
             Ok(None)
         }
     }
 }
 
-/// Says why memory accesses are not sampled, where nobody demands it.
-pub(super) fn are_not(why: &impl Display) {
+/// Logs why memory accesses are not sampled, if the configuration does not require them.
+pub(super) fn log_not_sampled(why: &impl Display) {
     tracing::info!("memory accesses are not sampled: {why}");
 }
 
-fn by_spe(spe: &Spe, pmus: &Pmus, possible: usize) -> Result<Means, AccessError> {
+fn spe_backend(
+    spe: &config::Spe,
+    pmus: &Pmus,
+    possible: usize,
+) -> Result<AccessBackend, AccessError> {
     let events = SpeEvents::resolve(pmus, DEFAULT_FILTERS, spe.period)?;
-    Ok(Means::Spe(SpeConfig {
+    Ok(AccessBackend::Spe(SpeConfig {
         events,
         budget: Some(spe.budget),
         max_rows: Some(memory::sampled_rows(possible)),
@@ -101,34 +108,33 @@ fn by_spe(spe: &Spe, pmus: &Pmus, possible: usize) -> Result<Means, AccessError>
     }))
 }
 
-fn by_events(
-    spe: &Spe,
+fn event_backend(
+    spe: &config::Spe,
     events: usize,
     pmus: &Pmus,
     max_rate: Option<u64>,
-) -> Result<Means, AccessError> {
+) -> Result<AccessBackend, AccessError> {
     let rate = spe.frequency;
     if let Some(max) = max_rate.filter(|max| rate > *max) {
         return Err(AccessError::Rate { rate, max });
     }
     let accesses = accesses(pmus, Some(Rate::Frequency(rate)), None)?;
     match events + accesses.len() {
-        0..=probe_common::sample::SAMPLED_EVENTS => Ok(Means::Events(accesses)),
+        0..=probe_common::sample::SAMPLED_EVENTS => Ok(AccessBackend::Events(accesses)),
         many => Err(NoAccesses::from(SamplingError::TooMany(many)).into()),
     }
 }
 
-/// How these events are sampled, of which the last may be of memory accesses; None where there are
-/// none. One program takes in all of them: what it may take and the room that it has are the sums
-/// of both.
-pub(super) fn config(
+/// The settings for sampling these events; events of memory accesses come last. None without any.
+/// One program handles all of them: its budget and its rows are the sums of both kinds.
+pub(super) fn sampling_config(
     config: &Config,
     events: Vec<SampledEvent>,
     possible: usize,
 ) -> Option<SamplingConfig> {
     let accesses = events.iter().any(|event| event.accesses.is_some());
     let others = events.iter().any(|event| event.accesses.is_none());
-    let parts = [
+    let kinds = [
         (
             others,
             config.count.sample_budget,
@@ -136,10 +142,10 @@ pub(super) fn config(
         ),
         (accesses, config.spe.budget, memory::sampled_rows(possible)),
     ];
-    let parts = || parts.iter().filter(|(is_sampled, ..)| *is_sampled);
+    let active = || kinds.iter().filter(|(is_sampled, ..)| *is_sampled);
     (!events.is_empty()).then(|| SamplingConfig {
-        budget: Some(parts().map(|(_, budget, _)| budget).sum()),
-        max_rows: Some(parts().map(|(.., rows)| rows).sum()),
+        budget: Some(active().map(|(_, budget, _)| budget).sum()),
+        max_rows: Some(active().map(|(.., rows)| rows).sum()),
         events,
         ..SamplingConfig::default()
     })
@@ -148,14 +154,14 @@ pub(super) fn config(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{agent::config::Config, event::Accesses, sys::tree::fixture};
+    use crate::{agent::config::Config, event::AccessScaling, sys::tree::fixture};
 
     fn spr() -> Pmus {
         Pmus::read(&fixture("sysfs/spr")).unwrap()
     }
 
-    fn intels(spe: &Spe) -> Vec<SampledEvent> {
-        let Ok(Means::Events(events)) = by_events(spe, 0, &spr(), Some(1000)) else {
+    fn intels(spe: &config::Spe) -> Vec<SampledEvent> {
+        let Ok(AccessBackend::Events(events)) = event_backend(spe, 0, &spr(), Some(1000)) else {
             panic!("Intel's cores have events for it");
         };
         events
@@ -167,7 +173,7 @@ mod tests {
         assert_eq!(events.len(), 2);
         let rates = events.iter().map(|event| event.rate);
         assert!(rates.eq([Rate::Frequency(199); 2]));
-        // Two general counters and the leader's.
+        // Two general counters, and one for the leader.
         let pmus = spr();
         let counters = events.iter().flat_map(|event| event.counters(&pmus));
         assert_eq!(counters.count(), 3);
@@ -175,25 +181,28 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_said() {
-        let spe = Spe {
+        let spe = config::Spe {
             frequency: 5000,
             ..Config::default().spe
         };
-        let error = by_events(&spe, 0, &spr(), Some(4000)).err().unwrap();
+        let error = event_backend(&spe, 0, &spr(), Some(4000)).err().unwrap();
         assert_eq!(
             CountingError::from(error).to_string(),
             "spe.enabled = true, but spe.frequency = 5000 is more than \
              kernel.perf_event_max_sample_rate allows (here 4000): lower it, or raise the limit by \
              `sysctl`"
         );
-        let error = by_events(&spe, 7, &spr(), None).err().unwrap().to_string();
+        let error = event_backend(&spe, 7, &spr(), None)
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("9 events are to be sampled, and at most 8"),
             "{error}"
         );
     }
 
-    /// One program has both budgets together.
+    /// One program has the sum of both budgets.
     #[test]
     fn budgets_and_rows_are_of_what_is_sampled() {
         let mut settings = Config::default();
@@ -207,14 +216,17 @@ mod tests {
             (accesses.clone(), 0.5, b),
             ([clock, accesses].concat(), 0.75, a + b),
         ] {
-            let made = config(&settings, events.clone(), 8).unwrap();
+            let made = sampling_config(&settings, events.clone(), 8).unwrap();
             assert_eq!((made.budget, made.max_rows), (Some(budget), Some(rows)));
             assert_eq!(made.events, events);
             let last = made.events.iter().rev();
             let accesses = last.take_while(|event| event.accesses.is_some()).count();
             assert_eq!(made.accesses().count_ones() as usize, accesses);
         }
-        assert!(config(&settings, Vec::new(), 8).is_none());
-        assert_eq!(intels(&settings.spe)[0].accesses, Some(Accesses::Tagged));
+        assert!(sampling_config(&settings, Vec::new(), 8).is_none());
+        assert_eq!(
+            intels(&settings.spe)[0].accesses,
+            Some(AccessScaling::Tagged)
+        );
     }
 }

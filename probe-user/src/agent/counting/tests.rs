@@ -1,50 +1,50 @@
-//! The profile of a machine: what it counts.
+//! The events that the profile of a machine counts.
 
 mod series;
 
 use super::*;
 use crate::{
-    catalogue::{Chip, Settings},
+    catalogue::{Chip, MetricSettings},
     machine::Pmus,
     plan::{Capacity, CountSource},
     sys::tree::fixture,
 };
 
-/// Of all recorded machines: the profile by name of the tree and the chip, on so many sockets.
+/// The plan of the profile of a chip with this many sockets, on a recorded tree.
 fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
-    planned_as(tree, chip, sockets, |count, told| {
-        of_profile(count, told).unwrap()
+    planned_as(tree, chip, sockets, |count, hardware| {
+        wanted_by_profile(count, hardware).unwrap()
     })
 }
 
-/// What is wanted, on such a machine.
+/// The plan of `wanted` on such a machine.
 fn planned_as(
     tree: &str,
     chip: &str,
     sockets: u32,
-    wanted: impl Fn(&Count, &Hardware) -> Wanted,
+    wanted: impl Fn(&config::Count, &Hardware) -> PlanRequest,
 ) -> Plan {
     let pmus = Pmus::read(&fixture(&format!("sysfs/{tree}"))).unwrap();
-    let told = Hardware {
+    let hardware = Hardware {
         sockets: Some(sockets),
         ..Hardware::of_chip(Chip::named(chip).unwrap())
     };
     let catalogue = Catalogue::builtin().unwrap();
     let count = Config::default().count;
     assert_eq!(count.reserve_counters, 1);
-    let capacity = Capacity::documented(&catalogue, &told, &pmus, count.reserve_counters);
-    let wanted = wanted(&count, &told);
+    let capacity = Capacity::documented(&catalogue, &hardware, &pmus, count.reserve_counters);
+    let wanted = wanted(&count, &hardware);
     let plan = wanted.packed(
         &pmus,
         &catalogue,
-        told,
+        hardware,
         (&capacity, 144),
-        Settings::default(),
+        MetricSettings::default(),
     );
     plan.unwrap()
 }
 
-/// The names of what is counted on the cores, by group.
+/// Names of the events on the cores, by group.
 fn groups(plan: &Plan) -> Vec<Vec<&str>> {
     let names = plan.groups.iter().map(|group| {
         let columns = group.iter().map(|planned| &plan.columns[planned.column]);
@@ -55,7 +55,7 @@ fn groups(plan: &Plan) -> Vec<Vec<&str>> {
 
 const SOFTWARE_EVENTS: [&str; 3] = ["task-clock", "page-faults", "context-switches"];
 
-/// Asserts that it is one group on the PMU, all the time, and software events, and no more.
+/// Asserts that the plan is one group on the PMU, without multiplexing, and software events.
 #[track_caller]
 fn assert_one_group(plan: &Plan, events: &[&str]) {
     assert_eq!((plan.rotated, &plan.weights_in_turns), (0, &None));
@@ -85,7 +85,7 @@ fn on_grace_it_is_one_group_without_turns() {
 #[test]
 fn on_spr_it_is_one_group_without_turns() {
     let plain = ["cycles", "instructions", "cache-misses", "stalls_l2_miss"];
-    // A core has two registers for the masks of these.
+    // A core has two registers for the masks of offcore events.
     let one = [
         "cpu/event=0x2a,umask=0x1,offcore_rsp=0x3f3fc04477/",
         "cpu/event=0x2a,umask=0x1,offcore_rsp=0xfbff80822/",
@@ -109,22 +109,22 @@ fn on_spr_it_is_one_group_without_turns() {
     }
 }
 
-/// What a smaller budget leaves of a plan is one that can be counted.
+/// A plan reduced by a smaller budget can still be counted.
 #[test]
 fn a_plan_with_fewer_counters_is_whole() {
     let grace = planned("grace", "grace-hopper", 1);
     assert_eq!(grace.reads(), (6, 3));
-    let one = grace.clone().with_fewer(1, 3);
+    let one = grace.clone().degraded(1, 3);
     assert_eq!(groups(&one), [SOFTWARE_EVENTS.to_vec(), vec!["cycles"]]);
     assert!(one.weights.is_empty(), "what tells shares is not counted");
-    let none = grace.clone().with_fewer(0, 1);
+    let none = grace.clone().degraded(0, 1);
     assert_eq!(groups(&none), [["task-clock"]]);
-    assert_eq!(groups(&grace.clone().with_fewer(6, 3)), groups(&grace));
-    assert_eq!(grace.clone().with_fewer(6, 3).weights, grace.weights);
+    assert_eq!(groups(&grace.clone().degraded(6, 3)), groups(&grace));
+    assert_eq!(grace.clone().degraded(6, 3).weights, grace.weights);
 
-    let all = |count: &Count, _: &Hardware| Wanted {
+    let all = |count: &config::Count, _: &Hardware| PlanRequest {
         metrics: vec!["all".to_owned()],
-        ..by_name(count)
+        ..wanted_by_name(count)
     };
     let turns = planned_as("spr", "sapphire-rapids", 2, all);
     assert!(turns.rotated > 1);
@@ -135,11 +135,11 @@ fn a_plan_with_fewer_counters_is_whole() {
         (1, software),
         (0, 1),
     ] {
-        let fewer = turns.clone().with_fewer(kept.0, kept.1);
+        let fewer = turns.clone().degraded(kept.0, kept.1);
         assert_eq!(fewer.reads(), kept);
         assert!(fewer.rotated <= fewer.groups.len());
         assert!(fewer.groups.iter().all(|group| !group.is_empty()));
-        // Each place is one of this plan, and what is computed needs no other.
+        // Each place is one of the reduced plan, and its metrics need no other.
         let is_there = |place: CountSource| match place {
             CountSource::Core { group, at } => at < fewer.groups[group].len(),
             CountSource::Uncore { at } => at < fewer.uncore.len(),
@@ -148,7 +148,7 @@ fn a_plan_with_fewer_counters_is_whole() {
         assert!(fewer.columns.iter().all(|column| is_there(column.place)));
         let planned = fewer.groups.iter().flatten().chain(&fewer.uncore);
         for planned in planned {
-            // The column of a counter is that of the same event as before.
+            // A counter has the same column as in the whole plan.
             let before = turns.groups.iter().flatten().chain(&turns.uncore);
             let mut before = before.filter(|it| it.opened() == planned.opened());
             let name = &fewer.columns[planned.column].name;
@@ -169,19 +169,19 @@ fn a_plan_with_fewer_counters_is_whole() {
     }
 }
 
-/// Where the platform has no profile it is what the PMU counts at one time.
+/// Platforms without a profile count what fits the PMU at one time.
 #[test]
 fn elsewhere_there_is_no_profile() {
     let count = Config::default().count;
     for chip in ["other", "epyc-zen4"] {
-        let told = Hardware::of_chip(Chip::named(chip).unwrap());
-        assert!(of_profile(&count, &told).is_none());
+        let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
+        assert!(wanted_by_profile(&count, &hardware).is_none());
     }
-    // Nor where the configuration names something.
-    let named = Count {
+    // A configuration that names something does not use the profile.
+    let named = config::Count {
         metrics: vec!["ipc".to_owned()],
         ..count
     };
-    let told = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
-    assert!(of_profile(&named, &told).is_none());
+    let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
+    assert!(wanted_by_profile(&named, &hardware).is_none());
 }

@@ -1,13 +1,13 @@
 //! Which rows are folded.
 
 use super::*;
-use crate::derive::{Estimate, Metric, Value};
+use crate::derive::{Estimate, MetricInfo, Value};
 
-/// Containers with so many series each, the largest first, beside three of the machine.
+/// Containers with so many series each, the largest first, and three series of the machine.
 fn report(rows: &[usize]) -> Report {
-    let mut report = Report::of_agent();
+    let mut report = Report::for_agent();
     let metrics: Vec<u32> = (0..10)
-        .map(|at| report.add_metric(Metric::gauge(format!("metric_{at}"), "", "")))
+        .map(|at| report.add_metric(MetricInfo::gauge(format!("metric_{at}"), "", "")))
         .collect();
     let add = |report: &mut Report, subject, series: usize| {
         let subject = report.subject(subject);
@@ -43,10 +43,10 @@ fn the_smallest_are_folded_until_the_rest_fits() {
         let kept = (0..rows.len()).filter(|at| !folded.rows.contains(&container(*at)));
         kept.collect::<Vec<_>>()
     };
-    // Three of the machine, five of `other`: there is room for one container beside these.
+    // Three of the machine and five of `other` leave room for one container.
     assert_eq!(folded(&[5, 5, 5], 17), [0]);
     assert_eq!(folded(&[5, 5, 5, 5, 5], 23), [0, 1, 2]);
-    // Those of the machine stay, whatever the number.
+    // The machine's series stay, whatever the limit.
     assert_eq!(folded(&[5, 5, 5], 1), Vec::<usize>::new());
 }
 
@@ -64,7 +64,7 @@ fn cgroups_of_no_container_are_folded_before_containers() {
             report.push([subject, metric, 0], Ok(value), None);
         }
     }
-    // Three of the machine, and five of each row with `other`.
+    // Three of the machine, and five of each row, `other` included.
     let most = choose(&report, 18 + 5);
     let folded: HashSet<Entity> = (1..100).map(cgroup).chain([cgroup(0)]).collect();
     let kept: Vec<_> = folded.difference(&most.rows).collect();

@@ -19,7 +19,7 @@ use hyper::{
 
 use super::{
     Admission,
-    in_flight::{Activity, SENDING},
+    in_flight::{ANSWER_TIMEOUT, Activity},
     web::Web,
 };
 use crate::{
@@ -43,7 +43,7 @@ const HOME: &str = "<!DOCTYPE html>
 </body></html>
 ";
 
-/// What a kubelet asks, which has no password: the status alone is for everybody. It takes no work.
+/// The probes of a kubelet, which has no password: their status is public, and cheap.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Answers the requests of a connection.
@@ -61,17 +61,20 @@ impl Answers {
         &self,
         request: &Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        self.activity.asked();
+        self.activity.on_request();
         let answer = self.find(request).await;
         if answer.status().is_client_error() {
             let refused = &self.published.served.refused_requests;
             refused.fetch_add(1, Relaxed);
         }
         let (head, body) = answer.into_parts();
-        let body = self.activity.answered(body, self.peer, SENDING).await;
+        let body = self
+            .activity
+            .on_answer(body, self.peer, ANSWER_TIMEOUT)
+            .await;
         let (head, body) = match body {
             Some(body) => (head, body),
-            None => later("other clients do not take their answers").into_parts(),
+            None => unavailable("other clients do not take their answers").into_parts(),
         };
         Ok(Response::from_parts(head, Full::new(body)))
     }
@@ -100,7 +103,7 @@ impl Answers {
                 Admission::Busy => {
                     let refused = &self.published.served.refused_requests;
                     refused.fetch_add(1, Relaxed);
-                    return later("other passwords wait to be verified");
+                    return unavailable("other passwords wait to be verified");
                 }
             }
         }
@@ -131,7 +134,7 @@ impl Answers {
         let dialect = dialect(headers);
         let found = match self.published.text(dialect).await {
             Ok(found) => found,
-            Err(why) => return later(&why),
+            Err(why) => return unavailable(&why),
         };
         let compress = takes_gzip(headers);
         let body = match compress {
@@ -152,8 +155,8 @@ impl Answers {
     }
 }
 
-/// A refusal for now.
-fn later(why: &str) -> Answer {
+/// A refusal with the advice to retry.
+fn unavailable(why: &str) -> Answer {
     let mut answer = text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"));
     set(&mut answer, RETRY_AFTER, "1");
     answer
@@ -171,7 +174,7 @@ fn set(answer: &mut Answer, name: HeaderName, value: &'static str) {
     headers.insert(name, HeaderValue::from_static(value));
 }
 
-/// The words of a header that lists what the client takes, each with its weight.
+/// The items of an `Accept` or `Accept-Encoding` header, each with its weight (`q`).
 fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = (&'a str, f32)> {
     let values = headers.get_all(name).iter();
     let values = values.filter_map(|value| value.to_str().ok());
@@ -183,7 +186,7 @@ fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item
     })
 }
 
-/// `OpenMetrics` where it is asked for by name, unless the other is liked better.
+/// `OpenMetrics` if the client names it, and does not prefer text/plain.
 fn dialect(headers: &HeaderMap) -> Dialect {
     let weight = |wanted: &str| {
         let same = accepted(headers, &ACCEPT).filter(|(word, _)| word.eq_ignore_ascii_case(wanted));

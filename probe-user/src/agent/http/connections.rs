@@ -1,4 +1,4 @@
-//! Connections: at most so many, and the one that was idle longest gives way to a new one.
+//! The open connections: at the limit, a new one replaces the one that was idle longest.
 
 use std::{
     future::Future,
@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::in_flight::{Activity, InFlight};
 use crate::agent::published::Published;
 
-/// Those that are open.
+/// The open connections.
 pub(super) struct Connections {
     most: usize,
     tasks: JoinSet<()>,
@@ -28,7 +28,7 @@ impl Connections {
         }
     }
 
-    /// Serves a connection beside the others.
+    /// Serves a connection in a task of its own.
     pub(super) fn spawn<F>(&mut self, published: &Published, serve: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -39,12 +39,12 @@ impl Connections {
             self.close_oldest(published);
         }
         published.served.connections.fetch_add(1, Relaxed);
-        let activity = Activity::of(&self.in_flight);
+        let activity = Activity::new(&self.in_flight);
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
         self.open.push((task, activity));
     }
 
-    /// Closes the one on which nothing happened for longest; false where none is open.
+    /// Closes the connection that was idle longest; false if none is open.
     pub(super) fn close_oldest(&mut self, published: &Published) -> bool {
         let open = self.open.iter().enumerate();
         let oldest = open.min_by_key(|(_, (_, activity))| activity.last());

@@ -1,4 +1,4 @@
-//! Answers that clients have not received: bounds their time and their memory.
+//! Answers that clients have not received yet: bounds their time and their memory.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,58 +13,58 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::Notify, time::timeout};
 
-use super::socket::{LOOK, Socket};
+use super::socket::{CHECK_INTERVAL, Socket};
 use crate::sys::clock::{nanos, now};
 
 /// The most time for a client to receive an answer.
-pub(super) const SENDING: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same where another answer waits for its memory.
-const IN_DEMAND: Duration = Duration::from_secs(1);
+/// The most time while another answer waits for its memory.
+const TIMEOUT_IN_DEMAND: Duration = Duration::from_secs(1);
 
 /// The most time that an answer waits for memory.
-const WAITING: Duration = Duration::from_secs(5);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of all answers in flight, in this process and in the kernel. The limit of
 /// [`crate::agent::memory`] has room for them.
-const MOST: usize = 16 << 20;
+const MOST_BYTES: usize = 16 << 20;
 
-/// The same of those to one address, unless it is a single one.
-const MOST_OF_ONE: usize = MOST / 2;
+/// Bytes of all answers in flight to one address, unless there is only one.
+const MOST_BYTES_TO_ONE: usize = MOST_BYTES / 2;
 
-/// What an answer holds in addition to its text: the kernel's send buffer, or less.
+/// The most memory of an answer in addition to its text: the kernel's send buffer.
 const BUFFERS: usize = 256 << 10;
 
-/// An answer of at most so many bytes never waits: probes, refusals. All connections together hold
-/// 2 MiB of those.
-const SMALL: usize = 4 << 10;
+/// An answer of at most this many bytes never waits: probes, refusals. All connections together
+/// hold at most 2 MiB of them.
+const SMALL_ANSWER: usize = 4 << 10;
 
 /// All answers in flight.
 #[derive(Default)]
 pub(super) struct InFlight {
     flights: Mutex<Flights>,
-    /// Notified when one ended.
+    /// Notified when an answer ended.
     ended: Notify,
 }
 
 #[derive(Default)]
 struct Flights {
-    /// By their order; the first is the oldest.
-    all: BTreeMap<u64, Sending>,
+    /// By number; the first is the oldest.
+    all: BTreeMap<u64, PendingAnswer>,
     began: u64,
 }
 
-struct Sending {
+struct PendingAnswer {
     body: Bytes,
     peer: IpAddr,
     since: Duration,
     makes_room: Arc<Notify>,
-    /// Its connection must end to make room, and has not ended yet.
-    ends: bool,
+    /// Its connection was asked to end, and has not ended yet.
+    is_ending: bool,
 }
 
-/// Bytes that bodies hold; a text that several send is in memory once.
-fn held<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
+/// Bytes that bodies hold. A text in several answers is in memory once.
+fn memory_of<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
     let mut texts = HashMap::new();
     let buffers = bodies.map(|body| {
         texts.insert(body.as_ptr(), body.len());
@@ -74,43 +74,47 @@ fn held<'a>(bodies: impl Iterator<Item = &'a Bytes>) -> usize {
 }
 
 impl Flights {
-    /// The oldest one that is in the way of a new one, which would exceed a bound. `counts` says
-    /// which flights still hold memory.
-    fn in_the_way(&self, new: &Sending, counts: fn(&Sending) -> bool) -> Option<u64> {
-        let there = || self.all.iter().filter(move |(_, flight)| counts(flight));
-        let to_peer = || there().filter(|(_, flight)| flight.peer == new.peer);
+    /// The oldest answer that must end before a new one fits into both bounds. `counts` says which
+    /// answers still hold memory.
+    fn oldest_blocker(
+        &self,
+        new: &PendingAnswer,
+        counts: fn(&PendingAnswer) -> bool,
+    ) -> Option<u64> {
+        let counted = || self.all.iter().filter(move |(_, flight)| counts(flight));
+        let to_peer = || counted().filter(|(_, flight)| flight.peer == new.peer);
         let bodies = to_peer().map(|(_, flight)| &flight.body);
-        if held(bodies.chain([&new.body])) > MOST_OF_ONE
+        if memory_of(bodies.chain([&new.body])) > MOST_BYTES_TO_ONE
             && let Some((oldest, _)) = to_peer().next()
         {
             return Some(*oldest);
         }
-        let bodies = there().map(|(_, flight)| &flight.body);
-        let full = held(bodies.chain([&new.body])) > MOST;
-        there().next().map(|(oldest, _)| *oldest).filter(|_| full)
+        let bodies = counted().map(|(_, flight)| &flight.body);
+        let full = memory_of(bodies.chain([&new.body])) > MOST_BYTES;
+        counted().next().map(|(oldest, _)| *oldest).filter(|_| full)
     }
 
-    /// Adds an answer if it has room. If not, ends those that took too long. Returns its number, or
-    /// how long to wait at most before the next try.
-    fn add(&mut self, sending: Sending) -> Result<u64, (Sending, Duration)> {
-        let is_small = sending.body.len() <= SMALL;
-        if is_small || self.in_the_way(&sending, |_| true).is_none() {
+    /// Adds an answer if it fits, and returns its number. If not, ends those that took too long,
+    /// and returns how long to wait at most before the next attempt.
+    fn add(&mut self, sending: PendingAnswer) -> Result<u64, (PendingAnswer, Duration)> {
+        let is_small = sending.body.len() <= SMALL_ANSWER;
+        if is_small || self.oldest_blocker(&sending, |_| true).is_none() {
             self.began += 1;
             self.all.insert(self.began, sending);
             return Ok(self.began);
         }
-        while let Some(oldest) = self.in_the_way(&sending, |flight| !flight.ends) {
+        while let Some(oldest) = self.oldest_blocker(&sending, |flight| !flight.is_ending) {
             let Some(late) = self.all.get_mut(&oldest) else {
                 break;
             };
-            let left = IN_DEMAND.saturating_sub(now().saturating_sub(late.since));
+            let left = TIMEOUT_IN_DEMAND.saturating_sub(now().saturating_sub(late.since));
             if !left.is_zero() {
                 return Err((sending, left));
             }
-            late.ends = true;
+            late.is_ending = true;
             late.makes_room.notify_one();
         }
-        Err((sending, IN_DEMAND))
+        Err((sending, TIMEOUT_IN_DEMAND))
     }
 }
 
@@ -119,8 +123,8 @@ impl InFlight {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an answer once there is room for it. The oldest ones end where that takes long.
-    async fn begin(self: &Arc<Self>, sending: Sending) -> Flight {
+    /// Adds an answer once it fits. The oldest answers end if that takes long.
+    async fn begin(self: &Arc<Self>, sending: PendingAnswer) -> Flight {
         let mut waits = sending;
         loop {
             let ended = self.ended.notified();
@@ -152,7 +156,7 @@ impl Drop for Flight {
     }
 }
 
-/// A body that the server has not handed to the kernel yet.
+/// A body that is not completely in the kernel yet.
 struct Body {
     bytes: Bytes,
     _flight: Arc<Flight>,
@@ -164,21 +168,21 @@ impl AsRef<[u8]> for Body {
     }
 }
 
-/// What a connection does.
+/// The state of a connection.
 pub(super) struct Activity {
-    /// When something last happened, in nanoseconds of the clock.
+    /// Last activity, in nanoseconds of [`now`].
     last: AtomicU64,
     /// The last answer, until the client has received it, and its deadline.
     sending: Mutex<Option<(Arc<Flight>, Duration)>>,
     began: Notify,
-    /// Notified when this answer is in the way of another.
+    /// Notified when this answer must end so that another fits.
     makes_room: Arc<Notify>,
     in_flight: Arc<InFlight>,
 }
 
-/// Why a connection is ended.
+/// Why a connection is closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Late {
+pub(super) enum CloseReason {
     /// The client did not take an answer in time.
     Overdue,
     /// It held memory that later answers need.
@@ -186,7 +190,7 @@ pub(super) enum Late {
 }
 
 impl Activity {
-    pub(super) fn of(in_flight: &Arc<InFlight>) -> Arc<Self> {
+    pub(super) fn new(in_flight: &Arc<InFlight>) -> Arc<Self> {
         let activity = Self {
             last: AtomicU64::default(),
             sending: Mutex::default(),
@@ -202,7 +206,7 @@ impl Activity {
         self.last.store(nanos(now()), Relaxed);
     }
 
-    /// When something last happened, in nanoseconds of the clock.
+    /// Last activity, in nanoseconds of [`now`].
     pub(super) fn last(&self) -> u64 {
         self.last.load(Relaxed)
     }
@@ -212,28 +216,30 @@ impl Activity {
     }
 
     /// A request arrived.
-    pub(super) fn asked(&self) {
+    pub(super) fn on_request(&self) {
         self.touch();
     }
 
-    /// Its answer is made, to be received within so long. Returns its body once there is memory for
-    /// it; none where there is not.
-    pub(super) async fn answered(
+    /// Registers an answer, which the client must receive in `within`. Returns its body once it
+    /// fits into the memory bounds; None if it did not fit in time.
+    pub(super) async fn on_answer(
         &self,
         bytes: Bytes,
         peer: IpAddr,
         within: Duration,
     ) -> Option<Bytes> {
-        let sending = Sending {
+        let sending = PendingAnswer {
             body: bytes.clone(),
             peer,
             since: now(),
             makes_room: Arc::clone(&self.makes_room),
-            ends: false,
+            is_ending: false,
         };
-        // The client has more to ask, so it has received the answer before.
+        // The client sent another request, so it has received the answer before.
         self.sending().take();
-        let flight = timeout(WAITING, self.in_flight.begin(sending)).await.ok()?;
+        let flight = timeout(MEMORY_TIMEOUT, self.in_flight.begin(sending))
+            .await
+            .ok()?;
         let flight = Arc::new(flight);
         self.touch();
         *self.sending() = Some((Arc::clone(&flight), now() + within));
@@ -245,15 +251,16 @@ impl Activity {
     }
 
     /// The connection has ended, and its socket is closed.
-    pub(super) fn ended(&self) {
+    pub(super) fn on_close(&self) {
         self.sending().take();
     }
 
-    /// Waits until the client is late, or another needs the memory of its answer.
-    pub(super) async fn late(&self, socket: &Socket) -> Late {
+    /// Waits until the connection must be closed: the client is late, or another answer needs the
+    /// memory of this one.
+    pub(super) async fn must_close(&self, socket: &Socket) -> CloseReason {
         tokio::select! {
-            () = self.makes_room.notified() => Late::MadeRoom,
-            () = self.overdue(socket) => Late::Overdue,
+            () = self.makes_room.notified() => CloseReason::MadeRoom,
+            () = self.overdue(socket) => CloseReason::Overdue,
         }
     }
 
@@ -261,7 +268,7 @@ impl Activity {
         loop {
             let left = {
                 let mut sending = self.sending();
-                // The body is with the kernel, and with the client.
+                // All of the body is in the kernel, and acknowledged by the client.
                 let received = |(flight, _): &mut (Arc<Flight>, _)| {
                     Arc::strong_count(flight) == 1 && socket.is_drained()
                 };
@@ -272,7 +279,7 @@ impl Activity {
             match left {
                 None => self.began.notified().await,
                 Some(Duration::ZERO) => return,
-                Some(left) => tokio::time::sleep(left.min(LOOK)).await,
+                Some(left) => tokio::time::sleep(left.min(CHECK_INTERVAL)).await,
             }
         }
     }
@@ -290,27 +297,28 @@ mod tests {
         [127, 0, 0, number].into()
     }
 
-    /// Adds answers that began so many seconds ago; numbers of those in flight.
+    /// Adds answers (body, address, seconds since their start), and returns the numbers of those
+    /// still in flight.
     fn in_flight(bodies: &[(Bytes, u8, u64)]) -> Vec<u64> {
         let mut flights = Flights::default();
         for (body, to, ago) in bodies {
-            let mut sending = Sending {
+            let mut sending = PendingAnswer {
                 body: body.clone(),
                 peer: peer(*to),
                 since: now().saturating_sub(Duration::from_secs(*ago)),
                 makes_room: Arc::default(),
-                ends: false,
+                is_ending: false,
             };
             while let Err((waits, _)) = flights.add(sending) {
                 let before = flights.all.len();
-                flights.all.retain(|_, flight| !flight.ends);
+                flights.all.retain(|_, flight| !flight.is_ending);
                 if flights.all.len() == before {
                     break;
                 }
                 sending = waits;
             }
             let bodies = flights.all.values().map(|flight| &flight.body);
-            assert!(held(bodies) <= MOST || flights.all.len() == 1);
+            assert!(memory_of(bodies) <= MOST_BYTES || flights.all.len() == 1);
         }
         flights.all.into_keys().collect()
     }
@@ -324,15 +332,15 @@ mod tests {
                 .collect()
         };
         assert_eq!(in_flight(&to([1, 2, 3, 4], [9, 9, 9, 9])), [2, 3, 4]);
-        // Young ones do not, and the last one waits.
+        // Young ones do not make room, and the last one waits.
         assert_eq!(in_flight(&to([1, 2, 3, 4], [0, 0, 0, 0])), [1, 2, 3]);
-        // Of one address its own do.
+        // Answers to the same address make room for each other.
         assert_eq!(in_flight(&to([1, 2, 2, 2], [9, 9, 9, 9])), [1, 4]);
         assert_eq!(in_flight(&to([1, 2, 2, 1], [9, 9, 0, 0])), [3, 4]);
-        // One text is there once, the send buffers as often as it is sent.
+        // A shared text counts once, its send buffers for each answer.
         let shared = vec![(text(5 << 20), 1, 0); 60];
         assert_eq!(in_flight(&shared).len(), (3 << 20) / BUFFERS);
-        // Probes are answered whatever is in flight.
+        // Probes are answered at any load.
         let young = [texts[0].clone(), texts[1].clone(), texts[2].clone()];
         let mut full: Vec<_> = young
             .into_iter()
@@ -341,22 +349,25 @@ mod tests {
             .collect();
         full.extend([(text(300 << 10), 4, 0), (text(9), 5, 0), (text(9), 1, 0)]);
         assert_eq!(in_flight(&full), [1, 2, 3, 4, 5]);
-        // Whatever is asked for first is answered.
-        let large = text(2 * MOST);
+        // The first answer may be of any size.
+        let large = text(2 * MOST_BYTES);
         assert_eq!(in_flight(&[(large.clone(), 1, 9)]), [1]);
-        assert_eq!(in_flight(&[(large, 1, 9), (text(2 * SMALL), 2, 9)]), [2]);
+        assert_eq!(
+            in_flight(&[(large, 1, 9), (text(2 * SMALL_ANSWER), 2, 9)]),
+            [2]
+        );
     }
 
     #[tokio::test]
     async fn an_answer_waits_until_another_has_ended() {
         let all = Arc::default();
-        let body = text(MOST_OF_ONE / 2);
-        let sending = || Sending {
+        let body = text(MOST_BYTES_TO_ONE / 2);
+        let sending = || PendingAnswer {
             body: body.clone().to_vec().into(),
             peer: peer(1),
             since: now(),
             makes_room: Arc::default(),
-            ends: false,
+            is_ending: false,
         };
         let first = InFlight::begin(&all, sending()).await;
         let mut second = std::pin::pin!(InFlight::begin(&all, sending()));
@@ -374,7 +385,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let socket = Socket::of(&stream).unwrap();
+        let socket = Socket::new(&stream).unwrap();
         (stream, socket, client)
     }
 
@@ -382,13 +393,13 @@ mod tests {
     async fn a_client_that_drips_is_late() {
         use std::io::Read as _;
         let (stream, socket, mut client) = connected().await;
-        let activity = Activity::of(&Arc::default());
+        let activity = Activity::new(&Arc::default());
         let within = Duration::from_millis(200);
-        let body = activity.answered(text(4 << 20), peer(1), within).await;
+        let body = activity.on_answer(text(4 << 20), peer(1), within).await;
         while stream.try_write(body.as_ref().unwrap()).is_ok() {}
         let drips =
             std::thread::spawn(move || while client.read(&mut [0]).is_ok_and(|it| it > 0) {});
-        assert_eq!(activity.late(&socket).await, Late::Overdue);
+        assert_eq!(activity.must_close(&socket).await, CloseReason::Overdue);
         drop((stream, socket));
         drips.join().unwrap();
     }
@@ -398,17 +409,17 @@ mod tests {
         use std::io::Read as _;
         let (stream, socket, mut client) = connected().await;
         let all = Arc::default();
-        let activity = Activity::of(&all);
+        let activity = Activity::new(&all);
         let body = activity
-            .answered(text(1000), peer(1), SENDING)
+            .on_answer(text(1000), peer(1), ANSWER_TIMEOUT)
             .await
             .unwrap();
         stream.try_write(&body).unwrap();
         client.read_exact(&mut [0; 1000]).unwrap();
         drop(body);
-        let mut late = std::pin::pin!(activity.late(&socket));
+        let mut late = std::pin::pin!(activity.must_close(&socket));
         while !all.flights().all.is_empty() {
-            let _not_late = timeout(LOOK, late.as_mut()).await.unwrap_err();
+            let _not_late = timeout(CHECK_INTERVAL, late.as_mut()).await.unwrap_err();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The server of `/metrics`: a thread of its own, so that no client holds up a pull.
+//! The HTTP server of `/metrics`, on a thread of its own, so that no client delays a pull.
 
 mod answer;
 mod connections;
@@ -23,20 +23,20 @@ pub use self::web::WebError;
 use self::{
     answer::Answers,
     connections::Connections,
-    in_flight::{Activity, Late, SENDING},
+    in_flight::{ANSWER_TIMEOUT, Activity, CloseReason},
     socket::Socket,
     web::Web,
 };
-use super::{published::Published, rights};
+use super::{privileges, published::Published};
 use crate::sys::clock::now;
 
-/// The most connections at one time.
+/// The most open connections.
 const CONNECTIONS: usize = 512;
 
-/// The most time for the headers of a request, for TLS's handshake, and between two requests.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The most time for the headers of a request, for a TLS handshake, and between two requests.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The most bytes and headers of a request.
+/// The most bytes of a request's headers, and the most headers.
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 
@@ -64,24 +64,24 @@ pub enum ServerError {
 enum Admission {
     Granted,
     Denied,
-    /// Too many passwords wait to be verified.
+    /// Too many passwords are waiting to be verified.
     Busy,
 }
 
-/// Whether a server can begin with this web configuration.
+/// Checks that a server can start with this web configuration.
 pub(super) fn check(web_config: Option<&PathBuf>) -> Result<(), ServerError> {
     Web::load(web_config)?;
     Ok(())
 }
 
-/// A server that listens, before it answers.
+/// A server that listens, but does not answer yet.
 pub(super) struct Server {
     listener: TcpListener,
     web: Web,
 }
 
 impl Server {
-    /// Listens, so that an address that is taken, or a file that is wrong, ends the start.
+    /// Listens. An address in use or an invalid file is an error of the start.
     pub(super) fn listen(
         address: SocketAddr,
         web_config: Option<&PathBuf>,
@@ -101,13 +101,15 @@ impl Server {
         Ok(Self { listener, web })
     }
 
-    /// Answers from now on, until this process ends.
+    /// Starts the thread that answers, until this process ends.
     pub(super) fn answer(self, published: Arc<Published>) -> Result<(), ServerError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(ServerError::Thread)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ServerError::Thread)?;
         let thread = thread::Builder::new().name("http".to_owned());
         let run = move || runtime.block_on(self.accept(published));
-        rights::without(|| thread.spawn(run)).map_err(ServerError::Thread)?;
+        privileges::run_without(|| thread.spawn(run)).map_err(ServerError::Thread)?;
         Ok(())
     }
 
@@ -123,7 +125,7 @@ impl Server {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Without descriptors: those of idle clients are the ones to spare.
+                    // If descriptors ran out, the connection that was idle longest is closed.
                     tracing::debug!("cannot accept a connection: {error}");
                     if !connections.close_oldest(&published) {
                         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -145,52 +147,55 @@ impl Server {
     }
 }
 
-/// A connection that is being served. What its answer held is free once its socket is closed.
-struct Served(Arc<Activity>);
+/// A connection that is being served. Its answer's memory is released after its socket is closed.
+struct ConnectionGuard(Arc<Activity>);
 
-impl Drop for Served {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.0.ended();
+        self.0.on_close();
     }
 }
 
 async fn serve(stream: TcpStream, answers: Answers) {
     let activity = Arc::clone(&answers.activity);
     // Dropped last.
-    let _served = Served(Arc::clone(&activity));
-    let socket = match Socket::of(&stream) {
+    let _guard = ConnectionGuard(Arc::clone(&activity));
+    let socket = match Socket::new(&stream) {
         Ok(socket) => socket,
         Err(error) => return tracing::debug!("cannot serve a connection: {error}"),
     };
     let answers = Arc::new(answers);
     let published = Arc::clone(&answers.published);
     let conversation = async {
-        converse(stream, answers).await;
-        socket.drained(now() + SENDING).await;
+        serve_stream(stream, answers).await;
+        socket.drained(now() + ANSWER_TIMEOUT).await;
     };
-    let late = tokio::select! {
+    let reason = tokio::select! {
         () = conversation => return,
-        late = activity.late(&socket) => late,
+        reason = activity.must_close(&socket) => reason,
     };
     published.served.closed_connections.fetch_add(1, Relaxed);
-    match late {
-        Late::Overdue => tracing::debug!("a client did not take its answer in time"),
-        Late::MadeRoom => tracing::debug!("a client did not take its answer before others asked"),
+    match reason {
+        CloseReason::Overdue => tracing::debug!("a client did not take its answer in time"),
+        CloseReason::MadeRoom => {
+            tracing::debug!("a client did not take its answer before others asked");
+        }
     }
 }
 
-async fn converse(stream: TcpStream, answers: Arc<Answers>) {
+async fn serve_stream(stream: TcpStream, answers: Arc<Answers>) {
     match answers.web.acceptor() {
-        None => speak(TokioIo::new(stream), answers).await,
-        Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => speak(TokioIo::new(stream), answers).await,
+        None => serve_http(TokioIo::new(stream), answers).await,
+        Some(acceptor) => match tokio::time::timeout(CLIENT_TIMEOUT, acceptor.accept(stream)).await
+        {
+            Ok(Ok(stream)) => serve_http(TokioIo::new(stream), answers).await,
             Ok(Err(error)) => tracing::debug!("TLS: {error}"),
             Err(_) => tracing::debug!("TLS: the handshake took too long"),
         },
     }
 }
 
-async fn speak<I>(io: I, answers: Arc<Answers>)
+async fn serve_http<I>(io: I, answers: Arc<Answers>)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
@@ -200,7 +205,7 @@ where
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(CLIENT_TIMEOUT)
         .max_header_size(HEADER_BYTES)
         .max_headers(HEADERS)
         .serve_connection(io, service)

@@ -1,6 +1,6 @@
 //! The socket of a connection: bounds the kernel's memory for a client that does not read.
 
-use std::{io, net::TcpStream as Std, time::Duration};
+use std::{io, net::TcpStream as StdTcpStream, time::Duration};
 
 use rustix::{
     ioctl::{Getter, ioctl},
@@ -8,7 +8,7 @@ use rustix::{
 };
 use tokio::net::TcpStream;
 
-use super::PATIENCE;
+use super::CLIENT_TIMEOUT;
 use crate::sys::clock::now;
 
 /// Size of the send buffer, in bytes. The kernel doubles it (socket(7)).
@@ -18,23 +18,25 @@ const BUFFER: usize = 128 << 10;
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Interval between two checks of the send buffer.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A second descriptor of a connection's socket, which is dropped after the first. Where bytes are
-/// unsent then, the connection is reset: a plain close would leave them to the kernel.
-pub(super) struct Socket(Std);
+/// A second descriptor of a connection's socket, which is dropped after the first. If bytes are
+/// unsent then, the connection is reset: after a plain close the kernel would keep them.
+pub(super) struct Socket(StdTcpStream);
 
 impl Socket {
     /// Sets the bounds of a new connection.
-    pub(super) fn of(stream: &TcpStream) -> io::Result<Self> {
+    pub(super) fn new(stream: &TcpStream) -> io::Result<Self> {
         use std::os::fd::AsFd as _;
         set_socket_send_buffer_size(stream, BUFFER)?;
         // Milliseconds without an acknowledgement or an open window.
-        let patience = u32::try_from(PATIENCE.as_millis()).unwrap_or(u32::MAX);
-        set_tcp_user_timeout(stream, patience)?;
-        // Answers are written at once.
+        let timeout = u32::try_from(CLIENT_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+        set_tcp_user_timeout(stream, timeout)?;
+        // Each answer is written by one call.
         stream.set_nodelay(true)?;
-        Ok(Self(Std::from(stream.as_fd().try_clone_to_owned()?)))
+        Ok(Self(StdTcpStream::from(
+            stream.as_fd().try_clone_to_owned()?,
+        )))
     }
 
     /// Bytes that the client has not acknowledged.
@@ -51,7 +53,7 @@ impl Socket {
     /// Waits until the client has acknowledged everything, at most until a time of [`now`].
     pub(super) async fn drained(&self, until: Duration) {
         while !self.is_drained() && now() < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 }
@@ -71,11 +73,11 @@ mod tests {
     use super::*;
 
     /// A connection to a client that has not read what was written.
-    async fn connected(bytes: usize) -> (TcpStream, Socket, Std) {
+    async fn connected(bytes: usize) -> (TcpStream, Socket, StdTcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Std::connect(listener.local_addr().unwrap()).unwrap();
+        let client = StdTcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let socket = Socket::of(&stream).unwrap();
+        let socket = Socket::new(&stream).unwrap();
         let mut left = bytes;
         while left > 0 {
             let Ok(wrote) = stream.try_write(&vec![b'x'; left.min(1 << 16)]) else {

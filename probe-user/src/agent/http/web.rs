@@ -1,5 +1,6 @@
 //! TLS and passwords, by the web configuration file of Prometheus's exporters. It is read again
-//! when it, or a file that it names, changes; a file that is wrong changes nothing.
+//! when it changes, or a file that it names. Invalid files are logged, and the last valid settings
+//! stay.
 
 mod file;
 mod passwords;
@@ -24,44 +25,45 @@ use self::{file::Settings, passwords::Passwords};
 use super::Admission;
 use crate::sys::clock::now;
 
-/// Files are looked at no more often than this.
-const LOOK: Duration = Duration::from_secs(1);
+/// The least time between two checks of the files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the file says now.
+/// The web configuration, which follows its files.
 pub(super) struct Web {
     path: Option<PathBuf>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentSettings>,
 }
 
-struct Current {
-    settings: Arc<Loaded>,
-    looked: Duration,
-    stamps: Vec<Stamp>,
+struct CurrentSettings {
+    settings: Arc<ActiveSettings>,
+    checked_at: Duration,
+    stamps: Vec<FileStamp>,
 }
 
-/// Settings that are in force.
+/// Settings in force.
 #[derive(Default)]
-struct Loaded {
+struct ActiveSettings {
     acceptor: Option<TlsAcceptor>,
     /// Only clients with a certificate of the CA can speak TLS.
     verifies_clients: bool,
     passwords: Option<Passwords>,
 }
 
-/// What tells that a file changed.
-type Stamp = Option<(u64, i64, i64, u64)>;
+/// Inode, modification time (seconds, nanoseconds) and length of a file, to notice a change; None
+/// if it cannot be read.
+type FileStamp = Option<(u64, i64, i64, u64)>;
 
 impl Web {
     pub(super) fn load(path: Option<&PathBuf>) -> Result<Self, WebError> {
         let (settings, files) = match path {
-            Some(path) => Loaded::read(path, None)?,
-            None => (Loaded::default(), Vec::new()),
+            Some(path) => ActiveSettings::read(path, None)?,
+            None => (ActiveSettings::default(), Vec::new()),
         };
         Ok(Self {
             path: path.cloned(),
-            current: Mutex::new(Current {
+            current: Mutex::new(CurrentSettings {
                 settings: Arc::new(settings),
-                looked: now(),
+                checked_at: now(),
                 stamps: stamps(&files),
             }),
         })
@@ -74,50 +76,51 @@ impl Web {
         }
     }
 
-    /// Whether nobody can read what is served without a certificate or a password.
+    /// Whether clients need a certificate or a password.
     pub(super) fn is_protected(&self) -> bool {
         let settings = self.settings();
         settings.passwords.is_some() || settings.verifies_clients
     }
 
-    /// How TLS is spoken; None where it is not.
+    /// Accepts TLS connections; None without TLS.
     pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
         self.settings().acceptor.clone()
     }
 
-    /// Whether a request with these headers, of a client at this address, may be answered.
+    /// Whether a request with these headers, from a client at this address, may be answered.
     pub(super) async fn admits(&self, headers: &HeaderMap, from: IpAddr) -> Admission {
         let settings = self.settings();
         let Some(passwords) = &settings.passwords else {
             return Admission::Granted;
         };
-        match given(headers) {
+        match credentials(headers) {
             Some((user, password)) => passwords.admit(&user, password, from).await,
             None => Admission::Denied,
         }
     }
 
-    /// The same, without work: a password that was not verified before is none.
+    /// Whether the request's password was verified before, or none is needed. It takes no work.
     pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
         self.settings().passwords.as_ref().is_none_or(|passwords| {
-            given(headers).is_some_and(|(user, password)| passwords.is_known(&user, &password))
+            credentials(headers)
+                .is_some_and(|(user, password)| passwords.is_known(&user, &password))
         })
     }
 
-    fn settings(&self) -> Arc<Loaded> {
+    fn settings(&self) -> Arc<ActiveSettings> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(path) = &self.path
-            && now().saturating_sub(current.looked) >= LOOK
+            && now().saturating_sub(current.checked_at) >= CHECK_INTERVAL
         {
-            current.looked = now();
+            current.checked_at = now();
             current.follow(path);
         }
         Arc::clone(&current.settings)
     }
 }
 
-impl Current {
-    /// Reads the file again where it or one that it names changed.
+impl CurrentSettings {
+    /// Reads the file again if it changed, or a file that it names.
     fn follow(&mut self, path: &Path) {
         let files =
             Settings::read(path).map_or_else(|_| vec![path.to_owned()], |it| it.files(path));
@@ -126,7 +129,7 @@ impl Current {
             return;
         }
         self.stamps = stamps;
-        match Loaded::read(path, self.settings.passwords.as_ref()) {
+        match ActiveSettings::read(path, self.settings.passwords.as_ref()) {
             Ok((settings, _)) => {
                 tracing::info!("read {} again", path.display());
                 self.settings = Arc::new(settings);
@@ -138,8 +141,9 @@ impl Current {
     }
 }
 
-impl Loaded {
-    /// With the files that they depend on. Passwords that were verified `before` stay so.
+impl ActiveSettings {
+    /// Reads the settings, and returns the files that they depend on. Passwords that were verified
+    /// `before` stay verified.
     fn read(path: &Path, before: Option<&Passwords>) -> Result<(Self, Vec<PathBuf>), WebError> {
         let settings = Settings::read(path)?;
         let loaded = Self {
@@ -153,7 +157,7 @@ impl Loaded {
     }
 }
 
-fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
+fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
     let stamp = |file: &PathBuf| {
         let data = fs::metadata(file).ok()?;
         Some((data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
@@ -161,13 +165,13 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     files.iter().map(stamp).collect()
 }
 
-/// User and password that a request gives.
-fn given(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
-    basic(headers.get(AUTHORIZATION)?.to_str().ok()?)
+/// User and password of a request.
+fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    basic_auth(headers.get(AUTHORIZATION)?.to_str().ok()?)
 }
 
 /// User and password of a header `Authorization: Basic`.
-fn basic(header: &str) -> Option<(String, Vec<u8>)> {
+fn basic_auth(header: &str) -> Option<(String, Vec<u8>)> {
     let (scheme, given) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;

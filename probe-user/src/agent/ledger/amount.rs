@@ -1,48 +1,48 @@
-//! Amounts: what a counter counted, and what is estimated of it.
+//! Amounts: a counter's raw count and its estimate.
 
 use std::{mem, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::derive::{Counter, Estimate, LiveTime, Spread};
+use crate::derive::{CounterValue, Estimate, RunningTime, Spread};
 
-/// What a counter of a session says.
+/// A counter of a session, or its gain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Amount {
     /// When it began.
     start: Duration,
-    pub(super) count: Count,
-    pub(super) sum: Sum,
+    pub(super) count: RawCount,
+    pub(super) sum: EstimateSum,
 }
 
-/// As counted.
+/// The raw count and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Count {
+pub(super) struct RawCount {
     raw: u64,
     /// Nanoseconds enabled, running.
     time: (u64, u64),
 }
 
-/// What is estimated for all of the time.
+/// The estimate for all of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Sum {
-    /// When the first of its counters began. A receiver takes another start for a counter that
-    /// began again, and adds its value to the one before.
+pub(super) struct EstimateSum {
+    /// When the first of its counters began. It must not change: a receiver takes a new start for a
+    /// reset, and adds the value to the one before.
     start: Option<Duration>,
     estimate: f64,
     variance: f64,
 }
 
 impl Amount {
-    pub(super) fn of(counter: &Counter) -> Self {
+    pub(super) fn from_counter(counter: &CounterValue) -> Self {
         let time = counter.time.unwrap_or_default();
         Self {
             start: counter.start,
-            count: Count {
+            count: RawCount {
                 raw: counter.raw,
                 time: (time.enabled, time.running),
             },
-            sum: Sum {
+            sum: EstimateSum {
                 start: Some(counter.start),
                 estimate: counter.estimate.value,
                 variance: counter.estimate.error().unwrap_or(0.0).powi(2),
@@ -50,22 +50,22 @@ impl Amount {
         }
     }
 
-    /// Takes in what the counter says now. Returns what it gained: all, where it began again. A
-    /// counter that steps back a little has gained nothing until it is where it was.
+    /// Advances to the counter's current value and returns the gain. After a reset the gain is the
+    /// whole value. A counter that decreased a little gains nothing until it exceeds its old value.
     pub(super) fn advance(&mut self, now: Self) -> Self {
-        if self.start != now.start || self.count.began_again(&now.count) {
+        if self.start != now.start || self.count.was_reset(&now.count) {
             *self = now;
             return now;
         }
-        let before = mem::replace(self, self.most(&now));
+        let before = mem::replace(self, self.max_of_each(&now));
         let (now, then) = (self.count, before.count);
         Self {
             start: self.start,
-            count: Count {
+            count: RawCount {
                 raw: now.raw - then.raw,
                 time: (now.time.0 - then.time.0, now.time.1 - then.time.1),
             },
-            sum: Sum {
+            sum: EstimateSum {
                 start: self.sum.start,
                 estimate: self.sum.estimate - before.sum.estimate,
                 variance: self.sum.variance - before.sum.variance,
@@ -73,16 +73,16 @@ impl Amount {
         }
     }
 
-    /// The larger one of each value.
-    fn most(&self, other: &Self) -> Self {
+    /// The maximum of each value.
+    fn max_of_each(&self, other: &Self) -> Self {
         let [a, b] = [self, other].map(|it| (it.count.raw, it.count.time, it.sum));
         Self {
             start: self.start,
-            count: Count {
+            count: RawCount {
                 raw: a.0.max(b.0),
                 time: (a.1.0.max(b.1.0), a.1.1.max(b.1.1)),
             },
-            sum: Sum {
+            sum: EstimateSum {
                 start: b.2.start,
                 estimate: a.2.estimate.max(b.2.estimate),
                 variance: a.2.variance.max(b.2.variance),
@@ -96,9 +96,9 @@ impl Amount {
     }
 }
 
-impl Count {
-    /// Whether a counter of this began again: it has lost half or more, or its time has.
-    fn began_again(&self, now: &Self) -> bool {
+impl RawCount {
+    /// Whether a counter was reset: its value or its time fell by half or more.
+    fn was_reset(&self, now: &Self) -> bool {
         let lost = |then: u64, now: u64| now < then.div_ceil(2);
         lost(self.raw, now.raw) || lost(self.time.0, now.time.0)
     }
@@ -109,9 +109,9 @@ impl Count {
         self.time.1 = self.time.1.saturating_add(gain.time.1);
     }
 
-    /// A counter of this, with this estimate.
-    pub(super) fn counter(&self, sum: &Sum) -> Counter {
-        let mut counter = Counter {
+    /// A counter with this raw count and this estimate.
+    pub(super) fn counter(&self, sum: &EstimateSum) -> CounterValue {
+        let mut counter = CounterValue {
             start: Duration::ZERO,
             raw: 0,
             estimate: Estimate {
@@ -121,14 +121,14 @@ impl Count {
                 },
                 ..Estimate::exact(0.0)
             },
-            time: (self.time.0 > 0).then(LiveTime::default),
+            time: (self.time.0 > 0).then(RunningTime::default),
         };
-        put(self, sum, &mut counter);
+        write_total(self, sum, &mut counter);
         counter
     }
 }
 
-impl Sum {
+impl EstimateSum {
     pub(super) fn add(&mut self, gain: &Self) {
         self.start = self.start.into_iter().chain(gain.start).min();
         self.estimate += gain.estimate;
@@ -136,15 +136,15 @@ impl Sum {
     }
 }
 
-/// Makes these the total of a counter.
-pub(super) fn put(count: &Count, sum: &Sum, total: &mut Counter) {
+/// Sets a counter's total to this raw count and estimate.
+pub(super) fn write_total(count: &RawCount, sum: &EstimateSum, total: &mut CounterValue) {
     total.raw = count.raw;
     total.start = sum.start.unwrap_or(total.start);
     let estimate = &mut total.estimate;
     let moved = sum.estimate - estimate.value;
     estimate.value = sum.estimate;
     estimate.spread = match estimate.spread {
-        // An interval keeps its distance from the estimate.
+        // The interval moves with the estimate.
         Spread::Sampled(low, high) => Spread::Sampled(low + moved, high + moved),
         Spread::Error(_) => Spread::Error(sum.variance.sqrt()),
         Spread::CountingOnly(_) => Spread::CountingOnly(sum.variance.sqrt()),

@@ -1,14 +1,14 @@
-//! The ledger in the directory of the state: what was exported goes on after a restart, also of
-//! rows that are folded or that ended in one.
+//! The ledger's file in the state directory: totals continue after a restart, also those of folded
+//! rows and of rows that ended while folded.
 
 use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::Ledger;
-use crate::state::{Encoded, StateError, StateFile};
+use crate::state::{EncodedState, StateError, StateFile};
 
-/// Its file.
+/// The ledger's file.
 const FILE: StateFile = StateFile("exported");
 
 #[derive(Serialize)]
@@ -24,41 +24,42 @@ struct Loaded {
 }
 
 impl Ledger {
-    /// Its file. To be saved after the state: what that has more is a gain later.
-    pub(in crate::agent) fn encoded(&self, boot: &str) -> io::Result<Encoded> {
+    /// Encodes the ledger's file. It is saved after the state: if only the state is newer, the
+    /// difference is a gain later.
+    pub(in crate::agent) fn encoded(&self, boot: &str) -> io::Result<EncodedState> {
         let ledger = self;
         FILE.encoded(&Saved { boot, ledger })
     }
 
-    /// The one that was saved in this boot; an empty one where none was.
+    /// Loads the ledger that was saved in this boot; an empty one if there is none.
     pub(in crate::agent) fn load(boot: &str, directory: &Path) -> Result<Self, StateError> {
         let loaded = FILE.load(directory, |loaded: &Loaded| loaded.boot == boot)?;
         Ok(loaded.map(|it| it.ledger).unwrap_or_default())
     }
 }
 
-/// The accounts of all subjects but this program: its own counters begin with its process.
+/// Saves the accounts of all subjects except this program, whose own counters begin with its
+/// process.
 pub(super) mod accounts {
     use std::collections::HashMap;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::super::Account;
+    use super::super::LedgerAccount;
     use crate::derive::Subject;
 
     pub(in super::super) fn serialize<S: Serializer>(
-        accounts: &HashMap<Subject, Account>,
+        accounts: &HashMap<Subject, LedgerAccount>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let others = accounts.iter();
-        let others = others.filter(|(subject, _)| **subject != Subject::Pmuscope);
-        // The length is told beforehand.
-        serializer.collect_map(others.collect::<Vec<_>>())
+        let saved = { accounts.iter() }.filter(|(subject, _)| **subject != Subject::Pmuscope);
+        // Collected, since postcard needs the length first.
+        serializer.collect_map(saved.collect::<Vec<_>>())
     }
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<HashMap<Subject, Account>, D::Error> {
+    ) -> Result<HashMap<Subject, LedgerAccount>, D::Error> {
         Deserialize::deserialize(deserializer)
     }
 }

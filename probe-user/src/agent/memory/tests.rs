@@ -1,50 +1,50 @@
-//! The formula against what a session takes, and against the chart and its page.
+//! Compares the formula with the memory of a session, and with the chart and its page.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::session::memory::tests::{of_agent, of_sampled_events, user_bytes};
+use crate::session::memory::tests::{agent_bytes, sampled_event_bytes, user_bytes};
 
 const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_helpers.tpl");
-/// Those of every profile: counters of software, and of hardware.
+/// Groups of every profile: software events, and hardware events.
 const GROUPS: usize = 2;
 
 const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
 
 proptest! {
-    /// On every machine the terms are as large as what they stand for.
+    /// The terms are large enough on every machine.
     #[test]
     fn the_terms_cover_a_session(cpus in 1..1025_usize, timeline in any::<bool>()) {
-        let taken = of_agent(cpus, sampled_rows(cpus), timeline);
+        let taken = agent_bytes(cpus, sampled_rows(cpus), timeline);
         prop_assert!(taken.row_of_counts <= ROW);
-        // Besides the rows. The process' own part has room for what does not grow: of its 32 MiB
-        // an agent with 1,000 containers takes 21 MB.
+        // Without the rows. The 2 MiB that do not grow fit into PROCESS: of its 32 MiB an agent
+        // with 1,000 containers takes 21 MB.
         prop_assert!(taken.counts_without_rows <= CPU * cpus + 2 * MIB, "{taken:?}");
         let samples = taken.samples + user_bytes(sampled_rows(cpus));
         prop_assert!(samples <= SAMPLES + SAMPLED_CPU * cpus, "{taken:?}");
-        let events = of_sampled_events(cpus, event_rows(cpus));
+        let events = sampled_event_bytes(cpus, event_rows(cpus));
         prop_assert!(events <= EVENTS + EVENTS_CPU * cpus, "{events}");
-        // Accesses without SPE, alone and beside other events.
-        let accesses = of_sampled_events(cpus, sampled_rows(cpus));
+        // Accesses without SPE, alone and together with other events.
+        let accesses = sampled_event_bytes(cpus, sampled_rows(cpus));
         prop_assert!(accesses <= SAMPLES + SAMPLED_CPU * cpus, "{accesses}");
-        let both = of_sampled_events(cpus, event_rows(cpus) + sampled_rows(cpus));
+        let both = sampled_event_bytes(cpus, event_rows(cpus) + sampled_rows(cpus));
         let terms = EVENTS + SAMPLES + (EVENTS_CPU + SAMPLED_CPU) * cpus;
         prop_assert!(both <= terms, "{both}");
     }
 }
 
-/// Not much too large either, where it matters.
+/// The large terms are not much too large either.
 #[test]
 fn the_terms_are_no_larger_than_needed() {
-    let taken = of_agent(144, sampled_rows(144), false);
+    let taken = agent_bytes(144, sampled_rows(144), false);
     assert!(taken.row_of_counts * 10 >= ROW * 9, "{taken:?}");
     let samples = taken.samples + user_bytes(sampled_rows(144));
     assert!(samples * 5 >= SAMPLES * 4, "{samples}");
-    let events = of_sampled_events(256, event_rows(256));
+    let events = sampled_event_bytes(256, event_rows(256));
     assert!(events * 5 >= (EVENTS + EVENTS_CPU * 256) * 4, "{events}");
 }
 
-/// The chart computes in KiB what is bytes here.
+/// The chart computes in KiB, and this module in bytes.
 #[test]
 fn the_chart_has_the_same_terms() {
     for term in [

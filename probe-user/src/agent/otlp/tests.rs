@@ -16,19 +16,19 @@ use tonic::{
 use super::*;
 use crate::derive::AgentHealth;
 
-/// What it does with the next requests; with those after them, it takes them.
+/// Answers to the next requests: points rejected, or an error. Later requests are accepted.
 type Script = Vec<Result<i64, Status>>;
 
 struct Collector {
     script: Mutex<Script>,
-    got: Sender<(Request, Option<String>)>,
+    got: Sender<(OtlpRequest, Option<String>)>,
 }
 
 #[tonic::async_trait]
 impl MetricsService for Collector {
     async fn export(
         &self,
-        request: tonic::Request<Request>,
+        request: tonic::Request<OtlpRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
         let header = request.metadata().get("x-token");
         let header = header.map(|it| it.to_str().unwrap().to_owned());
@@ -48,8 +48,8 @@ impl MetricsService for Collector {
     }
 }
 
-/// A collector on a port of its own, and what it gets.
-fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(Request, Option<String>)>) {
+/// A collector on its own port, and a channel of its requests.
+fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(OtlpRequest, Option<String>)>) {
     let (got, gets) = mpsc::channel();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -69,22 +69,27 @@ fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(Request, Option<Str
     (address, gets)
 }
 
-fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<Sent>) {
+fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<PushCounters>) {
     let headers = headers.iter();
     let headers = headers.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let config = config::Otlp {
         headers: headers.collect(),
         ..config::Otlp::default()
     };
-    let sent = Arc::new(Sent::default());
-    let exporter = Exporter::start(format!("http://{to}"), &config, Arc::clone(&sent), PATIENCE);
+    let sent = Arc::new(PushCounters::default());
+    let exporter = Exporter::start(
+        format!("http://{to}"),
+        &config,
+        Arc::clone(&sent),
+        ANSWER_TIMEOUT,
+    );
     (exporter.unwrap(), sent)
 }
 
-fn window() -> Vec<Request> {
-    let mut report = Report::of_agent();
+fn window() -> Vec<OtlpRequest> {
+    let mut report = Report::for_agent();
     report.add_agent(&AgentHealth::default());
-    let requests = Otlp::default().requests(&report);
+    let requests = OtlpEncoder::default().requests(&report);
     assert_eq!(requests.len(), 1);
     requests
 }
@@ -126,7 +131,7 @@ fn what_fails_for_a_moment_is_sent_again_and_what_is_refused_is_not() {
     assert!(gets.try_recv().is_err());
 }
 
-/// Nobody listens: the newest window waits, and those before it are counted.
+/// Without a listener the newest window waits, and the earlier ones are counted as lost.
 #[test]
 fn windows_that_find_no_collector_are_counted() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -141,14 +146,14 @@ fn windows_that_find_no_collector_are_counted() {
     assert_eq!(sent.lost_windows.load(Relaxed), 3);
 }
 
-/// A connection that is taken and never answered is given up, and the next one is a new one.
+/// A connection without an answer is given up, and a new one is made.
 #[test]
 fn a_peer_that_is_gone_is_connected_to_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
-    let (config, sent) = (config::Otlp::default(), Arc::new(Sent::default()));
-    let patience = Duration::from_millis(200);
-    let exporter = Exporter::start(to, &config, Arc::clone(&sent), patience).unwrap();
+    let (config, sent) = (config::Otlp::default(), Arc::new(PushCounters::default()));
+    let answer_timeout = Duration::from_millis(200);
+    let exporter = Exporter::start(to, &config, Arc::clone(&sent), answer_timeout).unwrap();
     exporter.send(window());
     let gone = listener.accept().unwrap();
     let next = listener.accept().unwrap();

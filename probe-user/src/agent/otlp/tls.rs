@@ -1,7 +1,7 @@
-//! TLS to a collector. Its files are read for each connection, so that a renewed certificate is in
-//! force with the next one; files that are wrong by then change nothing.
+//! TLS to a collector. Its files are read for each connection, so that a renewed certificate takes
+//! effect with the next one. Invalid files are logged, and the last valid ones stay in use.
 
-mod watched;
+mod reporting_stream;
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio_rustls::{
 };
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use self::watched::Watched;
+use self::reporting_stream::ReportingStream;
 use crate::agent::{config::OtlpTls, pem};
 
 /// The protocol of gRPC, as TLS names it.
@@ -29,19 +29,19 @@ const HTTP2: &[u8] = b"h2";
 const NO_GRPC: &str =
     "what answers there speaks TLS and no gRPC: name the collector's gRPC port, 4317 as a rule";
 
-/// An endpoint may be at `https://`.
-pub(super) fn is_there() -> Result<(), String> {
+/// Accepts an endpoint at `https://`.
+pub(super) fn is_supported() -> Result<(), String> {
     Ok(())
 }
 
-/// How connections to a collector are made.
+/// Makes connections to a collector.
 pub(super) struct Tls {
     files: OtlpTls,
-    /// As the files were when all of them were right.
+    /// From the files when all of them were last valid.
     current: Mutex<Arc<ClientConfig>>,
-    /// Why the last connection was not made, or was closed, as one sentence without its end. What a
-    /// request is told depends on chance there.
-    closed: Mutex<Option<String>>,
+    /// Why the last connection failed or was closed, as one sentence without its end. The error of
+    /// the request itself depends on chance then.
+    last_reason: Mutex<Option<String>>,
 }
 
 impl Tls {
@@ -49,27 +49,27 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Names the key whose file cannot be used.
+    /// If a file cannot be used; the error names its key.
     pub(super) fn load(files: &OtlpTls) -> io::Result<Self> {
         let config = read(files).map_err(io::Error::other)?;
         Ok(Self {
             files: files.clone(),
             current: Mutex::new(Arc::new(config)),
-            closed: Mutex::default(),
+            last_reason: Mutex::default(),
         })
     }
 
-    /// Connections to an endpoint, made when they are needed.
+    /// A channel to an endpoint, which connects with its first request.
     pub(super) fn channel(self: &Arc<Self>, endpoint: &Endpoint) -> Channel {
         let tls = Arc::clone(self);
         endpoint.connect_with_connector_lazy(tower::service_fn(move |to: Uri| {
             let tls = Arc::clone(&tls);
             async move {
-                tls.say(None);
+                tls.set_reason(None);
                 match tls.connect(&to).await {
-                    Ok(stream) => Ok(TokioIo::new(Watched::new(stream, tls))),
+                    Ok(stream) => Ok(TokioIo::new(ReportingStream::new(stream, tls))),
                     Err(why) => {
-                        tls.say(Some(why.clone()));
+                        tls.set_reason(Some(why.clone()));
                         Err(io::Error::other(why))
                     }
                 }
@@ -77,34 +77,42 @@ impl Tls {
         }))
     }
 
-    /// Why the last connection was not made, or was closed, where TLS tells.
-    pub(super) fn reason(&self) -> Option<String> {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        closed.take()
+    /// Takes the reason why the last connection failed or was closed, if TLS has one.
+    pub(super) fn take_reason(&self) -> Option<String> {
+        let mut reason = self
+            .last_reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        reason.take()
     }
 
-    fn say(&self, why: Option<String>) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        *closed = why;
+    fn set_reason(&self, why: Option<String>) {
+        let mut reason = self
+            .last_reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *reason = why;
     }
 
-    /// Looks at an error of a connection: with TLS 1.3 a server refuses a client's certificate
-    /// after the handshake.
-    fn fails(&self, error: &io::Error) {
-        if let Some(rustls::Error::AlertReceived(alert)) = of_tls(error) {
-            self.say(Some(of_alert(*alert)));
+    /// Keeps the reason of a connection's error: with TLS 1.3 a server refuses a client's
+    /// certificate only after the handshake.
+    fn on_error(&self, error: &io::Error) {
+        if let Some(rustls::Error::AlertReceived(alert)) = tls_error(error) {
+            self.set_reason(Some(alert_sentence(*alert)));
         }
     }
 
     async fn connect(&self, to: &Uri) -> Result<TlsStream<TcpStream>, String> {
         let config = self.config();
-        let host = to.host().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| format!("{host} is no name of a machine"))?;
-        let stream = TcpStream::connect((host, to.port_u16().unwrap_or(443))).await;
-        let stream = stream.map_err(|error| format!("no connection: {error}"))?;
-        // Requests are written at once.
+        let host = { to.host().unwrap_or_default() }
+            .trim_start_matches('[')
+            .trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| format!("{host} is no name of a machine"))?;
+        let stream = TcpStream::connect((host, to.port_u16().unwrap_or(443)))
+            .await
+            .map_err(|error| format!("no connection: {error}"))?;
+        // Each request is written by one call.
         let _ = stream.set_nodelay(true);
         let connected = TlsConnector::from(config).connect(name, stream).await;
         let stream = connected.map_err(|error| self.sentence(host, &error))?;
@@ -114,7 +122,7 @@ impl Tls {
         }
     }
 
-    /// The files as they are now.
+    /// Reads the files again. If they are invalid, the last valid ones stay.
     fn config(&self) -> Arc<ClientConfig> {
         let read = read(&self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,22 +134,22 @@ impl Tls {
     }
 
     fn sentence(&self, host: &str, error: &io::Error) -> String {
-        let Some(error) = of_tls(error) else {
+        let Some(error) = tls_error(error) else {
             return format!("TLS began and did not get through: {error}");
         };
         match error {
-            rustls::Error::InvalidCertificate(why) => self.of_certificate(host, why),
+            rustls::Error::InvalidCertificate(why) => self.certificate_sentence(host, why),
             rustls::Error::InvalidMessage(_) => {
                 "what answers there speaks no TLS: name its port for TLS, or http:// in place of \
                  https://"
                     .to_owned()
             }
-            rustls::Error::AlertReceived(alert) => of_alert(*alert),
+            rustls::Error::AlertReceived(alert) => alert_sentence(*alert),
             error => format!("no TLS: {error}"),
         }
     }
 
-    fn of_certificate(&self, host: &str, why: &CertificateError) -> String {
+    fn certificate_sentence(&self, host: &str, why: &CertificateError) -> String {
         match why {
             CertificateError::UnknownIssuer => match &self.files.ca_file {
                 Some(file) => format!(
@@ -161,7 +169,7 @@ impl Tls {
             CertificateError::NotValidForNameContext { presented, .. } => format!(
                 "its certificate is for {} and not for {host}: use a name in otlp.endpoint that \
                  it has",
-                names(presented)
+                dns_names(presented)
             ),
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "its certificate has expired by the clock of this machine: renew it, or set the \
@@ -178,12 +186,12 @@ impl Tls {
     }
 }
 
-fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What the collector said before it closed a connection.
-fn of_alert(alert: AlertDescription) -> String {
+/// The alert with which the collector closed a connection, as a sentence.
+fn alert_sentence(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
             "it asks for a certificate of this agent: name one by otlp.cert_file and otlp.key_file"
@@ -198,19 +206,19 @@ fn of_alert(alert: AlertDescription) -> String {
 }
 
 /// The names of a certificate, which come as `DnsName("a.example")`.
-fn names(presented: &[String]) -> String {
+fn dns_names(presented: &[String]) -> String {
     let bare = presented
         .iter()
         .map(|name| name.split('"').nth(1).unwrap_or(name));
     bare.collect::<Vec<_>>().join(", ")
 }
 
-/// Settings by the files. The error names the key.
+/// The settings of TLS by the files. The error names the key.
 fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
-    let of = |key: &'static str| move |why: String| format!("otlp.{key}: {why}");
+    let with_key = |key: &'static str| move |why: String| format!("otlp.{key}: {why}");
     let roots = match &files.ca_file {
-        Some(file) => pem::authorities(file).map_err(of("ca_file"))?,
-        None => known()?,
+        Some(file) => pem::authorities(file).map_err(with_key("ca_file"))?,
+        None => system_roots()?,
     };
     let provider = Arc::new(rustls_graviola::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -219,8 +227,8 @@ fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
         .with_root_certificates(roots);
     let mut config = match (&files.cert_file, &files.key_file) {
         (Some(certificate), Some(key)) => {
-            let certificates = pem::certificates(certificate).map_err(of("cert_file"))?;
-            let key = pem::key(key).map_err(of("key_file"))?;
+            let certificates = pem::certificates(certificate).map_err(with_key("cert_file"))?;
+            let key = pem::key(key).map_err(with_key("key_file"))?;
             let own = builder.with_client_auth_cert(certificates, key);
             own.map_err(|error| format!("otlp.key_file: does not go with cert_file: {error}"))?
         }
@@ -230,8 +238,8 @@ fn read(files: &OtlpTls) -> Result<ClientConfig, String> {
     Ok(config)
 }
 
-/// The authorities that this machine knows.
-fn known() -> Result<RootCertStore, String> {
+/// The authorities that this machine trusts.
+fn system_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);

@@ -1,38 +1,38 @@
-//! Ladder: what is given up, level by level.
+//! The [`Ladder`] of a budget: what is given up, level by level.
 
 use std::{fmt, ops::Index, time::Duration};
 
-/// Windows get no longer than this by the budget.
+/// The longest window that the budget may make.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// The most by which they get longer.
+/// The largest factor by which windows get longer.
 const WIDEST: u32 = 8;
 
 /// What is counted at a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::agent) struct Level {
-    /// Counters of hardware that a charge reads.
+    /// Hardware counters that a charge reads.
     pub(in crate::agent) hardware: usize,
-    /// Counters of the kernel's own that it reads.
+    /// Software counters that a charge reads.
     pub(in crate::agent) software: usize,
-    /// How many times as long windows are.
+    /// Factor of the length of windows.
     pub(in crate::agent) widened: u32,
-    /// Whether memory accesses are sampled.
+    /// Whether samples are taken.
     pub(in crate::agent) samples: bool,
 }
 
-/// The levels: the first gives up nothing, each one more than the one before it.
+/// The levels: the first gives up nothing, and each gives up more than the one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::agent) struct Ladder(Vec<Level>);
 
 impl Ladder {
-    /// Of an agent that counts all of `full` with this time between pulls. Without `events` what is
-    /// counted cannot change any more.
+    /// The levels from `full` down, for this interval. Without `events` only the windows can
+    /// change: the agent cannot open counters any more.
     pub(in crate::agent) fn new(full: Level, interval: Duration, events: bool) -> Self {
         let mut levels = vec![full];
         let mut level = full;
         if events {
-            // One counter stays, of the kernel's own where there is one: it costs less.
+            // One counter stays: a software counter if there is one, since it costs less.
             let least = usize::from(full.software == 0);
             while level.hardware > least {
                 level.hardware = (level.hardware / 2).max(least);

@@ -1,4 +1,4 @@
-//! A machine whose real costs are not those of the model.
+//! The governor on machines with other costs than the model's.
 
 use proptest::prelude::*;
 
@@ -17,30 +17,31 @@ fn ladder() -> Ladder {
     Ladder::new(FULL, TEN_SECONDS, true)
 }
 
-/// What counting really takes.
+/// The real costs of counting.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     /// Charges per second.
     rate: f64,
-    /// Nanoseconds of a charge besides reading.
+    /// Nanoseconds of a charge without its reads.
     base: f64,
-    /// To read a counter of hardware, and one of the kernel's.
+    /// Nanoseconds to read a hardware counter, and a software counter.
     reads: (f64, f64),
-    /// The part of the reads that is seen when they are measured at the start.
+    /// The part of the read time that the measurement at the start shows.
     seen: f64,
-    /// Of a pull, and for each counter: nobody tells the model of the latter.
+    /// Nanoseconds of a pull, and more for each counter; the model does not have the latter.
     pull: (f64, f64),
-    /// Share of a CPU of samples, and of scrapes.
+    /// Share of a CPU of samples.
     samples: f64,
+    /// Share of a CPU of scrapes.
     other: f64,
 }
 
 impl Machine {
-    fn spent(&self, level: Level, noise: f64) -> Spent {
+    fn cost(&self, level: Level, noise: f64) -> WindowCost {
         let seconds = interval(TEN_SECONDS, level).as_secs_f64();
         let counters = (level.hardware as f64, level.software as f64);
         let charge = self.base + counters.0 * self.reads.0 + counters.1 * self.reads.1;
-        Spent {
+        WindowCost {
             seconds,
             charges: self.rate * seconds * noise,
             charge,
@@ -56,7 +57,7 @@ impl Machine {
     }
 
     fn share(&self, level: Level) -> f64 {
-        self.spent(level, 1.0).share()
+        self.cost(level, 1.0).share()
     }
 }
 
@@ -83,35 +84,35 @@ fn machines() -> impl Strategy<Value = Machine> {
         })
 }
 
-/// How it went.
+/// The result of many windows.
 struct Run {
     governor: Governor,
     changes: usize,
     /// The shares of the windows.
     shares: Vec<f64>,
-    verdicts: Vec<Verdict>,
+    decisions: Vec<Decision>,
 }
 
 fn run(mut governor: Governor, windows: usize, machine: impl Fn(usize) -> (Machine, f64)) -> Run {
     let mut run = Vec::new();
-    let mut verdicts = Vec::new();
+    let mut decisions = Vec::new();
     for window in 0..windows {
         let (machine, noise) = machine(window);
-        let spent = machine.spent(governor.level(), noise);
-        run.push(spent.share());
-        match governor.window(spent) {
-            Verdict::Stay => {}
-            verdict => verdicts.push(verdict),
+        let cost = machine.cost(governor.level(), noise);
+        run.push(cost.share());
+        match governor.window(cost) {
+            Decision::Stay => {}
+            decision => decisions.push(decision),
         }
     }
-    let changes = verdicts
+    let changes = decisions
         .iter()
-        .filter(|it| matches!(it, Verdict::Change(_)));
+        .filter(|it| matches!(it, Decision::Change(_)));
     Run {
         changes: changes.count(),
         governor,
         shares: run,
-        verdicts,
+        decisions,
     }
 }
 
@@ -135,7 +136,7 @@ fn noises() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Under a constant load the level settles, within the budget if any level is.
+    /// Under a constant load the level converges, within the budget if any level is.
     #[test]
     fn a_constant_load_is_brought_into_the_budget(machine in machines()) {
         let run = run(Governor::new(BUDGET, ladder()), HOURS, |_| (machine, 1.0));
@@ -150,7 +151,7 @@ proptest! {
         } else {
             prop_assert_eq!(level, ladder.len() - 1);
             prop_assert!(run.governor.is_exceeded());
-            let said = run.verdicts.iter().filter(|it| matches!(it, Verdict::Exceeded(_)));
+            let said = run.decisions.iter().filter(|it| matches!(it, Decision::Exceeded(_)));
             prop_assert_eq!(said.count(), 1);
         }
         if machine.share(FULL) <= BUDGET {
@@ -158,7 +159,7 @@ proptest! {
         }
     }
 
-    /// A noisy load does not make it flap, nor keep it above the budget.
+    /// A noisy load neither makes it flap nor keeps it above the budget.
     #[test]
     fn a_noisy_load_does_not_make_it_flap(machine in machines(), noise in noises()) {
         let run = run(Governor::new(BUDGET, ladder()), HOURS, |at| (machine, noise[at]));
@@ -169,8 +170,8 @@ proptest! {
         prop_assert!(!fits || late <= BUDGET * 1.05, "{late}");
     }
 
-    /// Nor does one that comes and goes, whatever its period: steps up that had to be taken back
-    /// make the next ones rarer.
+    /// A load in bursts does not make it flap, whatever their period: steps up that had to be
+    /// reverted make the next ones rarer.
     #[test]
     fn a_bursty_load_does_not_make_it_flap(
         machine in machines(),
@@ -186,7 +187,7 @@ proptest! {
         prop_assert!(run.changes <= 4 * ladder().len(), "{} changes", run.changes);
     }
 
-    /// Where the load goes, everything is counted again, step by step.
+    /// After the load ends, everything is counted again, step by step.
     #[test]
     fn it_goes_back_in_steps(machine in machines()) {
         let idle = Machine { rate: 1.0, samples: 0.0, pull: (1e5, 0.0), other: 0.0, ..machine };
@@ -197,8 +198,8 @@ proptest! {
         let run = run(Governor::new(BUDGET, ladder()), 20_000, load);
         prop_assert_eq!(run.governor.number(), 0);
         let ladder = ladder();
-        for verdict in &run.verdicts {
-            if let Verdict::Change(Change { from, to, .. }) = verdict {
+        for decision in &run.decisions {
+            if let Decision::Change(LevelChange { from, to, .. }) = decision {
                 let at = |level| (0..ladder.len()).find(|at| ladder[*at] == level).unwrap();
                 prop_assert!(at(*to) > at(*from) || at(*to) + 1 == at(*from));
             }
@@ -228,7 +229,7 @@ fn events_go_first_then_short_windows_then_samples() {
             (0, 1, 8, false),
         ]
     );
-    // Where what is counted cannot change any more, windows alone are left; not above 5 minutes.
+    // If the events cannot change any more, only windows get longer, up to 5 minutes.
     let fixed = Ladder::new(FULL, Duration::from_mins(2), false);
     assert_eq!(fixed.len(), 2);
     // Something is always counted.
@@ -240,7 +241,7 @@ fn events_go_first_then_short_windows_then_samples() {
     assert!((0..ladder.len()).all(|at| ladder[at].hardware > 0));
 }
 
-/// A hypervisor that answers for counters: 4.2 us for each of four, 500 switches a second.
+/// A hypervisor that emulates counters: 4.2 us for each read, 1,000 charges a second.
 #[test]
 fn it_goes_to_the_first_level_that_is_enough() {
     let machine = Machine {

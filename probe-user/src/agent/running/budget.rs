@@ -1,21 +1,22 @@
-//! The budget of a running agent: what a window took is told to the governor, and what that decides
-//! is done.
+//! `max_overhead` of a running agent: gives the cost of each window to the governor, and applies
+//! its decision.
 
 use std::time::Duration;
 
 use super::Running;
-use crate::agent::overhead::{Change, Governor, Ladder, Level, Verdict, interval, measure::Mark};
+use crate::agent::overhead::{
+    Decision, Governor, Ladder, Level, LevelChange, cost_meter::CostMeter, interval,
+};
 
 impl Running {
-    /// Measures from here on, and keeps to the budget, where there is one. To be called where a
-    /// session or the budget is a new one.
-    pub(super) fn govern(&mut self) {
-        self.mark = None;
+    /// Begins to measure the cost, if there is a budget. Called for a new session or budget.
+    pub(super) fn start_budget(&mut self) {
+        self.cost_meter = None;
         let (Some(budget), Some(pipeline)) = (self.config.max_overhead, &self.pipeline) else {
             if self.config.max_overhead.is_none() {
                 self.governor = None;
             }
-            return self.tell_budget();
+            return self.report_budget();
         };
         let (hardware, software) = pipeline.plan().reads();
         let full = Level {
@@ -28,11 +29,11 @@ impl Running {
             let ladder = Ladder::new(full, self.config.interval, !self.options.drop_all);
             self.governor = Some(Governor::new(budget, ladder));
         }
-        match Mark::new(pipeline) {
-            Ok(mark) => self.mark = Some(mark),
+        match CostMeter::new(pipeline) {
+            Ok(meter) => self.cost_meter = Some(meter),
             Err(error) => tracing::warn!("what counting takes is not known: {error}"),
         }
-        self.tell_budget();
+        self.report_budget();
     }
 
     /// The time between two pulls.
@@ -43,68 +44,68 @@ impl Running {
         })
     }
 
-    /// The interval, where it is another one than before.
+    /// The interval, if it is not `before`.
     pub(super) fn interval_after(&self, before: Duration) -> Option<Duration> {
         let now = self.interval();
         (now != before).then_some(now)
     }
 
-    /// Goes to another level where the last windows ask for it.
+    /// Changes the level of the budget if the last windows require it.
     pub(super) fn keep_budget(&mut self) {
         let interval = self.interval();
         let (spe, count) = (&self.config.spe, &self.config.count);
         let events = f64::from(u8::from(!count.sample.is_empty())) * count.sample_budget;
         let samples_budget = spe.budget + events;
-        let (Some(pipeline), Some(governor), Some(mark)) =
-            (&self.pipeline, &mut self.governor, &mut self.mark)
+        let (Some(pipeline), Some(governor), Some(meter)) =
+            (&self.pipeline, &mut self.governor, &mut self.cost_meter)
         else {
             return;
         };
-        let spent = match mark.window(pipeline) {
-            Ok(spent) => spent,
+        let cost = match meter.window(pipeline) {
+            Ok(cost) => cost,
             Err(error) => return tracing::warn!("what counting took is not known: {error}"),
         };
-        // The first window of a session may be a short one: a pull is dear for it. Samples above
-        // their own budget become fewer by themselves.
-        let is_short = spent.seconds < interval.as_secs_f64() / 2.0;
-        if is_short || spent.samples > samples_budget * spent.seconds * 1e9 {
+        // The first window of a session may be short, and a pull is expensive relative to it.
+        // Samples above their own budget are reduced elsewhere.
+        let is_short = cost.seconds < interval.as_secs_f64() / 2.0;
+        if is_short || cost.samples > samples_budget * cost.seconds * 1e9 {
             return;
         }
-        let verdict = governor.window(spent);
+        let decision = governor.window(cost);
         let percent = |share: f64| share * 100.0;
         let budget = percent(governor.budget());
-        match verdict {
-            Verdict::Stay => {}
-            Verdict::Exceeded(share) => tracing::warn!(
+        match decision {
+            Decision::Stay => {}
+            Decision::Exceeded(share) => tracing::warn!(
                 "max_overhead cannot be held: counting takes {:.3}% of a CPU, above {budget}%, \
                  with nothing left to give up",
                 percent(share)
             ),
-            Verdict::Held(share) => tracing::info!(
+            Decision::WithinAgain(share) => tracing::info!(
                 "max_overhead is held again: counting takes {:.3}% of a CPU",
                 percent(share)
             ),
-            Verdict::Change(change) => {
-                let Change { from, to, .. } = change;
+            Decision::Change(change) => {
+                let LevelChange { from, to, .. } = change;
                 tracing::info!(
                     "max_overhead: counting takes {:.3}% of a CPU, and may take {budget}%: {to} \
                      instead of {from}, which would take {:.3}%",
                     percent(change.share),
                     percent(change.predicted)
                 );
-                self.own.health.overhead_changes += 1;
-                self.count_at(from, to);
+                self.self_report.health.overhead_changes += 1;
+                self.change_level(from, to);
             }
         }
-        self.tell_budget();
+        self.report_budget();
     }
 
-    /// Counts at another level.
-    fn count_at(&mut self, from: Level, to: Level) {
+    /// Changes what is counted from one level to another.
+    fn change_level(&mut self, from: Level, to: Level) {
         let counters = |level: Level| (level.hardware, level.software);
         if counters(from) != counters(to) || (to.samples && !from.samples) {
             self.pause();
-            self.begin_again();
+            self.restart_session();
         } else if from.samples
             && !to.samples
             && let Some(pipeline) = &mut self.pipeline
@@ -113,9 +114,9 @@ impl Running {
         }
     }
 
-    /// Tells the account what there is to show.
-    fn tell_budget(&mut self) {
-        let health = &mut self.own.health;
+    /// Updates the metrics of the budget.
+    fn report_budget(&mut self) {
+        let health = &mut self.self_report.health;
         let governor = self.governor.as_ref();
         health.overhead_ppm = governor.and_then(Governor::share).map(ppm);
         health.overhead_budget_ppm = self.config.max_overhead.map(ppm);

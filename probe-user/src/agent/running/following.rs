@@ -1,5 +1,5 @@
-//! What a running agent follows between windows: the files of its run directory, and PMUs that
-//! come.
+//! Changes that a running agent follows between windows: the switch files of its run directory, and
+//! new PMUs.
 
 use std::mem;
 
@@ -7,7 +7,7 @@ use super::Running;
 use crate::agent::config::Enabled;
 
 impl Running {
-    /// Does what the files in the run directory say.
+    /// Follows the switch files in the run directory.
     pub(super) fn follow_files(&mut self) {
         let now = self.directory.switches();
         let before = mem::replace(&mut self.switches, now);
@@ -15,7 +15,7 @@ impl Running {
             if !before.all {
                 self.pause();
                 self.publish();
-                self.say_off();
+                self.log_off();
             }
             return;
         }
@@ -24,7 +24,7 @@ impl Running {
                 "counting begins again: {} went",
                 self.directory.off().display()
             );
-            self.begin_again();
+            self.restart_session();
         } else if now.spe && !before.spe {
             if let Some(pipeline) = &mut self.pipeline {
                 pipeline.stop_accesses();
@@ -40,16 +40,16 @@ impl Running {
                 );
                 return;
             }
-            // The buffers come with a session, and what there is to give up.
+            // Buffers are opened with a session. With samples the budget has other levels.
             self.governor = None;
             self.pause();
-            self.begin_again();
+            self.restart_session();
         }
     }
 
-    /// Where PMUs came, as their drivers were loaded, counting begins again with them.
+    /// Restarts counting when new PMUs appeared because their drivers were loaded.
     pub(super) fn follow_pmus(&mut self) {
-        let now = self.own.pmus();
+        let now = self.self_report.pmus();
         let before = mem::replace(&mut self.pmus, now);
         let came: Vec<&str> = self.pmus.difference(&before).map(String::as_str).collect();
         if came.is_empty() || self.pipeline.is_none() {
@@ -64,9 +64,9 @@ impl Running {
             return;
         }
         tracing::info!("PMUs came: {came}; counting begins again with them");
-        // There may be more to give up.
+        // With more events the budget has other levels.
         self.governor = None;
         self.pause();
-        self.begin_again();
+        self.restart_session();
     }
 }

@@ -1,34 +1,34 @@
-//! A changed configuration: it is taken as a whole, or changes nothing.
+//! Reload of the configuration: applied as a whole, or not at all.
 
 use std::{mem, time::Duration};
 
 use super::Running;
 use crate::{
     agent::{
-        beside::{open_json, push, resolver},
         config::Config,
         json_lines::JsonLines,
+        outputs::{open_json, start_push, start_resolver},
         overhead::Governor,
         state_directory::StateDirectory,
     },
     emit::Exposition,
 };
 
-/// Settings that only a new start can change.
+/// Why a reload is refused that changes settings which need a restart.
 const FIXED: &str = "http.listen, http.web_config and run.directory change with a restart only";
 
 impl Running {
-    /// Follows a changed configuration; the interval where it is another one.
+    /// Reads the configuration again and applies it. Returns the interval if that changed.
     pub(in crate::agent) fn reload(&mut self) -> Option<Duration> {
         let reopened = self.json.as_mut().map(JsonLines::reopen);
         if let Some(Err(error)) = reopened {
             tracing::warn!("cannot open the file of JSON lines again: {error}");
         }
         let refused = match self.options.sources.read() {
-            Ok(config) => match self.take(config) {
+            Ok(config) => match self.apply(config) {
                 Ok(interval) => {
                     tracing::info!("reloaded the configuration");
-                    self.own.health.reloads += 1;
+                    self.self_report.health.reloads += 1;
                     return interval;
                 }
                 Err(why) => why,
@@ -36,12 +36,12 @@ impl Running {
             Err(error) => error.to_string(),
         };
         tracing::error!("the settings stay as they are: {refused}");
-        self.own.health.refused_reloads += 1;
+        self.self_report.health.refused_reloads += 1;
         None
     }
 
-    /// Takes a new configuration, or says why not.
-    fn take(&mut self, config: Config) -> Result<Option<Duration>, String> {
+    /// Applies a new configuration. The error says why it was refused.
+    fn apply(&mut self, config: Config) -> Result<Option<Duration>, String> {
         if config.http != self.config.http || config.run != self.config.run {
             return Err(FIXED.to_owned());
         }
@@ -64,30 +64,32 @@ impl Running {
             let log = config.kernel_log;
             (config.count.clone(), config.spe, names, config.verdict, log)
         };
-        let counts_otherwise = counts(&config) != counts(&self.config);
+        let count_changed = counts(&config) != counts(&self.config);
         let budget = |config: &Config| (config.max_overhead, config.interval);
-        // Another budget begins with everything again.
-        let budgets_otherwise = budget(&config) != budget(&self.config);
-        let lacks = budgets_otherwise && self.governor.as_ref().is_some_and(Governor::lacks);
-        let counted = (counts_otherwise || lacks) && self.pipeline.is_some();
-        if counted && self.options.drop_all {
+        // A new budget begins at the level that counts everything.
+        let budget_changed = budget(&config) != budget(&self.config);
+        let is_reduced = budget_changed && self.governor.as_ref().is_some_and(Governor::is_reduced);
+        let restarts = (count_changed || is_reduced) && self.pipeline.is_some();
+        if restarts && self.options.drop_all {
             return Err(
                 "what is counted cannot change, since all capabilities were given up \
                  (--drop-all): start it again"
                     .to_owned(),
             );
         }
-        let asks_others = config.names != self.config.names;
-        let resolver = match asks_others {
-            true => resolver(&config.names).map_err(|error| error.to_string())?,
+        let names_changed = config.names != self.config.names;
+        let resolver = match names_changed {
+            true => start_resolver(&config.names).map_err(|error| error.to_string())?,
             false => self.resolver.clone(),
         };
-        let pushes_otherwise =
+        let push_changed =
             config.otlp != self.config.otlp || config.series.labels != self.config.series.labels;
-        let push = pushes_otherwise.then(|| push(&config, &self.published));
-        let push = push.transpose().map_err(|error| error.to_string())?;
+        let push = push_changed
+            .then(|| start_push(&config, &self.published))
+            .transpose()
+            .map_err(|error| error.to_string())?;
         let labels = Exposition::new(&config.series.labels);
-        let governor = match counts_otherwise || budgets_otherwise {
+        let governor = match count_changed || budget_changed {
             true => None,
             false => self.governor.take(),
         };
@@ -96,14 +98,14 @@ impl Running {
             mem::replace(&mut self.resolver, resolver),
             mem::replace(&mut self.governor, governor),
         );
-        if counted {
+        if restarts {
             self.pause();
             if before.0.spe != self.config.spe {
                 self.period = None;
             }
-            if let Err(error) = self.begin() {
+            if let Err(error) = self.start_session() {
                 (self.config, self.resolver, self.governor) = before;
-                self.begin_again();
+                self.restart_session();
                 return Err(error.to_string());
             }
         }
@@ -111,13 +113,13 @@ impl Running {
             self.push = push;
         }
         if let Some(state) = state {
-            self.state = state;
+            self.state_directory = state;
         }
         self.exposition = labels;
         if let Some(json) = json {
             self.json = json;
         }
-        self.govern();
+        self.start_budget();
         let now = self.interval();
         Ok((now != interval).then_some(now))
     }

@@ -1,4 +1,4 @@
-//! `pmuscope agent`: counts all the time, and serves the last window.
+//! `pmuscope agent`: counts continuously, and serves the last window.
 
 use std::{
     env,
@@ -11,10 +11,10 @@ use anyhow::Result;
 use probe_user::{
     agent::{self, Options, Sources},
     machine::Machine,
-    session::{self, PinPlace},
+    session::{self, PinPath},
 };
 
-use crate::{print::to_stdout, shown_messages};
+use crate::{logging, print::to_stdout};
 
 /// Arguments of `agent`.
 #[derive(clap::Args)]
@@ -71,9 +71,9 @@ pub(crate) struct Args {
     save_state: Option<PathBuf>,
 }
 
-/// The process that saves an agent's totals.
+/// The command of the process that saves an agent's totals.
 fn save_state(directory: &Path) -> Command {
-    // This program, also where its file was replaced since.
+    // The running program, even if its file was replaced since.
     let mut command = Command::new(Machine::this().roots().proc.join("self/exe"));
     command.args(["agent", "--save-state"]).arg(directory);
     command
@@ -95,12 +95,11 @@ impl Args {
             ),
         ];
         let kernel_log = self.kernel_log.then(|| "true".to_owned());
-        let flags = flags.into_iter();
-        let flags = flags.chain([("--kernel-log", "kernel_log", &kernel_log)]);
+        let all_flags = { flags.into_iter() }.chain([("--kernel-log", "kernel_log", &kernel_log)]);
         Sources {
             file: self.config.clone(),
             environment: env::vars_os().collect(),
-            flags: flags
+            flags: all_flags
                 .filter_map(|(flag, key, value)| Some((flag, key, value.clone()?)))
                 .collect(),
         }
@@ -116,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.check_config {
         let config = sources.read()?;
         agent::check_files(&config)?;
-        // What it would say of this machine while it counts is no part of the answer.
+        // Messages about this machine do not belong to the answer.
         let quiet = tracing::subscriber::NoSubscriber::default();
         let words = tracing::subscriber::with_default(quiet, || {
             agent::memory_in_words(&config)
@@ -130,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .read()?
             .pins
             .path
-            .map_or_else(PinPlace::default, PinPlace);
+            .map_or_else(PinPath::default, PinPath);
         let (unpinned, place) = (session::unpin(&place)?, place.0.display());
         to_stdout(|out| match unpinned {
             0 => writeln!(out, "there are no pins in {place}"),
@@ -143,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         drop_all: args.drop_all,
         keep_pins: args.keep_pins,
         save_state,
-        show_kernel_log: shown_messages::show_kernel_log,
+        show_kernel_log: logging::show_kernel_log,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Format::Table => import::table(out, &derived),
         Format::Json => import::json(out, &derived),
     })?;
-    // What there is instead is said in the output.
+    // The output has the reason for each missing value.
     let any = derived.rows.iter().any(|row| row.value.is_ok());
     Ok(if any {
         ExitCode::SUCCESS

@@ -1,4 +1,4 @@
-//! `pmuscope diff`: two recordings, or two parts of them, side by side.
+//! `pmuscope diff`: compares two recordings, or two parts of one.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -8,7 +8,7 @@ use probe_user::{
     profile::{self, Profile, Side},
 };
 
-use crate::report::{profile, write};
+use crate::report::{read_profile, write};
 
 /// Arguments of `diff`.
 #[derive(clap::Args)]
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.second.is_none() && args.ranges.is_none() && args.pods.is_none() {
         bail!("nothing to compare with: give a second recording, --ranges or --pods");
     }
-    let first = profile(&args.first)?;
-    let second = args.second.as_deref().map(profile).transpose()?;
+    let first = read_profile(&args.first)?;
+    let second = args.second.as_deref().map(read_profile).transpose()?;
     let both = [&first, second.as_ref().unwrap_or(&first)];
     let sides = [0, 1].map(|at| Side {
         range: args.ranges.map_or((0.0, None), |ranges| ranges[at]),
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     write(args.output.as_deref(), text.as_bytes())
 }
 
-/// A range without windows is a mistake.
+/// Refuses a range without windows.
 fn check(profile: &Profile, side: &Side) -> Result<()> {
     let (from, to) = side.range;
     let inside = |(start, end): &&(f64, f64)| *start >= from && to.is_none_or(|to| *end <= to);

@@ -1,5 +1,5 @@
-//! The end of a run: by its command, by Ctrl-C, or by the signal of service managers and container
-//! runtimes. Also the tokio runtime that a run waits in.
+//! The end of a run: by its command, by Ctrl-C, or by SIGTERM, which service managers and container
+//! runtimes send. Also the tokio runtime of a run.
 
 use std::{
     io,
@@ -27,17 +27,18 @@ pub(crate) fn runtime() -> Result<Runtime> {
         .context("cannot start the timers")
 }
 
-/// What ends a run.
+/// Waits for the end of a run.
 pub(crate) struct Ending {
     command: Option<RunningCommand>,
     interrupt: Signal,
     terminate: Signal,
-    /// The command was asked to end.
-    asked: bool,
+    /// SIGTERM was sent to the command.
+    is_terminating: bool,
 }
 
 impl Ending {
-    /// Catches signals: from here on they end the run, not this process. To be called in a runtime.
+    /// Catches signals: from here on they end the run, not this process. Must be called in a tokio
+    /// runtime.
     pub(crate) fn listen() -> Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -45,11 +46,11 @@ impl Ending {
             command: None,
             interrupt,
             terminate,
-            asked: false,
+            is_terminating: false,
         })
     }
 
-    /// Starts the command whose end is that of the run.
+    /// Starts the command, if there is one. The run ends with it.
     pub(crate) fn start(&mut self, command: Option<Command>) -> Result<(), NotStarted> {
         self.command = command
             .map(Command::start)
@@ -58,13 +59,14 @@ impl Ending {
         Ok(())
     }
 
-    /// Whether there is a command.
-    pub(crate) fn is_of_command(&self) -> bool {
+    /// Whether the run has a command.
+    pub(crate) fn has_command(&self) -> bool {
         self.command.is_some()
     }
 
-    /// Waits for the end, and returns how the command ended, if it did. The first signal is passed
-    /// on to the command, the second ends the run without it. May be dropped and called again.
+    /// Waits for the end, and returns the status of the command if it ended. The first signal ends
+    /// the command, the second one the run without it. Cancel safe: may be dropped and called
+    /// again.
     pub(crate) async fn wait(&mut self) -> Result<Option<ExitStatus>> {
         loop {
             tokio::select! {
@@ -73,11 +75,11 @@ impl Ending {
                 _ = self.terminate.recv() => {}
             }
             match &self.command {
-                Some(command) if !self.asked => {
-                    self.asked = true;
+                Some(command) if !self.is_terminating => {
+                    self.is_terminating = true;
                     command.terminate().context("cannot end the command")?;
                 }
-                // No command, or one that does not want to end.
+                // There is no command, or it ignored SIGTERM.
                 _ => return Ok(None),
             }
         }
@@ -91,7 +93,7 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     }
 }
 
-/// The exit code of a shell for this status; success without a command.
+/// A shell's exit code for this status; success without a command.
 pub(crate) fn exit_code(status: Option<ExitStatus>) -> ExitCode {
     let Some(status) = status else {
         return ExitCode::SUCCESS;

@@ -4,11 +4,11 @@ use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
 use probe_user::{
-    catalogue::{Catalogue, Hardware},
+    catalogue::{Catalogue, resolve_hardware},
     event::sampling::default_event,
     join::By,
     machine::Machine,
-    plan::Wanted,
+    plan::PlanRequest,
     session::{Config, Session},
 };
 
@@ -57,13 +57,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         lists.push(event.to_owned());
     }
     let sampling = sampling::config(&lists, pmus, args.sample_budget, true)?;
-    let mut wanted = Wanted {
+    let mut wanted = PlanRequest {
         events: vec!["task-clock".to_owned()],
-        ..Wanted::default()
+        ..PlanRequest::default()
     };
-    wanted.leave_room(&sampling.events);
+    wanted.set_sampled(&sampling.events);
     let catalogue = Catalogue::builtin()?;
-    let plan = wanted.plan(&machine, &catalogue, Hardware::told(&machine, None))?;
+    let plan = wanted.plan(&machine, &catalogue, resolve_hardware(&machine, None))?;
     let start = |follow_command, resolver| {
         let config = Config {
             plan,
@@ -78,10 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let run = live::Run {
         counted: &args.run.counted,
         hierarchy: machine.hierarchy()?,
-        turn: None,
+        mux_interval: None,
         accesses: None,
         hot: args.top as usize,
         start,
     };
-    live::run(run, &mut live::Show::open(&args.run, |_, _| {})?)
+    live::run(run, &mut live::WindowPrinter::open(&args.run, |_, _| {})?)
 }

@@ -1,11 +1,11 @@
-//! `pmuscope list`: what this machine can count.
+//! `pmuscope list`: the PMUs, events and metrics of this machine.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware},
-    list::{Inventory, MetricItem, Part, write_metrics},
+    catalogue::{Catalogue, Chip, resolve_hardware},
+    list::{Inventory, InventoryPart, MetricItem, write_metrics},
     machine::Machine,
 };
 
@@ -16,7 +16,7 @@ use crate::print::{Format, to_stdout};
 pub(crate) struct Args {
     /// What to list [default: everything]
     #[arg(value_enum)]
-    part: Option<Part>,
+    part: Option<InventoryPart>,
     /// After `metrics`: only these, each with its formula, source and caveats; names as in
     /// `stat -M`
     #[arg(value_name = "NAME")]
@@ -38,10 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let told = Hardware::told(&machine, args.chip);
+    let hardware = resolve_hardware(&machine, args.chip);
     let named: Option<Vec<&str>> = match (args.part, &args.names) {
-        (Some(Part::Metrics), Some(names)) => {
-            let metrics = catalogue.select(names, &told)?;
+        (Some(InventoryPart::Metrics), Some(names)) => {
+            let metrics = catalogue.select(names, &hardware)?;
             Some(metrics.iter().map(|metric| metric.name.as_str()).collect())
         }
         (_, Some(names)) => {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         (_, None) => None,
     };
-    let mut inventory = Inventory::of_this_machine(&machine, &catalogue, &told)?;
+    let mut inventory = Inventory::of_this_machine(&machine, &catalogue, &hardware)?;
     if let Some(named) = named {
         let wanted = |metric: &MetricItem| named.contains(&metric.name.as_str());
         inventory.metrics.retain(wanted);

@@ -1,5 +1,5 @@
-//! What `stat`, `mem` and `record` share: a session beside a command, pulled at every tick, until
-//! the command ends or Ctrl-C.
+//! A live run, as in `stat`, `mem` and `record`: a session that is pulled at every tick, until its
+//! command ends or Ctrl-C.
 
 use std::{
     ffi::OsString,
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Error, Result};
 use probe_common::CgroupId;
 use probe_user::{
     derive::Report,
-    emit::{Emitter, Format},
+    emit::{Emitter, OutputFormat},
     join::{By, CommandOwner, Hottest, View},
     machine::cgroup::Hierarchy,
     names::resolver::{DEFAULT_LABELS, Resolver, ResolverConfig, RuntimeEndpoint},
@@ -35,31 +35,31 @@ use tokio::{
 
 use crate::{
     ending::{Ending, NotStarted, exit_code, runtime},
-    shown_messages,
+    logging,
     terminal::Output,
 };
 
-/// How long the end of a run may wait for names that were asked for.
+/// How long the end of a run may wait for names from runtimes.
 const LAST_NAMES: Duration = Duration::from_millis(500);
 
-/// The length of a window in ms where one is needed and the user sets none.
+/// Default length of a window in ms, for verbs that need one.
 pub(crate) const INTERVAL: u64 = 1000;
 
 /// Options of a run that is shown, whatever it counts.
 #[derive(clap::Args)]
-// The arguments around these have the group of this name.
+// The outer arguments have the group of this name.
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputArgs,
     #[command(flatten)]
-    pub(crate) counted: Counted,
+    pub(crate) counted: SessionArgs,
 }
 
 /// Whom a run is about.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(crate) struct Counted {
+pub(crate) struct SessionArgs {
     /// What a row stands for [default: container; of a replay as it was recorded]
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
@@ -98,10 +98,10 @@ pub(crate) struct Counted {
 /// How windows are shown.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(crate) struct Shown {
+pub(crate) struct OutputArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -125,13 +125,13 @@ pub(crate) struct Shown {
     pub(crate) with_self: bool,
 }
 
-impl Counted {
-    /// What a row stands for.
+impl SessionArgs {
+    /// The kind of the rows.
     pub(crate) fn by(&self) -> By {
         self.by.unwrap_or_default()
     }
 
-    /// Who is asked for names; None where no row shows any.
+    /// Starts to ask runtimes for names; None if no row shows any, or the user turns it off.
     fn resolver(&self) -> Result<Option<Arc<Resolver>>> {
         let shown = matches!(self.by(), By::Container | By::Pod);
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
@@ -148,22 +148,22 @@ impl Counted {
     }
 }
 
-/// Where windows go.
-pub(crate) trait Windows {
+/// A receiver of windows.
+pub(crate) trait WindowSink {
     /// The session has begun.
     fn begin(&mut self, pipeline: &Pipeline) -> Result<()>;
 
-    /// A window has ended. False where nobody wants another.
+    /// A window has ended. False if no further window is needed.
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool>;
 
-    /// Completes when nobody wants another window, between two of them. May be dropped and called
-    /// again.
-    fn enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+    /// Completes when no further window is needed, between two of them. Cancel safe: may be dropped
+    /// and called again.
+    fn until_enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
         Box::pin(future::pending())
     }
 
-    /// Others wrote to the terminal.
-    fn disturbed(&mut self) {}
+    /// Another process wrote to the terminal.
+    fn on_foreign_output(&mut self) {}
 
     /// The last window has ended.
     fn end(&mut self) -> Result<()>;
@@ -171,118 +171,119 @@ pub(crate) trait Windows {
 
 /// The settings of a verb for its run.
 pub(crate) struct Run<'a, S> {
-    pub(crate) counted: &'a Counted,
+    pub(crate) counted: &'a SessionArgs,
     pub(crate) hierarchy: &'a Hierarchy,
-    /// How long the turn of a counter group lasts, if the user sets it.
-    pub(crate) turn: Option<Duration>,
-    /// Whether sampled accesses are shown, and how many of the hottest pages and lines
+    /// The multiplexing interval, if the user sets it.
+    pub(crate) mux_interval: Option<Duration>,
+    /// The numbers of hottest pages and lines to show, if accesses are sampled
     /// ([`View::accesses`]).
     pub(crate) accesses: Option<Hottest>,
-    /// How many addresses of sampled events are shown ([`View::hot`]).
+    /// The number of addresses of sampled events to show ([`View::hot`]).
     pub(crate) hot: usize,
-    /// Begins the session; it is told whether to follow the command's processes, and who knows
-    /// names.
+    /// Starts the session. Its arguments: whether to follow the command's processes, and the
+    /// resolver of names.
     pub(crate) start: S,
 }
 
-/// Runs a session and gives `windows` every window. The exit code is the command's, or 0.
+/// Runs a session and passes every window to `windows`. The exit code is the command's, or 0.
 pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
     run: Run<'_, S>,
-    windows: &mut dyn Windows,
+    windows: &mut dyn WindowSink,
 ) -> Result<ExitCode> {
     runtime()?.block_on(async {
-        let mut live = Live::start(run, windows)?;
-        let ended = match live.until_the_end().await {
-            Err(error) => return Err(live.outlasted(error).await),
+        let mut run_loop = RunLoop::start(run, windows)?;
+        let ended = match run_loop.until_the_end().await {
+            Err(error) => return Err(run_loop.wait_for_command(error).await),
             ended => ended?,
         };
-        live.advance(true).await?;
-        live.windows.end()?;
+        run_loop.advance(true).await?;
+        run_loop.windows.end()?;
         Ok(exit_code(ended))
     })
 }
 
-/// Shows windows; `look` sees each snapshot before.
-pub(crate) struct Show<F> {
+/// Prints windows; `inspect` gets each plan and snapshot before.
+pub(crate) struct WindowPrinter<F> {
     emitter: Emitter<Output>,
-    look: F,
+    inspect: F,
 }
 
-impl<F: FnMut(&Plan, &Snapshot)> Show<F> {
-    pub(crate) fn open(args: &Args, look: F) -> Result<Self> {
-        let Shown {
+impl<F: FnMut(&Plan, &Snapshot)> WindowPrinter<F> {
+    pub(crate) fn open(args: &Args, inspect: F) -> Result<Self> {
+        let OutputArgs {
             format, with_self, ..
         } = args.shown;
         Ok(Self {
             emitter: Emitter::new(Output::open(args)?, format, with_self),
-            look,
+            inspect,
         })
     }
 
-    /// False where the reader of the output has closed it (`| head`).
-    pub(crate) fn show(&mut self, report: &Report) -> Result<bool> {
+    /// Prints a window. False if the reader of the output closed it (`| head`).
+    pub(crate) fn print(&mut self, report: &Report) -> Result<bool> {
         let screen = self.emitter.get_mut().screen();
         self.emitter.set_screen(screen);
         match self.emitter.write(report) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             printed => {
-                printed.with_context(|| self.emitter.get_mut().unwritten())?;
+                printed.with_context(|| self.emitter.get_mut().write_error())?;
                 Ok(true)
             }
         }
     }
 }
 
-impl<F: FnMut(&Plan, &Snapshot)> Windows for Show<F> {
+impl<F: FnMut(&Plan, &Snapshot)> WindowSink for WindowPrinter<F> {
     fn begin(&mut self, _pipeline: &Pipeline) -> Result<()> {
         Ok(())
     }
 
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool> {
-        (self.look)(pipeline.plan(), pipeline.snapshot());
-        self.show(pipeline.report())
+        (self.inspect)(pipeline.plan(), pipeline.snapshot());
+        self.print(pipeline.report())
     }
 
-    fn disturbed(&mut self) {
+    fn on_foreign_output(&mut self) {
         self.emitter.get_mut().forget_drawing();
     }
 
     fn end(&mut self) -> Result<()> {
         let output = self.emitter.get_mut();
-        output.end().with_context(|| output.unwritten())
+        output.end().with_context(|| output.write_error())
     }
 }
 
-/// A running session with all that it waits for.
-struct Live<'a> {
+/// A running session, and everything that it waits for.
+struct RunLoop<'a> {
     pipeline: Pipeline,
-    windows: &'a mut dyn Windows,
+    windows: &'a mut dyn WindowSink,
     timer: Option<Interval>,
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
-    /// Nobody wants another window.
-    unwanted: bool,
+    /// No further window is needed.
+    is_done: bool,
 }
 
-impl<'a> Live<'a> {
+impl<'a> RunLoop<'a> {
     fn start(
         run: Run<'_, impl FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>,
-        windows: &'a mut dyn Windows,
+        windows: &'a mut dyn WindowSink,
     ) -> Result<Self> {
         let Run {
             counted: args,
             hierarchy,
-            turn,
+            mux_interval,
             accesses,
             hot,
             start,
         } = run;
         if args.kernel_log {
-            shown_messages::show_kernel_log(true);
+            logging::show_kernel_log(true);
         }
-        let below = args.cgroup.as_deref();
-        let below = below.map(|path| hierarchy.resolve(path)).transpose()?;
+        let below = { args.cgroup.as_deref() }
+            .map(|path| hierarchy.resolve(path))
+            .transpose()?;
         let mut ending = Ending::listen()?;
         let command = match args.command.as_slice() {
             [] => None,
@@ -295,7 +296,7 @@ impl<'a> Live<'a> {
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
-        // A command may be over before a switch that was missed is heard of.
+        // A command may end before a missed switch is noticed.
         if command.is_some()
             && let Err(error) = session.watch_exits()
         {
@@ -317,7 +318,7 @@ impl<'a> Live<'a> {
             hot,
         };
         let owner = command.as_ref().map(Command::owner);
-        let mut pipeline = Pipeline::start(session, view, turn)?;
+        let mut pipeline = Pipeline::start(session, view, mux_interval)?;
         windows.begin(&pipeline)?;
         if let Some(owner) = owner {
             pipeline.watch_command(owner);
@@ -330,24 +331,24 @@ impl<'a> Live<'a> {
             ending,
             resumed: signal(SignalKind::from_raw(SignalName::CONT.as_raw()))
                 .context("cannot listen for SIGCONT")?,
-            unwanted: false,
+            is_done: false,
         })
     }
 
-    /// Ends a window at every tick until the command ends or Ctrl-C. Without a command it also ends
-    /// when nobody wants another window.
+    /// Ends a window at every tick, until the command ends or Ctrl-C. Without a command it also
+    /// ends when no further window is needed.
     async fn until_the_end(&mut self) -> Result<Option<ExitStatus>> {
         loop {
             tokio::select! {
                 () = tick(&mut self.timer) => {
                     self.advance(false).await?;
-                    if self.unwanted && !self.ending.is_of_command() {
+                    if self.is_done && !self.ending.has_command() {
                         return Ok(None);
                     }
                 }
-                kept = self.pipeline.keep() => match kept? {},
-                enough = self.windows.enough() => {
-                    self.unwanted = true;
+                kept = self.pipeline.run_upkeep() => match kept? {},
+                enough = self.windows.until_enough() => {
+                    self.is_done = true;
                     return enough.map(|()| None);
                 }
                 ended = self.ending.wait() => return ended,
@@ -355,31 +356,32 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// What ends counting does not end the command, and whoever started both waits for it.
-    async fn outlasted(&mut self, error: Error) -> Error {
-        if self.ending.is_of_command() {
+    /// Waits for the command after counting failed: the failure does not end the command, and the
+    /// caller waits for both.
+    async fn wait_for_command(&mut self, error: Error) -> Error {
+        if self.ending.has_command() {
             tracing::error!("counting has ended: {error:#}; the command goes on");
-            // Its exit code would say that all went well.
+            // Its exit code is not used: it would hide the failure.
             let _ = self.ending.wait().await;
         }
         error
     }
 
     async fn advance(&mut self, is_last: bool) -> Result<()> {
-        if self.unwanted {
+        if self.is_done {
             return Ok(());
         }
-        // Lets tokio read the signals: after a stop the tick may come before them.
+        // Lets tokio read the signals: after SIGCONT the tick may come before them.
         yield_now().await;
         let resumed = self
             .resumed
             .poll_recv(&mut Context::from_waker(Waker::noop()));
         if resumed.is_ready() {
-            self.windows.disturbed();
+            self.windows.on_foreign_output();
         }
         self.pipeline
             .advance_with_names(is_last.then_some(LAST_NAMES))?;
-        self.unwanted = !self.windows.window(&self.pipeline)?;
+        self.is_done = !self.windows.window(&self.pipeline)?;
         Ok(())
     }
 }

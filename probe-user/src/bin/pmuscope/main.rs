@@ -8,14 +8,14 @@ mod ending;
 mod hot;
 mod list;
 mod live;
+mod logging;
 mod mem;
-mod perfs;
+mod perf_hints;
 mod print;
 mod record;
 mod report;
 mod roofline;
 mod sampling;
-mod shown_messages;
 mod stat;
 mod terminal;
 mod top;
@@ -66,8 +66,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = Args::try_parse().unwrap_or_else(|error| perfs::with_hint(error).exit());
-    shown_messages::begin();
+    let args = Args::try_parse().unwrap_or_else(|error| perf_hints::with_hint(error).exit());
+    logging::init();
     let result = match args.command {
         Command::Stat(args) => stat::run(&args),
         Command::Top(args) => top::run(args),
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         note(format_args!("{}", printable_lines(&sentence(&error))));
-        // The exit codes of a shell for a command that it cannot start.
+        // A shell's exit codes for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()
             .map(|error| error.0.kind())
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The error with its causes, without those that its text already contains.
+/// The error with its causes, except those that its text already contains.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -118,15 +118,15 @@ mod tests {
         super::Args::command().debug_assert();
     }
 
-    /// Why these words cannot be read, or nothing.
+    /// The error for these arguments; None if they are valid.
     fn refused(words: &[&str]) -> Option<String> {
         let words = [&["pmuscope"], words].concat();
         let refused = super::Args::try_parse_from(words).err();
-        refused.map(|error| super::perfs::with_hint(error).to_string())
+        refused.map(|error| super::perf_hints::with_hint(error).to_string())
     }
 
-    /// A word that begins with `-` is the name of a command behind `--` only, and after the name it
-    /// is the command's.
+    /// A word that begins with `-` is a command's name only after `--`. After the command's name it
+    /// is an argument of the command.
     #[test]
     fn an_unknown_option_is_no_command() {
         let verbs: [&[&str]; 5] = [
@@ -156,7 +156,7 @@ mod tests {
         assert!(said.contains("tip: CSV is `--format csv`"), "{said}");
         let said = refused(&["hot", "-F", "99", "--", "true"]).unwrap();
         assert!(said.contains("freq=99"), "{said}");
-        // What has a meaning here keeps it.
+        // Options with a meaning here keep it.
         assert_eq!(refused(&["mem", "record", "-p", "1"]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Output of the commands that print once and end.
+//! Output of the verbs that print once and end.
 
 use std::{
     env, fmt,
@@ -18,12 +18,12 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes a line to standard error, where somebody reads it.
+/// Writes a line to standard error; a failure is ignored.
 pub(crate) fn note(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "pmuscope: {line}");
 }
 
-/// Writes to standard output; a reader that has seen enough (`| head`) is no error.
+/// Writes to standard output. A reader that closed it (`| head`) is no error.
 pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<()> {
     let mut text = Vec::new();
     write(&mut text)?;
@@ -34,8 +34,8 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> R
     }
 }
 
-/// How this program was called, for the metadata of what it writes.
-pub(crate) fn called() -> Vec<String> {
+/// The command line of this process, for the metadata of files.
+pub(crate) fn command_line() -> Vec<String> {
     let words = env::args_os();
     words
         .map(|word| word.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! `pmuscope record`: what `stat` counts, into a file.
+//! `pmuscope record`: writes what `stat` counts into a file.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,14 +11,14 @@ use probe_user::{
     join::Hottest,
     machine::Machine,
     pipeline::Pipeline,
-    record::of_machine,
-    recording::{About, RecordingFile},
+    record::machine_metadata,
+    recording::{RecordingFile, RecordingMetadata},
 };
 
 use crate::{
     ending::NotStarted,
     live,
-    print::{called, note},
+    print::{command_line, note},
     stat,
 };
 
@@ -32,26 +32,26 @@ pub(crate) struct Args {
     #[arg(long)]
     accesses: bool,
     #[command(flatten)]
-    counting: stat::Counting,
+    counting: stat::CountingArgs,
     #[command(flatten)]
-    counted: live::Counted,
+    counted: live::SessionArgs,
 }
 
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let interval = *args.counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
-    let called = called();
-    let mut about = of_machine(&machine, &called);
+    let words = command_line();
+    let mut about = machine_metadata(&machine, &words);
     about.push(("interval_ms".to_owned(), interval.to_string()));
-    let mut to = To {
+    let mut sink = RecordingSink {
         path: &args.output,
         about,
-        alone: args.counted.command.is_empty(),
+        is_without_command: args.counted.command.is_empty(),
         file: None,
     };
     let accesses = args.accesses.then(Hottest::default);
-    let ended = stat::count(&args.counting, &args.counted, accesses, &machine, &mut to);
-    let Some(file) = to.file else {
+    let ended = stat::count(&args.counting, &args.counted, accesses, &machine, &mut sink);
+    let Some(file) = sink.file else {
         return ended;
     };
     if let Err(error) = &ended
@@ -63,7 +63,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         return ended;
     }
     let windows = file.windows();
-    // Also after an error: what was recorded until then can be read.
+    // Finished even after an error, so that the windows until then can be read.
     let finished = file.finish().context("cannot write the recording");
     if finished.is_ok() {
         let them = if windows == 1 { "window" } else { "windows" };
@@ -79,24 +79,24 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
 }
 
 /// The file, once the session has begun.
-struct To<'a> {
+struct RecordingSink<'a> {
     path: &'a Path,
     about: Vec<(String, String)>,
-    /// Without a command.
-    alone: bool,
+    /// There is no command: Ctrl-C ends the recording.
+    is_without_command: bool,
     file: Option<RecordingFile>,
 }
 
-impl live::Windows for To<'_> {
+impl live::WindowSink for RecordingSink<'_> {
     fn begin(&mut self, pipeline: &Pipeline) -> Result<()> {
-        let about = About {
+        let about = RecordingMetadata {
             plan: pipeline.plan(),
             view: pipeline.view(),
             more: self.about.clone(),
         };
         let file = RecordingFile::begin(self.path, about, pipeline.snapshot());
         self.file = Some(file.context("cannot write the recording")?);
-        if self.alone {
+        if self.is_without_command {
             note(format_args!("recording; Ctrl-C ends it"));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! `pmuscope report`: a recording as one page, or one view of it.
+//! `pmuscope report`: shows a recording as a page, or one view of it.
 
 use std::{
     fs::{self, File},
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
     profile::{self, Peaks, Profile, Scatter, Selection, Single},
-    recording::{Recording, Replay, Samples},
+    recording::{Recording, Replay, SampleReader},
 };
 
-/// Lines of a picture, unless the user says how many.
+/// Default number of lines of a picture.
 const TOP: usize = 10;
 
 /// Arguments of `report`.
@@ -72,16 +72,16 @@ fn name_of(path: &Path) -> String {
     file.to_string_lossy().into_owned()
 }
 
-/// A whole file of samples; None where it is one of something else.
-fn samples(path: &Path) -> Result<Option<Scatter>> {
-    let samples = Samples::open(path)?;
+/// Reads a file of samples; None if the file is something else.
+fn read_samples(path: &Path) -> Result<Option<Scatter>> {
+    let samples = SampleReader::open(path)?;
     let read = samples.map(|samples| Scatter::read(&name_of(path), samples));
     Ok(read.transpose()?)
 }
 
-/// The profile of all files that were named.
-fn all(args: &Args) -> Result<Profile> {
-    let alone = samples(&args.recording)?;
+/// Reads all given files into one profile.
+fn load_profile(args: &Args) -> Result<Profile> {
+    let alone = read_samples(&args.recording)?;
     if alone.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
         bail!(
             "{} has samples: name the recording of `pmuscope record` first, --samples and \
@@ -90,17 +90,17 @@ fn all(args: &Args) -> Result<Profile> {
         );
     }
     let mut profile = match alone {
-        Some(samples) => Profile::of_samples(samples),
-        None => profile(&args.recording)?,
+        Some(samples) => Profile::from_samples(samples),
+        None => read_profile(&args.recording)?,
     };
     if let Some(path) = &args.samples {
-        let Some(samples) = samples(path)? else {
+        let Some(samples) = read_samples(path)? else {
             bail!(
                 "{} has no samples: give a file of `pmuscope mem record`",
                 path.display()
             );
         };
-        if let Err(differs) = samples.is_beside(&profile.about) {
+        if let Err(differs) = samples.check_same_boot(&profile.about) {
             bail!(
                 "the samples of {} were not taken beside {}: {differs}; make a page of each",
                 path.display(),
@@ -110,25 +110,25 @@ fn all(args: &Args) -> Result<Profile> {
         profile.samples = Some(samples);
     }
     if let Some(path) = &args.roofline {
-        let peaks = Peaks::parse(&text_of(path)?);
-        let peaks = peaks.with_context(|| format!("cannot use {}", path.display()))?;
+        let peaks = Peaks::parse(&read_text(path)?)
+            .with_context(|| format!("cannot use {}", path.display()))?;
         same_platform(&profile, path, "the peaks", peaks.platform())?;
         profile.peaks = Some(peaks);
     }
     if let Some(path) = &args.calibration {
-        let calibrated = profile::calibrated(&text_of(path)?);
-        let calibrated = calibrated.with_context(|| format!("cannot use {}", path.display()))?;
+        let calibrated = profile::calibrated(&read_text(path)?)
+            .with_context(|| format!("cannot use {}", path.display()))?;
         same_platform(&profile, path, "the accuracies", &calibrated.platform)?;
         profile.calibrated = Some(calibrated);
     }
     Ok(profile)
 }
 
-fn text_of(path: &Path) -> Result<String> {
+fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// What was measured on another platform says nothing of this recording.
+/// Refuses a file that was measured on another platform than the recording.
 fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> Result<()> {
     let known = profile.platform.as_deref();
     if let Some(known) = known.filter(|known| *known != platform) {
@@ -142,8 +142,8 @@ fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> 
     Ok(())
 }
 
-/// A whole recording.
-pub(crate) fn profile(path: &Path) -> Result<Profile> {
+/// Reads a whole recording.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     let recording = Recording::open(path)?;
     let file = name_of(path);
     let (about, view) = (recording.about.clone(), recording.view.clone());
@@ -157,17 +157,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         search: args.search.clone(),
         top: args.top.or((args.format == Format::Svg).then_some(TOP)),
     };
-    let profile = all(args)?;
-    // A file of samples has no metric over time; its JSON has everything.
+    let profile = load_profile(args)?;
+    // A file of samples has no metric over time. Its JSON has everything.
     let only_samples = profile.windows.is_empty() && args.format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
     match (args.format, single) {
         (Format::Html, _) if args.view.is_some() => {
             bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
         }
-        (Format::Html, _) => {}
+        (Format::Html, _) | (_, None) => {}
         (format, Some(view)) => return single_view(args, &profile, view, format),
-        (_, None) => {}
     }
     let known = |name: &String| profile.metrics.iter().any(|metric| metric.name == *name);
     match &args.metric {
@@ -202,7 +201,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     write(args.output.as_deref(), &out)
 }
 
-/// Writes a view that is not of one metric over time.
+/// Writes a view other than a metric over time.
 fn single_view(args: &Args, profile: &Profile, view: Single, format: Format) -> Result<ExitCode> {
     if args.metric.is_some() && view != Single::Estimates {
         bail!("-M names a metric over time, or one of --view estimates: leave it out here");
@@ -221,7 +220,7 @@ fn single_view(args: &Args, profile: &Profile, view: Single, format: Format) -> 
     write(args.output.as_deref(), &text.map_err(anyhow::Error::msg)?)
 }
 
-/// Writes to the file or to standard output; that nobody reads it is no error.
+/// Writes to the file or to standard output. A reader that closed it is no error.
 pub(crate) fn write(output: Option<&Path>, bytes: &[u8]) -> Result<ExitCode> {
     let written = match output {
         Some(path) => {

@@ -1,4 +1,4 @@
-//! `pmuscope roofline`: what this machine's cores and memory can do.
+//! `pmuscope roofline`: the peaks of this machine's cores and memory.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use probe_user::{
     machine::Machine,
     record::{Size, SizeError},
-    roofline::{Options, json, measure, table},
+    roofline::{RooflineOptions, json, measure, table},
 };
 
 use crate::print::{Format, to_stdout};
@@ -37,7 +37,7 @@ fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Arrays that are shorter than this measure the loop around them.
+/// The least size in bytes. Shorter arrays would measure the loop around them.
 const LEAST_SIZE: u64 = 4096;
 
 fn size(text: &str) -> Result<Size, String> {
@@ -49,7 +49,7 @@ fn size(text: &str) -> Result<Size, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let options = Options {
+    let options = RooflineOptions {
         threads: args.threads.clone(),
         sizes: args.sizes.iter().map(|size| size.0).collect(),
         runs: args.runs.into(),

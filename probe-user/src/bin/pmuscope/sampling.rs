@@ -1,4 +1,4 @@
-//! What `hot` and `stat` share: the events that are sampled, as the user wrote them.
+//! The sampled events of `hot` and `stat`, from the user's lists.
 
 use anyhow::Result;
 use probe_user::{
@@ -7,8 +7,8 @@ use probe_user::{
     session::{SamplingConfig, sampling::DEFAULT_SAMPLE_BUDGET},
 };
 
-/// The settings of a session that samples the events of these lists; `addresses`: also where they
-/// were.
+/// The settings of a session that samples the events of these lists; with `addresses`, also the
+/// addresses of samples.
 pub(crate) fn config(
     lists: &[String],
     pmus: &Pmus,

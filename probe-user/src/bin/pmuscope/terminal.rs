@@ -1,4 +1,5 @@
 //! The output of windows: a file, a pipe, or a terminal, where each may replace the one before.
+//! Also the output of messages, which must not mix with them.
 
 mod drawing;
 
@@ -15,36 +16,36 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use probe_user::emit::{Format, Screen};
+use probe_user::emit::{OutputFormat, Screen};
 use rustix::termios::tcgetwinsize;
 
 use self::drawing::{Drawing, Size};
 use crate::live;
 
 /// A message was written since the last window.
-static MESSAGE: AtomicBool = AtomicBool::new(false);
+static MESSAGE_WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Where messages go: to standard error, over which no window is drawn, or to a view that has the
-/// terminal to itself.
+/// The output of messages: standard error, or a view that has the terminal to itself. No window is
+/// drawn over a message.
 pub(crate) struct Messages;
 
-/// What a view has to show: all messages, and how many bytes of them it was given.
-static KEPT: Mutex<Option<(Vec<u8>, usize)>> = Mutex::new(None);
+/// Messages for a view: all bytes, and how many of them it has taken. None without a view.
+static BUFFERED: Mutex<Option<(Vec<u8>, usize)>> = Mutex::new(None);
 
 pub(crate) fn messages() -> Messages {
-    MESSAGE.store(true, Ordering::Relaxed);
+    MESSAGE_WRITTEN.store(true, Ordering::Relaxed);
     Messages
 }
 
 impl Write for Messages {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match kept().as_mut() {
-            Some((all, given)) => {
+        match buffered().as_mut() {
+            Some((all, taken)) => {
                 all.extend_from_slice(bytes);
-                // The first ones are the oldest.
-                let over = all.len().saturating_sub(MOST_KEPT);
+                // The oldest messages are dropped.
+                let over = all.len().saturating_sub(MOST_BUFFERED);
                 all.drain(..over);
-                *given = given.saturating_sub(over);
+                *taken = taken.saturating_sub(over);
                 Ok(bytes.len())
             }
             None => io::stderr().write(bytes),
@@ -56,51 +57,51 @@ impl Write for Messages {
     }
 }
 
-/// Bytes of messages that a view keeps to be printed at its end.
-const MOST_KEPT: usize = 256 << 10;
+/// The most bytes of messages that are kept until a view ends, and printed then.
+const MOST_BUFFERED: usize = 256 << 10;
 
-fn kept() -> MutexGuard<'static, Option<(Vec<u8>, usize)>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn buffered() -> MutexGuard<'static, Option<(Vec<u8>, usize)>> {
+    BUFFERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Messages are kept for a view from here on; or the view has ended, and they are printed.
-pub(crate) fn keep_messages(keep: bool) {
-    let before = mem::replace(&mut *kept(), keep.then(Default::default));
+/// Keeps messages for a view from here on; or prints them, after the view has ended.
+pub(crate) fn buffer_messages(buffer: bool) {
+    let before = mem::replace(&mut *buffered(), buffer.then(Default::default));
     if let Some((all, _)) = before {
-        // There is nobody to tell.
+        // The error could not be printed either.
         let _ = io::stderr().write_all(&all);
     }
 }
 
-/// The lines that were kept since the last call.
-pub(crate) fn kept_messages() -> Vec<String> {
-    let mut kept = kept();
-    let Some((all, given)) = kept.as_mut() else {
+/// Takes the lines since the last call.
+pub(crate) fn take_messages() -> Vec<String> {
+    let mut buffered = buffered();
+    let Some((all, taken)) = buffered.as_mut() else {
         return Vec::new();
     };
-    let new = String::from_utf8_lossy(&all[*given..]);
+    let new = String::from_utf8_lossy(&all[*taken..]);
     let lines = new.lines().map(|line| line.trim().to_owned()).collect();
-    *given = all.len();
+    *taken = all.len();
     lines
 }
 
-/// Where windows are written to, each by one call.
+/// The output of windows, each written by one call.
 pub(crate) struct Output {
     file: File,
-    /// For messages.
+    /// The name of the output in messages.
     name: String,
     is_terminal: bool,
     wide: bool,
     all_rows: bool,
     exact: bool,
-    /// The size of the terminal when it was last read; 0 where it is not known.
+    /// The size of the terminal when it was last read; 0 if unknown.
     size: Size,
-    /// Where each window is drawn over the one before.
+    /// Set if each window is drawn over the one before.
     drawing: Option<Drawing>,
 }
 
 impl Output {
-    /// The file, or standard output.
+    /// Opens the file, or standard output.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
         let live::Args { shown, counted } = args;
         let (name, file) = match &shown.output {
@@ -112,13 +113,13 @@ impl Output {
         };
         let file = file.with_context(|| format!("cannot write {name}"))?;
         let is_terminal = file.is_terminal();
-        let table = shown.format == Format::Table;
+        let table = shown.format == OutputFormat::Table;
         if is_terminal && table && shown.wide {
             tracing::warn!(
                 "--wide is for files and pipes: on a terminal tables are as wide as the terminal"
             );
         }
-        // A command may write to the terminal whenever it likes.
+        // A command may write to the terminal at any time.
         let alone = counted.interval.is_some() && counted.command.is_empty();
         let drawn = is_terminal && table && alone && moves_the_cursor();
         Ok(Self {
@@ -133,17 +134,17 @@ impl Output {
         })
     }
 
-    /// What to say of a write that failed.
-    pub(crate) fn unwritten(&self) -> String {
+    /// The text of an error for a failed write.
+    pub(crate) fn write_error(&self) -> String {
         format!("cannot write {}", self.name)
     }
 
-    /// What the next window is drawn on: a terminal may have another size than before.
+    /// The screen for the next window. The size of the terminal is read again.
     pub(crate) fn screen(&mut self) -> Screen {
         let usual = Screen::default();
         let screen = if self.is_terminal {
             self.size = size(&self.file);
-            Screen::of_terminal(self.size.columns, self.size.lines)
+            Screen::for_terminal(self.size.columns, self.size.lines)
         } else {
             Screen {
                 width: usual.width.filter(|_| !self.wide),
@@ -153,12 +154,12 @@ impl Output {
         Screen {
             height: screen.height.filter(|_| !self.all_rows),
             exact: self.exact,
-            in_place: self.drawing.is_some() && self.size.has_room(),
+            in_place: self.drawing.is_some() && self.size.is_drawable(),
             ..screen
         }
     }
 
-    /// Others wrote to the terminal: the next window is drawn below that.
+    /// Draws the next window below, since another process wrote to the terminal.
     pub(crate) fn forget_drawing(&mut self) {
         if let Some(drawing) = &mut self.drawing {
             *drawing = Drawing::default();
@@ -170,7 +171,7 @@ impl Output {
         let Some(drawing) = &self.drawing else {
             return Ok(());
         };
-        let end = drawing.end(size(&self.file), message());
+        let end = drawing.end(size(&self.file), message_was_written());
         self.file.write_all(&end)
     }
 }
@@ -179,7 +180,7 @@ impl Write for Output {
     fn write(&mut self, window: &[u8]) -> io::Result<usize> {
         match &mut self.drawing {
             Some(drawing) => {
-                let drawn = drawing.draw(window, self.size, message());
+                let drawn = drawing.draw(window, self.size, message_was_written());
                 self.file.write_all(&drawn)?;
                 Ok(window.len())
             }
@@ -192,17 +193,17 @@ impl Write for Output {
     }
 }
 
-/// Of a terminal.
+/// The size of a terminal; 0 if unknown.
 fn size(terminal: &File) -> Size {
     tcgetwinsize(terminal).map_or_else(|_| Size::default(), Size::from)
 }
 
-/// Whether a message stands on the terminal since the last call.
-fn message() -> bool {
-    MESSAGE.swap(false, Ordering::Relaxed) && io::stderr().is_terminal()
+/// Whether a message was written to the terminal since the last call.
+fn message_was_written() -> bool {
+    MESSAGE_WRITTEN.swap(false, Ordering::Relaxed) && io::stderr().is_terminal()
 }
 
-/// Whether the terminal says that it is one that can.
+/// Whether the terminal can move the cursor, by the variable TERM.
 fn moves_the_cursor() -> bool {
     env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
 }

@@ -1,4 +1,4 @@
-//! `pmuscope top`: windows on a terminal, with a view that keys move.
+//! `pmuscope top`: windows on a terminal, with a view that keys control.
 
 use std::time::Duration;
 use std::{
@@ -18,7 +18,7 @@ use probe_user::{
     join::Hottest,
     machine::Machine,
     pipeline::Pipeline,
-    top::{Source, Top, Wanted},
+    top::{KeyAction, Top, WindowSource},
 };
 use ratatui::DefaultTerminal;
 
@@ -29,7 +29,7 @@ use crate::{live, stat, terminal};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    replayed: stat::Replayed,
+    replayed: stat::ReplayArgs,
     /// Also sample memory accesses as `mem` does: their data sources and latencies
     #[arg(long, conflicts_with = "replay")]
     accesses: bool,
@@ -37,9 +37,9 @@ pub(crate) struct Args {
     #[arg(long)]
     exact: bool,
     #[command(flatten)]
-    counting: stat::Counting,
+    counting: stat::CountingArgs,
     #[command(flatten)]
-    counted: live::Counted,
+    counted: live::SessionArgs,
 }
 
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
@@ -58,27 +58,21 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     }
     args.counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
-    let mut shown = Shown::new(Source::Live, args.exact);
+    let mut view = TopView::new(WindowSource::Live, args.exact);
     let accesses = args.accesses.then(Hottest::default);
-    stat::count(
-        &args.counting,
-        &args.counted,
-        accesses,
-        &machine,
-        &mut shown,
-    )
+    stat::count(&args.counting, &args.counted, accesses, &machine, &mut view)
 }
 
-/// The view on the terminal, from the first window on.
-struct Shown {
+/// The view on the terminal.
+struct TopView {
     top: Top,
     exact: bool,
     terminal: Option<DefaultTerminal>,
     keys: Option<EventStream>,
 }
 
-impl Shown {
-    fn new(source: Source, exact: bool) -> Self {
+impl TopView {
+    fn new(source: WindowSource, exact: bool) -> Self {
         Self {
             top: Top::new(source),
             exact,
@@ -87,17 +81,17 @@ impl Shown {
         }
     }
 
-    /// Takes the terminal. Messages are shown in the view from here on.
+    /// Takes over the terminal. Messages are shown in the view from here on.
     fn open(&mut self) -> Result<()> {
         let terminal = ratatui::try_init().context("cannot take over the terminal")?;
         self.terminal = Some(terminal);
         self.keys = Some(EventStream::new());
-        terminal::keep_messages(true);
+        terminal::buffer_messages(true);
         self.draw()
     }
 
     fn draw(&mut self) -> Result<()> {
-        for message in terminal::kept_messages() {
+        for message in terminal::take_messages() {
             self.top.message(&message);
         }
         if let Some(terminal) = &mut self.terminal {
@@ -108,39 +102,40 @@ impl Shown {
     }
 
     fn show(&mut self, report: &Report) -> Result<()> {
-        self.top.window(Sheets::of(report, self.exact));
+        self.top.window(Sheets::from_report(report, self.exact));
         self.draw()
     }
 
-    /// What the next key wants of others, or a new size of the terminal: the view is drawn.
-    async fn wanted(&mut self) -> Result<Wanted> {
+    /// Waits for a key or a new size of the terminal, and draws the view. Returns what the key asks
+    /// of the caller.
+    async fn next_action(&mut self) -> Result<KeyAction> {
         let Some(keys) = &mut self.keys else {
             return std::future::pending().await;
         };
         let event = poll_fn(|context| Pin::new(&mut *keys).poll_next(context)).await;
-        let wanted = match event {
+        let action = match event {
             Some(event) => match event.context("cannot read keys")? {
                 Event::Key(key) => self.top.key(key),
-                _ => Wanted::Nothing,
+                _ => KeyAction::Nothing,
             },
-            // The terminal is gone.
-            None => Wanted::End,
+            // The terminal was closed.
+            None => KeyAction::End,
         };
         self.draw()?;
-        Ok(wanted)
+        Ok(action)
     }
 }
 
-impl Drop for Shown {
+impl Drop for TopView {
     fn drop(&mut self) {
         if self.terminal.take().is_some() {
             ratatui::restore();
-            terminal::keep_messages(false);
+            terminal::buffer_messages(false);
         }
     }
 }
 
-impl live::Windows for Shown {
+impl live::WindowSink for TopView {
     fn begin(&mut self, _pipeline: &Pipeline) -> Result<()> {
         self.open()
     }
@@ -150,16 +145,16 @@ impl live::Windows for Shown {
         Ok(true)
     }
 
-    fn enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+    fn until_enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
         Box::pin(async {
-            while self.wanted().await? != Wanted::End {}
+            while self.next_action().await? != KeyAction::End {}
             Ok(())
         })
     }
 
-    fn disturbed(&mut self) {
+    fn on_foreign_output(&mut self) {
         if let Some(terminal) = &mut self.terminal {
-            // What fails here fails again at the next drawing.
+            // A failure is reported by the next drawing.
             let _ = terminal.clear();
         }
     }
@@ -169,55 +164,55 @@ impl live::Windows for Shown {
     }
 }
 
-/// Shows a recording as its windows came, or as keys want them.
+/// Shows a recording at the pace of its windows, or of keys.
 async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<ExitCode> {
-    let mut shown = Shown::new(
-        Source::Replay {
+    let mut view = TopView::new(
+        WindowSource::Replay {
             speed: 1.0,
             ended: false,
         },
         exact,
     );
-    shown.open()?;
+    view.open()?;
     let mut ending = crate::ending::Ending::listen()?;
-    let mut next = |shown: &mut Shown| -> Result<Duration> {
+    let mut next = |view: &mut TopView| -> Result<Duration> {
         match replay.advance()? {
             Some(report) => {
                 let length = report.length();
-                shown.show(report)?;
+                view.show(report)?;
                 Ok(length)
             }
             None => {
-                shown.top.ended();
-                shown.draw()?;
+                view.top.ended();
+                view.draw()?;
                 Ok(Duration::MAX)
             }
         }
     };
-    let mut length = next(&mut shown)?;
+    let mut length = next(&mut view)?;
     let mut began = tokio::time::Instant::now();
     loop {
-        let due = match shown.top.source() {
-            Source::Replay {
+        let due = match view.top.source() {
+            WindowSource::Replay {
                 speed,
                 ended: false,
-            } if !shown.top.is_paused() => Some(began + length.div_f64(speed)),
+            } if !view.top.is_paused() => Some(began + length.div_f64(speed)),
             _ => None,
         };
         tokio::select! {
             () = until(due) => {
-                length = next(&mut shown)?;
+                length = next(&mut view)?;
                 began = tokio::time::Instant::now();
             }
-            wanted = shown.wanted() => match wanted? {
-                Wanted::Nothing => {}
-                Wanted::End => break,
-                Wanted::Windows(many) => {
+            action = view.next_action() => match action? {
+                KeyAction::Nothing => {}
+                KeyAction::End => break,
+                KeyAction::Windows(many) => {
                     for _ in 0..many {
-                        length = next(&mut shown)?;
+                        length = next(&mut view)?;
                     }
-                    shown.top.show_last();
-                    shown.draw()?;
+                    view.top.show_last();
+                    view.draw()?;
                     began = tokio::time::Instant::now();
                 }
             },
@@ -230,7 +225,7 @@ async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Forever where there is no such time.
+/// Waits until a time; forever without one.
 async fn until(due: Option<tokio::time::Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,

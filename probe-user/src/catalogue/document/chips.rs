@@ -1,6 +1,6 @@
 //! The page of chips: how each is identified, and which metrics have a value there.
 
-use super::{MADE, end, line};
+use super::{GENERATED_MARK, end, line};
 use crate::catalogue::{
     Catalogue,
     chip::{Chip, Platform},
@@ -25,9 +25,9 @@ not use them, and count zero there.
 
 /// The whole page.
 pub(super) fn page(catalogue: &Catalogue) -> String {
-    let mut out = format!("# Which chip this is\n\n{MADE}\n\n{HEAD}");
+    let mut out = format!("# Which chip this is\n\n{GENERATED_MARK}\n\n{HEAD}");
     for platform in Platform::all() {
-        line(&mut out, &tells(*platform));
+        line(&mut out, &platform_row(*platform));
     }
     out.push_str(NOT_BY_PMUS);
     for chip in Chip::all().iter().filter(|chip| chip.spec().coverage) {
@@ -36,8 +36,8 @@ pub(super) fn page(catalogue: &Catalogue) -> String {
     end(out)
 }
 
-/// A row of the table of platforms; none for a platform without evidence.
-fn tells(platform: Platform) -> String {
+/// A platform's row of the table of evidence.
+fn platform_row(platform: Platform) -> String {
     let spec = platform.spec();
     let list = |items: Vec<String>| match items.is_empty() {
         true => "-".to_owned(),
@@ -83,7 +83,7 @@ fn tells(platform: Platform) -> String {
     )
 }
 
-/// Which uncore metrics have a value on a chip of Grace.
+/// A chip's table of uncore metrics, with and without a value.
 fn coverage(out: &mut String, catalogue: &Catalogue, chip: Chip) {
     let machine = Hardware::of_chip(chip);
     line(out, &format!("## {} (`{chip}`)\n", chip.title()));

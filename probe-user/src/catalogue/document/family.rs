@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{MADE, end, line};
+use super::{GENERATED_MARK, end, line};
 use crate::catalogue::{
     Catalogue,
     chip::{Chip, Platform},
@@ -11,9 +11,12 @@ use crate::catalogue::{
 
 /// The whole page.
 pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
-    let mut out = format!("# {}\n\n{MADE}\n\n", family.title);
-    let platforms = family.platforms.iter();
-    let platforms: Vec<&str> = platforms.map(|on| on.spec().title.as_str()).collect();
+    let mut out = format!("# {}\n\n{GENERATED_MARK}\n\n", family.title);
+    let platforms: Vec<&str> = family
+        .platforms
+        .iter()
+        .map(|platform| platform.spec().title.as_str())
+        .collect();
     let everywhere = Platform::all().len() == platforms.len();
     match everywhere {
         true => line(&mut out, "On every platform.\n"),
@@ -21,8 +24,8 @@ pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
     }
     line(&mut out, "| metric | what it is | unit | group |");
     line(&mut out, "|---|---|---|---|");
-    let metrics = catalogue.metrics();
-    let metrics: Vec<&Metric> = metrics
+    let metrics: Vec<&Metric> = catalogue
+        .metrics()
         .filter(|metric| metric.family.name == family.name)
         .collect();
     for metric in &metrics {
@@ -43,7 +46,7 @@ pub(super) fn page(catalogue: &Catalogue, family: &Family) -> String {
         entry(&mut out, metric);
     }
     line(&mut out, "## Events\n");
-    // A PMU without events is there for the devices that it counts.
+    // A PMU without events is in the file only for the devices that it counts.
     for pmu in family.pmus.iter().filter(|pmu| !pmu.events.is_empty()) {
         events(&mut out, pmu);
     }
@@ -85,9 +88,11 @@ fn events(out: &mut String, pmu: &PmuSpec) {
         line(out, &row);
     }
     out.push('\n');
-    let texts = pmu.events.iter();
-    let texts = texts.filter_map(|(name, event)| Some((name, event.text.as_ref()?)));
-    let mut texts = texts.peekable();
+    let mut texts = pmu
+        .events
+        .iter()
+        .filter_map(|(name, event)| Some((name, event.text.as_ref()?)))
+        .peekable();
     if texts.peek().is_some() {
         line(out, "No metric needs:\n");
         for (name, text) in texts {

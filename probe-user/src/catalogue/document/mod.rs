@@ -13,11 +13,11 @@ use crate::formula::Implicit;
 pub struct Page {
     /// Its path below docs/.
     pub path: String,
-    /// In Markdown.
+    /// Its text, in Markdown.
     pub text: String,
 }
 
-const MADE: &str =
+const GENERATED_MARK: &str =
     "<!-- Made by `cargo xtask docs` from probe-user/catalogue/*.toml: edit those. -->";
 
 const HEAD: &str = "\
@@ -58,7 +58,7 @@ Formulas have `+ - * /`, parentheses, numbers, event names, `min(a, b)`, `max(a,
 /// All pages.
 ///
 /// # Panics
-/// A mistake in catalogue/questions.toml, which is compiled in.
+/// On a mistake in catalogue/questions.toml, which is compiled in.
 #[must_use]
 pub fn pages(catalogue: &Catalogue) -> Vec<Page> {
     let mut pages = vec![
@@ -79,7 +79,7 @@ pub fn pages(catalogue: &Catalogue) -> Vec<Page> {
 }
 
 fn index(catalogue: &Catalogue) -> String {
-    let mut out = format!("# Metrics\n\n{MADE}\n\n{HEAD}");
+    let mut out = format!("# Metrics\n\n{GENERATED_MARK}\n\n{HEAD}");
     for question in Question::all() {
         question.write(&mut out, catalogue);
     }
@@ -126,7 +126,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// Ends with one line break.
+/// The text, ending with one line break.
 fn end(mut out: String) -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');

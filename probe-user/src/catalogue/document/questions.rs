@@ -12,7 +12,7 @@ const QUESTIONS: &str = include_str!("../../../catalogue/questions.toml");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct QuestionsFile {
     question: Vec<Question>,
 }
 
@@ -23,16 +23,16 @@ pub(super) struct Question {
     ask: String,
     /// The command that prints the answer.
     command: String,
-    /// The groups of the metrics that answer.
+    /// The groups of the metrics that answer it.
     groups: Vec<String>,
-    /// Their units; none named: any.
+    /// The units of these metrics; empty: any.
     #[serde(default)]
     units: Vec<String>,
 }
 
 impl Question {
     pub(super) fn all() -> Vec<Self> {
-        let file: Result<File, _> = toml::from_str(QUESTIONS);
+        let file: Result<QuestionsFile, _> = toml::from_str(QUESTIONS);
         file.unwrap_or_else(|error| panic!("catalogue/questions.toml: {error}"))
             .question
     }
@@ -43,34 +43,35 @@ impl Question {
     }
 
     /// Writes the question as a heading, the command, and the metrics that answer, by family and by
-    /// place of the values.
+    /// what their values are for.
     pub(super) fn write(&self, out: &mut String, catalogue: &Catalogue) {
         line(out, &format!("### {}\n", self.ask));
         line(out, &format!("`{}`\n", self.command));
         for family in catalogue.families() {
             let page = format!("metrics/{}.md", family.name);
             let mut answers: Vec<(&str, Vec<String>)> = Vec::new();
-            let metrics = catalogue.metrics();
-            let metrics = metrics.filter(|metric| metric.family.name == family.name);
-            for metric in metrics.filter(|metric| self.is_answered_by(metric)) {
+            let answering = catalogue
+                .metrics()
+                .filter(|metric| metric.family.name == family.name && self.is_answered_by(metric));
+            for metric in answering {
                 let name = format!("[`{0}`]({page}#{0})", metric.name);
-                let of = of(metric);
-                match answers.iter_mut().find(|(known, _)| *known == of) {
+                let subject = subject_of(metric);
+                match answers.iter_mut().find(|(known, _)| *known == subject) {
                     Some((_, names)) => names.push(name),
-                    None => answers.push((of, vec![name])),
+                    None => answers.push((subject, vec![name])),
                 }
             }
-            for (of, names) in answers {
+            for (subject, names) in answers {
                 let (title, names) = (&family.title, names.join(", "));
-                line(out, &format!("- [{title}]({page}), {of}: {names}"));
+                line(out, &format!("- [{title}]({page}), {subject}: {names}"));
             }
         }
         out.push('\n');
     }
 }
 
-/// What the metric has values for.
-fn of(metric: &Metric) -> &'static str {
+/// What the metric's values are for.
+fn subject_of(metric: &Metric) -> &'static str {
     let shared = metric.apportion != Apportion::None;
     match (metric.pmu.per, shared) {
         (Per::Cpu, _) => "each container",

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    super::{Hardware, Platform, Settings, template::Pattern},
+    super::{Hardware, MetricSettings, Platform, template::Pattern},
     CATALOGUE, fixture,
 };
 use crate::{
@@ -11,21 +11,22 @@ use crate::{
     sys::tree::Tree,
 };
 
-/// What its own metrics would open there.
+/// What the platform's own metrics would open there.
 fn opened(name: &str) -> String {
     let machine = Machine::at(Roots {
         sys: fixture("sysfs").join(name),
         proc: "/nonexistent".into(),
         ..Roots::default()
     });
-    let told = Hardware::detect(&machine);
-    assert_eq!(Some(told.platform), Platform::named(name));
-    assert!(told.chip.is_some());
-    let mut text = format!("{name}: {}\n", told.platform.spec().title);
-    let metrics = CATALOGUE.on(&told).into_iter();
+    let hardware = Hardware::detect(&machine);
+    assert_eq!(Some(hardware.platform), Platform::named(name));
+    assert!(hardware.chip.is_some());
+    let mut text = format!("{name}: {}\n", hardware.platform.spec().title);
+    let metrics = CATALOGUE.on(&hardware).into_iter();
     for metric in metrics.filter(|metric| !metric.family.fallback) {
-        let groups = metric.groups(machine.pmus().unwrap(), &Settings::default());
-        let groups = groups.unwrap_or_else(|why| panic!("{}: {why}", metric.name));
+        let groups = metric
+            .groups(machine.pmus().unwrap(), &MetricSettings::default())
+            .unwrap_or_else(|why| panic!("{}: {why}", metric.name));
         for group in groups {
             let (name, place) = (&metric.name, &group.place);
             writeln!(text, "  {name} [{place}] {}", group.text()).unwrap();
@@ -49,14 +50,14 @@ fn intel_servers() {
     insta::assert_snapshot!(opened("icx") + &opened("gnr"));
 }
 
-/// Desktops have the same cores, and other memory controllers.
+/// Desktops have the same cores, but other memory controllers.
 #[test]
 fn a_desktop_with_the_same_cores_is_no_server() {
     let root = Tree::new();
     let modalias = "cpu:type:x86,ven0002fam0019mod0061:feature:,0000\n";
     root.write("sys/devices/system/cpu/modalias", modalias);
-    let told = Hardware::detect(&Machine::at(Roots::below(root.path())));
-    assert_eq!(told.platform, Platform::generic());
+    let hardware = Hardware::detect(&Machine::at(Roots::below(root.path())));
+    assert_eq!(hardware.platform, Platform::generic());
 }
 
 #[test]

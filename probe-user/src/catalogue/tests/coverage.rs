@@ -1,17 +1,17 @@
-//! Which metric has a value on which of the three configurations of Grace.
+//! The metrics with a value on each of the three configurations of Grace.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    super::{Chip, Counts, Hardware},
+    super::{Chip, Hardware, MetricCounts},
     CATALOGUE, metric,
 };
 use crate::formula::{Implicit, NoValue};
 
-/// The metrics without a value on a chip, counted as if all hardware were there.
+/// The metrics without a value on a chip, with counts as if all hardware were present.
 fn without_value(chip: Chip) -> BTreeSet<&'static str> {
     let machine = Hardware::of_chip(chip);
-    let mut counts = Counts::of_cpus(Duration::from_nanos(1_000));
+    let mut counts = MetricCounts::for_cpus(Duration::from_nanos(1_000));
     for metric in CATALOGUE.on(&machine) {
         for event in metric.events() {
             if !counts.has(event) {
@@ -110,7 +110,7 @@ fn a_chip_that_cannot_be_told_rules_nothing_out() {
     for name in ["gmem_read_bandwidth", "remote_read_bandwidth"] {
         metric("nvidia-grace-scf", name).valid_on(&machine).unwrap();
     }
-    // The limit of requests is stated for one GPU: it is not assumed.
+    // The limit of requests is stated for one GPU, which is not assumed.
     let reason = metric("nvidia-grace-nvlink-c2c0", "c2c0_read_utilization")
         .valid_on(&machine)
         .unwrap_err();

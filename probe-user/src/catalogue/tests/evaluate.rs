@@ -1,9 +1,9 @@
-//! Time bases, live shares, bounds: what a value is and when there is none.
+//! Time bases, running ratios, bounds: values of metrics and reasons for none.
 
 use std::time::Duration;
 
 use super::{
-    super::{Chip, Counts, Hardware},
+    super::{Chip, Hardware, MetricCounts},
     metric,
 };
 use crate::formula::{Implicit, NoValue};
@@ -13,34 +13,34 @@ const SECOND: u64 = 1_000_000_000;
 #[test]
 fn core_counts_are_scaled_and_divided_by_wall_time() {
     let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
-    let mut counts = Counts::of_cpus(Duration::from_secs(2));
-    // Ran a quarter of the 0.4 s for which its container had a CPU: 4,000 operations in all.
+    let mut counts = MetricCounts::for_cpus(Duration::from_secs(2));
+    // Ran for a quarter of the 0.4 s for which its container had a CPU: 4,000 operations in all.
     counts.add("FP_SCALE_OPS_SPEC", 1_000, 4 * SECOND / 10, SECOND / 10);
     counts.add("FP_FIXED_OPS_SPEC", 500, 4 * SECOND / 10, SECOND / 10);
     let value = metric("neoverse-v2", "flops")
         .evaluate(&machine, &counts)
         .unwrap();
-    assert_eq!((value.value, value.live), (3_000.0, 0.25));
-    // A ratio of one group is exact, however little of the time the group was live.
+    assert_eq!((value.value, value.running_ratio), (3_000.0, 0.25));
+    // A ratio of one group is exact, however low the group's running ratio.
     counts.add("INST_RETIRED", 30, SECOND, 1);
     counts.add("CPU_CYCLES", 20, SECOND, 1);
     let ipc = metric("neoverse-v2", "ipc")
         .evaluate(&machine, &counts)
         .unwrap();
     assert_eq!(ipc.value, 1.5);
-    assert!(ipc.live < 1e-8);
+    assert!(ipc.running_ratio < 1e-8);
 }
 
 #[test]
 fn uncore_time_is_the_running_time_of_the_group() {
     let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
-    let mut counts = Counts::of_uncore();
+    let mut counts = MetricCounts::for_uncore();
     counts.add("CMEM_RD_DATA", 1_000, 4_000, 1_000);
     let value = metric("nvidia-grace-scf", "cmem_read_bandwidth")
         .evaluate(&machine, &counts)
         .unwrap();
-    assert_eq!((value.value, value.live), (32.0, 0.25));
-    let mut counts = Counts::of_uncore();
+    assert_eq!((value.value, value.running_ratio), (32.0, 0.25));
+    let mut counts = MetricCounts::for_uncore();
     counts.add("CYCLES", 2_000, 4_000, 1_000);
     let duration = metric("nvidia-grace-scf", "scf_duration");
     assert_eq!(duration.events(), ["CYCLES"]);
@@ -52,9 +52,9 @@ fn units_of_a_socket_are_added_up() {
     let machine = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
     let depth = metric("intel-spr", "io_read_tor_depth");
     let latency = metric("intel-spr", "io_read_tor_latency");
-    let mut counts = Counts::of_uncore();
-    // Two CHAs, 10 cycles each in 5 ns; 5 pending on one and 1 on the other. The second was live
-    // for half of the time only: it is scaled to the time of the first.
+    let mut counts = MetricCounts::for_uncore();
+    // Two CHAs, 10 cycles each in 5 ns; 5 pending on one and 1 on the other. The second ran for
+    // half of the time only: it is scaled to the time of the first.
     for (occupancy, inserts, cycles, running) in [(50, 10, 10, 5), (5, 1, 5, 5)] {
         counts.add("UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR", occupancy, 5, running);
         counts.add("UNC_CHA_TOR_INSERTS.IO_PCIRDCUR", inserts, 5, running);
@@ -63,14 +63,14 @@ fn units_of_a_socket_are_added_up() {
     counts.set(Implicit::NumUnits, 2.0);
     let value = |metric: &super::Metric| metric.evaluate(&machine, &counts).unwrap().value;
     assert_eq!(value(depth), 55.0 / 15.0);
-    // 55 / 11 = 5 cycles, of which a CHA has 7.5 in 5 ns.
+    // 55 / 11 = 5 cycles; a CHA has 7.5 cycles in 5 ns.
     assert!((value(latency) - 5.0 / 1.5).abs() < 1e-12);
-    let mut unequal = Counts::of_uncore();
+    let mut unequal = MetricCounts::for_uncore();
     unequal.add("UNC_M_CAS_COUNT.RD", 100, 1_000, 1_000);
     unequal.add("UNC_M_CAS_COUNT.RD", 50, 1_000, 500);
     let read = metric("intel-spr", "memory_bandwidth_read");
     let value = read.evaluate(&machine, &unequal).unwrap();
-    assert_eq!(value.live, 0.5);
+    assert_eq!(value.running_ratio, 0.5);
     assert!((value.value - 200.0 * 64.0 / 1e6 / 1e-6).abs() < 1e-6);
 }
 
@@ -79,7 +79,7 @@ fn a_unit_that_never_ran_leaves_the_socket_without_a_value() {
     let machine = Hardware::of_chip(Chip::named("sapphire-rapids").unwrap());
     let read = metric("intel-spr", "memory_bandwidth_read");
     for order in [[(100, 10), (0, 0)], [(0, 0), (100, 10)]] {
-        let mut counts = Counts::of_uncore();
+        let mut counts = MetricCounts::for_uncore();
         for (raw, running) in order {
             counts.add("UNC_M_CAS_COUNT.RD", raw, 10, running);
         }
@@ -93,7 +93,7 @@ fn a_unit_that_never_ran_leaves_the_socket_without_a_value() {
 #[test]
 fn slots_are_those_of_sysfs_or_of_the_core() {
     let machine = Hardware::of_chip(Chip::named("neoverse-v2").unwrap());
-    let mut counts = Counts::of_cpus(Duration::from_secs(1));
+    let mut counts = MetricCounts::for_cpus(Duration::from_secs(1));
     for (event, count) in [
         ("OP_RETIRED", 80),
         ("OP_SPEC", 100),
@@ -112,7 +112,7 @@ fn slots_are_those_of_sysfs_or_of_the_core() {
 fn utilisation_divides_by_the_ports_selected() {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     let metric = metric("nvidia-grace-pcie", "pcie_read_utilization");
-    let mut counts = Counts::of_uncore();
+    let mut counts = MetricCounts::for_uncore();
     counts.add("RD_REQ_LOC", 500, 10, 10);
     counts.add("RD_REQ_REM", 0, 10, 10);
     counts.add("CYCLES", 1_000, 10, 10);
@@ -134,7 +134,7 @@ fn a_share_above_its_bound_says_so_and_is_none_of_few_counts() {
         "io_percent_of_inbound_partial_writes_that_miss_l3",
     );
     let share = |miss, all| {
-        let mut counts = Counts::of_uncore();
+        let mut counts = MetricCounts::for_uncore();
         counts.add("UNC_CHA_TOR_INSERTS.IO_MISS_ITOMCACHENEAR", miss, 1, 1);
         counts.add("UNC_CHA_TOR_INSERTS.IO_ITOMCACHENEAR", all, 1, 1);
         metric.evaluate(&machine, &counts)
@@ -148,12 +148,12 @@ fn a_share_above_its_bound_says_so_and_is_none_of_few_counts() {
     );
     let above = share(3_000, 2_000).unwrap();
     assert_eq!((above.value, above.above_bound), (150.0, Some(100.0)));
-    // One count too many, such as of requests that were on their way.
+    // One count too many, such as a request that was on its way.
     let above = share(653_237_921, 653_237_920).unwrap();
     assert!(above.value > 100.0 && above.value < 100.000_001);
     assert_eq!(above.above_bound, Some(100.0));
     assert_eq!(share(1_999, 2_000).unwrap().above_bound, None);
-    // At the bound is a value, and a small denominator alone is no reason.
+    // A share at the bound has a value, whatever its denominator.
     assert_eq!(share(40, 40).unwrap().value, 100.0);
     assert_eq!(share(0, 40).unwrap().value, 0.0);
     assert_eq!(

@@ -7,8 +7,8 @@ use std::{
 
 use super::{CATALOGUE, fixture, metric, pmus};
 use crate::{
-    catalogue::{Arch, Hardware, Platform, Settings},
-    formula::{Absent, Formula, Implicit, Input, Sample},
+    catalogue::{Arch, Hardware, MetricSettings, Platform},
+    formula::{Absent, EventCount, Formula, Implicit, Input},
 };
 
 /// How many metrics of each file come from the documents' own lists of metrics: 138 in all.
@@ -70,7 +70,7 @@ fn every_metric_of_the_documents_is_there() {
     assert_eq!(count("TLB Effectiveness"), 10);
 }
 
-/// What is there beyond the documents' lists.
+/// The metrics beyond the documents' lists.
 #[test]
 fn beyond_the_documents() {
     for (family, names) in [
@@ -111,7 +111,7 @@ fn beyond_the_documents() {
     }
 }
 
-/// Where Arm's formula differs from the guide's, both are there under names of their own.
+/// If Arm's formula differs from the guide's, both exist under their own names.
 #[test]
 fn arms_formulas_have_names_of_their_own() {
     let formula = |name| metric("neoverse-v2", name).formula.text();
@@ -141,8 +141,8 @@ fn arms_formulas_have_names_of_their_own() {
     }
 }
 
-/// The machine of `tests/fixtures/sysfs` that has the PMUs of a platform. No Sandy Bridge is
-/// there: its core PMU has the format terms of `spr`.
+/// The machine of `tests/fixtures/sysfs` with the PMUs of a platform. No Sandy Bridge exists: its
+/// core PMU has the format terms of `spr`.
 fn tree(platform: Platform) -> String {
     let spec = platform.spec();
     let own = fixture("sysfs").join(&spec.name).exists();
@@ -161,11 +161,11 @@ fn every_event_resolves_on_its_platform() {
         for platform in &metric.family.platforms {
             let pmus = pmus(&tree(*platform));
             if metric.pmu.key == "spe" {
-                // No tree has one; the guests do.
+                // No fixture tree has one; the VM guests do.
                 continue;
             }
             let groups = metric
-                .groups(&pmus, &Settings::default())
+                .groups(&pmus, &MetricSettings::default())
                 .unwrap_or_else(|error| panic!("{}: {error}", metric.name));
             for group in &groups {
                 assert!(!group.text().contains("{}"), "{}", metric.name);
@@ -181,7 +181,7 @@ fn every_event_resolves_on_its_platform() {
     assert!(opened.len() > 100);
 }
 
-/// Events without a metric (hits, both-destination totals) are data too: they resolve alike.
+/// Events without a metric (hits, both-destination totals) are data too: they resolve like others.
 #[test]
 fn every_event_without_a_metric_resolves() {
     for family in CATALOGUE.families() {
@@ -210,7 +210,7 @@ fn every_event_without_a_metric_resolves() {
     }
 }
 
-/// The number under which a raw encoding is recognised is the one that sysfs gives to the name.
+/// The number that identifies a raw encoding is the one that sysfs gives to the name.
 #[test]
 fn ids_are_those_of_sysfs() {
     let mut checked = 0;
@@ -244,7 +244,7 @@ fn ids_are_those_of_sysfs() {
     assert!(checked > 150, "{checked}");
 }
 
-/// Counts of a line of the table, and what of them was asked for.
+/// The counts of a line of the table, and which of them were requested.
 struct Line {
     values: BTreeMap<String, f64>,
     asked: RefCell<BTreeSet<String>>,
@@ -258,9 +258,12 @@ impl Line {
 }
 
 impl Input for Line {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         let count = self.get(name).ok_or(Absent::Missing)?;
-        Ok(Sample { count, live: 1.0 })
+        Ok(EventCount {
+            count,
+            running_ratio: 1.0,
+        })
     }
 
     fn implicit(&self, implicit: Implicit) -> Option<f64> {
@@ -310,7 +313,7 @@ fn every_metric_gives_the_value_worked_out_by_hand() {
     assert_eq!(seen, all.collect());
 }
 
-/// Every formula is what the engine prints and reads again.
+/// Every formula survives printing and parsing.
 #[test]
 fn every_formula_reads_back() {
     for metric in CATALOGUE.metrics() {

@@ -1,13 +1,13 @@
-//! What is opened for a metric on a machine.
+//! The groups that are opened for a metric on a machine.
 
 use super::{CATALOGUE, metric, pmus};
 use crate::{
-    catalogue::{Catalogue, CounterGroup, Narrowed, Per, Settings, Unavailable},
+    catalogue::{Catalogue, CounterGroup, MetricSettings, Per, PmuFilter, Unavailable},
     sys::tree::Tree,
 };
 
 fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
-    let groups = metric(family, name).groups(&pmus(machine), &Settings::default());
+    let groups = metric(family, name).groups(&pmus(machine), &MetricSettings::default());
     groups.unwrap().iter().map(CounterGroup::text).collect()
 }
 
@@ -28,7 +28,7 @@ fn all_events_of_a_ratio_are_one_group() {
         texts("intel-spr", "l2_miss_latency", "spr"),
         ["{cpu/event=0x20,umask=0x01/,cpu/event=0x21,umask=0x01/,cpu/event=0x3c,umask=0x00/}"]
     );
-    // No group is larger than its PMU, with one counter left to others.
+    // No group needs more counters than its PMU has, less one for others.
     for metric in CATALOGUE.metrics() {
         if let Some(counters) = metric.pmu.counters {
             let events = metric.events();
@@ -50,13 +50,13 @@ fn every_socket_has_a_group_and_its_own_peer() {
         ]
     );
     let groups = metric("nvidia-grace-scf", "remote_read_latency")
-        .groups(&pmus("grace"), &Settings::default())
+        .groups(&pmus("grace"), &MetricSettings::default())
         .unwrap();
     let places: Vec<_> = groups.iter().map(|group| group.place.to_string()).collect();
     assert_eq!(places, ["socket 0 to socket 1", "socket 1 to socket 0"]);
 }
 
-/// Kernels differ in what a root-port filter of 0 means.
+/// The meaning of a root-port filter of 0 differs between kernels.
 #[test]
 fn the_root_ports_are_always_written() {
     assert_eq!(
@@ -64,9 +64,9 @@ fn the_root_ports_are_always_written() {
         "{nvidia_pcie_pmu_0/rd_req_loc,root_port=0x3ff/,nvidia_pcie_pmu_0/rd_req_rem,root_port=0x3ff/,\
          nvidia_pcie_pmu_0/cycles,root_port=0x3ff/}"
     );
-    let settings = Settings {
+    let settings = MetricSettings {
         filters: [("root_port".to_owned(), 0x103)].into(),
-        ..Settings::default()
+        ..MetricSettings::default()
     };
     let groups = metric("nvidia-grace-pcie", "pcie_frequency")
         .groups(&pmus("grace"), &settings)
@@ -88,7 +88,7 @@ fn the_root_ports_are_always_written() {
 fn units_of_a_socket_share_a_place_and_devices_do_not() {
     let groups = |name| {
         metric("intel-spr", name)
-            .groups(&pmus("spr"), &Settings::default())
+            .groups(&pmus("spr"), &MetricSettings::default())
             .unwrap()
     };
     let cha = groups("io_percent_of_inbound_reads_that_miss_l3");
@@ -111,7 +111,7 @@ fn units_of_a_socket_share_a_place_and_devices_do_not() {
 #[test]
 fn root_complexes_are_devices_of_their_socket() {
     let groups = metric("tegra410-pcie", "pcie_rc_read_latency")
-        .groups(&pmus("vera"), &Settings::default())
+        .groups(&pmus("vera"), &MetricSettings::default())
         .unwrap();
     let rc = groups
         .iter()
@@ -122,9 +122,9 @@ fn root_complexes_are_devices_of_their_socket() {
         rc.place.to_string(),
         "nvidia_pcie_pmu_1_rc_3 src_rp_mask=0xff"
     );
-    // The PMUs of Grace have a name that begins alike.
-    let grace =
-        metric("nvidia-grace-pcie", "pcie_frequency").groups(&pmus("vera"), &Settings::default());
+    // The names of Grace's PMUs begin alike.
+    let grace = metric("nvidia-grace-pcie", "pcie_frequency")
+        .groups(&pmus("vera"), &MetricSettings::default());
     assert!(matches!(grace, Err(Unavailable::NoPmu(_))));
 }
 
@@ -132,13 +132,13 @@ fn root_complexes_are_devices_of_their_socket() {
 fn what_is_not_there_is_said() {
     let scf = metric("nvidia-grace-scf", "scf_frequency");
     assert_eq!(
-        scf.groups(&pmus("spr"), &Settings::default())
+        scf.groups(&pmus("spr"), &MetricSettings::default())
             .unwrap_err()
             .to_string(),
         "there is no PMU nvidia_scf_pmu_*: its driver is not loaded, or the hardware does \
          not have it"
     );
-    // A machine with one socket has no peer, and one with an older driver not every event.
+    // A machine with one socket has no peer, and one with an older driver lacks events.
     let dir = Tree::new();
     dir.pmu(
         "nvidia_scf_pmu_0",
@@ -150,15 +150,15 @@ fn what_is_not_there_is_said() {
         ],
     );
     let one = crate::machine::Pmus::read(dir.path()).unwrap();
-    scf.groups(&one, &Settings::default()).unwrap();
+    scf.groups(&one, &MetricSettings::default()).unwrap();
     let remote = metric("nvidia-grace-scf", "remote_read_latency");
     assert!(matches!(
-        remote.groups(&one, &Settings::default()),
+        remote.groups(&one, &MetricSettings::default()),
         Err(Unavailable::NoPeer(_))
     ));
     let read = metric("nvidia-grace-scf", "cmem_read_bandwidth");
     let error = read
-        .groups(&one, &Settings::default())
+        .groups(&one, &MetricSettings::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains("cmem_rd_data"), "{error}");
@@ -188,20 +188,20 @@ fn constraints_are_data() {
     assert_eq!(event("cha", "UNC_CHA_TOR_INSERTS.IO_ITOM"), None);
 }
 
-/// Such as the read bandwidth of one drive.
+/// For example the read bandwidth of one drive.
 #[test]
 fn a_device_narrows_the_pmus_that_count_it() {
     let texts = |family, name, machine, device: &[(&str, &[(&str, u64)])]| -> Vec<String> {
-        let narrowed = |(pmu, filters): &(&str, &[(&str, u64)])| Narrowed {
+        let filter = |(pmu, filters): &(&str, &[(&str, u64)])| PmuFilter {
             pmu: (*pmu).to_owned(),
             filters: filters
                 .iter()
                 .map(|(term, value)| ((*term).to_owned(), *value))
                 .collect(),
         };
-        let settings = Settings {
-            device: device.iter().map(narrowed).collect(),
-            ..Settings::default()
+        let settings = MetricSettings {
+            device: device.iter().map(filter).collect(),
+            ..MetricSettings::default()
         };
         let groups = metric(family, name)
             .groups(&pmus(machine), &settings)
@@ -236,7 +236,7 @@ fn a_device_narrows_the_pmus_that_count_it() {
         ),
         ["{uncore_iio_1/event=0x84,umask=0x01,ch_mask=0x10,fc_mask=0x7/}"]
     );
-    // PMUs that have nothing to do with it count on.
+    // PMUs without that device are counted as before.
     let scf = texts(
         "nvidia-grace-scf",
         "scf_frequency",
@@ -263,7 +263,8 @@ fn a_link_to_a_cpu_counts_reads_only() {
         ],
     );
     let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
-    let of = |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &Settings::default());
+    let of =
+        |name: &str| metric("tegra410-nvlink-c2c", name).groups(&pmus, &MetricSettings::default());
     of("nvlink_c2c_in_read_latency").unwrap();
     assert_eq!(
         of("nvlink_c2c_in_write_latency").unwrap_err().to_string(),
@@ -287,7 +288,8 @@ fn a_fabric_without_a_name_is_told_by_its_identifier() {
         );
     }
     let pmus = crate::machine::Pmus::read(dir.path()).unwrap();
-    let groups = metric("vera-unnamed", "slc_refill_bandwidth").groups(&pmus, &Settings::default());
+    let groups =
+        metric("vera-unnamed", "slc_refill_bandwidth").groups(&pmus, &MetricSettings::default());
     let texts: Vec<_> = groups.unwrap().iter().map(CounterGroup::text).collect();
     assert_eq!(
         texts,

@@ -1,13 +1,13 @@
-//! The caveats of the documents are in the help text of the metrics that they are about.
+//! The help text of metrics has the caveats of their documents.
 
 use std::path::Path;
 
 use super::{
-    super::{Kind, pages},
+    super::{MetricKind, pages},
     CATALOGUE, metric,
 };
 
-/// Asserts that the help of every metric of `family` that `about` picks says all of `words`.
+/// Asserts that the help of every metric of `family` that `about` picks contains all `words`.
 fn says(family: &str, about: impl Fn(&str) -> bool, words: &[&str]) {
     let metrics = CATALOGUE.metrics();
     let mut count = 0;
@@ -210,17 +210,17 @@ fn chips_without_a_value_are_in_the_help() {
 fn kinds_and_units_fit() {
     for metric in CATALOGUE.metrics() {
         let expected = match metric.unit.as_str() {
-            "ns" | "cycles" => [Kind::Latency, Kind::Counter],
-            "GB/s" | "MB/s" | "GHz" | "1/s" => [Kind::Rate, Kind::Rate],
+            "ns" | "cycles" => [MetricKind::Latency, MetricKind::Counter],
+            "GB/s" | "MB/s" | "GHz" | "1/s" => [MetricKind::Rate, MetricKind::Rate],
             "%" | "1" | "1/B" | "1/1000 instructions" | "requests" | "CPU" => {
-                [Kind::Ratio, Kind::Ratio]
+                [MetricKind::Ratio, MetricKind::Ratio]
             }
-            "1/cycle" => [Kind::Ratio, Kind::Rate],
-            "B" => [Kind::Counter, Kind::Counter],
+            "1/cycle" => [MetricKind::Ratio, MetricKind::Rate],
+            "B" => [MetricKind::Counter, MetricKind::Counter],
             other => panic!("{}: unit {other}", metric.name),
         };
         assert!(expected.contains(&metric.kind), "{}", metric.name);
-        // A share has a bound; what is no share has none.
+        // Shares have a bound; other metrics have none.
         if let Some(bound) = metric.bound {
             assert_eq!(
                 bound,
@@ -232,7 +232,7 @@ fn kinds_and_units_fit() {
     }
 }
 
-/// The pages are made of the same data; `cargo xtask docs` writes them.
+/// The pages have the same data; `cargo xtask docs` writes them.
 #[test]
 fn the_pages_are_what_the_catalogue_gives() {
     let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));

@@ -1,4 +1,4 @@
-//! The rule that tells the chip.
+//! The detection of the chip.
 
 use super::super::{Chip, Hardware, Platform};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     sys::tree::Tree,
 };
 
-/// A sysfs that tells a machine.
+/// A sysfs that identifies a machine.
 struct Sysfs(Tree);
 
 impl Sysfs {
@@ -38,7 +38,7 @@ impl Sysfs {
 
     fn machine(&self) -> Hardware {
         let sys = self.0.path().to_owned();
-        // What is not there cannot tell: this host's own procfs would.
+        // Without its own procfs it would read this host's.
         Hardware::detect(&Machine::at(Roots {
             sys,
             proc: "/nonexistent".into(),
@@ -47,7 +47,7 @@ impl Sysfs {
     }
 }
 
-/// As every Grace has them, whether its chip uses them or not.
+/// The PMUs of every Grace, whether its chip uses them or not.
 const ONE: [&str; 4] = [
     "nvidia_scf_pmu_0",
     "nvidia_nvlink_c2c1_pmu_0",
@@ -177,7 +177,7 @@ fn cores_are_told_by_their_ids() {
     assert_eq!(machine, Hardware::of_chip(Chip::named("other").unwrap()));
 }
 
-/// The core's metrics need that core: raw codes on another one count something else, or nothing.
+/// The core's metrics need that core: on another one, raw codes count something else or nothing.
 #[test]
 fn another_core_has_no_neoverse_v2_metrics() {
     let mut machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
@@ -195,8 +195,8 @@ fn another_core_has_no_neoverse_v2_metrics() {
     );
 }
 
-/// Without their drivers, Grace is told by its chip id and Vera by its core: doctor and metrics ask
-/// one function.
+/// Without their drivers, Grace is identified by its chip id and Vera by its core: doctor and
+/// metrics use one function.
 #[test]
 fn machines_without_their_drivers_are_told_all_the_same() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
@@ -215,7 +215,7 @@ fn machines_without_their_drivers_are_told_all_the_same() {
         grace().machine().platform,
         Platform::named("grace").unwrap()
     );
-    // How many sockets it has is not known.
+    // Its number of sockets is unknown.
     assert_eq!(grace().machine().chip, None);
     let two = grace().file("devices/system/cpu/online", "0-1\n");
     let two = package(package(two, 0, 36), 1, 2364);

@@ -36,7 +36,7 @@ fn merged(text: &str) -> Result<Catalogue, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A metric of such a file; `more` are further lines of it.
+/// A metric of a user's file; `more` are further lines of it.
 fn metric_text(name: &str, [unit, kind]: [&str; 2], formula: &str, more: &str) -> String {
     format!(
         "[[metric]]\nname = \"{name}\"\ntitle = \"Mine\"\nunit = \"{unit}\"\nkind = \"{kind}\"\n\

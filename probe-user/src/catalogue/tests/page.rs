@@ -1,4 +1,4 @@
-//! docs/catalogue.md says what the files may have, and the catalogue what its events count.
+//! docs/catalogue.md lists all keys of files, and the catalogue describes its events.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn its_example_is_a_file() {
     assert!(metrics.any(|metric| metric.name == "my_read_bandwidth"));
 }
 
-/// The parser names all keys of a table where one is not known.
+/// The parser's error on an unknown key lists all keys of the table.
 #[test]
 fn it_has_every_key() {
     let page = page();
@@ -86,7 +86,7 @@ fn events_without_a_metric_say_what_they_count() {
         "intel-snb-stalls",
         &["CYCLE_ACTIVITY.CYCLES_L2_PENDING"],
     ));
-    // Each of the three is one event for each of four sockets.
+    // Each of the three is listed once for each of four sockets.
     assert_eq!(expected.len() + 3 * sockets.len(), 33);
     for (family, name) in expected {
         let mut families = CATALOGUE.families();
@@ -105,7 +105,7 @@ fn events_without_a_metric_say_what_they_count() {
     }
 }
 
-/// perf prints them by the names that the driver lists.
+/// perf prints the names that the driver lists.
 #[test]
 fn the_text_of_a_listed_event_is_found() {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());

@@ -1,4 +1,4 @@
-//! Metrics that name metrics.
+//! References of metrics to metrics.
 
 use super::{
     super::{Catalogue, Chip, Hardware, Metric},
@@ -32,7 +32,8 @@ fn metric(catalogue: &Catalogue, name: &str) -> Metric {
     catalogue.select(name, &machine).unwrap()[0].clone()
 }
 
-/// In any order, over any number of steps; an event goes before a metric of its name.
+/// References work in any order, over any number of steps; an event has priority over a metric of
+/// its name.
 #[test]
 fn a_formula_may_name_metrics_of_its_file() {
     let catalogue = merge(&[
@@ -50,7 +51,7 @@ fn a_formula_may_name_metrics_of_its_file() {
     assert_eq!(twice.pmu.key, "core");
 }
 
-/// Of another family, where all events are of that one's PMU.
+/// A metric of another family, if all events are of that metric's PMU.
 #[test]
 fn a_formula_may_name_a_metric_of_another_file() {
     let metric = metric(&merge(&[("cpi", "1 / ipc")]).unwrap(), "cpi");
@@ -80,10 +81,10 @@ fn what_cannot_be_written_out_is_refused_with_a_sentence() {
         "catalogue mine.toml: metric a: scf_cycles is a metric, but not of all platforms of this \
          file: a formula cannot name it (line 14)"
     );
-    // Not in one group, so that no ratio of them is exact.
+    // The events are not in one group, so no ratio of them is exact.
     let two = refusal(&[("a", "MISSES / ipc")]);
     assert!(two.contains("of two PMUs"), "{two}");
-    // Each step doubles it.
+    // Each step doubles the length.
     let names: Vec<(String, String)> = (0..20)
         .map(|n| (format!("m{n}"), format!("m{0} + m{0}", n + 1)))
         .chain([("m20".to_owned(), "CYCLES".to_owned())])

@@ -1,4 +1,4 @@
-//! Files that are refused, each with a sentence; and user files that are taken.
+//! Files that are rejected, each with a sentence; and user files that are accepted.
 
 use super::{
     super::{Chip, CountOf, Hardware, Metric},
@@ -35,14 +35,15 @@ fn refusal(text: &str) -> String {
     let error = merged(text)
         .err()
         .unwrap_or_else(|| panic!("taken: {text}"));
-    let sentence = error.strip_prefix("catalogue mine.toml: ");
-    let sentence = sentence.unwrap_or_else(|| panic!("{error}"));
-    // Another test looks at the line.
+    let sentence = error
+        .strip_prefix("catalogue mine.toml: ")
+        .unwrap_or_else(|| panic!("{error}"));
+    // Another test checks the line.
     let line = sentence.rsplit_once(" (line ").map(|(before, _)| before);
     line.unwrap_or(sentence).to_owned()
 }
 
-/// The line of the file that a refusal names.
+/// The line of the file that an error names.
 fn line(text: &str) -> usize {
     let error = merged(text).unwrap_err();
     let (_, line) = error
@@ -51,7 +52,7 @@ fn line(text: &str) -> usize {
     line.trim_end_matches(')').parse().unwrap()
 }
 
-/// What is wrong is found without a search.
+/// Errors name the line of the mistake.
 #[test]
 fn a_refusal_names_the_line() {
     let good = file("good", "GB/s", "CMEM_RD_DATA * 32 / duration_time", "");
@@ -70,7 +71,7 @@ fn a_refusal_names_the_line() {
     assert_eq!(line(&pattern), last(&pattern, "{sock}"));
     let platform = bad("[[platform]]\nname = \"x\"");
     assert_eq!(line(&platform), last(&platform, "[[platform]]"));
-    // TOML's own errors have theirs.
+    // TOML's own errors have their lines.
     let error = merged(&bad("x = [")).unwrap_err();
     assert!(error.contains("at line "), "{error}");
 }
@@ -88,7 +89,7 @@ fn a_file_of_the_same_format_adds_metrics() {
     let metric = catalogue.select("my_rd", &machine).unwrap()[0];
     assert_eq!(metric.document, "my notes");
     assert!(metric.help().ends_with("A note."));
-    // From a file too; and a file that is not there says so.
+    // The same from a file; and for a file that does not exist.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.toml");
     std::fs::write(&path, &text).unwrap();
@@ -104,7 +105,8 @@ fn a_file_of_the_same_format_adds_metrics() {
     );
 }
 
-/// Clocks are taken back to the switch, counters are not: the time of these is `counter_time`.
+/// Clocks are corrected back to the switch, counters are not: the time of counters is
+/// `counter_time`.
 #[test]
 fn a_clock_and_a_counter_are_not_of_one_formula() {
     let head = HEAD.replace(
@@ -131,7 +133,7 @@ fn a_clock_and_a_counter_are_not_of_one_formula() {
     for formula in ["CLOCK / duration_time", "CYCLES / counter_time"] {
         merged(&with(formula)).unwrap();
     }
-    // None of the catalogue does.
+    // No metric of the catalogue does.
     let is_clock = |metric: &Metric, event: &str| metric.pmu.events[event].count == CountOf::Ns;
     for metric in CATALOGUE.metrics() {
         let events = metric.formula.events();
@@ -391,7 +393,7 @@ fn nothing_of_a_refused_file_is_added() {
     assert_eq!(catalogue.families().count(), CATALOGUE.families().count());
 }
 
-/// Grace's own file has it: 79 thousandths.
+/// Grace's file has it: 79 thousandths.
 #[test]
 fn what_other_sockets_count_needs_how_far_it_may_be_off() {
     let text = file(

@@ -6,8 +6,9 @@ use super::{
 };
 
 fn names(list: &str, chip: Chip) -> Vec<&'static str> {
-    let metrics = CATALOGUE.select(list, &Hardware::of_chip(chip));
-    let metrics = metrics.unwrap_or_else(|error| panic!("{error}"));
+    let metrics = CATALOGUE
+        .select(list, &Hardware::of_chip(chip))
+        .unwrap_or_else(|error| panic!("{error}"));
     metrics.iter().map(|metric| metric.name.as_str()).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What holds on each chip, word for word: a change of the catalogue's form must not change it.
+//! The metrics of each chip, word for word: a change of the catalogue's form must not change them.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{
     CATALOGUE,
 };
 
-/// Every metric of a chip with its family, and why it has no value there.
+/// Every metric of a chip with its family, and the reason if it has no value there.
 fn metrics(chip: Chip) -> String {
     let machine = Hardware::of_chip(chip);
     let mut text = format!(

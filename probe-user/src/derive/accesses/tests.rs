@@ -1,4 +1,4 @@
-//! Loads and stores apart, with a number of operations and without.
+//! Loads and stores separately, with and without a number of operations.
 
 use probe_common::spe::{Source, SpeRow};
 
@@ -21,12 +21,12 @@ fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
 
 fn usage() -> SpeUsage {
     [
-        ((Class::Load, Served::By(Source::L1d)), counts(900, 4, 0)),
+        ((Class::Load, MemLevel::By(Source::L1d)), counts(900, 4, 0)),
         (
-            (Class::Load, Served::By(Source::Remote)),
+            (Class::Load, MemLevel::By(Source::Remote)),
             counts(100, 600, 50),
         ),
-        ((Class::Store, Served::NotSaid), counts(20, 8, 2)),
+        ((Class::Store, MemLevel::Unknown), counts(20, 8, 2)),
     ]
     .into()
 }
@@ -35,12 +35,12 @@ fn usage() -> SpeUsage {
 fn loads_and_stores_are_estimated_apart() {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let accesses = Accesses::new(&mut report, None);
+    let accesses = AccessMetrics::new(&mut report, None);
     let subject = report.subject(Subject::Machine);
     let row = Gained::first(usage(), Duration::from_secs(3));
     accesses.add_row(&mut report, subject, &row, &usage());
     let value = |metric: &str, operation, source| {
-        let mut series = report.of(&Subject::Machine, metric);
+        let mut series = report.find_series(&Subject::Machine, metric);
         let found = series.find(|series| {
             let attributes = report.attributes(series);
             (attributes.operation, attributes.source) == (Some(operation), source)
@@ -64,32 +64,32 @@ fn loads_and_stores_are_estimated_apart() {
     assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
     assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
     assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
-    let l1d = Some(Served::By(Source::L1d));
+    let l1d = Some(MemLevel::By(Source::L1d));
     assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
-    // Of stores nobody says where they were served.
+    // Stores have no data source.
     assert_eq!(value("spe_remote_share", Class::Store, None), None);
-    let not_said = Some(Served::NotSaid);
+    let not_said = Some(MemLevel::Unknown);
     assert!(value("spe_operations", Class::Store, not_said).is_some());
-    assert_eq!(served_name(Served::NotSaid), "not_said");
+    assert_eq!(mem_level_name(MemLevel::Unknown), "not_said");
 }
 
-/// Their number is not known, and all that is of it has no value; what is not of it has.
+/// If the number of operations is unknown, values that need it have none; other values remain.
 #[test]
 fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let sampler = Sampler::Events {
+    let sampler = SampleSource::Events {
         tagged: [Class::Load].into(),
         limited: false,
         ever_limited: false,
         time: None,
     };
-    let accesses = Accesses::new(&mut report, Some(&sampler));
+    let accesses = AccessMetrics::new(&mut report, Some(&sampler));
     let subject = report.subject(Subject::Machine);
     let row = Gained::first(usage(), Duration::from_secs(3));
     accesses.add_row(&mut report, subject, &row, &usage());
     let value = |metric: &str, operation| {
-        let mut series = report.of(&Subject::Machine, metric);
+        let mut series = report.find_series(&Subject::Machine, metric);
         let found = series.find(|series| {
             let attributes = report.attributes(series);
             (attributes.operation, attributes.source) == (Some(operation), None)
@@ -114,29 +114,29 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     let stores = value("spe_operations", Class::Store);
     assert!(matches!(stores, Some(Ok(Value::Counter(_)))), "{stores:?}");
     assert_eq!(value(SAMPLES, Class::Store), None);
-    // Only SPE tells when an operation was issued.
+    // Only SPE records when an operation was issued.
     assert_eq!(value("spe_issue_latency_mean_cycles", Class::Store), None);
     assert!(value("spe_latency_cycles", Class::Store).is_some());
 }
 
-/// What was lost then is in no total.
+/// Totals lack the operations lost then.
 #[test]
 fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
     for ever_limited in [false, true] {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let sampler = Sampler::Events {
+        let sampler = SampleSource::Events {
             tagged: [].into(),
             limited: false,
             ever_limited,
             time: None,
         };
-        let accesses = Accesses::new(&mut report, Some(&sampler));
+        let accesses = AccessMetrics::new(&mut report, Some(&sampler));
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, &usage());
         let mut all = 0;
-        for series in report.of(&Subject::Machine, "spe_operations") {
+        for series in report.find_series(&Subject::Machine, "spe_operations") {
             let (value, total) = (series.estimate().unwrap(), report.total(series).unwrap());
             assert!(value.sampled_interval().is_some());
             assert_eq!(total.estimate.sampled_interval().is_some(), !ever_limited);
@@ -146,26 +146,28 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
     }
 }
 
-/// How long the rare accesses of a row take is not known from those of others: of an L1-bound row
-/// beside DRAM-bound ones, or the reverse, the interval is that of the row alone.
+/// Samples of other rows do not bound the rare accesses of a row. An L1-bound row beside DRAM-bound
+/// rows, or the reverse, has the interval of the row alone.
 #[test]
 fn a_mean_does_not_depend_on_neighbours() {
     let latency = |everyone: &SpeUsage| {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let accesses = Accesses::new(&mut report, None);
+        let accesses = AccessMetrics::new(&mut report, None);
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, everyone);
-        let all = report.of(&Subject::Machine, "spe_latency_mean_cycles");
-        let all: Vec<_> = all.map(|series| series.value.clone()).collect();
-        // Of loads and of both places; stores are too few.
+        let all: Vec<_> = report
+            .find_series(&Subject::Machine, "spe_latency_mean_cycles")
+            .map(|series| series.value.clone())
+            .collect();
+        // Loads and both places have values; stores are too few.
         assert_eq!(all.iter().filter(|value| value.is_ok()).count(), 3);
         all
     };
     let alone = latency(&usage());
     for cycles in [4, 400, 60_000] {
-        let served = Served::By(if cycles == 4 {
+        let served = MemLevel::By(if cycles == 4 {
             Source::L1d
         } else {
             Source::Dram

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    derive::{Part, Subject},
-    join::{Entity, Joined, Peak, View},
+    derive::{ReportSection, Subject},
+    join::{Entity, Joined, MemoryPeak, View},
     machine::memory::MemoryUse,
     plan::Plan,
     window,
@@ -13,25 +13,25 @@ use crate::{
 
 const GIB: f64 = 1_073_741_824.0;
 
-fn capacity(peak: f64, limit: Option<f64>, at: u64) -> Capacity {
+fn capacity(peak: f64, limit: Option<f64>, at: u64) -> MemoryCapacity {
     let bytes = |gib: f64| Duration::from_secs_f64(gib * GIB).as_secs();
-    Capacity {
+    MemoryCapacity {
         now: MemoryUse {
             used: bytes(peak / 2.0),
             limit: limit.map(bytes),
             ..MemoryUse::default()
         },
-        peak: Peak {
+        peak: MemoryPeak {
             bytes: bytes(peak),
             at: Duration::from_secs(at),
         },
     }
 }
 
-fn report(entities: BTreeMap<Entity, Capacity>, machine: Option<Capacity>) -> Report {
+fn report(entities: BTreeMap<Entity, MemoryCapacity>, machine: Option<MemoryCapacity>) -> Report {
     let window = window::tests::empty();
     let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
-    joined.memory = Some(Capacities {
+    joined.memory = Some(MemoryCapacities {
         entities,
         machine,
         pages: None,
@@ -65,25 +65,36 @@ fn the_sentences_are_those_of_the_paper() {
             "peak 70.3% of the limit (180.0 GiB of 256.0 GiB), reached 41 s in",
         ]
     );
-    let rows = report.groups().filter(|group| group.part == Part::Rows);
+    let rows = report
+        .groups()
+        .filter(|group| group.section == ReportSection::Rows);
     assert_eq!(rows.count(), 3);
     let of = Subject::Entity(container("pagerank"));
-    let value = |metric| report.of(&of, metric).next().unwrap().value.clone();
+    let value = |metric| {
+        report
+            .find_series(&of, metric)
+            .next()
+            .unwrap()
+            .value
+            .clone()
+    };
     let number = |metric| value(metric).unwrap().estimate().unwrap().value;
     assert!((number("memory_peak_of_limit") - 48.4).abs() < 0.05);
     assert!((number("memory_used") / GIB - 61.9).abs() < 0.001);
-    assert!(report.of(&of, "memory_anon").next().is_none());
+    assert!(report.find_series(&of, "memory_anon").next().is_none());
 }
 
-/// The machine's limit is unknown in a container without /proc/meminfo: no sentence, no value.
+/// The limit of the machine is unknown in a container without /proc/meminfo: no sentence, no value.
 #[test]
 fn without_a_limit_nothing_is_said() {
     let entities = [(container("a"), capacity(1.0, None, 1))];
     let report = report(entities.into(), None);
     assert!(report.findings.is_empty());
     let of = Subject::Entity(container("a"));
-    assert!(report.of(&of, "memory_limit").next().is_none());
-    assert!(report.of(&of, "memory_peak").next().is_some());
-    let total = report.groups().find(|group| group.part == Part::Total);
+    assert!(report.find_series(&of, "memory_limit").next().is_none());
+    assert!(report.find_series(&of, "memory_peak").next().is_some());
+    let total = report
+        .groups()
+        .find(|group| group.section == ReportSection::Total);
     assert!(total.is_none_or(|total| total.series.is_empty()));
 }

@@ -1,4 +1,4 @@
-//! How often the interval of a mean holds the truth, of draws from known distributions.
+//! Coverage of the interval of a mean, over draws from known distributions.
 
 use probe_common::spe::SpeRow;
 
@@ -21,12 +21,12 @@ impl Draw {
         f64::from(u32::try_from(self.word()).unwrap()) / f64::from(1_u32 << 31)
     }
 
-    /// From one number to another, both included.
+    /// Uniform between two numbers, both included.
     fn between(&mut self, low: u16, high: u16) -> u16 {
         low + u16::try_from(self.word() % u64::from(high - low + 1)).unwrap()
     }
 
-    /// Lognormal (Box and Muller), as a counter of 12 bits has it.
+    /// Lognormal (Box and Muller), capped as by a counter of 12 bits.
     fn lognormal(&mut self, median: f64, sigma: f64) -> u16 {
         let (a, b) = (self.share().max(1e-9), self.share());
         let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
@@ -41,10 +41,10 @@ impl Draw {
     }
 }
 
-/// What the latencies of an owner's loads are drawn from.
+/// Distributions of the latencies of an owner's loads.
 type Load = fn(&mut Draw) -> u16;
 
-/// Nearly all from the first level, one of a hundred from memory.
+/// Nearly all from the first level, one in a hundred from memory.
 fn l1_bound(draw: &mut Draw) -> u16 {
     match draw.share() {
         ..0.95 => draw.between(4, 7),
@@ -54,7 +54,7 @@ fn l1_bound(draw: &mut Draw) -> u16 {
     }
 }
 
-/// Most from memory, where it takes turns.
+/// Most from memory, with queueing.
 fn dram_bound(draw: &mut Draw) -> u16 {
     match draw.share() {
         ..0.3 => draw.between(4, 7),
@@ -62,12 +62,12 @@ fn dram_bound(draw: &mut Draw) -> u16 {
     }
 }
 
-/// Five cycles, but for a few of 2,000.
+/// Five cycles, except for a few of 2,000.
 fn bimodal(draw: &mut Draw, few: f64) -> u16 {
     if draw.share() < few { 2000 } else { 5 }
 }
 
-/// Four cycles or more; that it is `x` times as many has the probability `x^-alpha`.
+/// At least four cycles; `x` times as many with the probability `x^-alpha`.
 fn pareto(draw: &mut Draw, alpha: f64) -> u16 {
     let cycles = 4.0 * draw.share().max(1e-9).powf(-1.0 / alpha);
     #[expect(
@@ -79,7 +79,7 @@ fn pareto(draw: &mut Draw, alpha: f64) -> u16 {
     cycles
 }
 
-/// Of a counter of 12 bits.
+/// The range of a counter of 12 bits.
 const MAX_LATENCY: f64 = 4095.0;
 
 const LOADS: [(&str, Load); 10] = [
@@ -114,7 +114,7 @@ fn percent(part: usize, whole: u32) -> f64 {
     100.0 * f64::from(u32::try_from(part).unwrap()) / f64::from(whole)
 }
 
-/// As `docs/accuracy.md` states, which has the table that this prints.
+/// Equals the coverage stated in `docs/accuracy.md`, which has the table that this prints.
 #[test]
 fn intervals_hold_the_truth_in_93_of_100_cases() {
     let runs = 300;
@@ -146,8 +146,8 @@ fn intervals_hold_the_truth_in_93_of_100_cases() {
 /// Operations from one sample to the next.
 const PERIOD: u32 = 32_768;
 
-/// Samples of a loop of so many operations, the last quarter of which goes to memory. Jitter adds
-/// to each period, or moves the sample alone (`caps/ernd` 1).
+/// Samples of a loop with this many operations; its last quarter goes to memory. Jitter adds to
+/// each period, or moves only the sample (`caps/ernd` 1).
 fn of_a_loop(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SpeCounts {
     let mut at = u32::try_from(draw.word() % u64::from(length)).unwrap();
     sampled((0..n).map(|_| {
@@ -161,13 +161,13 @@ fn of_a_loop(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SpeCounts {
     }))
 }
 
-/// Jitter makes samples of loops of 256 operations at most independent, and not those of loops that
-/// take one to three times the period, as `docs/limits.md` says.
+/// Jitter makes samples of loops of at most 256 operations independent, but not samples of loops of
+/// one to three periods, as `docs/limits.md` states.
 #[test]
 fn a_loop_in_step_with_the_period_is_not_sampled_at_random() {
     let draw = &mut Draw(1);
     for ernd in [false, true] {
-        // With the mean of jitter, where that adds to it.
+        // Includes the mean of jitter if that adds to the period.
         let period = if ernd { PERIOD } else { PERIOD + 127 };
         for length in [200, 256, period, 2 * period, 3 * period] {
             for n in [100, 1000] {
@@ -185,7 +185,7 @@ fn a_loop_in_step_with_the_period_is_not_sampled_at_random() {
     }
 }
 
-/// What no interval can be stated of has none.
+/// Means without a valid interval have none.
 #[test]
 fn without_enough_samples_there_is_no_mean() {
     let draw = &mut Draw(7);
@@ -193,13 +193,13 @@ fn without_enough_samples_there_is_no_mean() {
     assert!(mean(&drawn(l1_bound, 30, draw), MAX_LATENCY).is_some());
 }
 
-/// What no sample tells of may be anything that a record can hold.
+/// Unsampled latencies may have any value that a record can hold.
 #[test]
 fn what_was_not_sampled_widens_the_interval() {
     let samples = drawn(|draw| draw.between(4, 7), 1000, &mut Draw(7));
     let of = |max| mean(&samples, max).unwrap();
     let (narrow, wide) = (of(4095.0), of(65_535.0));
-    // By the limit of none, 3.7 of 1,000 may be as long.
+    // By the limit of a Poisson count of 0, 3.7 of 1,000 may be that long.
     assert!(
         (narrow.high - narrow.value - 15.0).abs() < 0.1,
         "{narrow:?}"
@@ -207,13 +207,13 @@ fn what_was_not_sampled_widens_the_interval() {
     assert!((wide.high - wide.value - 240.4).abs() < 0.1, "{wide:?}");
     assert!(narrow.low > 5.3 && narrow.low < narrow.value, "{narrow:?}");
     assert_eq!((narrow.value, narrow.low), (wide.value, wide.low));
-    // No mean is longer than the longest.
+    // No mean exceeds the maximum.
     let long = sampled(vec![4095; 30]);
     assert_eq!(mean(&long, 4095.0).unwrap().high, 4095.0);
 }
 
-/// A container's samples on a CPU with a short period and on one with a long one: each counts as
-/// many operations as it stands for.
+/// Samples of a container on a CPU with a short period and on one with a long period: each is
+/// weighted by the operations that it represents.
 #[test]
 fn a_mean_is_weighted_as_counts_are() {
     let of = |n: u32, cycles: u16, weight| {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Reads and writes that began at these bytes, and how many data came from another core.
+/// Reads and writes that started at these bytes, with the number served by another core.
 fn row(read: &[u32], written: &[u32], peers: u64) -> LineRow {
     let set = |bytes: &[u32]| bytes.iter().fold(0, |set, byte| set | 1 << byte);
     LineRow {
@@ -25,21 +25,21 @@ fn owner(name: &str) -> Option<Entity> {
 }
 
 /// A line by owner and CPU.
-fn line(line: u64, rows: &[(Option<Entity>, u32, LineRow)]) -> Line {
+fn line(line: u64, rows: &[(Option<Entity>, u32, LineRow)]) -> CacheLine {
     let mut owners: BTreeMap<Option<Entity>, BTreeMap<u32, LineRow>> = BTreeMap::new();
     for (owner, cpu, row) in rows {
         let cpus = owners.entry(owner.clone()).or_default();
         add_lines(cpus.entry(*cpu).or_default(), row);
     }
-    Line {
+    CacheLine {
         line,
         space: LineKey::PHYSICAL,
         owners,
     }
 }
 
-/// A window in which these lines were sampled, on cores with a table of sources.
-fn window(lines: &[Line], samples: u64) -> Lines {
+/// A window with samples of these lines, on cores with a table of data sources.
+fn window(lines: &[CacheLine], samples: u64) -> CacheLines {
     let rows = lines.iter().flat_map(|line| {
         let owners = line.owners.values().flatten();
         owners.map(|(cpu, row)| {
@@ -53,14 +53,14 @@ fn window(lines: &[Line], samples: u64) -> Lines {
             (key, *row)
         })
     });
-    Lines {
+    CacheLines {
         rows: rows.collect(),
         samples,
         tables: Arc::new((0..4).map(|cpu| (cpu, SourceTable::Common)).collect()),
     }
 }
 
-fn cells<'a>(table: &'a Table, column: &str) -> Vec<&'a Cell> {
+fn cells<'a>(table: &'a ReportTable, column: &str) -> Vec<&'a TableCell> {
     let at = table
         .columns
         .iter()
@@ -69,9 +69,9 @@ fn cells<'a>(table: &'a Table, column: &str) -> Vec<&'a Cell> {
     table.rows.iter().map(|row| &row[at]).collect()
 }
 
-fn texts<'a>(table: &'a Table, column: &str) -> Vec<&'a str> {
-    let text = |cell: &'a Cell| match cell {
-        Cell::Text(text) => text.as_str(),
+fn texts<'a>(table: &'a ReportTable, column: &str) -> Vec<&'a str> {
+    let text = |cell: &'a TableCell| match cell {
+        TableCell::Text(text) => text.as_str(),
         other => panic!("{other:?}"),
     };
     cells(table, column).into_iter().map(text).collect()
@@ -80,7 +80,7 @@ fn texts<'a>(table: &'a Table, column: &str) -> Vec<&'a str> {
 #[test]
 fn shared_lines_come_by_what_other_cores_served() {
     let lines = [
-        // One CPU alone; two that only read.
+        // One CPU alone; two CPUs that only read.
         line(1, &[(owner("a"), 0, row(&[0; 9], &[0; 9], 9))]),
         line(
             2,
@@ -89,7 +89,7 @@ fn shared_lines_come_by_what_other_cores_served() {
                 (owner("b"), 1, row(&[0], &[], 9)),
             ],
         ),
-        // Two owners at other bytes; two CPUs of one owner at the same.
+        // Two owners at different bytes; two CPUs of one owner at the same bytes.
         line(
             3,
             &[
@@ -105,7 +105,7 @@ fn shared_lines_come_by_what_other_cores_served() {
             ],
         ),
     ];
-    let table = hot(&window(&lines, 100), &lines, 10);
+    let table = most_shared(&window(&lines, 100), &lines, 10);
     let line = |number: u64| format!("phys:{:#x}", number * 64);
     assert_eq!(texts(&table, "line"), [line(4), line(3), line(3)]);
     assert_eq!(
@@ -114,27 +114,27 @@ fn shared_lines_come_by_what_other_cores_served() {
     );
     assert_eq!(texts(&table, "bytes_read"), ["0 8", "", "16-17"]);
     assert_eq!(texts(&table, "bytes_written"), ["8", "0 8", ""]);
-    let count = Cell::Count;
+    let count = TableCell::Count;
     assert_eq!(cells(&table, "cpus"), [&count(2), &count(1), &count(1)]);
     assert_eq!(cells(&table, "line_cpus"), [&count(2); 3]);
     assert_eq!(
         cells(&table, "spe_writes"),
         [&count(1), &count(2), &count(0)]
     );
-    let mean = Cell::Estimate(Some(Estimate::exact(10.0)));
+    let mean = TableCell::Estimate(Some(Estimate::exact(10.0)));
     assert_eq!(cells(&table, "spe_latency_mean_cycles"), [&mean; 3]);
-    // 18 + 2 + 4 + 3 of 100 samples are of lines that the table kept.
+    // 18 + 2 + 4 + 3 of 100 samples are on lines that the table kept.
     let counts = [
         ("spe_line_samples", 100),
         ("spe_line_samples_kept", 27),
         ("lines_shared", 2),
     ];
     assert_eq!(table.counts, counts);
-    // All lines have their owners, whatever their number.
-    assert_eq!(hot(&window(&lines, 100), &lines, 1).rows.len(), 1);
+    // A limit of lines keeps all owners of each line.
+    assert_eq!(most_shared(&window(&lines, 100), &lines, 1).rows.len(), 1);
 }
 
-/// On a core whose sources nobody knows, nothing is known of where data came from: no zero.
+/// On a core without a table of data sources, served by other cores is unknown, not 0.
 #[test]
 fn without_a_table_nobody_knows_who_served() {
     let lines = [line(
@@ -144,14 +144,14 @@ fn without_a_table_nobody_knows_who_served() {
             (owner("b"), 9, row(&[8], &[], 0)),
         ],
     )];
-    let table = hot(&window(&lines, 2), &lines, 10);
+    let table = most_shared(&window(&lines, 2), &lines, 10);
     assert_eq!(
         cells(&table, "spe_from_other_cores"),
-        [&Cell::Estimate(None); 2]
+        [&TableCell::Estimate(None); 2]
     );
 }
 
-/// Who was not asked for is a party, but has no row; a line of only those is not shown.
+/// A hidden owner is a party without a row; lines of hidden owners alone are not shown.
 #[test]
 fn hidden_owners_share_too() {
     let both = |other| {
@@ -170,7 +170,7 @@ fn hidden_owners_share_too() {
             &[(None, 0, row(&[0], &[0], 0)), (None, 1, row(&[0], &[], 0))],
         ),
     ];
-    let table = hot(&window(&lines, 5), &lines, 10);
+    let table = most_shared(&window(&lines, 5), &lines, 10);
     assert_eq!(texts(&table, "line"), ["phys:0x140"]);
     assert_eq!(texts(&table, "sharing"), ["same_bytes"]);
 }
@@ -185,7 +185,7 @@ fn sets_of_bytes_are_read_as_ranges() {
         (1 << 63, "63"),
     ];
     for (set, text) in all {
-        assert_eq!(bytes(set), text);
+        assert_eq!(byte_ranges(set), text);
     }
 }
 
@@ -196,7 +196,7 @@ fn parties() -> impl Strategy<Value = Vec<LineRow>> {
 }
 
 proptest! {
-    /// As the pairs of accesses say, one by one.
+    /// Equals a comparison of the accesses pair by pair.
     #[test]
     fn sharing_is_what_pairs_of_accesses_say(parties in parties()) {
         let (mut same_byte, mut same_word) = (false, false);
@@ -217,14 +217,14 @@ proptest! {
             (false, true) => Sharing::SameWord,
             (false, false) => Sharing::Disjoint,
         };
-        prop_assert_eq!(Sharing::of(&parties), expected);
+        prop_assert_eq!(Sharing::between(&parties), expected);
     }
 
-    /// What is read back of the text is the set.
+    /// Parsing the text gives back the set.
     #[test]
     fn no_byte_of_a_set_is_lost(set in any::<u64>()) {
         let mut read = 0_u64;
-        for range in bytes(set).split_whitespace() {
+        for range in byte_ranges(set).split_whitespace() {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last): (u32, u32) = (first.parse().unwrap(), last.parse().unwrap());
             (first..=last).for_each(|byte| read |= 1 << byte);
@@ -232,7 +232,7 @@ proptest! {
         prop_assert_eq!(read, set);
     }
 
-    /// The shown lines are those with the highest ranks, in their order, whatever came first.
+    /// The shown lines are those with the highest ranks, in order, whatever the input order.
     #[test]
     fn no_line_with_a_higher_rank_is_left_out(
         peers in prop::collection::vec(0..5_u64, 1..20), shown in 1..10_usize,
@@ -240,9 +240,11 @@ proptest! {
         let pair = |peers| {
             [(owner("a"), 0, row(&[0], &[], peers)), (owner("b"), 1, row(&[], &[0], 0))]
         };
-        let lines = (0..).zip(&peers).map(|(at, peers)| line(at, &pair(*peers)));
-        let lines: Vec<Line> = lines.collect();
-        let table = hot(&window(&lines, 0), &lines, shown);
+        let lines: Vec<CacheLine> = (0..)
+            .zip(&peers)
+            .map(|(at, peers)| line(at, &pair(*peers)))
+            .collect();
+        let table = most_shared(&window(&lines, 0), &lines, shown);
         let mut expected: Vec<(u64, usize)> = peers.iter().copied().zip(0..).collect();
         expected.sort_by_key(|(peers, at)| (Reverse(*peers), *at));
         let expected: Vec<String> = expected.iter().take(shown)

@@ -1,4 +1,4 @@
-//! Windows of two containers on a socket whose memory is under pressure at times.
+//! Windows of two containers on a socket with memory pressure at times.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    catalogue::{Chip, Hardware, Place},
+    catalogue::{Chip, Hardware, MetricPlace},
     derive::Reason,
     machine::Pmus,
     plan::tests::of_metrics,
@@ -34,7 +34,7 @@ fn container(name: &str) -> Entity {
     }
 }
 
-/// What a window says: IPC and GB/s read of each container, and what socket 0 read in all.
+/// A window: IPC and GB/s read by each container, and GB/s read by socket 0.
 struct Said<'a> {
     containers: &'a [(&'a str, f64, f64)],
     read: Option<f64>,
@@ -44,7 +44,7 @@ fn report(said: &Said<'_>) -> Report {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
     let metric = |report: &mut Report, name: &str, unit: &str| {
-        report.add_metric(Metric::gauge(name, "", unit))
+        report.add_metric(MetricInfo::gauge(name, "", unit))
     };
     let gauge = |value: f64| Ok(Value::Gauge(Estimate::exact(value)));
     for (name, ipc, _) in said.containers {
@@ -52,9 +52,9 @@ fn report(said: &Said<'_>) -> Report {
         let metric = metric(&mut report, IPC, "1/cycle");
         report.push([subject, metric, 0], gauge(*ipc), None);
     }
-    let place = Place {
+    let place = MetricPlace {
         socket: Some(0),
-        ..Place::default()
+        ..MetricPlace::default()
     };
     let subject = report.subject(Subject::Place(place, Vec::new()));
     for (name, moved) in [(READ, said.read), (WRITE, Some(0.0))] {
@@ -77,7 +77,7 @@ fn report(said: &Said<'_>) -> Report {
     report
 }
 
-/// A window in which `web` has this IPC beside `batch`, which reads all that is read.
+/// A window with this IPC of `web`, beside `batch`, which causes all reads.
 fn window(ipc: f64, read: f64) -> Report {
     let containers = [("web", ipc, 1.0), ("batch", 1.0, read - 1.0)];
     report(&Said {
@@ -86,7 +86,7 @@ fn window(ipc: f64, read: f64) -> Report {
     })
 }
 
-/// Ten windows without pressure, in which the IPC is 2.0 give or take 0.1.
+/// Ten windows without pressure, with an IPC of 2.0 ± 0.1.
 fn calm(neighbours: &mut Neighbours) {
     for at in 0..10 {
         let ipc = 2.0 + if at % 2 == 0 { 0.1 } else { -0.1 };
@@ -110,7 +110,7 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
     calm(&mut neighbours);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
     assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
-    // One in between does not matter.
+    // One other window in between does not matter.
     assert_eq!(neighbours.judge(&mut window(2.0, 90.0)), []);
     let mut third = window(1.2, 90.0);
     let verdicts = neighbours.judge(&mut third);
@@ -134,10 +134,17 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
         values(&third, "noisy_neighbour_suspect_bandwidth"),
         [(container("batch"), 89.0)]
     );
-    // Each in its part: a row has one group of series, and pmuscope's own come last.
-    let parts: Vec<Part> = third.groups().map(|group| group.part).collect();
-    let rows = parts.iter().filter(|part| **part == Part::Rows).count();
-    assert_eq!((rows, parts.last()), (2, Some(&Part::Own)));
+    // Each series is in its section: a row has one group of series, and the self-counters come
+    // last.
+    let parts: Vec<ReportSection> = third.groups().map(|group| group.section).collect();
+    let rows = parts
+        .iter()
+        .filter(|part| **part == ReportSection::Rows)
+        .count();
+    assert_eq!(
+        (rows, parts.last()),
+        (2, Some(&ReportSection::SelfCounters))
+    );
     let next = neighbours.judge(&mut window(1.2, 90.0));
     assert!(!next[0].begins);
 }
@@ -149,7 +156,7 @@ fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
     let mut holds = |ipc| !neighbours.judge(&mut window(ipc, 90.0)).is_empty();
     let lows = [1.2; 5].map(&mut holds);
     assert_eq!(lows, [false, false, true, true, true]);
-    // Two of the last five are enough to go on.
+    // Two of the last five continue the verdict.
     let goods = [2.0; 5].map(&mut holds);
     assert_eq!(goods, [true, true, true, false, false]);
     assert!(!holds(1.2) && !holds(2.0) && !holds(1.2));
@@ -170,7 +177,7 @@ fn without_pressure_or_without_a_fall_there_is_no_verdict() {
     }
 }
 
-/// A phase of its own without pressure becomes what is usual.
+/// A phase without pressure becomes the usual performance.
 #[test]
 fn what_is_usual_follows_the_container() {
     let mut neighbours = neighbours();
@@ -181,7 +188,7 @@ fn what_is_usual_follows_the_container() {
     for _ in 0..5 {
         assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
     }
-    // As steady as it is, a fall by less than a hundredth is nothing.
+    // However steady it is, a drop by less than 1% is no finding.
     for _ in 0..5 {
         assert_eq!(neighbours.judge(&mut window(1.19, 90.0)), []);
     }
@@ -190,7 +197,7 @@ fn what_is_usual_follows_the_container() {
 #[test]
 fn what_is_not_known_is_not_judged() {
     let mut neighbours = neighbours();
-    // Nine windows do not say what is usual.
+    // Nine windows do not establish the usual performance.
     for _ in 0..9 {
         neighbours.judge(&mut window(2.0, 10.0));
     }
@@ -198,7 +205,7 @@ fn what_is_not_known_is_not_judged() {
     assert_eq!(neighbours.judge(&mut early), []);
     assert_eq!(values(&early, "noisy_neighbour"), []);
     neighbours.judge(&mut window(2.0, 10.0));
-    // Without the socket's traffic there is no pressure to speak of.
+    // Without traffic of the socket there is no pressure.
     let mut unknown = report(&Said {
         containers: &[("web", 1.0, 1.0)],
         read: None,
@@ -239,10 +246,10 @@ fn containers_that_are_gone_are_forgotten() {
 }
 
 proptest! {
-    /// Whatever comes, a verdict begins with three low windows of five and goes on with two.
+    /// A verdict starts with three low windows of five and continues with two.
     #[test]
     fn a_verdict_does_not_flap(lows in prop::collection::vec(any::<bool>(), 1..200)) {
-        let mut history = History::default();
+        let mut history = ContainerHistory::default();
         for _ in 0..USUAL {
             history.add(2.0, false);
         }

@@ -1,12 +1,12 @@
-//! Shares of documented metrics: a socket's value times the part of its counts that an owner
-//! caused.
+//! Shares of documented metrics: the value of a socket times the fraction of its counts that an
+//! owner caused.
 
 mod per_access;
 
 use std::time::Duration;
 
 use super::{
-    Attributes, Estimate, Method, Metric, Reason, Report, Spread, Subject, Value, metrics,
+    Attributes, Estimate, MetricInfo, Reason, Report, Spread, Subject, Value, ValueMethod, metrics,
 };
 use crate::{
     join::{
@@ -20,24 +20,24 @@ use crate::{
 /// The suffix of the names of shares.
 pub(super) const APPORTIONED: &str = "_apportioned";
 
-/// The share of an owner in a socket's value of a metric.
+/// The share of an owner in a metric of a socket.
 #[derive(Clone, Debug, PartialEq)]
 struct ShareRow {
-    whose: Subject,
+    owner: Subject,
     socket: u32,
-    /// What it is a share of, with the names of its devices, where that is not the whole socket.
+    /// The device with its PCI names; None for the whole socket.
     device: Option<String>,
     method: Option<share::Method>,
     share: Result<Estimate, Reason>,
 }
 
-/// Adds the shares of owners in the counts of sockets, with the bytes of each access that they go
-/// by, and resctrl's counts for the same rows.
+/// Adds the shares of owners in metrics of sockets, the bytes per access behind them, and resctrl's
+/// counts for the same rows.
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
     per_access::add(report, plan, window, joined);
     for shared in &joined.shares {
         let planned = &plan.metrics.list[shared.of.metric];
-        let metric = report.add_metric(Metric::gauge(
+        let metric = report.add_metric(MetricInfo::gauge(
             format!("{}{APPORTIONED}", planned.metric.name),
             format!(
                 "{}: the share of each; not validated here where it goes by a weight",
@@ -49,10 +49,10 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             let attributes = report.add_attributes(Attributes {
                 socket: Some(row.socket),
                 device: row.device,
-                method: row.method.map(Method::Apportioned).unwrap_or_default(),
+                method: row.method.map(ValueMethod::Apportioned).unwrap_or_default(),
                 ..Attributes::default()
             });
-            let subject = report.subject(row.whose);
+            let subject = report.subject(row.owner);
             report.push(
                 [subject, metric, attributes],
                 row.share.map(Value::Gauge),
@@ -61,7 +61,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         }
     }
     for ((entity, socket), bytes) in &joined.monitored {
-        let metric = report.add_metric(Metric::gauge(
+        let metric = report.add_metric(MetricInfo::gauge(
             "resctrl_bandwidth",
             "Memory traffic of the row on that socket, read and written, as resctrl counted it: at \
              the last-level cache, or at the memory (mon_MB_*)",
@@ -81,8 +81,8 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     let of = &shared.of;
     let planned = &plan.metrics.list[of.metric];
     let device = device(plan, planned, shared);
-    let row = |whose, method, share| ShareRow {
-        whose,
+    let row = |owner, method, share| ShareRow {
+        owner,
         socket: of.socket,
         device: device.clone(),
         method,
@@ -93,8 +93,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         Ok(shares) => shares,
         Err(reason) => return unknown(Reason::NoShare(*reason)),
     };
-    let value = metrics::at_socket(plan, planned, of.source, window, of.socket);
-    let value = match value {
+    let value = match metrics::at_socket(plan, planned, of.source, window, of.socket) {
         Some(Ok(value)) => value,
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
@@ -104,31 +103,32 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         false => Spread::Error,
     };
     let (errors, measured) = (shares.errors(), shares.measured());
-    let part = |whose, count: u64, live: f64, counting_error: Option<f64>| {
-        let own = value.value * errors.fraction(count);
+    let part = |owner, count: u64, running_ratio: f64, counting_error: Option<f64>| {
+        let share_value = value.value * errors.fraction(count);
         let share = Estimate {
-            value: own,
-            live: value.live.min(live),
-            spread: counting_error.map_or(Spread::Unknown, |error| stated(error * own.abs())),
+            value: share_value,
+            running_ratio: value.running_ratio.min(running_ratio),
+            spread: counting_error
+                .map_or(Spread::Unknown, |error| stated(error * share_value.abs())),
             above_bound: None,
         };
-        row(whose, Some(shares.method.clone()), Ok(share))
+        row(owner, Some(shares.method.clone()), Ok(share))
     };
     let mut entities: Vec<_> = shared.entities.iter().collect();
     entities.sort_by_key(|(_, share)| std::cmp::Reverse(share.count));
     let mut all = Vec::new();
     for (entity, share) in entities {
-        let whose = Subject::Entity(entity.clone());
+        let owner = Subject::Entity(entity.clone());
         let known = share.samples > 0 && measured > 0;
         match (share.count, share.why_incomplete) {
             _ if shares.saturated => {
-                all.push(row(whose, None, Err(Reason::NoShare(NoShare::Saturated))));
+                all.push(row(owner, None, Err(Reason::NoShare(NoShare::Saturated))));
             }
             (0, None) if !known => {}
-            (0, Some(reason)) => all.push(row(whose, None, Err(Reason::NoShare(reason)))),
+            (0, Some(reason)) => all.push(row(owner, None, Err(Reason::NoShare(reason)))),
             (count, _) => {
-                let live = share.time.live();
-                all.push(part(whose, count, live, errors.of(share)));
+                let running_ratio = share.time.running_ratio();
+                all.push(part(owner, count, running_ratio, errors.of(share)));
             }
         }
     }
@@ -139,7 +139,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
     all
 }
 
-/// The device whose traffic is shared, where it is not that of the whole socket.
+/// The device that a share is of; None for the whole socket.
 fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option<String> {
     let source = planned.sources.as_ref().ok()?.get(shared.of.source)?;
     let names = metrics::devices(plan, source, shared.of.socket);

@@ -1,48 +1,48 @@
-//! How many bytes memory moved for each access that the weights counted on the CPUs: measured, on
-//! each socket whose bytes and accesses were both counted. Nothing else tells how many bytes an
-//! access of a core is.
+//! Bytes of memory traffic per access counted on the CPUs, measured on each socket with both
+//! counts. No other source gives the bytes of a core's access.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Attributes, Estimate, Method, Metric, Report, Subject, Value, metrics};
+use super::super::{
+    Attributes, Estimate, MetricInfo, Report, Subject, Value, ValueMethod, metrics,
+};
 use crate::{
     catalogue::Apportion,
-    derive::neighbours::bytes,
+    derive::neighbours::bytes_per_unit,
     join::{
         EntityShares, Joined,
         share::{self, SocketWeights, Weight, Weights},
     },
     plan::Plan,
-    window::{LiveTime, Owner, Window, float},
+    window::{Owner, RunningTime, Window, float},
 };
 
-/// The group of metrics for which it is wanted: what they say of a core's accesses becomes bytes by
-/// it.
+/// The metric group that needs bytes per access to convert a core's accesses to bytes.
 const WANTED_BY: &str = "intensity";
 
 /// The suffix of their names.
 const PER_ACCESS: &str = "_bytes_per_access";
 
-/// Adds them, of each metric that is shared out by what was counted, in a session that counts what
-/// cores do per byte.
+/// Adds the bytes per access of each metric that is shared by counted weights, if the session
+/// counts metrics of [`WANTED_BY`].
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
     let mut metrics = plan.metrics.list.iter();
     if !metrics.any(|planned| planned.metric.is_in(WANTED_BY)) {
         return;
     }
-    let mut counted: BTreeMap<usize, Weights> = BTreeMap::new();
+    let mut weights_by_index: BTreeMap<usize, Weights> = BTreeMap::new();
     for shared in &joined.shares {
         let Some((weight, method)) = weight_of(plan, shared) else {
             continue;
         };
-        let weights = counted
+        let weights = weights_by_index
             .entry(weight)
             .or_insert_with(|| Weights::counted(&plan.weights[weight], window));
         let planned = &plan.metrics.list[shared.of.metric];
         let Some(value) = value(plan, window, shared, weights) else {
             continue;
         };
-        let metric = report.add_metric(Metric::gauge(
+        let metric = report.add_metric(MetricInfo::gauge(
             format!("{}{PER_ACCESS}", planned.metric.name),
             format!(
                 "{}: bytes for each access that the CPUs counted, measured",
@@ -51,7 +51,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             "B/access",
         ));
         let attributes = report.add_attributes(Attributes {
-            method: Method::Apportioned(method),
+            method: ValueMethod::Apportioned(method),
             ..Attributes::default()
         });
         let source = planned.sources.iter().flatten().nth(shared.of.source);
@@ -62,7 +62,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
     }
 }
 
-/// The weight by which a metric is shared out, where that was counted.
+/// The counted weight of a shared metric, if any.
 fn weight_of(plan: &Plan, shared: &EntityShares) -> Option<(usize, share::Method)> {
     let method = &shared.of.shares.as_ref().ok()?.method;
     let share::Method::Counted { weight, .. } = method else {
@@ -87,24 +87,24 @@ fn value(
     let planned = &plan.metrics.list[of.metric];
     let shares = of.shares.as_ref().ok()?;
     let rate = metrics::at_socket(plan, planned, of.source, window, of.socket)?.ok()?;
-    // What devices moved is no access of a CPU.
+    // Traffic of devices is no access of a CPU.
     let by_cpus = 1.0 - shares.errors().fraction(shares.io);
-    let per_second = rate.value * bytes(&planned.metric.unit) * by_cpus;
+    let per_second = rate.value * bytes_per_unit(&planned.metric.unit) * by_cpus;
     let accesses = accesses(planned.metric.apportion, weights, of.socket, window)?;
     (accesses.count > 0.0).then(|| Estimate {
-        live: rate.live.min(accesses.time.live()),
+        running_ratio: rate.running_ratio.min(accesses.time.running_ratio()),
         ..Estimate::exact(per_second * window.length.as_secs_f64() / accesses.count)
     })
 }
 
-/// Accesses that were counted, and for how long.
+/// Counted accesses and their time.
 #[derive(Default)]
-struct Accesses {
+struct AccessCount {
     count: f64,
-    time: LiveTime,
+    time: RunningTime,
 }
 
-impl Accesses {
+impl AccessCount {
     fn add(&mut self, of: &BTreeMap<Owner, Weight>) {
         for weight in of.values() {
             self.count += float(weight.weight);
@@ -113,20 +113,20 @@ impl Accesses {
     }
 }
 
-/// The accesses that a socket's traffic is made of; None where some of them were not counted.
+/// The accesses that make up a socket's traffic; None if some of them were not counted.
 fn accesses(
     apportion: Apportion,
     weights: &Weights,
     socket: u32,
     window: &Window,
-) -> Option<Accesses> {
+) -> Option<AccessCount> {
     let of = |socket: u32| -> Option<&SocketWeights> {
         let of_socket = weights.sockets.get(&socket)?;
         let all_seen = of_socket.unseen.values().all(|time| *time == 0);
         (all_seen && !of_socket.rotated_out && !of_socket.saturated).then_some(of_socket)
     };
     let own = of(socket)?;
-    let mut sum = Accesses::default();
+    let mut sum = AccessCount::default();
     let mut others = sockets(weights, window);
     others.remove(&socket);
     match apportion {
@@ -139,7 +139,7 @@ fn accesses(
         }
         Apportion::CpuRead | Apportion::CpuWrite => {
             sum.add(&own.local);
-            // Of more than two, nothing tells to which socket's memory a remote access went.
+            // With more than two sockets, the destination of a remote access is unknown.
             match (others.pop_first(), others.is_empty()) {
                 (None, _) if own.apart => sum.add(&own.remote),
                 (None, _) => {}
@@ -152,7 +152,7 @@ fn accesses(
     Some(sum)
 }
 
-/// Sockets on which anything was counted.
+/// Sockets with any count.
 fn sockets(weights: &Weights, window: &Window) -> BTreeSet<u32> {
     let uncore = window.uncore.iter().map(|reading| reading.socket);
     uncore.chain(weights.sockets.keys().copied()).collect()
@@ -164,13 +164,15 @@ mod tests {
 
     use super::super::tests::{plan, window};
     use super::*;
-    use crate::{catalogue::Chip, derive::Part, join::View, window::Counted};
+    use crate::{catalogue::Chip, derive::ReportSection, join::View, window::GroupCounts};
 
-    /// Socket, value in thousandths, and the label `method`.
+    /// Socket, value in thousandths and the label `method`.
     fn found(plan: &Plan, window: &Window) -> Vec<(u32, i64, String)> {
         let joined = View::default().join(plan, window, None);
         let report = Report::new(plan, window, &joined, &View::default());
-        let places = report.groups().filter(|group| group.part == Part::Places);
+        let places = report
+            .groups()
+            .filter(|group| group.section == ReportSection::Uncore);
         let series =
             places.flat_map(|group| group.series.iter().map(move |it| (group.subject, it)));
         let own = series.filter(|(_, series)| report.metric(series).name.ends_with(PER_ACCESS));
@@ -180,7 +182,7 @@ mod tests {
             };
             #[expect(clippy::cast_possible_truncation, reason = "a value of some thousands")]
             let value = (series.estimate().unwrap().value * 1000.0).round() as i64;
-            let Method::Apportioned(method) = &report.attributes(series).method else {
+            let ValueMethod::Apportioned(method) = &report.attributes(series).method else {
                 panic!("no method")
             };
             (place.socket.unwrap(), value, method.to_string())
@@ -193,8 +195,9 @@ mod tests {
         plan("grace", chip, "cmem_read_bandwidth,flops")
     }
 
-    /// Socket 0's memory moves 32e9 bytes in the second: for 300 M local reads of its own CPUs and
-    /// 200 M remote ones of socket 1's. Socket 1's own moves 16e9 for 250 M, and none of socket 0.
+    /// The memory of socket 0 moves 32e9 bytes in the second, for 300 M local reads of its own CPUs
+    /// and 200 M remote reads of socket 1's CPUs. The memory of socket 1 moves 16e9 bytes for 250 M
+    /// reads, none of them from socket 0.
     #[test]
     fn bytes_of_a_sockets_memory_are_of_the_accesses_to_it() {
         let plan = grace();
@@ -225,25 +228,25 @@ mod tests {
     fn without_accesses_or_with_some_unseen_there_is_no_value() {
         let plan = grace();
         let uncore = |_: &str, _| 1_000_000;
-        // Nothing counted on socket 1.
+        // Nothing is counted on socket 1.
         assert_eq!(found(&plan, &window(&plan, &uncore, &[])), []);
         let none = [(0, 7, [0, 0]), (1, 7, [0, 0])];
         assert_eq!(found(&plan, &window(&plan, &uncore, &none)), []);
         let weights = [(0, 7, [1000, 0]), (0, 8, [10, 0]), (1, 7, [1000, 0])];
         let mut some = window(&plan, &uncore, &weights);
         assert_eq!(found(&plan, &some).len(), 2);
-        // One on socket 0 ran only while the counters had no turn.
+        // An owner on socket 0 ran only while the counters were rotated out.
         for ((socket, owner), usage) in &mut some.on_socket {
             if (*socket, owner.cgroup.0) == (0, 8) {
                 for row in usage.iter_mut().flatten() {
-                    *row = Counted::of(&UsageRow {
+                    *row = GroupCounts::of(&UsageRow {
                         enabled: row.enabled,
                         ..UsageRow::ZERO
                     });
                 }
             }
         }
-        // It may have read socket 1's memory too.
+        // It may have read the memory of socket 1 too.
         assert_eq!(found(&plan, &some), []);
     }
 }

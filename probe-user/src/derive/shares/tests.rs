@@ -1,4 +1,4 @@
-//! From `-M` to shares on the fixture machines: what is planned, counted by hand, and shared out.
+//! From `-M` to shares on the fixture machines: planned, counted by hand, and shared.
 
 mod devices;
 mod sockets;
@@ -17,11 +17,11 @@ use crate::{
     join::{Entity, View, share},
     machine::{
         Pmus,
-        resctrl::{Group, Monitored},
+        resctrl::{GroupBytes, MonitoringGroup},
     },
     plan::{CountSource, tests::of_metrics},
     snapshot::{SpeCounts, UncoreReading},
-    window::{self, Counted, Owner, Served, SpeUsage},
+    window::{self, GroupCounts, MemLevel, Owner, SpeUsage},
 };
 
 pub(super) fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
@@ -34,8 +34,8 @@ fn plan_of(tree: &str, machine: Hardware, metrics: &str) -> Plan {
     of_metrics(metrics, machine, &pmus, 2)
 }
 
-/// A window of one second. `uncore` counts by event and socket, `weights` by socket and cgroup: of
-/// the first weight all accesses and remote ones.
+/// A window of one second. `uncore` has counts by event and socket; `weights` has, by socket and
+/// cgroup, all accesses and remote accesses of the first weight.
 pub(super) fn window(
     plan: &Plan,
     uncore: &dyn Fn(&str, u32) -> u64,
@@ -54,7 +54,7 @@ pub(super) fn window(
             let Some(CountSource::Core { group, at }) = place else {
                 continue;
             };
-            let row = usage[group].get_or_insert(Counted::of(&UsageRow {
+            let row = usage[group].get_or_insert(GroupCounts::of(&UsageRow {
                 enabled: SECOND,
                 running: SECOND,
                 ..UsageRow::ZERO
@@ -70,7 +70,7 @@ pub(super) fn window(
     window
 }
 
-/// Metric, socket, whose, and the value in thousandths.
+/// Metric, socket, owner, and the value in thousandths.
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
     let joined = View::default().join(plan, window, None);
     let rows = joined.shares.iter().flat_map(|shared| {
@@ -79,7 +79,7 @@ fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
         rows.map(move |row| (metric.name.clone(), row))
     });
     rows.map(|(name, row)| {
-        let whose = match row.whose {
+        let whose = match row.owner {
             Subject::Entity(Entity::Unnamed(id)) => format!("cgroup {id}"),
             whose => format!("{whose:?}"),
         };
@@ -105,8 +105,8 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
         "cmem_read_bandwidth",
     );
     assert_eq!(plan.weights.len(), 1);
-    // 32 bytes a beat: socket 0 reads 32 GB/s, of which socket 1 sent 8; socket 1's memory is read
-    // by its own.
+    // 32 bytes a beat: socket 0 reads 32 GB/s, 8 of them sent by socket 1; the memory of socket 1
+    // is read by its own CPUs.
     let uncore = |event: &str, socket| match (event.contains("remote"), socket) {
         (false, 0) => 1_000_000_000,
         (false, _) => 500_000_000,
@@ -122,7 +122,7 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
             row(metric, 0, "cgroup 7", 17_526),
             row(metric, 0, "cgroup 9", 8_000),
             row(metric, 0, "cgroup 8", 5_842),
-            // 7.9 % of what socket 1 sent.
+            // 7.9 % of the reads that socket 1 sent.
             row(metric, 0, "Unattributed", 632),
             row(metric, 1, "cgroup 9", 16_000),
             row(metric, 1, "Unattributed", 0),
@@ -130,7 +130,7 @@ fn reads_of_a_graces_memory_are_of_both_sockets() {
     );
 }
 
-/// The fixture has two sockets; with `one` what a machine of one would count.
+/// The fixture has two sockets; `one` keeps the counts of a machine with one socket.
 fn of_spr(one: bool) -> (Plan, Window) {
     let plan = plan(
         "spr",
@@ -164,14 +164,14 @@ fn devices_are_no_part_of_what_containers_read() {
         [
             row(metric, 0, "cgroup 7", 24_000),
             row(metric, 0, "cgroup 8", 8_000),
-            // What devices read, and what their partial writes made the memory read.
+            // Reads of devices, and reads of memory caused by their partial writes.
             row(metric, 0, "Io", 32_000),
             row(metric, 0, "Unattributed", 0),
         ]
     );
 }
 
-/// Nothing counts what the CPUs of one Intel socket read from the memory of the other.
+/// No event counts the reads of the CPUs of one Intel socket from the memory of the other.
 #[test]
 fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
     let none = |window: &Window, plan: &Plan| {
@@ -181,7 +181,7 @@ fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
     };
     let (plan, mut window) = of_spr(false);
     assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets); 2]);
-    // Its memory controllers cannot be read, its CPUs read all the same.
+    // Its memory controllers cannot be read, but its CPUs still read.
     window.uncore.retain(|reading| reading.socket == 0);
     assert_eq!(none(&window, &plan), [Some(NoShare::OtherSockets)]);
 }
@@ -196,8 +196,10 @@ fn without_weights_the_reason_is_said() {
     let window = window(&plan, &|_, _| 1_000, &[]);
     let joined = View::default().join(&plan, &window, None);
     let shared = joined.shares.iter();
-    let rows = shared.flat_map(|shared| rows(&plan, &window, shared));
-    let rows: Vec<_> = rows.map(|row| (row.socket, row.whose, row.share)).collect();
+    let rows: Vec<_> = shared
+        .flat_map(|shared| rows(&plan, &window, shared))
+        .map(|row| (row.socket, row.owner, row.share))
+        .collect();
     let why = Err(Reason::NoShare(NoShare::NoWeight));
     assert_eq!(
         rows,
@@ -208,8 +210,8 @@ fn without_weights_the_reason_is_said() {
     );
 }
 
-/// Who ran only while the weight was rotated out has a row with the reason; the rest have a larger
-/// error.
+/// An owner that ran only while the weight was rotated out has a row with the reason; other owners
+/// have a larger error.
 #[test]
 fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
     let plan = plan(
@@ -224,7 +226,7 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
     let mut window = window(&plan, &|_, _| 1_000, &counted);
     let mut unseen = window.on_socket.values().next().unwrap().clone();
     for row in unseen.iter_mut().flatten() {
-        *row = Counted::of(&UsageRow {
+        *row = GroupCounts::of(&UsageRow {
             enabled: row.enabled / 9,
             ..UsageRow::ZERO
         });
@@ -236,11 +238,11 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
     window.on_socket.insert((0, owner), unseen);
     let joined = View::default().join(&plan, &window, None);
     let shared = joined.shares.iter();
-    let rows = shared.flat_map(|shared| rows(&plan, &window, shared));
-    let rows: Vec<_> = rows
+    let rows: Vec<_> = shared
+        .flat_map(|shared| rows(&plan, &window, shared))
         .map(|row| {
             let error = row.share.map(|share| share.counting_error());
-            (row.socket, row.whose, error)
+            (row.socket, row.owner, error)
         })
         .collect();
     let of = |cgroup| Subject::Entity(Entity::Unnamed(cgroup));
@@ -307,14 +309,14 @@ fn what_resctrl_counted_stands_beside_the_share() {
         "remote_read_bandwidth",
     );
     let mut window = window(&plan, &|_, _| 1_000_000, &[(0, 7, [1, 1]), (0, 8, [1, 1])]);
-    let group = |path: &str, cgroups: &[u64], bytes| Monitored {
-        group: Arc::new(Group {
+    let group = |path: &str, cgroups: &[u64], bytes| GroupBytes {
+        group: Arc::new(MonitoringGroup {
             path: path.into(),
             cgroups: cgroups.iter().map(|id| CgroupId(*id)).collect(),
         }),
         bytes: [(0, bytes)].into(),
     };
-    // A control group with a monitoring group in it, both of the same container, and one of two
+    // A control group with a monitoring group in it, both of the same container, and a group of two
     // containers.
     window.monitored = vec![
         group("/gold", &[7], 5_000),
@@ -328,7 +330,7 @@ fn what_resctrl_counted_stands_beside_the_share() {
     let report = Report::new(&plan, &window, &joined, &view);
     let rate = |id| {
         let subject = Subject::Entity(Entity::Unnamed(id));
-        let series = report.of(&subject, "resctrl_bandwidth").next()?;
+        let series = report.find_series(&subject, "resctrl_bandwidth").next()?;
         assert_eq!(report.attributes(series).socket, Some(0));
         Some(series.estimate()?.value)
     };

@@ -1,5 +1,5 @@
-//! Known intervals, and properties of all: an interval holds its value, and the truth as often as
-//! it says.
+//! Known intervals, and properties of all: an interval holds its value, and covers the truth as
+//! often as stated.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn a_count_of_samples_has_the_poisson_interval() {
     assert!((many.high / many.value - 1.00196).abs() < 1e-4, "{many:?}");
     assert_eq!(count(0.0, 0.0).high, 0.0);
     // The exact limit of none is 3.689.
-    let none = nothing(100.0);
+    let none = unsampled(100.0);
     assert!((none.high - 368.9).abs() < 5.0, "{none:?}");
 }
 
@@ -31,7 +31,8 @@ fn a_share_stays_between_0_and_1() {
     assert_eq!(share(0.0, 0.0, 0.0), None);
 }
 
-/// By Abramowitz and Stegun 26.7.5, computed apart. Of two it is low: Student's own is 12.706.
+/// By Abramowitz and Stegun 26.7.5, computed independently. For two samples it is low: Student's
+/// own is 12.706.
 #[test]
 fn students_t_is_that_of_its_degrees_of_freedom() {
     let of_n = [
@@ -46,7 +47,7 @@ fn students_t_is_that_of_its_degrees_of_freedom() {
     }
 }
 
-/// By Byar's formula, computed apart.
+/// By Byar's formula, computed independently.
 #[test]
 fn the_ends_of_a_count_are_byars() {
     for (n, low, high) in [(1.0, 0.013_072, 5.563_755), (10.0, 4.787_450, 18.391_458)] {
@@ -54,13 +55,13 @@ fn the_ends_of_a_count_are_byars() {
         assert!((estimate.low - low).abs() < 1e-5, "{estimate:?}");
         assert!((estimate.high - high).abs() < 1e-5, "{estimate:?}");
     }
-    assert!((nothing(2.0).high - 2.0 * 3.668_012).abs() < 1e-5);
+    assert!((unsampled(2.0).high - 2.0 * 3.668_012).abs() < 1e-5);
 }
 
 /// By hand: 10 [8, 13] times 2 [1, 4].
 #[test]
 fn the_distances_of_a_product_add_up_by_squares() {
-    let of = |value, low, high| Interval { value, low, high };
+    let of = |value, low, high| ConfidenceInterval { value, low, high };
     let found = product(of(10.0, 8.0, 13.0), of(2.0, 1.0, 4.0));
     assert_eq!(found.value, 20.0);
     assert!(
@@ -71,12 +72,12 @@ fn the_distances_of_a_product_add_up_by_squares() {
         (found.high - (20.0 + 436_f64.sqrt())).abs() < 1e-9,
         "{found:?}"
     );
-    // Of an exact factor.
+    // An exact factor.
     let tenfold = product(of(10.0, 10.0, 10.0), of(2.0, 1.0, 4.0));
     assert!((tenfold.low - 10.0).abs() < 1e-9 && (tenfold.high - 40.0).abs() < 1e-9);
 }
 
-/// Ranks are spread evenly over a bucket, also where samples have weights.
+/// Ranks are spread evenly over a bucket, also with weighted samples.
 #[test]
 fn a_quantile_is_interpolated_in_its_bucket() {
     let mut histogram = [0.0; LATENCY_BUCKETS];
@@ -117,26 +118,26 @@ fn a_quantile_lies_in_its_bucket() {
     assert!((4.0..=5.0).contains(&median.value));
     let p99 = of(0.99);
     assert_eq!((p99.low, p99.high), (128.0, 191.0));
-    // At the edge the interval takes both buckets.
+    // At the edge the interval includes both buckets.
     let p90 = of(0.9);
     assert_eq!((p90.low, p90.high), (4.0, 191.0));
     assert_eq!(quantile(&[0.0; LATENCY_BUCKETS], 0.0, 0.5), None);
 }
 
-/// Below so many samples a 95% interval reaches beyond the largest of them, or the smallest.
+/// With fewer samples a 95% interval reaches beyond the largest of them, or the smallest.
 #[test]
 fn a_quantile_of_too_few_samples_has_no_value() {
     for (q, least) in [(0.5, 6), (0.9, 36), (0.99, 368)] {
         let of = |n: i32| quantile(&[1.0; LATENCY_BUCKETS], n.into(), q);
         assert_eq!(of(least - 1), None, "{q}");
         assert!(of(least).is_some(), "{q}");
-        // Of a high quantile: the largest of n samples is above it in all but q^n of the cases.
+        // For a high quantile: the largest of n samples exceeds it in all but q^n of the cases.
         assert!(f64::powi(q, least) <= 0.025 && f64::powi(q, least - 1) > 0.025);
     }
 }
 
-/// Of latencies as they are (a lognormal) the value of a percentile is within 5% of the truth in
-/// the median, and always within half of it: that is how wide a bucket is.
+/// For a lognormal, as latencies are, the value of a percentile is within 5% of the truth in the
+/// median, and always within half of it, the width of a bucket.
 #[test]
 fn a_percentile_is_near_the_truth() {
     let mut errors = Vec::new();
@@ -182,7 +183,7 @@ fn a_percentile_is_near_the_truth() {
     assert!(median < 0.05 && largest < 0.5, "{median} {largest}");
 }
 
-/// Of no walk among any number of samples the lower end is 0: rounding had put it at 4.3e-19.
+/// Without a walk among any number of samples the lower end is 0: rounding had put it at 4.3e-19.
 #[test]
 fn an_interval_of_no_share_begins_at_0() {
     for n in 1..10_000 {
@@ -193,15 +194,15 @@ fn an_interval_of_no_share_begins_at_0() {
 }
 
 #[track_caller]
-fn holds(estimate: Interval) {
-    let Interval { value, low, high } = estimate;
+fn holds(estimate: ConfidenceInterval) {
+    let ConfidenceInterval { value, low, high } = estimate;
     assert!(
         0.0 <= low && low <= value && value <= high && high.is_finite(),
         "{estimate:?}"
     );
 }
 
-/// A weighted sample: how many operations it stands for.
+/// A weighted sample: the operations that it represents.
 fn weights() -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec(1.0..1e9, 1..50)
 }
@@ -212,10 +213,10 @@ proptest! {
         let sum = weights.iter().sum();
         let squares = weights.iter().map(|weight| weight * weight).sum();
         holds(count(sum, squares));
-        // Also where their number is not whole: of a part of each operation, or of more than 2^53.
+        // Also for fractional numbers, or above 2^53.
         holds(count(sum * 1e-6, squares));
         holds(count(sum * 1e12, squares));
-        holds(nothing(sum));
+        holds(unsampled(sum));
     }
 
     #[test]
@@ -236,7 +237,7 @@ proptest! {
             let estimate = share(part * whole, whole, n).unwrap();
             holds(estimate);
             prop_assert!(estimate.high <= 1.0, "{estimate:?}");
-            // More samples tell more.
+            // More samples narrow the interval.
             let more = share(part * whole, whole, 4.0 * n).unwrap();
             prop_assert!(
                 more.high - more.low <= estimate.high - estimate.low,
@@ -262,7 +263,7 @@ proptest! {
             return Ok(());
         };
         holds(estimate);
-        // What is true of these samples is in it too.
+        // The true value of these samples is in it too.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -275,7 +276,7 @@ proptest! {
     }
 }
 
-/// The probability that the interval of a Poisson count holds its mean, summed over all counts.
+/// The probability that the interval of a Poisson count holds its mean, over all counts.
 #[test]
 fn intervals_of_counts_hold_the_truth_in_95_of_100_cases() {
     for truth in [4.0, 10.0, 31.0, 100.0, 317.0] {
@@ -284,7 +285,7 @@ fn intervals_of_counts_hold_the_truth_in_95_of_100_cases() {
         for n in 0..1000 {
             let samples = f64::from(n);
             let estimate = if n == 0 {
-                nothing(1.0)
+                unsampled(1.0)
             } else {
                 count(samples, samples)
             };
@@ -297,7 +298,7 @@ fn intervals_of_counts_hold_the_truth_in_95_of_100_cases() {
     }
 }
 
-/// The same of binomial shares: Wilson's interval is right on average over the shares.
+/// The probability for binomial shares: Wilson's interval is right on average over the shares.
 #[test]
 fn intervals_of_shares_hold_the_truth_in_95_of_100_cases() {
     for n in [10, 40, 160] {

@@ -9,14 +9,14 @@ use crate::{
 /// A metric of a subject.
 fn gauge(report: &Report, subject: &Subject, metric: &str) -> Estimate {
     *report
-        .of(subject, metric)
+        .find_series(subject, metric)
         .next()
         .unwrap()
         .estimate()
         .unwrap()
 }
 
-/// The plan with a metric of the catalogue, whose events are counted at these places.
+/// Adds a metric of the catalogue, with its events counted at these places.
 fn with_metric(mut plan: Plan, name: &str, events: &[(&str, CountSource)]) -> Plan {
     let machine = Hardware::of_chip(Chip::named("other").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
@@ -41,8 +41,8 @@ fn core(group: usize, at: usize) -> CountSource {
     CountSource::Core { group, at }
 }
 
-/// The events of a group err together: their ratio is that of the time for which both were live.
-/// With the time for which it ran, which is known, the part that was not seen is in the error.
+/// The errors of the events of a group cancel: their ratio holds for the time in which both ran. A
+/// ratio with the enabled time, which is exact, has the error of the unobserved part.
 #[test]
 fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     let plan = with_metric(
@@ -57,18 +57,18 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
     ];
     let report = report(&plan, rows);
     let [ipc, frequency] = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(7), name));
-    assert_eq!((ipc.value, ipc.live), (0.5, 0.25));
+    assert_eq!((ipc.value, ipc.running_ratio), (0.5, 0.25));
     assert_eq!(ipc.error(), Some(0.0));
-    assert_eq!((frequency.value, frequency.live), (3.2, 0.25));
+    assert_eq!((frequency.value, frequency.running_ratio), (3.2, 0.25));
     assert!(
         (frequency.counting_error().unwrap() - 0.75).abs() < 1e-6,
         "{frequency:?}"
     );
 }
 
-/// Of short slices the clock of the switch says more than the time of the counters: 57.7 and 25.2
-/// ms were measured for 4,000 moves to another CPU. The frequency is over the latter, whether the
-/// group is multiplexed or not, also while the CPU idles.
+/// For short slices the clock of the switch counts more than the time of the counters: 57.7 and
+/// 25.2 ms were measured for 4,000 moves to another CPU. The frequency uses the latter, whether or
+/// not the group is multiplexed, and also while the CPU idles.
 #[test]
 fn a_frequency_is_over_the_time_of_its_own_group() {
     let plan = with_metric(plan(2, 0), "frequency", &[("cycles", core(1, 1))]);
@@ -88,7 +88,7 @@ fn a_frequency_is_over_the_time_of_its_own_group() {
     }
 }
 
-/// A rate errs as its count does: the window's length is known.
+/// A rate has the relative error of its count: the length of the window is exact.
 #[test]
 fn a_rate_has_the_error_of_its_count() {
     let events = [("task_clock", core(1, 0))];
@@ -104,7 +104,7 @@ fn a_rate_has_the_error_of_its_count() {
     );
 }
 
-/// Of two CPUs the ratio has what their unequal weights may be off by.
+/// On two CPUs the error of the ratio includes the uncertainty of their unequal weights.
 #[test]
 fn a_ratio_over_cpus_has_the_error_of_their_weights() {
     let events = [("branch_misses", core(0, 0)), ("branches", core(0, 1))];
@@ -117,9 +117,9 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         let report = report(&plan, [row(0, misses[0]), row(1, misses[1])]);
         gauge(&report, &cgroup(7), "branch_miss_ratio")
     };
-    // By hand: of 100 branches, 40 and 10 misses; what was not seen is half of them, so that the
-    // weight of each CPU is off by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2 twice over, of
-    // 200.
+    // By hand: of 100 branches, 40 and 10 misses. Half of them are unobserved, so the weight of
+    // each CPU is uncertain by half: the root of (20 - 12.5)^2 and (5 - 12.5)^2, times two,
+    // relative to 200.
     let ratio = of([20, 5]);
     assert!((ratio.value - 0.25).abs() < 1e-12);
     let error = (2.0 * 7.5_f64.powi(2)).sqrt() / 200.0;
@@ -127,7 +127,7 @@ fn a_ratio_over_cpus_has_the_error_of_their_weights() {
         (ratio.error().unwrap() / error - 1.0).abs() < 1e-3,
         "{ratio:?} {error}"
     );
-    // At its bound a share can be seen to change on one side only.
+    // At its bound a share can change on one side only.
     let ratio = of([50, 50]);
     assert_eq!(ratio.value, 1.0);
     assert_eq!(ratio.error(), Some(0.0));

@@ -1,5 +1,5 @@
-//! Events that were asked for more than once: each series has a name of its own, so that no output
-//! has two of one name.
+//! Events requested more than once: each series has a unique name, so that no output has two of one
+//! name.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn names(report: &Report) -> Vec<&str> {
     events.map(|event| event.name.as_str()).collect()
 }
 
-/// As by `-e {a,b},{a,d}` where no group holds them all, and by `-e a,a`.
+/// Equals `-e {a,b},{a,d}` if no group holds all events, and `-e a,a`.
 #[test]
 fn an_event_in_two_groups_is_two_and_in_one_group_is_one() {
     let mut plan = plan(2, 0);
@@ -28,7 +28,7 @@ fn an_event_in_two_groups_is_two_and_in_one_group_is_one() {
     assert_eq!(raw, [5, 6, 7, 8]);
 }
 
-/// As by `pmu/term=1,name=a/` and `pmu/term=2,name=a/` in one group.
+/// Equals `pmu/term=1,name=a/` and `pmu/term=2,name=a/` in one group.
 #[test]
 fn two_events_of_one_name_are_numbered() {
     let mut plan = plan(2, 0);
@@ -39,7 +39,7 @@ fn two_events_of_one_name_are_numbered() {
     assert_eq!(names(&report), ["a", "a group 0", "a group 1", "a #2"]);
 }
 
-/// As by `pmu/cycles/` and `pmu/cycles,name=x/`, which are counted once.
+/// Equals `pmu/cycles/` and `pmu/cycles,name=x/`, which are counted once.
 #[test]
 fn every_name_of_an_uncore_event_has_its_count() {
     let mut plan = plan(1, 0);
@@ -59,7 +59,7 @@ fn every_name_of_an_uncore_event_has_its_count() {
     let report = Report::new(&plan, &window, &joined, &view);
     for subject in [Subject::Socket(0), Subject::Machine] {
         for (event, expected) in [("bytes", 640.0), ("x", 10.0)] {
-            let series = report.of(&subject, event).next().unwrap();
+            let series = report.find_series(&subject, event).next().unwrap();
             let count = series.counter().unwrap().estimate.value;
             assert_eq!(count, expected, "{subject:?} {event}");
         }

@@ -7,10 +7,10 @@ use probe_common::spe::Class;
 use super::*;
 use crate::{
     snapshot::{SpeCounts, UncoreReading},
-    window::{Owner, Served, Sum as _, sampled_window},
+    window::{MemLevel, Owner, Sum as _, sampled_window},
 };
 
-/// The plan with an uncore event of half a MiB, one that only metrics need, and the clock.
+/// The plan with an uncore event of half a MiB, an event that only metrics need, and the clock.
 fn with_uncore() -> Plan {
     let mut plan = plan(1, 0);
     let uncore = |at| CountSource::Uncore { at };
@@ -19,7 +19,7 @@ fn with_uncore() -> Plan {
         ("hidden", None, 1.0, uncore(1), false),
         ("duration_time", None, 1.0, CountSource::Duration, true),
     ] {
-        plan.columns.push(Column {
+        plan.columns.push(EventColumn {
             name: name.to_owned(),
             unit: unit.map(str::to_owned),
             scale,
@@ -31,7 +31,7 @@ fn with_uncore() -> Plan {
     plan
 }
 
-/// Two seconds in which these were read: event, socket, instance, count and part of the time.
+/// Two seconds of readings: event, socket, instance, count and part of the time.
 fn of_sockets(readings: &[(usize, u32, u16, Option<u64>, u64)]) -> Report {
     let at = |seconds, part: u64| {
         let mut snapshot = snapshot([(key(7, 0, 0), usage([5 * part, 0], 9 * part, 9 * part))]);
@@ -70,23 +70,32 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
         (0, 1, 0, Some(6), 100),
     ]);
     let of = |subject: Subject| {
-        let series = report.of(&subject, "bytes").next().unwrap();
-        let Counter { raw, estimate, .. } = *series.counter().unwrap();
+        let series = report.find_series(&subject, "bytes").next().unwrap();
+        let CounterValue { raw, estimate, .. } = *series.counter().unwrap();
         let total = report.total(series).map(|total| total.estimate.value);
-        (raw, estimate.value, estimate.live, estimate.error(), total)
+        (
+            raw,
+            estimate.value,
+            estimate.running_ratio,
+            estimate.error(),
+            total,
+        )
     };
-    // 8 in half of the time are 16, or any number up to that more or fewer.
+    // 8 in half of the time are 16, plus or minus up to 8.
     assert_eq!(
         of(Subject::Socket(0)),
         (48, 28.0, 0.5, Some(4.0), Some(56.0))
     );
     assert_eq!(of(Subject::Socket(1)), (6, 3.0, 1.0, Some(0.0), Some(6.0)));
     assert_eq!(of(Subject::Machine), (54, 31.0, 0.5, Some(4.0), Some(62.0)));
-    // Of both windows 300 of 400 ns; the errors of the windows are independent.
+    // In both windows 300 of 400 ns; the errors of the windows are independent.
     let total = |subject: Subject| {
-        let series = report.of(&subject, "bytes").next().unwrap();
+        let series = report.find_series(&subject, "bytes").next().unwrap();
         let estimate = report.total(series).unwrap().estimate;
-        (estimate.live, (estimate.error().unwrap() * 1e6).round())
+        (
+            estimate.running_ratio,
+            (estimate.error().unwrap() * 1e6).round(),
+        )
     };
     let error = (4.0 * 2.0_f64.sqrt() * 1e6).round();
     assert_eq!(total(Subject::Socket(0)), (0.75, error));
@@ -96,10 +105,12 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
     assert_eq!(bytes.unwrap().unit, "MiB");
     assert!(report.metrics.iter().all(|metric| metric.name != "hidden"));
     // Each socket is one subject for all its counts.
-    let sockets = report.groups().filter(|group| group.part == Part::Sockets);
+    let sockets = report
+        .groups()
+        .filter(|group| group.section == ReportSection::Sockets);
     assert_eq!(sockets.count(), 2);
     let time = report
-        .of(&Subject::Machine, "duration_time")
+        .find_series(&Subject::Machine, "duration_time")
         .next()
         .unwrap();
     assert_eq!(time.counter().unwrap().raw, 2_000_000_000);
@@ -119,19 +130,30 @@ fn sockets_have_the_sum_of_their_instances_and_the_machine_that_of_its_sockets()
 #[test]
 fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
     let report = of_sockets(&[(0, 0, 0, None, 100), (0, 1, 0, Some(6), 100)]);
-    let of = |subject: Subject| report.of(&subject, "bytes").next().unwrap().value.clone();
+    let of = |subject: Subject| {
+        report
+            .find_series(&subject, "bytes")
+            .next()
+            .unwrap()
+            .value
+            .clone()
+    };
     let missing = || Err(Reason::NoValue(NoValue::Missing(vec!["bytes".to_owned()])));
     assert_eq!(of(Subject::Socket(0)), missing());
     assert!(of(Subject::Socket(1)).is_ok());
     assert_eq!(of(Subject::Machine), missing());
     let report = of_sockets(&[(0, 0, 0, Some(0), 0)]);
-    let value = &report.of(&Subject::Machine, "bytes").next().unwrap().value;
+    let value = &report
+        .find_series(&Subject::Machine, "bytes")
+        .next()
+        .unwrap()
+        .value;
     let never = NoValue::NeverRan("bytes".to_owned());
     assert_eq!(*value, Err(Reason::NoValue(never)));
-    // Nobody read it at all.
+    // It was never read.
     let report = of_sockets(&[]);
     let value = report
-        .of(&Subject::Machine, "bytes")
+        .find_series(&Subject::Machine, "bytes")
         .next()
         .unwrap()
         .value
@@ -139,16 +161,16 @@ fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
     assert_eq!(value, missing());
 }
 
-/// An event's own scale is that of its values, errors and totals.
+/// The scale of an event applies to its values, errors and totals.
 #[test]
 fn a_scale_is_of_all_that_is_said_of_an_event() {
     let mut plan = plan(1, 0);
     plan.columns[0].scale = 0.5;
     let report = report(&plan, [(key(7, 0, 0), usage([100, 7], 10 * MS, 5 * MS))]);
     let seven = cgroup(7);
-    let series = report.of(&seven, "e00").next().unwrap();
+    let series = report.find_series(&seven, "e00").next().unwrap();
     let counters = [series.counter(), report.total(series)].map(Option::unwrap);
-    for Counter { raw, estimate, .. } in counters {
+    for CounterValue { raw, estimate, .. } in counters {
         assert_eq!((*raw, estimate.value), (100, 100.0));
         assert!(
             (estimate.error().unwrap() - 50.0).abs() < 1e-9,
@@ -157,7 +179,7 @@ fn a_scale_is_of_all_that_is_said_of_an_event() {
     }
 }
 
-/// Rows of one kind stand by what they used of the first event, the most first.
+/// Rows of one kind are ordered by the first event, largest first.
 #[test]
 fn rows_stand_in_their_order() {
     let row = |id, count| (key(id, 0, 0), usage([count, 9], MS, MS));
@@ -174,8 +196,8 @@ fn rows_stand_in_their_order() {
     assert_eq!(entities(&report), expected.chain(idle).collect::<Vec<_>>());
 }
 
-/// What was sampled and never counted has a row too, by its accesses among its kind, as long as it
-/// has any in total.
+/// Entities that were sampled and never counted have rows too, ordered by their accesses within
+/// their kind, if their total is nonzero.
 #[test]
 fn who_was_only_sampled_has_a_row() {
     let plan = plan(1, 0);
@@ -198,7 +220,7 @@ fn who_was_only_sampled_has_a_row() {
         };
         samples
             .usage
-            .insert(owner, [((Class::Load, Served::NotSaid), counts)].into());
+            .insert(owner, [((Class::Load, MemLevel::Unknown), counts)].into());
     }
     let mut total = SpeUsage::new();
     samples
@@ -216,19 +238,22 @@ fn who_was_only_sampled_has_a_row() {
     assert_eq!(entities(&report), [7, 9, 8].map(cgroup));
     let operations = |id| {
         let subject = cgroup(id);
-        let series = report.of(&subject, "spe_operations").next().unwrap();
+        let series = report
+            .find_series(&subject, "spe_operations")
+            .next()
+            .unwrap();
         series.counter().unwrap().raw
     };
     assert_eq!([7, 8, 9].map(operations), [1, 2, 3]);
     let machine = report
-        .of(&Subject::Machine, "spe_operations")
+        .find_series(&Subject::Machine, "spe_operations")
         .next()
         .unwrap();
     assert_eq!(machine.counter().unwrap().raw, 6);
-    // No pages were asked for.
+    // No pages were requested.
     assert_eq!(report.tables, []);
-    // Of a row that was not counted every event says so.
+    // Each event of a row without counts states it.
     let nine = cgroup(9);
-    let of_9 = report.of(&nine, "e00").next().unwrap();
+    let of_9 = report.find_series(&nine, "e00").next().unwrap();
     assert_eq!(of_9.value, Err(Reason::NoValue(NoValue::DidNotRun)));
 }

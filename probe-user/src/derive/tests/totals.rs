@@ -18,7 +18,7 @@ fn reports(plan: &Plan, snapshots: &[crate::snapshot::Snapshot]) -> Vec<Report> 
         };
         let joined = view.join(plan, &window, last.as_ref().map(|(_, joined)| joined));
         let report = Report::new(plan, &window, &joined, &view);
-        // In the memory of another, nothing of that one is left.
+        // Nothing of the reused report remains.
         renewed.renew(plan, &window, &joined, &view);
         assert_eq!(format!("{renewed:?}"), format!("{report:?}"));
         last = Some((window, joined));
@@ -28,12 +28,12 @@ fn reports(plan: &Plan, snapshots: &[crate::snapshot::Snapshot]) -> Vec<Report> 
 }
 
 /// The total of an event of a subject.
-fn total_of(report: &Report, subject: &Subject, event: &str) -> Option<Counter> {
-    let series = report.of(subject, event).next()?;
+fn total_of(report: &Report, subject: &Subject, event: &str) -> Option<CounterValue> {
+    let series = report.find_series(subject, event).next()?;
     report.total(series).copied()
 }
 
-/// Totals are the sums of all windows, whatever they were scaled by, and end with the row.
+/// Totals are the sums of all windows, whatever the scaling, and end with the row.
 #[test]
 fn totals_go_on_from_window_to_window() {
     let plan = plan(1, 0);
@@ -48,7 +48,7 @@ fn totals_go_on_from_window_to_window() {
     let second = 1000 * MS;
     let snapshots = [
         at(1, &[]),
-        // Live for half of the time: 200 are estimated.
+        // Running for half of the time: 200 are estimated.
         at(
             2,
             &[
@@ -56,7 +56,7 @@ fn totals_go_on_from_window_to_window() {
                 (8, [5, 5], second, second),
             ],
         ),
-        // And 50 more, all of which were counted.
+        // 50 more, all of them counted.
         at(
             3,
             &[
@@ -80,15 +80,15 @@ fn totals_go_on_from_window_to_window() {
         shown,
         [
             (1, Some(200.0), Some(5.0), Some(205.0)),
-            // Nothing is lost where a row did not run in a window.
+            // A window without the row loses nothing.
             (2, Some(250.0), Some(5.0), Some(255.0)),
             (3, Some(250.0), None, Some(255.0)),
         ]
     );
 }
 
-/// As counted, with the time for which that was, from the first window on: what a reader scales
-/// again by the times is what the estimate says.
+/// The raw count, with its time, from the first window on: a reader that rescales by the times gets
+/// the estimate.
 #[test]
 fn a_total_has_its_counts_its_times_and_its_start() {
     let plan = plan(1, 0);
@@ -100,7 +100,7 @@ fn a_total_has_its_counts_its_times_and_its_start() {
         });
         let mut snapshot = snapshot(rows);
         snapshot.at = Duration::from_secs(seconds);
-        // The wall's clock was set between the windows.
+        // The wall clock was set between the windows.
         snapshot.boot_time = Duration::from_secs(1_000 * seconds);
         snapshot
     };
@@ -108,7 +108,7 @@ fn a_total_has_its_counts_its_times_and_its_start() {
         at(10, &[]),
         at(11, &[(7, 1)]),
         at(12, &[(7, 2), (8, 1)]),
-        // 8 is gone and came again.
+        // Owner 8 ended and returned.
         at(13, &[(7, 3)]),
         at(14, &[(7, 3), (8, 2)]),
     ];
@@ -119,14 +119,17 @@ fn a_total_has_its_counts_its_times_and_its_start() {
         (10, 10_000)
     );
     let seven = total_of(last, &cgroup(7), "e00").unwrap();
-    let time = LiveTime {
+    let time = RunningTime {
         enabled: 3 * second,
         running: 3 * second / 2,
     };
     assert_eq!((seven.start.as_secs(), seven.raw), (10, 300));
     assert_eq!(seven.time, Some(time));
-    assert_eq!((seven.estimate.value, seven.estimate.live), (600.0, 0.5));
-    // By hand: of each window all of what was not seen may be off, as it is of one CPU.
+    assert_eq!(
+        (seven.estimate.value, seven.estimate.running_ratio),
+        (600.0, 0.5)
+    );
+    // By hand: in each window all of the unobserved part may be off, since there is one CPU.
     let error = (3.0_f64 * 100.0 * 100.0).sqrt();
     assert!(
         (seven.estimate.error().unwrap() - error).abs() < 1e-9,
@@ -134,27 +137,27 @@ fn a_total_has_its_counts_its_times_and_its_start() {
     );
     let start = |at: usize| total_of(&reports[at], &cgroup(8), "e00").map(|it| it.start.as_secs());
     assert_eq!([0, 1, 2, 3].map(start), [None, Some(11), None, Some(13)]);
-    // The window has its own.
+    // The window has its own start.
     let seven = cgroup(7);
-    let series = reports[2].of(&seven, "e00").next().unwrap();
+    let series = reports[2].find_series(&seven, "e00").next().unwrap();
     let window = series.counter().unwrap();
     assert_eq!((window.start.as_secs(), window.raw), (12, 100));
 }
 
-/// Counters of one group share their time; each event says which is its own.
+/// Counters of one group share their time; each event names its group.
 #[test]
 fn events_have_the_number_of_their_group() {
     let rows = [(key(7, 0, 0), usage([5, 5], MS, MS))];
     let report = report(&plan(2, 0), rows);
     let group = |event| {
-        let series = report.of(&Subject::Machine, event).next().unwrap();
+        let series = report.find_series(&Subject::Machine, event).next().unwrap();
         report.attributes(series).group
     };
     let groups = ["e00", "e01", "e10", "e11"].map(group);
     assert_eq!(groups, [Some(0), Some(0), Some(1), Some(1)]);
 }
 
-/// An uncore event with turns, on two sockets, of which one could not be read in the second window.
+/// A multiplexed uncore event on two sockets. One of them could not be read in the second window.
 #[test]
 fn uncore_totals_are_the_sums_of_what_could_be_read() {
     let mut plan = plan(1, 0);
@@ -189,8 +192,8 @@ fn uncore_totals_are_the_sums_of_what_could_be_read() {
     );
     assert_eq!(of(last, Subject::Socket(1)), (4, 8.0 * 64.0, 1_000, 500));
     assert_eq!(of(last, Subject::Machine), (19, 38.0 * 64.0, 4_000, 2_000));
-    let series = last.of(&Subject::Machine, "bytes").next().unwrap();
+    let series = last.find_series(&Subject::Machine, "bytes").next().unwrap();
     assert_eq!(series.estimate(), None, "a part is not the whole");
-    // After the groups of the cores.
+    // Groups of uncore events come after those of cores.
     assert_eq!(last.attributes(series).group, Some(1));
 }

@@ -1,6 +1,6 @@
-//! Devices of four platforms, and configuration spaces that lie.
+//! Devices of four platforms, and damaged configuration spaces.
 
-mod places;
+mod locations;
 mod tree;
 
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ fn grace() -> Tree {
     tree
 }
 
-/// Root ports and their registers by the document's table, and the devices behind them.
+/// Root ports and their registers by the document's table, with devices behind them.
 fn vera() -> Tree {
     let tree = Tree::new();
     for line in VERA_MAPPING.lines() {
@@ -249,7 +249,7 @@ fn a_wrong_configuration_space_is_an_error_of_that_device_only() {
             ComplexKind::RootBus(5, 0xc0)
         );
     }
-    // A root port without the register is no error, it just is not of this kind.
+    // A root port without the register is no error: it is of another kind.
     tree.config(bad, &[0; 4096]);
     assert_eq!(tree.read().problems, BTreeMap::new());
 }
@@ -280,8 +280,7 @@ proptest! {
         prop_assert_eq!(address.to_string().parse::<Bdf>(), Ok(address));
     }
 
-    /// Whatever is in a configuration space: a register, none, or an error, but no panic and an
-    /// end.
+    /// Any configuration space gives a register, none, or an error, without panic or endless loop.
     #[test]
     fn no_configuration_space_panics(
         start in 0_usize..4096,

@@ -1,4 +1,4 @@
-//! sysfs trees built from the tables of tests/fixtures/pci.
+//! sysfs trees, built from the tables of tests/fixtures/pci.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::{
     sys::{roots::Roots, tree},
 };
 
-/// A sysfs that grows.
+/// A sysfs under construction.
 pub(super) struct Tree(tree::Tree);
 
 impl Tree {
-    /// With two CPUs, each a socket and a NUMA node.
+    /// A tree with two CPUs, each a socket and a NUMA node.
     pub(super) fn new() -> Self {
         let tree = Self(tree::Tree::new());
         tree.write("devices/system/cpu/online", b"0-1\n");
@@ -27,7 +27,7 @@ impl Tree {
         tree
     }
 
-    /// Of an Intel CPU of family 6.
+    /// Makes it a machine with Intel CPUs of family 6.
     pub(super) fn intel(&self, model: u32) {
         let text = format!("cpu:type:x86,ven0000fam0006mod{model:04X}:feature:,0000\n");
         self.write("devices/system/cpu/modalias", text.as_bytes());
@@ -42,16 +42,16 @@ impl Tree {
         self.0.pmu(name, files);
     }
 
-    /// The functions of a table.
+    /// Adds the functions of a table.
     pub(super) fn table(&self, table: &str) {
         for line in table.lines() {
             let mut words = line.split(' ');
-            let (way, class) = (words.next().unwrap(), words.next().unwrap());
+            let (path, class) = (words.next().unwrap(), words.next().unwrap());
             let (vendor, device) = words.next().unwrap().split_once(':').unwrap();
-            self.function(way, class, vendor, device);
+            self.function(path, class, vendor, device);
             for name in words {
                 let (name, number) = name.split_once('=').unwrap_or((name, ""));
-                let dir = format!("devices/{way}/{name}");
+                let dir = format!("devices/{path}/{name}");
                 self.0.dir(&dir);
                 if !number.is_empty() {
                     self.0.write(&format!("{dir}/dev"), number);
@@ -61,8 +61,8 @@ impl Tree {
         }
     }
 
-    pub(super) fn function(&self, way: &str, class: &str, vendor: &str, device: &str) {
-        let dir = format!("devices/{way}");
+    pub(super) fn function(&self, path: &str, class: &str, vendor: &str, device: &str) {
+        let dir = format!("devices/{path}");
         let file = |name: &str, text: &str| {
             self.write(&format!("{dir}/{name}"), format!("{text}\n").as_bytes());
         };
@@ -70,12 +70,12 @@ impl Tree {
         file("vendor", &format!("0x{vendor}"));
         file("device", &format!("0x{device}"));
         file("numa_node", "0");
-        let address = way.rsplit('/').next().unwrap();
+        let address = path.rsplit('/').next().unwrap();
         let link = format!("bus/pci/devices/{address}");
         self.0.link(&link, self.0.join(&dir));
     }
 
-    /// The configuration space of a function that is there.
+    /// Writes the configuration space of an existing function.
     pub(super) fn config(&self, address: Bdf, bytes: &[u8]) {
         self.0
             .write(&format!("bus/pci/devices/{address}/config"), bytes);
@@ -89,7 +89,7 @@ impl Tree {
         let pmus = Pmus::read(self.path()).unwrap();
         let machine = Machine::at(Roots {
             sys: self.path().to_path_buf(),
-            // This host's would tell its CPUs.
+            // The host's procfs would show its CPUs.
             proc: "/nonexistent".into(),
             ..Roots::default()
         });

@@ -1,9 +1,9 @@
 //! Kernel type information (BTF) for a fixture machine.
 
-/// Name and members, each with the number of its type.
+/// Name and members, each with the id of its type.
 pub(super) type Structure = (&'static str, &'static [(&'static str, u32)]);
 
-/// The types that come before the structures, and some of those, by their order.
+/// Ids of the types before the structures, and of some structures, by order.
 const INT: u32 = 1;
 const LONG: u32 = 2;
 const POINTER: u32 = 3;
@@ -16,7 +16,7 @@ const CGROUP: u32 = 16;
 const CSS: u32 = 20;
 const SCHED_INFO: u32 = 21;
 
-/// What pmuscope reads of the kernel.
+/// The structures and members of the kernel that pmuscope reads.
 pub(super) const STRUCTURES: [Structure; 15] = [
     (
         "task_struct",
@@ -83,8 +83,8 @@ pub(super) fn btf(structures: &[Structure]) -> Vec<u8> {
         strings.extend(text.bytes().chain([0]));
         at
     };
-    // Name, kind, bytes, and of integers their bits; of an array its type, its index' type and its
-    // length.
+    // Name, kind, size in bytes, and an integer's bits. For an array: its type, its index type and
+    // its length.
     let mut types = vec![name("int"), kind(1), 4, 32];
     types.extend([name("long"), kind(1), 8, 64]);
     types.extend([0, kind(2), INT]);

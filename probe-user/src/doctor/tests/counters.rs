@@ -1,19 +1,19 @@
-//! What doctor says of counters that were tried with a known loop.
+//! The finding about counters that were tried with a known loop.
 
 use super::{
     super::{State, subject::Arch, trials},
-    machine::{COUNTS, Fixture, Told, process},
+    machine::{FakeKernel, Fixture, WORKING, process},
 };
 use crate::{
     machine::{Machine, Roots},
     sys::tree::fixture,
 };
 
-/// The finding about counters: its state, what was found, and what is lost.
-fn said(counters: (&'static [u64], usize)) -> (String, String) {
-    let trials = Told {
+/// The finding about counters: what was found, and what is lost.
+fn finding_of(counters: (&'static [u64], usize)) -> (String, String) {
+    let trials = FakeKernel {
         counters: Some(counters),
-        ..COUNTS
+        ..WORKING
     };
     let fixture = Fixture::new(Some("spr"), "none", process(Arch::X86), trials);
     let findings = fixture.examine().findings;
@@ -28,7 +28,7 @@ fn said(counters: (&'static [u64], usize)) -> (String, String) {
 
 #[test]
 fn counters_that_count_right() {
-    let (found, lost) = said((&[1_000_037; 5], 1));
+    let (found, lost) = finding_of((&[1_000_037; 5], 1));
     assert_eq!(
         found,
         "cpu: each of the 5 that are free counts 1000000 instructions; others hold 1 more"
@@ -38,7 +38,7 @@ fn counters_that_count_right() {
 
 #[test]
 fn a_counter_that_counts_wrong() {
-    let (found, lost) = said((&[1_000_000, 1_000_000, 200], 0));
+    let (found, lost) = finding_of((&[1_000_000, 1_000_000, 200], 0));
     assert_eq!(
         found,
         "counter 3 of the 3 that cpu has free counted 200 of 1000000 instructions: the first 2 \
@@ -49,7 +49,7 @@ fn a_counter_that_counts_wrong() {
 
 #[test]
 fn counters_that_agree_on_what_is_not_true() {
-    let (found, lost) = said((&[37_000_000; 2], 0));
+    let (found, lost) = finding_of((&[37_000_000; 2], 0));
     assert_eq!(
         found,
         "the counters of cpu count alike, but 37000000 where 1000000 instructions were executed"
@@ -59,20 +59,20 @@ fn counters_that_agree_on_what_is_not_true() {
 
 #[test]
 fn counters_that_could_not_be_tried() {
-    let (found, lost) = said((&[], 0));
+    let (found, lost) = finding_of((&[], 0));
     assert_eq!(found, "cpu: not tried: others hold all of its counters");
     assert!(lost.starts_with("the proof"), "{lost}");
 }
 
 /// The events of each kind of core are counted on its own CPUs, and share slots with those of the
-/// other.
+/// other kind.
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     let machine = Machine::at(Roots {
         sys: fixture("sysfs/hybrid"),
         ..Roots::default()
     });
-    let plan = trials::plan(&machine, trials::COUNTED).unwrap();
+    let plan = trials::plan(&machine, trials::TRIAL_EVENTS).unwrap();
     let names = |group: usize| -> Vec<&str> {
         let columns = plan.groups[group].iter().map(|planned| planned.column);
         columns.map(|at| plan.columns[at].name.as_str()).collect()
@@ -80,7 +80,7 @@ fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     assert_eq!(names(0), ["task-clock"]);
     assert_eq!((plan.fixed(), plan.slots()), (1, 3));
     for (cpu, kind) in [(0, "cpu_core"), (4, "cpu_atom")] {
-        let turns: Vec<Vec<&str>> = plan.turns(cpu).map(names).collect();
+        let turns: Vec<Vec<&str>> = plan.multiplexed_groups(cpu).map(names).collect();
         let own = ["cycles", "instructions"].map(|event| format!("{kind}/{event}/"));
         assert_eq!(turns, [own]);
     }

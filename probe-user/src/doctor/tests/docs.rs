@@ -1,11 +1,11 @@
-//! docs/troubleshooting.md knows every check that can fail, and the same commands.
+//! docs/troubleshooting.md has every check that can fail, and the same commands.
 
 use std::collections::BTreeSet;
 
 use super::{
     super::{Loss, config::driver_remedies, subject::Arch},
     grace,
-    machine::{COUNTS, Fixture, Told, process},
+    machine::{FakeKernel, Fixture, WORKING, process},
 };
 use crate::catalogue::Platform;
 
@@ -14,7 +14,7 @@ const DOCS: &str = include_str!(concat!(
     "/../docs/troubleshooting.md"
 ));
 
-/// Everything that is lost on the fixture machines, with its check.
+/// All losses on the fixture machines, each with its check.
 fn losses() -> Vec<(String, Loss)> {
     let bare = |arch| super::Process {
         capabilities: rustix::thread::CapabilitySet::empty(),
@@ -22,7 +22,7 @@ fn losses() -> Vec<(String, Loss)> {
         descriptors: Some(300),
         ..process(arch)
     };
-    let nothing = Told {
+    let nothing = FakeKernel {
         cpu: Some((0, libc::EMFILE)),
         cgroup: Some(libc::ENOENT),
         session: Err("refused"),
@@ -38,12 +38,12 @@ fn losses() -> Vec<(String, Loss)> {
     let fixtures = [
         namespace,
         grace(bare(Arch::Arm64), nothing),
-        Fixture::new(None, "grace-bare", bare(Arch::Arm64), COUNTS),
+        Fixture::new(None, "grace-bare", bare(Arch::Arm64), WORKING),
         Fixture::new(None, "vm", bare(Arch::X86), nothing),
-        Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS),
+        Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), WORKING),
         Fixture::new(Some("spr"), "spr-watchdog", bare(Arch::X86), nothing),
-        Fixture::new(None, "old", process(Arch::X86), COUNTS),
-        Fixture::new(None, "none", process(Arch::Arm64), COUNTS),
+        Fixture::new(None, "old", process(Arch::X86), WORKING),
+        Fixture::new(None, "none", process(Arch::Arm64), WORKING),
     ];
     let lost = |fixture: &Fixture| {
         let findings = fixture.examine().findings.into_iter();
@@ -54,8 +54,8 @@ fn losses() -> Vec<(String, Loss)> {
     fixtures.iter().flat_map(lost).collect()
 }
 
-/// The command as the document writes it: inside a table, for any path, with N for what depends on
-/// the machine.
+/// The command as the document has it: escaped for a table, for any path, with N for numbers that
+/// depend on the machine.
 fn as_documented(command: &str) -> String {
     let command = command.replace("/usr/bin/pmuscope", "$PMUSCOPE");
     let command = command.replace(" | ", " \\| ");
@@ -76,7 +76,7 @@ fn every_check_and_command_is_in_the_document() {
         .iter()
         .flat_map(|(check, _)| check.split(", "))
         .collect();
-    // A fixture that stopped to fail would make this test prove less.
+    // With fewer failing checks this test would prove less.
     assert!(checks.len() >= 25, "{checks:?}");
     for check in checks {
         assert!(DOCS.contains(&format!("`{check}`")), "no check {check}");

@@ -1,4 +1,4 @@
-//! The uncore PMUs that doctor looks for, word for word.
+//! The uncore PMUs that doctor looks for, as a snapshot.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! A machine that is examined: files of tests/fixtures, and a kernel that answers as it is told.
+//! A machine to examine: files of tests/fixtures, and a fake kernel.
 
 use std::{
     fs::{self, File},
@@ -14,32 +14,33 @@ use super::{
     super::{
         Diagnosis, Subject, examine,
         subject::{Arch, Process},
-        trials::{Counted, Trials},
+        trials::{TrialResult, Trials},
     },
     btf::{STRUCTURES, btf},
 };
 use crate::{
     machine::{Machine, Pmus, Roots},
-    plan::{self, Untried},
+    plan::{self, CounterTestError},
     sys::tree::{Tree, fixture},
 };
 
-/// A kernel that answers as it is told.
+/// A fake kernel with fixed answers.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
-    /// Error of `perf_event_open` for all tasks of a CPU from this one on.
+pub(super) struct FakeKernel {
+    /// The first CPU on which `perf_event_open` fails for all tasks, and its error.
     pub(super) cpu: Option<(u32, i32)>,
     /// Error of `perf_event_open` for a cgroup.
     pub(super) cgroup: Option<i32>,
-    pub(super) session: Result<Counted, &'static str>,
-    /// What each counter of PMU `cpu` counted of a million instructions, and how many others held.
+    pub(super) session: Result<TrialResult, &'static str>,
+    /// What each counter of PMU `cpu` counted of a million instructions, and how many counters
+    /// others hold.
     pub(super) counters: Option<(&'static [u64], usize)>,
 }
 
-pub(super) const COUNTS: Told = Told {
+pub(super) const WORKING: FakeKernel = FakeKernel {
     cpu: None,
     cgroup: None,
-    session: Ok(Counted {
+    session: Ok(TrialResult {
         owners: 12,
         percent: 100,
         within: 2,
@@ -53,7 +54,7 @@ fn answer(error: Option<i32>) -> io::Result<()> {
     error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
 }
 
-impl Trials for Told {
+impl Trials for FakeKernel {
     fn open_on_cpu(&self, cpu: u32) -> io::Result<()> {
         let refused = self.cpu.filter(|(first, _)| cpu >= *first);
         answer(refused.map(|(_, error)| error))
@@ -64,20 +65,25 @@ impl Trials for Told {
         answer(self.cgroup)
     }
 
-    fn counters(&self, _: &Pmus) -> Vec<(String, Result<plan::SoundCounters, Untried>)> {
+    fn counters(
+        &self,
+        _: &Pmus,
+    ) -> Vec<(String, Result<plan::CounterTestResult, CounterTestError>)> {
         let tried = self.counters.map(|(counts, held)| {
-            let counted = plan::SoundCounters {
+            let counted = plan::CounterTestResult {
                 executed: 1_000_000,
                 counts: counts.to_vec(),
                 held,
             };
-            let tried = (!counts.is_empty()).then_some(counted).ok_or(Untried::Held);
+            let tried = (!counts.is_empty())
+                .then_some(counted)
+                .ok_or(CounterTestError::Held);
             ("cpu".to_owned(), tried)
         });
         tried.into_iter().collect()
     }
 
-    fn count(&self) -> Result<Counted, String> {
+    fn count(&self) -> Result<TrialResult, String> {
         self.session.map_err(str::to_owned)
     }
 }
@@ -92,16 +98,21 @@ pub(super) fn process(arch: Arch) -> Process {
     }
 }
 
-/// A machine whose files are in a directory of the test's.
+/// A machine with its files in a temporary directory.
 pub(super) struct Fixture {
     pub(super) root: Tree,
     pub(super) process: Process,
-    pub(super) trials: Told,
+    pub(super) trials: FakeKernel,
 }
 
 impl Fixture {
     /// Lays the machine `name` over a tree of tests/fixtures/sysfs.
-    pub(super) fn new(sysfs: Option<&str>, name: &str, process: Process, trials: Told) -> Self {
+    pub(super) fn new(
+        sysfs: Option<&str>,
+        name: &str,
+        process: Process,
+        trials: FakeKernel,
+    ) -> Self {
         let root = Tree::new();
         if let Some(sysfs) = sysfs {
             copy(&fixture("sysfs").join(sysfs), &root.join("sys"));
@@ -132,7 +143,7 @@ impl Fixture {
     }
 
     pub(super) fn examine(&self) -> Diagnosis {
-        // A machine is read once: each examination takes another.
+        // A `Machine` caches what it reads: each examination takes a new one.
         examine(&Subject {
             machine: Arc::new(self.machine()),
             process: self.process.clone(),
@@ -144,7 +155,7 @@ impl Fixture {
         Machine::at(Roots::below(self.root.path()))
     }
 
-    /// The report, with paths as the machine has them.
+    /// The report, with the machine's own paths.
     pub(super) fn report(&self) -> String {
         let mut text = Vec::new();
         self.examine().write_text(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! The report on fixture machines (tests/fixtures/doctor), word for word.
+//! The report on fixture machines (tests/fixtures/doctor), as snapshots.
 
 mod btf;
 mod counters;
@@ -12,7 +12,7 @@ use rustix::thread::CapabilitySet;
 
 use self::{
     btf::{STRUCTURES, Structure, btf},
-    machine::{COUNTS, Fixture, Told, process},
+    machine::{FakeKernel, Fixture, WORKING, process},
 };
 use super::{
     Diagnosis,
@@ -25,13 +25,13 @@ fn states(diagnosis: &Diagnosis) -> BTreeMap<String, &'static str> {
     diagnosis.findings.iter().map(state).collect()
 }
 
-fn grace(process: Process, trials: Told) -> Fixture {
+fn grace(process: Process, trials: FakeKernel) -> Fixture {
     Fixture::new(Some("grace"), "grace", process, trials)
 }
 
 #[test]
 fn a_healthy_grace_lacks_nothing() {
-    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let fixture = grace(process(Arch::Arm64), WORKING);
     let diagnosis = fixture.examine();
     assert!(states(&diagnosis).values().all(|state| *state == "ok"));
     assert!(diagnosis.counting_works());
@@ -44,12 +44,12 @@ fn missing_capabilities_stop_counting_and_come_first() {
         capabilities: CapabilitySet::empty(),
         ..process(Arch::Arm64)
     };
-    let trials = Told {
+    let trials = FakeKernel {
         cpu: Some((0, libc::EACCES)),
         cgroup: Some(libc::EACCES),
-        // A session that would be tried all the same would show.
+        // A session must not be tried: this error would show.
         session: Err("the session was tried"),
-        ..COUNTS
+        ..WORKING
     };
     let fixture = grace(process, trials);
     fixture.write("proc/sys/kernel/kptr_restrict", b"1\n");
@@ -67,7 +67,7 @@ fn a_grace_without_drivers_says_which() {
         capabilities: CapabilitySet::BPF | CapabilitySet::PERFMON,
         ..process(Arch::Arm64)
     };
-    insta::assert_snapshot!(Fixture::new(None, "grace-bare", process, COUNTS).report());
+    insta::assert_snapshot!(Fixture::new(None, "grace-bare", process, WORKING).report());
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn a_virtual_machine_without_a_pmu_counts_software_events() {
         capabilities: CapabilitySet::BPF | CapabilitySet::PERFMON,
         ..process(Arch::X86)
     };
-    let trials = Told {
+    let trials = FakeKernel {
         cgroup: Some(libc::ENOENT),
-        ..COUNTS
+        ..WORKING
     };
     let fixture = Fixture::new(None, "vm", process, trials);
     assert!(fixture.examine().counting_works());
@@ -87,7 +87,7 @@ fn a_virtual_machine_without_a_pmu_counts_software_events() {
 
 #[test]
 fn without_cgroup2_there_are_no_containers() {
-    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS);
+    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), WORKING);
     assert!(!fixture.examine().counting_works());
     insta::assert_snapshot!(fixture.report());
 }
@@ -98,7 +98,7 @@ fn the_nmi_watchdog_takes_a_counter() {
         descriptors: Some(1024),
         ..process(Arch::X86)
     };
-    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process, COUNTS);
+    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process, WORKING);
     assert!(fixture.examine().counting_works());
     insta::assert_snapshot!(fixture.report());
 
@@ -108,19 +108,19 @@ fn the_nmi_watchdog_takes_a_counter() {
 
 #[test]
 fn an_old_kernel_stops_counting() {
-    let trials = Told {
+    let trials = FakeKernel {
         cpu: Some((4, libc::ENODEV)),
         session: Err("the kernel refused program sched_switch: invalid argument"),
-        ..COUNTS
+        ..WORKING
     };
     let fixture = Fixture::new(None, "old", process(Arch::X86), trials);
     insta::assert_snapshot!(fixture.report());
 }
 
-/// Below 6.1 the backported allocator of maps decides, and not the version.
+/// Below 6.1 the backported allocator of maps decides, not the version.
 #[test]
 fn a_kernel_below_the_floor_counts_where_the_allocator_is_backported() {
-    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), COUNTS);
+    let fixture = Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), WORKING);
     let release = fixture.machine().proc("sys/kernel/osrelease").unwrap();
     assert!(release.starts_with("5.14.0-503.el9"), "{release}");
     let state = |fixture: &Fixture| {
@@ -144,7 +144,7 @@ fn a_kernel_below_the_floor_counts_where_the_allocator_is_backported() {
 
 #[test]
 fn the_buddy_watchdog_takes_no_counter() {
-    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process(Arch::X86), COUNTS);
+    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process(Arch::X86), WORKING);
     let config = "CONFIG_HARDLOCKUP_DETECTOR_BUDDY=y\n";
     fixture.write("boot/config-6.8.0-60-generic", config.as_bytes());
     assert_eq!(states(&fixture.examine())["NMI watchdog"], "ok");
@@ -152,7 +152,7 @@ fn the_buddy_watchdog_takes_no_counter() {
 
 #[test]
 fn a_field_that_the_kernel_lacks_is_named() {
-    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let fixture = grace(process(Arch::Arm64), WORKING);
     let without: Vec<Structure> = STRUCTURES
         .into_iter()
         .filter(|(name, _)| *name != "css_set")
@@ -167,9 +167,9 @@ fn a_field_that_the_kernel_lacks_is_named() {
 
 #[test]
 fn a_session_that_fails_stops_counting_whatever_the_files_say() {
-    let trials = Told {
+    let trials = FakeKernel {
         session: Err("the kernel refused program flush: the verifier's reason"),
-        ..COUNTS
+        ..WORKING
     };
     let diagnosis = grace(process(Arch::Arm64), trials).examine();
     assert!(!diagnosis.counting_works());
@@ -186,7 +186,7 @@ fn a_limit_below_one_event_per_cpu_stops_counting() {
         ..process(Arch::Arm64)
     };
     let works = |descriptors| {
-        grace(limited(descriptors), COUNTS)
+        grace(limited(descriptors), WORKING)
             .examine()
             .counting_works()
     };
@@ -197,7 +197,7 @@ fn a_limit_below_one_event_per_cpu_stops_counting() {
 
 #[test]
 fn a_cgroup_namespace_hides_names() {
-    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let fixture = grace(process(Arch::Arm64), WORKING);
     let line = "34 26 0:29 /kubepods/podx /sys/fs/cgroup ro - cgroup2 cgroup ro\n";
     fixture.write("proc/self/mountinfo", line.as_bytes());
     let diagnosis = fixture.examine();
@@ -207,7 +207,7 @@ fn a_cgroup_namespace_hides_names() {
 
 #[test]
 fn an_uncore_pmu_without_a_cpu_is_degraded() {
-    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let fixture = grace(process(Arch::Arm64), WORKING);
     let path = "sys/bus/event_source/devices/nvidia_scf_pmu_1/cpumask";
     fixture.write(path, b"\n");
     let diagnosis = fixture.examine();
@@ -216,7 +216,7 @@ fn an_uncore_pmu_without_a_cpu_is_degraded() {
 
 #[test]
 fn root_complexes_without_the_right_to_name_their_devices_are_said() {
-    let fixture = grace(process(Arch::Arm64), COUNTS);
+    let fixture = grace(process(Arch::Arm64), WORKING);
     for file in ["type", "cpumask"] {
         let path = format!("sys/bus/event_source/devices/nvidia_pcie_pmu_0_rc_4/{file}");
         fixture.write(&path, b"0\n");
@@ -234,7 +234,7 @@ fn root_complexes_without_the_right_to_name_their_devices_are_said() {
     let diagnosis = fixture.examine();
     assert_eq!(states(&diagnosis)["PCI devices"], "degraded");
     assert!(diagnosis.counting_works());
-    // With the right there is a register, or there is none.
+    // With the capability it is known whether the register exists.
     fixture.write(&format!("{port}/config"), &[0; 4096]);
     assert!(!states(&fixture.examine()).contains_key("PCI devices"));
 }
@@ -245,7 +245,7 @@ fn the_json_says_what_the_text_says() {
         capabilities: CapabilitySet::empty(),
         ..process(Arch::Arm64)
     };
-    let diagnosis = grace(process, COUNTS).examine();
+    let diagnosis = grace(process, WORKING).examine();
     let mut text = Vec::new();
     diagnosis.write_json(&mut text).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&text).unwrap();

@@ -2,35 +2,37 @@
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{Object, value::Shown};
+use super::{LazyObject, value::SeriesFields};
 use crate::{
-    derive::{Group, Kind, Report, Series, Subject, samples_of, served_name},
-    emit::label::{Called, container_id, label, pid, pod, unit_of},
+    derive::{
+        MetricKind, Report, Series, Subject, SubjectSeries, find_sample_counter, mem_level_name,
+    },
+    emit::label::{RuntimeNames, container_id, label, pid, pod, unit_of},
 };
 
-/// An entity, a socket or the whole machine, with all of its values.
-pub(super) struct Row<'a> {
+/// An entity, a socket or the whole machine with all its values.
+pub(super) struct RowObject<'a> {
     pub(super) report: &'a Report,
-    pub(super) group: &'a Group<'a>,
+    pub(super) group: &'a SubjectSeries<'a>,
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for RowObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, group } = *self;
         let mut map = serializer.serialize_map(None)?;
         match group.subject {
             Subject::Machine => {}
             Subject::Socket(socket) => map.serialize_entry("socket", socket)?,
-            subject => who(&mut map, report, subject)?,
+            subject => serialize_subject(&mut map, report, subject)?,
         }
         let plain = |events: bool| {
-            Object(move || {
+            LazyObject(move || {
                 let series = group.series.iter();
                 series.filter_map(move |series| {
                     let metric = report.metric(series);
-                    let wanted = (metric.kind == Kind::Counter) == events;
+                    let wanted = (metric.kind == MetricKind::Counter) == events;
                     let plain = report.attributes(series).operation.is_none();
-                    (plain && wanted).then_some((&metric.name, Shown::of(report, series)))
+                    (plain && wanted).then_some((&metric.name, SeriesFields::new(report, series)))
                 })
             })
         };
@@ -46,23 +48,23 @@ impl Serialize for Row<'_> {
                 let classes = group.series.chunk_by(|a, b| operation(a) == operation(b));
                 classes.filter_map(|series| {
                     let name = operation(&series[0])?.name();
-                    let was_sampled = samples_of(series)?.raw > 0;
-                    was_sampled.then_some((name, Class { report, series }))
+                    let was_sampled = find_sample_counter(series)?.raw > 0;
+                    was_sampled.then_some((name, ClassObject { report, series }))
                 })
             };
-            map.serialize_entry("classes", &Object(classes))?;
+            map.serialize_entry("classes", &LazyObject(classes))?;
         }
         map.end()
     }
 }
 
-/// Sampled accesses of one class: all of them, then by where they were served.
-struct Class<'a> {
+/// Sampled accesses of one class: all together, then by memory level.
+struct ClassObject<'a> {
     report: &'a Report,
     series: &'a [Series],
 }
 
-impl Serialize for Class<'_> {
+impl Serialize for ClassObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, series } = *self;
         let mut parts = series.chunk_by(|a, b| a.attributes == b.attributes);
@@ -73,40 +75,40 @@ impl Serialize for Class<'_> {
         let sources = || {
             parts.clone().filter_map(|series| {
                 let served = report.attributes(&series[0]).source?;
-                let was_sampled = samples_of(series)?.raw > 0;
+                let was_sampled = find_sample_counter(series)?.raw > 0;
                 was_sampled.then_some((
-                    served_name(served),
-                    Object(move || accesses(report, series)),
+                    mem_level_name(served),
+                    LazyObject(move || accesses(report, series)),
                 ))
             })
         };
-        map.serialize_entry("sources", &Object(sources))?;
+        map.serialize_entry("sources", &LazyObject(sources))?;
         map.end()
     }
 }
 
-/// The values of one kind of access, without histograms: these count since the session began, and a
-/// line is about a window.
+/// The values of one kind of access. Histograms are omitted: they count since the session began,
+/// and a line is about a window.
 fn accesses<'a>(
     report: &'a Report,
     series: &'a [Series],
-) -> impl Iterator<Item = (&'a str, Shown<'a>)> {
-    let of_window = |series: &&Series| report.metric(series).kind != Kind::Histogram;
+) -> impl Iterator<Item = (&'a str, SeriesFields<'a>)> {
+    let of_window = |series: &&Series| report.metric(series).kind != MetricKind::Histogram;
     let shown = |series| {
         let name = report.metric(series).name.as_str();
-        (name, Shown::of(report, series))
+        (name, SeriesFields::new(report, series))
     };
     series.iter().filter(of_window).map(shown)
 }
 
-/// A value of a socket or device, or an owner's share of it.
-pub(super) struct OfPlace<'a> {
+/// A metric of a socket or device, or an owner's share of it.
+pub(super) struct PlacedValue<'a> {
     pub(super) report: &'a Report,
     pub(super) subject: &'a Subject,
     pub(super) series: &'a Series,
 }
 
-impl Serialize for OfPlace<'_> {
+impl Serialize for PlacedValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self {
             report,
@@ -115,7 +117,7 @@ impl Serialize for OfPlace<'_> {
         } = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("metric", &report.metric(series).name)?;
-        who(&mut map, report, subject)?;
+        serialize_subject(&mut map, report, subject)?;
         if let Subject::Place(place, devices) = subject {
             map.serialize_entry("socket", &place.socket)?;
             map.serialize_entry("devices", devices)?;
@@ -124,13 +126,13 @@ impl Serialize for OfPlace<'_> {
             map.serialize_entry("socket", &attributes.socket)?;
             map.serialize_entry("device", &attributes.device)?;
         }
-        Shown::of(report, series).fields(&mut map)?;
+        SeriesFields::new(report, series).fields(&mut map)?;
         map.end()
     }
 }
 
-/// Whom a row or a cell names.
-pub(super) fn who<M: SerializeMap>(
+/// Writes the fields that identify the subject of a row or a cell.
+pub(super) fn serialize_subject<M: SerializeMap>(
     map: &mut M,
     report: &Report,
     subject: &Subject,
@@ -150,7 +152,7 @@ pub(super) fn who<M: SerializeMap>(
     if let Some(unit) = unit_of(subject) {
         map.serialize_entry("unit", unit)?;
     }
-    let called = Called::of(report, subject);
+    let called = RuntimeNames::for_subject(report, subject);
     for (what, name) in called.names() {
         map.serialize_entry(what, name)?;
     }

@@ -1,22 +1,22 @@
-//! Values: numbers with what is known of them, and cells of lists.
+//! Values: numbers with their errors and methods, and cells of lists.
 
 use serde::{
     Serialize, Serializer,
     ser::{Error as _, SerializeMap},
 };
 
-use super::{Display, row::who};
-use crate::derive::{Attributes, Cell, Estimate, Method, Report, Series, Value};
+use super::{DisplayString, row::serialize_subject};
+use crate::derive::{Attributes, Estimate, Report, Series, TableCell, Value, ValueMethod};
 
-/// The value of a series in its window. One that could not be had is null, with its reason.
-pub(super) struct Shown<'a> {
+/// The value of a series in its window; null with its reason if it is missing.
+pub(super) struct SeriesFields<'a> {
     series: &'a Series,
     unit: &'a str,
     attributes: &'a Attributes,
 }
 
-impl<'a> Shown<'a> {
-    pub(super) fn of(report: &'a Report, series: &'a Series) -> Self {
+impl<'a> SeriesFields<'a> {
+    pub(super) fn new(report: &'a Report, series: &'a Series) -> Self {
         Self {
             series,
             unit: &report.metric(series).unit,
@@ -30,7 +30,7 @@ impl<'a> Shown<'a> {
             Err(reason) => {
                 map.serialize_entry("value", &())?;
                 unit(map, self.unit)?;
-                return map.serialize_entry("reason", &Display(reason));
+                return map.serialize_entry("reason", &DisplayString(reason));
             }
         };
         let Some(estimate) = estimate else {
@@ -42,7 +42,7 @@ impl<'a> Shown<'a> {
             map.serialize_entry("raw", &counter.raw)?;
         }
         unit(map, self.unit)?;
-        map.serialize_entry("running", &estimate.live)?;
+        map.serialize_entry("running", &estimate.running_ratio)?;
         if let Some(time) = counter.and_then(|counter| counter.time) {
             map.serialize_entry("enabled_ns", &time.enabled)?;
             map.serialize_entry("running_ns", &time.running)?;
@@ -55,7 +55,7 @@ impl<'a> Shown<'a> {
             map.serialize_entry("above_bound", &bound)?;
         }
         let method = &self.attributes.method;
-        // Shares say too that they are exact, or that it is not known how exact.
+        // Shares state the error even if it is 0 or unknown.
         match estimate.counting_error() {
             error if method.is_share() => map.serialize_entry("counting_error", &error)?,
             Some(error) if error > 0.0 => map.serialize_entry("counting_error", &error)?,
@@ -68,8 +68,8 @@ impl<'a> Shown<'a> {
             map.serialize_entry("counts_also", but)?;
         }
         match method {
-            Method::Counted => Ok(()),
-            method => map.serialize_entry("method", &Display(method)),
+            ValueMethod::Counted => Ok(()),
+            method => map.serialize_entry("method", &DisplayString(method)),
         }
     }
 }
@@ -89,7 +89,7 @@ fn interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::
     Ok(())
 }
 
-impl Serialize for Shown<'_> {
+impl Serialize for SeriesFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         self.fields(&mut map)?;
@@ -97,10 +97,10 @@ impl Serialize for Shown<'_> {
     }
 }
 
-/// A value of this program's account of itself: a number or a text, null where it was not measured.
-pub(super) struct Own<'a>(pub(super) &'a Series);
+/// The value of a self-counter: a number or a text, null if it was not measured.
+pub(super) struct SelfValue<'a>(pub(super) &'a Series);
 
-impl Serialize for Own<'_> {
+impl Serialize for SelfValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0.value {
             Ok(Value::Counter(counter)) => counter.raw.serialize(serializer),
@@ -112,7 +112,7 @@ impl Serialize for Own<'_> {
     }
 }
 
-/// Whole numbers are written as such.
+/// Writes whole numbers without decimals.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -126,22 +126,22 @@ fn whole<S: Serializer>(number: f64, serializer: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-/// A cell of a table of this report.
-pub(super) struct OfCell<'a>(pub(super) &'a Report, pub(super) &'a Cell);
+/// A cell of a list of this report.
+pub(super) struct CellValue<'a>(pub(super) &'a Report, pub(super) &'a TableCell);
 
-impl Serialize for OfCell<'_> {
+impl Serialize for CellValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.1 {
-            Cell::Number(number) | Cell::Count(number) => number.serialize(serializer),
-            Cell::Text(text) => text.serialize(serializer),
-            Cell::Owner(owner) => {
+            TableCell::Number(number) | TableCell::Count(number) => number.serialize(serializer),
+            TableCell::Text(text) => text.serialize(serializer),
+            TableCell::Owner(owner) => {
                 let mut map = serializer.serialize_map(None)?;
-                who(&mut map, self.0, owner)?;
+                serialize_subject(&mut map, self.0, owner)?;
                 map.end()
             }
-            Cell::Address(address) => serializer.collect_str(&format_args!("{address:#x}")),
-            Cell::Estimate(None) => serializer.serialize_none(),
-            Cell::Estimate(Some(estimate)) => {
+            TableCell::Address(address) => serializer.collect_str(&format_args!("{address:#x}")),
+            TableCell::Estimate(None) => serializer.serialize_none(),
+            TableCell::Estimate(Some(estimate)) => {
                 let mut map = serializer.serialize_map(None)?;
                 map.serialize_entry("value", &estimate.value)?;
                 interval(&mut map, estimate)?;

@@ -1,11 +1,11 @@
-//! What a server shows that is scraped.
+//! Expositions for a server that is scraped.
 
 use std::collections::BTreeMap;
 
-use super::{Aspect, Samples, Text, text};
-use crate::derive::{Counting, Kind, Report, Series};
+use super::{Aspect, ExpositionText, FamilySamples, text};
+use crate::derive::{CounterSource, MetricKind, Report, Series};
 
-/// A text format.
+/// A text format of Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `OpenMetrics` 1.0.
@@ -15,7 +15,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The type of a document, as HTTP has it.
+    /// The content type for HTTP.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -25,15 +25,15 @@ impl Dialect {
     }
 }
 
-/// A report for a scrape: the self-counters with it, and without the times at which counters began,
-/// the ends of intervals, histograms, and what is seldom asked of samples. JSON has all of these.
+/// A report for a scrape. It includes the self-counters and omits start times of counters, ends of
+/// intervals, histograms and seldom used gauges of samples. JSON has all of these.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
-    /// Labels of every series, as the format writes them.
+    /// Labels of every series, formatted.
     labels: String,
 }
 
-/// Gauges of samples that are left out, whatever the operation.
+/// Gauges of samples to omit, for any operation.
 const LEFT_OUT: &[&str] = &[
     "spe_latency_p50_cycles",
     "spe_latency_p90_cycles",
@@ -42,7 +42,7 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 impl Exposition {
-    /// With these labels in every series.
+    /// Adds these labels to every series.
     #[must_use]
     pub fn new(labels: &BTreeMap<String, String>) -> Self {
         let labels = labels.iter().map(|(name, value)| text::label(name, value));
@@ -55,42 +55,42 @@ impl Exposition {
     #[must_use]
     pub fn write(&self, report: &Report, dialect: Dialect) -> Vec<u8> {
         let mut out = Vec::new();
-        samples(report).write(Text::new(&mut out, dialect, &self.labels), false);
+        scrape_samples(report).write(ExpositionText::new(&mut out, dialect, &self.labels), false);
         out
     }
 
-    /// How many series there are of each subject.
+    /// The number of series of each subject.
     #[must_use]
     pub fn counts(report: &Report) -> Vec<usize> {
         let mut counts = vec![0; report.subjects.len()];
-        for (series, _) in samples(report).by_family.iter().flatten() {
+        for (series, _) in scrape_samples(report).by_family.iter().flatten() {
             counts[series.subject as usize] += 1;
         }
         counts
     }
 }
 
-/// All of them that a scrape shows.
-pub(super) fn samples(report: &Report) -> Samples<'_> {
-    let mut samples = Samples::new(report, true);
+/// All samples of a scrape.
+pub(super) fn scrape_samples(report: &Report) -> FamilySamples<'_> {
+    let mut samples = FamilySamples::new(report, true);
     for group in report.groups() {
         samples.add(&group);
     }
     samples
 }
 
-/// Whether an aspect of a series is left out.
+/// Whether a scrape omits this aspect of a series.
 pub(super) fn is_left_out(report: &Report, series: &Series, aspect: Aspect) -> bool {
     let metric = report.metric(series);
-    let of_source = report.attributes(series).source.is_some();
+    let by_source = report.attributes(series).source.is_some();
     match aspect {
         Aspect::Lower | Aspect::Upper => true,
-        // Where accesses were served is told by what they are estimated to be; where the core
-        // chose them, by the samples themselves.
-        _ if of_source => match metric.counting {
-            Counting::All => aspect != Aspect::Raw,
+        // Accesses by data source have only their estimate; if the core chose the samples, only the
+        // number of samples.
+        _ if by_source => match metric.counting {
+            CounterSource::All => aspect != Aspect::Raw,
             _ => aspect != Aspect::Estimated,
         },
-        _ => metric.kind == Kind::Histogram || LEFT_OUT.contains(&metric.name.as_str()),
+        _ => metric.kind == MetricKind::Histogram || LEFT_OUT.contains(&metric.name.as_str()),
     }
 }

@@ -1,36 +1,36 @@
-//! Metric families: names by the conventions of Prometheus, with base units.
+//! Metric families, named and scaled to base units by the conventions of Prometheus.
 
-use crate::derive::{Kind, Metric, Report};
+use crate::derive::{MetricInfo, MetricKind, Report};
 
-/// Whose values a family holds, which is a part of its name.
+/// The level of the subjects of a family, which is a part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum SubjectLevel {
     /// Rows, sockets' metrics and shares.
     Rows,
-    /// Processes beside rows.
+    /// Processes in addition to rows.
     Processes,
-    /// Events that sockets count.
+    /// Events of sockets.
     Sockets,
     /// The whole machine.
     Machine,
     /// This program.
-    Own,
+    SelfCounters,
 }
 
-/// What a family says of series, which is a part of its name.
+/// The aspect of series in a family, which is a part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aspect {
-    /// What they are: of all but counters.
+    /// The value of any metric but a counter.
     Value,
-    /// Of a counter: as counted.
+    /// The raw count of a counter.
     Raw,
-    /// Of a counter of what samples stand for: how many samples.
+    /// The number of samples of a sampled counter.
     Samples,
-    /// Of a counter group: the time for which it could have been live.
+    /// The enabled time of a counter group.
     Enabled,
-    /// Of a counter group: the time for which it was.
+    /// The running time of a counter group.
     Running,
-    /// Of a counter: for the whole time.
+    /// The estimate of a counter for the whole time.
     Estimated,
     /// The lower end of the 95% interval.
     Lower,
@@ -38,20 +38,19 @@ pub(super) enum Aspect {
     Upper,
     /// The standard error.
     Error,
-    /// The smallest share of the window for which one of the events was on the PMU.
-    Live,
-    /// The largest possible value, where it is above that.
+    /// The smallest running ratio of its events in the window.
+    RunningRatio,
+    /// The largest possible value, if exceeded.
     Bound,
 }
 
-/// How many there are.
+/// Numbers of variants.
 const ASPECTS: usize = Aspect::Bound as usize + 1;
-const LEVELS: usize = Level::Own as usize + 1;
+const LEVELS: usize = SubjectLevel::SelfCounters as usize + 1;
 
 impl Aspect {
-    /// Its words in the name, and its words in the help text; for a counter group the whole help
-    /// text.
-    fn words(self, kind: Kind) -> (&'static str, &'static str) {
+    /// Words for the metric name and the help text; for a counter group the whole help text.
+    fn words(self, kind: MetricKind) -> (&'static str, &'static str) {
         match (self, kind) {
             (Self::Value | Self::Raw, _) => ("", ""),
             (Self::Samples, _) => ("samples", ": samples"),
@@ -64,15 +63,15 @@ impl Aspect {
                 "Time for which the events of a counter group were on the PMU, since the row began",
             ),
             (Self::Estimated, _) => ("estimated", ": estimate for the whole time"),
-            (Self::Lower, Kind::Counter) => (
+            (Self::Lower, MetricKind::Counter) => (
                 "estimated_lower",
                 ": lower end of the 95% interval of the estimate",
             ),
-            (Self::Upper, Kind::Counter) => (
+            (Self::Upper, MetricKind::Counter) => (
                 "estimated_upper",
                 ": upper end of the 95% interval of the estimate",
             ),
-            (Self::Error, Kind::Counter) => (
+            (Self::Error, MetricKind::Counter) => (
                 "estimated_counting_error",
                 ": standard error of the estimate, as far as counting makes it",
             ),
@@ -82,7 +81,7 @@ impl Aspect {
                 "counting_error",
                 ": standard error, as far as counting makes it",
             ),
-            (Self::Live, _) => (
+            (Self::RunningRatio, _) => (
                 "live",
                 ": smallest share of the window for which one of its events was on the PMU",
             ),
@@ -93,50 +92,52 @@ impl Aspect {
         }
     }
 
-    /// Its unit in the model, where it is not the metric's.
+    /// Its unit in the model, if it differs from that of the metric.
     fn unit(self) -> Option<&'static str> {
         match self {
             Self::Samples => Some(""),
             Self::Enabled | Self::Running => Some("ns"),
-            Self::Live => Some("1"),
+            Self::RunningRatio => Some("1"),
             _ => None,
         }
     }
 
-    fn kind(self, of: Kind) -> Kind {
+    fn kind(self, of: MetricKind) -> MetricKind {
         match self {
             Self::Value => of,
             Self::Raw | Self::Samples | Self::Enabled | Self::Running | Self::Estimated => {
-                Kind::Counter
+                MetricKind::Counter
             }
-            Self::Lower | Self::Upper | Self::Error | Self::Live | Self::Bound => Kind::Gauge,
+            Self::Lower | Self::Upper | Self::Error | Self::RunningRatio | Self::Bound => {
+                MetricKind::Gauge
+            }
         }
     }
 }
 
-/// Samples of one name.
-pub(super) struct Family {
+/// A family of samples with one name.
+pub(super) struct MetricFamily {
     pub(super) name: String,
     pub(super) help: String,
-    /// The last word or words of the name; empty for none.
+    /// Unit suffix of the name; empty for none.
     pub(super) unit: String,
-    /// From the unit of the metric to the family's.
+    /// Factor from the unit of the metric to the unit of the family.
     pub(super) factor: f64,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) aspect: Aspect,
-    /// Of several events.
+    /// Whether it holds user-defined events.
     events: bool,
 }
 
-impl Family {
-    /// What its type is called.
+impl MetricFamily {
+    /// The type name in the text formats.
     pub(super) fn type_name(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
-            Kind::State => "stateset",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Info => "info",
+            MetricKind::State => "stateset",
         }
     }
 }
@@ -144,8 +145,8 @@ impl Family {
 /// The families of a report, in the order of their first series.
 pub(super) struct Families<'a> {
     report: &'a Report,
-    list: Vec<Family>,
-    /// By metric, level, whether it is told by where accesses were served, and aspect.
+    list: Vec<MetricFamily>,
+    /// Indices by metric, level, whether split by data source, and aspect.
     known: Vec<Option<usize>>,
 }
 
@@ -158,31 +159,31 @@ impl<'a> Families<'a> {
         }
     }
 
-    pub(super) fn list(&self) -> &[Family] {
+    pub(super) fn list(&self) -> &[MetricFamily] {
         &self.list
     }
 
-    /// The family of an aspect of a metric: its index.
-    pub(super) fn of(
+    /// The index of the family for an aspect of a metric.
+    pub(super) fn index_of(
         &mut self,
         metric: u32,
-        level: Level,
+        level: SubjectLevel,
         by_source: bool,
         aspect: Aspect,
     ) -> usize {
-        let at = metric as usize * LEVELS + level as usize;
-        let at = (at * 2 + usize::from(by_source)) * ASPECTS + aspect as usize;
+        let of_level = metric as usize * LEVELS + level as usize;
+        let at = (of_level * 2 + usize::from(by_source)) * ASPECTS + aspect as usize;
         if let Some(family) = self.known[at] {
             return family;
         }
         let described = &self.report.metrics[metric as usize];
         let mut family = family(described, level, by_source, aspect);
-        let same = |known: &Family| known.name == family.name;
+        let same = |known: &MetricFamily| known.name == family.name;
         let found = match self.list.iter().position(same) {
-            // Events of one unit are one family.
+            // Events with the same unit share a family.
             Some(found) if family.events && self.list[found].events => found,
             found => {
-                // Names that differ only in characters that the format does not allow.
+                // The names differ only in characters that the format does not allow.
                 if found.is_some() {
                     family.name = format!("{}_{metric}", family.name);
                     family.unit.clear();
@@ -196,13 +197,18 @@ impl<'a> Families<'a> {
     }
 }
 
-fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Family {
+fn family(
+    metric: &MetricInfo,
+    level: SubjectLevel,
+    by_source: bool,
+    aspect: Aspect,
+) -> MetricFamily {
     let level = match level {
-        Level::Rows => "",
-        Level::Processes => "process_",
-        Level::Sockets => "socket_",
-        Level::Machine => "machine_",
-        Level::Own => "self_",
+        SubjectLevel::Rows => "",
+        SubjectLevel::Processes => "process_",
+        SubjectLevel::Sockets => "socket_",
+        SubjectLevel::Machine => "machine_",
+        SubjectLevel::SelfCounters => "self_",
     };
     let by_source = if by_source { "by_source_" } else { "" };
     let events = metric.is_event();
@@ -214,9 +220,9 @@ fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Fam
     let words = name
         .split('_')
         .filter(|word| *word != short || short.is_empty());
-    let name = valid(&words.collect::<Vec<_>>().join("_"));
-    // The unit comes last, in full.
-    let own_unit = valid(&own_unit);
+    let name = valid_name(&words.collect::<Vec<_>>().join("_"));
+    // The unit is the suffix, in full.
+    let own_unit = valid_name(&own_unit);
     let stem = match name.strip_suffix(&own_unit) {
         Some(rest) if !own_unit.is_empty() && rest.ends_with('_') => rest.trim_end_matches('_'),
         Some("") if !own_unit.is_empty() => "",
@@ -224,11 +230,12 @@ fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Fam
     };
     let (word, more) = aspect.words(metric.kind);
     let (unit, _, factor) = base_unit(aspect.unit().unwrap_or(&metric.unit));
-    let unit = valid(&unit);
-    let parts = [stem, word, &unit];
-    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    let unit = valid_name(&unit);
+    let parts = [stem, word, &unit]
+        .into_iter()
+        .filter(|part| !part.is_empty());
     let name = parts.collect::<Vec<_>>().join("_");
-    Family {
+    MetricFamily {
         name: format!("pmuscope_{level}{by_source}{name}"),
         help: match aspect {
             Aspect::Enabled | Aspect::Running => more.to_owned(),
@@ -242,7 +249,7 @@ fn family(metric: &Metric, level: Level, by_source: bool, aspect: Aspect) -> Fam
     }
 }
 
-/// The base unit of a unit, the word by which names of metrics call the unit, and the factor.
+/// The base unit of a unit, the word for the unit in metric names, and the factor.
 fn base_unit(unit: &str) -> (String, &'static str, f64) {
     let (base, short, factor) = match unit {
         "" => ("", "", 1.0),
@@ -272,8 +279,8 @@ fn base_unit(unit: &str) -> (String, &'static str, f64) {
     (base.to_owned(), short, factor)
 }
 
-/// Lower case, with `_` in place of what a name may not have.
-fn valid(name: &str) -> String {
+/// Lower case, with `_` instead of invalid characters.
+fn valid_name(name: &str) -> String {
     let mut valid = String::new();
     for char in name.chars() {
         let char = if char.is_ascii_alphanumeric() {
@@ -291,10 +298,10 @@ fn valid(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::derive::Counting;
+    use crate::derive::CounterSource;
 
-    fn metric(name: &str, unit: &str, kind: Kind, counting: Counting) -> Metric {
-        Metric {
+    fn metric(name: &str, unit: &str, kind: MetricKind, counting: CounterSource) -> MetricInfo {
+        MetricInfo {
             name: name.to_owned(),
             help: String::new(),
             unit: unit.to_owned(),
@@ -332,18 +339,33 @@ mod tests {
             ("plain", "", "pmuscope_plain"),
         ];
         for (name, unit, expected) in cases {
-            let metric = metric(name, unit, Kind::Gauge, Counting::All);
-            let family = family(&metric, Level::Rows, false, Aspect::Value);
+            let metric = metric(name, unit, MetricKind::Gauge, CounterSource::All);
+            let family = family(&metric, SubjectLevel::Rows, false, Aspect::Value);
             assert_eq!(family.name, expected);
         }
     }
 
     #[test]
     fn what_is_beside_a_value_has_its_word_before_the_unit() {
-        let clock = metric("task-clock", "ns", Kind::Counter, Counting::Event(1.0));
-        let sampled = metric("spe_operations", "", Kind::Counter, Counting::Samples);
-        let latency = metric("latency_cycles", "cycles", Kind::Gauge, Counting::All);
-        let ratio = metric("miss_ratio", "1", Kind::Gauge, Counting::All);
+        let clock = metric(
+            "task-clock",
+            "ns",
+            MetricKind::Counter,
+            CounterSource::Event(1.0),
+        );
+        let sampled = metric(
+            "spe_operations",
+            "",
+            MetricKind::Counter,
+            CounterSource::Samples,
+        );
+        let latency = metric(
+            "latency_cycles",
+            "cycles",
+            MetricKind::Gauge,
+            CounterSource::All,
+        );
+        let ratio = metric("miss_ratio", "1", MetricKind::Gauge, CounterSource::All);
         let cases = [
             (&clock, Aspect::Raw, "events_seconds"),
             (&clock, Aspect::Running, "events_running_seconds"),
@@ -357,11 +379,11 @@ mod tests {
             (&sampled, Aspect::Lower, "spe_operations_estimated_lower"),
             (&latency, Aspect::Value, "latency_cycles"),
             (&latency, Aspect::Upper, "latency_upper_cycles"),
-            (&ratio, Aspect::Live, "miss_live_ratio"),
+            (&ratio, Aspect::RunningRatio, "miss_live_ratio"),
             (&ratio, Aspect::Error, "miss_counting_error_ratio"),
         ];
         for (metric, aspect, expected) in cases {
-            let family = family(metric, Level::Rows, false, aspect);
+            let family = family(metric, SubjectLevel::Rows, false, aspect);
             assert_eq!(family.name, format!("pmuscope_{expected}"));
             assert!(family.name.ends_with(&family.unit));
         }

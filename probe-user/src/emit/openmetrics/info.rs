@@ -1,12 +1,12 @@
-//! What is known of containers and pods beside their names, as info metrics: image, runtime and
-//! labels, to be joined to other series by `kind` and `name`.
+//! Info metrics of containers and pods: image, runtime and labels, to join with other series by
+//! `kind` and `name`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    super::label::Called,
+    super::label::RuntimeNames,
     subject,
-    text::{self, Text},
+    text::{self, ExpositionText},
 };
 use crate::{
     derive::{Report, Subject},
@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// The families: name, help, and whether an entity belongs to it.
-type Family = (&'static str, &'static str, fn(&Entity) -> bool);
+type InfoFamily = (&'static str, &'static str, fn(&Entity) -> bool);
 
-const FAMILIES: [Family; 2] = [
+const FAMILIES: [InfoFamily; 2] = [
     (
         "pmuscope_container",
         "Image, runtime and chosen labels of a container; its id is the label name",
@@ -30,16 +30,16 @@ const FAMILIES: [Family; 2] = [
 ];
 
 /// Name and value.
-type Label = (String, String);
+type InfoLabel = (String, String);
 
-/// Those whose names are known, by family: its name, its help text, the labels of each.
+/// Entities with known names, by family: its name, its help text, the labels of each entity.
 pub(super) fn families(
     report: &Report,
-) -> impl Iterator<Item = (&'static str, &'static str, BTreeSet<Vec<Label>>)> {
+) -> impl Iterator<Item = (&'static str, &'static str, BTreeSet<Vec<InfoLabel>>)> {
     FAMILIES.into_iter().map(|(family, help, is_of)| {
         let of_family = |subject: &&Subject| matches!(subject, Subject::Entity(it) if is_of(it));
         let subjects = report.subjects.iter().filter(of_family);
-        // A subject is there once for its rows and once for its shares.
+        // An entity may be a subject of rows and of shares.
         (
             family,
             help,
@@ -48,8 +48,8 @@ pub(super) fn families(
     })
 }
 
-/// Writes them.
-pub(super) fn write(text: &mut Text<'_>, report: &Report) {
+/// Writes the info metrics.
+pub(super) fn write(text: &mut ExpositionText<'_>, report: &Report) {
     for (family, help, all) in families(report).filter(|(.., all)| !all.is_empty()) {
         text.head(family, "info", "", help);
         for labels in all {
@@ -64,11 +64,13 @@ pub(super) fn write(text: &mut Text<'_>, report: &Report) {
     }
 }
 
-fn labels(report: &Report, entity: &Subject) -> Option<Vec<Label>> {
-    let called = Called::of(report, entity);
+fn labels(report: &Report, entity: &Subject) -> Option<Vec<InfoLabel>> {
+    let called = RuntimeNames::for_subject(report, entity);
     called.names().next()?;
-    let own = subject(report, entity).into_iter();
-    let mut labels: Vec<Label> = own.map(|(name, value)| (name.to_owned(), value)).collect();
+    let base_labels = subject(report, entity).into_iter();
+    let mut labels: Vec<InfoLabel> = base_labels
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
     let mut add = |name: &str, value: &str| labels.push((name.to_owned(), value.to_owned()));
     if let Some(container) = called.container {
         add("runtime", &container.runtime);
@@ -78,12 +80,13 @@ fn labels(report: &Report, entity: &Subject) -> Option<Vec<Label>> {
     }
     let chosen = called.labels();
     let mut uses: BTreeMap<String, u32> = BTreeMap::new();
-    let names = chosen.keys().map(|key| name_of(key));
+    let names = chosen.keys().map(|key| label_name(key));
     names.for_each(|name| *uses.entry(name).or_default() += 1);
     let mut conflicts: BTreeMap<String, u32> = BTreeMap::new();
     for (key, value) in chosen {
-        let mut name = name_of(key);
-        // As kube-state-metrics does where keys differ only in what a label name cannot have.
+        let mut name = label_name(key);
+        // Keys that differ only in characters invalid in label names are numbered, as in
+        // kube-state-metrics.
         if uses.get(&name).is_some_and(|uses| *uses > 1) {
             let number = conflicts.entry(name.clone()).or_default();
             *number += 1;
@@ -94,8 +97,8 @@ fn labels(report: &Report, entity: &Subject) -> Option<Vec<Label>> {
     Some(labels)
 }
 
-/// The name of the label that has a container's label.
-fn name_of(key: &str) -> String {
+/// The label name for the label key of a container.
+fn label_name(key: &str) -> String {
     let chars = key.chars().map(|char| match char {
         'a'..='z' | 'A'..='Z' | '0'..='9' => char,
         _ => '_',

@@ -1,9 +1,8 @@
 //! A report as OTLP metrics: the series of a scrape, with the same names, labels and values.
 //!
 //! Counters are cumulative, monotonic sums without the suffix `_total`, which a collector adds for
-//! Prometheus. Labels are attributes of the data points. Sizes and times of the model are of
-//! opentelemetry-proto 1.x, `metrics/v1/metrics.proto`; units are those of UCUM, as its conventions
-//! ask.
+//! Prometheus. Labels are attributes of the data points. The types are those of opentelemetry-proto
+//! 1.x, `metrics/v1/metrics.proto`; units are UCUM, as the OpenTelemetry conventions require.
 
 #[cfg(test)]
 mod tests;
@@ -21,72 +20,72 @@ use opentelemetry_proto::tonic::{
 };
 
 use super::{
-    Aspect, Family, Kind, Label, Samples, attributes, event, exposition::samples, group, info,
-    subject,
+    Aspect, FamilySamples, Label, MetricFamily, MetricKind, attributes, event,
+    exposition::scrape_samples, group, info, subject,
 };
 use crate::{
     derive::{Report, Series, Value},
     emit::printable::distinct,
 };
 
-/// What a collector is sent at one time.
-pub type Request = ExportMetricsServiceRequest;
+/// One export request to a collector.
+pub type OtlpRequest = ExportMetricsServiceRequest;
 
-/// Receivers refuse messages of more than 4 MiB unless told otherwise: a point takes some 300
-/// bytes.
-const POINTS: usize = 4_000;
+/// The most points of a request. Receivers reject messages above 4 MiB by default; a point takes
+/// some 300 bytes.
+const MAX_POINTS: usize = 4_000;
 
-/// Who sends reports.
+/// Converts reports to requests of one resource.
 #[derive(Clone, Debug, Default)]
-pub struct Otlp {
+pub struct OtlpEncoder {
     resource: Resource,
 }
 
-/// The attributes of everything that can be told apart.
-struct Cached {
+/// OTLP attributes of subjects, attributes, groups and events, converted once.
+struct CachedAttributes {
     subjects: Vec<Vec<KeyValue>>,
     attributes: Vec<Vec<KeyValue>>,
     groups: Vec<Option<KeyValue>>,
     events: Vec<Option<KeyValue>>,
 }
 
-impl Otlp {
-    /// With these labels as attributes of the resource, beside its name and version and the name
-    /// of this machine.
+impl OtlpEncoder {
+    /// Creates a resource with these labels as attributes, in addition to the service name and
+    /// version and the host name.
     #[must_use]
     pub fn new(labels: &BTreeMap<String, String>) -> Self {
         let host = rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned();
-        let own = [
+        let service = [
             ("service.name", "pmuscope"),
             ("service.version", env!("CARGO_PKG_VERSION")),
             ("host.name", host.as_str()),
-        ];
-        let own = own.into_iter();
+        ]
+        .into_iter();
         let labels = labels
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
             resource: Resource {
-                attributes: own
+                attributes: service
                     .chain(labels)
-                    .map(|(name, value)| text(name, value))
+                    .map(|(name, value)| string_attribute(name, value))
                     .collect(),
                 ..Resource::default()
             },
         }
     }
 
-    /// A report as requests, none of which is too large for a receiver.
+    /// A report as requests, each within the size limit of receivers.
     #[must_use]
-    pub fn requests(&self, report: &Report) -> Vec<Request> {
-        let samples = samples(report);
-        let cached = Cached::of(report);
+    pub fn requests(&self, report: &Report) -> Vec<OtlpRequest> {
+        let samples = scrape_samples(report);
+        let cached = CachedAttributes::new(report);
         let mut requests = Vec::new();
-        let mut metrics: Vec<Metric> = infos(report).collect();
-        let mut left = POINTS;
+        let mut metrics: Vec<Metric> = info_metrics(report).collect();
+        let mut left = MAX_POINTS;
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
             let mut points: Vec<NumberDataPoint> = of_family
                 .iter()
@@ -99,24 +98,24 @@ impl Otlp {
                 points = rest;
                 if left == 0 {
                     requests.push(self.request(mem::take(&mut metrics)));
-                    left = POINTS;
+                    left = MAX_POINTS;
                 }
             }
         }
-        metrics.extend(absent(report, &samples));
+        metrics.extend(absent_values(report, &samples));
         if !metrics.is_empty() {
             requests.push(self.request(metrics));
         }
         requests
     }
 
-    fn request(&self, metrics: Vec<Metric>) -> Request {
+    fn request(&self, metrics: Vec<Metric>) -> OtlpRequest {
         let scope = InstrumentationScope {
             name: "pmuscope".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..InstrumentationScope::default()
         };
-        Request {
+        OtlpRequest {
             resource_metrics: vec![ResourceMetrics {
                 resource: Some(self.resource.clone()),
                 scope_metrics: vec![ScopeMetrics {
@@ -130,8 +129,8 @@ impl Otlp {
     }
 }
 
-impl Cached {
-    fn of(report: &Report) -> Self {
+impl CachedAttributes {
+    fn new(report: &Report) -> Self {
         let all = |labels: Vec<Label>| labels.iter().map(key_value).collect();
         let of = report.attributes.iter();
         Self {
@@ -151,8 +150,8 @@ impl Cached {
         }
     }
 
-    /// The attributes of a series, in the order of a scrape's labels.
-    fn of_series(&self, family: &Family, series: &Series) -> Vec<KeyValue> {
+    /// The attributes of a series, in the order of the labels of a scrape.
+    fn series_attributes(&self, family: &MetricFamily, series: &Series) -> Vec<KeyValue> {
         let at = series.attributes as usize;
         let of_subject = self.subjects[series.subject as usize].iter();
         let mut all: Vec<KeyValue> = of_subject.chain(&self.attributes[at]).cloned().collect();
@@ -169,39 +168,41 @@ impl Cached {
     }
 }
 
-/// The points of a series: one, or one for each state.
+/// The data points of a series: one, or one for each state.
 fn points(
     report: &Report,
-    cached: &Cached,
-    family: &Family,
+    cached: &CachedAttributes,
+    family: &MetricFamily,
     series: &Series,
     number: f64,
 ) -> Vec<NumberDataPoint> {
-    let attributes = cached.of_series(family, series);
+    let attributes = cached.series_attributes(family, series);
     let start = report.total(series).map(|total| total.start);
     let at = |attributes, value| NumberDataPoint {
         attributes,
         start_time_unix_nano: match family.kind {
-            Kind::Counter => start.map_or(0, |start| unix(report, start)),
+            MetricKind::Counter => start.map_or(0, |start| unix_nanos(report, start)),
             _ => 0,
         },
         time_unix_nano: nanos(report.time),
-        value: Some(match counts_whole(family) {
+        value: Some(match is_integer(family) {
             true => whole(value),
             false => number_data_point::Value::AsDouble(value),
         }),
         ..NumberDataPoint::default()
     };
     match &series.value {
-        _ if family.kind == Kind::Counter => vec![at(attributes, number * family.factor)],
+        _ if family.kind == MetricKind::Counter => vec![at(attributes, number * family.factor)],
         Ok(Value::Info(texts)) => {
-            let texts = texts.iter().map(|(name, value)| text(name, value));
+            let texts = texts
+                .iter()
+                .map(|(name, value)| string_attribute(name, value));
             vec![at(attributes.into_iter().chain(texts).collect(), 1.0)]
         }
         Ok(Value::State(now, all)) => {
             let of = |state: &&'static str| {
                 let mut attributes = attributes.clone();
-                attributes.push(text(&family.name, state));
+                attributes.push(string_attribute(&family.name, state));
                 at(attributes, f64::from(u8::from(state == now)))
             };
             all.iter().map(of).collect()
@@ -210,20 +211,20 @@ fn points(
     }
 }
 
-fn metric(family: &Family, data_points: Vec<NumberDataPoint>) -> Metric {
+fn metric(family: &MetricFamily, data_points: Vec<NumberDataPoint>) -> Metric {
     let data = match family.kind {
-        Kind::Counter => Data::Sum(Sum {
+        MetricKind::Counter => Data::Sum(Sum {
             data_points,
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         }),
-        Kind::Gauge | Kind::Histogram | Kind::Info | Kind::State => {
+        MetricKind::Gauge | MetricKind::Histogram | MetricKind::Info | MetricKind::State => {
             Data::Gauge(Gauge { data_points })
         }
     };
     Metric {
         name: match family.kind {
-            Kind::Info => format!("{}_info", family.name),
+            MetricKind::Info => format!("{}_info", family.name),
             _ => family.name.clone(),
         },
         description: family.help.clone(),
@@ -233,8 +234,8 @@ fn metric(family: &Family, data_points: Vec<NumberDataPoint>) -> Metric {
     }
 }
 
-/// What is known of containers and pods beside their names.
-fn infos(report: &Report) -> impl Iterator<Item = Metric> {
+/// Info metrics of containers and pods.
+fn info_metrics(report: &Report) -> impl Iterator<Item = Metric> {
     let families = info::families(report).filter(|(.., all)| !all.is_empty());
     families.map(|(family, help, all)| Metric {
         name: format!("{family}_info"),
@@ -245,7 +246,7 @@ fn infos(report: &Report) -> impl Iterator<Item = Metric> {
                 .map(|labels| NumberDataPoint {
                     attributes: labels
                         .iter()
-                        .map(|(name, value)| text(name, value))
+                        .map(|(name, value)| string_attribute(name, value))
                         .collect(),
                     time_unix_nano: nanos(report.time),
                     value: Some(whole(1.0)),
@@ -257,11 +258,11 @@ fn infos(report: &Report) -> impl Iterator<Item = Metric> {
     })
 }
 
-/// Series without a value, by the reason; None where there are none.
-fn absent(report: &Report, samples: &Samples<'_>) -> Option<Metric> {
+/// The number of series without a value, by reason; None if there are none.
+fn absent_values(report: &Report, samples: &FamilySamples<'_>) -> Option<Metric> {
     #[expect(clippy::cast_precision_loss, reason = "a number of series")]
     let point = |(reason, count): (&&'static str, &u64)| NumberDataPoint {
-        attributes: vec![text("reason", reason)],
+        attributes: vec![string_attribute("reason", reason)],
         time_unix_nano: nanos(report.time),
         value: Some(whole(*count as f64)),
         ..NumberDataPoint::default()
@@ -276,11 +277,11 @@ fn absent(report: &Report, samples: &Samples<'_>) -> Option<Metric> {
     })
 }
 
-/// Whether all points of a family are whole numbers. Receivers refuse a series whose points are
-/// sometimes of one type and sometimes of the other.
-fn counts_whole(family: &Family) -> bool {
+/// Whether all points of a family are integers. Receivers reject a series that changes its point
+/// type.
+fn is_integer(family: &MetricFamily) -> bool {
     let counts = matches!(family.aspect, Aspect::Raw | Aspect::Samples) && family.factor == 1.0;
-    counts || matches!(family.kind, Kind::Info | Kind::State)
+    counts || matches!(family.kind, MetricKind::Info | MetricKind::State)
 }
 
 #[expect(
@@ -291,8 +292,8 @@ fn whole(value: f64) -> number_data_point::Value {
     number_data_point::Value::AsInt(value as i64)
 }
 
-/// Unix time in nanoseconds at which a counter began.
-fn unix(report: &Report, start: Duration) -> u64 {
+/// Start of a counter as Unix time in nanoseconds.
+fn unix_nanos(report: &Report, start: Duration) -> u64 {
     nanos(report.boot_time + start)
 }
 
@@ -300,7 +301,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A base unit as UCUM writes it.
+/// A base unit in UCUM.
 fn ucum(unit: &str) -> &str {
     match unit {
         "ratio" => "1",
@@ -317,11 +318,11 @@ fn ucum(unit: &str) -> &str {
 }
 
 fn key_value((name, value): &Label) -> KeyValue {
-    text(name, value)
+    string_attribute(name, value)
 }
 
-/// What acts on a terminal is written as a scrape has it, so that labels are the same.
-fn text(name: &str, value: &str) -> KeyValue {
+/// An attribute, escaped as in a scrape so that labels are equal.
+fn string_attribute(name: &str, value: &str) -> KeyValue {
     KeyValue {
         key: name.to_owned(),
         value: Some(AnyValue {

@@ -1,4 +1,5 @@
-//! The grammar of `OpenMetrics` by a reader of its own, and by Prometheus' where it is installed.
+//! The grammar of `OpenMetrics`, checked by a separate reader, and by that of Prometheus if
+//! installed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,14 +8,14 @@ use std::{
 };
 
 use crate::emit::{
-    Format,
+    OutputFormat,
     tests::{HOSTILE, hostile, report, written},
 };
 
 /// The value of each sample, by name and labels.
 pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
-/// Reads an exposition; panics where it is none.
+/// Parses an exposition; panics if it is invalid.
 pub(super) fn read(text: &str) -> Samples {
     let mut samples = Samples::new();
     let mut families = BTreeSet::new();
@@ -86,7 +87,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
                     (_, char) => text.push(char),
                 }
             };
-            assert!(super::is_own_label(label), "{label} is not reserved");
+            assert!(super::is_reserved_label(label), "{label} is not reserved");
             assert!(labels.insert(label.to_owned(), text).is_none(), "{line}");
             rest = &value[end + 1..];
             match rest.strip_prefix(',') {
@@ -113,11 +114,11 @@ fn value(samples: &Samples, name: &str, labels: &[(&str, &str)]) -> Option<f64> 
 
 #[test]
 fn every_kind_of_value_is_read_back() {
-    let samples = read(&written(&report(), Format::OpenMetrics));
+    let samples = read(&written(&report(), OutputFormat::OpenMetrics));
     let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let command = [("kind", "command"), ("name", "make")];
     let with = |more: &[(&'static str, &'static str)]| [&command[..], more].concat();
-    // Totals since the row began, in base units: as counted, by counter group, and estimated.
+    // Totals since the row began, in base units: raw, by counter group, and estimated.
     let clock = ("event", "task-clock");
     let cycles = ("event", "cycles");
     let group = ("group", "0");
@@ -129,7 +130,7 @@ fn every_kind_of_value_is_read_back() {
     assert_eq!(estimated, Some(2_000.0));
     let estimated = of("pmuscope_events_estimated_seconds_total", &with(&[clock]));
     assert_eq!(estimated, Some(0.01));
-    // The group's events share its time.
+    // The events of the group share its time.
     for (name, seconds) in [("enabled", 2.0), ("running", 2.0)] {
         let name = format!("pmuscope_events_{name}_seconds_total");
         assert_eq!(of(&name, &with(&[group])), Some(seconds), "{name}");
@@ -143,7 +144,7 @@ fn every_kind_of_value_is_read_back() {
         let name = format!("pmuscope_{name}");
         assert_eq!(of(&name, &labels), Some(began), "{name}");
     }
-    // What was estimated may be off.
+    // Estimates have errors.
     let error = of("pmuscope_events_estimated_counting_error", &with(&[cycles]));
     assert!((error.unwrap() - 750.0 * 2.0_f64.sqrt()).abs() < 1e-9);
     let name = "pmuscope_events_estimated_counting_error_seconds";
@@ -152,13 +153,13 @@ fn every_kind_of_value_is_read_back() {
     assert_eq!(of("pmuscope_machine_ipc_per_cycle", &[]), Some(1.25));
     let bandwidth = "pmuscope_read_bandwidth_bytes_per_second";
     assert_eq!(of(bandwidth, &[("socket", "0")]), Some(12.5e9));
-    // Of turns their share of the window, and the error.
+    // Multiplexed metrics have their running ratio and error.
     for (word, value) in [("live", 0.25), ("counting_error", 1.5 / 800.0)] {
         let name = format!("pmuscope_branch_miss_{word}_ratio");
         assert_eq!(of(&name, &command), Some(value), "{name}");
     }
     assert_eq!(of("pmuscope_ipc_live_ratio", &command), None);
-    // Of samples their number, what they stand for, and the interval of that.
+    // Samples have their number, the events that they represent, and its interval.
     let loads = with(&[("method", "sampled"), ("operation", "load")]);
     for (name, value) in [
         ("spe_operations_samples_total", 31.0),
@@ -186,7 +187,7 @@ fn every_kind_of_value_is_read_back() {
         let labels = [("pmuscope_self_hook", hook)];
         assert_eq!(of("pmuscope_self_hook", &labels), Some(is));
     }
-    // What has no value is counted, but a total stands.
+    // Missing values are counted, but a total remains.
     let lost = [("kind", "cgroup"), ("name", "id 99 (name lost)")];
     let event = |name| [&lost[..], &[("event", name)]].concat();
     let total = of(
@@ -198,20 +199,20 @@ fn every_kind_of_value_is_read_back() {
         of("pmuscope_events_estimated_total", &event("cycles")),
         None
     );
-    // It began with its own first window.
+    // It started with its own first window.
     let created = of(
         "pmuscope_events_estimated_seconds_created",
         &event("task-clock"),
     );
     assert_eq!(created, Some(1_700_000_101.5));
-    // By words, of which there are a few: a sentence with numbers would be a series each time.
+    // By one of a few words: a sentence with numbers would be a series each time.
     let reason = [("reason", "denominator_zero")];
     assert_eq!(of("pmuscope_absent_values", &reason), Some(1.0));
 }
 
 #[test]
 fn hostile_names_stay_labels() {
-    let samples = read(&written(&hostile(), Format::OpenMetrics));
+    let samples = read(&written(&hostile(), OutputFormat::OpenMetrics));
     let printable = crate::emit::printable::printable(HOSTILE);
     let mut labels = samples.keys().map(|(_, labels)| labels);
     let name = labels.find_map(|labels| labels.get("name").filter(|_| labels["kind"] == "command"));
@@ -238,11 +239,11 @@ fn promtool(arguments: &[&str], text: &str) -> Option<String> {
     Some(said)
 }
 
-/// Prometheus' own parser of the format takes it. It wants times with what goes into a block.
+/// The parser of Prometheus accepts the text. It requires times for samples that go into a block.
 #[test]
 fn prometheus_reads_it() {
     for report in [report(), hostile()] {
-        let text = written(&report, Format::OpenMetrics);
+        let text = written(&report, OutputFormat::OpenMetrics);
         let lines = text.lines().map(|line| match line.starts_with('#') {
             true => format!("{line}\n"),
             false => format!("{line} 1700000000\n"),
@@ -258,11 +259,11 @@ fn prometheus_reads_it() {
     }
 }
 
-/// Names, helps and units are what Prometheus' conventions ask for. Its check reads the older
-/// format, where a counter's head has the name of its sample, and two types have other names.
+/// Names, helps and units follow the conventions of Prometheus. Its check reads the older format,
+/// in which the header of a counter has the name of its sample, and two types have other names.
 #[test]
 fn promtool_has_no_complaint() {
-    let text = written(&report(), Format::OpenMetrics);
+    let text = written(&report(), OutputFormat::OpenMetrics);
     let typed: Vec<(&str, &str)> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
@@ -270,29 +271,30 @@ fn promtool_has_no_complaint() {
     let older = text
         .lines()
         .filter(|line| !line.starts_with("# UNIT") && *line != "# EOF")
-        // It has no times of creation.
+        // The older format has no creation times.
         .filter(|line| !line.contains("_created{") && !line.contains("_created "));
-    let older = older.map(|line| {
-        let Some(head) = line.strip_prefix("# ") else {
-            return format!("{line}\n");
-        };
-        let [keyword, name, rest] = *head.splitn(3, ' ').collect::<Vec<_>>() else {
-            panic!("{line}");
-        };
-        let (_, type_name) = typed.iter().find(|(of, _)| *of == name).unwrap();
-        let (suffix, older) = match *type_name {
-            "counter" => ("_total", "counter"),
-            "info" => ("_info", "gauge"),
-            "stateset" => ("", "gauge"),
-            other => ("", other),
-        };
-        let rest = if keyword == "TYPE" { older } else { rest };
-        format!(
-            "# {keyword} {name}{suffix} {}\n",
-            rest.replace("\\\"", "\"")
-        )
-    });
-    let older: String = older.collect();
+    let older: String = older
+        .map(|line| {
+            let Some(head) = line.strip_prefix("# ") else {
+                return format!("{line}\n");
+            };
+            let [keyword, name, rest] = *head.splitn(3, ' ').collect::<Vec<_>>() else {
+                panic!("{line}");
+            };
+            let (_, type_name) = typed.iter().find(|(of, _)| *of == name).unwrap();
+            let (suffix, older) = match *type_name {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                "stateset" => ("", "gauge"),
+                other => ("", other),
+            };
+            let rest = if keyword == "TYPE" { older } else { rest };
+            format!(
+                "# {keyword} {name}{suffix} {}\n",
+                rest.replace("\\\"", "\"")
+            )
+        })
+        .collect();
     if let Some(said) = promtool(&["check", "metrics"], &older) {
         assert_eq!(said, "", "{older}");
     }

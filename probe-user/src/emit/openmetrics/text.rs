@@ -1,4 +1,4 @@
-//! The text formats themselves: heads, samples, escapes and numbers.
+//! Writer of the text formats: headers, samples, escapes and numbers.
 
 use std::io::Write as _;
 
@@ -8,17 +8,17 @@ use crate::{
     emit::printable::{distinct, printable},
 };
 
-/// An exposition that is being written.
-pub(super) struct Text<'a> {
+/// An exposition in progress.
+pub(super) struct ExpositionText<'a> {
     out: &'a mut Vec<u8>,
     dialect: Dialect,
     /// Labels of every sample.
     labels: &'a str,
 }
 
-/// Labels that series have by themselves, beside those of containers (`label_KEY`) and those of
-/// state sets, which have the metric's name.
-pub const OWN_LABELS: &[&str] = &[
+/// Label names that series use themselves. In addition there are labels of containers
+/// (`label_KEY`), and labels of state sets, named after the metric.
+pub const RESERVED_LABELS: &[&str] = &[
     "container",
     "container_id",
     "device",
@@ -44,15 +44,15 @@ pub const OWN_LABELS: &[&str] = &[
     "version",
 ];
 
-/// Whether series may have a label of this name by themselves.
+/// Whether series use a label of this name themselves.
 #[must_use]
-pub fn is_own_label(name: &str) -> bool {
+pub fn is_reserved_label(name: &str) -> bool {
     let begins = |with| name.starts_with(with);
-    OWN_LABELS.contains(&name) || begins("label_") || begins("pmuscope_")
+    RESERVED_LABELS.contains(&name) || begins("label_") || begins("pmuscope_")
 }
 
-/// `name="value"`. Beside the escapes of the format, what acts on a terminal is written as Rust
-/// writes it.
+/// `name="value"`. In addition to the escapes of the format, characters that a terminal acts on are
+/// escaped as in Rust.
 pub(super) fn label(name: &str, value: &str) -> String {
     let mut label = format!("{name}=\"");
     escape(&mut label, &distinct(value), true);
@@ -60,7 +60,7 @@ pub(super) fn label(name: &str, value: &str) -> String {
     label
 }
 
-/// The escapes of the format, of text that a terminal does not act on.
+/// Applies the escapes of the format to printable text.
 fn escape(into: &mut String, text: &str, quotes: bool) {
     for char in text.chars() {
         match char {
@@ -71,7 +71,7 @@ fn escape(into: &mut String, text: &str, quotes: bool) {
     }
 }
 
-impl<'a> Text<'a> {
+impl<'a> ExpositionText<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, dialect: Dialect, labels: &'a str) -> Self {
         Self {
             out,
@@ -80,10 +80,10 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Begins a family.
+    /// Writes the header of a family.
     pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
         let open = self.dialect == Dialect::OpenMetrics;
-        // Prometheus knows the names of samples only, and no more than these types.
+        // The Prometheus format uses sample names, and only these types.
         let (suffix, type_name) = match type_name {
             "counter" if !open => ("_total", type_name),
             "info" if !open => ("_info", "gauge"),
@@ -110,14 +110,14 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// A sample; labels that are empty are left out.
+    /// Writes a sample. Empty labels are omitted.
     pub(super) fn sample(&mut self, name: &str, suffix: &str, labels: &[&str], value: f64) {
         self.labelled(name, suffix, labels, "");
         self.number(value);
         self.out.push(b'\n');
     }
 
-    /// Writes a histogram. A bucket counts all values up to and with its bound.
+    /// Writes a histogram. A bucket counts all values up to and including its bound.
     pub(super) fn histogram(
         &mut self,
         name: &str,
@@ -128,8 +128,7 @@ impl<'a> Text<'a> {
         let mut sum = 0;
         for (at, count) in histogram.counts.iter().enumerate() {
             sum += count;
-            let bound = histogram.bounds.get(at);
-            let bound = bound.map_or_else(
+            let bound = histogram.bounds.get(at).map_or_else(
                 || "+Inf".to_owned(),
                 |bound| format!("{:?}", bound * factor),
             );
@@ -167,7 +166,7 @@ impl<'a> Text<'a> {
         writeln!(self.out, "{number}").expect("it goes into memory");
     }
 
-    /// As short as it can be without loss.
+    /// Writes the shortest lossless text.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -1,31 +1,32 @@
-//! Sampled accesses: their number and latency by owner, their data sources, and lists of pages.
+//! Sampled accesses: number and latency by owner, data sources, and lists such as the hottest
+//! pages.
 
 use probe_common::spe::Class;
 
 use super::{
-    Page,
+    TablePage,
     entities::cell,
-    grid::{Cell, Column, Grid, Row},
+    grid::{Grid, GridCell, GridColumn, GridRow},
     names::one_of_many,
-    number::{Form, Number},
+    number::{NumberFormat, TableNumber},
 };
 use crate::{
-    derive::{self, Group, Part, Series, samples_of, served_name},
+    derive::{self, ReportSection, Series, SubjectSeries, find_sample_counter, mem_level_name},
     emit::{label::short, printable::printable},
     window::float,
 };
 
-/// How a metric is shown.
-struct Shown {
+/// A metric with its heading and unit.
+struct MetricColumn {
     metric: &'static str,
     heading: &'static str,
     unit: &'static str,
-    /// From the metric's unit to that one.
+    /// Factor from the unit of the metric to `unit`.
     factor: f64,
 }
 
-const fn cycles(metric: &'static str, heading: &'static str) -> Shown {
-    Shown {
+const fn cycles(metric: &'static str, heading: &'static str) -> MetricColumn {
+    MetricColumn {
         metric,
         heading,
         unit: "cycles",
@@ -33,8 +34,8 @@ const fn cycles(metric: &'static str, heading: &'static str) -> Shown {
     }
 }
 
-const fn percent(metric: &'static str, heading: &'static str) -> Shown {
-    Shown {
+const fn percent(metric: &'static str, heading: &'static str) -> MetricColumn {
+    MetricColumn {
         metric,
         heading,
         unit: "%",
@@ -42,13 +43,13 @@ const fn percent(metric: &'static str, heading: &'static str) -> Shown {
     }
 }
 
-const MEAN_LATENCY: Shown = cycles("spe_latency_mean_cycles", "mean latency");
+const MEAN_LATENCY: MetricColumn = cycles("spe_latency_mean_cycles", "mean latency");
 
 /// The share of an address in its row.
-const SHARE: Shown = percent("share", "share");
+const SHARE: MetricColumn = percent("share", "share");
 
-/// The columns of accesses.
-const COLUMNS: [Shown; 6] = [
+/// Columns of accesses.
+const COLUMNS: [MetricColumn; 6] = [
     MEAN_LATENCY,
     cycles("spe_latency_p50_cycles", "p50"),
     cycles("spe_latency_p90_cycles", "p90"),
@@ -57,13 +58,15 @@ const COLUMNS: [Shown; 6] = [
     percent("spe_remote_share", "remote"),
 ];
 
-/// The columns of data sources of loads.
-const SOURCE_COLUMNS: [Shown; 2] = [percent("spe_source_share", "of loads"), MEAN_LATENCY];
+/// Columns of the data sources of loads.
+const SOURCE_COLUMNS: [MetricColumn; 2] = [percent("spe_source_share", "of loads"), MEAN_LATENCY];
 
 /// The accesses of each owner, and the data sources of its loads.
-pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
+pub(super) fn grids(page: &TablePage<'_>) -> [Grid; 2] {
     let (mut accesses, mut sources) = (Vec::new(), Vec::new());
-    let of_rows = |group: &&Group<'_>| matches!(group.part, Part::Rows | Part::Total);
+    let of_rows = |group: &&SubjectSeries<'_>| {
+        matches!(group.section, ReportSection::Rows | ReportSection::Total)
+    };
     for group in page.groups.iter().filter(of_rows) {
         let kind = |series: &Series| {
             let attributes = page.report.attributes(series);
@@ -75,9 +78,15 @@ pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
                     let row = row(page, group, class.name(), series, &COLUMNS);
                     accesses.extend(row);
                 }
-                // Stores and the rest have no sources.
+                // Only loads have data sources.
                 Some((Class::Load, Some(source))) => {
-                    let row = row(page, group, &served_name(source), series, &SOURCE_COLUMNS);
+                    let row = row(
+                        page,
+                        group,
+                        &mem_level_name(source),
+                        series,
+                        &SOURCE_COLUMNS,
+                    );
                     sources.extend(row);
                 }
                 Some(_) | None => {}
@@ -88,7 +97,7 @@ pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
         heads: vec![page.heading.to_owned(), second.to_owned()],
         columns: columns(page, operations, shown),
         rows,
-        kept: 1,
+        key_labels: 1,
     };
     [
         grid("class", "operations", &COLUMNS, accesses),
@@ -96,20 +105,20 @@ pub(super) fn grids(page: &Page<'_>) -> [Grid; 2] {
     ]
 }
 
-fn columns(page: &Page<'_>, operations: &str, shown: &[Shown]) -> Vec<Column> {
-    let counts = ["samples", operations].map(|name| count(page, name));
+fn columns(page: &TablePage<'_>, operations: &str, shown: &[MetricColumn]) -> Vec<GridColumn> {
+    let counts = ["samples", operations].map(|name| count_column(page, name));
     counts
         .into_iter()
         .chain(shown.iter().map(|shown| shown.column(page)))
         .collect()
 }
 
-impl Shown {
-    fn column(&self, page: &Page<'_>) -> Column {
-        Column {
+impl MetricColumn {
+    fn column(&self, page: &TablePage<'_>) -> GridColumn {
+        GridColumn {
             name: self.heading.to_owned(),
             under: vec![self.unit.to_owned()],
-            form: Form {
+            form: NumberFormat {
                 factor: self.factor,
                 whole: false,
                 exact: page.screen.exact,
@@ -119,12 +128,12 @@ impl Shown {
     }
 }
 
-/// A column of numbers of accesses.
-fn count(page: &Page<'_>, name: &str) -> Column {
-    Column {
+/// A column of counts.
+fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
+    GridColumn {
         name: name.to_owned(),
         under: Vec::new(),
-        form: Form {
+        form: NumberFormat {
             factor: 1.0,
             whole: true,
             exact: page.screen.exact,
@@ -133,47 +142,50 @@ fn count(page: &Page<'_>, name: &str) -> Column {
     }
 }
 
-/// The same of what is no part of a sum.
-fn no_sum(column: Column) -> Column {
-    Column {
+/// A column without sums.
+fn without_sum(column: GridColumn) -> GridColumn {
+    GridColumn {
         adds_up: false,
         ..column
     }
 }
 
-/// A row; None where nothing was sampled in this window. The first series has the operations; where
-/// their number is not known, the second one has the samples.
+/// A row; None if nothing was sampled in this window. The first series has the operations; if their
+/// number is unknown, the second series has the samples.
 fn row(
-    page: &Page<'_>,
-    group: &Group<'_>,
+    page: &TablePage<'_>,
+    group: &SubjectSeries<'_>,
     second: &str,
     series: &[Series],
-    shown: &[Shown],
-) -> Option<Row> {
-    let counter = samples_of(series).filter(|it| it.raw > 0)?;
+    shown: &[MetricColumn],
+) -> Option<GridRow> {
+    let counter = find_sample_counter(series).filter(|it| it.raw > 0)?;
     let labels = vec![page.name(group), second.to_owned()];
-    let mut row = Row::new(labels, 0, one_of_many(group.subject));
-    let samples = Number::plain(float(counter.raw));
-    row.cells = vec![Cell::Number(samples), cell(&series[0])];
+    let mut row = GridRow::new(labels, 0, one_of_many(group.subject));
+    let samples = TableNumber::plain(float(counter.raw));
+    row.cells = vec![GridCell::Number(samples), cell(&series[0])];
     let metrics = shown.iter().map(|shown| {
         let mut series = series.iter();
         let found = series.find(|series| page.report.metric(series).name == shown.metric);
-        found.map_or(Cell::Empty, cell)
+        found.map_or(GridCell::Empty, cell)
     });
     row.cells.extend(metrics);
     Some(row)
 }
 
-/// A list of the report: each line has its owner, its subject and its numbers. One event that
-/// all have is named by the table of rows.
-pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
+/// A grid for a list of the report: each line has its owner, its subject and its numbers. A common
+/// event of all rows is omitted, as the table of rows names it.
+pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
     let mut grid = Grid::default();
-    let event = list.columns.iter().position(|name| *name == "event");
-    let event = event.filter(|at| {
-        list.rows
-            .windows(2)
-            .all(|rows| rows[0][*at] == rows[1][*at])
-    });
+    let event = list
+        .columns
+        .iter()
+        .position(|name| *name == "event")
+        .filter(|at| {
+            list.rows
+                .windows(2)
+                .all(|rows| rows[0][*at] == rows[1][*at])
+        });
     let is_shown = |at: usize| Some(at) != event;
     for (_, name) in list
         .columns
@@ -189,39 +201,43 @@ pub(super) fn list(page: &Page<'_>, list: &derive::Table) -> Grid {
             }
             "bytes_read" => grid.heads.push("read at".to_owned()),
             "bytes_written" => grid.heads.push("written at".to_owned()),
-            "spe_reads" => grid.columns.push(count(page, "reads")),
-            "spe_writes" => grid.columns.push(count(page, "writes")),
-            "spe_from_other_cores" => grid.columns.push(count(page, "from other cores")),
-            "cpus" => grid.columns.push(no_sum(count(page, "CPUs"))),
-            "line_cpus" => grid.columns.push(no_sum(count(page, "CPUs of the line"))),
-            "spe_samples" => grid.columns.push(count(page, "samples")),
+            "spe_reads" => grid.columns.push(count_column(page, "reads")),
+            "spe_writes" => grid.columns.push(count_column(page, "writes")),
+            "spe_from_other_cores" => grid.columns.push(count_column(page, "from other cores")),
+            "cpus" => grid.columns.push(without_sum(count_column(page, "CPUs"))),
+            "line_cpus" => grid
+                .columns
+                .push(without_sum(count_column(page, "CPUs of the line"))),
+            "spe_samples" => grid.columns.push(count_column(page, "samples")),
             "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
-            // For programs.
+            // Only for programs.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
-            name => grid.columns.push(count(page, name)),
+            name => grid.columns.push(count_column(page, name)),
         }
     }
-    let row = |cells: &Vec<derive::Cell>| {
-        let mut row = Row::new(Vec::new(), 0, true);
+    let row = |cells: &Vec<derive::TableCell>| {
+        let mut row = GridRow::new(Vec::new(), 0, true);
         let cells = list.columns.iter().zip(cells).enumerate();
         for (_, (name, cell)) in cells.filter(|(at, _)| is_shown(*at)) {
             match cell {
-                derive::Cell::Number(number) if *name == "pid" => {
+                derive::TableCell::Number(number) if *name == "pid" => {
                     row.labels.push(number.to_string());
                 }
-                derive::Cell::Text(_) if *name == "build_id" => {}
-                derive::Cell::Text(text) => row.labels.push(printable(text).into_owned()),
-                derive::Cell::Owner(owner) => {
+                derive::TableCell::Text(_) if *name == "build_id" => {}
+                derive::TableCell::Text(text) => row.labels.push(printable(text).into_owned()),
+                derive::TableCell::Owner(owner) => {
                     row.labels.push(printable(&short(owner)).into_owned());
                 }
-                derive::Cell::Address(address) => row.labels.push(format!("{address:#x}")),
-                derive::Cell::Number(number) | derive::Cell::Count(number) => {
-                    row.cells.push(Cell::Number(Number::plain(float(*number))));
+                derive::TableCell::Address(address) => row.labels.push(format!("{address:#x}")),
+                derive::TableCell::Number(number) | derive::TableCell::Count(number) => {
+                    row.cells
+                        .push(GridCell::Number(TableNumber::plain(float(*number))));
                 }
-                derive::Cell::Estimate(estimate) => {
-                    let number = estimate.as_ref().map(Number::of);
-                    row.cells.push(number.map_or(Cell::Absent, Cell::Number));
+                derive::TableCell::Estimate(estimate) => {
+                    let number = estimate.as_ref().map(TableNumber::from_estimate);
+                    row.cells
+                        .push(number.map_or(GridCell::Absent, GridCell::Number));
                 }
             }
         }

@@ -1,57 +1,59 @@
-//! The columns of a grid as they are drawn: side by side, as many as there is room for. Columns
-//! that were counted together are followed by their live share.
+//! The columns of a grid as drawn: side by side, as many as fit. Columns counted together are
+//! followed by their running ratio.
 
 use std::borrow::Cow;
 
 use super::{
-    grid::{Cell, Column},
+    grid::{GridCell, GridColumn},
     number::has_prefix,
     text::{broken, width},
 };
 
-/// Between two columns.
+/// Spaces between two columns.
 pub(super) const GAP: usize = 2;
 
-/// A column as it is drawn.
+/// A column as drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Drawn {
+pub(super) struct DrawnColumn {
     pub(super) name: Vec<String>,
     pub(super) under: Vec<String>,
     pub(super) texts: Vec<String>,
-    /// The live share of each number; None where there is no number.
-    live: Vec<Option<String>>,
-    /// Rows for which it has something to show.
+    /// The running ratio of each number; None without a number.
+    running: Vec<Option<String>>,
+    /// Whether each row has something to show.
     pub(super) used: Vec<bool>,
     pub(super) width: usize,
 }
 
-impl Drawn {
+impl DrawnColumn {
     pub(super) fn new(
-        column: &Column,
-        cells: impl Iterator<Item = Cell>,
+        column: &GridColumn,
+        cells: impl Iterator<Item = GridCell>,
         narrow: Option<usize>,
     ) -> Self {
-        let cells: Vec<Cell> = cells.collect();
+        let cells: Vec<GridCell> = cells.collect();
         let mut texts: Vec<String> = cells
             .iter()
             .map(|cell| match cell {
-                Cell::Empty | Cell::NoSum => String::new(),
-                Cell::Absent | Cell::NotRun => "-".to_owned(),
-                Cell::Number(number) => column.form.text(number),
+                GridCell::Empty | GridCell::NoSum => String::new(),
+                GridCell::Absent | GridCell::NotRun => "-".to_owned(),
+                GridCell::Number(number) => column.form.text(number),
             })
             .collect();
-        // Digits stand below digits.
+        // Aligns numbers with and without a prefix.
         if texts.iter().any(|text| has_prefix(text)) {
             for text in texts.iter_mut().filter(|text| !has_prefix(text)) {
                 text.push_str("  ");
             }
         }
-        let live = cells.iter().map(|cell| match cell {
-            Cell::Number(number) => Some(number.percent_live()),
-            Cell::Empty | Cell::Absent | Cell::NotRun | Cell::NoSum => None,
-        });
-        let live = live.collect();
-        let used = cells.iter().map(|cell| *cell != Cell::Empty).collect();
+        let running = cells
+            .iter()
+            .map(|cell| match cell {
+                GridCell::Number(number) => Some(number.running_percent()),
+                GridCell::Empty | GridCell::Absent | GridCell::NotRun | GridCell::NoSum => None,
+            })
+            .collect();
+        let used = cells.iter().map(|cell| *cell != GridCell::Empty).collect();
         let values = widest(&texts);
         let lines = |text: &String| match narrow {
             Some(narrow) => broken(text, narrow.max(values)),
@@ -64,21 +66,21 @@ impl Drawn {
             name,
             under,
             texts,
-            live,
+            running,
             used,
         }
     }
 
-    /// Whether any row has such a value.
+    /// Whether any row has something to show.
     pub(super) fn is_used(&self) -> bool {
         self.used.contains(&true)
     }
 
-    /// A column with the live share of the columns before it.
-    fn of_live(live: &[Option<String>]) -> Self {
-        let texts: Vec<String> = live
+    /// The column of the running ratio of the columns before it.
+    fn running_ratio(running: &[Option<String>]) -> Self {
+        let texts: Vec<String> = running
             .iter()
-            .map(|live| live.clone().unwrap_or_default())
+            .map(|running| running.clone().unwrap_or_default())
             .collect();
         let (name, under) = (vec!["live".to_owned()], vec!["%".to_owned()]);
         Self {
@@ -87,49 +89,57 @@ impl Drawn {
             under,
             used: vec![false; texts.len()],
             texts,
-            live: Vec::new(),
+            running: Vec::new(),
         }
     }
 }
 
-/// The columns that the widest text takes.
+/// The width of the widest text.
 pub(super) fn widest(texts: &[String]) -> usize {
     texts.iter().map(|text| width(text)).max().unwrap_or(0)
 }
 
-/// Columns that were counted together: the same share of the time in every row.
+/// Adjacent columns with the same running ratio in every row.
 #[derive(Default)]
-struct Together {
-    live: Vec<Option<String>>,
+struct RunningGroup {
+    running: Vec<Option<String>>,
 }
 
-impl Together {
-    /// Whether the column has the same live shares, in the rows that have both.
-    fn takes(&self, column: &Drawn) -> bool {
-        let both = self.live.iter().zip(&column.live);
-        let mut both = both.filter(|(a, b)| a.is_some() && b.is_some()).peekable();
-        let compared = both.peek().is_some() || self.live.iter().all(Option::is_none);
+impl RunningGroup {
+    /// Whether the column has the same running ratios, in the rows that have both.
+    fn takes(&self, column: &DrawnColumn) -> bool {
+        let mut both = self
+            .running
+            .iter()
+            .zip(&column.running)
+            .filter(|(a, b)| a.is_some() && b.is_some())
+            .peekable();
+        let compared = both.peek().is_some() || self.running.iter().all(Option::is_none);
         compared && both.all(|(a, b)| a == b)
     }
 
-    fn add(&mut self, column: &Drawn) {
-        self.live.resize(column.live.len(), None);
-        for (known, live) in self.live.iter_mut().zip(&column.live) {
-            *known = known.take().or_else(|| live.clone());
+    fn add(&mut self, column: &DrawnColumn) {
+        self.running.resize(column.running.len(), None);
+        for (known, running) in self.running.iter_mut().zip(&column.running) {
+            *known = known.take().or_else(|| running.clone());
         }
     }
 
-    /// The column of their live share, where that is below 100%.
-    fn column(&self) -> Option<Drawn> {
-        let scaled = self.live.iter().flatten().any(|live| !live.is_empty());
-        scaled.then(|| Drawn::of_live(&self.live))
+    /// The column of their running ratio, if below 100%.
+    fn column(&self) -> Option<DrawnColumn> {
+        let scaled = self
+            .running
+            .iter()
+            .flatten()
+            .any(|running| !running.is_empty());
+        scaled.then(|| DrawnColumn::running_ratio(&self.running))
     }
 }
 
-/// The columns with those of live shares.
-pub(super) fn with_live(columns: &[Drawn]) -> Vec<Cow<'_, Drawn>> {
+/// The columns, with those of running ratios.
+pub(super) fn with_running(columns: &[DrawnColumn]) -> Vec<Cow<'_, DrawnColumn>> {
     let mut all = Vec::new();
-    let mut together = Together::default();
+    let mut together = RunningGroup::default();
     for column in columns {
         if !together.takes(column) {
             all.extend(std::mem::take(&mut together).column().map(Cow::Owned));
@@ -141,21 +151,25 @@ pub(super) fn with_live(columns: &[Drawn]) -> Vec<Cow<'_, Drawn>> {
     all
 }
 
-/// The width of the columns, with those of live shares.
-pub(super) fn widths(columns: &[Drawn]) -> usize {
-    let columns = with_live(columns);
+/// The total width of the columns, with those of running ratios.
+pub(super) fn widths(columns: &[DrawnColumn]) -> usize {
+    let columns = with_running(columns);
     columns.iter().map(|column| GAP + column.width).sum()
 }
 
-/// As many columns side by side as there is room for, one at least.
-pub(super) fn packed(columns: &[Drawn], room: Option<usize>) -> Vec<Vec<Cow<'_, Drawn>>> {
+/// Blocks of columns: as many side by side as fit, at least one.
+pub(super) fn packed(
+    columns: &[DrawnColumn],
+    max_width: Option<usize>,
+) -> Vec<Vec<Cow<'_, DrawnColumn>>> {
     let mut blocks = Vec::new();
     let mut first = 0;
     for end in 1..=columns.len() {
         let next = columns.get(first..=end);
-        let full = next.is_none_or(|next| room.is_some_and(|room| widths(next) > room));
+        let full =
+            next.is_none_or(|next| max_width.is_some_and(|max_width| widths(next) > max_width));
         if full {
-            blocks.push(with_live(&columns[first..end]));
+            blocks.push(with_running(&columns[first..end]));
             first = end;
         }
     }

@@ -1,16 +1,16 @@
-//! A grid: rows of values in columns, drawn as blocks that are as wide as the screen. Each block
-//! begins with what the rows are called.
+//! A grid: rows of values in columns, drawn as blocks as wide as the screen. Each block starts with
+//! the labels of the rows.
 
 use std::borrow::Cow;
 
 use super::{
-    columns::{Drawn, GAP, packed, widest, widths},
+    columns::{DrawnColumn, GAP, packed, widest, widths},
     names::fitted,
-    number::{Form, Number},
+    number::{NumberFormat, TableNumber},
     text::{left, right, width},
 };
 
-/// A name of a column is broken into lines of so many characters where that saves room.
+/// Width at which a column name is broken into lines, if that saves width.
 const NARROW: usize = 12;
 
 /// The option that shows all rows.
@@ -19,59 +19,59 @@ const ALL_ROWS: &str = "--all-rows";
 /// The least width of a row's label.
 const LEAST_LABEL: usize = 8;
 
-/// The width at which one of several labels can still be read.
+/// The width at which one of several labels is still legible.
 const LEGIBLE_LABEL: usize = 16;
 
 /// Rows with the same columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grid {
-    /// What is above the labels.
+    /// Headings of the labels.
     pub(super) heads: Vec<String>,
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: Vec<Row>,
-    /// How many labels, counted from the last, must stay apart when rows are added up.
-    pub(super) kept: usize,
+    pub(super) columns: Vec<GridColumn>,
+    pub(super) rows: Vec<GridRow>,
+    /// The number of labels, counted from the last, by which summed rows stay separate.
+    pub(super) key_labels: usize,
 }
 
-/// What the values of a column are.
+/// A column of a grid.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct GridColumn {
     pub(super) name: String,
-    /// Unit, and whatever else stands below the name.
+    /// Unit, and other lines below the name.
     pub(super) under: Vec<String>,
-    pub(super) form: Form,
+    pub(super) form: NumberFormat,
     /// Whether the sum of its values is meaningful.
     pub(super) adds_up: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Row {
-    /// What it is called, one for each head.
+pub(super) struct GridRow {
+    /// Labels, one for each heading.
     pub(super) labels: Vec<String>,
-    /// One for each column.
-    pub(super) cells: Vec<Cell>,
-    /// One of many of its kind, which a low screen shows as a sum.
+    /// Cells, one for each column.
+    pub(super) cells: Vec<GridCell>,
+    /// Whether it is one of many of its kind, which a low screen shows as a sum.
     pub(super) one_of_many: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Cell {
-    /// The row has no such value.
+pub(super) enum GridCell {
+    /// The row has no such series.
     Empty,
-    /// There is none, for a reason.
+    /// The value is missing for a reason.
     Absent,
-    /// The row did not run: there was nothing to count.
+    /// The row did not run, so there was nothing to count.
     NotRun,
-    /// Of rows whose values do not add up.
+    /// A sum of values that do not add up.
     NoSum,
-    Number(Number),
+    Number(TableNumber),
 }
 
-impl Row {
+impl GridRow {
     pub(super) fn new(labels: Vec<String>, columns: usize, one_of_many: bool) -> Self {
         Self {
             labels,
-            cells: vec![Cell::Empty; columns],
+            cells: vec![GridCell::Empty; columns],
             one_of_many,
         }
     }
@@ -83,64 +83,66 @@ impl Grid {
         self.rows.iter().filter(|row| row.one_of_many).count()
     }
 
-    /// The lines of its blocks, each block at most `room` wide where a value has room beside a
-    /// label. Of rows that are one of many the first `most` are shown.
-    pub(super) fn blocks(&self, room: Option<usize>, most: usize) -> Vec<Vec<String>> {
+    /// The lines of its blocks. Each block is at most `max_width` wide if a label and a value fit.
+    /// Only the first `most` of many rows are shown.
+    pub(super) fn blocks(&self, max_width: Option<usize>, most: usize) -> Vec<Vec<String>> {
         let rows = self.summed(most);
         if rows.is_empty() {
             return Vec::new();
         }
-        let columns = |narrow| -> Vec<Drawn> {
+        let columns = |narrow| -> Vec<DrawnColumn> {
             let columns = self.columns.iter().enumerate().map(|(at, column)| {
                 let cells = rows.iter().map(|row| row.cells[at]);
-                Drawn::new(column, cells, narrow)
+                DrawnColumn::new(column, cells, narrow)
             });
-            columns.filter(Drawn::is_used).collect()
+            columns.filter(DrawnColumn::is_used).collect()
         };
         let mut drawn = columns(None);
-        let mut labels = Labels::new(&self.heads, &rows);
-        if let Some(room) = room {
-            let needed = |drawn: &[Drawn], labels: &Labels| labels.width() + widths(drawn);
-            if needed(&drawn, &labels) > room {
+        let mut labels = GridLabels::new(&self.heads, &rows);
+        if let Some(max_width) = max_width {
+            let needed =
+                |drawn: &[DrawnColumn], labels: &GridLabels| labels.width() + widths(drawn);
+            if needed(&drawn, &labels) > max_width {
                 drawn = columns(Some(NARROW));
             }
-            if needed(&drawn, &labels) > room {
-                let beside = room.saturating_sub(widths(&drawn));
-                // Of many labels most are no names, but what is shown.
+            if needed(&drawn, &labels) > max_width {
+                let width_left = max_width.saturating_sub(widths(&drawn));
+                // Most labels of a list are values, not names.
                 let is_list = self.heads.len() > 2;
-                let least = room * if is_list { 4 } else { 2 } / 5;
-                let wanted = if is_list && beside >= labels.legible() {
-                    beside
+                let least = max_width * if is_list { 4 } else { 2 } / 5;
+                let wanted = if is_list && width_left >= labels.legible() {
+                    width_left
                 } else {
-                    beside.max(least)
+                    width_left.max(least)
                 };
                 let widest = drawn.iter().map(|column| GAP + column.width).max();
-                labels.fit(wanted.min(room.saturating_sub(widest.unwrap_or(0))));
+                labels.fit(wanted.min(max_width.saturating_sub(widest.unwrap_or(0))));
             }
         }
-        let beside = room.map(|room| room.saturating_sub(labels.width()));
-        let blocks = packed(&drawn, beside);
+        let width_left = max_width.map(|max_width| max_width.saturating_sub(labels.width()));
+        let blocks = packed(&drawn, width_left);
         blocks.iter().map(|block| lines(block, &labels)).collect()
     }
 
-    /// The rows; those of many beyond the first `most` added up, where that makes them fewer.
-    pub(super) fn summed(&self, most: usize) -> Cow<'_, [Row]> {
+    /// The rows. Those of many beyond the first `most` are summed, if that reduces their number.
+    pub(super) fn summed(&self, most: usize) -> Cow<'_, [GridRow]> {
         let many = self.many();
-        let kept = self.heads.len() - self.kept;
-        let (mut shown, mut sums) = (Vec::new(), Vec::<(usize, Row)>::new());
-        let (mut seen, mut place) = (0, 0);
+        let first_key = self.heads.len() - self.key_labels;
+        let (mut shown, mut sums) = (Vec::new(), Vec::<(usize, GridRow)>::new());
+        let (mut counted, mut sum_at) = (0, 0);
         for row in self.rows.iter().filter(|_| many > most) {
-            seen += usize::from(row.one_of_many);
-            if !row.one_of_many || seen <= most {
+            counted += usize::from(row.one_of_many);
+            if !row.one_of_many || counted <= most {
                 shown.push(row.clone());
                 continue;
             }
             if sums.is_empty() {
-                place = shown.len();
+                sum_at = shown.len();
             }
-            let same = |(_, sum): &(usize, Row)| sum.labels[kept..] == row.labels[kept..];
+            let same =
+                |(_, sum): &(usize, GridRow)| sum.labels[first_key..] == row.labels[first_key..];
             let at = sums.iter().position(same).unwrap_or_else(|| {
-                let sum = Row::new(row.labels.clone(), self.columns.len(), false);
+                let sum = GridRow::new(row.labels.clone(), self.columns.len(), false);
                 sums.push((0, sum));
                 sums.len() - 1
             });
@@ -152,56 +154,56 @@ impl Grid {
             return Cow::Borrowed(&self.rows);
         }
         let sums = sums.into_iter().map(|(rows, mut sum)| {
-            sum.labels[..kept].fill(String::new());
+            sum.labels[..first_key].fill(String::new());
             sum.labels[0] = format!("{rows} more ({ALL_ROWS})");
             sum
         });
-        shown.splice(place..place, sums);
+        shown.splice(sum_at..sum_at, sums);
         Cow::Owned(shown)
     }
 
-    /// Adds what adds up.
-    fn add(&self, sum: &mut Row, row: &Row) {
+    /// Adds the cells of a row to a sum, in columns that add up.
+    fn add(&self, sum: &mut GridRow, row: &GridRow) {
         let columns = self
             .columns
             .iter()
             .zip(sum.cells.iter_mut().zip(&row.cells));
         for (column, (sum, cell)) in columns {
             if !column.adds_up {
-                if *cell != Cell::Empty {
-                    *sum = Cell::NoSum;
+                if *cell != GridCell::Empty {
+                    *sum = GridCell::NoSum;
                 }
                 continue;
             }
             *sum = match (*sum, *cell) {
-                (Cell::Empty, cell) => cell,
-                (sum, Cell::Empty | Cell::NotRun) | (Cell::NotRun, sum) => sum,
-                (Cell::Absent, Cell::Absent) => Cell::Absent,
-                (Cell::NoSum, _) | (_, Cell::NoSum) => Cell::NoSum,
-                (Cell::Absent, Cell::Number(mut number))
-                | (Cell::Number(mut number), Cell::Absent) => {
+                (GridCell::Empty, cell) => cell,
+                (sum, GridCell::Empty | GridCell::NotRun) | (GridCell::NotRun, sum) => sum,
+                (GridCell::Absent, GridCell::Absent) => GridCell::Absent,
+                (GridCell::NoSum, _) | (_, GridCell::NoSum) => GridCell::NoSum,
+                (GridCell::Absent, GridCell::Number(mut number))
+                | (GridCell::Number(mut number), GridCell::Absent) => {
                     number.at_least = true;
-                    Cell::Number(number)
+                    GridCell::Number(number)
                 }
-                (Cell::Number(mut number), Cell::Number(other)) => {
+                (GridCell::Number(mut number), GridCell::Number(other)) => {
                     number.add(&other);
-                    Cell::Number(number)
+                    GridCell::Number(number)
                 }
             };
         }
     }
 }
 
-/// What rows are called.
-struct Labels {
+/// The labels of all rows.
+struct GridLabels {
     heads: Vec<String>,
-    /// By head, and then by row.
+    /// Texts by heading and row.
     texts: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
 
-impl Labels {
-    fn new(heads: &[String], rows: &[Row]) -> Self {
+impl GridLabels {
+    fn new(heads: &[String], rows: &[GridRow]) -> Self {
         let of_head = |at: usize| rows.iter().map(|row| row.labels[at].clone()).collect();
         let mut labels = Self {
             heads: heads.to_vec(),
@@ -219,24 +221,24 @@ impl Labels {
             .collect();
     }
 
-    /// Their width in a line, which begins with a space.
+    /// Their width in a line, which starts with a space.
     fn width(&self) -> usize {
-        self.of_widths(usize::MAX)
+        self.total_width(usize::MAX)
     }
 
-    /// The same where each is as short as can still be read.
+    /// Their width with each at its shortest legible width.
     fn legible(&self) -> usize {
-        self.of_widths(LEGIBLE_LABEL)
+        self.total_width(LEGIBLE_LABEL)
     }
 
-    fn of_widths(&self, most: usize) -> usize {
+    fn total_width(&self, most: usize) -> usize {
         let widths = self.widths.iter().map(|width| width.min(&most));
         1 + widths.sum::<usize>() + GAP * (self.widths.len() - 1)
     }
 
-    /// Shortens the widest until all have room.
-    fn fit(&mut self, room: usize) {
-        while self.width() > room {
+    /// Shortens the widest labels until all fit.
+    fn fit(&mut self, max_width: usize) {
+        while self.width() > max_width {
             let widest = self.widths.iter_mut().max().expect("one label at least");
             if *widest <= LEAST_LABEL {
                 break;
@@ -244,24 +246,24 @@ impl Labels {
             *widest -= 1;
         }
         let all = self.heads.iter_mut().zip(&mut self.texts);
-        for ((head, texts), room) in all.zip(&self.widths) {
+        for ((head, texts), max_width) in all.zip(&self.widths) {
             let names: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let short = fitted(&names, *room);
-            let short_head = fitted(&[head.as_str()], *room).concat();
+            let short = fitted(&names, *max_width);
+            let short_head = fitted(&[head.as_str()], *max_width).concat();
             (*head, *texts) = (short_head, short);
         }
         self.measure();
     }
 }
 
-/// The lines of a block, without the rows that have nothing in it.
-fn lines(columns: &[Cow<'_, Drawn>], labels: &Labels) -> Vec<String> {
-    let most = |of: fn(&Drawn) -> usize| columns.iter().map(|column| of(column)).max();
+/// The lines of a block, without rows that are empty in it.
+fn lines(columns: &[Cow<'_, DrawnColumn>], labels: &GridLabels) -> Vec<String> {
+    let most = |of: fn(&DrawnColumn) -> usize| columns.iter().map(|column| of(column)).max();
     let names = most(|column| column.name.len()).unwrap_or(0);
     let under = most(|column| column.under.len()).unwrap_or(0);
     let mut all = Vec::new();
     for line in 0..names + under {
-        // Names of columns end in the line of the labels' heads, and units begin in the next one.
+        // Column names end in the line of the label headings, and units start in the next.
         let heads = labels
             .heads
             .iter()
@@ -290,8 +292,8 @@ fn lines(columns: &[Cow<'_, Drawn>], labels: &Labels) -> Vec<String> {
 fn drawn<'a>(
     heads: impl Iterator<Item = &'a str>,
     texts: impl Iterator<Item = &'a str>,
-    columns: &[Cow<'_, Drawn>],
-    labels: &Labels,
+    columns: &[Cow<'_, DrawnColumn>],
+    labels: &GridLabels,
 ) -> String {
     let heads = heads.zip(&labels.widths).map(|(text, to)| left(text, *to));
     let texts = texts

@@ -1,14 +1,14 @@
-//! Names of rows in a table: long ids are cut to what tells them apart, and names that are too wide
-//! lose directories or their middle.
+//! Names of rows in a table. Long ids are cut to a unique prefix; names that are too wide lose
+//! directories or their middle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
     super::{
-        label::{self, Called},
+        label::{self, RuntimeNames},
         printable::printable,
     },
-    text::{Measured, last_parts, width},
+    text::{MeasuredText, last_parts, width},
 };
 use crate::{
     derive::{Report, Subject},
@@ -16,33 +16,33 @@ use crate::{
     names::{UID_LENGTH, is_uid},
 };
 
-/// The heading of containers: their names do not say what they are.
+/// Heading of containers, whose names do not include their kind.
 const CONTAINER: &str = "container";
 
-/// Digits of a container's id that other tools show.
-const ID: usize = 12;
+/// Digits of a container id in other tools.
+const SHORT_ID: usize = 12;
 
-/// Digits of a pod's uid: its first part.
-const UID: usize = 8;
+/// Digits of a pod uid: its first part.
+const SHORT_UID: usize = 8;
 
-/// Shortest run of digits that is an id.
-const LONG: usize = 32;
+/// The shortest run of digits that is an id.
+const MIN_ID: usize = 32;
 
-/// The names of all subjects, in their order: those that runtimes gave where they are known, else
-/// the ids, in full or cut to what tells them apart.
+/// The names of all subjects, in their order: names from runtimes if known, else ids, in full or
+/// cut to a unique prefix.
 pub(in crate::emit) fn names(report: &Report, in_full: bool) -> Vec<String> {
     let heading = heading(report);
     let subjects = || report.subjects.iter();
     let full: Vec<String> = subjects().map(|subject| name(subject, heading)).collect();
-    let ids = if in_full { full } else { without_ids(&full) };
-    let ids = ids.iter().map(|name| printable(name).into_owned());
-    let given = subjects().map(|subject| given(report, subject, heading));
-    chosen(&ids.zip(given).collect::<Vec<_>>())
+    let ids = if in_full { full } else { with_short_ids(&full) };
+    let printable_ids = ids.iter().map(|name| printable(name).into_owned());
+    let given = subjects().map(|subject| runtime_name(report, subject, heading));
+    unique_names(&printable_ids.zip(given).collect::<Vec<_>>())
 }
 
-/// The name that a runtime gave, for people; None where none did.
-fn given(report: &Report, subject: &Subject, heading: &str) -> Option<String> {
-    let called = Called::of(report, subject);
+/// The name that a runtime gave, for people; None without one.
+fn runtime_name(report: &Report, subject: &Subject, heading: &str) -> Option<String> {
+    let called = RuntimeNames::for_subject(report, subject);
     let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
     if is_container && called.container.is_none() {
         return None;
@@ -57,11 +57,11 @@ fn given(report: &Report, subject: &Subject, heading: &str) -> Option<String> {
     Some(printable(&format!("{kind}{}", names.join("/"))).into_owned())
 }
 
-/// Of the name by the id and the given one of each subject the one to show: the given one where no
-/// other subject has it, and with the id beside it where others do, as after a restart. Whatever
-/// runtimes say, no two subjects have one name.
-fn chosen(subjects: &[(String, Option<String>)]) -> Vec<String> {
-    let with_id = |id: &str, given: &str| format!("{given} {}", bare(id));
+/// The name to show for each subject, from its id and the name that a runtime gave: the given name
+/// if unique, with the id appended if other subjects have it too, as after a restart. No two
+/// subjects get the same name, whatever runtimes report.
+fn unique_names(subjects: &[(String, Option<String>)]) -> Vec<String> {
+    let with_id = |id: &str, given: &str| format!("{given} {}", id_alone(id));
     let mut owners: HashMap<String, HashSet<&str>> = HashMap::new();
     for (id, given) in subjects {
         let given = given.iter();
@@ -79,14 +79,14 @@ fn chosen(subjects: &[(String, Option<String>)]) -> Vec<String> {
     subjects.iter().map(name).collect()
 }
 
-/// The id in the name of a container or pod, without its kind and its pod.
-fn bare(id: &str) -> &str {
+/// The id in the name of a container or pod, without kind and pod.
+fn id_alone(id: &str) -> &str {
     let id = id.strip_prefix("container ").unwrap_or(id);
     let id = id.strip_prefix("pod ").unwrap_or(id);
     id.split(' ').next().unwrap_or(id)
 }
 
-/// The name of a subject by its id: with its kind, where the heading does not say it.
+/// The name of a subject by its id, with its kind unless the heading states it.
 fn name(subject: &Subject, heading: &str) -> String {
     match subject {
         Subject::Entity(Entity::Container { id, pod }) => {
@@ -104,8 +104,8 @@ fn name(subject: &Subject, heading: &str) -> String {
     }
 }
 
-/// The kind of all rows that are one of many; empty where kinds differ, since names say the kind
-/// then. A cgroup whose name was lost has no known kind.
+/// The common kind of all rows that are one of many; empty if kinds differ, since names then state
+/// the kind. The kind of a cgroup with a lost name is unknown.
 pub(super) fn heading(report: &Report) -> &'static str {
     let is_lost = |subject: &&Subject| matches!(subject, Subject::Entity(Entity::Unnamed(_)));
     let subjects = report.subjects.iter().filter(|subject| !is_lost(subject));
@@ -118,12 +118,12 @@ pub(super) fn heading(report: &Report) -> &'static str {
     }
 }
 
-/// Whether it is a row of which there can be any number.
+/// Whether the subject is of a kind with any number of rows.
 pub(super) fn one_of_many(subject: &Subject) -> bool {
     kind(subject).is_some()
 }
 
-/// The kind of a row that is one of many, as a heading; empty where the name says it.
+/// The kind of a row that is one of many, as a heading; empty if the name states it.
 fn kind(subject: &Subject) -> Option<&'static str> {
     let Subject::Entity(entity) = subject else {
         return None;
@@ -145,23 +145,24 @@ fn kind(subject: &Subject) -> Option<&'static str> {
     }
 }
 
-/// The names with each id cut to the length that tells it from all others.
-fn without_ids(names: &[String]) -> Vec<String> {
+/// The names with each id cut to its shortest unique prefix.
+fn with_short_ids(names: &[String]) -> Vec<String> {
     let ids: BTreeSet<&str> = names.iter().flat_map(|name| ids_in(name)).collect();
     let before = [None].into_iter().chain(ids.iter().map(Some));
     let after = ids.iter().skip(1).map(Some).chain([None]);
-    let apart = |id: &str, other: Option<&&str>| other.map_or(0, |other| common(id, other) + 1);
-    let lengths = ids
+    let apart =
+        |id: &str, other: Option<&&str>| other.map_or(0, |other| common_length(id, other) + 1);
+    let lengths: BTreeMap<&str, usize> = ids
         .iter()
         .zip(before.zip(after))
         .map(|(id, (before, after))| {
-            let least = if is_uid(id) { UID } else { ID };
+            let least = if is_uid(id) { SHORT_UID } else { SHORT_ID };
             let length = least.max(apart(id, before)).max(apart(id, after));
             (*id, length.min(id.len()))
-        });
-    let lengths: BTreeMap<&str, usize> = lengths.collect();
+        })
+        .collect();
     let shortened = names.iter().map(|name| {
-        // In a path it is a part of a word.
+        // In a path an id is a part of a word.
         let mark = if name.starts_with('/') { "…" } else { "" };
         let mut short = name.clone();
         for id in ids_in(name) {
@@ -185,7 +186,7 @@ fn ids_in(name: &str) -> Vec<&str> {
             .count();
         let length = match name.get(at..at + UID_LENGTH) {
             Some(uid) if is_uid(uid) => UID_LENGTH,
-            _ if digits >= LONG => digits,
+            _ if digits >= MIN_ID => digits,
             _ => 0,
         };
         if length > 0 {
@@ -197,25 +198,30 @@ fn ids_in(name: &str) -> Vec<&str> {
 }
 
 /// Length of the common prefix in bytes.
-fn common(a: &str, b: &str) -> usize {
+fn common_length(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
-/// The names in at most `room` columns. Wider ones lose directories or their middle; different
-/// names stay different.
-pub(crate) fn fitted(names: &[&str], room: usize) -> Vec<String> {
-    let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) =
-        names.iter().copied().partition(|name| width(name) <= room);
+/// The names in at most `max_width` columns. Wider names lose directories or their middle;
+/// different names stay different.
+pub(crate) fn fitted(names: &[&str], max_width: usize) -> Vec<String> {
+    let (fit, wide): (BTreeSet<&str>, BTreeSet<&str>) = names
+        .iter()
+        .copied()
+        .partition(|name| width(name) <= max_width);
     let mut taken: HashSet<String> = fit.iter().map(|name| (*name).to_owned()).collect();
     let (mut short, mut next) = (BTreeMap::new(), HashMap::new());
     for name in wide {
-        let measured = Measured::of(name, room);
-        let middle = room / 2;
-        let cuts = [middle, 0, room].into_iter().chain(1..room);
-        let cuts = cuts.map(|beginning| measured.cut(room, beginning));
-        let mut choices = last_parts(name, room).into_iter().chain(cuts);
-        let free = choices.find(|choice| !taken.contains(choice));
-        let free = free.unwrap_or_else(|| numbered(&measured, room, &taken, &mut next));
+        let measured = MeasuredText::new(name, max_width);
+        let middle = max_width / 2;
+        let cuts = [middle, 0, max_width]
+            .into_iter()
+            .chain(1..max_width)
+            .map(|beginning| measured.cut(max_width, beginning));
+        let mut choices = last_parts(name, max_width).into_iter().chain(cuts);
+        let free = choices
+            .find(|choice| !taken.contains(choice))
+            .unwrap_or_else(|| numbered(&measured, max_width, &taken, &mut next));
         taken.insert(free.clone());
         short.insert(name, free);
     }
@@ -227,17 +233,17 @@ pub(crate) fn fitted(names: &[&str], room: usize) -> Vec<String> {
     names.iter().map(of).collect()
 }
 
-/// The beginning of a name with a number, for names that differ only in what is cut. `next` has the
-/// next number for each beginning, so that thousands of such names do not each count from 2.
+/// The start of a name with a number, for names that differ only in the cut part. `next` has the
+/// next number for each start, so that thousands of such names do not each count from 2.
 fn numbered(
-    name: &Measured<'_>,
-    room: usize,
+    name: &MeasuredText<'_>,
+    max_width: usize,
     taken: &HashSet<String>,
     next: &mut HashMap<String, usize>,
 ) -> String {
     let (mut digits, mut first, mut end) = (1, 2, 10);
     loop {
-        let rest = room.saturating_sub(1 + digits);
+        let rest = max_width.saturating_sub(1 + digits);
         let beginning = name.cut(rest, rest);
         let number = next.entry(beginning.clone()).or_insert(first);
         while *number < end {
@@ -259,7 +265,7 @@ mod tests {
 
     fn shortened(names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        without_ids(&names)
+        with_short_ids(&names)
     }
 
     #[test]
@@ -313,14 +319,14 @@ mod tests {
 
     #[test]
     fn names_that_differ_in_what_is_cut_have_numbers() {
-        // Their ends are the same too.
+        // Their ends are equal too.
         let names = |count: usize| -> Vec<String> {
             let middles =
                 (0..count).map(|at| format!("{}{at:05}{}", "a".repeat(20), "z".repeat(20)));
             middles.collect()
         };
-        let names = names(1_200);
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let owned = names(1_200);
+        let names: Vec<&str> = owned.iter().map(String::as_str).collect();
         let short = fitted(&names, 12);
         let numbered: Vec<&String> = short.iter().filter(|name| name.contains('~')).collect();
         assert_eq!(numbered[0], "aaaaaaaaa…~2");
@@ -334,13 +340,13 @@ mod tests {
         #[test]
         fn no_two_names_become_one(
             names in prop::collection::btree_set("[ab/容]{0,12}", 0..40),
-            room in 8_usize..14,
+            max_width in 8_usize..14,
         ) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let short = fitted(&names, room);
+            let short = fitted(&names, max_width);
             let different: BTreeSet<&String> = short.iter().collect();
             prop_assert_eq!(different.len(), names.len());
-            prop_assert!(short.iter().all(|name| width(name) <= room), "{short:?}");
+            prop_assert!(short.iter().all(|name| width(name) <= max_width), "{short:?}");
         }
 
         #[test]
@@ -348,7 +354,7 @@ mod tests {
             ids in prop::collection::btree_set("[01]{60}[0-9a-f]{4}", 0..20),
         ) {
             let names: Vec<String> = ids.into_iter().collect();
-            let short: BTreeSet<String> = without_ids(&names).into_iter().collect();
+            let short: BTreeSet<String> = with_short_ids(&names).into_iter().collect();
             prop_assert_eq!(short.len(), names.len());
         }
     }

@@ -1,36 +1,38 @@
-//! The lines below the tables: why values are missing or not possible, a line for each cause, and
-//! what values mean.
+//! The lines below the tables: a line for each cause of missing or impossible values, and findings.
 
 use std::collections::HashSet;
 
-use super::{Page, shares::place};
+use super::{TablePage, shares::socket_or_device};
 use crate::{
-    derive::{About, Finding, Group, Part, Reason, Report, Series, Subject},
+    derive::{
+        FindingSubject, Reason, Report, ReportFinding, ReportSection, Series, Subject,
+        SubjectSeries,
+    },
     emit::printable::printable,
     formula::NoValue,
 };
 
-/// The most names that are listed; of more the number is given.
-const NAMED: usize = 3;
+/// The most names in a line; more are given as a number.
+const MAX_NAMES: usize = 3;
 
-/// The most reasons that are kept for look-up.
-const KNOWN: usize = 64;
+/// The most reasons kept for look-up.
+const MAX_KNOWN_REASONS: usize = 64;
 
-/// Placeholder in the text of a cause for what differs between values.
-const OF: &str = "\u{fffc}";
+/// Placeholder for the events in the text of a cause.
+const EVENTS: &str = "\u{fffc}";
 
-/// Why values are missing.
+/// A cause of missing values.
 #[derive(Default)]
 struct Cause<'a> {
-    /// In words, with [`OF`] in place of the events that it is about.
+    /// The text, with [`EVENTS`] instead of the events.
     text: String,
     events: Vec<String>,
-    /// Whose values are missing.
+    /// Metrics with missing values.
     metrics: Vec<&'a str>,
     rows: Vec<String>,
 }
 
-/// How much of everything the lists show, and what has to be said of samples.
+/// The coverage of the lists, and warnings about samples.
 pub(super) fn lists(report: &Report) -> Vec<String> {
     let lists = report.tables.iter();
     let lines = lists.filter_map(|list| {
@@ -59,47 +61,52 @@ pub(super) fn lists(report: &Report) -> Vec<String> {
             )
         })
     });
-    let warnings = report.warnings.iter();
-    let warnings = warnings.map(|text| format!(" ! {}", printable(text)));
+    let warnings = report
+        .warnings
+        .iter()
+        .map(|text| format!(" ! {}", printable(text)));
     lines.chain(hot).chain(warnings).collect()
 }
 
-/// A line for each cause.
-pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
+/// A line for each cause of missing or impossible values.
+pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
     let report = page.report;
     let mut causes: Vec<Cause<'_>> = Vec::new();
     // Most reasons are common to many values.
     let mut known: Vec<(&Reason, usize)> = Vec::new();
-    let mut seen = HashSet::new();
+    let mut mentioned = HashSet::new();
     for (number, group) in page.groups.iter().enumerate() {
-        // Too few samples need no line: the table shows their number.
-        let told = |series: &&Series| {
-            group.part != Part::Own && report.attributes(series).operation.is_none()
+        // Too few samples of accesses need no line: the table shows their number.
+        let is_noted = |series: &&Series| {
+            group.section != ReportSection::SelfCounters
+                && report.attributes(series).operation.is_none()
         };
-        for series in group.series.iter().filter(told) {
+        for series in group.series.iter().filter(is_noted) {
             let at = match &series.value {
                 Ok(_) => match series.estimate().and_then(|it| it.above_bound) {
-                    Some(bound) => find(&mut causes, above(bound), None),
+                    Some(bound) => cause_index(&mut causes, above_bound(bound), None),
                     None => continue,
                 },
                 Err(reason) => {
                     let same = known.iter().find(|(same, _)| *same == reason);
                     same.map(|(_, at)| *at).unwrap_or_else(|| {
                         let (text, events) = parts(reason);
-                        let at = find(&mut causes, text, events);
+                        let at = cause_index(&mut causes, text, events);
                         known.push((reason, at));
-                        known.truncate(KNOWN);
+                        known.truncate(MAX_KNOWN_REASONS);
                         at
                     })
                 }
             };
             let cause = &mut causes[at];
-            if seen.insert((at, Named::Metric(series.metric))) {
+            if mentioned.insert((at, Mention::Metric(series.metric))) {
                 cause.metrics.push(&report.metric(series).name);
             }
-            if group.part != Part::Missing && seen.insert((at, Named::Group(number))) {
+            if group.section != ReportSection::Missing
+                && mentioned.insert((at, Mention::Group(number)))
+            {
                 let row = row(page, group, series);
-                if seen.insert((at, Named::Row(row.clone()))) {
+                if mentioned.insert((at, Mention::Row(row.clone()))) {
                     cause.rows.push(row);
                 }
             }
@@ -111,21 +118,21 @@ pub(super) fn reasons(page: &Page<'_>) -> Vec<String> {
     lines.collect()
 }
 
-/// What a cause has named.
+/// A name already mentioned for a cause.
 #[derive(PartialEq, Eq, Hash)]
-enum Named {
+enum Mention {
     Metric(u32),
     Group(usize),
     Row(String),
 }
 
-/// What is said of a value above its bound, which is shown as it is.
-fn above(bound: f64) -> String {
+/// The note on a value above its bound, which is shown unchanged.
+fn above_bound(bound: f64) -> String {
     format!("above {bound}, the largest possible value: its events do not count the same things")
 }
 
-/// The cause with that text, which may be a new one.
-fn find(causes: &mut Vec<Cause<'_>>, text: String, events: Option<String>) -> usize {
+/// The index of the cause with this text, added if new.
+fn cause_index(causes: &mut Vec<Cause<'_>>, text: String, events: Option<String>) -> usize {
     let known = causes.iter().position(|cause| cause.text == text);
     let at = known.unwrap_or_else(|| {
         causes.push(Cause {
@@ -141,7 +148,7 @@ fn find(causes: &mut Vec<Cause<'_>>, text: String, events: Option<String>) -> us
     at
 }
 
-/// The cause in words, and the events that it is about.
+/// The text of the cause, and its events.
 fn parts(reason: &Reason) -> (String, Option<String>) {
     let Reason::NoValue(why) = reason else {
         return (reason.to_string(), None);
@@ -149,7 +156,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
     let events = match why {
         NoValue::Missing(events) => events.join(", "),
         NoValue::NeverRan(events) | NoValue::DenominatorZero(events) => events.clone(),
-        // Their numbers differ for each row.
+        // The numbers differ for each row.
         NoValue::DenominatorTooSmall { .. } => {
             let text = "denominator too small: so few counts cannot carry a share";
             return (text.to_owned(), None);
@@ -164,16 +171,20 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         | NoValue::NotConfigured(_)
         | NoValue::NotFinite => return (why.to_string(), None),
     };
-    (why.to_string().replacen(&events, OF, 1), Some(events))
+    (why.to_string().replacen(&events, EVENTS, 1), Some(events))
 }
 
 /// The name of a row with a missing value.
-fn row(page: &Page<'_>, group: &Group<'_>, series: &Series) -> String {
-    match (group.part, group.subject) {
-        (Part::Shares, Subject::Entity(_)) => {
-            format!("{} on {}", page.name(group), place(page.report, series))
+fn row(page: &TablePage<'_>, group: &SubjectSeries<'_>, series: &Series) -> String {
+    match (group.section, group.subject) {
+        (ReportSection::Shares, Subject::Entity(_)) => {
+            format!(
+                "{} on {}",
+                page.name(group),
+                socket_or_device(page.report, series)
+            )
         }
-        (Part::Shares, _) => place(page.report, series),
+        (ReportSection::Shares, _) => socket_or_device(page.report, series),
         _ => page.name(group),
     }
 }
@@ -182,28 +193,31 @@ impl Cause<'_> {
     /// `13 metrics spe_* (4 rows): the cause`.
     fn line(&self) -> String {
         let metrics = match self.metrics.len() {
-            0..=NAMED => self.metrics.join(", "),
-            many => format!("{many} metrics{}", family(&self.metrics)),
+            0..=MAX_NAMES => self.metrics.join(", "),
+            many => format!("{many} metrics{}", common_prefix(&self.metrics)),
         };
         let rows = match self.rows.len() {
             0 => String::new(),
-            1..=NAMED => format!(" ({})", self.rows.join(", ")),
+            1..=MAX_NAMES => format!(" ({})", self.rows.join(", ")),
             many => format!(" ({many} rows)"),
         };
         let events = match self.events.len() {
-            0..=NAMED => self.events.join(", "),
+            0..=MAX_NAMES => self.events.join(", "),
             many => format!(
                 "{} and {} more",
-                self.events[..NAMED].join(", "),
-                many - NAMED
+                self.events[..MAX_NAMES].join(", "),
+                many - MAX_NAMES
             ),
         };
-        format!("{metrics}{rows}: {}", self.text.replacen(OF, &events, 1))
+        format!(
+            "{metrics}{rows}: {}",
+            self.text.replacen(EVENTS, &events, 1)
+        )
     }
 }
 
 /// The common prefix of all names, as ` spe_*`.
-fn family(names: &[&str]) -> String {
+fn common_prefix(names: &[&str]) -> String {
     let first = names.first().copied().unwrap_or_default();
     let words = first.match_indices('_').map(|(at, _)| &first[..=at]);
     let mut common = words.filter(|words| names.iter().all(|name| name.starts_with(words)));
@@ -212,14 +226,16 @@ fn family(names: &[&str]) -> String {
         .map_or_else(String::new, |words| format!(" {words}*"))
 }
 
-/// The findings in words. Advice is the same in every window, so it is given only `with_advice`.
-pub(super) fn findings(page: &Page<'_>, with_advice: bool) -> Vec<String> {
+/// The findings. Advice is the same in every window, so it is optional.
+pub(super) fn findings(page: &TablePage<'_>, with_advice: bool) -> Vec<String> {
     let report = page.report;
-    let line = |finding: &Finding| {
+    let line = |finding: &ReportFinding| {
         let text = printable(&finding.text);
         match finding.about {
-            About::Socket(_) => format!(" ! {text}"),
-            About::Subject(subject) => format!(" ! {}: {text}", page.names[subject as usize]),
+            FindingSubject::Socket(_) => format!(" ! {text}"),
+            FindingSubject::Subject(subject) => {
+                format!(" ! {}: {text}", page.names[subject as usize])
+            }
         }
     };
     let mut lines: Vec<String> = report.findings.iter().map(line).collect();

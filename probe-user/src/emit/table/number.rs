@@ -1,17 +1,17 @@
-//! Numbers as a table shows them: three significant digits with an SI prefix, or all digits, with
-//! their error where it is known.
+//! Numbers in a table: three significant digits with an SI prefix, or all digits, with their error
+//! if known.
 
 use libm::hypot;
 
 use crate::{
     derive::{Estimate, Value},
-    window::{LiveTime, float},
+    window::{RunningTime, float},
 };
 
-/// The widest interval that is shown as a percentage up and down.
+/// The widest relative interval that is shown as ±%.
 const WIDE: f64 = 0.2;
 
-/// How much nearer one end of such an interval may be.
+/// The least ratio of the distances to both ends of such an interval.
 const UNEVEN: f64 = 0.8;
 
 /// SI prefixes and their factors, the largest first.
@@ -25,51 +25,51 @@ const PREFIXES: [(f64, &str); 7] = [
     (1.0, ""),
 ];
 
-/// What is shown of a value.
+/// A value with its interval and running ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Number {
+pub(super) struct TableNumber {
     pub(super) value: f64,
     /// The ends of its 95% interval.
     pub(super) ends: Option<(f64, f64)>,
-    /// The live share.
-    pub(super) live: f64,
-    /// The times of which `live` is the share, where they are known.
-    pub(super) time: Option<LiveTime>,
-    /// Whether it is a sum of which a part is not known.
+    /// The running ratio.
+    pub(super) running_ratio: f64,
+    /// The times behind `running_ratio`, if known.
+    pub(super) time: Option<RunningTime>,
+    /// Whether it is a sum with unknown parts.
     pub(super) at_least: bool,
 }
 
-impl Number {
-    /// A number that is known.
+impl TableNumber {
+    /// An exact number.
     pub(super) fn plain(value: f64) -> Self {
-        Self::of(&Estimate::exact(value))
+        Self::from_estimate(&Estimate::exact(value))
     }
 
     /// A value with its interval.
-    pub(super) fn of(estimate: &Estimate) -> Self {
+    pub(super) fn from_estimate(estimate: &Estimate) -> Self {
         Self {
             value: estimate.value,
             ends: estimate.sampled_interval(),
-            live: estimate.live,
+            running_ratio: estimate.running_ratio,
             time: None,
             at_least: false,
         }
     }
 
-    /// The number of a value, where it is one.
-    pub(super) fn of_value(value: &Value) -> Option<Self> {
+    /// The number of a value, if it is one.
+    pub(super) fn from_value(value: &Value) -> Option<Self> {
         let time = match value {
             Value::Counter(counter) => counter.time,
             _ => None,
         };
         value.estimate().map(|estimate| Self {
             time,
-            ..Self::of(estimate)
+            ..Self::from_estimate(estimate)
         })
     }
 
-    /// Adds another. Intervals are combined as those of independent samples. Live shares are
-    /// weighed by their times; where these are not known the smallest one stands for the sum.
+    /// Adds another number. Intervals are combined as of independent samples. Running ratios are
+    /// weighted by their times; if these are unknown, the smallest ratio applies to the sum.
     pub(super) fn add(&mut self, other: &Self) {
         let apart = |number: &Self| {
             let (low, high) = number.ends.unwrap_or((number.value, number.value));
@@ -81,26 +81,28 @@ impl Number {
             value - hypot(low, other_low),
             value + hypot(high, other_high),
         );
-        let time = self.time.zip(other.time).map(|(a, b)| LiveTime {
+        let time = self.time.zip(other.time).map(|(a, b)| RunningTime {
             enabled: a.enabled + b.enabled,
             running: a.running + b.running,
         });
-        let live = match time {
-            Some(LiveTime { enabled, running }) if enabled > 0 => float(running) / float(enabled),
-            _ => self.live.min(other.live),
+        let running_ratio = match time {
+            Some(RunningTime { enabled, running }) if enabled > 0 => {
+                float(running) / float(enabled)
+            }
+            _ => self.running_ratio.min(other.running_ratio),
         };
         *self = Self {
             value,
             ends: self.ends.or(other.ends).map(|_| ends),
-            live,
+            running_ratio,
             time,
             at_least: self.at_least || other.at_least,
         };
     }
 
-    /// The share of time for which it was counted, in percent; empty where that is all of it.
-    pub(super) fn percent_live(&self) -> String {
-        match self.live * 100.0 {
+    /// The running ratio in percent; empty if it is 100%.
+    pub(super) fn running_percent(&self) -> String {
+        match self.running_ratio * 100.0 {
             99.5.. => String::new(),
             percent @ 0.5.. => format!("{percent:.0}"),
             _ => "<1".to_owned(),
@@ -108,20 +110,20 @@ impl Number {
     }
 }
 
-/// How the numbers of a column are written.
+/// The number format of a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Form {
-    /// From the metric's unit to the one that is shown.
+pub(super) struct NumberFormat {
+    /// Factor from the unit of the metric to the displayed unit.
     pub(super) factor: f64,
-    /// Numbers of occurrences: small ones have no decimals.
+    /// Whether the numbers are counts, so that small ones have no decimals.
     pub(super) whole: bool,
-    /// All digits.
+    /// Whether to show all digits.
     pub(super) exact: bool,
 }
 
-impl Form {
-    /// A number with what is known of its error: `1.50 M ±5.0%`, `32.8 [0.830, 182] k`.
-    pub(super) fn text(self, number: &Number) -> String {
+impl NumberFormat {
+    /// A number with its error: `1.50 M ±5.0%`, `32.8 [0.830, 182] k`.
+    pub(super) fn text(self, number: &TableNumber) -> String {
         let value = number.value * self.factor;
         let text = match number.ends {
             Some((low, high)) => self.with_ends(value, (low * self.factor, high * self.factor)),
@@ -140,7 +142,7 @@ impl Form {
 
     fn with_ends(self, value: f64, (low, high): (f64, f64)) -> String {
         if [value, low, high] == [0.0; 3] {
-            // There is no percentage of zero.
+            // A percentage of 0 is undefined.
             return self.plain(value);
         }
         let (below, above) = (value - low, high - value);
@@ -190,13 +192,13 @@ pub(super) fn has_prefix(text: &str) -> bool {
 
 /// The prefix with which a number has at most three digits before the point.
 fn prefix(value: f64) -> (f64, &'static str) {
-    // After rounding: 999.5 is 1.00 k.
+    // This accounts for rounding: 999.5 is 1.00 k.
     let reaches = |(factor, _): &(f64, &str)| value.abs() >= 0.9995 * factor;
     let found = PREFIXES.into_iter().find(reaches);
     found.unwrap_or((1.0, ""))
 }
 
-/// Three digits.
+/// Formats with three significant digits.
 fn significant(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -210,7 +212,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// 1234567.25 as 1,234,567.25.
+/// Groups digits: 1234567.25 as 1,234,567.25.
 fn grouped(text: &str) -> String {
     let (sign, digits) = text
         .strip_prefix('-')
@@ -232,27 +234,27 @@ mod tests {
 
     use super::*;
 
-    const COUNT: Form = Form {
+    const COUNT: NumberFormat = NumberFormat {
         factor: 1.0,
         whole: true,
         exact: false,
     };
-    const RATIO: Form = Form {
+    const RATIO: NumberFormat = NumberFormat {
         whole: false,
         ..COUNT
     };
 
-    fn exact(form: Form) -> Form {
-        Form {
+    fn exact(form: NumberFormat) -> NumberFormat {
+        NumberFormat {
             exact: true,
             ..form
         }
     }
 
-    fn with_ends(value: f64, low: f64, high: f64) -> Number {
-        Number {
+    fn with_ends(value: f64, low: f64, high: f64) -> TableNumber {
+        TableNumber {
             ends: Some((low, high)),
-            ..Number::plain(value)
+            ..TableNumber::plain(value)
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
             (2e21, "2000 E"),
         ];
         for (value, text) in cases {
-            assert_eq!(COUNT.text(&Number::plain(value)), text);
+            assert_eq!(COUNT.text(&TableNumber::plain(value)), text);
         }
         let cases = [
             (0.5, "0.500"),
@@ -281,18 +283,18 @@ mod tests {
             (-1_500.0, "-1.50 k"),
         ];
         for (value, text) in cases {
-            assert_eq!(RATIO.text(&Number::plain(value)), text);
+            assert_eq!(RATIO.text(&TableNumber::plain(value)), text);
         }
-        let seconds = Form {
+        let seconds = NumberFormat {
             factor: 1e-9,
             ..RATIO
         };
-        assert_eq!(seconds.text(&Number::plain(740_673_695.0)), "0.741");
+        assert_eq!(seconds.text(&TableNumber::plain(740_673_695.0)), "0.741");
     }
 
     #[test]
     fn all_digits_where_they_are_asked_for() {
-        let of = |form, value| exact(form).text(&Number::plain(value));
+        let of = |form, value| exact(form).text(&TableNumber::plain(value));
         assert_eq!(of(COUNT, 47_038_780.0), "47,038,780");
         assert_eq!(of(COUNT, -123_456.0), "-123,456");
         assert_eq!(of(RATIO, 1_234.567_89), "1,234.56789");
@@ -320,69 +322,68 @@ mod tests {
         let mut sum = with_ends(100.0, 97.0, 103.0);
         sum.add(&with_ends(50.0, 46.0, 54.0));
         assert_eq!(sum, with_ends(150.0, 145.0, 155.0));
-        sum.add(&Number {
-            live: 0.5,
-            ..Number::plain(10.0)
+        sum.add(&TableNumber {
+            running_ratio: 0.5,
+            ..TableNumber::plain(10.0)
         });
-        assert_eq!((sum.ends, sum.live), (Some((155.0, 165.0)), 0.5));
+        assert_eq!((sum.ends, sum.running_ratio), (Some((155.0, 165.0)), 0.5));
     }
 
-    /// A row that hardly ran says little of the sum.
+    /// A row that hardly ran has little weight in the sum.
     #[test]
     fn the_live_share_of_a_sum_is_weighed_by_time() {
-        let counted = |live, enabled, running| Number {
-            live,
-            time: Some(LiveTime { enabled, running }),
-            ..Number::plain(1.0)
+        let counted = |running_ratio, enabled, running| TableNumber {
+            running_ratio,
+            time: Some(RunningTime { enabled, running }),
+            ..TableNumber::plain(1.0)
         };
         let mut sum = counted(1.0, 9_900, 9_900);
         sum.add(&counted(0.01, 100, 1));
         assert_eq!(
             sum,
-            Number {
+            TableNumber {
                 value: 2.0,
                 ..counted(0.9901, 10_000, 9_901)
             }
         );
-        // Of shares no time is known.
-        sum.add(&Number {
-            live: 0.5,
-            ..Number::plain(1.0)
+        // Shares have no known time.
+        sum.add(&TableNumber {
+            running_ratio: 0.5,
+            ..TableNumber::plain(1.0)
         });
-        assert_eq!((sum.live, sum.time), (0.5, None));
+        assert_eq!((sum.running_ratio, sum.time), (0.5, None));
     }
 
     #[test]
     fn the_live_share_is_said_where_it_is_not_all() {
         let live = |live| {
-            let number = Number {
-                live,
-                ..Number::plain(1.0)
+            let number = TableNumber {
+                running_ratio: live,
+                ..TableNumber::plain(1.0)
             };
-            number.percent_live()
+            number.running_percent()
         };
         assert_eq!([1.0, 0.996, 0.25, 0.001].map(live), ["", "", "25", "<1"]);
     }
 
     proptest! {
-        /// What is shown is what it was, within half of its last digit.
+        /// The displayed number equals the value within half of its last digit.
         #[test]
         fn three_digits_are_right(value in 1e-9..1e19_f64) {
-            let text = RATIO.text(&Number::plain(value));
+            let text = RATIO.text(&TableNumber::plain(value));
             let (digits, name) = text.split_once(' ').unwrap_or((&text, ""));
             let prefix = PREFIXES.iter().find(|(_, prefix)| prefix.trim() == name).unwrap();
             let shown = digits.parse::<f64>().unwrap() * prefix.0;
             prop_assert!((shown / value - 1.0).abs() < 0.00502, "{text}");
-            let significant = digits.split('e').next().unwrap();
-            let significant = significant.trim_start_matches(['0', '.']);
-            let significant = significant.chars().filter(char::is_ascii_digit).count();
+            let mantissa = digits.split('e').next().unwrap().trim_start_matches(['0', '.']);
+            let significant = mantissa.chars().filter(char::is_ascii_digit).count();
             prop_assert_eq!(significant, 3, "{}", text);
             prop_assert_eq!(has_prefix(&text), !name.is_empty());
         }
 
         #[test]
         fn all_digits_are_all(value in any::<f64>().prop_filter("finite", |it| it.is_finite())) {
-            let text = exact(RATIO).text(&Number::plain(value));
+            let text = exact(RATIO).text(&TableNumber::plain(value));
             prop_assert_eq!(text.replace(',', "").parse::<f64>().unwrap(), value);
         }
     }

@@ -1,31 +1,31 @@
-//! Shares: whose the traffic of a socket or a device is, and how it is known. Their counting error
-//! is not shown: it leaves out how well the weights stand for the traffic, which dominates.
+//! Shares of owners in the traffic of a socket or a device, with their method. The counting error
+//! is not shown: it omits the error of the weights, which dominates.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Page,
-    grid::{Cell, Grid, Row},
+    TablePage,
+    grid::{Grid, GridCell, GridRow},
     names::one_of_many,
-    number::Number,
+    number::TableNumber,
 };
 use crate::{
-    derive::{Estimate, Method, Part, Report, Series},
+    derive::{Estimate, Report, ReportSection, Series, ValueMethod},
     emit::printable::printable,
 };
 
-/// A row for each owner and place that has a share, a column for each metric and method.
-pub(super) fn grid(page: &Page<'_>) -> Grid {
+/// A row for each owner and place with a share, a column for each metric and method.
+pub(super) fn grid(page: &TablePage<'_>) -> Grid {
     let report = page.report;
     let mut grid = Grid {
         heads: vec![page.heading.to_owned(), "of".to_owned()],
-        kept: 1,
+        key_labels: 1,
         ..Grid::default()
     };
     let groups = || {
         page.groups
             .iter()
-            .filter(|group| group.part == Part::Shares)
+            .filter(|group| group.section == ReportSection::Shares)
     };
     let mut columns = HashMap::new();
     let mut rows = HashMap::<_, Vec<usize>>::new();
@@ -38,35 +38,35 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
             let method = &report.attributes(series).method;
             let column = *columns.entry((series.metric, method)).or_insert_with(|| {
                 let mut column = page.column(report.metric(series));
-                if *method != Method::Counted {
+                if *method != ValueMethod::Counted {
                     column.under.push(format!("by {method}"));
                 }
-                // Parts of one whole.
+                // Shares are parts of one whole.
                 column.adds_up = true;
                 grid.columns.push(column);
                 grid.columns.len() - 1
             });
-            let labels = vec![page.name(group), place(report, series)];
-            // Two parts of a socket may have one name.
+            let labels = vec![page.name(group), socket_or_device(report, series)];
+            // Two places on a socket may have the same name.
             let same = rows.entry(labels.clone()).or_default();
             let free = same
                 .iter()
                 .find(|row| !cells.contains_key(&(**row, column)));
             let row = free.copied().unwrap_or_else(|| {
                 grid.rows
-                    .push(Row::new(labels, 0, one_of_many(group.subject)));
+                    .push(GridRow::new(labels, 0, one_of_many(group.subject)));
                 same.push(grid.rows.len() - 1);
                 grid.rows.len() - 1
             });
             let cell = match is_rough(series) {
-                true => Cell::Absent,
-                false => Cell::Number(Number::of(estimate)),
+                true => GridCell::Absent,
+                false => GridCell::Number(TableNumber::from_estimate(estimate)),
             };
             cells.insert((row, column), cell);
         }
     }
     for row in &mut grid.rows {
-        row.cells = vec![Cell::Empty; grid.columns.len()];
+        row.cells = vec![GridCell::Empty; grid.columns.len()];
     }
     for ((row, column), cell) in cells {
         grid.rows[row].cells[column] = cell;
@@ -74,21 +74,24 @@ pub(super) fn grid(page: &Page<'_>) -> Grid {
     grid
 }
 
-/// Whether a share may be wrong by more than itself by the way it was counted alone.
+/// Whether the counting error exceeds the share itself.
 fn is_rough(series: &Series) -> bool {
     let error = series.estimate().and_then(Estimate::counting_error);
     error.is_some_and(|error| error > 1.0)
 }
 
-/// What has to be said of all shares: that nothing says how well they stand for the traffic, and
-/// how many are too rough to be shown.
-pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
-    let groups = page.groups.iter();
-    let groups = groups.filter(|group| group.part == Part::Shares);
-    let shares = groups.flat_map(|group| group.series);
-    let shares: Vec<&Series> = shares.filter(|series| series.value.is_ok()).collect();
+/// Notes on all shares: that they are not validated, and how many are too rough to show.
+pub(super) fn notes(page: &TablePage<'_>) -> Vec<String> {
+    let groups = page
+        .groups
+        .iter()
+        .filter(|group| group.section == ReportSection::Shares);
+    let shares: Vec<&Series> = groups
+        .flat_map(|group| group.series)
+        .filter(|series| series.value.is_ok())
+        .collect();
     let rough = shares.iter().filter(|series| is_rough(series)).count();
-    let weighed = |series: &&Series| page.report.attributes(series).method.is_not_validated();
+    let not_validated = |series: &&Series| page.report.attributes(series).method.is_not_validated();
     let mut notes = Vec::new();
     if rough > 0 {
         notes.push(format!(
@@ -100,11 +103,11 @@ pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
     let methods = shares
         .iter()
         .map(|series| &page.report.attributes(series).method);
-    let besides: BTreeSet<String> = methods
+    let also_counted: BTreeSet<String> = methods
         .filter_map(|method| Some(format!(" ! {method} counts {} too", method.but()?)))
         .collect();
-    notes.extend(besides);
-    if shares.iter().any(weighed) {
+    notes.extend(also_counted);
+    if shares.iter().any(not_validated) {
         notes.push(
             " ! shares are not validated here: what their weights do not see is in no error \
              (docs/accuracy.md)"
@@ -115,7 +118,7 @@ pub(super) fn notes(page: &Page<'_>) -> Vec<String> {
 }
 
 /// The socket or device whose traffic is shared.
-pub(super) fn place(report: &Report, series: &Series) -> String {
+pub(super) fn socket_or_device(report: &Report, series: &Series) -> String {
     let attributes = report.attributes(series);
     let socket = || format!("socket {}", attributes.socket.unwrap_or_default());
     let place = attributes.device.clone().unwrap_or_else(socket);

@@ -1,20 +1,20 @@
-//! The grids of a report with every row and column, for a view that is moved over them.
+//! The grids of a report with every row and column, for the interactive view.
 
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Page, accesses, columns,
-    columns::Drawn,
+    TablePage, accesses, columns,
+    columns::DrawnColumn,
     entities,
-    grid::{Cell, Grid},
-    notes, places, shares,
+    grid::{Grid, GridCell},
+    notes, shares, uncore,
 };
 use crate::{derive::Report, emit::Screen};
 
-/// A name of a column is broken into lines of so many characters.
+/// Width at which a column name is broken into lines.
 const NARROW: usize = 12;
 
-/// What a report shows, as sheets.
+/// A report as sheets.
 #[derive(Clone, Debug)]
 pub struct Sheets {
     /// Time since the session began, at the window's end.
@@ -23,9 +23,9 @@ pub struct Sheets {
     pub length: Duration,
     /// Unix time at the window's end.
     pub time: Duration,
-    /// Those with rows; the counts of entities first.
+    /// Sheets with rows; the counts of entities first.
     pub sheets: Vec<Sheet>,
-    /// What else the window says: reasons for missing values, findings, warnings.
+    /// Other lines: reasons for missing values, findings, warnings.
     pub notes: Vec<String>,
 }
 
@@ -36,38 +36,38 @@ pub struct Sheet {
     grid: Grid,
 }
 
-/// A column with the texts of all rows, to be drawn.
+/// A column as drawn, with the texts of all rows.
 #[derive(Clone, Debug)]
 pub struct SheetColumn {
-    /// Which column of the sheet; None for the live share of those before it.
-    pub of: Option<usize>,
+    /// Index of the column in the sheet; None for the running ratio of the columns before it.
+    pub index: Option<usize>,
     /// Its name, in lines.
     pub name: Vec<String>,
-    /// Its unit, and whatever else stands below the name.
+    /// Its unit, and other lines below the name.
     pub under: Vec<String>,
-    /// For each row.
+    /// Texts by row.
     pub texts: Vec<String>,
-    /// Columns of the terminal that the widest of all takes.
+    /// Width of the widest text.
     pub width: usize,
 }
 
 impl Sheets {
-    /// Those of a report. `exact`: all digits in place of three with a prefix.
+    /// The sheets of a report. `exact`: all digits instead of three with a prefix.
     #[must_use]
-    pub fn of(report: &Report, exact: bool) -> Self {
+    pub fn from_report(report: &Report, exact: bool) -> Self {
         let screen = Screen {
             width: Some(usize::MAX),
             exact,
             ..Screen::default()
         };
-        let page = Page::new(report, screen);
+        let page = TablePage::new(report, screen);
         let mut sheets = vec![("counts", entities::entities(&page))];
         let [operations, sources] = accesses::grids(&page);
         sheets.extend([("accesses", operations), ("sources", sources)]);
         let lists = report.tables.iter();
         sheets.extend(lists.map(|list| (list.name, accesses::list(&page, list))));
         sheets.extend(
-            places::grids(&page)
+            uncore::grids(&page)
                 .into_iter()
                 .map(|grid| ("places", grid)),
         );
@@ -98,13 +98,13 @@ impl Sheets {
 }
 
 impl Sheet {
-    /// What it is of.
+    /// Title of the sheet.
     #[must_use]
     pub fn title(&self) -> &'static str {
         self.title
     }
 
-    /// What the labels of rows are.
+    /// Headings of the labels.
     #[must_use]
     pub fn heads(&self) -> &[String] {
         &self.grid.heads
@@ -116,13 +116,14 @@ impl Sheet {
         self.grid.rows.len()
     }
 
-    /// What a row is called, one label for each head.
+    /// Labels of a row, one for each heading.
     #[must_use]
     pub fn labels(&self, row: usize) -> &[String] {
         &self.grid.rows[row].labels
     }
 
-    /// Whether the row is one of many; others, such as the machine's total, are always in view.
+    /// Whether the row is one of many. Other rows, such as the total of the machine, are always in
+    /// view.
     #[must_use]
     pub fn is_one_of_many(&self, row: usize) -> bool {
         self.grid.rows[row].one_of_many
@@ -134,64 +135,66 @@ impl Sheet {
         &self.grid.columns[column].name
     }
 
-    /// The column of this name.
+    /// The index of the column with this name.
     #[must_use]
-    pub fn column_of(&self, name: &str) -> Option<usize> {
+    pub fn column_index(&self, name: &str) -> Option<usize> {
         let mut columns = self.grid.columns.iter();
         columns.position(|column| column.name == name)
     }
 
-    /// The columns in which any row has something to show.
+    /// Indices of the columns with any value to show.
     #[must_use]
     pub fn used(&self) -> Vec<usize> {
         let used = |column: &usize| {
             let mut rows = self.grid.rows.iter();
-            rows.any(|row| row.cells[*column] != Cell::Empty)
+            rows.any(|row| row.cells[*column] != GridCell::Empty)
         };
         (0..self.grid.columns.len()).filter(used).collect()
     }
 
-    /// The unit of a column; empty for numbers without one.
+    /// The unit of a column; empty for numbers without a unit.
     #[must_use]
     pub fn unit(&self, column: usize) -> String {
         self.grid.columns[column].under.join(" ")
     }
 
-    /// A value in the metric's unit; None where there is none.
+    /// A value in the unit of the metric, if any.
     #[must_use]
     pub fn value(&self, row: usize, column: usize) -> Option<f64> {
         match self.grid.rows[row].cells[column] {
-            Cell::Number(number) => Some(number.value),
-            Cell::Empty | Cell::Absent | Cell::NotRun | Cell::NoSum => None,
+            GridCell::Number(number) => Some(number.value),
+            GridCell::Empty | GridCell::Absent | GridCell::NotRun | GridCell::NoSum => None,
         }
     }
 
-    /// A value of this column as a row shows it, without its error.
+    /// A value as the column shows it, without its error.
     #[must_use]
     pub fn text(&self, column: usize, value: f64) -> String {
         let form = self.grid.columns[column].form;
-        form.text(&super::Number::plain(value))
+        form.text(&super::TableNumber::plain(value))
     }
 
-    /// The columns in which any row has something to show, with their live shares.
+    /// The columns with any value to show, with their running ratios.
     #[must_use]
     pub fn drawn(&self) -> Vec<SheetColumn> {
         let rows = &self.grid.rows;
         let used = self.used();
-        let drawn = used.iter().map(|at| {
-            let cells = rows.iter().map(|row| row.cells[*at]);
-            Drawn::new(&self.grid.columns[*at], cells, Some(NARROW))
-        });
-        let drawn: Vec<Drawn> = drawn.collect();
-        let mut places = used.into_iter();
-        let columns = columns::with_live(&drawn).into_iter().map(|column| {
-            let of = match &column {
-                Cow::Borrowed(_) => places.next(),
+        let drawn: Vec<DrawnColumn> = used
+            .iter()
+            .map(|at| {
+                let cells = rows.iter().map(|row| row.cells[*at]);
+                DrawnColumn::new(&self.grid.columns[*at], cells, Some(NARROW))
+            })
+            .collect();
+        let mut columns_left = used.into_iter();
+        let columns = columns::with_running(&drawn).into_iter().map(|column| {
+            let index = match &column {
+                Cow::Borrowed(_) => columns_left.next(),
                 Cow::Owned(_) => None,
             };
             let column = column.into_owned();
             SheetColumn {
-                of,
+                index,
                 name: column.name,
                 under: column.under,
                 texts: column.texts,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    grid::{Cell, Column, Grid, Row},
-    number::{Form, Number},
+    grid::{Grid, GridCell, GridColumn, GridRow},
+    number::{NumberFormat, TableNumber},
     text::width,
 };
 use crate::{
     derive::{Report, Subject, Value},
     emit::{
-        Format, Screen,
+        OutputFormat, Screen,
         tests::{containers, on, report},
     },
     join::Entity,
@@ -26,7 +26,7 @@ fn screen(width: usize, height: Option<usize>) -> Screen {
     }
 }
 
-/// The table without this program's account of itself.
+/// The table without self-counters.
 fn table(report: &Report, screen: Screen) -> String {
     let mut report = report.clone();
     let own = |subject: u32| report.subjects[subject as usize] == Subject::Pmuscope;
@@ -36,10 +36,10 @@ fn table(report: &Report, screen: Screen) -> String {
         .filter(|series| !own(series.subject))
         .cloned()
         .collect();
-    on(screen, &report, Format::Table)
+    on(screen, &report, OutputFormat::Table)
 }
 
-/// What is asserted of a table that has room.
+/// Assertions for a table that fits.
 #[track_caller]
 fn on_terminal(rows: u64, columns: usize, lines: usize) -> String {
     let text = table(&containers(rows), screen(columns, Some(lines)));
@@ -79,7 +79,7 @@ fn three_hundred_rows_in_200_columns() {
     insta::assert_snapshot!(on_terminal(300, 200, 50));
 }
 
-/// Each block has room, not all together.
+/// Each block fits, but not all together.
 #[test]
 fn a_table_that_is_scrolled() {
     insta::assert_snapshot!(table(&containers(300), screen(80, Some(24))));
@@ -91,7 +91,7 @@ fn everything_on_a_low_screen() {
     insta::assert_snapshot!(table(&report(), screen(100, Some(24))));
 }
 
-/// The label of the sum of other rows is wider than those of these rows.
+/// The label of the sum of other rows is wider than the labels of these rows.
 #[test]
 fn no_row_is_hidden_where_all_have_room() {
     for rows in 4..8 {
@@ -110,7 +110,7 @@ fn no_row_is_hidden_where_all_have_room() {
     }
 }
 
-/// By pod: one heading does not fit both, so the name of a container says that it is one.
+/// By pod: one heading does not fit both kinds, so the name of a container states its kind.
 #[test]
 fn a_container_beside_a_pod_is_called_one() {
     let text = table(&containers(4), screen(80, None));
@@ -135,7 +135,7 @@ fn a_container_beside_a_pod_is_called_one() {
     }
 }
 
-/// A file has every row, and no line is about the rows that have no room.
+/// A file has every row, and no line about omitted rows.
 #[test]
 fn a_file_has_every_row() {
     let report = containers(300);
@@ -149,7 +149,7 @@ fn a_file_has_every_row() {
     }
 }
 
-/// Rows without a sum are counted all the same.
+/// Rows without a sum are still counted.
 #[test]
 fn ratios_have_no_sum() {
     let mut report = containers(300);
@@ -165,22 +165,22 @@ fn ratios_have_no_sum() {
     assert_eq!(line, Some(" 295 more (--all-rows)"), "{text}");
 }
 
-/// A unit of wide characters is broken into lines, as names of columns are.
+/// A unit of wide characters is broken into lines, like column names.
 #[test]
 fn a_wide_unit_has_room() {
-    let number = Number {
-        live: 0.1,
-        ..Number::plain(0.0)
+    let number = TableNumber {
+        running_ratio: 0.1,
+        ..TableNumber::plain(0.0)
     };
     let labels = ["_a容👩 ", "_0a/a0 a容aaaa"].map(str::to_owned);
-    let mut row = Row::new(labels.to_vec(), 1, false);
-    row.cells[0] = Cell::Number(number);
+    let mut row = GridRow::new(labels.to_vec(), 1, false);
+    row.cells[0] = GridCell::Number(number);
     let grid = Grid {
         heads: vec![String::new(); 2],
-        columns: vec![Column {
+        columns: vec![GridColumn {
             name: String::new(),
             under: vec!["容/容容容容a容容aa容a容aaa容a容".to_owned()],
-            form: Form {
+            form: NumberFormat {
                 factor: 1.0,
                 whole: true,
                 exact: false,
@@ -188,23 +188,23 @@ fn a_wide_unit_has_room() {
             adds_up: true,
         }],
         rows: vec![row],
-        kept: 0,
+        key_labels: 0,
     };
     for line in grid.blocks(Some(62), 9).concat() {
         assert!(width(&line) <= 62, "{line:?}");
     }
 }
 
-/// Numbers that are told apart by their digits.
-fn cell() -> impl Strategy<Value = Cell> {
+/// Numbers identified by their digits.
+fn cell() -> impl Strategy<Value = GridCell> {
     prop_oneof![
-        Just(Cell::Empty),
-        Just(Cell::Absent),
-        Just(Cell::NotRun),
+        Just(GridCell::Empty),
+        Just(GridCell::Absent),
+        Just(GridCell::NotRun),
         (0..1_000_000_u32, 0.1..1.0_f64).prop_map(|(value, live)| {
-            Cell::Number(Number {
-                live,
-                ..Number::plain(f64::from(value))
+            GridCell::Number(TableNumber {
+                running_ratio: live,
+                ..TableNumber::plain(f64::from(value))
             })
         }),
     ]
@@ -213,36 +213,37 @@ fn cell() -> impl Strategy<Value = Cell> {
 const NAME: &str = "[a-z_/ 0-9容\u{301}\u{fe0f}👩]{0,50}";
 
 fn grid() -> impl Strategy<Value = Grid> {
-    (1..3_usize, 0..8_usize, 0..2_usize).prop_flat_map(|(labels, columns, kept)| {
+    (1..3_usize, 0..8_usize, 0..2_usize).prop_flat_map(|(labels, columns, key_labels)| {
         let column = (
             NAME,
             prop::collection::vec("[a-z/容]{0,20}", 0..3),
             any::<bool>(),
             any::<bool>(),
-        );
-        let column = column.prop_map(|(name, under, exact, adds_up)| Column {
-            name,
-            under,
-            form: Form {
-                factor: 1.0,
-                whole: true,
-                exact,
-            },
-            adds_up,
-        });
-        // Few different last labels, so that rows have one in common.
-        let kept = kept.min(labels - 1);
+        )
+            .prop_map(|(name, under, exact, adds_up)| GridColumn {
+                name,
+                under,
+                form: NumberFormat {
+                    factor: 1.0,
+                    whole: true,
+                    exact,
+                },
+                adds_up,
+            });
+        // Few different last labels, so that rows have some in common.
+        let key_labels = key_labels.min(labels - 1);
         let labels_of_row = (
-            prop::collection::vec(NAME, labels - kept),
-            prop::collection::vec("[ab]", kept),
-        );
-        let labels_of_row = labels_of_row.prop_map(|(own, kept)| [own, kept].concat());
+            prop::collection::vec(NAME, labels - key_labels),
+            prop::collection::vec("[ab]", key_labels),
+        )
+            .prop_map(|(other, key)| [other, key].concat());
         let cells = prop::collection::vec(cell(), columns);
-        let row = (labels_of_row, cells, any::<bool>());
-        let row = row.prop_map(|(labels, cells, one_of_many)| Row {
-            labels,
-            cells,
-            one_of_many,
+        let row = (labels_of_row, cells, any::<bool>()).prop_map(|(labels, cells, one_of_many)| {
+            GridRow {
+                labels,
+                cells,
+                one_of_many,
+            }
         });
         let heads = prop::collection::vec(NAME, labels);
         let columns = prop::collection::vec(column, columns);
@@ -251,31 +252,31 @@ fn grid() -> impl Strategy<Value = Grid> {
             heads,
             columns,
             rows,
-            kept,
+            key_labels,
         })
     })
 }
 
-/// By kept labels: the sum of a column, and whether a part of it is not known.
-fn sums(grid: &Grid, rows: &[Row], column: usize) -> BTreeMap<Vec<String>, (f64, bool)> {
+/// By key labels: the sum of a column, and whether it has unknown parts.
+fn sums(grid: &Grid, rows: &[GridRow], column: usize) -> BTreeMap<Vec<String>, (f64, bool)> {
     let mut sums = BTreeMap::new();
     for row in rows {
-        let kept = row.labels[grid.heads.len() - grid.kept..].to_vec();
-        let (sum, unknown) = sums.entry(kept).or_insert((0.0, false));
+        let key = row.labels[grid.heads.len() - grid.key_labels..].to_vec();
+        let (sum, unknown) = sums.entry(key).or_insert((0.0, false));
         match row.cells[column] {
-            Cell::Number(number) => {
+            GridCell::Number(number) => {
                 *sum += number.value;
                 *unknown |= number.at_least;
             }
-            Cell::Absent => *unknown = true,
-            Cell::Empty | Cell::NotRun | Cell::NoSum => {}
+            GridCell::Absent => *unknown = true,
+            GridCell::Empty | GridCell::NotRun | GridCell::NoSum => {}
         }
     }
     sums
 }
 
 proptest! {
-    /// A row of a label and a number has room in 60 columns; what has none is broken by the page.
+    /// A row of a label and a number fits in 60 columns; the page breaks wider rows.
     #[test]
     fn blocks_have_room(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
         for block in grid.blocks(Some(room), most) {
@@ -285,8 +286,8 @@ proptest! {
         }
     }
 
-    /// No value is lost: it is in a block, or in the sum of the rows that have no room. Where it
-    /// does not add up the sum has a mark in its place.
+    /// No value is lost: it is in a block, or in the sum of the omitted rows. A sum of values that
+    /// do not add up is marked.
     #[test]
     fn every_value_is_shown_or_summed(grid in grid(), room in 60_usize..200, most in 0_usize..12) {
         let summed = grid.summed(most);
@@ -294,9 +295,9 @@ proptest! {
             if grid.columns[at].adds_up {
                 prop_assert_eq!(sums(&grid, &summed, at), sums(&grid, &grid.rows, at));
             } else {
-                let is_number = |row: &&Row| matches!(row.cells[at], Cell::Number(_));
-                let numbers = |rows: &[Row]| rows.iter().filter(is_number).count();
-                let is_marked = summed.iter().any(|row| row.cells[at] == Cell::NoSum);
+                let is_number = |row: &&GridRow| matches!(row.cells[at], GridCell::Number(_));
+                let numbers = |rows: &[GridRow]| rows.iter().filter(is_number).count();
+                let is_marked = summed.iter().any(|row| row.cells[at] == GridCell::NoSum);
                 prop_assert!(is_marked || numbers(&summed) == numbers(&grid.rows));
             }
         }
@@ -306,9 +307,9 @@ proptest! {
         let words: Vec<&str> = text.split_whitespace().collect();
         for row in summed.iter() {
             for (column, cell) in grid.columns.iter().zip(&row.cells) {
-                if let Cell::Number(number) = cell {
-                    let number = column.form.text(number);
-                    let number: Vec<&str> = number.split_whitespace().collect();
+                if let GridCell::Number(number) = cell {
+                    let text_of_number = column.form.text(number);
+                    let number: Vec<&str> = text_of_number.split_whitespace().collect();
                     let mut shown = words.windows(number.len());
                     prop_assert!(shown.any(|shown| shown == number), "{number:?} in {text}");
                 }
@@ -316,7 +317,7 @@ proptest! {
         }
     }
 
-    /// Whatever names, values and the screen are.
+    /// For any names, values and screen.
     #[test]
     fn no_line_is_wider_than_the_screen(
         rows in 0_u64..12,

@@ -1,21 +1,21 @@
-//! Text in a limited number of columns of a terminal.
+//! Text fitted to columns of a terminal.
 
 use unicode_width::UnicodeWidthStr as _;
 
-/// The mark for text that was cut out.
+/// Marks text that was cut out.
 const LEFT_OUT: &str = "…";
 
-/// Columns that the text takes.
+/// The columns that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The text, filled up on the right.
+/// Pads the text on the right.
 pub(super) fn left(text: &str, to: usize) -> String {
     format!("{text}{}", spaces(to, text))
 }
 
-/// The text, filled up on the left.
+/// Pads the text on the left.
 pub(super) fn right(text: &str, to: usize) -> String {
     format!("{}{text}", spaces(to, text))
 }
@@ -24,84 +24,88 @@ fn spaces(to: usize, text: &str) -> String {
     " ".repeat(to.saturating_sub(width(text)))
 }
 
-/// The prefixes of a text: where each ends, and its width. Widths of characters cannot be added up,
-/// since several can be drawn as one.
-fn heads(text: &str) -> impl Iterator<Item = (usize, usize)> {
-    let ends = text.char_indices().map(|(at, _)| at).skip(1);
-    let ends = ends.chain([text.len()]);
+/// The prefixes of a text: end and width of each. Widths of characters do not add up, since several
+/// may be drawn as one.
+fn prefixes(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let ends = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .skip(1)
+        .chain([text.len()]);
     ends.map(|end| (end, width(&text[..end])))
 }
 
-/// The suffixes of a text, the shortest first: where each starts, and its width.
-fn tails(text: &str) -> impl Iterator<Item = (usize, usize)> {
+/// The suffixes of a text, shortest first: start and width of each.
+fn suffixes(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let starts = text.char_indices().rev().map(|(at, _)| at);
     starts.map(|start| (start, width(&text[start..])))
 }
 
-/// The longest prefix of at most `room` columns.
-fn head(text: &str, room: usize) -> &str {
-    let fits = heads(text).take_while(|(_, width)| *width <= room);
+/// The longest prefix of at most `max_width` columns.
+fn longest_prefix(text: &str, max_width: usize) -> &str {
+    let fits = prefixes(text).take_while(|(_, width)| *width <= max_width);
     &text[..fits.last().map_or(0, |(end, _)| end)]
 }
 
-/// A text whose prefixes and suffixes are measured once, to be cut many times.
-pub(super) struct Measured<'a> {
+/// A text with measured prefixes and suffixes, to be cut many times.
+pub(super) struct MeasuredText<'a> {
     text: &'a str,
-    heads: Vec<(usize, usize)>,
-    tails: Vec<(usize, usize)>,
+    prefixes: Vec<(usize, usize)>,
+    suffixes: Vec<(usize, usize)>,
 }
 
-impl<'a> Measured<'a> {
-    /// To be cut to `room` columns or fewer.
-    pub(super) fn of(text: &'a str, room: usize) -> Self {
-        let fits = |(_, width): &(usize, usize)| *width <= room;
+impl<'a> MeasuredText<'a> {
+    /// Measures a text for cuts of at most `max_width` columns.
+    pub(super) fn new(text: &'a str, max_width: usize) -> Self {
+        let fits = |(_, width): &(usize, usize)| *width <= max_width;
         Self {
             text,
-            heads: heads(text).take_while(fits).collect(),
-            tails: tails(text).take_while(fits).collect(),
+            prefixes: prefixes(text).take_while(fits).collect(),
+            suffixes: suffixes(text).take_while(fits).collect(),
         }
     }
 
-    /// The text in at most `room` columns: a prefix of at most `beginning` columns, a mark, and as
-    /// much of the end as fits.
-    pub(super) fn cut(&self, room: usize, beginning: usize) -> String {
-        let longest = |parts: &[(usize, usize)], room: usize| {
-            let fits = parts.iter().take_while(|(_, width)| *width <= room);
+    /// The text in at most `max_width` columns: a prefix of at most `beginning` columns, a mark,
+    /// and as much of the end as fits.
+    pub(super) fn cut(&self, max_width: usize, beginning: usize) -> String {
+        let longest = |parts: &[(usize, usize)], max_width: usize| {
+            let fits = parts.iter().take_while(|(_, width)| *width <= max_width);
             fits.last().copied()
         };
-        let kept = room.saturating_sub(width(LEFT_OUT));
-        let (end, taken) = longest(&self.heads, beginning.min(kept)).unwrap_or((0, 0));
-        let start = longest(&self.tails, kept - taken).map_or(self.text.len(), |(start, _)| start);
+        let width_left = max_width.saturating_sub(width(LEFT_OUT));
+        let (end, taken) = longest(&self.prefixes, beginning.min(width_left)).unwrap_or((0, 0));
+        let start =
+            longest(&self.suffixes, width_left - taken).map_or(self.text.len(), |(start, _)| start);
         let (head, tail) = (&self.text[..end], &self.text[start..]);
         format!("{head}{LEFT_OUT}{tail}")
     }
 }
 
-/// A path without its first directories, in at most `room` columns; None where not even the last
-/// part fits.
-pub(super) fn last_parts(path: &str, room: usize) -> Option<String> {
-    let kept = room.checked_sub(width(LEFT_OUT))?;
+/// A path without its first directories, in at most `max_width` columns; None if even the last part
+/// does not fit.
+pub(super) fn last_parts(path: &str, max_width: usize) -> Option<String> {
+    let width_left = max_width.checked_sub(width(LEFT_OUT))?;
     let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
-    let parts = slashes.find(|parts| width(parts) <= kept)?;
+    let parts = slashes.find(|parts| width(parts) <= width_left)?;
     (parts.len() > 1).then(|| format!("{LEFT_OUT}{parts}"))
 }
 
-/// Lines of at most `room` columns, from the second on indented: broken at spaces, or within a word
-/// that has no room in a line.
-pub(crate) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<String> {
+/// Lines of at most `max_width` columns, indented from the second on. They break at spaces, or
+/// within a word that is wider than a line.
+pub(crate) fn wrapped(text: &str, max_width: Option<usize>, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim_end().to_owned();
-    while let Some(room) = room
-        && width(&rest) > room
+    while let Some(max_width) = max_width
+        && width(&rest) > max_width
     {
-        let line = head(&rest, room);
+        let line = longest_prefix(&rest, max_width);
         // A break before the first word would not shorten the line.
         let first = line.len() - line.trim_start().len();
         let whole = rest[line.len()..].starts_with(' ');
         let space = line.rfind(' ').filter(|at| *at > first && !whole);
         let line = &line[..space.unwrap_or(line.len())];
-        let next = rest[line.len()..].trim_start();
-        let next = format!("{}{next}", " ".repeat(indent));
+        let left = rest[line.len()..].trim_start();
+        let next = format!("{}{left}", " ".repeat(indent));
         lines.push(line.trim_end().to_owned());
         rest = next;
     }
@@ -110,21 +114,21 @@ pub(crate) fn wrapped(text: &str, room: Option<usize>, indent: usize) -> Vec<Str
 }
 
 /// The lines of a name, broken after punctuation, and within a part that is wider than a line.
-pub(super) fn broken(name: &str, room: usize) -> Vec<String> {
+pub(super) fn broken(name: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for part in name.split_inclusive(['_', '-', '/', '.', ',', ':', ' ']) {
         let mut part = part;
         while !part.is_empty() {
             let line = lines.last_mut().expect("it begins with one");
             let joined = format!("{line}{part}");
-            if width(joined.trim_end()) <= room {
+            if width(joined.trim_end()) <= max_width {
                 *line = joined;
                 break;
             }
             if line.is_empty() {
-                // At least one character, or the loop would not end.
+                // At least one character, so that the loop ends.
                 let first = part.chars().next().map_or(0, char::len_utf8);
-                let (piece, rest) = part.split_at(head(part, room).len().max(first));
+                let (piece, rest) = part.split_at(longest_prefix(part, max_width).len().max(first));
                 line.push_str(piece);
                 part = rest;
             }
@@ -167,7 +171,9 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_marked() {
-        let cut = |text, room, beginning| Measured::of(text, room).cut(room, beginning);
+        let cut = |text, max_width, beginning| {
+            MeasuredText::new(text, max_width).cut(max_width, beginning)
+        };
         assert_eq!(cut("abcdefgh", 5, 2), "ab…gh");
         assert_eq!(cut("abcdefgh", 5, 0), "…efgh");
         assert_eq!(cut("容器容器", 4, 2), "容…");
@@ -181,19 +187,20 @@ mod tests {
         #[test]
         fn nothing_is_wider_than_its_room(
             text in "(?s)[ a-z_/\u{300}\u{fe0f}容🇩👩1-3]{0,60}",
-            room in 20_usize..40,
+            max_width in 20_usize..40,
             indent in 0_usize..5,
         ) {
-            let lines = wrapped(&text, Some(room), indent);
+            let lines = wrapped(&text, Some(max_width), indent);
             for line in &lines {
-                prop_assert!(width(line) <= room, "{line:?}");
+                prop_assert!(width(line) <= max_width, "{line:?}");
             }
             let words = |text: &str| text.chars().filter(|char| *char != ' ').collect::<String>();
             prop_assert_eq!(words(&lines.concat()), words(&text));
-            for line in broken(&text, room) {
-                prop_assert!(width(&line) <= room, "{line:?}");
+            for line in broken(&text, max_width) {
+                prop_assert!(width(&line) <= max_width, "{line:?}");
             }
-            prop_assert!(width(&Measured::of(&text, room).cut(room, indent)) <= room);
+            let cut = MeasuredText::new(&text, max_width).cut(max_width, indent);
+            prop_assert!(width(&cut) <= max_width);
         }
     }
 }

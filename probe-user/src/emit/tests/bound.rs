@@ -1,12 +1,12 @@
-//! A value above the largest possible one is shown, and every format says so.
+//! A value above its bound is shown and flagged in every format.
 
 use super::{fixture, wide};
 use crate::{
     derive::{Report, Value},
-    emit::Format,
+    emit::OutputFormat,
 };
 
-/// The fixture's report, with a bound of half of what each gauge is.
+/// The report of the fixture, with half of each gauge as its bound.
 fn report() -> Report {
     let mut report = fixture::report();
     for series in &mut report.series {
@@ -21,12 +21,12 @@ fn report() -> Report {
 fn a_value_above_its_bound_is_shown_and_flagged() {
     for (format, sign) in [
         (
-            Format::Table,
+            OutputFormat::Table,
             "the largest possible value: its events do not count the same things",
         ),
-        (Format::Json, "\"above_bound\":"),
-        (Format::Csv, "the largest possible value"),
-        (Format::OpenMetrics, "_exceeded_bound"),
+        (OutputFormat::Json, "\"above_bound\":"),
+        (OutputFormat::Csv, "the largest possible value"),
+        (OutputFormat::OpenMetrics, "_exceeded_bound"),
     ] {
         let said = wide(&report(), format);
         assert!(said.contains(sign), "{format:?}: {said}");

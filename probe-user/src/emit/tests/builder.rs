@@ -1,42 +1,42 @@
-//! A report that is being made up.
+//! A report under construction.
 
 use std::time::Duration;
 
 use probe_common::spe::Class;
 
 use crate::{
-    catalogue::Place,
+    catalogue::MetricPlace,
     derive::{
-        Attributes, Counter, Counting, Estimate, Histogram, Kind, LiveTime, Method, Metric, Reason,
-        Report, Spread, Subject, Value,
+        Attributes, CounterSource, CounterValue, Estimate, Histogram, MetricInfo, MetricKind,
+        Reason, Report, RunningTime, Spread, Subject, Value, ValueMethod,
     },
     formula::NoValue,
     join::{
         Entity,
         share::{self, NoShare},
     },
-    window::Served,
+    window::MemLevel,
 };
 
-/// A report that is being made up.
+/// A report under construction.
 pub(super) struct Fixture {
     pub(super) report: Report,
     pub(super) subject: u32,
     pub(super) attributes: u32,
 }
 
-pub(super) type Described<'a> = (&'a str, &'a str, Kind);
+pub(super) type Described<'a> = (&'a str, &'a str, MetricKind);
 
-pub(super) const CLOCK: Described<'_> = ("task-clock", "ns", Kind::Counter);
-pub(super) const CYCLES: Described<'_> = ("cycles", "", Kind::Counter);
-pub(super) const UNCORE: Described<'_> = ("nvidia_scf_pmu_0/cycles/", "", Kind::Counter);
-const OPERATIONS: Described<'_> = ("spe_operations", "", Kind::Counter);
+pub(super) const CLOCK: Described<'_> = ("task-clock", "ns", MetricKind::Counter);
+pub(super) const CYCLES: Described<'_> = ("cycles", "", MetricKind::Counter);
+pub(super) const UNCORE: Described<'_> = ("nvidia_scf_pmu_0/cycles/", "", MetricKind::Counter);
+const OPERATIONS: Described<'_> = ("spe_operations", "", MetricKind::Counter);
 
-/// When the session and the window began.
+/// Start of the session and of the window.
 pub(super) const BEGAN: Duration = Duration::from_secs(100);
 pub(super) const START: Duration = Duration::from_millis(101_500);
 
-/// The counter group of an event: two of them are on the cores and share theirs.
+/// The counter group of an event: two events are on the cores and share a group.
 fn group(described: Described<'_>) -> Option<u32> {
     match described {
         CLOCK | CYCLES => Some(0),
@@ -78,19 +78,19 @@ impl Fixture {
         &mut self,
         described: Described<'_>,
         value: Result<Value, Reason>,
-        total: Option<Counter>,
+        total: Option<CounterValue>,
     ) {
         let (name, unit, kind) = described;
         let group = group(described);
-        let metric = self.report.add_metric(Metric {
+        let metric = self.report.add_metric(MetricInfo {
             name: name.to_owned(),
             help: format!("What \"{name}\" says"),
             unit: unit.to_owned(),
             kind,
             counting: match described {
-                OPERATIONS => Counting::Samples,
-                _ if group.is_some() => Counting::Event(1.0),
-                _ => Counting::All,
+                OPERATIONS => CounterSource::Samples,
+                _ if group.is_some() => CounterSource::Event(1.0),
+                _ => CounterSource::All,
             },
         });
         let attributes = match group {
@@ -104,7 +104,7 @@ impl Fixture {
         self.report.push(ids, value, total);
     }
 
-    /// What was not seen may be off by all of itself. As much was counted before.
+    /// The unobserved part may be off by all of itself. As much was counted before.
     pub(super) fn count(&mut self, described: Described<'_>, raw: u64, scaled: f64) {
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let live = if scaled == 0.0 {
@@ -113,7 +113,7 @@ impl Fixture {
             raw as f64 / scaled
         };
         let estimate = Estimate {
-            live,
+            running_ratio: live,
             spread: Spread::Error(scaled * (1.0 - live)),
             ..Estimate::exact(scaled)
         };
@@ -122,18 +122,18 @@ impl Fixture {
             clippy::cast_sign_loss,
             reason = "small numbers"
         )]
-        let time = |enabled: u64| LiveTime {
+        let time = |enabled: u64| RunningTime {
             enabled,
             running: (live * 1e9) as u64 * (enabled / 1_000_000_000),
         };
         let time = |enabled| group(described).map(|_| time(enabled));
-        let counter = Counter {
+        let counter = CounterValue {
             start: START,
             raw,
             estimate,
             time: time(1_000_000_000),
         };
-        let total = Counter {
+        let total = CounterValue {
             start: BEGAN,
             raw: 2 * raw,
             estimate: Estimate {
@@ -147,20 +147,25 @@ impl Fixture {
     }
 
     pub(super) fn gauge(&mut self, name: &str, unit: &str, value: Estimate) {
-        self.add((name, unit, Kind::Gauge), Ok(Value::Gauge(value)), None);
+        self.add(
+            (name, unit, MetricKind::Gauge),
+            Ok(Value::Gauge(value)),
+            None,
+        );
     }
 
     pub(super) fn absent(&mut self, name: &str, unit: &str, reason: impl Into<Reason>) {
-        self.add((name, unit, Kind::Gauge), Err(reason.into()), None);
+        self.add((name, unit, MetricKind::Gauge), Err(reason.into()), None);
     }
 
-    /// Ratios of counters, of which the second took turns, and of samples; one sample has no mean.
+    /// Ratios of counters, the second of them multiplexed, and of samples; a single sample has no
+    /// mean.
     pub(super) fn metrics(&mut self, ipc: Option<f64>) {
         match ipc {
             Some(ipc) => {
                 self.gauge("ipc", "1/cycle", Estimate::exact(ipc));
                 let turns = Estimate {
-                    live: 0.25,
+                    running_ratio: 0.25,
                     spread: Spread::Error(ipc / 800.0),
                     ..Estimate::exact(ipc / 100.0)
                 };
@@ -174,7 +179,7 @@ impl Fixture {
         }
         let plain = self.attributes;
         self.with(Attributes {
-            method: Method::Sampled,
+            method: ValueMethod::Sampled,
             ..Attributes::default()
         });
         self.gauge("spe_load_rate", "1/s", sampled(1e6));
@@ -194,24 +199,24 @@ impl Fixture {
     pub(super) fn accesses(
         &mut self,
         operation: Class,
-        source: Option<Served>,
+        source: Option<MemLevel>,
         samples: u64,
         mean: Option<f64>,
     ) {
         self.with(Attributes {
-            method: Method::Sampled,
+            method: ValueMethod::Sampled,
             operation: Some(operation),
             source,
             ..Attributes::default()
         });
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let counter = Counter {
+        let counter = CounterValue {
             start: START,
             raw: samples,
             estimate: sampled(32_768.0 * samples as f64),
             time: None,
         };
-        let total = Counter {
+        let total = CounterValue {
             start: BEGAN,
             raw: 31,
             estimate: sampled(1e6),
@@ -228,7 +233,7 @@ impl Fixture {
             counts: vec![1, 0, samples],
             sum: 9.0,
         }));
-        let described = ("spe_latency_cycles", "cycles", Kind::Histogram);
+        let described = ("spe_latency_cycles", "cycles", MetricKind::Histogram);
         self.add(described, Ok(histogram), None);
         if source.is_none() {
             self.gauge("spe_tlb_walk_share", "1", sampled(0.25));
@@ -241,11 +246,11 @@ impl Fixture {
         let attributes = Attributes {
             socket: Some(1),
             method: match share {
-                Ok(_) => Method::Apportioned(share::Method::Counted {
+                Ok(_) => ValueMethod::Apportioned(share::Method::Counted {
                     weight: "llc_read_misses".into(),
                     but: None,
                 }),
-                Err(_) => Method::Counted,
+                Err(_) => ValueMethod::Counted,
             },
             ..Attributes::default()
         };
@@ -272,10 +277,10 @@ pub(super) fn sampled(value: f64) -> Estimate {
 }
 
 pub(super) fn place(device: Option<&str>, names: &[&str]) -> Subject {
-    let place = Place {
+    let place = MetricPlace {
         socket: Some(0),
         device: device.map(str::to_owned),
-        ..Place::default()
+        ..MetricPlace::default()
     };
     let names = names.iter().map(|name| (*name).to_owned());
     Subject::Place(place, names.collect())

@@ -1,18 +1,18 @@
-//! A report of as many containers as are asked for.
+//! A report of any number of containers.
 
 use super::builder::{CLOCK, Fixture};
 use crate::{
-    derive::{Attributes, Estimate, Kind, Reason, Report, Subject},
+    derive::{Attributes, Estimate, MetricKind, Reason, Report, Subject},
     join::Entity,
 };
 
-/// A number that has no pattern, from another.
+/// A pseudo-random number from another.
 fn mixed(number: u64) -> u64 {
     (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Fixture {
-    /// Five events, of which the last three took turns, and eight metrics.
+    /// Five events, the last three multiplexed, and eight metrics.
     fn counted(&mut self, weight: u64) {
         let shares = [
             ("cycles", 3_100, 1.0),
@@ -30,7 +30,7 @@ impl Fixture {
                 reason = "a part of a whole number"
             )]
             let raw = (scaled * live) as u64;
-            self.count((name, "", Kind::Counter), raw, scaled);
+            self.count((name, "", MetricKind::Counter), raw, scaled);
         }
         let metrics = [
             ("cpus_used", "CPU", 1e-6, 1.0),
@@ -44,7 +44,7 @@ impl Fixture {
         for (at, (name, unit, each, live)) in (1_u8..).zip(metrics) {
             let value = each * float(weight) + 1.5 / f64::from(at);
             let estimate = Estimate {
-                live,
+                running_ratio: live,
                 ..Estimate::exact(value)
             };
             self.gauge(name, unit, estimate);
@@ -52,7 +52,7 @@ impl Fixture {
     }
 }
 
-/// A report of so many containers, two of each pod: 13 columns, and metrics that need SPE.
+/// A report of this many containers, two in each pod: 13 columns, and metrics that need SPE.
 pub(crate) fn containers(number: u64) -> Report {
     let mut it = Fixture::default();
     for at in 0..number {

@@ -1,16 +1,16 @@
-//! A report with everything that can be in it.
+//! A report with every kind of value.
 
 use probe_common::spe::{Class, Source};
 
 use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
 use crate::{
     derive::{
-        About, Advice, Attributes, Cell, Counter, Estimate, Finding, Kind, LiveTime, Reason,
-        Report, Spread, Subject, Table, Value,
+        Advice, Attributes, CounterValue, Estimate, FindingSubject, MetricKind, Reason, Report,
+        ReportFinding, ReportTable, RunningTime, Spread, Subject, TableCell, Value,
     },
     formula::NoValue,
     join::{Entity, share::NoShare},
-    window::Served,
+    window::MemLevel,
 };
 
 pub(in crate::emit) fn report() -> Report {
@@ -19,27 +19,27 @@ pub(in crate::emit) fn report() -> Report {
     let pod = Some("7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f".into());
     it.row(Entity::Command("make".into()), 5_000_000, Some(1.5));
     it.accesses(Class::Load, None, 10, Some(64.0));
-    it.accesses(Class::Load, Some(Served::By(Source::L1d)), 9, Some(4.0));
-    it.accesses(Class::Load, Some(Served::Number(77)), 1, None);
+    it.accesses(Class::Load, Some(MemLevel::By(Source::L1d)), 9, Some(4.0));
+    it.accesses(Class::Load, Some(MemLevel::Number(77)), 1, None);
     // Of another window: only totals are shown.
-    it.accesses(Class::Load, Some(Served::By(Source::Remote)), 0, None);
+    it.accesses(Class::Load, Some(MemLevel::By(Source::Remote)), 0, None);
     it.accesses(Class::Store, None, 1, None);
-    it.accesses(Class::Store, Some(Served::NotSaid), 1, None);
+    it.accesses(Class::Store, Some(MemLevel::Unknown), 1, None);
     it.row(Entity::Container { id, pod }, 1, None);
     let (tgid, name) = (42, None);
     it.row(Entity::Process { tgid, name }, 0, None);
-    // Its total is known all the same.
+    // Its total is still known.
     it.about(Subject::Entity(Entity::Unnamed(99)), Attributes::default());
     let unknown = || Err(Reason::NoValue(NoValue::MostlyUnknown));
-    let total = Counter {
+    let total = CounterValue {
         start: START,
         raw: 250_000_000,
         estimate: Estimate {
-            live: 0.25,
+            running_ratio: 0.25,
             spread: Spread::Error(75e7),
             ..Estimate::exact(1e9)
         },
-        time: Some(LiveTime {
+        time: Some(RunningTime {
             enabled: 1_000_000_000,
             running: 250_000_000,
         }),
@@ -85,31 +85,35 @@ pub(in crate::emit) fn report() -> Report {
     it.gauge("resctrl_bandwidth", "GB/s", Estimate::exact(13.0));
     it.about(Subject::Pmuscope, Attributes::default());
     let version = vec![("version", "1.2.3".to_owned())];
-    it.add(("build", "", Kind::Info), Ok(Value::Info(version)), None);
+    it.add(
+        ("build", "", MetricKind::Info),
+        Ok(Value::Info(version)),
+        None,
+    );
     let hook = Value::State("sched-switch", &["sched-switch", "cgroup-switches"]);
-    it.add(("hook", "", Kind::State), Ok(hook), None);
-    it.count(("runs", "", Kind::Counter), 4_096, 4_096.0);
+    it.add(("hook", "", MetricKind::State), Ok(hook), None);
+    it.count(("runs", "", MetricKind::Counter), 4_096, 4_096.0);
     it.gauge("ns_per_run_same_owner", "ns", Estimate::exact(62.0));
     it.absent("ns_per_run_charging", "ns", Reason::NotMeasured);
     it.gauge("spe_period", "", Estimate::exact(32_768.0));
-    it.report.tables.push(Table {
+    it.report.tables.push(ReportTable {
         name: "pages",
         columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
         counts: Vec::new(),
         rows: [(7, Some(12.5)), (1, None)]
             .map(|(samples, mean)| {
                 vec![
-                    Cell::Number(42),
-                    Cell::Address(0x7f00_0000_1000 * samples),
-                    Cell::Number(samples),
-                    Cell::Estimate(mean.map(sampled)),
+                    TableCell::Number(42),
+                    TableCell::Address(0x7f00_0000_1000 * samples),
+                    TableCell::Number(samples),
+                    TableCell::Estimate(mean.map(sampled)),
                 ]
             })
             .into(),
     });
     it.report.tables.push(lines());
-    it.report.findings = vec![Finding {
-        about: About::Socket(0),
+    it.report.findings = vec![ReportFinding {
+        about: FindingSubject::Socket(0),
         text: "writes of socket 0 go past the cache".to_owned(),
     }];
     it.report.advice = &[Advice {
@@ -119,19 +123,19 @@ pub(in crate::emit) fn report() -> Report {
     it.report
 }
 
-/// A cache line that two containers share, and nobody knows who served it.
-fn lines() -> Table {
+/// A cache line that two containers share, with unknown data sources.
+fn lines() -> ReportTable {
     let row = |owner: Entity, read: &str, written: &str, peers: Option<f64>| {
         vec![
-            Cell::Text("phys:0x80001040".to_owned()),
-            Cell::Text("disjoint".to_owned()),
-            Cell::Owner(Subject::Entity(owner)),
-            Cell::Text(read.to_owned()),
-            Cell::Text(written.to_owned()),
-            Cell::Count(7),
-            Cell::Count(u64::MAX),
-            Cell::Estimate(peers.map(Estimate::exact)),
-            Cell::Count(2),
+            TableCell::Text("phys:0x80001040".to_owned()),
+            TableCell::Text("disjoint".to_owned()),
+            TableCell::Owner(Subject::Entity(owner)),
+            TableCell::Text(read.to_owned()),
+            TableCell::Text(written.to_owned()),
+            TableCell::Count(7),
+            TableCell::Count(u64::MAX),
+            TableCell::Estimate(peers.map(Estimate::exact)),
+            TableCell::Count(2),
         ]
     };
     let container = Entity::Container {
@@ -142,7 +146,7 @@ fn lines() -> Table {
         tgid: 42,
         name: Some(HOSTILE.into()),
     };
-    Table {
+    ReportTable {
         name: "lines",
         columns: vec![
             "line",
@@ -167,10 +171,10 @@ fn lines() -> Table {
     }
 }
 
-/// What a process may call itself.
+/// A hostile process name.
 pub(in crate::emit) const HOSTILE: &str = "\u{1b}]0;gone\u{7}\u{9b}2J\r\nroot \u{202e}\"\\";
 
-/// The report with names that were chosen to do harm.
+/// The report with hostile names.
 pub(in crate::emit) fn hostile() -> Report {
     let mut report = report();
     let mut entities = report

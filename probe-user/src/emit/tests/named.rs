@@ -1,4 +1,4 @@
-//! Names that runtimes gave, as hostile as they may be.
+//! Hostile names from container runtimes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,18 +7,18 @@ use proptest::prelude::*;
 use super::{containers, written};
 use crate::{
     derive::{Report, Subject},
-    emit::{Format, table::names},
+    emit::{OutputFormat, table::names},
     join::Entity,
     names::{
-        Described,
-        described::{Container, Pod},
+        RuntimeNames,
+        runtime_names::{Container, Pod},
     },
 };
 
 /// Containers with a namespace, a pod, a container name and a label each.
 fn report(given: &[[String; 4]]) -> Report {
     let mut report = containers(given.len() as u64);
-    let mut described = Described::default();
+    let mut described = RuntimeNames::default();
     for (subject, [namespace, pod_name, name, label]) in report.subjects.iter().zip(given) {
         let Subject::Entity(Entity::Container { id, pod: Some(pod) }) = subject else {
             panic!("no container: {subject:?}");
@@ -61,9 +61,9 @@ fn ids(report: &Report) -> Vec<&str> {
 #[test]
 fn tables_show_names_and_programs_ids_too() {
     let report = report(&[given("app"), given("proxy"), given("proxy")]);
-    let table = written(&report, Format::Table);
+    let table = written(&report, OutputFormat::Table);
     assert!(table.contains("\n shop/web-0/app  "), "{table}");
-    // Two of one name have their ids beside it.
+    // Two containers with the same name have their ids appended.
     let ids = ids(&report);
     for id in &ids[1..] {
         assert!(
@@ -73,8 +73,8 @@ fn tables_show_names_and_programs_ids_too() {
     }
     assert!(!table.contains(&ids[0][..12]), "{table}");
 
-    let json = written(&report, Format::Json);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let line = written(&report, OutputFormat::Json);
+    let json: serde_json::Value = serde_json::from_str(&line).unwrap();
     let row = &json["rows"][0];
     assert_eq!(
         (&row["kind"], &row["name"]),
@@ -84,7 +84,7 @@ fn tables_show_names_and_programs_ids_too() {
     assert_eq!(names, ["shop", "web-0", "app", "nginx", "containerd"]);
     assert_eq!(row["labels"]["a.b"], "x");
 
-    let metrics = written(&report, Format::OpenMetrics);
+    let metrics = written(&report, OutputFormat::OpenMetrics);
     let labels = r#"namespace="shop",pod="web-0",container="app""#;
     let start = format!(
         r#"pmuscope_container_info{{kind="container",name="{}","#,
@@ -118,7 +118,7 @@ fn hostile(ids: Vec<String>) -> impl Strategy<Value = String> {
         Just("app".to_owned()),
         "[\\x00-\\x1f\"'\\\\{}=,/ \u{202e}\u{1f600}a]{1,6}",
         Just("x".repeat(256)),
-        // As the table writes containers without a name, or with one that is not theirs alone.
+        // In the form of a container without a name, or with a name that is not unique.
         prop::sample::select(ids.clone()),
         prop::sample::select(ids).prop_map(|id| format!("app {}", &id[..12])),
     ]
@@ -144,18 +144,19 @@ proptest! {
             prop_assert_eq!(different.len(), subjects.len(), "{:?}", names);
             prop_assert!(!names.iter().any(|it| it.contains(char::is_control)), "{:?}", names);
         }
-        for format in [Format::Table, Format::OpenMetrics, Format::Json] {
+        for format in [OutputFormat::Table, OutputFormat::OpenMetrics, OutputFormat::Json] {
             let text = written(&report, format);
             let controls = |char: char| char.is_control() && char != '\n';
             prop_assert!(!text.contains(controls) && !text.contains('\u{202e}'), "{}", text);
-            if format == Format::OpenMetrics {
+            if format == OutputFormat::OpenMetrics {
                 let samples = text.lines().filter(|line| !line.starts_with('#'));
-                let series = samples.map(|line| line.rsplit_once(' ').unwrap().0);
-                let series: Vec<&str> = series.collect();
+                let series: Vec<&str> = samples
+                    .map(|line| line.rsplit_once(' ').unwrap().0)
+                    .collect();
                 let different: BTreeSet<_> = series.iter().collect();
                 prop_assert_eq!(different.len(), series.len());
             }
-            if format == Format::Json {
+            if format == OutputFormat::Json {
                 let json: serde_json::Value = serde_json::from_str(&text).unwrap();
                 for (row, id) in json["rows"].as_array().unwrap().iter().zip(ids(&report)) {
                     prop_assert_eq!(row["name"].as_str(), Some(id));

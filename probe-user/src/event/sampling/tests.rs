@@ -1,4 +1,4 @@
-//! Events to be sampled: how they are written, and which are refused.
+//! Sampled events: their syntax, and which are refused.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn rates_and_precision_are_taken_out_of_the_event() {
     // The kernel has periods of clocks only.
     let event = one("cpu-clock/freq=1000/").unwrap();
     assert_eq!(event.rate, Rate::Period(1_000_000));
-    // Their counts know no levels.
+    // Their counts include all levels.
     let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
     assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
     assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
@@ -91,7 +91,7 @@ fn what_cannot_be_sampled_is_said_in_a_sentence() {
         let error = error(text);
         assert!(error.contains(expected), "{text}: {error}");
     }
-    // What tells them apart is not in the name of their metric.
+    // The metric's name does not have the difference between them.
     for twice in ["cycles/freq=99/,cycles/freq=199/", "cycles,cycles:p"] {
         let error = error(twice);
         assert!(
@@ -108,6 +108,5 @@ fn what_cannot_be_sampled_is_said_in_a_sentence() {
     // One of each kind of core.
     assert_eq!(sampled("cycles", &pmus("hybrid"), None).unwrap().len(), 2);
     let many: Vec<String> = (0..9).map(|at| format!("r{at}c")).collect();
-    let many = many.join(",");
-    assert!(error(&many).starts_with("9 events are to be sampled"));
+    assert!(error(&many.join(",")).starts_with("9 events are to be sampled"));
 }

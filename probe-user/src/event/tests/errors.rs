@@ -1,4 +1,4 @@
-//! What a wrong list is answered, word for word.
+//! Error messages of wrong lists, word for word.
 
 use super::{Pmus, machine, refusal};
 use crate::sys::tree::Tree;
@@ -357,7 +357,7 @@ fn machines() {
     );
 }
 
-/// A machine without a PMU of the CPU, such as most virtual machines.
+/// A machine without a core PMU, such as most virtual machines.
 #[test]
 fn no_core_pmu() {
     let root = Tree::new();

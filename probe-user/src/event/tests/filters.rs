@@ -1,4 +1,4 @@
-//! Filters in event syntax: addresses, ranges, and what cannot be had at the same time.
+//! Filters in event syntax: addresses, ranges, and combinations that exclude each other.
 
 use proptest::prelude::*;
 
@@ -131,7 +131,7 @@ fn sources_and_destinations_of_the_fabric() {
 }
 
 proptest! {
-    /// What the mask lets through is the range, and nothing else.
+    /// The mask matches exactly the range.
     #[test]
     fn the_mask_is_the_range(bits in 0_u32..40, at in 0_u64..1 << 20, other: u64) {
         let base = at << bits;

@@ -1,4 +1,4 @@
-//! Names of the kernel's tables against the numbers of `include/uapi/linux/perf_event.h`.
+//! Names of the kernel's tables and their numbers in `include/uapi/linux/perf_event.h`.
 
 use super::{Counter, Source, counter, event, machine, refusal};
 use crate::event::{Scope, generic};
@@ -185,7 +185,7 @@ fn what_only_looks_like_a_cache_name() {
     }
 }
 
-/// What the suggestions are made from can itself be counted.
+/// All names that can be suggested can be counted.
 #[test]
 fn every_listed_name_resolves() {
     let spr = machine("spr");

@@ -16,7 +16,7 @@ fn machine(name: &str) -> Pmus {
     Pmus::read(&fixture("sysfs").join(name)).unwrap()
 }
 
-/// The one event that `text` stands for.
+/// The only event of `text`.
 fn event(text: &str, pmus: &Pmus) -> Event {
     let groups = parse(text, pmus).unwrap_or_else(|error| panic!("{text}: {error}"));
     let [group] = &groups[..] else {
@@ -29,7 +29,7 @@ fn event(text: &str, pmus: &Pmus) -> Event {
     event.clone()
 }
 
-/// The counter of the one event that `text` stands for.
+/// The counter of the only event of `text`.
 fn counter(text: &str, pmus: &Pmus) -> Counter {
     match event(text, pmus).source {
         Source::Counter(counter) => counter,
@@ -37,7 +37,7 @@ fn counter(text: &str, pmus: &Pmus) -> Counter {
     }
 }
 
-/// The sentence that `text` is refused with.
+/// The error message for `text`.
 fn refusal(text: &str, pmus: &Pmus) -> String {
     match parse(text, pmus) {
         Ok(groups) => panic!("{text} was taken: {groups:?}"),

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::{machine, parse};
 use crate::{
-    event::syntax::{self, EventSpec, Head, Item},
+    event::syntax::{self, EventHead, ListItem, WrittenEvent},
     machine::{
-        Format, Word,
+        FieldFormat, Word,
         terms::{self, Term},
     },
 };
@@ -24,24 +24,24 @@ fn term() -> impl Strategy<Value = Term> {
         .prop_map(|(name, value)| Term { name, value })
 }
 
-fn event() -> impl Strategy<Value = EventSpec> {
+fn event() -> impl Strategy<Value = WrittenEvent> {
     let terms = prop::collection::vec(term(), 1..4);
     let head = prop_oneof![
-        word().prop_map(Head::Name),
-        (word(), terms).prop_map(|(pmu, terms)| Head::Pmu { pmu, terms }),
+        word().prop_map(EventHead::Name),
+        (word(), terms).prop_map(|(pmu, terms)| EventHead::Pmu { pmu, terms }),
     ];
-    (head, modifiers()).prop_map(|(head, modifiers)| EventSpec { head, modifiers })
+    (head, modifiers()).prop_map(|(head, modifiers)| WrittenEvent { head, modifiers })
 }
 
-fn item() -> impl Strategy<Value = Item> {
+fn item() -> impl Strategy<Value = ListItem> {
     prop_oneof![
-        event().prop_map(Item::Event),
+        event().prop_map(ListItem::Event),
         (prop::collection::vec(event(), 1..4), modifiers())
-            .prop_map(|(events, modifiers)| Item::Group { events, modifiers }),
+            .prop_map(|(events, modifiers)| ListItem::Group { events, modifiers }),
     ]
 }
 
-fn format() -> impl Strategy<Value = Format> {
+fn format() -> impl Strategy<Value = FieldFormat> {
     let ranges = prop::collection::vec((0..64_u32, 0..64_u32), 1..6);
     (prop::sample::select(&Word::ALL[..]), ranges).prop_map(|(word, ranges)| {
         let ranges: Vec<String> = ranges
@@ -85,12 +85,12 @@ proptest! {
 
     #[test]
     fn formats_print_as_they_are_read(format in format()) {
-        prop_assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+        prop_assert_eq!(format.to_string().parse::<FieldFormat>().unwrap(), format);
     }
 
     #[test]
     fn no_format_panics(text in "(config[0-4]?:)?[-0-9,:a-z]{0,12}") {
-        let _ = text.parse::<Format>();
+        let _ = text.parse::<FieldFormat>();
     }
 
     #[test]
@@ -112,7 +112,7 @@ proptest! {
         PMUS.with(|pmus| { let _ = parse(&text, pmus); });
     }
 
-    /// Pieces of correct lists in any order get much further than noise does.
+    /// Pieces of correct lists in any order reach much deeper than noise.
     #[test]
     fn no_jumble_panics(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..12)) {
         PMUS.with(|pmus| { let _ = parse(&pieces.concat(), pmus); });

@@ -1,4 +1,4 @@
-//! What a correct list means on a machine.
+//! Resolved events of correct lists on a machine.
 
 use super::{Source, counter, event, machine, parse};
 use crate::{
@@ -76,7 +76,7 @@ fn raw_codes_go_to_the_core_pmu() {
 #[test]
 fn generic_events_where_cores_differ() {
     let odd = machine("odd");
-    // Each PMU's own, on its CPUs; where none takes all, the kernel finds it by the CPU.
+    // One for each PMU, on its CPUs; without a PMU of the raw type the kernel finds it by the CPU.
     let kinds = |text: &str, pmus: &Pmus| -> Vec<(String, String, u64)> {
         let groups = parse(text, pmus).unwrap();
         let events = groups.into_iter().flat_map(|group| group.events);
@@ -98,7 +98,7 @@ fn generic_events_where_cores_differ() {
             of("armv8_cortex_a76/instructions/u", "4-5", 1)
         ]
     );
-    // The first has the type of raw events: the kernel would take it for all.
+    // The first has the type of raw events: the kernel would use it for all.
     let hybrid = machine("hybrid");
     let (core, atom) = (4 << 32, 10 << 32);
     assert_eq!(
@@ -110,7 +110,7 @@ fn generic_events_where_cores_differ() {
             of("cpu_core/LLC-load-misses/", "0-3", core | 0x1_0002)
         ]
     );
-    // Beside an event of one kind, and as they are printed.
+    // In a group with an event of one kind, and as printed.
     assert_eq!(
         kinds("{cpu_atom/branch-misses/,cycles}", &hybrid)[1],
         of("cpu_atom/cycles/", "4-11", atom)
@@ -303,7 +303,7 @@ fn one_name_for_all_instances() {
         names("{uncore_imc/event=0x1/,uncore_imc/event=0x2/}"),
         [0, 1].map(|unit| [1, 2].map(|event| format!("uncore_imc_{unit}/event={event:#x}/")))
     );
-    // Those that have the term: only IIO units have ch_mask.
+    // Only PMUs with the term: IIO units alone have ch_mask.
     assert_eq!(
         names("uncore_*/event=0x83,ch_mask=0x1/"),
         [0, 1].map(|unit| [format!("uncore_iio_{unit}/event=0x83,ch_mask=0x1/")])

@@ -1,4 +1,4 @@
-//! Every event string printed in NVIDIA's documents encodes as the drivers' sources say.
+//! Every event string in NVIDIA's documents encodes as in the drivers' sources.
 
 use super::{super::Scope, Counter, counter, event, fixture, machine};
 
@@ -44,7 +44,7 @@ fn strings_of_the_documents() {
     assert_eq!(count, 46);
 }
 
-/// The wide fields of Intel's CHA and IIO units, as intel/perfmon's event files assemble them.
+/// The wide fields of Intel's CHA and IIO units, as in intel/perfmon's event files.
 #[test]
 fn strings_of_sapphire_rapids() {
     let spr = machine("spr");

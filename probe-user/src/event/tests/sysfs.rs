@@ -1,4 +1,4 @@
-//! What is read from the PMUs' directories.
+//! Facts read from the PMUs' directories.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn kinds_of_pmu() {
     assert_eq!(cores(&odd), ["armv8_cortex_a55", "armv8_cortex_a76"]);
 }
 
-/// A test PMU may be registered under the type of raw events: then it is what they count on.
+/// A test PMU may be registered with the type of raw events: then raw events count on it.
 #[test]
 fn the_raw_type_makes_a_core_pmu() {
     let root = Tree::new();
@@ -88,7 +88,7 @@ fn files_beside_the_events() {
     assert_eq!(core.caps["slots"], "0x00000008");
 }
 
-/// Each is reported when it is asked for, and only then: the rest of the machine counts.
+/// Each error is reported only when its PMU is used: the rest of the machine counts.
 #[test]
 fn malformed_pmus() {
     let odd = machine("odd");
@@ -152,7 +152,7 @@ fn cpus_of_the_trees() {
     }
 }
 
-/// The machine the tests run on: its kernel has software events whatever else it has.
+/// The machine of this test run: every kernel has software events.
 #[test]
 fn this_machine() {
     let pmus = Pmus::read(Path::new("/sys")).unwrap();
@@ -165,7 +165,7 @@ fn this_machine() {
     }
 }
 
-/// Every event that a driver names is made of terms that its format/ has.
+/// Every event that a driver names uses only terms of its format/.
 #[test]
 fn every_event_of_the_drivers() {
     let mut events = 0;

@@ -1,4 +1,4 @@
-//! What is wrong with a text, and where.
+//! Parse errors and their columns.
 
 use super::super::{Formula, FormulaError, MAX_DEPTH, MAX_LENGTH};
 

@@ -6,12 +6,12 @@ mod values;
 
 use std::collections::BTreeMap;
 
-use super::{Absent, Formula, Implicit, Input, NoValue, Sample};
+use super::{Absent, EventCount, Formula, Implicit, Input, NoValue};
 
-/// Counts by name, all live all the time unless said otherwise.
+/// Counts by name, all with a running ratio of 1 unless given.
 #[derive(Default)]
 struct Table {
-    events: BTreeMap<String, Result<Sample, Absent>>,
+    events: BTreeMap<String, Result<EventCount, Absent>>,
     implicits: BTreeMap<Implicit, f64>,
 }
 
@@ -19,12 +19,18 @@ impl Table {
     fn new(events: &[(&str, f64)]) -> Self {
         let mut table = Self::default();
         for &(name, count) in events {
-            table = table.with(name, Ok(Sample { count, live: 1.0 }));
+            table = table.with(
+                name,
+                Ok(EventCount {
+                    count,
+                    running_ratio: 1.0,
+                }),
+            );
         }
         table
     }
 
-    fn with(mut self, name: &str, sample: Result<Sample, Absent>) -> Self {
+    fn with(mut self, name: &str, sample: Result<EventCount, Absent>) -> Self {
         self.events.insert(name.to_owned(), sample);
         self
     }
@@ -36,7 +42,7 @@ impl Table {
 }
 
 impl Input for Table {
-    fn event(&self, name: &str) -> Result<Sample, Absent> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
         self.events
             .get(name)
             .copied()

@@ -1,38 +1,38 @@
-//! Properties that hold for every input: the engine against a second, plain evaluation.
+//! Properties that hold for every input: the engine against a second, plain evaluator.
 
 use proptest::prelude::*;
 
 use super::{
-    super::tree::{Comparison, Condition, Expr, Extreme, Implicit, Operator},
-    Absent, Formula, Sample, Table,
+    super::tree::{ComparisonOperator, Condition, Expr, Extreme, Implicit, Operator},
+    Absent, EventCount, Formula, Table,
 };
 
-/// Events A to D have counts (of which B is 0), E is missing, F never ran.
+/// Events A to D have counts (B's is 0), E is missing, F never ran, G ran half of the time.
 fn table() -> Table {
     Table::new(&[("A", 3.0), ("B", 0.0), ("C", 17.0), ("D.X", 1e6)])
         .with("F", Err(Absent::NeverRan))
         .with(
             "G",
-            Ok(Sample {
+            Ok(EventCount {
                 count: 5.0,
-                live: 0.5,
+                running_ratio: 0.5,
             }),
         )
         .implicit(Implicit::DurationTime, 2e9)
         .implicit(Implicit::Slots, 8.0)
 }
 
-/// What a program for a stack machine gives; `None` where there is no value.
+/// Evaluates on a stack machine; `None` if there is no value.
 ///
-/// The reference is a postfix program made from the tree, run on a stack of numbers and absences:
-/// nothing is shared with the engine but the tree itself.
+/// A postfix program made from the tree runs on a stack of numbers and absences. Only the tree is
+/// shared with the engine.
 fn reference(expr: &Expr) -> Option<f64> {
     enum Step<'a> {
         Visit(&'a Expr),
         Apply(Operator),
         Fold(Extreme, usize),
         Negate,
-        Choose(&'a Expr, &'a Expr, Option<Comparison>),
+        Choose(&'a Expr, &'a Expr, Option<ComparisonOperator>),
     }
     let mut program = vec![Step::Visit(expr)];
     let mut stack: Vec<Option<f64>> = Vec::new();
@@ -115,18 +115,22 @@ fn reference(expr: &Expr) -> Option<f64> {
                     Some((left, right)) => {
                         let order = left.partial_cmp(&right);
                         let holds = match sign {
-                            None | Some(Comparison::NotEqual) => {
+                            None | Some(ComparisonOperator::NotEqual) => {
                                 order != Some(std::cmp::Ordering::Equal)
                             }
-                            Some(Comparison::Equal) => order == Some(std::cmp::Ordering::Equal),
-                            Some(Comparison::Less) => order.is_some_and(std::cmp::Ordering::is_lt),
-                            Some(Comparison::LessOrEqual) => {
+                            Some(ComparisonOperator::Equal) => {
+                                order == Some(std::cmp::Ordering::Equal)
+                            }
+                            Some(ComparisonOperator::Less) => {
+                                order.is_some_and(std::cmp::Ordering::is_lt)
+                            }
+                            Some(ComparisonOperator::LessOrEqual) => {
                                 order.is_some_and(std::cmp::Ordering::is_le)
                             }
-                            Some(Comparison::Greater) => {
+                            Some(ComparisonOperator::Greater) => {
                                 order.is_some_and(std::cmp::Ordering::is_gt)
                             }
-                            Some(Comparison::GreaterOrEqual) => {
+                            Some(ComparisonOperator::GreaterOrEqual) => {
                                 order.is_some_and(std::cmp::Ordering::is_ge)
                             }
                         };
@@ -164,7 +168,7 @@ fn tree() -> impl Strategy<Value = Expr> {
             ][..],
         );
         let extreme = prop::sample::select(&[Extreme::Min, Extreme::Max][..]);
-        let comparison = prop::option::of(prop::sample::select(&Comparison::ALL[..]));
+        let comparison = prop::option::of(prop::sample::select(&ComparisonOperator::ALL[..]));
         let boxed = || inner.clone().prop_map(Box::new);
         prop_oneof![
             boxed().prop_map(Expr::Negate),
@@ -214,7 +218,7 @@ proptest! {
         }
     }
 
-    /// Texts of the right letters reach deeper than random ones.
+    /// Texts made of valid words reach deeper than random ones.
     #[test]
     fn no_near_formula_panics(
         words in prop::collection::vec(

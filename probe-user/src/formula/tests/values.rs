@@ -1,6 +1,6 @@
-//! What formulas give, and why some give nothing.
+//! Values of formulas, and reasons for none.
 
-use super::{Absent, Formula, Implicit, NoValue, Sample, Table, value};
+use super::{Absent, EventCount, Formula, Implicit, NoValue, Table, value};
 
 fn number(text: &str) -> f64 {
     value(text, &Table::default()).unwrap()
@@ -37,7 +37,7 @@ fn conditions_take_one_branch() {
         let of = |left: u32| number(&format!("1 if {left} {comparison} 2 else 0"));
         assert_eq!([1, 2, 3].map(of), expected, "{comparison}");
     }
-    // The branch that is not taken needs no counts.
+    // The branch not taken needs no counts.
     let table = Table::new(&[("A", 0.0), ("B", 5.0)]);
     assert_eq!(value("B / A if A else B", &table), Ok(5.0));
     assert_eq!(value("B if B > A else C", &table), Ok(5.0));
@@ -130,17 +130,28 @@ fn a_result_that_does_not_fit_is_no_value() {
 }
 
 #[test]
-fn the_live_share_is_the_smallest_of_the_events_used() {
-    let sample = |count, live| Ok(Sample { count, live });
+fn the_running_ratio_is_the_smallest_of_the_events_used() {
+    let sample = |count, running_ratio| {
+        Ok(EventCount {
+            count,
+            running_ratio,
+        })
+    };
     let table = Table::default()
         .with("A", sample(1.0, 0.5))
         .with("B", sample(2.0, 0.25))
         .with("C", sample(3.0, 0.1));
-    let live = |text: &str| Formula::parse(text).unwrap().evaluate(&table).unwrap().live;
-    assert_eq!(live("A / B"), 0.25);
-    assert_eq!(live("A if B else C"), 0.25);
-    assert_eq!(live("A"), 0.5);
-    assert_eq!(live("7"), 1.0);
+    let running_ratio = |text: &str| {
+        Formula::parse(text)
+            .unwrap()
+            .evaluate(&table)
+            .unwrap()
+            .running_ratio
+    };
+    assert_eq!(running_ratio("A / B"), 0.25);
+    assert_eq!(running_ratio("A if B else C"), 0.25);
+    assert_eq!(running_ratio("A"), 0.5);
+    assert_eq!(running_ratio("7"), 1.0);
 }
 
 #[test]

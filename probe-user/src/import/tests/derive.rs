@@ -33,7 +33,7 @@ fn the_local_read_of_the_grace_guide() {
         &*rows(&derived, "remote_read_bandwidth")[0].place,
         "socket 1"
     );
-    // What is missing is named, and what the chip does not have says so.
+    // Missing events are named, and so is what the chip does not have.
     let missing = &rows(&derived, "cmem_read_latency")[0].value;
     let expected = ["CMEM_RD_OUTSTANDING", "CMEM_RD_ACCESS", "CYCLES"].map(str::to_owned);
     assert_eq!(*missing, Err(NoValue::Missing(expected.to_vec())));
@@ -66,7 +66,7 @@ fn the_gpu_write_of_the_grace_guide() {
         value(&derived, "c2c0_write_bandwidth"),
         4_026_531_840.0 / 777_059_774.0,
     );
-    // Not counted is not zero.
+    // An event that was not counted is not zero.
     let reason = &rows(&derived, "c2c1_read_bandwidth")[0].value;
     assert_eq!(*reason, Err(NoValue::NeverRan("RD_BYTES_LOC".to_owned())));
 }
@@ -108,7 +108,10 @@ fn intervals_and_sockets_stay_apart() {
     let values = |name| {
         let rows = rows(&derived, name).into_iter();
         let pairs = rows.map(|row| {
-            let value = row.value.as_ref().map(|value| (value.value, value.live));
+            let value = row
+                .value
+                .as_ref()
+                .map(|value| (value.value, value.running_ratio));
             (row.set.scope.as_deref(), value.ok())
         });
         pairs.collect::<Vec<_>>()
@@ -121,7 +124,7 @@ fn intervals_and_sockets_stay_apart() {
             (Some("S0"), Some((0.5, 1.0))),
         ]
     );
-    // An interval is as long as from the one before.
+    // An interval begins at the stamp before it.
     let flops: Vec<f64> = values("sve_flops")
         .iter()
         .map(|(_, value)| value.unwrap().0)
@@ -141,7 +144,7 @@ fn time_comes_from_where_it_can() {
         bandwidth("100,,nvidia_scf_pmu_0/cmem_rd_data/,800,50.00,,"),
         2.0,
     );
-    // In spite of it, what the input says is the time.
+    // The time that the input gives has priority.
     near(
         bandwidth(
             "100,,nvidia_scf_pmu_0/cmem_rd_data/,800,50.00,,\n3200,ns,duration_time,3200,100.00,,",
@@ -156,7 +159,7 @@ fn time_comes_from_where_it_can() {
     let unknown = derived("CMEM_RD_DATA=100", chip);
     let reason = &rows(&unknown, "cmem_read_bandwidth")[0].value;
     assert_eq!(*reason, Err(NoValue::NotKnown(Implicit::DurationTime)));
-    // A core's counters are many readers: their running time is no wall time.
+    // A core's counters have many readers: their running time is no wall time.
     let core = derived(
         "100,,r80c0,800,50.00,,",
         Chip::named("neoverse-v2").unwrap(),
@@ -221,8 +224,8 @@ fn units_of_perf_become_counts() {
     assert!(odd.unused[0].1.contains("its unit Joules"));
 }
 
-/// A frequency is over the time of its counter, which perf tells to the ns, and not over the clock
-/// that it rounds. That stands for it where nothing else does.
+/// A frequency uses the time of its counter, which perf prints to the ns, not the clock that it
+/// rounds. The clock replaces it only if the input has nothing else.
 #[test]
 fn a_frequency_is_over_the_time_of_its_counter() {
     let clock = "0.51,msec,task-clock,512345,100.00,,";
@@ -241,7 +244,7 @@ fn a_frequency_is_over_the_time_of_its_counter() {
     }
 }
 
-/// The kernel's clock is an event of the software PMU, and the time that a core ran.
+/// The kernel's clock is an event of the software PMU, and gives the time that a core ran.
 #[test]
 fn a_clock_is_for_the_core_and_by_itself() {
     let text = "500,msec,task-clock,500000000,100.00,,\n\
@@ -266,9 +269,9 @@ fn units_are_added_up_and_counted() {
     let text = format!("{}{}duration_time=5", unit(0, 50), unit(1, 10));
     let units = derived(&text, Chip::named("sapphire-rapids").unwrap());
     near(value(&units, "io_read_tor_depth"), 60.0 / 20.0);
-    // 60 / 10 = 6 cycles, of which each of the two has 10 in 5 ns.
+    // 60 / 10 = 6 cycles; each of the two units has 10 in 5 ns.
     near(value(&units, "io_read_tor_latency"), 3.0);
-    // Added up by perf, their number is not known, unless the input says it.
+    // If perf summed them, their number is unknown, unless the input gives it.
     let text = "UNC_CHA_TOR_OCCUPANCY.IO_PCIRDCUR=60\nUNC_CHA_TOR_INSERTS.IO_PCIRDCUR=10\nUNC_CHA_CLOCKTICKS=20\nduration_time=5";
     let summed = derived(text, Chip::named("sapphire-rapids").unwrap());
     assert_eq!(
@@ -334,8 +337,7 @@ fn a_bare_name_of_several_pmus_is_not_guessed() {
 fn modifiers_stay_apart() {
     let text = "4,,instructions:u,1,100.00,,\n2,,cycles:u,1,100.00,,\n9,,instructions:k,1,100.00,,\n3,,cycles:k,1,100.00,,";
     let derived = derived(text, Chip::named("other").unwrap());
-    let ipc = rows(&derived, "ipc");
-    let ipc: Vec<_> = ipc
+    let ipc: Vec<_> = rows(&derived, "ipc")
         .iter()
         .map(|row| (&*row.place, row.value.as_ref().unwrap().value))
         .collect();

@@ -1,6 +1,6 @@
 //! The three forms of the input, line by line.
 
-use super::super::{Counted, ImportError, Interval, Reading, Set, read};
+use super::super::{CountedValue, ImportError, IntervalEnd, Reading, ReadingSet, read};
 
 fn one(text: &str) -> Reading {
     match &read(text).unwrap_or_else(|error| panic!("{text}: {error}"))[..] {
@@ -9,9 +9,9 @@ fn one(text: &str) -> Reading {
     }
 }
 
-fn set(nanos: Option<u64>, scope: Option<&str>) -> Set {
-    Set {
-        interval: nanos.map(Interval),
+fn set(nanos: Option<u64>, scope: Option<&str>) -> ReadingSet {
+    ReadingSet {
+        interval: nanos.map(IntervalEnd),
         scope: scope.map(str::to_owned),
     }
 }
@@ -124,41 +124,44 @@ fn lines_of_perf_x() {
         let reading = one(line);
         assert_eq!(reading.set, expected, "{line}");
         assert_eq!(reading.event, event, "{line}");
-        assert_eq!(reading.count, Counted::Value(count), "{line}");
+        assert_eq!(reading.count, CountedValue::Value(count), "{line}");
         assert_eq!(reading.unit, unit, "{line}");
-        assert_eq!(reading.live, 1.0, "{line}");
+        assert_eq!(reading.running_ratio, 1.0, "{line}");
     }
 }
 
 #[test]
 fn counters_that_did_not_run_all_the_time() {
     let half = one("4000,,cpu_cycles,100,50.00,,");
-    assert_eq!((half.live, half.enabled), (0.5, Some(200.0)));
+    assert_eq!((half.running_ratio, half.enabled), (0.5, Some(200.0)));
     let never = one("<not counted>,,cpu_cycles,0,0.00,,");
     assert_eq!(
-        (never.count, never.live, never.enabled),
-        (Counted::NotCounted, 0.0, None)
+        (never.count, never.running_ratio, never.enabled),
+        (CountedValue::NotCounted, 0.0, None)
     );
     let not_there = one("0.1,<not supported>,,cycles,0,100.00,,");
-    assert_eq!(not_there.count, Counted::NotSupported);
-    assert_eq!(not_there.set.interval, Some(Interval(100_000_000)));
+    assert_eq!(not_there.count, CountedValue::NotSupported);
+    assert_eq!(not_there.set.interval, Some(IntervalEnd(100_000_000)));
 }
 
 #[test]
 fn lines_of_perf_j() {
     let line = r#"{"counter-value" : "0.722337", "unit" : "msec", "event" : "task-clock", "event-runtime" : 722337, "pcnt-running" : 50.00, "metric-value" : 0.529027, "metric-unit" : "CPUs utilized"}"#;
     let reading = one(line);
-    assert_eq!(reading.count, Counted::Value(0.722_337));
+    assert_eq!(reading.count, CountedValue::Value(0.722_337));
     assert_eq!(
         (reading.unit.as_str(), reading.event.as_str()),
         ("msec", "task-clock")
     );
-    assert_eq!((reading.live, reading.enabled), (0.5, Some(1_444_674.0)));
+    assert_eq!(
+        (reading.running_ratio, reading.enabled),
+        (0.5, Some(1_444_674.0))
+    );
     let line = r#"{"interval" : 0.100259085, "cpu" : "1", "counter-value" : "7", "unit" : "", "event" : "cs"}"#;
     assert_eq!(one(line).set, set(Some(100_259_085), Some("cpu 1")));
     let line = r#"{"socket" : "S0", "aggregate-number" : 2, "counter-value" : "<not counted>", "event" : "cs"}"#;
     assert_eq!(one(line).set, set(None, Some("S0")));
-    assert_eq!(one(line).count, Counted::NotCounted);
+    assert_eq!(one(line).count, CountedValue::NotCounted);
     // perf's further metrics of an event are lines without a count.
     let two = format!(
         "{line}\n{}",
@@ -182,7 +185,7 @@ fn lines_of_event_and_value() {
     ] {
         let reading = one(line);
         assert_eq!(reading.event, event);
-        assert_eq!(reading.count, Counted::Value(count));
+        assert_eq!(reading.count, CountedValue::Value(count));
     }
 }
 

@@ -9,7 +9,7 @@ mod properties;
 
 use std::sync::LazyLock;
 
-use super::{Derived, Reading, Row, derive, read};
+use super::{Derived, DerivedRow, Reading, derive, read};
 use crate::{
     catalogue::{Catalogue, Chip, Hardware},
     sys::tree,
@@ -33,7 +33,7 @@ fn derived(text: &str, chip: Chip) -> Derived<'static> {
 }
 
 /// The rows of a metric.
-fn rows<'a>(derived: &'a Derived<'static>, name: &str) -> Vec<&'a Row<'static>> {
+fn rows<'a>(derived: &'a Derived<'static>, name: &str) -> Vec<&'a DerivedRow<'static>> {
     let rows = derived.rows.iter().filter(|row| row.metric.name == name);
     rows.collect()
 }

@@ -13,8 +13,8 @@ fn pmu(family: &str, key: &str) -> &'static Arc<PmuSpec> {
 
 #[track_caller]
 fn is(family: &str, key: &str, printed: &str, event: &str, place: &str) {
-    let known = recognise(printed, pmu(family, key));
-    let known = known.unwrap_or_else(|| panic!("{printed} is not known"));
+    let known =
+        recognise(printed, pmu(family, key)).unwrap_or_else(|| panic!("{printed} is not known"));
     assert_eq!(
         (known.event.as_str(), known.place.to_string().as_str()),
         (event, place),
@@ -79,7 +79,7 @@ fn events_of_coresight_pmus() {
     );
 }
 
-/// A filter that another entry of the catalogue has makes it that entry.
+/// An event with a filter that another entry of the catalogue has is that entry.
 #[test]
 fn the_entry_with_the_filter_is_preferred() {
     let ucf = |printed, event, place| is("tegra410-ucf", "ucf", printed, event, place);
@@ -198,12 +198,12 @@ fn events_of_cores() {
     is_not("intel-snb-stalls", "core", "r54305a4");
 }
 
-/// Every event of the catalogue is recognised as it would be printed after it was opened.
+/// Every event of the catalogue is recognised by the name that perf prints for it.
 #[test]
 fn what_is_opened_is_recognised() {
     for family in CATALOGUE.families() {
         for spec in &family.pmus {
-            // What is sampled is not told by the event's encoding.
+            // The encoding of a sampled event does not identify it.
             let counted = spec.events.iter().filter(|(_, how)| how.sampled.is_none());
             for (event, how) in counted {
                 let instance = match spec.pattern.to_string().as_str() {

@@ -14,12 +14,12 @@ fn chip(name: &str) -> Chip {
     Chip::named(name).unwrap()
 }
 
-/// Each metric of sockets has a row for each, whatever else was counted there: events about a pair
-/// of sockets make no pair of the others.
+/// Each metric of sockets has a row for each socket, whatever else was counted there: events about
+/// a pair of sockets make no pair of the others.
 #[test]
 fn an_event_about_a_pair_adds_no_rows_to_metrics_of_sockets() {
     for form in ["scf.csv", "scf.json"] {
-        // Of an event that a metric of pairs needs, and of one that none needs.
+        // An event that a metric of pairs needs, and one that none needs.
         for event in ["socket_1_rd_access", "socket_1_rd_data"] {
             let text = golden(form).replace("socket_1_rd_data", event);
             let derived = derived(&text, chip("grace-hopper-multi"));
@@ -34,7 +34,7 @@ fn an_event_about_a_pair_adds_no_rows_to_metrics_of_sockets() {
     }
 }
 
-/// perf adds up the units of all sockets under one name. The test PMU's sockets have 1 and 2 cycles
+/// perf sums the units of all sockets under one name. The test PMU's sockets have 1 and 2 cycles
 /// per ns, and as many requests wait as come.
 #[test]
 fn units_of_two_sockets_are_counted_by_their_time() {
@@ -70,29 +70,29 @@ fn units_of_two_sockets_are_counted_by_their_time() {
     assert_eq!(sockets.collect::<Vec<_>>(), [("S0", 1.0), ("S1", 0.5)]);
 }
 
-/// What the input says counts.
+/// Quantities that the input gives have priority.
 #[test]
 fn the_number_of_units_can_be_said() {
     let text = golden("tor.csv").replace(',', ";") + "2;;num_units;1;100.00;;\n";
     let derived = derived(&text, chip("sapphire-rapids"));
     let latency = rows(&derived, "io_read_tor_latency")[0].value.as_ref();
-    // Half of the four that there are.
+    // The input gives half of the four units.
     assert!((latency.unwrap().value * 3.0 - 1.0).abs() < 0.01);
 }
 
-/// One line of `perf stat -x,`, live for that many percent.
+/// A line of `perf stat -x,` with this running ratio in percent.
 fn line(event: &str, count: u32, percent: u32) -> String {
     format!("{count},,{event},{},{percent}.00,,\n", 1_000 * percent)
 }
 
-/// A metric takes the events of one group, of several the one that ran longest; where none has them
-/// all, it says so.
+/// A metric takes the events of one group; of several, the one that ran longest. If none has them
+/// all, the output says so.
 #[test]
 fn events_of_several_groups_are_said() {
     let input = |groups: &[&[(&str, u32, u32)]]| -> String {
         let lines = groups.iter().copied().flatten();
         lines
-            .map(|(event, count, live)| line(event, *count, *live))
+            .map(|(event, count, running_ratio)| line(event, *count, *running_ratio))
             .collect()
     };
     let short = [
@@ -115,7 +115,7 @@ fn events_of_several_groups_are_said() {
     assert_eq!(value(&apart, "branch_miss_mpki"), 9.0);
     let mixed: Vec<&str> = apart.mixed.iter().copied().collect();
     assert_eq!(mixed, ["branch_miss_mpki", "ipc"]);
-    let text = said(&apart);
+    let text = table_text(&apart);
     assert!(
         text.contains("branch-misses, branches, cycles: counted more than once"),
         "{text}"
@@ -123,7 +123,7 @@ fn events_of_several_groups_are_said() {
     assert!(text.contains("in no group together"), "{text}");
 }
 
-fn said(derived: &Derived<'_>) -> String {
+fn table_text(derived: &Derived<'_>) -> String {
     let mut text = Vec::new();
     table(&mut text, derived).unwrap();
     String::from_utf8(text).unwrap()
@@ -135,7 +135,7 @@ fn as_json(derived: &Derived<'_>) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// One request more than there were, such as one on its way when counting began.
+/// One request too many, such as one on its way when counting began.
 #[test]
 fn a_value_just_above_its_bound_is_shown_and_flagged() {
     let text = "UNC_CHA_TOR_INSERTS.IO_MISS_PCIRDCUR=653,237,921\n\
@@ -143,7 +143,7 @@ fn a_value_just_above_its_bound_is_shown_and_flagged() {
     let derived = derived(text, chip("emerald-rapids"));
     let name = "io_percent_of_inbound_reads_that_miss_l3";
     assert!(value(&derived, name) > 100.0);
-    let text = said(&derived);
+    let text = table_text(&derived);
     assert!(text.contains(" 100.00  %"), "{text}");
     assert!(
         text.contains("\nabove the largest possible value"),
@@ -164,7 +164,7 @@ fn what_the_values_of_devices_say_is_printed() {
                 UNC_CHA_TOR_INSERTS.IO_PCIRDCUR=653,237,920\n\
                 UNC_CHA_TOR_INSERTS.IO_MISS_PCIRDCUR=576,559,227";
     let derived = derived(text, chip("emerald-rapids"));
-    let text = said(&derived);
+    let text = table_text(&derived);
     let finding = "100.0 % of the inbound writes do not allocate in the cache (they end with \
                    CLFLUSH in place of WBMTOI): DDIO is off for them, by the BIOS or by the device";
     assert!(text.contains(&format!("\n{finding}\n")), "{text}");
@@ -179,7 +179,7 @@ fn what_the_values_of_devices_say_is_printed() {
     let json = as_json(&derived);
     assert_eq!(json["findings"], serde_json::json!([finding]));
     assert_eq!(json["advice"].as_array().unwrap().len(), 5);
-    // Of intervals and sockets, the most of each socket.
+    // Of intervals, the largest value of each socket.
     let lines = [(1, "S0", 10), (1, "S1", 0), (2, "S0", 30), (2, "S1", 0)].map(|(at, of, part)| {
         let line = |event, count| format!("{at}.000000000,{of},1,{count},,{event},1000,100.00,,\n");
         line("UNC_CHA_TOR_INSERTS.IO_CLFLUSH", part)
@@ -197,14 +197,17 @@ fn what_the_values_of_devices_say_is_printed() {
     assert_eq!(json["advice"], serde_json::json!([]));
 }
 
-/// An event that is known and that no metric needs says what it counts.
+/// A known event that no metric needs is described.
 #[test]
 fn an_event_without_a_metric_is_said() {
     let text = "nvidia_scf_pmu_0/scf_cache_wb/=7\nnvidia_scf_pmu_0/socket_1_rd_data/=8\n\
                 nvidia_scf_pmu_0/cmem_rd_data/=9\nbogus=1";
     let derived = derived(text, chip("grace-hopper"));
-    let unused = derived.unused.iter();
-    let unused: Vec<(&str, &str)> = unused.map(|(event, why)| (&**event, &**why)).collect();
+    let unused: Vec<(&str, &str)> = derived
+        .unused
+        .iter()
+        .map(|(event, why)| (&**event, &**why))
+        .collect();
     let [bogus, cache, socket] = unused[..] else {
         panic!("{unused:?}");
     };
@@ -224,7 +227,7 @@ fn an_event_without_a_metric_is_said() {
     );
 }
 
-/// Twice the intervals are twice the steps.
+/// Twice the intervals take twice the steps.
 #[test]
 fn the_work_grows_as_the_input_does() {
     let steps = |intervals: u32| {

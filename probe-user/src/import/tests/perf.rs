@@ -1,9 +1,9 @@
-//! What the real perf printed in each of its forms (tests/fixtures/derive/perf).
+//! Output of the real perf in each of its forms (tests/fixtures/derive/perf).
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
 use super::{
-    super::{Counted, Reading, Set, read},
+    super::{CountedValue, Reading, ReadingSet, read},
     derived, fixture, rows, value,
 };
 use crate::{catalogue::Chip, sys::tree};
@@ -30,10 +30,10 @@ fn chip(name: &str) -> Chip {
     Chip::named(name).unwrap()
 }
 
-/// What is read of a file: the parts of it, and of each the counts.
+/// What is read of a file: its parts, and the counts of each.
 fn summary(readings: &[Reading]) -> String {
     let mut text = String::new();
-    let mut sets: Vec<&Set> = Vec::new();
+    let mut sets: Vec<&ReadingSet> = Vec::new();
     for reading in readings {
         if !sets.contains(&&reading.set) {
             sets.push(&reading.set);
@@ -48,9 +48,9 @@ fn summary(readings: &[Reading]) -> String {
                 event, count, unit, ..
             } = reading;
             match count {
-                Counted::Value(count) => write!(text, " {event}={count}{unit}").unwrap(),
-                Counted::NotCounted => write!(text, " {event}=not-counted").unwrap(),
-                Counted::NotSupported => write!(text, " {event}=not-supported").unwrap(),
+                CountedValue::Value(count) => write!(text, " {event}={count}{unit}").unwrap(),
+                CountedValue::NotCounted => write!(text, " {event}=not-counted").unwrap(),
+                CountedValue::NotSupported => write!(text, " {event}=not-supported").unwrap(),
             }
         }
         text.push('\n');
@@ -81,7 +81,7 @@ fn every_form_of_6_12_is_read_or_refused_by_name() {
     insta::assert_snapshot!(every_form("6.12"));
 }
 
-/// As many counts are read as there are lines with one, by a look at the text alone.
+/// The number of counts equals the number of lines with one, found in the text alone.
 #[test]
 fn no_count_is_lost() {
     for version in ["6.1", "6.12"] {
@@ -99,7 +99,7 @@ fn no_count_is_lost() {
     }
 }
 
-/// What is refused, and nothing else, is what cannot be read without a guess.
+/// Only files that cannot be read without a guess are rejected.
 #[test]
 fn few_forms_are_refused() {
     let refused: Vec<String> = forms("6.1")
@@ -123,17 +123,18 @@ fn few_forms_are_refused() {
     );
 }
 
-/// perf prints instructions per cycle behind the instructions: derive has the same for each part.
+/// perf prints instructions per cycle after the instructions: derive computes the same for each
+/// part.
 #[test]
 fn instructions_per_cycle_are_those_that_perf_prints() {
     let mut compared = 0;
     for (name, form) in forms("6.1") {
-        // perf divides by the mean of the cycles of all groups, and by the mean of the runs.
+        // perf divides by the mean of the cycles over all groups, and over the runs.
         let own = name.starts_with("groups-") || name.contains("repeat");
         if own || !name.ends_with(".csv") || read(&form).is_err() {
             continue;
         }
-        let printed: Vec<(Set, f64)> = form
+        let printed: Vec<(ReadingSet, f64)> = form
             .lines()
             .filter(|line| line.ends_with("insn per cycle"))
             .map(|line| {
@@ -158,7 +159,7 @@ fn instructions_per_cycle_are_those_that_perf_prints() {
             let [own] = own[..] else {
                 panic!("{name}: {set:?} has {own:?}");
             };
-            // perf's intervals divide by the cycles of a mean of those before.
+            // perf's intervals divide by a mean of the cycles of earlier intervals.
             let digits = if name.contains("interval") {
                 0.15
             } else {
@@ -174,7 +175,7 @@ fn instructions_per_cycle_are_those_that_perf_prints() {
     assert!(compared > 40, "only {compared} were compared");
 }
 
-/// perf appends runs to a file: each is a part of its own.
+/// perf appends runs to a file: each is a separate part.
 #[test]
 fn runs_in_one_file_stay_apart() {
     let readings = read(&golden("append.csv")).unwrap();
@@ -182,7 +183,7 @@ fn runs_in_one_file_stay_apart() {
     assert_eq!(scopes.collect::<Vec<_>>(), ["run 1", "run 2"]);
 }
 
-/// Cycles of the other group are not those of these instructions: summed, they would halve it.
+/// Cycles of another group do not belong to these instructions: summed, they would halve the ratio.
 #[test]
 fn an_event_belongs_to_its_group() {
     for name in [

@@ -35,7 +35,7 @@ fn event() -> impl Strategy<Value = String> {
     prop::sample::select(events.collect::<Vec<_>>())
 }
 
-/// Words of perf's output, and what could be taken for some.
+/// Words of perf's output, and similar ones.
 const WORDS: &[&str] = &[
     "",
     "msec",

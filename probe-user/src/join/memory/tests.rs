@@ -38,7 +38,7 @@ fn reading(used: &[u64]) -> MemoryReading {
             limit: Some(1000),
             ..MemoryUse::default()
         };
-        (Holder::Cgroup(CgroupId(id)), held)
+        (MemoryHolder::Cgroup(CgroupId(id)), held)
     });
     MemoryReading {
         held: held.collect(),
@@ -68,7 +68,7 @@ fn an_inner_cgroup_is_in_the_outer_one() {
     );
     assert_eq!(used_by(By::Pod, &used), [(100, Some(200))]);
     assert_eq!(used_by(By::Cgroup, &used).len(), 5);
-    // A pod whose own cgroup is not known has what its containers have together.
+    // A pod without a known cgroup of its own has the sum of its containers.
     let naming = naming(By::Pod, &paths);
     let mut without = reading(&used);
     without.held.remove(0);
@@ -79,7 +79,7 @@ fn an_inner_cgroup_is_in_the_outer_one() {
     );
 }
 
-/// Whatever rows are by: the command has what its processes hold, or its cgroup, where the memory
+/// In every view the command has the memory of its processes, or of its cgroup if the memory
 /// controller counts it.
 #[test]
 fn a_command_holds_what_its_processes_do() {
@@ -104,18 +104,18 @@ fn a_command_holds_what_its_processes_do() {
             used,
             ..MemoryUse::default()
         };
-        reading.held.push((Holder::Command, used(7)));
+        reading.held.push((MemoryHolder::Command, used(7)));
         let found = by_entity(&reading, &naming);
         assert_eq!(found[&command].used, 7, "{by:?}");
         reading
             .held
-            .insert(0, (Holder::Cgroup(CgroupId(10)), used(9)));
+            .insert(0, (MemoryHolder::Cgroup(CgroupId(10)), used(9)));
         let found = by_entity(&reading, &naming);
         assert_eq!(found[&command].used, 9, "{by:?}");
     }
 }
 
-/// What one holder held: at the ends of windows, and the kernel's maximum by then.
+/// Memory of a holder: at the ends of windows, and the kernel's maximum by then.
 fn history() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let steps = prop::collection::vec((0..1000_u64, 0..1500_u64), 2..12);
     (0..2000_u64, steps).prop_map(|(first, steps)| {
@@ -131,8 +131,8 @@ fn history() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    /// The peak is no less than what was seen, no more than the kernel's maximum, and is exact
-    /// where the kernel's maximum grew in the session.
+    /// The peak is at least every observed value, at most the kernel's maximum, and exact if the
+    /// kernel's maximum rose in the session.
     #[test]
     fn a_peak_is_the_most_of_the_session(history in history()) {
         let paths = [format!("/{}", id('c'))];
@@ -142,7 +142,7 @@ proptest! {
             reading.held[0].1.peak = Some(peak);
             reading
         };
-        let mut before: Option<Capacities> = None;
+        let mut before: Option<MemoryCapacities> = None;
         for (second, ends) in (0..).zip(history.windows(2)) {
             let window = Window {
                 start: Duration::from_secs(second),
@@ -150,7 +150,7 @@ proptest! {
                 memory: Some([at(ends[0]), at(ends[1])]),
                 ..window::tests::empty()
             };
-            before = Capacities::of(&window, &naming, before.as_ref());
+            before = MemoryCapacities::from_window(&window, &naming, before.as_ref());
         }
         let all = before.unwrap();
         let peak = all.entities.values().next().unwrap().peak;
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Of a container that came in the window all is known, also what it held in between.
+/// The peak of a container that was created in the window is known, also between its ends.
 #[test]
 fn who_came_has_the_peak_of_its_life() {
     let now = MemoryUse {
@@ -176,21 +176,24 @@ fn who_came_has_the_peak_of_its_life() {
         ..MemoryUse::default()
     };
     let [start, end] = [3, 4].map(Duration::from_secs);
-    let came = Peak::of(None, now, start, end);
+    let came = MemoryPeak::from_window(None, now, start, end);
     assert_eq!(
         came,
-        Peak {
+        MemoryPeak {
             bytes: 900,
             at: end
         }
     );
-    let was_there = Peak::of(Some(&now), now, start, end);
-    assert_eq!(was_there, Peak { bytes: 10, at: end });
-    // A process has no row until it runs: what it once held is from before.
+    let was_there = MemoryPeak::from_window(Some(&now), now, start, end);
+    assert_eq!(was_there, MemoryPeak { bytes: 10, at: end });
+    // A process has no row until it runs: its maximum is from before the window.
     let aged = |seconds| MemoryUse {
         age: Some(Duration::from_secs(seconds)),
         ..now
     };
-    assert_eq!(Peak::of(None, aged(0), start, end).bytes, 900);
-    assert_eq!(Peak::of(None, aged(5), start, end).bytes, 10);
+    assert_eq!(
+        MemoryPeak::from_window(None, aged(0), start, end).bytes,
+        900
+    );
+    assert_eq!(MemoryPeak::from_window(None, aged(5), start, end).bytes, 10);
 }

@@ -8,22 +8,22 @@ use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
     plan::{CountSource, PlannedWeight},
     snapshot::Hook,
-    window::{Counted, LiveTime, Owner, Window},
+    window::{GroupCounts, Owner, RunningTime, Window},
 };
 
 impl Weights {
-    /// What the counters of a weight counted in a window, by socket and owner.
+    /// The counts of a weight's counters in a window, by socket and owner.
     ///
-    /// An owner that ran only while the counters were rotated out is unseen. Where such owners have
-    /// more than half of the CPU time, what the others did stands for less than it leaves open, and
+    /// An owner that ran only while the counters were rotated out is unseen. If unseen owners have
+    /// more than half of the CPU time, the known counts explain less than half of the traffic, and
     /// the whole socket counts as rotated out.
     #[must_use]
     pub fn counted(planned: &PlannedWeight, window: &Window) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
-        // Sockets on which some owner was seen.
+        // Sockets with an owner that was counted.
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         for ((socket, owner), usage) in &window.on_socket {
-            let row = |place: CountSource| -> Option<(&Counted, usize)> {
+            let row = |place: CountSource| -> Option<(&GroupCounts, usize)> {
                 let CountSource::Core { group, at } = place else {
                     return None;
                 };
@@ -51,8 +51,8 @@ impl Weights {
                 .flatten()
                 .any(|weight| weight.weight == u64::MAX);
             let (local, remote) = match (planned.remote, planned.local) {
-                // Without a count of remote accesses an owner is taken to read all memory in the
-                // same proportion.
+                // Without a count of remote accesses, each owner is assumed to access the memory of
+                // all sockets in the same proportion.
                 (None, _) => (all, all),
                 (Some(_), true) => (all, remote.unwrap_or_default()),
                 (Some(_), false) => apart(all, remote.unwrap_or_default()),
@@ -80,7 +80,8 @@ impl Weights {
     }
 }
 
-/// Those to the own socket's memory and to others', of all and the latter.
+/// Accesses to the own socket's memory and to other sockets', from all accesses and the remote
+/// ones.
 fn apart(all: Weight, remote: Weight) -> (Weight, Weight) {
     let local = Weight {
         weight: all.weight.saturating_sub(remote.weight),
@@ -96,16 +97,16 @@ fn apart(all: Weight, remote: Weight) -> (Weight, Weight) {
     (local, remote)
 }
 
-/// Whether an owner's time is that of the idle task: the root cgroup's too, where the hook cannot
-/// tell them apart.
+/// Whether an owner's time is idle time. With hook `cgroup-switches` that includes the root
+/// cgroup's time, which the hook cannot tell from idle.
 pub(super) fn is_idle(owner: Owner, window: &Window) -> bool {
     let merged = window.health.hook == Hook::CgroupSwitches;
     owner.cgroup == CgroupId::IDLE || merged && owner.cgroup == CgroupId::ROOT
 }
 
-/// The count for the whole time, and what was counted of it; `None` where most of the time is
+/// The count estimated for the whole time, with the raw count; `None` if most of the time is
 /// unknown.
-fn estimate(row: &Counted, at: usize) -> Option<Weight> {
+fn estimate(row: &GroupCounts, at: usize) -> Option<Weight> {
     if row.enabled == 0 {
         return Some(Weight::default());
     }
@@ -119,7 +120,7 @@ fn estimate(row: &Counted, at: usize) -> Option<Weight> {
         weight,
         samples: row.counts[at],
         variance: row.covariance(at, at),
-        time: LiveTime {
+        time: RunningTime {
             enabled: row.enabled,
             running: row.running,
         },
@@ -131,25 +132,25 @@ mod tests {
     use probe_common::UsageRow;
 
     use super::*;
-    use crate::catalogue::Of;
+    use crate::catalogue::MemoryTraffic;
 
     const MS: u64 = 1_000_000;
 
     /// Times in ms.
-    fn row(counts: [u64; 2], enabled: u64, running: u64) -> Counted {
+    fn row(counts: [u64; 2], enabled: u64, running: u64) -> GroupCounts {
         let mut row = UsageRow {
             enabled: enabled * MS,
             running: running * MS,
             ..UsageRow::ZERO
         };
         row.counts[..2].copy_from_slice(&counts);
-        Counted::of(&row)
+        GroupCounts::of(&row)
     }
 
     fn planned(all: CountSource, remote: Option<CountSource>) -> PlannedWeight {
         PlannedWeight {
             name: "llc_read_misses".into(),
-            of: Of::Reads,
+            of: MemoryTraffic::Reads,
             local: false,
             but: None,
             all,
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    fn weights(rows: &[(u32, u64, Counted)], remote: bool) -> Weights {
+    fn weights(rows: &[(u32, u64, GroupCounts)], remote: bool) -> Weights {
         let at = |at| CountSource::Core { group: 0, at };
         let planned = planned(at(0), remote.then_some(at(1)));
         let mut window = crate::window::tests::empty();
@@ -198,13 +199,13 @@ mod tests {
         let weights = weights(&rows, false);
         let local = &weights.sockets[&0].local;
         assert_eq!(plain(local), [(2, 400), (3, 50)]);
-        // What was not counted is no evidence.
+        // Only real counts are samples, not estimated ones.
         let samples: Vec<u64> = local.values().map(|weight| weight.samples).collect();
         assert_eq!(samples, [100, 50]);
     }
 
-    /// A container that ran only while the weight was rotated out is neither without traffic nor
-    /// forgotten.
+    /// A container that ran only while the weight was rotated out is reported as unknown, not as
+    /// without traffic.
     #[test]
     fn who_had_no_turn_is_said() {
         let idle = CgroupId::IDLE.0;
@@ -212,15 +213,15 @@ mod tests {
             (0, 2, row([100, 0], 60, 10)),
             (0, 4, row([0, 0], 10, 0)),
             (0, idle, row([1, 0], 500, 10)),
-            // It ran in no turn at all.
+            // It did not run at all.
             (0, 5, row([0, 0], 0, 0)),
-            // More than half of the time is an unknown owner's.
+            // More than half of the time is of an unseen owner.
             (1, 2, row([9, 0], 10, 5)),
             (1, 3, row([0, 0], 11, 0)),
-            // Nobody but an idle task that was not seen; who was there before did not run.
+            // Only an unseen idle task; the other owner did not run.
             (2, idle, row([0, 0], 10, 0)),
             (2, 3, row([0, 0], 0, 0)),
-            // Half of it.
+            // Half of the time is of an unseen owner.
             (3, 2, row([9, 0], 10, 5)),
             (3, 3, row([0, 0], 10, 0)),
         ];

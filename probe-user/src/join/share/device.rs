@@ -1,5 +1,5 @@
-//! Whose the traffic of devices is: by what cgroups moved on block devices, or by who alone holds
-//! the device.
+//! Shares of device traffic: by the bytes that cgroups moved on block devices, or all of it to the
+//! only holder of the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use probe_common::CgroupId;
 use super::{NoShare, Shares, Weight};
 use crate::{
     catalogue::Apportion,
-    devices::{Device, DeviceDeltas, Moved},
+    devices::{Device, DeviceDeltas, IoBytes},
     join::{By, Naming},
     window::{Owner, Window},
 };
@@ -42,18 +42,18 @@ pub(super) fn shares(
     }
 }
 
-/// What each cgroup moved on block devices, in the direction that the metric is about.
+/// Bytes that each cgroup moved on block devices, in the direction of the metric.
 fn bytes(
     apportion: Apportion,
     devices: &[&Device],
     deltas: &DeviceDeltas,
 ) -> Result<BTreeMap<Owner, Weight>, NoShare> {
     // A write to a disk is a read of memory by the disk.
-    let of_moved = |moved: &Moved| match apportion {
+    let of_moved = |moved: &IoBytes| match apportion {
         Apportion::DeviceRead => Ok(moved.written),
         Apportion::DeviceWrite => Ok(moved.read),
         Apportion::DeviceBoth => Ok(moved.written.saturating_add(moved.read)),
-        // Doorbells and registers are no data of anybody's.
+        // Doorbells and registers carry no cgroup's data.
         _ => Err(NoShare::ThroughKernel),
     };
     let mut weights: BTreeMap<Owner, Weight> = BTreeMap::new();
@@ -66,20 +66,20 @@ fn bytes(
             weight.samples = weight.weight;
         }
     }
-    // Without any block that moved something, the direction still has to be one that bytes tell.
-    of_moved(&Moved::default())?;
+    // Even if no device moved anything, bytes must be able to tell the direction.
+    of_moved(&IoBytes::default())?;
     Ok(weights)
 }
 
-/// The owner, where all holders of the devices are one row of the view.
+/// The owner, if all holders of the devices are one row of the view.
 fn only_owner(
     devices: &[&Device],
     deltas: &DeviceDeltas,
     naming: &Naming,
 ) -> Result<Owner, NoShare> {
     let mut holders: BTreeSet<CgroupId> = BTreeSet::new();
-    // Functions of one card, such as the audio of a GPU, go together: held by who holds any of
-    // them.
+    // Functions of one card, such as the audio of a GPU, belong together: the holder of one
+    // function holds the card.
     let card = |device: &Device| {
         (
             device.address.domain,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 /// `part / whole` of a count, rounded; 0 where the whole is 0.
 pub(super) fn fraction(count: u64, part: u64, whole: u64) -> u64 {
-    let of = u128::from(count) * u128::from(part.min(whole));
+    let product = u128::from(count) * u128::from(part.min(whole));
     let whole = u128::from(whole);
     // At most the count itself.
-    u64::try_from((of + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(count)
+    u64::try_from((product + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(count)
 }
 
-/// The counts; where their sum exceeds `most`, that many in the same proportion.
+/// The counts, scaled down to the sum `most` if their sum exceeds it.
 pub(super) fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
     let total: u128 = counts.values().map(|count| u128::from(*count)).sum();
     if total <= u128::from(most) {
@@ -19,9 +19,9 @@ pub(super) fn limited(most: u64, counts: &BTreeMap<u32, u64>) -> BTreeMap<u32, u
     divide(most, counts).unwrap_or_default()
 }
 
-/// Divides `total` in proportion to the weights, to the last count: everyone gets the whole part of
-/// what is due, and what is left over goes one by one to the largest fractions (Hamilton's method).
-/// `None` where all weights are zero.
+/// Divides `total` exactly, in proportion to the weights, by Hamilton's method: each key gets the
+/// integer part of its quota, and the remaining counts go one each to the largest fractions. `None`
+/// if all weights are zero.
 pub(super) fn divide<K: Copy + Ord>(
     total: u64,
     weights: &BTreeMap<K, u64>,

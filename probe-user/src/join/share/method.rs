@@ -1,31 +1,31 @@
-//! How a share is known, and why there is none.
+//! The method of a share ([`Method`]), and the reason for a missing one ([`NoShare`]).
 
 use std::{fmt, sync::Arc};
 
 use libm::hypot;
 use serde::{Deserialize, Serialize};
 
-/// How a share is known.
+/// How a share was measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Method {
-    /// What an event counted on the CPUs.
+    /// By the counts of an event on the CPUs.
     Counted {
         /// The weight's name in the catalogue.
         weight: Arc<str>,
-        /// What the event counts besides, where that is too much for an error to be stated.
+        /// What else the event counts, if that is too much to state an error.
         but: Option<Arc<str>>,
     },
-    /// SPE samples whose data came from that memory.
+    /// By SPE samples served by that memory.
     Spe,
-    /// One container owns the device.
+    /// All of it to the only owner of the device.
     DeviceOwner,
-    /// Bytes by cgroup that the kernel charged on a block device.
+    /// By the bytes that the kernel charged to cgroups on a block device.
     IoStat,
 }
 
 impl Method {
-    /// Standard error of a share besides that of its samples: the largest that was measured over
-    /// the loads of docs/accuracy.md. `None` where it was not measured.
+    /// Standard error of the method itself, without that of the number of samples: the largest
+    /// measured over the loads of docs/accuracy.md. `None` if it was not measured.
     fn measured_error(&self) -> Option<f64> {
         match self {
             Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
@@ -35,7 +35,7 @@ impl Method {
         }
     }
 
-    /// What its event counts besides the traffic.
+    /// What its event counts in addition to the traffic.
     #[must_use]
     pub fn but(&self) -> Option<&str> {
         match self {
@@ -44,8 +44,8 @@ impl Method {
         }
     }
 
-    /// Whether the share goes by a weight, which only a load of known traffic on this machine can
-    /// validate. A device that one owner holds needs none.
+    /// Whether the share depends on a weight, which only a load of known traffic on this machine
+    /// can validate. The share of a device's only owner does not.
     #[must_use]
     pub fn needs_validation(&self) -> bool {
         match self {
@@ -54,8 +54,8 @@ impl Method {
         }
     }
 
-    /// Standard error of a share with so many samples behind its weight, as a part of it: the
-    /// method's, and the samples' n^-1/2.
+    /// Relative standard error of a share by its method and the number of samples of its weight
+    /// (n^-1/2).
     pub(super) fn counting_error(&self, samples: u64) -> Option<f64> {
         let own = self.measured_error()?;
         if own == 0.0 {
@@ -70,15 +70,16 @@ impl Method {
     }
 }
 
-/// Of weights that are counted on the CPUs, by docs/accuracy.md.
+/// Standard error of weights counted on the CPUs, by docs/accuracy.md.
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
-/// Of weights that are sampled, by docs/accuracy.md: the largest root mean square over the shares
-/// of a load (1.15 %), of the time in which samples were taken. What the samples' number makes of
-/// it cannot be taken out, so that is stated twice rather than not at all.
+/// Standard error of sampled weights, by docs/accuracy.md: the largest root mean square over the
+/// shares of a load (1.15 %), in the time in which samples were taken. It includes the error by the
+/// number of samples, which could not be separated: that error is stated twice rather than not at
+/// all.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
-/// As the label `method` carries it.
+/// The value of the label `method`.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -93,28 +94,29 @@ impl fmt::Display for Method {
 /// Why there is no share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
-    /// Nothing was counted on the CPUs of that socket that tells who caused it.
+    /// No weight was counted on the CPUs of that socket.
     #[error("nothing was counted on the socket's CPUs that tells who caused it")]
     NoWeight,
-    /// The weight's counters had no turn.
+    /// The weight's counters were rotated out.
     #[error("the counters that tell who caused it were rotated out")]
     RotatedOut,
-    /// The weight's counters had no turn while this owner ran; others' are known.
+    /// The weight's counters were rotated out while this owner ran; the weights of others are
+    /// known.
     #[error("it ran mostly while the counters that tell who caused it were rotated out")]
     OwnerUnseen,
-    /// It ran, and its counters saw nothing.
+    /// The owner ran, and its counters counted nothing.
     #[error(
         "it ran, and the events that tell who caused it counted nothing: what they do not see may \
          be its"
     )]
     NothingCounted,
-    /// Of what was counted nothing is left that must be this owner's.
+    /// The owner's whole share is within the mismatch of source and destination counts.
     #[error(
         "its traffic is within what source and destination of the traffic between sockets count \
          differently"
     )]
     WithinMismatch,
-    /// The traffic itself, or a part of it that must be known first.
+    /// The traffic itself, or a part that must be subtracted from it, was not counted.
     #[error(
         "the traffic, or the part of it that devices and other sockets caused, could not be counted"
     )]
@@ -128,36 +130,36 @@ pub enum NoShare {
          this kind of machine"
     )]
     OtherSockets,
-    /// A weight was more than 2^64: garbage of a counter.
+    /// A weight exceeded 2^64: the counter returned garbage.
     #[error(
         "a count that tells who caused it is beyond 2^64, so that no share is right: is the event \
          one that this machine counts?"
     )]
     Saturated,
-    /// What the other socket sent went to memory of two kinds.
+    /// The other socket's traffic went to two kinds of memory.
     #[error(
         "what the CPUs of other sockets sent here went to CPU or to GPU memory, and nothing counts \
          them apart"
     )]
     BothMemories,
-    /// What the PMU counts is no device that is known.
+    /// The PMU does not count a known device.
     #[error(
         "it is not known which devices this counts: `pmuscope list devices` shows those that are"
     )]
     NoDevice,
-    /// A device that nobody holds.
+    /// No process holds the device.
     #[error("no process holds the device")]
     NoOwner,
-    /// A device that is shared.
+    /// Several owners share the device.
     #[error("several containers use the device, and nothing tells their traffic apart")]
     SeveralOwners,
-    /// Several devices behind one count, not all block devices.
+    /// One count covers several devices that are not all block devices.
     #[error(
         "several devices are counted together, and it is not known of each whose it is: \
          `--device` counts one of them"
     )]
     SeveralDevices,
-    /// A device whose traffic the kernel makes on behalf of anybody.
+    /// The kernel drives the device on behalf of any process.
     #[error(
         "the kernel drives the device for whoever asks, and nothing tells the containers' traffic \
          apart"
@@ -179,7 +181,7 @@ pub enum NoShare {
     /// No cgroup moved anything on the block device.
     #[error("io.stat of no cgroup shows that anything was moved on the block device")]
     NoBytes,
-    /// Devices belong to cgroups.
+    /// Device traffic is known by cgroup, not by process.
     #[error(
         "whose the traffic of a device is, is known of containers and cgroups, not of processes"
     )]
@@ -187,7 +189,7 @@ pub enum NoShare {
 }
 
 impl NoShare {
-    /// The reason in a word.
+    /// The reason as a metric label.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! Shares: a socket's traffic by owner, by a weight that was measured for each of them on the same
-//! socket in the same window.
+//! Shares: a socket's traffic divided among owners, by a weight measured for each owner on the same
+//! socket in the same window. Entry: `of_window`.
 //!
-//! Only arithmetic is here. Every division is exact: the shares of all owners (system and idle are
-//! among them), what devices caused, and what is unattributed add up to what was measured.
+//! This is pure arithmetic. Every division is exact: the shares of all owners (including system and
+//! idle), of devices, and the unattributed rest add up to the measured traffic.
 
 mod counted;
 mod device;
@@ -26,28 +26,27 @@ pub use self::{
     weights::{SocketWeights, Weight, Weights},
 };
 pub(crate) use self::{monitored::monitored, planned::of_window};
-use crate::window::{LiveTime, Owner, float};
+use crate::window::{Owner, RunningTime, float};
 
-/// What one owner has of a socket's traffic.
+/// One owner's share of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Part {
+pub struct OwnerShare {
     /// In counts of the traffic.
     pub count: u64,
-    /// Counts or samples of the weight behind it.
+    /// Counts or samples of its weight.
     pub samples: u64,
     /// The variance of its weight ([`Weight::variance`]), in counts of the traffic.
     pub variance: f64,
-    /// For how long the weight's counters could have been live, and were.
-    pub time: LiveTime,
-    /// How far `count` may be off, in the same counts, by what could not be seen.
+    /// Enabled and running time of the weight's counters.
+    pub time: RunningTime,
+    /// Possible error of `count` by unseen traffic, in counts of the traffic.
     pub uncertainty: u64,
-    /// Why there may be more than `count`. Without any count nothing is known, which is not the
-    /// same as nothing done.
+    /// Why the real share may exceed `count`. If `count` is 0, the share is unknown, not 0.
     pub why_incomplete: Option<NoShare>,
 }
 
-impl Part {
-    /// Takes in what another owner of the same row has.
+impl OwnerShare {
+    /// Adds the share of another owner of the same row.
     pub(super) fn add(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
         self.samples = self.samples.saturating_add(other.samples);
@@ -58,42 +57,42 @@ impl Part {
     }
 }
 
-/// What was measured of one socket's traffic, in counts of its event.
+/// The measured traffic of one socket, in counts of its event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// All traffic.
     pub measured: u64,
-    /// The most of it that may lie outside of the window in which the weights were counted, at both
-    /// ends.
+    /// Upper bound of the traffic that may lie outside the window of the weights, at both ends.
     pub skew: u64,
-    /// The devices' part, where it is counted apart.
+    /// Traffic of devices, if counted separately.
     pub io: u64,
-    /// What the CPUs of each other socket say they sent here. Source and destination do not count
-    /// the same ([`Self::mismatch`]), so `measured` need not have all of these.
+    /// Traffic that the CPUs of each other socket counted as sent to this one. Source and
+    /// destination count differently ([`Self::mismatch`]), so `measured` may contain less.
     pub from_sockets: BTreeMap<u32, u64>,
-    /// How much of that may have gone to another memory of this socket, at most.
+    /// Upper bound of the part of `from_sockets` that may have gone to another memory of this
+    /// socket.
     pub elsewhere: u64,
-    /// How far what the source of traffic between sockets counts may be from what its destination
-    /// does, in thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
+    /// Largest relative difference between the counts at the source and at the destination of
+    /// traffic between sockets, in thousandths ([`crate::catalogue::PmuSpec::mismatch`]).
     pub mismatch: u64,
 }
 
-/// Who caused a socket's traffic.
+/// The shares of a socket's traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// How it is known.
+    /// How the shares were measured.
     pub method: Method,
-    /// By owner; those of whom nothing is known are among them.
-    pub owners: BTreeMap<Owner, Part>,
-    /// Of devices.
+    /// By owner, including owners with an unknown share.
+    pub owners: BTreeMap<Owner, OwnerShare>,
+    /// Traffic of devices.
     pub io: u64,
-    /// Of no owner that is known.
+    /// Traffic of unknown owners.
     pub unattributed: u64,
-    /// How much of it may lie outside of the window in which the weights were counted.
+    /// Upper bound of the traffic that may lie outside the window of the weights.
     pub skew: u64,
-    /// The variance of all owners' weights ([`Part::variance`]).
+    /// Sum of the variances of all owners' weights ([`OwnerShare::variance`]).
     pub variance: f64,
-    /// A weight was more than 2^64, so the shares are wrong by an unknown amount.
+    /// A weight exceeded 2^64, so the shares are wrong by an unknown amount.
     pub saturated: bool,
 }
 
@@ -101,9 +100,9 @@ pub struct Shares {
 #[derive(Clone, Copy, Debug)]
 pub struct Errors<'a> {
     shares: &'a Shares,
-    /// Counts of all owners.
+    /// Sum of the counts of all owners.
     owners: u64,
-    /// All that was measured.
+    /// The measured traffic.
     measured: u64,
 }
 
@@ -120,23 +119,23 @@ impl Shares {
         }
     }
 
-    /// All of a device's traffic to its only owner.
+    /// The shares of a device with a single owner, who gets all of its traffic.
     #[must_use]
     pub fn of_device(measured: u64, owner: Owner) -> Self {
         let mut shares = Self::none(Method::DeviceOwner);
-        let part = Part {
+        let part = OwnerShare {
             count: measured,
             samples: measured,
-            ..Part::default()
+            ..OwnerShare::default()
         };
         shares.owners.insert(owner, part);
         shares
     }
 
-    /// A block device's traffic by what cgroups read from it and wrote to it.
+    /// The shares of a block device's traffic, by the bytes that cgroups read and wrote.
     ///
     /// # Errors
-    /// Nobody did.
+    /// No cgroup moved any bytes.
     pub fn of_block_device(
         measured: u64,
         bytes: &BTreeMap<Owner, Weight>,
@@ -149,20 +148,20 @@ impl Shares {
         Ok(shares)
     }
 
-    /// What was measured.
+    /// The measured traffic.
     #[must_use]
     pub fn measured(&self) -> u64 {
         let owners: u64 = self.owners.values().map(|share| share.count).sum();
         owners + self.io + self.unattributed
     }
 
-    /// The error of one share ([`Errors::of`]).
+    /// The relative error of one share ([`Errors::of`]).
     #[must_use]
-    pub fn counting_error(&self, share: &Part) -> Option<f64> {
+    pub fn counting_error(&self, share: &OwnerShare) -> Option<f64> {
         self.errors().of(share)
     }
 
-    /// What the errors of all shares need, added up once.
+    /// The sums that the errors of all shares need.
     #[must_use]
     pub fn errors(&self) -> Errors<'_> {
         let owners = self.owners.values().map(|share| share.count).sum();
@@ -173,10 +172,10 @@ impl Shares {
         }
     }
 
-    /// Divides as [`Self::divide`] does, and adds what is uncertain: `apart` counts more or fewer,
-    /// and what owners that were not seen may have caused. These are taken to cause traffic in
-    /// proportion to their CPU time: each may have that part of all, and the others too much by the
-    /// sum.
+    /// Divides as [`Self::divide`] does, and adds the uncertainties: the traffic may be `apart`
+    /// counts more or fewer, and unseen owners may have caused a part of it. Unseen owners are
+    /// assumed to cause traffic in proportion to their CPU time: each may have that part of all
+    /// traffic, and the shares of the others may be too large by the sum of these parts.
     fn divide_seen(
         &mut self,
         count: u64,
@@ -201,23 +200,23 @@ impl Shares {
             .into_iter()
             .filter(|(_, uncertainty)| *uncertainty > 0)
         {
-            self.owners.entry(owner).or_default().add(&Part {
+            self.owners.entry(owner).or_default().add(&OwnerShare {
                 uncertainty,
                 why_incomplete: Some(NoShare::WithinMismatch),
-                ..Part::default()
+                ..OwnerShare::default()
             });
         }
         for (owner, time) in &of.unseen {
             let uncertainty = fraction(count, *time, of.time);
-            self.owners.entry(*owner).or_default().add(&Part {
+            self.owners.entry(*owner).or_default().add(&OwnerShare {
                 uncertainty,
                 why_incomplete: Some(NoShare::OwnerUnseen),
-                ..Part::default()
+                ..OwnerShare::default()
             });
         }
     }
 
-    /// Gives owners that ran, and of which nothing was counted, the reason in place of a share.
+    /// Marks owners that ran but had no count with a reason instead of a share.
     pub(super) fn add_uncounted(&mut self, ran: impl Iterator<Item = Owner>) {
         for owner in ran {
             let part = self.owners.entry(owner).or_default();
@@ -227,7 +226,7 @@ impl Shares {
         }
     }
 
-    /// Divides `count` among the weights, and adds the parts; without weights it stays
+    /// Divides `count` by the weights and adds the parts to the owners; without weights it stays
     /// unattributed. Returns the parts.
     fn divide(&mut self, count: u64, weights: &BTreeMap<Owner, Weight>) -> BTreeMap<Owner, u64> {
         let plain = weights
@@ -239,12 +238,12 @@ impl Shares {
         };
         let all: f64 = weights.values().map(|weight| float(weight.weight)).sum();
         for (owner, weight) in weights {
-            let of_owner = Part {
+            let of_owner = OwnerShare {
                 count: parts.get(owner).copied().unwrap_or_default(),
                 samples: weight.samples,
                 variance: weight.variance * (float(count) / all).powi(2),
                 time: weight.time,
-                ..Part::default()
+                ..OwnerShare::default()
             };
             self.variance += of_owner.variance;
             self.owners.entry(*owner).or_default().add(&of_owner);
@@ -254,45 +253,47 @@ impl Shares {
 }
 
 impl Errors<'_> {
-    /// Standard error of a share by the way it was counted, as a part of it; `None` where it has no
-    /// samples or the method's own error is not known. How well the weight stands for the traffic
-    /// is not in it.
+    /// Relative standard error of a share by its counting; `None` if it has no samples or the
+    /// method's own error is unknown. It does not include how well the weight represents the
+    /// traffic.
     ///
-    /// That of the method, of the number of samples, and of the window's edges: anything from none
-    /// to all of the traffic that came while the pull read one CPU after the other may lie outside,
-    /// whose standard deviation is `1 / sqrt(3)` of it, and all of that may be somebody's, with the
-    /// probability of that one's share `p`, which makes it `sqrt((1 - p) / p)` of the share. Of
-    /// weights that were not live all the time it has the error of what was estimated: with the
-    /// variance `v` of this weight and `V` of all, in counts of the traffic, `v (1 - 2 p) + V p^2`.
-    /// What could not be seen ([`Part::uncertainty`]) is off to one side, and is taken as it is.
+    /// It combines:
+    /// - the error of the method and of the number of samples;
+    /// - the error of multiplexed weights: with the variance `v` of this weight and `V` of all, in
+    ///   counts of the traffic, and the share `p`, the variance `v (1 - 2 p) + V p^2`;
+    /// - [`OwnerShare::uncertainty`], which is one-sided and added as it is;
+    /// - the window's edges. Between none and all of the traffic during the pull, which reads one
+    ///   CPU after the other, may lie outside the window: a standard deviation of `1 / sqrt(3)` of
+    ///   it. All of it may belong to one owner, to this one with the probability `p`, which makes
+    ///   it `sqrt((1 - p) / p)` of the share.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
         reason = "an error of more than 2^53 counts has no better precision"
     )]
-    pub fn of(&self, share: &Part) -> Option<f64> {
-        let own = self.shares.method.counting_error(share.samples)?;
+    pub fn of(&self, share: &OwnerShare) -> Option<f64> {
+        let counting = self.shares.method.counting_error(share.samples)?;
         if self.shares.saturated {
             return None;
         }
         if share.count == 0 {
-            return Some(own);
+            return Some(counting);
         }
         let count = share.count as f64;
         let p = count / self.owners.max(share.count) as f64;
-        let turns = share.variance * (1.0 - 2.0 * p) + self.shares.variance * p * p;
-        let own = hypot(own, turns.max(0.0).sqrt() / count);
-        let own = hypot(own, share.uncertainty as f64 / count);
+        let multiplexing = share.variance * (1.0 - 2.0 * p) + self.shares.variance * p * p;
+        let scaled = hypot(counting, multiplexing.max(0.0).sqrt() / count);
+        let error = hypot(scaled, share.uncertainty as f64 / count);
         if self.shares.skew == 0 {
-            return Some(own);
+            return Some(error);
         }
         let measured = self.measured as f64;
         let others = (measured / count - 1.0).sqrt();
         let skew = self.shares.skew as f64 / measured / 3_f64.sqrt();
-        Some(hypot(own, skew * others))
+        Some(hypot(error, skew * others))
     }
 
-    /// The part of all traffic that so many of its counts are.
+    /// The fraction of all traffic that this many counts are.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -307,7 +308,7 @@ impl Errors<'_> {
 }
 
 impl Traffic {
-    /// How many of the counts of a source the destination may not have, or have more.
+    /// Largest difference of the destination's count from this count of the source.
     fn may_differ(&self, count: u64) -> u64 {
         fraction(count, self.mismatch, 1000)
     }

@@ -1,4 +1,4 @@
-//! What the hardware counted for each row of the view, where monitoring groups exist.
+//! Bytes that resctrl counted for each row of the view, where monitoring groups exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::{
     window::{Owner, Window},
 };
 
-/// Bytes by row and socket: of groups whose tasks are all of that row.
+/// Bytes by row and socket, from the groups with tasks of only that row.
 pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u32), u64> {
     let mut rows = BTreeMap::new();
     // Without groups there is nothing to name.
@@ -29,20 +29,20 @@ pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u
         let first = entities.next()??;
         entities.next().is_none().then_some(first)
     };
-    for one in &window.monitored {
-        let Some(entity) = only(&one.group.cgroups) else {
+    for monitored in &window.monitored {
+        let Some(entity) = only(&monitored.group.cgroups) else {
             continue;
         };
         // The counts of a control group include those of the monitoring groups in it.
         let counted = window.monitored.iter().any(|other| {
-            other.group.path != one.group.path
-                && one.group.path.starts_with(&other.group.path)
+            other.group.path != monitored.group.path
+                && monitored.group.path.starts_with(&other.group.path)
                 && only(&other.group.cgroups).as_ref() == Some(&entity)
         });
         if counted {
             continue;
         }
-        for (socket, bytes) in &one.bytes {
+        for (socket, bytes) in &monitored.bytes {
             let sum: &mut u64 = rows.entry((entity.clone(), *socket)).or_default();
             *sum = sum.saturating_add(*bytes);
         }

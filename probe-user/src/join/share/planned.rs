@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NoShare, Shares, Traffic, Weights, counted::is_idle, device};
 use crate::{
-    catalogue::{Apportion, Of},
+    catalogue::{Apportion, MemoryTraffic},
     join::Naming,
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::UncoreReading,
     window::{Owner, Window},
 };
 
-/// Who caused the counts of one metric on one socket.
+/// The shares of one metric on one socket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricShares {
     /// Index into the metrics of the plan.
@@ -23,19 +23,19 @@ pub struct MetricShares {
     pub source: usize,
     /// The socket.
     pub socket: u32,
-    /// By owner, or why there are none.
+    /// By owner, or the reason for their absence.
     pub shares: Result<Shares, NoShare>,
 }
 
-/// What was counted, and how much of it may lie outside of the window.
+/// A count, and how much of it may lie outside the window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct UncoreCount {
     count: u64,
     skew: u64,
 }
 
-/// The shares of every metric that can have any, for each socket that was read. The owner of a
-/// device is a row of the view: all containers of a pod are one where rows are pods.
+/// The shares of every metric that is apportioned, for each socket that was read. A device's owner
+/// is a row of the view: if rows are pods, all containers of a pod are one owner.
 pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<MetricShares> {
     let weights = weights(plan, window);
     let chip = plan.metrics.machine.and_then(|machine| machine.chip);
@@ -47,12 +47,12 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
         }
         for (source, events) in planned.sources.iter().flatten().enumerate() {
             for (socket, counted) in counts(events, planned.metric.formula.events(), window) {
-                // A port without traffic, mostly without a device.
+                // A port without traffic, usually without a device.
                 let idle = counted.is_some_and(|counted| counted.count == 0);
                 if apportion.is_of_device() && idle {
                     continue;
                 }
-                let shares = |counted: Counted| {
+                let shares = |counted: UncoreCount| {
                     if apportion.is_of_device() {
                         let devices = plan.devices_of(events, socket);
                         device::shares(apportion, &devices, counted.count, window, naming)
@@ -75,17 +75,20 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
     all
 }
 
-/// All weights of a window, the best first: samples know nothing of what prefetches and streaming
-/// stores move.
+/// All weights of a window, the best first. Samples come last: they miss the traffic of prefetches
+/// and streaming stores.
 fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
-    let counted = plan.weights.iter();
-    let mut counted: Vec<_> = counted
+    let mut counted: Vec<_> = plan
+        .weights
+        .iter()
         .map(|planned| Weights::counted(planned, window))
         .collect();
-    let reads = counted.iter().find(|weights| weights.of == Of::Reads);
+    let reads = counted
+        .iter()
+        .find(|weights| weights.of == MemoryTraffic::Reads);
     if let Some(reads) = reads.filter(|reads| reads.by_memory).cloned() {
         let like = |weights: Weights| match weights.of {
-            Of::Writes if !weights.by_memory => weights.by_memory_like(&reads),
+            MemoryTraffic::Writes if !weights.by_memory => weights.by_memory_like(&reads),
             _ => weights,
         };
         counted = counted.into_iter().map(like).collect();
@@ -96,7 +99,7 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
     counted
 }
 
-/// The shares by the best weights that tell of all CPUs that took part.
+/// The shares by the best weights that cover all CPUs that took part.
 fn by_cpus(
     planned: &PlannedMetric,
     window: &Window,
@@ -111,12 +114,12 @@ fn by_cpus(
         match divided(planned, window, weights, socket, traffic) {
             Ok(mut shares) => {
                 shares.add_uncounted(ran(window, socket).filter(|owner| {
-                    // Of who was counted, all may have gone to other memory.
+                    // All accesses of an owner that was counted may have gone to other memory.
                     !weights.has_counted(socket, *owner)
                 }));
                 return Ok(shares);
             }
-            // Of the best.
+            // The reason of the best weights.
             Err(reason) if why == NoShare::NoWeight => why = reason,
             Err(_) => {}
         }
@@ -154,19 +157,19 @@ fn divided(
     }
     let mut sent = traffic.from_sockets.iter().filter(|(_, count)| **count > 0);
     weights.tells_of(socket).or_else(|reason| {
-        let told = sent.any(|(other, _)| weights.tells_of(*other).is_ok());
-        told.then_some(()).ok_or(reason)
+        let known = sent.any(|(other, _)| weights.tells_of(*other).is_ok());
+        known.then_some(()).ok_or(reason)
     })?;
     weights.cpu_reads(socket, traffic)
 }
 
-/// What was measured of a socket's traffic; `both`: what other sockets say they sent may have gone
-/// to another memory of this socket.
+/// The measured traffic of a socket. `both`: traffic that other sockets sent may have gone to
+/// another memory of this socket.
 fn traffic(
     planned: &PlannedMetric,
     window: &Window,
     socket: u32,
-    counted: Counted,
+    counted: UncoreCount,
     both: bool,
 ) -> Result<Traffic, NoShare> {
     let mut traffic = Traffic {
@@ -193,7 +196,7 @@ fn traffic(
         traffic.elsewhere = elsewhere;
     }
     if !planned.metric.io.is_empty() {
-        // Of a PMU that is not here nothing is planned.
+        // Nothing is planned for a PMU that is not present.
         let places = Some(planned.io.as_slice()).filter(|places| !places.is_empty());
         let io = places.and_then(|places| sum(places, window, socket));
         let io = io.ok_or(NoShare::NotMeasured)?;
@@ -203,14 +206,14 @@ fn traffic(
     Ok(traffic)
 }
 
-/// Sockets on which anything was counted.
+/// Sockets with any counts.
 fn sockets(window: &Window) -> BTreeSet<u32> {
     let uncore = window.uncore.iter().map(|reading| reading.socket);
     let owners = window.on_socket.keys().map(|(socket, _)| *socket);
     uncore.chain(owners).collect()
 }
 
-/// Who ran on a socket, but for the idle task.
+/// The owners that ran on a socket, without the idle task.
 fn ran(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
     let here = window.on_socket.iter().filter(move |((on, owner), usage)| {
         let mut groups = usage.iter().flatten();
@@ -219,7 +222,7 @@ fn ran(window: &Window, socket: u32) -> impl Iterator<Item = Owner> {
     here.map(|((_, owner), _)| *owner)
 }
 
-/// What the other memory of a socket got from any CPU.
+/// The traffic from all CPUs to the other memory of a socket.
 fn elsewhere(planned: &PlannedMetric, window: &Window, socket: u32) -> Option<u64> {
     let event = planned.metric.other_memory.as_ref()?;
     let mut sources = planned.sources.iter().flatten();
@@ -230,15 +233,16 @@ fn elsewhere(planned: &PlannedMetric, window: &Window, socket: u32) -> Option<u6
     Some(counted??.count)
 }
 
-/// What the other sockets say they sent here: of more than two by events for each destination.
-/// Without these, each counts what it sent to all others.
+/// The traffic that each other socket counted as sent to this one, by events for each destination.
+/// Without such events each socket counts what it sent to all others together, which is usable only
+/// with two sockets.
 fn from_sockets(
     planned: &PlannedMetric,
     event: &str,
     window: &Window,
     socket: u32,
-) -> Result<BTreeMap<u32, Counted>, NoShare> {
-    let counted = |event: String| -> Result<BTreeMap<u32, Counted>, NoShare> {
+) -> Result<BTreeMap<u32, UncoreCount>, NoShare> {
+    let counted = |event: String| -> Result<BTreeMap<u32, UncoreCount>, NoShare> {
         let mut from = BTreeMap::new();
         for source in planned.sources.iter().flatten() {
             for (other, count) in counts(source, std::slice::from_ref(&event), window) {
@@ -267,12 +271,12 @@ fn from_sockets(
     Ok(from)
 }
 
-/// What the events of a source counted together, by socket; `None` where one had no count.
+/// The sum of a source's events, by socket; `None` if one of them had no count.
 fn counts(
     source: &MetricSource,
     names: &[String],
     window: &Window,
-) -> BTreeMap<u32, Option<Counted>> {
+) -> BTreeMap<u32, Option<UncoreCount>> {
     let of_names = source
         .events
         .iter()
@@ -291,14 +295,14 @@ fn counts(
     counts
 }
 
-/// The sum of the counts at these places on a socket, each for the whole time.
-fn sum(places: &[CountSource], window: &Window, socket: u32) -> Option<Counted> {
+/// The sum of the counts of these sources on a socket, each scaled to the whole time.
+fn sum(places: &[CountSource], window: &Window, socket: u32) -> Option<UncoreCount> {
     let mut here = window
         .uncore
         .iter()
         .filter(|reading| reading.socket == socket && is_at(reading, places));
-    here.try_fold(Counted::default(), |sum, reading| {
-        Some(Counted {
+    here.try_fold(UncoreCount::default(), |sum, reading| {
+        Some(UncoreCount {
             count: sum.count.checked_add(estimate(reading, reading.count?)?)?,
             skew: sum.skew.saturating_add(estimate(reading, reading.skew)?),
         })
@@ -309,7 +313,7 @@ fn is_at(reading: &UncoreReading, places: &[CountSource]) -> bool {
     places.contains(&CountSource::Uncore { at: reading.at })
 }
 
-/// For the whole time, of a counter that had its turns.
+/// The count of a multiplexed counter, scaled to the whole time.
 fn estimate(reading: &UncoreReading, count: u64) -> Option<u64> {
     if reading.running == 0 {
         return None;

@@ -1,5 +1,4 @@
-//! Weights from SPE's samples: loads that memory served, which is what uncore counters of memory
-//! see.
+//! Weights from SPE's samples: loads served by memory, which uncore counters of memory count too.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +6,18 @@ use probe_common::spe::{Class, Source};
 
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
-    catalogue::Of,
-    window::{Owner, Served, SpeUsage},
+    catalogue::MemoryTraffic,
+    window::{MemLevel, Owner, SpeUsage},
 };
 
-/// Samples of a socket below which its shares err by more than a tenth of themselves.
-const ENOUGH: u64 = 100;
+/// Fewer samples of a socket make an error of more than 10% of its shares.
+const MIN_SAMPLES: u64 = 100;
 
 impl Weights {
-    /// What was sampled in a window
-    /// ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads that the socket's own
-    /// memory served, and those that another socket did. A socket with few samples has none.
+    /// Weights from the samples of a window
+    /// ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads served by the
+    /// socket's own memory, and loads served by another socket. A socket with few samples has no
+    /// weights.
     #[must_use]
     pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SpeUsage>) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
@@ -26,8 +26,8 @@ impl Weights {
             of_socket.apart = true;
             for ((class, served), counts) in usage {
                 let weights = match (class, served) {
-                    (Class::Load, Served::By(Source::Dram)) => &mut of_socket.local,
-                    (Class::Load, Served::By(Source::Remote | Source::RemoteDram)) => {
+                    (Class::Load, MemLevel::By(Source::Dram)) => &mut of_socket.local,
+                    (Class::Load, MemLevel::By(Source::Remote | Source::RemoteDram)) => {
                         &mut of_socket.remote
                     }
                     _ => continue,
@@ -47,11 +47,11 @@ impl Weights {
         }
         sockets.retain(|_, of_socket| {
             let weights = of_socket.local.values().chain(of_socket.remote.values());
-            weights.map(|weight| weight.samples).sum::<u64>() >= ENOUGH
+            weights.map(|weight| weight.samples).sum::<u64>() >= MIN_SAMPLES
         });
         Self {
             method: Method::Spe,
-            of: Of::Reads,
+            of: MemoryTraffic::Reads,
             by_memory: true,
             sockets,
         }
@@ -79,7 +79,7 @@ mod tests {
             cgroup: CgroupId(cgroup),
             tgid: 0,
         };
-        let by = |source| (Class::Load, Served::By(source));
+        let by = |source| (Class::Load, MemLevel::By(source));
         let mut on_socket = BTreeMap::new();
         on_socket.insert(
             (0, owner(7)),
@@ -88,8 +88,8 @@ mod tests {
                 (by(Source::Dram), samples(300)),
                 (by(Source::Remote), samples(4)),
                 (by(Source::RemoteDram), samples(1)),
-                ((Class::Load, Served::Number(77)), samples(9)),
-                ((Class::Store, Served::NotSaid), samples(9)),
+                ((Class::Load, MemLevel::Number(77)), samples(9)),
+                ((Class::Store, MemLevel::Unknown), samples(9)),
             ]),
         );
         on_socket.insert(
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(first.local, BTreeMap::from([(owner(7), weight(300))]));
         assert_eq!(first.remote, BTreeMap::from([(owner(7), weight(5))]));
         assert_eq!(weights.sockets.get(&1), None);
-        // A socket whose samples say nothing about memory has no shares by this method.
+        // A socket without samples served by memory has no shares by this method.
         on_socket.retain(|(_, owner), _| owner.cgroup.0 == 8);
         assert_eq!(
             Weights::sampled(&on_socket).tells_of(0),

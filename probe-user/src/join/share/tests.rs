@@ -7,7 +7,7 @@ mod turns;
 use probe_common::CgroupId;
 
 use super::*;
-use crate::catalogue::Of;
+use crate::catalogue::MemoryTraffic;
 
 fn owner(cgroup: u64) -> Owner {
     Owner {
@@ -31,7 +31,7 @@ fn weights(list: &[(u64, u64)]) -> BTreeMap<Owner, Weight> {
     list.iter().map(weight).collect()
 }
 
-/// A weight that is counted.
+/// The method of a counted weight.
 fn misses() -> Method {
     Method::Counted {
         weight: "llc_read_misses".into(),
@@ -42,7 +42,7 @@ fn misses() -> Method {
 fn sockets(list: Vec<SocketWeights>) -> Weights {
     Weights {
         method: misses(),
-        of: Of::Reads,
+        of: MemoryTraffic::Reads,
         by_memory: false,
         sockets: (0..).zip(list).collect(),
     }
@@ -69,7 +69,7 @@ fn counts(shares: &Shares) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Owners that ran for so long while the counters were out.
+/// Owners that ran for this long while the counters were rotated out.
 fn unseen(list: &[(u64, u64)]) -> BTreeMap<Owner, u64> {
     let time = |(cgroup, time): &(u64, u64)| (owner(*cgroup), *time);
     list.iter().map(time).collect()
@@ -84,11 +84,11 @@ fn the_last_counts_go_to_the_largest_fractions() {
     };
     let all = sockets(vec![local(&[(2, 1), (3, 1), (4, 4)])]);
     let shares = all.cpu_reads(0, &traffic).unwrap();
-    // Due are 1.67, 1.67 and 6.67: the first two get what is left over, by their ids.
+    // The quotas are 1.67, 1.67 and 6.67: the first two ids get the remaining counts.
     assert_eq!(counts(&shares), [(2, 2), (3, 2), (4, 6)]);
 }
 
-/// Who read from memory of both kinds has the samples of both behind a share of all.
+/// An owner that read from both kinds of memory has the samples of both.
 #[test]
 fn reads_of_any_memory_weigh_together() {
     let socket = SocketWeights {
@@ -107,7 +107,7 @@ fn reads_of_any_memory_weigh_together() {
     assert_eq!(own(true), [(7, 300, 30), (9, 700, 70)]);
 }
 
-/// Its counts are as sure as counts are: as many are behind the share.
+/// The share has as many samples as counts.
 #[test]
 fn a_device_of_one_owner_is_all_its_owners() {
     let shares = Shares::of_device(1_000, owner(7));
@@ -119,17 +119,17 @@ fn a_device_of_one_owner_is_all_its_owners() {
 
 #[test]
 fn owners_of_one_row_add_up() {
-    let part = |count, samples, uncertainty, why_incomplete| Part {
+    let part = |count, samples, uncertainty, why_incomplete| OwnerShare {
         count,
         samples,
         uncertainty,
         why_incomplete,
-        ..Part::default()
+        ..OwnerShare::default()
     };
     let mut sum = part(1, 2, 3, None);
     sum.add(&part(10, 20, u64::MAX, Some(NoShare::OwnerUnseen)));
     sum.add(&part(0, 0, 0, Some(NoShare::WithinMismatch)));
-    // The first reason is said.
+    // The first reason is kept.
     assert_eq!(sum, part(11, 22, u64::MAX, Some(NoShare::OwnerUnseen)));
 }
 
@@ -147,7 +147,7 @@ fn devices_come_first_and_are_nobodys() {
         (shares.io, counts(&shares)),
         (300, vec![(2, 525), (3, 175)])
     );
-    // Both counters are read one after the other: devices may seem to read more than everybody.
+    // Both counters are read one after the other: devices may seem to read more than the total.
     let traffic = Traffic {
         mismatch: MISMATCH,
         measured: 100,
@@ -176,12 +176,12 @@ fn without_a_weight_there_is_no_share() {
         sockets(vec![out.clone()]).cpu_reads(0, &traffic),
         Err(NoShare::RotatedOut)
     );
-    // Counted, and nobody did any: that is known.
+    // Counted without any access: the share is known to be 0.
     let nobody = sockets(vec![local(&[(2, 0)])])
         .cpu_reads(0, &traffic)
         .unwrap();
     assert_eq!(nobody.unattributed, 10);
-    // Another socket takes part whose counters had no turn.
+    // Another socket with rotated-out counters takes part.
     let traffic = Traffic {
         mismatch: MISMATCH,
         from_sockets: [(1, 5)].into(),
@@ -193,20 +193,20 @@ fn without_a_weight_there_is_no_share() {
     );
 }
 
-fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, Part> {
+fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, OwnerShare> {
     let part = |(cgroup, count): &(u64, u64)| {
-        let part = Part {
+        let part = OwnerShare {
             count: *count,
             samples: *count,
-            ..Part::default()
+            ..OwnerShare::default()
         };
         (owner(*cgroup), part)
     };
     list.iter().map(part).collect()
 }
 
-/// Of 10 s of CPU time 1.5 are of two that nobody saw: the others may have too much by as much, and
-/// these two have no share, not none.
+/// 1.5 of 10 s of CPU time are of two unseen owners: the shares of the others may be too large by
+/// this part, and the shares of these two are unknown, not 0.
 #[test]
 fn who_was_not_seen_is_an_error_of_the_others() {
     let mixed = SocketWeights {
@@ -236,7 +236,7 @@ fn who_was_not_seen_is_an_error_of_the_others() {
             assert_eq!(part(cgroup).uncertainty, uncertainty);
             assert_eq!(part(cgroup).why_incomplete, Some(NoShare::OwnerUnseen));
         }
-        // A row of who was seen and who was not errs by both.
+        // A row of seen and unseen owners has both errors.
         let mut row = part(3);
         row.add(&part(4));
         assert_eq!((row.count, row.uncertainty), (1_000_000, 550_000));
@@ -254,7 +254,7 @@ fn fewer_samples_are_a_larger_error() {
     assert!((error(2).unwrap() - hypot(0.1_f64, method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
-    // Samples have an error of their own, measured with them.
+    // Sampling has its own measured error.
     let by_samples = Shares {
         method: Method::Spe,
         ..shares.clone()
@@ -265,8 +265,8 @@ fn fewer_samples_are_a_larger_error() {
     assert!(error > shares.counting_error(part).unwrap());
 }
 
-/// At a window's edges one may have done all or nothing: who has a tenth of the traffic errs three
-/// times as much as the edge does, who has half as much; and the edge by `1 / sqrt(3)`.
+/// All or none of the traffic at a window's edges may be one owner's. A share of a tenth has three
+/// times the error of the edge, a share of a half once; the error of the edge is `1 / sqrt(3)`.
 #[test]
 fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     let traffic = Traffic {
@@ -292,14 +292,14 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
         assert!((error(2) - 0.15 / root).abs() < 1e-3, "{}", error(2));
         assert!((error(3) - 0.05 / root).abs() < 1e-3, "{}", error(3));
     }
-    // Who is alone did it all, whenever.
+    // A single owner did all of it.
     let alone = sockets(vec![local(&[(2, 7_000_000_000)])]);
     let shares = alone.cpu_reads(0, &traffic).unwrap();
     let error = shares.counting_error(&shares.owners[&owner(2)]).unwrap();
     assert!(error < 2.0 * method::COUNTER_ERROR, "{error}");
 }
 
-/// That of Grace's fabric.
+/// The mismatch of Grace's fabric.
 const MISMATCH: u64 = 79;
 
 fn all_of(measured: u64) -> Traffic {

@@ -1,4 +1,5 @@
-//! Weights: what each owner is known to have done, and the divisions by it.
+//! Weights: the accesses that were counted or sampled for each owner, and the divisions of traffic
+//! by them.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +8,30 @@ use super::{
     divide::{fraction, limited},
 };
 use crate::{
-    catalogue::Of,
-    window::{LiveTime, Owner, float},
+    catalogue::MemoryTraffic,
+    window::{Owner, RunningTime, float},
 };
 
-/// What one owner is known to have done.
+/// The counted or sampled accesses of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weight {
-    /// In any unit, the same for all owners. It is at most 2^64 - 1
+    /// In any unit, the same for all owners. It saturates at 2^64 - 1
     /// ([`SocketWeights::saturated`]).
     pub weight: u64,
-    /// Counts or samples behind it: their number bounds its error.
+    /// Counts or samples of the weight: their number bounds its error.
     pub samples: u64,
-    /// The variance of `weight`, as far as it is an estimate of what the counters would have
-    /// counted while they were not live.
+    /// The variance of `weight` by its estimated part: the counts while the counters were not
+    /// running.
     pub variance: f64,
-    /// For how long its counters could have been live, and were.
-    pub time: LiveTime,
+    /// Enabled and running time of its counters.
+    pub time: RunningTime,
 }
 
 impl Weight {
-    /// In the proportion of two others, whose own errors make one of both parts; all of it to the
-    /// first where these are nothing.
+    /// Divides the weight in the proportion of two others, whose variances add to those of both
+    /// parts. If both are zero, all of it goes to the first part.
     fn divided(&self, local: &Self, remote: &Self) -> (Self, Self) {
-        // Halves, so that the sum is no overflow.
+        // Halves, so that the sum does not overflow.
         let (l, r) = (local.weight / 2, remote.weight / 2);
         let Some(sum) = l.checked_add(r).filter(|sum| *sum > 0) else {
             let none = Self {
@@ -51,8 +52,8 @@ impl Weight {
         (part(l, l_part), part(r, r_part))
     }
 
-    /// Adds the same owner's accesses to other memory, which the same counters counted. Returns
-    /// whether the sum is more than it can hold.
+    /// Adds the same owner's accesses to other memory, counted by the same counters. Returns
+    /// whether the sum overflowed.
     fn add(&mut self, other: &Self) -> bool {
         let sum = self.weight.checked_add(other.weight);
         self.weight = sum.unwrap_or(u64::MAX);
@@ -62,25 +63,25 @@ impl Weight {
     }
 }
 
-/// What was measured on the CPUs of one socket.
+/// The weights of the CPUs of one socket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SocketWeights {
-    /// Accesses to memory of this socket; of any memory where the method cannot tell.
+    /// Accesses to memory of this socket, or to any memory if the method cannot distinguish.
     pub local: BTreeMap<Owner, Weight>,
-    /// Accesses to memory of other sockets; the same as `local` where the method cannot tell.
+    /// Accesses to memory of other sockets; the same as `local` if the method cannot distinguish.
     pub remote: BTreeMap<Owner, Weight>,
-    /// Whether the method tells them apart.
+    /// Whether the method distinguishes local and remote accesses.
     pub apart: bool,
     /// Owners that ran mostly while the counters were rotated out, with the CPU time of each in ns:
-    /// what they did is not known, which is not the same as nothing. The idle task's time counts as
-    /// none, since it tells of no traffic.
+    /// their accesses are unknown, not zero. The idle task's time counts as 0, since it causes no
+    /// traffic.
     pub unseen: BTreeMap<Owner, u64>,
-    /// CPU time of all owners but the idle task, in ns; 0 where it does not matter, as nobody is
-    /// unseen.
+    /// CPU time of all owners but the idle task, in ns; 0 if no owner is unseen and it does not
+    /// matter.
     pub time: u64,
     /// The counters were rotated out for all owners, or for most of their time.
     pub rotated_out: bool,
-    /// A weight was more than 2^64, so that the shares are wrong.
+    /// A weight exceeded 2^64, so the shares are wrong.
     pub saturated: bool,
 }
 
@@ -89,20 +90,20 @@ pub struct SocketWeights {
 pub struct Weights {
     /// How they were measured.
     pub method: Method,
-    /// The traffic that they are weights of.
-    pub of: Of,
-    /// Whether accesses to the memory of other sockets are counted in the same unit as those to the
-    /// own socket's, so that both together divide what a memory controller counts.
+    /// The kind of traffic.
+    pub of: MemoryTraffic,
+    /// Whether local and remote accesses are counted in the same unit, so that both together can
+    /// divide the counts of a memory controller.
     pub by_memory: bool,
     /// By the socket of the CPUs.
     pub sockets: BTreeMap<u32, SocketWeights>,
 }
 
 impl Weights {
-    /// Whether it says something about a socket.
+    /// Whether there are weights of a socket.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why there are none.
     pub fn tells_of(&self, socket: u32) -> Result<(), NoShare> {
         match self.of(socket)?.total() {
             0 => Err(NoShare::NoWeight),
@@ -110,16 +111,17 @@ impl Weights {
         }
     }
 
-    /// Whose reads the traffic to the memory of a socket is: devices' first, then that of other
-    /// sockets by their remote weights, the rest by the local weights of its own CPUs.
+    /// Divides the traffic to the memory of a socket: devices' traffic first, then the traffic of
+    /// other sockets by their remote weights, the rest by the local weights of its own CPUs.
     ///
-    /// Of `r` counts that other sockets sent, up to `d = m r` more or fewer may be here, by the
-    /// mismatch `m`. So the first `d` of the rest are nobody's: they may be more of the same. To
-    /// the `L` counts that are left then, these may have to be added, and as many of the remote
-    /// ones: an error of up to `2 d / L` of each local share, and of `m` of each remote one. Where
-    /// nothing is left (the source counts as much as the destination, or more), of those with a
-    /// local weight nothing is known. What may have gone to other memory here
-    /// ([`Traffic::elsewhere`]) is an error of both in the same way, but nobody's count.
+    /// With `r` counts sent by other sockets and the mismatch `m`, up to `d = m r` counts more or
+    /// fewer may have arrived. So the first `d` counts of the rest are unattributed: they may be
+    /// remote too. With `L` counts left after that, each local share has an error of up to `2 d /
+    /// L`, since the unattributed counts and as many of the remote ones may be local, and each
+    /// remote share one of `m`. If nothing is left (the source counts as much as the destination,
+    /// or more), the shares of owners with a local weight are unknown. Traffic that may have gone
+    /// to other memory of this socket ([`Traffic::elsewhere`]) is an error of both in the same way,
+    /// but leaves no count unattributed.
     ///
     /// # Errors
     /// A socket that took part has no weights, or they were rotated out.
@@ -132,24 +134,26 @@ impl Weights {
         for (other, count) in limited(left, &traffic.from_sockets) {
             if count > 0 {
                 let of_other = self.of(other)?;
-                let apart = traffic.may_differ(count);
-                let apart = apart.saturating_add(traffic.elsewhere.min(count));
+                let apart = traffic
+                    .may_differ(count)
+                    .saturating_add(traffic.elsewhere.min(count));
                 shares.divide_seen(count, apart, &of_other.remote, of_other);
                 remote += count;
             }
         }
         left -= remote;
         let apart = traffic.may_differ(remote);
-        let nobodys = apart.min(left);
-        shares.unattributed += nobodys;
+        let unattributed = apart.min(left);
+        shares.unattributed += unattributed;
         let own = self.of(socket)?;
-        let apart = apart.saturating_add(nobodys);
-        let apart = apart.saturating_add(traffic.elsewhere.min(remote));
-        shares.divide_seen(left - nobodys, apart, &own.local, own);
+        let uncertain = apart
+            .saturating_add(unattributed)
+            .saturating_add(traffic.elsewhere.min(remote));
+        shares.divide_seen(left - unattributed, uncertain, &own.local, own);
         Ok(shares)
     }
 
-    /// Whether an owner's accesses on a socket were counted, to any memory.
+    /// Whether any accesses of an owner on a socket were counted.
     pub(super) fn has_counted(&self, socket: u32, owner: Owner) -> bool {
         let of = |weights: &BTreeMap<Owner, Weight>| {
             weights.get(&owner).is_some_and(|weight| weight.samples > 0)
@@ -158,12 +162,12 @@ impl Weights {
         of_socket.is_some_and(|weights| of(&weights.local) || of(&weights.remote))
     }
 
-    /// Whose the traffic to the memory of a socket is where the CPUs of two sockets cause it and
-    /// nothing counts how much each did: devices' first, the rest in one by the local weights of
-    /// its own CPUs and the remote weights of the other socket's.
+    /// Divides the traffic to the memory of a socket if the CPUs of two sockets caused it and the
+    /// traffic of each is not counted: devices' traffic first, the rest by the local weights of its
+    /// own CPUs together with the remote weights of the other socket's.
     ///
     /// # Errors
-    /// A socket has no weights, or they were rotated out, or they do not tell by memory.
+    /// A socket has no weights, or they were rotated out, or are not [by memory](Self::by_memory).
     pub fn two_sockets(
         &self,
         socket: u32,
@@ -193,9 +197,9 @@ impl Weights {
         Ok(shares)
     }
 
-    /// Divides each weight between the memory of its own socket and that of others as `like` was. A
-    /// model: nothing says to which memory they went. Who has no weights in `like` writes at home;
-    /// of whom `like` knows nothing, nothing is known here.
+    /// Splits each weight into local and remote accesses in the proportion of `like`. This is a
+    /// model: the memory that was accessed is not measured. An owner with zero weights in `like`
+    /// gets only local accesses; an owner that `like` lacks becomes unseen.
     #[must_use]
     pub fn by_memory_like(mut self, like: &Self) -> Self {
         self.by_memory = like.by_memory;
@@ -222,8 +226,8 @@ impl Weights {
         self
     }
 
-    /// Whose the traffic is that only CPUs of this socket caused: reads of remote memory by its
-    /// remote weights, those of any memory by both.
+    /// Divides traffic that only CPUs of this socket caused: reads of remote memory by its remote
+    /// weights, reads of any memory by both.
     ///
     /// # Errors
     /// The socket has no weights, or they were rotated out.
@@ -252,8 +256,8 @@ impl Weights {
 }
 
 impl SocketWeights {
-    /// Of local and remote accesses together; where the method cannot tell them apart, both are
-    /// all. With whether a sum is more than it can hold.
+    /// The weights of local and remote accesses together, and whether a sum overflowed. If the
+    /// method cannot distinguish them, `local` has both.
     fn all(&self) -> (BTreeMap<Owner, Weight>, bool) {
         let mut all = self.local.clone();
         let mut saturated = false;

@@ -1,11 +1,11 @@
-//! A BTF file (the kernel's Documentation/bpf/btf.rst), as far as offsets of structure members need
-//! it, and what those members are.
+//! Parser of BTF files (the kernel's Documentation/bpf/btf.rst), as far as offsets and types of
+//! structure members need it.
 
 use std::fmt;
 
 /// What is wrong with a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BtfError {
+pub(super) enum BtfParseError {
     #[error("it is not BTF of this machine's byte order")]
     Magic,
     #[error("it ends within a type")]
@@ -15,14 +15,14 @@ pub(super) enum BtfError {
 }
 
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of the header that are needed: magic, version, flags, its length, then where types and
-/// strings are.
+/// Bytes of the header that are read: magic, version, flags, its length, then offsets and lengths
+/// of types and strings.
 const HEADER: usize = 24;
 
-/// Bytes of a member of a structure.
+/// Size of a structure member.
 const MEMBER: usize = 12;
 
-/// Bytes of a type of the kernel, about.
+/// Typical size of a type of the kernel.
 const TYPICAL: usize = 24;
 
 const KIND_INT: u32 = 1;
@@ -37,21 +37,21 @@ const KIND_RESTRICT: u32 = 11;
 pub(crate) const KIND_FUNCTION: u32 = 12;
 const KIND_TYPE_TAG: u32 = 18;
 
-/// Kinds of types; the first, 0, is void.
+/// Number of kinds, void (0) included.
 const KINDS: usize = 20;
 
-/// Names and qualifiers around a type, and structures inside each other, go no deeper in any
-/// kernel; a file that refers to itself ends here.
+/// Maximum depth of type names, qualifiers and nested structures: above any kernel's. It also ends
+/// files that refer to themselves.
 const DEPTH: u32 = 16;
 
 /// A type of a file.
 struct Type {
     name: u32,
     info: u32,
-    /// Its bytes, or the number of the type that it is another name for.
+    /// Its size in bytes, or the id of the type that it refers to.
     size: u32,
-    /// Where what follows these three words begins, in the part of the file with the types.
-    more: u32,
+    /// Offset of the data behind these three words, in the file's type section.
+    trailing_at: u32,
 }
 
 struct Member {
@@ -59,7 +59,7 @@ struct Member {
     type_id: u32,
     /// Offset in bits.
     bits: u32,
-    /// Bits of a bit field; 0: it is none.
+    /// Bits of a bit field; 0 for other members.
     width: u32,
 }
 
@@ -68,25 +68,25 @@ impl Type {
         self.info >> 24 & 0x1f
     }
 
-    /// Members, parameters or values that it has.
+    /// Number of its members, parameters or values.
     fn count(&self) -> usize {
         (self.info & 0xffff) as usize
     }
 }
 
-/// What a member is, behind other names and qualifiers.
+/// The type of a member, behind typedefs and qualifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape<'a> {
-    /// An integer of so many bytes, also one that is alone in a structure, as in `atomic_t`.
+    /// An integer of this size in bytes, also as the only member of a structure, as in `atomic_t`.
     Integer(u32),
     Pointer,
-    /// So many bytes of characters.
+    /// An array of this many characters.
     Text(u32),
     /// A structure of that name.
     Structure(&'a str),
-    /// So many bits of an integer.
+    /// A bit field of this many bits.
     BitField(u32),
-    /// What no program reads: an array, a union, an enumeration.
+    /// A type that no program reads: an array, a union, an enumeration.
     Other,
 }
 
@@ -104,42 +104,42 @@ impl fmt::Display for Shape<'_> {
     }
 }
 
-/// The types of a file, by their numbers: the first has 1.
-pub(super) struct Types<'a> {
+/// The types of a file, by id: the first has 1.
+pub(super) struct BtfTypes<'a> {
     types: Vec<Type>,
-    /// The numbers of the types of each kind: most names are looked for in one of a few kinds.
+    /// The ids of each kind: lookups are by kind and name, in a few kinds.
     of_kind: [Vec<u32>; KINDS],
     bytes: &'a [u8],
     strings: &'a [u8],
 }
 
-/// The part of a file that was not read yet.
-struct Words<'a>(&'a [u8]);
+/// The unread part of a file.
+struct WordReader<'a>(&'a [u8]);
 
-impl<'a> Words<'a> {
-    fn next(&mut self) -> Result<u32, BtfError> {
-        let (word, rest) = self.0.split_first_chunk().ok_or(BtfError::Short)?;
+impl<'a> WordReader<'a> {
+    fn next(&mut self) -> Result<u32, BtfParseError> {
+        let (word, rest) = self.0.split_first_chunk().ok_or(BtfParseError::Short)?;
         self.0 = rest;
         Ok(u32::from_ne_bytes(*word))
     }
 
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], BtfError> {
-        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(BtfError::Short)?;
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], BtfParseError> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(BtfParseError::Short)?;
         self.0 = rest;
         Ok(taken)
     }
 }
 
-impl<'a> Types<'a> {
+impl<'a> BtfTypes<'a> {
     /// # Errors
     ///
-    /// Where the file is cut off, of the other byte order, or holds what no BTF is known to hold.
-    pub(super) fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
-        let header = file.get(..HEADER).ok_or(BtfError::Short)?;
+    /// The file is truncated, of the other byte order, or has a type of an unknown kind.
+    pub(super) fn parse(file: &'a [u8]) -> Result<Self, BtfParseError> {
+        let header = file.get(..HEADER).ok_or(BtfParseError::Short)?;
         if header[..2] != MAGIC.to_ne_bytes() {
-            return Err(BtfError::Magic);
+            return Err(BtfParseError::Magic);
         }
-        let mut words = Words(&header[4..]);
+        let mut words = WordReader(&header[4..]);
         let mut word = || words.next().map(|word| word as usize);
         let (end, types_at, types_len) = (word()?, word()?, word()?);
         let (strings_at, strings_len) = (word()?, word()?);
@@ -147,24 +147,24 @@ impl<'a> Types<'a> {
             let from = end.checked_add(at)?;
             file.get(from..from.checked_add(len)?)
         };
-        let bytes = part(types_at, types_len).ok_or(BtfError::Short)?;
-        let strings = part(strings_at, strings_len).ok_or(BtfError::Short)?;
-        let mut words = Words(bytes);
+        let bytes = part(types_at, types_len).ok_or(BtfParseError::Short)?;
+        let strings = part(strings_at, strings_len).ok_or(BtfParseError::Short)?;
+        let mut words = WordReader(bytes);
         let mut types = Vec::with_capacity(bytes.len() / TYPICAL);
         let mut of_kind = [const { Vec::new() }; KINDS];
         while !words.0.is_empty() {
             let (name, info, size) = (words.next()?, words.next()?, words.next()?);
-            let of_file = |at: usize| u32::try_from(at).map_err(|_| BtfError::Short);
+            let of_file = |at: usize| u32::try_from(at).map_err(|_| BtfParseError::Short);
             let it = Type {
                 name,
                 info,
                 size,
-                more: of_file(bytes.len() - words.0.len())?,
+                trailing_at: of_file(bytes.len() - words.0.len())?,
             };
             // Type 0 is void and not in the file.
             let id = of_file(types.len() + 1)?;
             let kind = it.kind();
-            words.take(more(kind, it.count()).ok_or(BtfError::Kind(id, kind))?)?;
+            words.take(trailing_len(kind, it.count()).ok_or(BtfParseError::Kind(id, kind))?)?;
             of_kind[kind as usize].push(id);
             types.push(it);
         }
@@ -176,13 +176,13 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Whether the kernel has a structure of that name.
+    /// Whether there is a structure of that name.
     pub(super) fn has_structure(&self, name: &str) -> bool {
-        self.number(KIND_STRUCT, name).is_some()
+        self.type_id(KIND_STRUCT, name).is_some()
     }
 
-    /// The number of the first type of that kind and name.
-    pub(super) fn number(&self, kind: u32, name: &str) -> Option<u32> {
+    /// The id of the first type of that kind and name.
+    pub(super) fn type_id(&self, kind: u32, name: &str) -> Option<u32> {
         self.named(kind, name).next()
     }
 
@@ -195,8 +195,8 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// Offset in bytes of a member of a structure, also of one inside an anonymous structure or
-    /// union, and what it is.
+    /// Offset in bytes and type of a structure's member, also inside anonymous structures and
+    /// unions.
     pub(super) fn member(&self, structure: &str, member: &str) -> Option<(u64, Shape<'a>)> {
         let found = self
             .named(KIND_STRUCT, structure)
@@ -209,9 +209,12 @@ impl<'a> Types<'a> {
     }
 
     /// The bytes behind the first three words of a type.
-    fn more(&self, it: &Type) -> &'a [u8] {
-        let len = more(it.kind(), it.count()).unwrap_or(0);
-        let bytes = self.bytes.get(it.more as usize..).unwrap_or_default();
+    fn trailing(&self, it: &Type) -> &'a [u8] {
+        let len = trailing_len(it.kind(), it.count()).unwrap_or(0);
+        let bytes = self
+            .bytes
+            .get(it.trailing_at as usize..)
+            .unwrap_or_default();
         bytes.get(..len).unwrap_or_default()
     }
 
@@ -219,9 +222,9 @@ impl<'a> Types<'a> {
         // With bit fields, the upper 8 bits of a member's offset are a width.
         let shift = if it.info >> 31 == 1 { 24 } else { u32::BITS };
         let composite = matches!(it.kind(), KIND_STRUCT | KIND_UNION);
-        let bytes = if composite { self.more(it) } else { &[] };
+        let bytes = if composite { self.trailing(it) } else { &[] };
         bytes.chunks_exact(MEMBER).filter_map(move |bytes| {
-            let mut words = Words(bytes);
+            let mut words = WordReader(bytes);
             let (name, type_id) = (words.next().ok()?, words.next().ok()?);
             let offset = words.next().ok()?;
             let width = offset.checked_shr(shift).unwrap_or(0);
@@ -262,7 +265,7 @@ impl<'a> Types<'a> {
             KIND_INT => Shape::Integer(it.size),
             KIND_POINTER => Shape::Pointer,
             KIND_ARRAY => {
-                let mut words = Words(self.more(it));
+                let mut words = WordReader(self.trailing(it));
                 match (words.next(), words.next(), words.next()) {
                     (Ok(of), Ok(_), Ok(count))
                         if self.shape(of, depth + 1) == Shape::Integer(1) =>
@@ -296,8 +299,8 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Bytes that follow the first three words of a type; None for a kind that is not known.
-fn more(kind: u32, count: usize) -> Option<usize> {
+/// Number of bytes behind the first three words of a type; None for an unknown kind.
+fn trailing_len(kind: u32, count: usize) -> Option<usize> {
     Some(match kind {
         KIND_STRUCT | KIND_UNION => MEMBER * count,
         // pointer, forward, typedef, volatile, const, restrict, function, float, type tag

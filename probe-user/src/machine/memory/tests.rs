@@ -1,11 +1,11 @@
-//! Files of the kernel, and what is no such file.
+//! Files of the kernel, and malformed ones.
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
 use super::*;
 use crate::sys::{roots::Roots, tree::Tree};
 
-/// A machine with these mounts; `/cg` is where they are.
+/// A machine with these mounts; `/cg` stands for their directory.
 fn machine(tree: &Tree, mounts: &str) -> Machine {
     let at = tree.join("cg").display().to_string();
     let mounts = mounts.replace("/cg", &at);
@@ -21,19 +21,22 @@ const V2: &str = "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n";
 const HYBRID: &str = "41 31 0:38 / /cg/unified rw - cgroup2 cgroup2 rw\n\
                       15 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n";
 
-/// What these held, in their order.
-fn held(reader: &Reader, paths: &[&str]) -> MemoryReading {
-    let Of::Cgroups { cgroup2, .. } = &reader.of else {
+/// Reads these cgroups, in their order.
+fn read_cgroups(reader: &MemoryReader, paths: &[&str]) -> MemoryReading {
+    let Subjects::Cgroups { cgroup2, .. } = &reader.subjects else {
         unreachable!("it reads cgroups")
     };
-    let id = |path: &str| fs::metadata(cgroup2.directory(path)?).ok();
-    let id = |path| CgroupId(id(path).map_or(7, |directory| directory.ino()));
+    let metadata = |path: &str| fs::metadata(cgroup2.directory(path)?).ok();
+    let id = |path| CgroupId(metadata(path).map_or(7, |directory| directory.ino()));
     let ids: Vec<CgroupId> = paths.iter().map(|path| id(*path)).collect();
     let cgroups = ids.iter().copied().zip(paths.iter().copied());
     let mut read = reader.read(cgroups, [].into_iter(), None);
     // Inode numbers come in any order.
-    let place = |holder| ids.iter().position(|id| Holder::Cgroup(*id) == holder);
-    read.held.sort_by_key(|(holder, _)| place(*holder));
+    let position = |holder| {
+        ids.iter()
+            .position(|id| MemoryHolder::Cgroup(*id) == holder)
+    };
+    read.held.sort_by_key(|(holder, _)| position(*holder));
     read
 }
 
@@ -52,8 +55,8 @@ fn the_least_limit_above_holds() {
         "anon 100\nfile 200\nshmem 50\nanon_thp 64\nfile_thp 16\nshmem_thp 8\n",
     );
     tree.write("cg/pod/a/memory.peak", "600\n");
-    let reader = Reader::of_cgroups(&machine).unwrap();
-    let read = held(
+    let reader = MemoryReader::for_cgroups(&machine).unwrap();
+    let read = read_cgroups(
         &reader,
         &["/pod/a", "/pod/b", "/pod/c", "/pod/gone", "/pod"],
     );
@@ -62,7 +65,7 @@ fn the_least_limit_above_holds() {
         "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
         "2097152\n",
     );
-    let pages = held(&Reader::of_cgroups(&machine).unwrap(), &[]).pages;
+    let pages = read_cgroups(&MemoryReader::for_cgroups(&machine).unwrap(), &[]).pages;
     assert_eq!(pages.unwrap().huge, Some(2 << 20));
     let limits: Vec<_> = read.held.iter().map(|(_, held)| held.limit).collect();
     assert_eq!(limits, [Some(4096), Some(4096), Some(1024)]);
@@ -78,13 +81,13 @@ fn the_least_limit_above_holds() {
             age: None,
         }
     );
-    // Before Linux 5.19 there is no maximum, and what a file does not say is not nothing.
+    // Before Linux 5.19 there is no peak; a missing number is None and not 0.
     assert_eq!((read.held[1].1.peak, read.held[1].1.anon), (None, None));
     let machine = read.machine.unwrap();
     assert_eq!(machine.used, 600 * 1024);
     assert_eq!(machine.limit, Some(1000 * 1024));
     fs::remove_file(tree.join("proc/meminfo")).unwrap();
-    assert_eq!(held(&reader, &[]).machine, None);
+    assert_eq!(read_cgroups(&reader, &[]).machine, None);
 }
 
 /// The numbers are those of a cgroup of a real machine with v1.
@@ -99,8 +102,8 @@ fn v1_is_read_where_it_has_the_controller() {
                 total_cache 574971904\ntotal_rss 2027520\ntotal_rss_huge 0\n";
     tree.write("cg/memory/box/memory.stat", stat);
     fs::create_dir_all(tree.join("cg/unified/box")).unwrap();
-    let reader = Reader::of_cgroups(&machine).unwrap();
-    let read = held(&reader, &["/box", "/elsewhere"]);
+    let reader = MemoryReader::for_cgroups(&machine).unwrap();
+    let read = read_cgroups(&reader, &["/box", "/elsewhere"]);
     let expected = MemoryUse {
         used: 582_504_448,
         anon: Some(2_027_520),
@@ -114,7 +117,7 @@ fn v1_is_read_where_it_has_the_controller() {
     assert_eq!(read.held[0].1, expected);
 }
 
-/// The id of a container that was started again is kept for some pulls, and its path is that of the
+/// The id of a restarted container is known for some more pulls, and its path is now that of the
 /// new one.
 #[test]
 fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
@@ -129,7 +132,7 @@ fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
         fs::create_dir_all(tree.join(cgroup2).join("box")).unwrap();
         tree.write("cg/box/memory.current", "512\n");
         tree.write("cg/memory/box/memory.usage_in_bytes", "512\n");
-        let reader = Reader::of_cgroups(&machine).unwrap();
+        let reader = MemoryReader::for_cgroups(&machine).unwrap();
         let id = CgroupId(fs::metadata(tree.join(cgroup2).join("box")).unwrap().ino());
         let gone = CgroupId(id.0 - 1);
         let both = [(gone, "/box"), (id, "/box")];
@@ -139,7 +142,7 @@ fn a_cgroup_that_is_gone_does_not_hold_what_its_successor_holds() {
             .iter()
             .map(|(holder, held)| (*holder, held.used))
             .collect();
-        assert_eq!(held, [(Holder::Cgroup(id), 512)], "{mounts}");
+        assert_eq!(held, [(MemoryHolder::Cgroup(id), 512)], "{mounts}");
     }
 }
 
@@ -148,7 +151,7 @@ fn without_a_controller_there_is_an_error() {
     let tree = Tree::new();
     let machine = machine(&tree, V2);
     tree.write("cg/cgroup.controllers", "cpu\n");
-    let error = Reader::of_cgroups(&machine).unwrap_err().to_string();
+    let error = MemoryReader::for_cgroups(&machine).unwrap_err().to_string();
     assert!(error.contains("cgroup_enable=memory"), "{error}");
 }
 
@@ -159,7 +162,9 @@ fn processes_are_those_of_the_initial_namespace() {
     fs::create_dir_all(tree.join("proc/self/ns")).unwrap();
     let link = tree.join("proc/self/ns/pid");
     std::os::unix::fs::symlink("pid:[4026532001]", &link).unwrap();
-    let error = Reader::of_processes(&machine).unwrap_err().to_string();
+    let error = MemoryReader::for_processes(&machine)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("hostPID: true"), "{error}");
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("pid:[4026531836]", &link).unwrap();
@@ -171,7 +176,7 @@ fn processes_are_those_of_the_initial_namespace() {
         "proc/5/stat",
         format!("5 (a) b) S {} 100 0", "0 ".repeat(18).trim_end()),
     );
-    let reader = Reader::of_processes(&machine).unwrap();
+    let reader = MemoryReader::for_processes(&machine).unwrap();
     let read = reader.read([].into_iter(), [2, 5, 9].into_iter(), None);
     let expected = MemoryUse {
         used: 2_048_000,
@@ -182,12 +187,12 @@ fn processes_are_those_of_the_initial_namespace() {
         limit: None,
         age: read.held[0].1.age,
     };
-    assert_eq!(read.held, [(Holder::Process(5), expected)]);
+    assert_eq!(read.held, [(MemoryHolder::Process(5), expected)]);
     assert!(expected.age.unwrap() > Duration::ZERO);
 }
 
-/// The processes of a command are one holder, beside processes as beside cgroups. Of their sum the
-/// most is not known but that the largest held it, also one that has ended.
+/// The processes of a command are one holder, among processes as among cgroups. Its peak is the
+/// largest peak of any of them, ended ones included.
 #[test]
 fn the_processes_of_a_command_hold_together() {
     let tree = Tree::new();
@@ -202,17 +207,17 @@ fn the_processes_of_a_command_hold_together() {
         tree.write(&format!("proc/{id}/status"), status);
     }
     let readers = [
-        Reader::of_processes(&machine).unwrap(),
-        Reader::of_cgroups(&machine).unwrap(),
+        MemoryReader::for_processes(&machine).unwrap(),
+        MemoryReader::for_cgroups(&machine).unwrap(),
     ];
-    let read = |reader: &Reader, live: &[u32], largest_ended| {
+    let read = |reader: &MemoryReader, running: &[u32], largest_ended| {
         let command = CommandProcesses {
-            live: live.iter().copied().collect(),
+            running: running.iter().copied().collect(),
             largest_ended,
         };
         let read = reader.read([].into_iter(), [5, 6, 7].into_iter(), Some(&command));
         let (of_command, others): (Vec<_>, Vec<_>) =
-            { read.held.into_iter() }.partition(|(holder, _)| *holder == Holder::Command);
+            { read.held.into_iter() }.partition(|(holder, _)| *holder == MemoryHolder::Command);
         let of_command = of_command.first().map(|(_, held)| *held);
         let kib = |bytes: Option<u64>| bytes.map(|bytes| bytes / 1024);
         let of_command = of_command.map(|it| [kib(Some(it.used)), kib(it.anon), kib(it.peak)]);
@@ -223,7 +228,7 @@ fn the_processes_of_a_command_hold_together() {
         assert_eq!(read(reader, &[5, 6], None), (Some(both), others[0]));
         let ended = [Some(0), Some(0), Some(90)];
         assert_eq!(read(reader, &[], Some(90 * 1024)), (Some(ended), others[1]));
-        // Also where it was gone before anybody looked.
+        // Also if it was gone before the first reading.
         assert_eq!(read(reader, &[9], None), (None, others[2]));
     }
 }
@@ -232,11 +237,11 @@ fn the_processes_of_a_command_hold_together() {
 #[test]
 fn this_process_holds_something() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let held = of_process(&status).unwrap();
+    let held = parse_status(&status).unwrap();
     let (anon, file) = (held.anon.unwrap(), held.file.unwrap());
     assert_eq!(held.used, anon + file);
     assert!(held.peak.unwrap() >= held.used && anon > 0 && file > 0);
-    let machine = of_machine(&fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
+    let machine = parse_meminfo(&fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
     assert!(machine.used < machine.limit.unwrap());
 }
 
@@ -250,8 +255,8 @@ fn what_is_no_number_is_not_known() {
         "VmRSS: 1",
         "VmRSS: 18446744073709551615 kB",
     ] {
-        assert_eq!(of_process(text), None, "{text}");
+        assert_eq!(parse_status(text), None, "{text}");
     }
     assert_eq!(field("anon\nanon x\nanonymous 1\n", "anon"), None);
-    assert_eq!(of_machine("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), None);
+    assert_eq!(parse_meminfo("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), None);
 }

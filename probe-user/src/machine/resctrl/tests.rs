@@ -48,7 +48,7 @@ impl Fixture {
     }
 }
 
-/// Monitors at the memory, as on NVIDIA's Vera: by NUMA node, of which one has no CPUs.
+/// Monitors at the memory, as on NVIDIA's Vera: by NUMA node; one node has no CPUs.
 #[test]
 fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
     let tree = Fixture::new();
@@ -65,7 +65,7 @@ fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
             bytes,
         );
     }
-    // A resource that is not monitored, and the cache, which counts no bytes here.
+    // A resource that is not monitored, and a cache that counts no bytes.
     tree.write(
         &format!("{group}/mon_data/mon_MB_HLIM_00/mbm_total_bytes"),
         "7\n",
@@ -74,9 +74,9 @@ fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
     let mut reader = tree.reader().unwrap();
     let read = |reader: &mut Reader, at| named(&reader.read(Duration::from_secs(at)));
     assert_eq!(read(&mut reader, 1), [("a".to_owned(), 1, vec![(0, 100)])]);
-    assert!(reader.told);
+    assert!(reader.warned);
     assert_eq!(unassigned(&tree.0.join(group)), Some("MB"));
-    // Where the cache counts too, it alone is read.
+    // If the cache counts too, it alone is read.
     tree.write(
         &format!("{group}/mon_data/mon_L3_00/mbm_total_bytes"),
         "30\n",
@@ -86,8 +86,8 @@ fn monitors_at_the_memory_are_read_by_the_nodes_socket() {
 
 type Named = (String, usize, Vec<(u32, u64)>);
 
-fn named(list: &[Monitored]) -> Vec<Named> {
-    let of = |monitored: &Monitored| {
+fn named(list: &[GroupBytes]) -> Vec<Named> {
+    let of = |monitored: &GroupBytes| {
         let name = monitored.group.path.file_name().unwrap();
         let bytes = monitored
             .bytes
@@ -112,7 +112,7 @@ fn control_and_monitoring_groups_are_read_by_socket() {
     tree.group("gold/mon_groups/b", "", ["Unassigned\n", "Error\n"]);
     tree.write("sys/fs/resctrl/info/L3_MON/num_rmids", "16\n");
     let mut reader = tree.reader().unwrap();
-    assert!(!reader.told);
+    assert!(!reader.warned);
     let first = reader.read(Duration::from_secs(1));
     assert_eq!(
         named(&first),
@@ -122,12 +122,12 @@ fn control_and_monitoring_groups_are_read_by_socket() {
             ("b".to_owned(), 0, vec![]),
         ]
     );
-    // Of b no counter is assigned, which is said once.
-    assert!(reader.told);
+    // b has no counter, which is warned about once.
+    assert!(reader.warned);
     tree.group("mon_groups/a", "17\n", ["150\n", "6\n"]);
     tree.group("mon_groups/new", "17\n", ["1\n", "1\n"]);
     let later = reader.read(Duration::from_secs(7));
-    // A counter that went back tells nothing, nor does a group that has just been made.
+    // A counter that went back has no delta, nor does a new group.
     assert_eq!(
         named(&deltas(&first, &later)),
         [

@@ -1,12 +1,12 @@
-//! Bounds for texts that others chose.
+//! Length limits of untrusted texts.
 
-/// The longest name in bytes: that of a pod has at most 253.
+/// Maximum length of a name in bytes: a pod's name has at most 253.
 pub(super) const NAME: usize = 256;
 
-/// The longest image or label in bytes.
+/// Maximum length of an image or label in bytes.
 pub(super) const TEXT: usize = 1024;
 
-/// Cuts a text to at most this many bytes, with a mark, and counts it.
+/// Truncates a text to at most `most` bytes, with an ellipsis, and counts it in `cut`.
 pub(super) fn clip(mut text: String, most: usize, cut: &mut u64) -> String {
     const MARK: &str = "…";
     if text.len() > most {

@@ -1,4 +1,4 @@
-//! What engines keep on disk about their containers, readable without their daemons.
+//! The files of Docker, podman and CRI-O about their containers, readable without their daemons.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,13 @@ use std::{
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::source::{Answer, Fault, Found, LARGEST, Reply, Wanted};
+use super::source::{Fault, FoundContainer, LARGEST, Reply, SourceAnswer, WantedIds};
 
 /// Docker's `config.v2.json` of a container.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct DockerState {
-    /// With a slash before it.
+    /// With a leading slash.
     name: String,
     #[serde(default)]
     config: DockerConfig,
@@ -30,8 +30,8 @@ struct DockerConfig {
     labels: Option<HashMap<String, String>>,
 }
 
-/// Asks `/var/lib/docker/containers/ID/config.v2.json`.
-pub(super) fn docker(directory: &Path, wanted: &Wanted) -> Reply {
+/// Reads `/var/lib/docker/containers/ID/config.v2.json`.
+pub(super) fn docker(directory: &Path, wanted: &WantedIds) -> Reply {
     let mut reply = Reply::default();
     if let Err(error) = fs::metadata(directory) {
         return without(directory, &error);
@@ -46,7 +46,7 @@ pub(super) fn docker(directory: &Path, wanted: &Wanted) -> Reply {
             }
         };
         reply.answer.answers += 1;
-        reply.answer.add(Found {
+        reply.answer.add(FoundContainer {
             id: id.to_owned(),
             name: state.name,
             pod: None,
@@ -58,13 +58,13 @@ pub(super) fn docker(directory: &Path, wanted: &Wanted) -> Reply {
     reply
 }
 
-/// A container in the storage that podman and CRI-O share.
+/// A container in the common storage of podman and CRI-O.
 #[derive(Deserialize)]
 struct Stored {
     id: String,
     #[serde(default)]
     names: Vec<String>,
-    /// JSON in JSON.
+    /// JSON text within the JSON.
     #[serde(default)]
     metadata: String,
 }
@@ -77,9 +77,9 @@ struct StoredMetadata {
     metadata_name: Option<String>,
 }
 
-/// Asks `/var/lib/containers/storage/DRIVER-containers/containers.json`, and the file beside it
-/// that has containers which do not outlive a boot.
-pub(super) fn podman(storage: &Path, wanted: &Wanted) -> Reply {
+/// Reads `/var/lib/containers/storage/DRIVER-containers/containers.json`, and
+/// `volatile-containers.json` with the containers that do not survive a boot.
+pub(super) fn podman(storage: &Path, wanted: &WantedIds) -> Reply {
     let mut reply = Reply::default();
     let entries = match fs::read_dir(storage) {
         Ok(entries) => entries,
@@ -109,14 +109,14 @@ pub(super) fn podman(storage: &Path, wanted: &Wanted) -> Reply {
     reply
 }
 
-fn add_stored(answer: &mut Answer, stored: Stored, [podman, crio]: &[Arc<str>; 2]) {
+fn add_stored(answer: &mut SourceAnswer, stored: Stored, [podman, crio]: &[Arc<str>; 2]) {
     let metadata = serde_json::from_str::<StoredMetadata>(&stored.metadata);
     let metadata = metadata.unwrap_or_default();
     let runtime = match metadata.metadata_name {
         Some(_) => crio,
         None => podman,
     };
-    answer.add(Found {
+    answer.add(FoundContainer {
         id: stored.id,
         name: stored.names.into_iter().next().unwrap_or_default(),
         pod: None,
@@ -126,7 +126,7 @@ fn add_stored(answer: &mut Answer, stored: Stored, [podman, crio]: &[Arc<str>; 2
     });
 }
 
-/// A source whose directory cannot be looked into.
+/// The reply of a source with an unreadable directory.
 fn without(directory: &Path, error: &io::Error) -> Reply {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Reply::absent(),
@@ -134,7 +134,7 @@ fn without(directory: &Path, error: &io::Error) -> Reply {
     }
 }
 
-/// A JSON file; None where there is none.
+/// The content of a JSON file; None if it does not exist.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
     let file = match open(path) {
         Ok(file) => file,
@@ -152,7 +152,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
     parsed.map(Some).map_err(|error| failed(path, error))
 }
 
-/// Opens a regular file: anything else could block.
+/// Opens a file only if it is regular: others could block.
 fn open(path: &Path) -> io::Result<File> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new()

@@ -1,12 +1,12 @@
-//! What runtimes call containers: asked by a thread of its own, so that neither counting nor a pull
-//! waits for a runtime.
+//! Asks runtimes for the names of containers ([`Resolver`]), in its own thread, so that neither
+//! counting nor a pull waits for a runtime.
 //!
-//! It is told the paths of cgroups, asks for all ids in them at once, and publishes what it knows.
-//! Only containers and pods that have a cgroup are kept, whatever a runtime answers.
+//! It gets the paths of cgroups, asks for all ids in them at once, and publishes the known names.
+//! Only containers and pods with a cgroup are kept, whatever a runtime answers.
 
-mod book;
 mod clip;
 mod files;
+mod name_cache;
 mod sockets;
 mod source;
 #[cfg(test)]
@@ -25,22 +25,22 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use self::book::Book;
-use super::Described;
+use self::name_cache::NameCache;
+use super::RuntimeNames;
 
-/// Labels that are kept if the user chooses no others: the project and service of Compose.
+/// Labels to keep by default: the project and service of Compose.
 pub const DEFAULT_LABELS: [&str; 2] = ["com.docker.compose.project", "com.docker.compose.service"];
 
-/// How long a runtime has for an answer, unless told otherwise.
+/// Default timeout of a runtime's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whom to ask for names.
+/// The runtimes to ask for names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuntimeEndpoint {
-    /// Every runtime in its usual place.
+    /// Every runtime at its usual path.
     #[default]
     Auto,
-    /// Nobody: containers are shown by id.
+    /// None: containers are shown by id.
     Off,
     /// This CRI socket.
     Socket(PathBuf),
@@ -63,7 +63,7 @@ impl FromStr for RuntimeEndpoint {
     }
 }
 
-/// Shown as it is read.
+/// The same format as [`FromStr`] reads.
 impl fmt::Display for RuntimeEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,16 +74,16 @@ impl fmt::Display for RuntimeEndpoint {
     }
 }
 
-/// Whom to ask, and what to keep.
+/// The runtimes to ask, and what to keep.
 #[derive(Clone, Debug)]
 pub struct ResolverConfig {
-    /// Whom to ask.
+    /// The runtimes to ask.
     pub runtime: RuntimeEndpoint,
-    /// Below which directory the usual places are: `/`, or where a pod has the host's root.
+    /// Root of the usual paths: `/`, or the mount point of the host's root in a pod.
     pub root: PathBuf,
-    /// Keys of the labels that are kept.
+    /// Keys of the labels to keep.
     pub labels: Vec<String>,
-    /// How long a runtime has for an answer.
+    /// Timeout of a runtime's answer.
     pub timeout: Duration,
 }
 
@@ -98,64 +98,64 @@ impl Default for ResolverConfig {
     }
 }
 
-/// How asking went since the resolver started.
+/// Statistics since the resolver started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResolverHealth {
-    /// Answers that were read to their end.
+    /// Completely read answers.
     pub answers: u64,
-    /// Questions that a runtime refused or answered with something unreadable.
+    /// Requests that a runtime refused or answered with something unreadable.
     pub errors: u64,
-    /// Questions without an answer in time.
+    /// Requests that timed out.
     pub timeouts: u64,
-    /// Containers whose name is known now.
+    /// Containers with a known name.
     pub known: u64,
-    /// Containers that no runtime has named yet.
+    /// Containers without a name yet.
     pub waiting: u64,
-    /// Parts of answers that were not believed: without a name, or two for one id.
+    /// Rejected parts of answers: without a name, or with conflicting names for one id.
     pub refused: u64,
-    /// Names and labels that were too long, and were cut.
+    /// Names and labels truncated because they were too long.
     pub cut: u64,
-    /// Ids that were not asked for since there were too many.
+    /// Ids not asked for because there were too many.
     pub not_asked: u64,
 }
 
-/// The thread that asks, and what it knows. It ends when this is dropped.
+/// The thread that asks, and the known names. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Resolver {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    book: Mutex<Book>,
-    /// The book has changed.
+struct SharedCache {
+    cache: Mutex<NameCache>,
+    /// Notified when `cache` has changed.
     changed: Condvar,
-    /// There are new ids.
+    /// Notified of new ids.
     wake: Notify,
-    /// The resolver is dropped.
+    /// Notified when the resolver is dropped.
     stop: Notify,
 }
 
-impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        // Whoever panicked has changed whole entries only.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedCache {
+    fn cache(&self) -> MutexGuard<'_, NameCache> {
+        // A panicked thread has changed only whole entries.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Resolver {
-    /// Starts to ask. The thread has the rights that its caller has at this moment.
+    /// Starts the thread, with the current privileges of the caller.
     ///
     /// # Errors
     ///
-    /// The kernel refuses a thread or what it waits with.
+    /// The kernel refuses a thread or its epoll.
     pub fn start(config: ResolverConfig) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let shared = Arc::new(Shared {
-            book: Mutex::new(Book::new(config.labels.clone())),
+        let shared = Arc::new(SharedCache {
+            cache: Mutex::new(NameCache::new(config.labels.clone())),
             changed: Condvar::new(),
             wake: Notify::new(),
             stop: Notify::new(),
@@ -167,61 +167,60 @@ impl Resolver {
         Ok(Self { shared })
     }
 
-    /// Asks for the containers and pods that these cgroup paths name, unless they are known.
-    pub fn wanted<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
-        // Most cgroups of a machine are none of a container: these cost no lock.
-        let mut named = paths.into_iter().flat_map(super::named).peekable();
-        if named.peek().is_none() {
+    /// Requests names of the containers and pods in these cgroup paths, unless known.
+    pub fn request<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
+        // Most cgroups of a machine belong to no container: these take no lock.
+        let mut ids = paths.into_iter().flat_map(super::path_ids).peekable();
+        if ids.peek().is_none() {
             return;
         }
-        let mut book = self.shared.book();
-        let mut news = false;
-        for named in named {
-            news |= book.want(&named, Instant::now());
+        let mut cache = self.shared.cache();
+        let mut has_new = false;
+        for id in ids {
+            has_new |= cache.request(&id, Instant::now());
         }
-        drop(book);
-        if news {
+        drop(cache);
+        if has_new {
             self.shared.wake.notify_one();
         }
     }
 
-    /// The same, where these are all cgroups that can still have rows: names of others are
-    /// forgotten.
-    pub fn wanted_only<'a>(&self, paths: impl Iterator<Item = &'a str> + Clone) {
-        self.wanted(paths.clone());
-        self.shared.book().retain(paths.flat_map(super::named));
+    /// As [`Self::request`], for all cgroups that can still have rows: drops the names of others.
+    pub fn request_only<'a>(&self, paths: impl Iterator<Item = &'a str> + Clone) {
+        self.request(paths.clone());
+        self.shared.cache().retain(paths.flat_map(super::path_ids));
     }
 
-    /// What is known by now.
+    /// The names known so far.
     #[must_use]
-    pub fn names(&self) -> Arc<Described> {
-        self.shared.book().described()
+    pub fn names(&self) -> Arc<RuntimeNames> {
+        self.shared.cache().described()
     }
 
-    /// How asking went.
+    /// Statistics since the start.
     #[must_use]
     pub fn health(&self) -> ResolverHealth {
-        self.shared.book().health()
+        self.shared.cache().health()
     }
 
-    /// Waits until everybody was asked once for what is wanted, but no longer than `limit`.
-    pub fn settle(&self, limit: Duration) {
-        self.wait_while(limit, Book::has_unasked);
+    /// Waits until all sources were asked once for the requested ids, but no longer than `limit`.
+    pub fn wait_until_asked(&self, limit: Duration) {
+        self.wait_while(limit, NameCache::has_unasked);
     }
 
-    /// Whether the condition has ended within `limit`.
-    fn wait_while(&self, limit: Duration, condition: impl Fn(&Book) -> bool) -> bool {
+    /// Waits while the condition holds; returns whether it ended within `limit`.
+    fn wait_while(&self, limit: Duration, condition: impl Fn(&NameCache) -> bool) -> bool {
         let waited = self
             .shared
             .changed
-            .wait_timeout_while(self.shared.book(), limit, |book| condition(book));
-        let (_book, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(self.shared.cache(), limit, |cache| condition(cache));
+        let (_cache, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         !timeout.timed_out()
     }
 }
 
 impl Drop for Resolver {
-    /// Tells the thread to end. It is not waited for, since a runtime's disk may hang.
+    /// Tells the thread to end, without waiting for it, since a runtime's disk may hang.
     fn drop(&mut self) {
         self.shared.stop.notify_one();
     }

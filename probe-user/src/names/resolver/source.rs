@@ -1,4 +1,4 @@
-//! Who can be asked for names: what every source is given and answers.
+//! The sources of names ([`NameSource`]), with the ids that they are asked for and their answers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,10 +10,10 @@ use std::{
 use super::sockets::{Cri, Engine};
 use super::{ResolverConfig, RuntimeEndpoint, files};
 
-/// The largest answer or file that is read, in bytes: CRI lists about 7,000 containers in it.
+/// Maximum size of an answer or file in bytes: a CRI list of about 7,000 containers.
 pub(super) const LARGEST: usize = 4 << 20;
 
-/// Usual places of CRI sockets.
+/// Usual paths of CRI sockets.
 const CRI_SOCKETS: [&str; 8] = [
     "run/containerd/containerd.sock",
     "run/crio/crio.sock",
@@ -25,22 +25,23 @@ const CRI_SOCKETS: [&str; 8] = [
     "run/isulad.sock",
 ];
 
-/// Usual places of the sockets of engines with Docker's API.
+/// Usual paths of the sockets of engines with Docker's API.
 const ENGINE_SOCKETS: [(&str, &str); 2] = [
     ("docker", "run/docker.sock"),
     ("podman", "run/podman/podman.sock"),
 ];
 
-/// Ids whose names are wanted.
+/// Ids to ask for.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct WantedIds {
     containers: Vec<Arc<str>>,
     pods: Vec<Arc<str>>,
+    /// Ids that no source has named yet.
     open: HashSet<Arc<str>>,
 }
 
-impl Wanted {
-    /// In the order in which they are to be asked for.
+impl WantedIds {
+    /// Takes ids in the order in which to ask for them.
     pub(super) fn new(containers: Vec<Arc<str>>, pods: Vec<Arc<str>>) -> Self {
         let open = containers.iter().chain(&pods).map(Arc::clone).collect();
         Self {
@@ -58,7 +59,7 @@ impl Wanted {
         &self.pods
     }
 
-    /// Whether a name is wanted that no source has given yet.
+    /// Whether an id is to be asked for, and no source has named it yet.
     pub(super) fn contains(&self, id: &str) -> bool {
         self.open.contains(id)
     }
@@ -73,8 +74,8 @@ impl Wanted {
         self.open.is_empty()
     }
 
-    /// No further source is asked for what this one knows.
-    pub(super) fn remove(&mut self, answer: &Answer) {
+    /// Removes the ids of an answer: no further source is asked for them.
+    pub(super) fn remove(&mut self, answer: &SourceAnswer) {
         for found in &answer.containers {
             self.open.remove(&*found.id);
         }
@@ -86,7 +87,7 @@ impl Wanted {
 
 /// A container that a source knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundContainer {
     pub(super) id: String,
     pub(super) name: String,
     /// Uid of its pod.
@@ -105,21 +106,21 @@ pub(super) struct FoundPod {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// What a source knows of the wanted; it may have more.
+/// The containers and pods that a source knows; there may be more than requested.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) containers: Vec<Found>,
+pub(super) struct SourceAnswer {
+    pub(super) containers: Vec<FoundContainer>,
     pub(super) pods: Vec<FoundPod>,
-    /// Answers that were read to their end.
+    /// Completely read answers.
     pub(super) answers: u64,
-    /// Texts of these that were too long.
+    /// Texts truncated because they were too long.
     pub(super) cut: u64,
 }
 
-impl Answer {
-    /// Adds a container by a name as engines have it: `/web`, or what the kubelet's runtimes make
-    /// of a pod's container: `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
-    pub(super) fn add(&mut self, mut found: Found) {
+impl SourceAnswer {
+    /// Adds a container with an engine's name: `/web`, or the kubelet's name of a pod's container,
+    /// `k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT`.
+    pub(super) fn add(&mut self, mut found: FoundContainer) {
         let name = found.name.strip_prefix('/').unwrap_or(&found.name);
         let fields: Vec<&str> = name.split('_').collect();
         if let ["k8s", container, pod, namespace, uid, _] = fields[..] {
@@ -138,26 +139,22 @@ impl Answer {
     }
 }
 
-/// Why a question has no answer.
+/// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It took too long.
-    #[cfg_attr(
-        not(feature = "cri"),
-        expect(dead_code, reason = "only sockets are waited for")
-    )]
+    /// It timed out.
     Timeout,
-    /// In words.
+    /// With the reason.
     Failed(String),
 }
 
-/// What asking a source came to.
+/// The result of asking a source.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// What it answered until the first fault.
-    pub(super) answer: Answer,
+    /// The answer until the first fault.
+    pub(super) answer: SourceAnswer,
     pub(super) fault: Option<Fault>,
-    /// It is not there.
+    /// The source does not exist.
     pub(super) absent: bool,
 }
 
@@ -177,18 +174,18 @@ impl Reply {
     }
 }
 
-/// Who can be asked.
+/// A source of names.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum NameSource {
     Cri(Cri),
     DockerFiles(PathBuf),
     PodmanFiles(PathBuf),
     Engine(Engine),
 }
 
-impl Source {
-    /// All of them, in the order in which they are asked: CRI knows pods, files cost least, and a
-    /// question to podman's socket may start a service.
+impl NameSource {
+    /// All sources, in the order in which they are asked: CRI knows pods, files cost least, and a
+    /// request to podman's socket may start a service.
     pub(super) fn all(config: &ResolverConfig) -> Vec<Self> {
         match &config.runtime {
             RuntimeEndpoint::Off => Vec::new(),
@@ -199,12 +196,12 @@ impl Source {
 
     fn usual(root: &Path) -> Vec<Self> {
         let mut sources = Vec::new();
-        let mut places: Vec<PathBuf> = Vec::new();
+        let mut paths: Vec<PathBuf> = Vec::new();
         for socket in CRI_SOCKETS.map(|socket| root.join(socket)) {
             // /var/run is a link to /run almost everywhere.
-            let place = socket.canonicalize().unwrap_or_else(|_| socket.clone());
-            if !places.contains(&place) {
-                places.push(place);
+            let path = socket.canonicalize().unwrap_or_else(|_| socket.clone());
+            if !paths.contains(&path) {
+                paths.push(path);
                 sources.push(Self::Cri(Cri::new(socket)));
             }
         }
@@ -216,8 +213,8 @@ impl Source {
         sources
     }
 
-    /// Its place, for messages.
-    pub(super) fn place(&self) -> &Path {
+    /// Its path, for messages.
+    pub(super) fn path(&self) -> &Path {
         match self {
             Self::Cri(cri) => cri.socket(),
             Self::DockerFiles(directory) | Self::PodmanFiles(directory) => directory,
@@ -225,8 +222,8 @@ impl Source {
         }
     }
 
-    /// Asks for all that is wanted; each single question has the time of the timeout.
-    pub(super) async fn ask(&mut self, wanted: &Wanted, timeout: Duration) -> Reply {
+    /// Asks for all ids. The timeout is for each single request.
+    pub(super) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         match self {
             Self::Cri(cri) => cri.ask(wanted, timeout).await,
             Self::DockerFiles(directory) => files::docker(directory, wanted),

@@ -1,4 +1,4 @@
-//! The resolver's thread: when it asks, and what it says of failures.
+//! The resolver's thread: when it asks, and how it reports failures.
 
 use std::{
     collections::HashSet,
@@ -7,36 +7,36 @@ use std::{
 };
 
 use super::{
-    ResolverConfig, RuntimeEndpoint, Shared,
-    source::{Fault, Reply, Source},
+    ResolverConfig, RuntimeEndpoint, SharedCache,
+    source::{Fault, NameSource, Reply},
 };
 
-/// The least time between two rounds of questions: what comes meanwhile is one question.
-const SHORTEST: Duration = Duration::from_millis(20);
+/// Minimum pause between two rounds of requests, in which new ids are collected.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// A round may take one part in so many of the thread's time.
-const SPARE: u32 = 20;
+/// The pause after a round is this many times its duration.
+const PAUSE_FACTOR: u32 = 20;
 
-/// The longest pause after a slow round.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Maximum pause after a slow round.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Answers until the resolver is dropped.
-pub(super) async fn run(shared: &Shared, config: &ResolverConfig) {
+/// Asks until the resolver is dropped.
+pub(super) async fn run(shared: &SharedCache, config: &ResolverConfig) {
     tokio::select! {
         () = shared.stop.notified() => {}
-        () = answer(shared, config) => {}
+        () = ask_when_due(shared, config) => {}
     }
 }
 
-async fn answer(shared: &Shared, config: &ResolverConfig) {
-    let mut sources = Source::all(config);
-    let mut faults = Faults {
+async fn ask_when_due(shared: &SharedCache, config: &ResolverConfig) {
+    let mut sources = NameSource::all(config);
+    let mut faults = FaultLog {
         named: matches!(config.runtime, RuntimeEndpoint::Socket(_)),
-        said: HashSet::new(),
+        reported: HashSet::new(),
     };
     let mut rested = Instant::now();
     loop {
-        let due = shared.book().due();
+        let due = shared.cache().due();
         let Some(due) = due else {
             shared.wake.notified().await;
             continue;
@@ -52,63 +52,67 @@ async fn answer(shared: &Shared, config: &ResolverConfig) {
         let began = Instant::now();
         ask(shared, config, &mut sources, &mut faults).await;
         let took = began.elapsed();
-        rested = Instant::now() + took.saturating_mul(SPARE).clamp(SHORTEST, LONGEST);
+        rested = Instant::now()
+            + took
+                .saturating_mul(PAUSE_FACTOR)
+                .clamp(MIN_PAUSE, MAX_PAUSE);
     }
 }
 
-/// One round: every source in turn, for what those before it did not know.
+/// One round: asks every source in order for the ids that the previous ones did not know.
 async fn ask(
-    shared: &Shared,
+    shared: &SharedCache,
     config: &ResolverConfig,
-    sources: &mut [Source],
-    faults: &mut Faults,
+    sources: &mut [NameSource],
+    faults: &mut FaultLog,
 ) {
-    let mut wanted = shared.book().waiting();
+    let mut wanted = shared.cache().waiting();
     for source in sources {
         if wanted.is_empty() {
             break;
         }
         let reply = source.ask(&wanted, config.timeout).await;
-        faults.tell(source, &reply);
+        faults.report(source, &reply);
         wanted.remove(&reply.answer);
-        let mut book = shared.book();
+        let mut cache = shared.cache();
         if let Some(fault) = &reply.fault {
-            book.failed(fault);
+            cache.count_fault(fault);
         }
-        book.take(reply.answer, Instant::now());
-        drop(book);
+        cache.apply(reply.answer, Instant::now());
+        drop(cache);
         shared.changed.notify_all();
     }
-    shared.book().asked(&wanted, Instant::now());
+    shared.cache().schedule_retries(&wanted, Instant::now());
     shared.changed.notify_all();
 }
 
-/// Sources whose failure was told: it is told once, until they answer.
-struct Faults {
-    /// The user named the socket: it has to be there.
+/// Reports the failure of a source once, until it answers again.
+struct FaultLog {
+    /// The user named the socket: it must exist.
     named: bool,
-    said: HashSet<PathBuf>,
+    /// Paths of the sources with a reported failure.
+    reported: HashSet<PathBuf>,
 }
 
-impl Faults {
-    fn tell(&mut self, source: &Source, reply: &Reply) {
-        let place = source.place();
+impl FaultLog {
+    fn report(&mut self, source: &NameSource, reply: &Reply) {
+        let path = source.path();
         let reason = match &reply.fault {
             Some(Fault::Timeout) => "it does not answer in time",
             Some(Fault::Failed(reason)) => reason,
             None if reply.absent && self.named => "no runtime has CRI there",
             None => {
-                if !reply.absent && self.said.remove(place) {
-                    tracing::info!("{} answers: rows show names", place.display());
+                if !reply.absent && self.reported.remove(path) {
+                    tracing::info!("{} answers: rows show names", path.display());
                 }
                 return;
             }
         };
-        if self.said.insert(place.to_owned()) {
+        if self.reported.insert(path.to_owned()) {
             tracing::warn!(
                 "cannot read names of containers from {}: {reason}; rows show ids until it answers \
                  (--runtime-endpoint names another runtime, or switches this off)",
-                place.display()
+                path.display()
             );
         }
     }

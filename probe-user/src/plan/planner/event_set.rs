@@ -1,6 +1,6 @@
-//! What must be counted together, for the user's events, metrics, and the shares of metrics.
+//! What must be counted together for the user's events, for metrics, and for their shares.
 
-use super::Request;
+use super::ResolvedRequest;
 use crate::{
     catalogue::{self, CounterGroup, Metric, Unavailable},
     event::{self, Event, EventError, Scope, Source},
@@ -11,84 +11,87 @@ use crate::{
     },
 };
 
-/// Events that must be counted together, and who wants them.
+/// Events that must be counted together, and their purpose.
 pub(super) struct EventSet {
     pub(super) wanted: Vec<RequestedEvent>,
-    pub(super) whose: Whose,
+    pub(super) purpose: Purpose,
 }
 
-pub(super) enum Whose {
+pub(super) enum Purpose {
     /// Columns of the user's events, in the order of the events.
     Columns(Vec<usize>),
-    /// A metric, the value's place, and the names of the events in the formula.
+    /// A metric, the place of the value, and the names of the events in the formula.
     Metric {
         at: usize,
-        place: catalogue::Place,
+        place: catalogue::MetricPlace,
         names: Vec<String>,
     },
-    /// A metric that the user's events hold all of: taken where that costs no further group.
+    /// An optional metric: counted if that costs no further group.
     Offered { at: usize, names: Vec<String> },
-    /// Shares: the part of devices in a metric's counts.
+    /// The devices' part of a metric's counts, for its shares.
     Io { at: usize },
-    /// Shares: who caused them.
+    /// A weight, for shares.
     Weight(RequestedWeight),
 }
 
-/// On which PMU an event set counts.
+/// The kind of PMU that counts an event set, and the PMU's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    /// Always live: software events, and PMUs per CPU that are not the core's.
-    Beside(Option<String>),
+pub(super) enum PmuClass {
+    /// Always running: software events, and per-CPU PMUs that are not the core's.
+    AlwaysRunning(Option<String>),
     Core(Option<String>),
     Uncore(Option<String>),
 }
 
-impl Kind {
-    /// The same PMU, always live.
-    pub(super) fn beside(&self) -> Self {
+impl PmuClass {
+    /// The same PMU, always running.
+    pub(super) fn always_running(&self) -> Self {
         match self {
-            Self::Core(pmu) | Self::Beside(pmu) | Self::Uncore(pmu) => Self::Beside(pmu.clone()),
+            Self::Core(pmu) | Self::AlwaysRunning(pmu) | Self::Uncore(pmu) => {
+                Self::AlwaysRunning(pmu.clone())
+            }
         }
     }
 }
 
 impl EventSet {
-    /// What the user calls it.
+    /// The name for messages: of the metric, or of the events.
     pub(super) fn name(&self, plan: &Plan) -> String {
-        match self.whose {
-            Whose::Metric { at, .. } | Whose::Offered { at, .. } | Whose::Io { at } => {
+        match self.purpose {
+            Purpose::Metric { at, .. } | Purpose::Offered { at, .. } | Purpose::Io { at } => {
                 plan.metrics.list[at].metric.name.clone()
             }
-            Whose::Columns(_) | Whose::Weight(_) => {
+            Purpose::Columns(_) | Purpose::Weight(_) => {
                 let names: Vec<&str> = self.wanted.iter().map(|it| it.name.as_str()).collect();
                 names.join(",")
             }
         }
     }
 
-    /// What a metric needs, in each of its places; or why it cannot be counted.
-    pub(super) fn of_metric(
+    /// The event sets of a metric, one for each of its groups; or why it cannot be counted.
+    pub(super) fn for_metric(
         metric: &Metric,
         at: usize,
-        request: &Request<'_>,
+        request: &ResolvedRequest<'_>,
         pmus: &Pmus,
     ) -> Result<Vec<Self>, String> {
         metric
             .valid_on(&request.machine)
             .map_err(|reason| reason.to_string())?;
-        let groups = metric.groups(pmus, &request.settings);
-        let groups = groups.map_err(|error: Unavailable| error.to_string())?;
+        let groups = metric
+            .groups(pmus, &request.settings)
+            .map_err(|error: Unavailable| error.to_string())?;
         let mut event_sets: Vec<Self> = Vec::new();
         for group in groups {
             let wanted = Self::parsed(&group, pmus).map_err(|error| error.to_string())?;
-            // What the kernel counts itself is the same for every kind of core.
+            // Software events are the same for every kind of core.
             if event_sets.iter().any(|other| other.wanted == wanted) {
                 continue;
             }
             let names = group.events.into_iter().map(|(name, _)| name).collect();
             event_sets.push(Self {
                 wanted,
-                whose: Whose::Metric {
+                purpose: Purpose::Metric {
                     at,
                     place: group.place,
                     names,
@@ -98,8 +101,8 @@ impl EventSet {
         Ok(event_sets)
     }
 
-    /// The events of a metric's group, those on its own PMU where generic events stand for those of
-    /// each.
+    /// The events of a metric's group. A generic event stands for one on each core PMU: the one on
+    /// the group's PMU is taken.
     pub(super) fn parsed(
         group: &CounterGroup,
         pmus: &Pmus,
@@ -109,11 +112,11 @@ impl EventSet {
             groups.retain(|parsed| parsed.is_on(&group.pmu));
         }
         let events = groups.iter().flat_map(|group| &group.events);
-        Ok(events.filter_map(wanted).collect())
+        Ok(events.filter_map(requested_event).collect())
     }
 
-    /// The events that count the part of devices, on every unit of their PMU.
-    pub(super) fn of_io(metric: &Metric, at: usize, pmus: &Pmus) -> Vec<Self> {
+    /// The events that count the devices' part, on every unit of their PMU.
+    pub(super) fn for_io(metric: &Metric, at: usize, pmus: &Pmus) -> Vec<Self> {
         let events = metric.io.iter();
         let texts = events.flat_map(|(pmu, event)| pmu.on_each(event, pmus));
         let parsed = texts.filter_map(|text| event::parse(&text, pmus).ok());
@@ -121,40 +124,40 @@ impl EventSet {
             .map(|groups| {
                 let events = groups.iter().flat_map(|group| &group.events);
                 Self {
-                    wanted: events.filter_map(wanted).collect(),
-                    whose: Whose::Io { at },
+                    wanted: events.filter_map(requested_event).collect(),
+                    purpose: Purpose::Io { at },
                 }
             })
             .collect()
     }
 
-    /// What the shares of these metrics need.
-    pub(super) fn of_weights(request: &Request<'_>, pmus: &Pmus) -> Vec<Self> {
-        let weights = weights::wanted(request, pmus).into_iter();
+    /// The event sets of the weights that shares of metrics need.
+    pub(super) fn for_weights(request: &ResolvedRequest<'_>, pmus: &Pmus) -> Vec<Self> {
+        let weights = weights::requested_weights(request, pmus).into_iter();
         weights
             .map(|(weight, wanted)| Self {
                 wanted,
-                whose: Whose::Weight(weight),
+                purpose: Purpose::Weight(weight),
             })
             .collect()
     }
 
-    /// On which PMU it counts.
-    pub(super) fn kind(&self, pmus: &Pmus) -> Kind {
+    /// The kind of PMU that counts it.
+    pub(super) fn kind(&self, pmus: &Pmus) -> PmuClass {
         let kinds = self.wanted.iter().map(|wanted| kind_of(wanted, pmus));
         // A core event decides: software events may be in its group.
-        kinds.max().unwrap_or(Kind::Beside(None))
+        kinds.max().unwrap_or(PmuClass::AlwaysRunning(None))
     }
 }
 
-/// On which PMU an event counts.
-pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> Kind {
+/// The kind of PMU that counts an event.
+pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> PmuClass {
     let pmu = wanted.counter.pmu.clone();
     if let Scope::Uncore { .. } = wanted.counter.scope {
-        return Kind::Uncore(pmu);
+        return PmuClass::Uncore(pmu);
     }
     let core = match pmu.as_deref() {
-        // Found by the kernel on each CPU.
+        // A generic event: the kernel finds the PMU of each CPU.
         None => true,
         Some(name) => pmus
             .get(name)
@@ -162,14 +165,14 @@ pub(super) fn kind_of(wanted: &RequestedEvent, pmus: &Pmus) -> Kind {
             .is_some_and(|pmu| pmu.kind == PmuKind::Core),
     };
     if core {
-        Kind::Core(pmu)
+        PmuClass::Core(pmu)
     } else {
-        Kind::Beside(pmu)
+        PmuClass::AlwaysRunning(pmu)
     }
 }
 
-/// None for what is no counter.
-pub(in crate::plan) fn wanted(event: &Event) -> Option<RequestedEvent> {
+/// The request for an event's counter; None for what is no counter.
+pub(in crate::plan) fn requested_event(event: &Event) -> Option<RequestedEvent> {
     match &event.source {
         Source::DurationTime => None,
         Source::Counter(counter) => Some(RequestedEvent {

@@ -1,37 +1,37 @@
-//! Offered: metrics that nobody asked for, shown where the user's events hold all that they need.
+//! Optional metrics: not requested, and shown if the user's events include all that they need.
 
 use super::{
-    EventSet, Kind, MetricSource, Plan, PlannedMetric, Request, Whose,
-    event_set::{kind_of, wanted},
+    EventSet, MetricSource, Plan, PlannedMetric, PmuClass, Purpose, ResolvedRequest,
+    event_set::{kind_of, requested_event},
 };
 use crate::{
     catalogue::Metric, event::Exclude, formula::Implicit, machine::Pmus, plan::RequestedEvent,
 };
 
-/// A metric whose events are all among the user's, all with the same filters.
+/// A metric that needs only events of the user, all with the same filters.
 pub(super) struct Offer<'a> {
     metric: &'a Metric,
-    /// Those of a core PMU, by the names of the formula: a ratio of them is that of one time. Of
-    /// each kind of core, where they differ.
+    /// By kind of core: the core events by name in the formula. They need one group, so that a
+    /// ratio is exact.
     core: Vec<Vec<(String, RequestedEvent)>>,
-    /// The others, and the user's columns that count them.
-    beside: Vec<(String, usize)>,
+    /// The other events by name, and the user's columns that count them.
+    others: Vec<(String, usize)>,
 }
 
 impl<'a> Offer<'a> {
-    /// What the user's events hold, besides the metrics that are asked for.
-    pub(super) fn all(request: &Request<'a>, pmus: &Pmus) -> Vec<Self> {
+    /// The optional metrics that the user's events suffice for, except requested ones.
+    pub(super) fn all(request: &ResolvedRequest<'a>, pmus: &Pmus) -> Vec<Self> {
         let asked = |metric: &Metric| {
             let mut metrics = request.metrics.iter();
             metrics.any(|other| other.name == metric.name)
         };
         let offered = request.offered.iter().filter(|metric| !asked(metric));
         offered
-            .filter_map(|metric| Self::of(metric, request, pmus))
+            .filter_map(|metric| Self::for_metric(metric, request, pmus))
             .collect()
     }
 
-    fn of(metric: &'a Metric, request: &Request<'a>, pmus: &Pmus) -> Option<Self> {
+    fn for_metric(metric: &'a Metric, request: &ResolvedRequest<'a>, pmus: &Pmus) -> Option<Self> {
         let groups = metric.groups(pmus, &request.settings).ok()?;
         let groups = groups.into_iter().map(|group| {
             let needed = EventSet::parsed(&group, pmus).ok()?;
@@ -43,9 +43,9 @@ impl<'a> Offer<'a> {
         // The user's columns come first, one for each event.
         let counted: Vec<(usize, RequestedEvent)> = counted
             .enumerate()
-            .filter_map(|(column, event)| Some((column, wanted(event)?)))
+            .filter_map(|(column, event)| Some((column, requested_event(event)?)))
             .collect();
-        // The time of counters is that of all that ran.
+        // The time of counters includes what an exclusion leaves out.
         let of_all = metric.formula.implicits().contains(&Implicit::CounterTime);
         let with = |exclude| {
             if of_all && exclude != Exclude::default() {
@@ -54,7 +54,7 @@ impl<'a> Offer<'a> {
             let mut offer = Self {
                 metric,
                 core: Vec::new(),
-                beside: Vec::new(),
+                others: Vec::new(),
             };
             for group in &groups {
                 let mut core = Vec::new();
@@ -63,12 +63,14 @@ impl<'a> Offer<'a> {
                         own.counter == needed.counter && own.exclude == exclude
                     };
                     let (column, own) = counted.iter().find(same)?;
-                    let beside = (name.clone(), *column);
+                    let other = (name.clone(), *column);
                     match kind_of(own, pmus) {
-                        Kind::Core(_) => core.push((name.clone(), own.clone())),
-                        // One for all kinds of core.
-                        _ if offer.beside.contains(&beside) => {}
-                        Kind::Beside(_) | Kind::Uncore(_) => offer.beside.push(beside),
+                        PmuClass::Core(_) => core.push((name.clone(), own.clone())),
+                        // The same event for all kinds of core.
+                        _ if offer.others.contains(&other) => {}
+                        PmuClass::AlwaysRunning(_) | PmuClass::Uncore(_) => {
+                            offer.others.push(other);
+                        }
                     }
                 }
                 if !core.is_empty() {
@@ -82,8 +84,7 @@ impl<'a> Offer<'a> {
 }
 
 impl Plan {
-    /// Lists the offered metrics behind those that are asked for. Returns what should be counted
-    /// together.
+    /// Lists the optional metrics after the requested ones. Returns their event sets.
     pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<EventSet> {
         let mut event_sets = Vec::new();
         for offer in offers {
@@ -92,7 +93,7 @@ impl Plan {
                 let (names, wanted) = core.iter().cloned().unzip();
                 event_sets.push(EventSet {
                     wanted,
-                    whose: Whose::Offered { at, names },
+                    purpose: Purpose::Offered { at, names },
                 });
             }
             let source = MetricSource {
@@ -108,15 +109,15 @@ impl Plan {
         event_sets
     }
 
-    /// Gives the offered metrics, the last ones, the places of their other events, once all have
-    /// places.
+    /// Adds the sources of their other events to the optional metrics, which are the last ones,
+    /// once all events are placed.
     pub(super) fn join_offers(&mut self, offers: &[Offer<'_>]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {
             let Ok(sources) = &mut planned.sources else {
                 continue;
             };
-            for (name, column) in &offer.beside {
+            for (name, column) in &offer.others {
                 let place = self.columns[*column].place;
                 sources[0].events.push((name.clone(), place));
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::{
-    catalogue::{Catalogue, Chip, Narrowed},
+    catalogue::{Catalogue, Chip, PmuFilter},
     sys::tree::fixture,
 };
 
@@ -29,13 +29,13 @@ fn plan(tree: &str, chip: Chip, events: &str, metrics: &str, reserve: usize) -> 
         metrics => catalogue.select(metrics, &machine).unwrap(),
     };
     let general = catalogue.metrics().filter(|metric| metric.family.fallback);
-    let request = Request {
+    let request = ResolvedRequest {
         events: &events,
         metrics: &metrics,
         offered: &general.collect::<Vec<_>>(),
         machine,
         cpus: 2,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);
     Plan::packed(&request, &pmus, &capacity).unwrap()
@@ -48,7 +48,7 @@ fn names(plan: &Plan, group: &[Planned]) -> Vec<String> {
         .collect()
 }
 
-/// The group that a place is in: per CPU and uncore.
+/// The group of a count source: per CPU and uncore.
 fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     match place {
         CountSource::Core { group, .. } => (true, group),
@@ -60,7 +60,7 @@ fn group(plan: &Plan, place: CountSource) -> (bool, usize) {
     }
 }
 
-/// All units of a place are one group each, and each unit has every event of the metric.
+/// Each unit of a place is one group, with every event of the metric.
 #[track_caller]
 fn every_metric_is_whole(plan: &Plan) -> usize {
     let mut counted = 0;
@@ -87,7 +87,7 @@ fn every_metric_is_whole(plan: &Plan) -> usize {
 fn all_metrics_of_grace_hopper() {
     let plan = plan("grace", Chip::named("grace-hopper").unwrap(), "", "all", 1);
     assert!(every_metric_is_whole(&plan) > 100);
-    // Software events stay; the groups of the core take turns.
+    // Software events always run; the groups of the core are multiplexed.
     assert_eq!(plan.fixed(), 1);
     assert!(plan.rotated >= 8, "{}", plan.rotated);
     for group in &plan.groups[1..] {
@@ -219,8 +219,7 @@ fn more_events_of_the_users_than_counters_take_turns() {
     every_metric_is_whole(&plan);
 }
 
-/// In the order of the events, the second one of the ratio would be in another group than the
-/// first.
+/// In the order of the events, the two events of the ratio would be in different groups.
 #[test]
 fn a_metric_of_the_users_events_is_of_one_group() {
     let events = "cache-references,instructions,branches,branch-misses,r11b,r11c,cache-misses";
@@ -231,8 +230,8 @@ fn a_metric_of_the_users_events_is_of_one_group() {
     assert_eq!(metric.sources.as_ref().unwrap()[0].events.len(), 2);
 }
 
-/// The user's own groups have no room for it, and further turns would be at the cost of what is
-/// asked for.
+/// No group of the user can take its events, and another group would take multiplexing time from
+/// what is requested.
 #[test]
 fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
     let events = "{cache-references,r11b,r11c,r11d,r11e},{cache-misses,r12b,r12c,r12d,r12e}";
@@ -246,7 +245,7 @@ fn a_metric_that_no_group_of_the_users_can_hold_says_so() {
     );
 }
 
-/// A group that leaves no counter free is opened as the user wants it, and holds what it holds.
+/// A group that leaves no counter free is opened as the user wants it, and serves metrics too.
 #[test]
 fn a_metric_of_a_group_that_fills_the_pmu() {
     let events = "{cache-references,cache-misses,r11b,r11c,r11d,r11e},instructions";
@@ -257,7 +256,7 @@ fn a_metric_of_a_group_that_fills_the_pmu() {
     assert_eq!(ratio.unwrap()[0].events.len(), 2);
 }
 
-/// Its column counts in the first group that has the event, a metric in its own.
+/// The column counts in the first group with the event, a metric in its own group.
 #[test]
 fn an_event_in_several_groups() {
     let events = "{cache-references,r11b,r11c,r11d},{cache-misses,r12b,r12c,r12d}";
@@ -280,7 +279,7 @@ fn an_event_in_several_groups() {
     assert_ne!(own[0], own[1], "each in the group that the user made");
 }
 
-/// Task-clock is always live, and no event of a core PMU.
+/// Task-clock always runs, and is no event of a core PMU.
 #[test]
 fn an_offered_metric_with_an_event_beside_the_core() {
     let plan = plan(
@@ -311,24 +310,24 @@ fn ratios_of_events_with_other_filters_are_not_offered() {
             .list
             .len()
     };
-    // With the frequency, which is over all of the time.
+    // Including the frequency, which is over all of the time.
     assert_eq!(offered("cycles,instructions"), 2);
     assert_eq!(offered("{cycles,instructions}:u"), 1);
     assert_eq!(offered("cycles:u,instructions"), 0);
 }
 
-/// Each is fine by itself, and parsed by itself; together the hardware cannot have them.
+/// Each filter is valid alone; the hardware cannot have both.
 #[test]
 fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     let pmus = pmus("vera");
     let machine = Hardware::of_chip(Chip::named("tegra410").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
-    let packed = |events: &str, metrics: &str, settings: Settings| {
+    let packed = |events: &str, metrics: &str, settings: MetricSettings| {
         let events = match events {
             "" => Vec::new(),
             events => event::parse(events, &pmus).unwrap(),
         };
-        let request = Request {
+        let request = ResolvedRequest {
             events: &events,
             metrics: &catalogue.select(metrics, &machine).unwrap(),
             offered: &[],
@@ -339,20 +338,20 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
         let capacity = Capacity::documented(&catalogue, &machine, &pmus, 0);
         Plan::packed(&request, &pmus, &capacity).map_err(|error| error.to_string())
     };
-    let to_device = |bdf: u64| Settings {
-        device: vec![Narrowed {
+    let to_device = |bdf: u64| MetricSettings {
+        device: vec![PmuFilter {
             pmu: "nvidia_pcie_pmu_0_rc_4".to_owned(),
             filters: vec![("src_bdf".to_owned(), bdf), ("src_bdf_en".to_owned(), 1)],
         }],
-        ..Settings::default()
+        ..MetricSettings::default()
     };
     let metric = "pcie_rc_read_bandwidth";
     let by_device = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/";
     let by_port = "nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/";
     let refused = |events, settings| packed(events, metric, settings).unwrap_err();
 
-    // A device of the user's, all ports of the metric.
-    let message = refused(by_device, Settings::default());
+    // The user sets a device, the metric all ports.
+    let message = refused(by_device, MetricSettings::default());
     assert_eq!(
         message,
         "the device address of `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=27:01.1/` would narrow \
@@ -361,7 +360,7 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
          has one such filter for \
          all its events; give both the same src_bdf, or count them one after the other"
     );
-    // A port of the user's, a device of the metric; and two devices.
+    // The user sets a port, the metric a device; and two devices.
     let message = refused(by_port, to_device(0x2709));
     assert!(
         message.contains("would narrow `nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1/`"),
@@ -376,7 +375,7 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
 
     for (events, settings) in [
         (by_device, to_device(0x2709)),
-        (by_port, Settings::default()),
+        (by_port, MetricSettings::default()),
         (
             "nvidia_pcie_pmu_1_rc_2/rd_bytes,src_bdf=27:01.1/",
             to_device(0x2709),
@@ -384,6 +383,6 @@ fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
     ] {
         packed(events, "pcie_rc_write_bandwidth", settings).unwrap();
     }
-    packed("", "group:pcie", Settings::default()).unwrap();
+    packed("", "group:pcie", MetricSettings::default()).unwrap();
     packed("", "group:pcie", to_device(0x2709)).unwrap();
 }

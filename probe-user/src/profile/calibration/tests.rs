@@ -1,5 +1,5 @@
 use super::{
-    super::{Holder, LineMetric},
+    super::{LineMetric, LineSubject},
     *,
 };
 
@@ -12,18 +12,18 @@ fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
     }
 }
 
-fn holder(part: &'static str, label: &str) -> Holder {
-    Holder {
+fn subject(part: &'static str, label: &str) -> LineSubject {
+    LineSubject {
         part,
         label: label.to_owned(),
         name: label.to_owned(),
-        ..Holder::default()
+        ..LineSubject::default()
     }
 }
 
-fn line(at: (usize, usize), of: &str, values: &[f64], intervals: &[(f64, f64)]) -> Line {
-    Line {
-        holder: at.0,
+fn line(at: (usize, usize), of: &str, values: &[f64], intervals: &[(f64, f64)]) -> ProfileLine {
+    ProfileLine {
+        subject: at.0,
         metric: at.1,
         of: of.to_owned(),
         first: 0,
@@ -33,18 +33,18 @@ fn line(at: (usize, usize), of: &str, values: &[f64], intervals: &[(f64, f64)]) 
     }
 }
 
-fn profile(metrics: Vec<LineMetric>, lines: Vec<Line>) -> Profile {
+fn profile(metrics: Vec<LineMetric>, lines: Vec<ProfileLine>) -> Profile {
     Profile {
         windows: vec![(0.0, 1.0), (1.0, 3.0), (3.0, 4.0)],
-        holders: vec![holder("row", "web"), holder("place", "socket 0")],
+        subjects: vec![subject("row", "web"), subject("place", "socket 0")],
         metrics,
         lines,
         ..Profile::default()
     }
 }
 
-/// Loads and stores together are what the event counts; windows without one of both are left out,
-/// and so is what loads were served by: it is among them.
+/// The estimates of loads and stores are summed. Windows without one of the two values are left
+/// out, and so are lines by data source, which are included already.
 #[test]
 fn sampled_operations_beside_counted_ones() {
     let metrics = vec![
@@ -115,7 +115,7 @@ fn sampled_events_beside_counted_ones() {
     assert_eq!(with(&[known]).count, 105.0);
 }
 
-/// 32 bytes for each access: as many accesses of a line would move twice the traffic.
+/// 32 bytes per access: one line per access would be twice the traffic.
 #[test]
 fn accesses_beside_the_traffic_of_a_socket() {
     let metrics = vec![

@@ -1,8 +1,8 @@
-//! How often a star is wrong, how often it is missing, and whom rows are compared with.
+//! How often a star is wrong or missing, and how rows are paired.
 
 use super::*;
 
-/// Numbers between 0 and 1, the same in every run (Steele's `SplitMix64`).
+/// Pseudo-random numbers between 0 and 1, the same in every run (Steele's `SplitMix64`).
 struct Random(u64);
 
 impl Random {
@@ -15,7 +15,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Box and Muller.
+    /// A normal number, by Box and Muller.
     fn normal(&mut self) -> f64 {
         let (u, v) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -24,9 +24,9 @@ impl Random {
 
 type Draw = fn(&mut Random) -> f64;
 
-/// The share of comparisons with a star, in percent, of this many windows each. Neighbours are
-/// `likeness` alike, from the first on.
-fn stars(a: (usize, Draw), b: (usize, Draw), likeness: f64) -> f64 {
+/// Share of comparisons with a star in percent, for sides of so many windows each. Neighbouring
+/// windows are correlated by `correlation`.
+fn stars(a: (usize, Draw), b: (usize, Draw), correlation: f64) -> f64 {
     const TRIALS: u32 = 20_000;
     let mut random = Random(7);
     let mut starred = 0_u32;
@@ -34,10 +34,10 @@ fn stars(a: (usize, Draw), b: (usize, Draw), likeness: f64) -> f64 {
         let mut last = draw(&mut random);
         let values = (0..windows).map(|_| {
             let fresh = draw(&mut random);
-            last = likeness * last + (1.0 - likeness * likeness).sqrt() * fresh;
+            last = correlation * last + (1.0 - correlation * correlation).sqrt() * fresh;
             (last, 1.0, 0.0)
         });
-        Sample::of_values(&values.collect::<Vec<_>>()).unwrap()
+        SideStatistics::of_values(&values.collect::<Vec<_>>()).unwrap()
     };
     for _ in 0..TRIALS {
         let (a, b) = (sample(a), sample(b));
@@ -47,8 +47,7 @@ fn stars(a: (usize, Draw), b: (usize, Draw), likeness: f64) -> f64 {
     100.0 * f64::from(starred) / f64::from(TRIALS)
 }
 
-/// 99 of 100 equal pairs are to have no star, also of skewed values and of unlike numbers of
-/// windows.
+/// At most 1% of equal pairs have a star, also with skewed values and different numbers of windows.
 #[test]
 fn few_stars_are_wrong() {
     let normal: Draw = Random::normal;
@@ -69,10 +68,10 @@ fn few_stars_are_wrong() {
     }
 }
 
-/// Windows that follow each other are alike in most programs.
+/// Neighbouring windows are correlated in most programs.
 #[test]
 fn windows_that_are_alike_do_not_make_stars() {
-    for (likeness, windows, limit) in [
+    for (correlation, windows, limit) in [
         (0.5, 8, 1.0),
         (0.8, 8, 1.0),
         (0.9, 8, 1.0),
@@ -88,14 +87,14 @@ fn windows_that_are_alike_do_not_make_stars() {
         let wrong = stars(
             (windows, Random::normal),
             (windows, Random::normal),
-            likeness,
+            correlation,
         );
-        println!("{likeness} alike, {windows} windows: {wrong:.2}% wrong stars");
-        assert!(wrong <= limit, "{likeness}, {windows}: {wrong:.2}%");
+        println!("{correlation} alike, {windows} windows: {wrong:.2}% wrong stars");
+        assert!(wrong <= limit, "{correlation}, {windows}: {wrong:.2}%");
     }
 }
 
-/// What differs is found: by one standard deviation of windows, with a minute of them.
+/// A difference of one standard deviation is found with 60 windows.
 #[test]
 fn a_difference_is_seen() {
     let seen = stars(
@@ -107,21 +106,23 @@ fn a_difference_is_seen() {
     assert!(seen > 95.0, "{seen}");
 }
 
-fn sample(values: &[f64], error: f64) -> Sample {
+fn sample(values: &[f64], error: f64) -> SideStatistics {
     let values: Vec<_> = values.iter().map(|value| (*value, 1.0, error)).collect();
-    Sample::of_values(&values).unwrap()
+    SideStatistics::of_values(&values).unwrap()
 }
 
 #[test]
 fn intervals_and_few_windows_take_a_star_away() {
     let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
     let b = a.map(|value| value + 0.5);
-    let exceeds = |a: &Sample, b: &Sample| allowed(a, b).is_some_and(|it| b.mean - a.mean > it);
+    let exceeds = |a: &SideStatistics, b: &SideStatistics| {
+        allowed(a, b).is_some_and(|it| b.mean - a.mean > it)
+    };
     assert!(exceeds(&sample(&a, 0.0), &sample(&b, 0.0)));
     // Each value is known to +-1 only (one standard error): their mean to 0.35.
     assert!(!exceeds(&sample(&a, 1.0), &sample(&b, 1.0)));
     assert_eq!(allowed(&sample(&a[..7], 0.0), &sample(&b, 0.0)), None);
-    // What never changes differs by any difference.
+    // Values that never change differ by any difference.
     let limit = |bytes| sample(&[bytes; 8], 0.0);
     assert!(exceeds(&limit(1.0), &limit(2.0)));
     assert!(!exceeds(&limit(1.0), &limit(1.0)));
@@ -142,8 +143,8 @@ fn it_is_welchs_interval() {
     );
 }
 
-fn holder(kind: &'static str, name: &str, pod: Option<&str>) -> Holder {
-    Holder {
+fn subject(kind: &'static str, name: &str, pod: Option<&str>) -> LineSubject {
+    LineSubject {
         part: "row",
         kind,
         name: name.to_owned(),
@@ -157,23 +158,23 @@ fn holder(kind: &'static str, name: &str, pod: Option<&str>) -> Holder {
 #[test]
 fn rows_are_compared_with_their_like() {
     let first = [
-        holder("system", "system", None),
-        holder("container", "aa", Some("web-7d4b9c6f5-x2k4q")),
-        holder("container", "bb", Some("db-0")),
-        holder("container", "cc", Some("batch-7d4b9c6f5-aaaaa")),
-        holder("container", "dd", Some("batch-7d4b9c6f5-bbbbb")),
+        subject("system", "system", None),
+        subject("container", "aa", Some("web-7d4b9c6f5-x2k4q")),
+        subject("container", "bb", Some("db-0")),
+        subject("container", "cc", Some("batch-7d4b9c6f5-aaaaa")),
+        subject("container", "dd", Some("batch-7d4b9c6f5-bbbbb")),
     ];
     let second = [
-        holder("container", "ee", Some("web-58c9f7d6b4-9zv7h")),
-        holder("container", "ff", Some("db-0")),
-        holder("system", "system", None),
-        holder("container", "gg", Some("batch-58c9f7d6b4-ccccc")),
+        subject("container", "ee", Some("web-58c9f7d6b4-9zv7h")),
+        subject("container", "ff", Some("db-0")),
+        subject("system", "system", None),
+        subject("container", "gg", Some("batch-58c9f7d6b4-ccccc")),
     ];
-    let all = |holders: &[Holder]| (0..holders.len()).collect::<HashSet<_>>();
+    let all = |subjects: &[LineSubject]| (0..subjects.len()).collect::<HashSet<_>>();
     let there = || [all(&first), all(&second)];
     let found = pairs([&first, &second], &there(), false);
     let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
-    // Of two pods of a batch it is not known which.
+    // Two pods of a batch cannot be told apart.
     assert_eq!(found, expected);
     // Two pods of one deployment that the user names.
     let chosen = [HashSet::from([3]), HashSet::from([4])];

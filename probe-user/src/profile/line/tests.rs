@@ -12,14 +12,13 @@ fn gauge(value: f64, spread: Spread) -> Value {
 /// the others.
 #[test]
 fn a_line_has_the_windows_of_its_owner() {
-    let mut line = Line::new(0, 0, String::new(), 999_990);
+    let mut line = ProfileLine::new(0, 0, String::new(), 999_990);
     line.push(999_990, Ok(&gauge(1.0, Spread::Unknown)));
     line.push(999_992, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
     let reason = Reason::NoValue(NoValue::DidNotRun);
     line.push(999_993, Err(&reason));
     assert_eq!((line.values.len(), line.windows()), (4, 999_990..999_994));
-    let values = [0, 999_989, 999_990, 999_991, 999_992, 999_993, 999_994];
-    let values = values.map(|at| line.value(at));
+    let values = [0, 999_989, 999_990, 999_991, 999_992, 999_993, 999_994].map(|at| line.value(at));
     assert_eq!(
         values.map(f64::is_nan),
         [true, true, false, true, false, true, true]
@@ -45,11 +44,11 @@ fn a_line_has_the_windows_of_its_owner() {
     );
 }
 
-/// A share that is not validated has an error of counting, and no interval: what may be most of its
-/// error is not in that.
+/// A share that is not validated has a counting error but no interval: the larger part of its error
+/// may not be included.
 #[test]
 fn only_a_validated_error_makes_an_interval() {
-    let mut line = Line::new(0, 0, String::new(), 0);
+    let mut line = ProfileLine::new(0, 0, String::new(), 0);
     let spreads = [
         Spread::CountingOnly(0.5),
         Spread::Error(0.5),

@@ -1,4 +1,4 @@
-// What is made of several metrics: containers below the peaks of the machine, estimates beside
+// Panels of several metrics: containers below the peaks of the machine, and estimates with their
 // counts.
 
 const logarithmic = (title, more = {}) => ({
@@ -18,7 +18,7 @@ async function drawRoofline() {
   const high = Math.max(ridge, ...fit.map((it) => it.flops_per_byte)) * 4;
   const reach = (x, bandwidth) => Math.min(roof.flops, x * bandwidth);
   const line = (name, bandwidth, more) => {
-    // Points between, so that there is something under the mouse.
+    // Points in between, to have something to hover over.
     const turn = Math.min(Math.max(roof.flops / bandwidth, low), high);
     const parts = (from, to) => [...Array(21).keys()].map((at) => from * (to / from) ** (at / 20));
     const x = [...parts(low, turn), ...parts(turn, high)];
@@ -55,7 +55,7 @@ function rooflineSection(redraw) {
     return;
   }
   const { roofs, platform, vectors, notes } = page.roofline;
-  // All of the machine, else the most of it.
+  // The roof of all sockets, else the one of most threads.
   const size = ({ socket, threads }) => threads + (socket === null ? 1e9 : 0);
   const order = roofs.map((roof, at) => [at, roof]).sort((a, b) => size(b[1]) - size(a[1]));
   const roof = options("roof", order.map(([at, it]) => [at, roofName(it)]));
@@ -88,7 +88,7 @@ async function drawCalibration(at) {
     ? [Math.log10(Math.min(...counts)) - 0.3, Math.log10(Math.max(...counts)) + 0.3] : undefined;
   const one = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, layer: "below",
     line: { width: 1.5, color: "#111", dash: "dash" } };
-  // The line is no trace, and must be in the picture.
+  // The line is not a trace, so the range must include it.
   const ends = shown.flatMap((it) => [it.ratio,
     ...(it.low === null ? [] : [it.low / it.count, it.high / it.count])]);
   const [low, high] = [Math.min(1, ...ends), Math.max(1, ...ends)];

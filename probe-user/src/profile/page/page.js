@@ -4,7 +4,7 @@
 function bytesOf(id) {
   const text = atob(document.getElementById(id).textContent);
   const bytes = new Uint8Array(text.length);
-  // Uint8Array.from() calls a function for each of millions.
+  // A loop: Uint8Array.from() would call a function for each of millions of bytes.
   for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
   return bytes;
 }
@@ -21,7 +21,7 @@ function element(tag, properties, ...children) {
   return made;
 }
 
-// Plotly reads a little markup in names.
+// Plotly interprets some markup in names.
 const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 const short = (text) => (text.length > 60 ? `${text.slice(0, 28)}…${text.slice(-31)}` : text);
@@ -57,7 +57,7 @@ const found = (line) => {
   return [line.label, line.name].some((name) => name.toLowerCase().includes(wanted));
 };
 
-// The largest lines of a metric that the search finds.
+// The largest lines of a metric that match the search.
 async function chosen(metric, wanted, by = "mean") {
   const lines = (await valuesOf(metric)).map((it) => ({ ...it, about: page.head.lines[it.line] }));
   const fit = lines.filter(({ about }) => wanted(about) && found(about));
@@ -72,7 +72,7 @@ function layout(title, unit, more = {}) {
   const narrow = document.body.clientWidth < 900;
   return {
     height: 430, margin: { l: 70, r: 16, t: narrow ? 56 : 30, b: 44 }, colorway: PALETTE,
-    // Where there is little room it is below the buttons.
+    // On a narrow screen it is below the buttons.
     title: { text: plain(unit ? `${title} (${unit})` : title), font: { size: 13 }, x: 0.01,
       ...(narrow ? { y: 1, yref: "container", yanchor: "top", pad: { t: 34 } } : {}) },
     xaxis: { title: { text: "seconds since the beginning", font: { size: 12 } }, zeroline: false,
@@ -125,7 +125,7 @@ async function drawCapacity() {
   for (const limit of limits < 0 ? [] : await valuesOf(limits)) {
     const about = page.head.lines[limit.line];
     const of = lines.findIndex((line) => line.about.holder === about.holder);
-    // One far above would press the lines onto the axis.
+    // A single far value would flatten all lines.
     if (of < 0 || about.max > 4 * most) continue;
     const colour = PALETTE[of % PALETTE.length];
     traces.push(overTime({ ...limit, about: { ...about, of: "limit" } }, "B",
@@ -199,7 +199,7 @@ async function drawSources() {
 
 const sorting = { column: 0, down: true };
 
-// One line for each holder, and for each of its operations: the means of its windows.
+// One row for each subject and operation: the means of its windows.
 function fillTable() {
   const part = document.getElementById("part").value;
   const lines = page.head.lines.filter((line) => line.part === part);
@@ -278,7 +278,7 @@ function introduce() {
   }
 }
 
-// What there is to draw, each by its function.
+// All panels, each with its function.
 function build() {
   const { metrics, lines, histograms } = page.head;
   const redraw = [];

@@ -1,6 +1,6 @@
 // Samples of `mem record`: addresses over time, and sums by region, phase or thread.
 
-// Phases that are shaded: browsers are slow with more shapes.
+// Most shaded phases: browsers are slow with more shapes.
 const MOST_PHASES = 200;
 
 const COLOUR_BY = {
@@ -20,7 +20,7 @@ const chosenOf = (id) => document.getElementById(id).value;
 const processOf = (sum) => (sum.pid === null ? "unknown" : `process ${sum.pid}`);
 const isTag = (region) => region !== null && !region.startsWith("[");
 
-// What the filters leave. Values of options have a letter before them, since a name may be anything.
+// Applies the filters. Option values have a letter before them, since a name may be anything.
 function sampleFilter() {
   const [region, cgroup, process] = ["region", "cgroup", "process"].map((id) =>
     chosenOf(`sample-${id}`));
@@ -30,7 +30,7 @@ function sampleFilter() {
     && (process === "all" || process === processOf(sum));
 }
 
-// Names by a number each, the largest first.
+// Names by their number, the largest first.
 function byNumber(all, key, number) {
   const sums = new Map();
   for (const one of all) sums.set(key(one), (sums.get(key(one)) || 0) + number(one));
@@ -53,7 +53,7 @@ function pointText(at) {
     SUM_BY.thread[1](sum)].filter(Boolean).map((line) => plain(short(line))).join("<br>");
 }
 
-// Shaded spans of the longest phases, and names where there is room for them.
+// Shaded spans of the longest phases, with names where there is space.
 function phaseSpans(width, [low, high]) {
   const { phases, end_s: end } = page.samples;
   const process = chosenOf("sample-process");
@@ -145,7 +145,7 @@ async function drawSamples() {
   fillSums(wanted);
 }
 
-// All samples that the filters leave, also those that are not drawn.
+// Sums of all filtered samples, including those that are not drawn.
 function fillSums(wanted) {
   const [title, key] = SUM_BY[chosenOf("sample-sums")];
   const rows = new Map();

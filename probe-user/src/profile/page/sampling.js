@@ -1,6 +1,6 @@
-// What `mem calibrate` measured: the accuracy of samples and what they cost, by setting.
+// Results of `mem calibrate`: accuracy and cost of sampling, by setting.
 
-// What is drawn of a setting, and the value that is always in the picture.
+// What is drawn of a setting, and the value that the range always includes.
 const SAMPLING = { accuracy: ["accuracy", 100], overhead: ["time overhead", 0] };
 
 const percent = ({ mean, deviation }) => `${digits(100 * mean)}% ± ${digits(100 * deviation)}`;
@@ -34,7 +34,7 @@ async function drawSampling(sweep, what) {
   const small = { size: 12 };
   await draw(`sampling-${what}-${sweep}`, [trace], layout(`${title} over ${over}`, "%", {
     height: 300, showlegend: false, hovermode: "closest", shapes: [line],
-    // By name: the settings are few, and their steps are as the user chose them.
+    // As categories: settings are few, and their steps are the user's choice.
     xaxis: { type: "category", automargin: true, title: { text: over, font: small } },
     yaxis: { range: [low - beyond, high + beyond], automargin: true, ticksuffix: "%" } }));
 }

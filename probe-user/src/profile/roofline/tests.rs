@@ -1,9 +1,9 @@
 use super::{
-    super::{Holder, Line, LineMetric},
+    super::{LineMetric, LineSubject, ProfileLine},
     *,
 };
 
-/// What the verb writes, as its own test has it.
+/// The verb's output, from its own golden file.
 fn written() -> &'static str {
     let golden = include_str!(
         "../../roofline/print/snapshots/probe_user__roofline__print__tests__json_has_the_fields_\
@@ -20,8 +20,8 @@ fn profile() -> Profile {
         unit: unit.to_owned(),
         is_counter: false,
     };
-    let line = |metric, values: &[f64]| Line {
-        holder: 0,
+    let line = |metric, values: &[f64]| ProfileLine {
+        subject: 0,
         metric,
         of: String::new(),
         first: 1,
@@ -31,10 +31,10 @@ fn profile() -> Profile {
     };
     Profile {
         windows: vec![(0.0, 1.0), (1.0, 2.0), (2.0, 5.0), (5.0, 6.0)],
-        holders: vec![Holder {
+        subjects: vec![LineSubject {
             part: "row",
             label: "web".to_owned(),
-            ..Holder::default()
+            ..LineSubject::default()
         }],
         metrics: vec![
             metric("flops", "1/s"),
@@ -49,7 +49,7 @@ fn profile() -> Profile {
 fn what_the_verb_writes_is_read() {
     let peaks = Peaks::parse(written()).unwrap();
     assert_eq!(peaks.platform(), "generic");
-    let json = Roofline::of(&profile(), Some(&peaks))
+    let json = ProfileRoofline::for_profile(&profile(), Some(&peaks))
         .unwrap()
         .json(&profile());
     let roof = &json["roofs"][0];
@@ -80,7 +80,7 @@ fn what_is_no_roofline_is_refused_by_a_sentence() {
 #[test]
 fn without_peaks_or_counts_there_is_a_reason() {
     let peaks = Peaks::parse(written()).unwrap();
-    let why = |profile: &Profile, peaks| Roofline::of(profile, peaks).unwrap_err();
+    let why = |profile: &Profile, peaks| ProfileRoofline::for_profile(profile, peaks).unwrap_err();
     assert!(why(&profile(), None).contains("no peaks of the machine were given"));
     let nothing = Profile::default();
     assert!(why(&nothing, Some(&peaks)).contains("no FLOPS and no FLOPs per byte"));

@@ -2,16 +2,16 @@ use std::num::NonZeroUsize;
 
 use probe_common::spe::Records;
 
-use super::{chosen::*, *};
+use super::{reduce::*, *};
 use crate::{
-    record::{RING_BYTES, Sample, SampleFile, Seen, Sink as _},
+    record::{RING_BYTES, Sample, SampleData, SampleFile, Sink as _},
     recording::SampleRow,
 };
 
 /// Each sample is as likely as any other, and none is taken twice.
 #[test]
 fn points_are_drawn_evenly() {
-    let mut chosen = Chosen::default();
+    let mut chosen = PointSelection::default();
     let all = 20 * POINTS as u64;
     for number in 0..all {
         let row = SampleRow {
@@ -39,7 +39,7 @@ fn points_are_drawn_evenly() {
 /// Threads beyond the limit are in the sums of their regions, and are counted.
 #[test]
 fn sums_have_a_limit_and_lose_no_sample() {
-    let mut sums = Sums::default();
+    let mut sums = GroupSums::default();
     let row = |thread: u32| SampleRow {
         tid: Some(thread),
         region: Some(thread % 3),
@@ -81,17 +81,17 @@ fn texts_have_a_limit_and_what_is_beyond_is_counted() {
         time: Some(number),
         cpu: Some(0),
         tid: Some(7),
-        who: None,
+        task: None,
         cgroup: None,
         origin: None,
         region: Some(format!("region {number}").into()),
         phase: None,
-        seen: Seen::Record(record),
+        data: SampleData::Record(record),
     };
     let samples: Vec<Sample> = (1..=REGIONS).map(sample).collect();
     file.samples(0, &samples).unwrap();
     file.finish(&[]).unwrap();
-    let samples = Samples::open(&path).unwrap().unwrap();
+    let samples = SampleReader::open(&path).unwrap().unwrap();
     let scatter = Scatter::read("samples.parquet", samples).unwrap();
     assert_eq!(scatter.samples, REGIONS);
     // One of those that are known is `load`.
@@ -117,11 +117,11 @@ fn samples_beside_a_recording_are_of_its_machine() {
     };
     assert_eq!(scatter.began(), Some(905.0 * 60.0));
     assert_eq!(
-        scatter.is_beside(&about("a", 1_001 * minute, 101 * minute)),
+        scatter.check_same_boot(&about("a", 1_001 * minute, 101 * minute)),
         Ok(())
     );
-    let differs = scatter.is_beside(&about("a", 1_001 * minute, minute));
+    let differs = scatter.check_same_boot(&about("a", 1_001 * minute, minute));
     assert!(differs.unwrap_err().contains("rebooted"));
-    let differs = scatter.is_beside(&about("b", 1_001 * minute, 101 * minute));
+    let differs = scatter.check_same_boot(&about("b", 1_001 * minute, 101 * minute));
     assert!(differs.unwrap_err().contains("another machine"));
 }

@@ -1,4 +1,4 @@
-//! A picture: marks on a plane of two axes, with names below.
+//! Draws a picture: marks on a plane of two axes, with a legend below.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use super::escaped;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 420.0;
-/// Left, right, top, bottom of what is drawn; names are below.
+/// Left, right, top and bottom of the plot area; the legend is below.
 const FRAME: (f64, f64, f64, f64) = (80.0, 925.0, 40.0, 360.0);
-/// Of a name below the picture.
+/// Height of a legend entry.
 const NAME: f64 = 16.0;
 
 const COLOURS: [&str; 10] = [
@@ -21,14 +21,14 @@ const COLOURS: [&str; 10] = [
 pub(in crate::profile) struct Axis {
     /// Its two ends.
     pub(in crate::profile) ends: (f64, f64),
-    /// Whether equal steps are equal factors.
+    /// Whether the scale is logarithmic.
     pub(in crate::profile) logarithmic: bool,
-    /// Where there are names beside it, and which.
+    /// Positions and texts of its labels.
     pub(in crate::profile) names: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Where a value is, from 0 to 1.
+    /// Relative position of a value, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         let of = |value: f64| match self.logarithmic {
             true => value.log10(),
@@ -52,14 +52,14 @@ pub(in crate::profile) enum Look {
     Marks,
 }
 
-/// Values with one name and colour.
+/// A series of values with one name and colour.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::profile) struct Drawn {
+pub(in crate::profile) struct PlotSeries {
     pub(in crate::profile) name: String,
     pub(in crate::profile) look: Look,
-    /// Pieces without gaps.
+    /// Points, in pieces without gaps.
     pub(in crate::profile) points: Vec<Vec<(f64, f64)>>,
-    /// Intervals: x, and the two ends in y.
+    /// Error bars: x, and the two ends in y.
     pub(in crate::profile) bars: Vec<(f64, f64, f64)>,
 }
 
@@ -69,15 +69,15 @@ pub(in crate::profile) struct Plane {
     pub(in crate::profile) title: String,
     pub(in crate::profile) x: Axis,
     pub(in crate::profile) y: Axis,
-    /// Shaded parts of x with their names.
+    /// Shaded ranges of x with their names.
     pub(in crate::profile) spans: Vec<(f64, f64, String)>,
-    pub(in crate::profile) drawn: Vec<Drawn>,
+    pub(in crate::profile) drawn: Vec<PlotSeries>,
 }
 
 impl Plane {
     pub(in crate::profile) fn svg(&self) -> String {
         let (left, right, top, bottom) = FRAME;
-        // Addresses are longer names than numbers.
+        // Addresses are longer labels than numbers.
         let longest = self.y.names.iter().map(|(_, name)| name.len()).max();
         #[expect(clippy::cast_precision_loss, reason = "the letters of a name")]
         let left = left.max(7.5 * longest.unwrap_or(0) as f64 + 12.0);
@@ -92,7 +92,7 @@ impl Plane {
              <text x=\"{left}\" y=\"24\" font-size=\"15\">{}</text>\n",
             escaped(&self.title)
         );
-        // Names that would run into the one before are left out.
+        // Names that would overlap the previous one are left out.
         let mut taken = 0.0;
         for (from, to, name) in &self.spans {
             let (from, to) = (x(*from).max(left), x(*to).min(right));
@@ -167,8 +167,8 @@ impl Plane {
     }
 }
 
-impl Drawn {
-    /// Values at these places of the picture.
+impl PlotSeries {
+    /// Draws a piece at these coordinates.
     fn piece(&self, text: &mut String, places: &[(f64, f64)], colour: &str) {
         let by_itself = matches!(self.look, Look::Points | Look::Marks);
         if by_itself || places.len() == 1 {

@@ -1,21 +1,21 @@
-//! Pictures of single points: samples of accesses, rows below the peaks of the machine, estimates
-//! beside counts. The last two are made of the JSON of the same view.
+//! Draws pictures of points: samples of accesses, the roofline, and estimates with their counts.
+//! The last two are drawn from the view's JSON.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::{
-    super::{Scatter, samples::Phase},
-    plane::{Axis, Drawn, Look, Plane},
+    super::{Scatter, samples::SamplePhase},
+    plane::{Axis, Look, Plane, PlotSeries},
     quarters, short,
 };
 
-/// Phases that are shaded, the longest, as on the page.
-const PHASES: usize = 200;
+/// Most shaded phases; the longest are kept, as on the page.
+const MAX_PHASES: usize = 200;
 
-const fn by_itself(name: String, look: Look, points: Vec<Vec<(f64, f64)>>) -> Drawn {
-    Drawn {
+const fn plot_series(name: String, look: Look, points: Vec<Vec<(f64, f64)>>) -> PlotSeries {
+    PlotSeries {
         name,
         look,
         points,
@@ -23,7 +23,7 @@ const fn by_itself(name: String, look: Look, points: Vec<Vec<(f64, f64)>>) -> Dr
     }
 }
 
-/// The two ends of some values.
+/// Range of some values.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let start = (f64::INFINITY, f64::NEG_INFINITY);
     let (low, high) = values.fold(start, |(low, high), it| (low.min(it), high.max(it)));
@@ -33,7 +33,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
 }
 
-/// From a factor below the least to one above the largest, with names at powers of ten.
+/// Logarithmic axis, a factor `beyond` wider than the values, with labels at powers of ten.
 fn factors(values: impl Iterator<Item = f64>, beyond: f64) -> Axis {
     let values = values.filter(|it| *it > 0.0 && it.is_finite());
     let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), it| {
@@ -62,9 +62,9 @@ fn factors(values: impl Iterator<Item = f64>, beyond: f64) -> Axis {
     }
 }
 
-/// Addresses over time, by region, with the phases behind them. Without `all` the tagged memory, or
-/// without tags the region with most samples: memory is too far apart for one picture. None where
-/// there is no point.
+/// Addresses over time, by region, with the phases behind them. Without `all`, only tagged memory,
+/// or without tags the region with most samples: all memory is too far apart for one picture. None
+/// without points.
 pub(in crate::profile) fn samples(
     scatter: &Scatter,
     began: u64,
@@ -90,9 +90,9 @@ pub(in crate::profile) fn samples(
     let seconds = |time: u64| Scatter::seconds(began, time);
     #[expect(clippy::cast_precision_loss, reason = "an address, for the eye")]
     let place = |address: u64| address as f64;
-    let mut drawn: Vec<Drawn> = { order.iter().take(top) }
+    let mut drawn: Vec<PlotSeries> = { order.iter().take(top) }
         .map(|(name, _)| {
-            by_itself(
+            plot_series(
                 name.unwrap_or("unknown").to_owned(),
                 Look::Points,
                 Vec::new(),
@@ -101,7 +101,7 @@ pub(in crate::profile) fn samples(
         .collect();
     let others = order.len().saturating_sub(top);
     if others > 0 {
-        drawn.push(by_itself(
+        drawn.push(plot_series(
             format!("{others} others"),
             Look::Points,
             Vec::new(),
@@ -127,9 +127,9 @@ pub(in crate::profile) fn samples(
     )]
     let hexadecimal = |value: f64| format!("{:#x}", value.max(0.0) as u64);
     let mut phases: Vec<_> = scatter.phases.iter().collect();
-    let until = |it: &Phase| it.until.unwrap_or(scatter.times.1);
+    let until = |it: &SamplePhase| it.until.unwrap_or(scatter.times.1);
     phases.sort_by_key(|it| std::cmp::Reverse(until(it).saturating_sub(it.since)));
-    phases.truncate(PHASES);
+    phases.truncate(MAX_PHASES);
     phases.sort_by_key(|it| it.since);
     let spans = phases.into_iter().map(|it| {
         let end = seconds(until(it)).clamp(x.0, x.1);
@@ -156,7 +156,7 @@ pub(in crate::profile) fn samples(
     Some(plane.svg())
 }
 
-fn of(value: &Value, key: &str) -> f64 {
+fn number_field(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or(f64::NAN)
 }
 
@@ -168,19 +168,22 @@ fn label(point: &Value) -> String {
     point["label"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Rows below the peaks of all sockets, or of most threads. Points are in the order of `view`.
+/// The roofline of all sockets, or of most threads. Points are in the order of `view`.
 pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
     let size = |roof: &&Value| (roof["socket"].is_null(), roof["threads"].as_u64());
     let roof = list(&view["roofs"]).max_by_key(size)?;
-    let (peak, bandwidth) = (of(roof, "flops"), of(roof, "bytes_per_second"));
+    let (peak, bandwidth) = (
+        number_field(roof, "flops"),
+        number_field(roof, "bytes_per_second"),
+    );
     let placed = list(&view["points"]);
-    let intensities = placed.clone().map(|it| of(it, "flops_per_byte"));
+    let intensities = placed.clone().map(|it| number_field(it, "flops_per_byte"));
     let x = factors(intensities.chain([peak / bandwidth]), 4.0);
     let reach = |x: f64, bandwidth: f64| (x * bandwidth).min(peak);
     let line = |name: String, bandwidth: f64, look| {
         let turn = (peak / bandwidth).clamp(x.ends.0, x.ends.1);
         let at = [x.ends.0, turn, x.ends.1];
-        Drawn {
+        PlotSeries {
             name,
             look,
             points: vec![at.map(|it| (it, reach(it, bandwidth))).to_vec()],
@@ -191,15 +194,18 @@ pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
     let mut drawn = vec![line(memory, bandwidth, Look::Line)];
     let caches = list(&roof["levels"]).filter(|it| it["level"] != "memory");
     drawn.extend(caches.map(|it| {
-        let best = of(it, "bytes_per_second");
+        let best = number_field(it, "bytes_per_second");
         let name = it["level"].as_str().unwrap_or_default();
         line(format!("{name}: {}B/s", short(best)), best, Look::Dashes)
     }));
     drawn.extend(placed.clone().map(|it| {
-        let at = (of(it, "flops_per_byte"), of(it, "flops"));
-        by_itself(label(it), Look::Marks, vec![vec![at]])
+        let at = (
+            number_field(it, "flops_per_byte"),
+            number_field(it, "flops"),
+        );
+        plot_series(label(it), Look::Marks, vec![vec![at]])
     }));
-    let heights = placed.map(|it| of(it, "flops"));
+    let heights = placed.map(|it| number_field(it, "flops"));
     let lowest = reach(x.ends.0, bandwidth);
     let y = factors(heights.chain([peak, lowest]), 1.5);
     let plane = Plane {
@@ -212,29 +218,29 @@ pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
     Some(plane.svg())
 }
 
-/// An estimate divided by its count, with its interval, of each row; None where there is no row.
+/// Each row's estimate divided by its count, with its interval; None without rows.
 pub(in crate::profile) fn estimate(pair: &Value) -> Option<String> {
     let rows = list(&pair["points"]);
     rows.clone().next()?;
-    let x = factors(rows.clone().map(|it| of(it, "count")), 2.0);
+    let x = factors(rows.clone().map(|it| number_field(it, "count")), 2.0);
     let ratios = rows.clone().flat_map(|it| {
-        let ends = ["low", "high"].map(|key| of(it, key) / of(it, "count"));
-        [of(it, "ratio"), ends[0], ends[1], 1.0]
+        let ends = ["low", "high"].map(|key| number_field(it, key) / number_field(it, "count"));
+        [number_field(it, "ratio"), ends[0], ends[1], 1.0]
     });
     let (low, high) = ends(ratios.filter(|it| it.is_finite()));
-    let one = Drawn {
+    let one = PlotSeries {
         name: "equal".to_owned(),
         look: Look::Dashes,
         points: vec![vec![(x.ends.0, 1.0), (x.ends.1, 1.0)]],
         bars: Vec::new(),
     };
     let drawn = rows.map(|it| {
-        let (at, ratio) = (of(it, "count"), of(it, "ratio"));
-        let (low, high) = (of(it, "low") / at, of(it, "high") / at);
+        let (at, ratio) = (number_field(it, "count"), number_field(it, "ratio"));
+        let (low, high) = (number_field(it, "low") / at, number_field(it, "high") / at);
         let bars = (low.is_finite() && high.is_finite()).then_some((at, low, high));
-        Drawn {
+        PlotSeries {
             bars: bars.into_iter().collect(),
-            ..by_itself(label(it), Look::Marks, vec![vec![(at, ratio)]])
+            ..plot_series(label(it), Look::Marks, vec![vec![(at, ratio)]])
         }
     });
     let text = |key: &str| pair[key].as_str().unwrap_or_default();

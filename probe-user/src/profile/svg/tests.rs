@@ -1,25 +1,25 @@
 use super::{
-    super::{Holder, LineMetric},
+    super::{LineMetric, LineSubject},
     *,
 };
 
 fn profile() -> Profile {
-    let holder = |name: &str| Holder {
+    let subject = |name: &str| LineSubject {
         part: "row",
         kind: "container",
         name: name.to_owned(),
         label: name.to_owned(),
-        ..Holder::default()
+        ..LineSubject::default()
     };
-    let distribution = |holder, counts: [u64; 4]| Distribution {
-        holder,
+    let distribution = |subject, counts: [u64; 4]| Distribution {
+        subject,
         metric: 0,
         of: "load".to_owned(),
         bounds: vec![31.0, 1023.0, 4_095_000.0],
         counts: counts.to_vec(),
     };
     Profile {
-        holders: ["small", "large", "middle"].map(holder).to_vec(),
+        subjects: ["small", "large", "middle"].map(subject).to_vec(),
         metrics: vec![LineMetric {
             name: "spe_latency_cycles".to_owned(),
             help: String::new(),

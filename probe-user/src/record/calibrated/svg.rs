@@ -1,15 +1,15 @@
-//! A calibration as a picture: accuracy and overhead over the periods, the buffers and the threads.
+//! Draws a calibration: accuracy and overhead over periods, buffer sizes and threads.
 
 use std::fmt::Write as _;
 
-use super::{Calibrated, Mean, Setting, Sweep};
+use super::{Calibrated, CalibratedSetting, Mean, Sweep};
 
 /// Size of a panel, and its margins.
 const PANEL: (f64, f64) = (420.0, 240.0);
 const MARGIN: (f64, f64) = (60.0, 40.0);
 
 impl Calibrated {
-    /// A panel for the accuracy and one for the overhead beside it, a row for each sweep.
+    /// One row of panels for each sweep: accuracy, and overhead.
     #[must_use]
     pub fn svg(&self) -> String {
         let all = self.sweeps();
@@ -23,9 +23,11 @@ impl Calibrated {
         );
         let mut top = 0.0;
         for Sweep { over, settings } in &all {
-            let means = |pick: fn(&Setting) -> Mean| {
-                let of = settings.iter().map(|at| &self.settings[*at]);
-                let of = of.map(|setting| (over.of(setting), pick(setting)));
+            let means = |pick: fn(&CalibratedSetting) -> Mean| {
+                let of = settings
+                    .iter()
+                    .map(|at| &self.settings[*at])
+                    .map(|setting| (over.value_of(setting), pick(setting)));
                 of.collect::<Vec<_>>()
             };
             let titled = |what: &str| format!("{what}, % over {}", over.title());
@@ -40,7 +42,7 @@ impl Calibrated {
     }
 }
 
-/// Points with bars for their deviations, joined by a line.
+/// Points with error bars, joined by a line.
 fn panel(
     text: &mut String,
     (left, top): (f64, f64),
@@ -111,7 +113,7 @@ mod tests {
             mean,
             deviation: 0.0,
         };
-        let setting = |period, aux_bytes, accuracy| Setting {
+        let setting = |period, aux_bytes, accuracy| CalibratedSetting {
             period,
             aux_bytes,
             threads: None,
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!(titles, ["period", "samples' buffer"]);
         assert_eq!(sweeps[0].settings, [0, 2, 1]);
         assert_eq!(sweeps[1].settings, [3, 2]);
-        let name = |at: usize| sweeps[1].over.of(&calibrated.settings[at]);
+        let name = |at: usize| sweeps[1].over.value_of(&calibrated.settings[at]);
         assert_eq!((name(3), name(2)), ("256K".to_owned(), "1M".to_owned()));
     }
 

@@ -16,14 +16,14 @@ use parquet::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::waiting::Presence;
+use crate::record::column_buffers::Presence;
 
-/// What a reader finds in a file of one column of these values.
+/// What Parquet's reader finds in a file with one column of these values.
 fn read_back(values: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
-    let held: Vec<i64> = values.iter().copied().flatten().collect();
-    let (dictionary, numbers) = match held.is_empty() {
+    let present: Vec<i64> = values.iter().copied().flatten().collect();
+    let (dictionary, indices) = match present.is_empty() {
         true => (Dictionary::default(), Vec::new()),
-        false => numbered::<Int64Type>(&held)?,
+        false => dictionary_encoded::<Int64Type>(&present)?,
     };
     let mut presence = Presence::default();
     // Batch by batch, as samples come.
@@ -45,7 +45,7 @@ fn read_back(values: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
     .unwrap();
     let column = writer.schema_descr().column(0);
     let mut group = writer.next_row_group().unwrap();
-    append(&mut group, &column, presence.levels(), &numbers, dictionary).unwrap();
+    append(&mut group, &column, presence.levels(), &indices, dictionary).unwrap();
     group.close().unwrap();
     writer.close().unwrap();
     Some(read(file))
@@ -63,18 +63,18 @@ fn read(file: File) -> Vec<Option<i64>> {
         .collect()
 }
 
-/// Runs of values of which `different` there are, some of them absent.
+/// Runs of `different` distinct values, some of them absent.
 fn column(different: u64) -> impl Strategy<Value = Vec<Option<i64>>> {
     let value = (0..different).prop_map(|n| (n * 0x1234_5678_9abc).cast_signed());
-    let run = (value, 1..20_usize, prop::bool::weighted(0.8));
-    let run = run.prop_map(|(value, many, there)| vec![there.then_some(value); many]);
+    let run = (value, 1..20_usize, prop::bool::weighted(0.8))
+        .prop_map(|(value, many, there)| vec![there.then_some(value); many]);
     prop::collection::vec(run, 1..400).prop_map(|runs| runs.concat())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Of one and two values, and about the edges of a byte.
+    /// Number of distinct values: one, two, and around the edges of a byte.
     #[test]
     fn readers_find_what_was_written(
         values in prop_oneof![column(1), column(2), column(3), column(256), column(257)]
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// All widths, with groups that are packed and a last one that is not full.
+/// All widths, with packed groups and an incomplete last group.
 #[test]
 fn every_width_is_read_back() {
     for different in [
@@ -111,9 +111,9 @@ fn every_width_is_read_back() {
 #[test]
 fn many_different_numbers_are_no_dictionary() {
     let values: Vec<i32> = (0..8 * 2049).map(|n| n % 2049).collect();
-    assert!(numbered::<Int32Type>(&values).is_none());
-    assert!(numbered::<Int32Type>(&values[..2048]).is_none());
-    assert!(numbered::<Int32Type>(&[5; 3]).is_none());
-    let (dictionary, numbers) = numbered::<Int32Type>(&[5; 4]).unwrap();
-    assert_eq!((dictionary.count, numbers), (1, vec![0; 4]));
+    assert!(dictionary_encoded::<Int32Type>(&values).is_none());
+    assert!(dictionary_encoded::<Int32Type>(&values[..2048]).is_none());
+    assert!(dictionary_encoded::<Int32Type>(&[5; 3]).is_none());
+    let (dictionary, indices) = dictionary_encoded::<Int32Type>(&[5; 4]).unwrap();
+    assert_eq!((dictionary.count, indices), (1, vec![0; 4]));
 }

@@ -1,16 +1,16 @@
-//! What a file in perf's format is begun with, and how its parts are written.
+//! Header contents of a perf.data file, and encodings of its sections.
 
-/// Sections about the recording, by their bit in the header (tools/perf/util/header.h).
+/// Feature sections, by their bit in the header (tools/perf/util/header.h).
 pub mod feature {
-    /// Build ids of the files that were mapped.
+    /// Build ids of mapped files.
     pub const BUILD_ID: u32 = 2;
     /// Host name.
     pub const HOSTNAME: u32 = 3;
     /// Release of the kernel.
     pub const OSRELEASE: u32 = 4;
-    /// Of the program that recorded.
+    /// Version of the recording program.
     pub const VERSION: u32 = 5;
-    /// Machine, as `uname -m` has it.
+    /// Architecture, as in `uname -m`.
     pub const ARCH: u32 = 6;
     /// Numbers of CPUs.
     pub const NRCPUS: u32 = 7;
@@ -28,32 +28,32 @@ pub mod feature {
     pub const NUMA_TOPOLOGY: u32 = 14;
     /// Numbers of PMUs.
     pub const PMU_MAPPINGS: u32 = 16;
-    /// The index of AUX areas.
+    /// Index of AUXTRACE records.
     pub const AUXTRACE: u32 = 18;
     /// NUMA nodes with their physical memory.
     pub const MEM_TOPOLOGY: u32 = 22;
 }
 
-/// `struct perf_event_attr` as of Linux 5.13 to 6.2: what every perf since then can read.
+/// Size of `struct perf_event_attr` of Linux 5.13 to 6.2, which every later perf can read.
 pub const ATTR: usize = 128;
 
-/// The fields that perf's decoder makes of an SPE record, beside those of every trailer: IP, ADDR,
-/// PERIOD, WEIGHT, `DATA_SRC` and `PHYS_ADDR` of `perf_event_attr.sample_type`. perf prints only
-/// fields that are in the event's attributes.
+/// `sample_type` bits that perf's decoder sets for an SPE record, in addition to those of every
+/// trailer: IP, ADDR, PERIOD, WEIGHT, `DATA_SRC` and `PHYS_ADDR`. perf prints only fields in the
+/// event's attributes.
 pub const SPE_SAMPLE: u64 = 1 | 1 << 3 | 1 << 8 | 1 << 14 | 1 << 15 | 1 << 19;
 
 /// An event of the file.
 #[derive(Clone, Debug)]
-pub struct Event {
-    /// Its `perf_event_attr`, cut to the size that it states.
+pub struct FileEvent {
+    /// Its `perf_event_attr`, cut to [`ATTR`] bytes, which its size field states.
     pub attr: [u8; ATTR],
-    /// The numbers by which records name it.
+    /// Its ids in records.
     pub ids: Vec<u64>,
 }
 
 /// `time_zero`, `time_mult` and `time_shift` of the control page.
 #[derive(Clone, Copy, Debug)]
-pub struct Time {
+pub struct TimeConversion {
     /// ns.
     pub zero: u64,
     /// Factor.
@@ -62,22 +62,22 @@ pub struct Time {
     pub shift: u16,
 }
 
-/// What a file is begun with.
+/// Contents of the file's header.
 #[derive(Clone, Debug)]
-pub struct Beginning {
+pub struct FileHead {
     /// The PMU type of the SPE.
     pub pmu_type: u32,
-    /// Its buffers are of CPUs, not of threads.
+    /// Whether buffers belong to CPUs, not to threads.
     pub per_cpu: bool,
-    /// How ticks become ns.
-    pub time: Option<Time>,
-    /// The events, SPE's first.
-    pub events: Vec<Event>,
-    /// Sections that do not change: bit and content.
+    /// Conversion of ticks to ns.
+    pub time: Option<TimeConversion>,
+    /// The events, SPE first.
+    pub events: Vec<FileEvent>,
+    /// Fixed feature sections: bit and content.
     pub features: Vec<(u32, Vec<u8>)>,
 }
 
-/// A string of a section: its length, then itself, padded with zeros.
+/// Encodes a string of a section: its length, then its bytes, padded with zeros.
 #[must_use]
 pub fn text(value: &str) -> Vec<u8> {
     let size = (value.len() + 1).next_multiple_of(64);
@@ -87,13 +87,13 @@ pub fn text(value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Words of 64 bits.
+/// Encodes words of 64 bits.
 #[must_use]
 pub fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Words of 32 bits.
+/// Encodes words of 32 bits.
 #[must_use]
 pub fn words32(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -1,20 +1,21 @@
-//! Files in the format of perf's own `perf.data`
-//! (tools/perf/Documentation/perf.data-file-format.txt), so that perf can read a recording. The
-//! tests of the SPE decoder (probe-common/tests) include this file to compare with perf, so it uses
-//! only the standard library.
+//! Writes perf.data files (tools/perf/Documentation/perf.data-file-format.txt) that perf can read.
+//! Uses the standard library only, since the tests of the SPE decoder (probe-common/tests) include
+//! this file to compare with perf.
 //!
-//! Whenever the rings were read the file is whole, though its writer may be killed: what perf wants
-//! behind the records is among them then, and the header is written last. Bytes that are no records
-//! are hidden: as those of an AUX area that the index of AUX areas does not name, over which perf
-//! passes. Only `perf report -D`, which takes no index, shows them, as bad packets.
+//! The file is whole after each round, even if its writer is killed. For this, the sections that
+//! perf expects after the records are hidden among them, and the header is written last. Hidden
+//! bytes are in AUXTRACE records that the index of AUX areas leaves out, which perf skips. Only
+//! `perf report -D`, which uses no index, shows them, as bad packets.
 
 mod format;
 
 use std::io::{self, Seek, SeekFrom, Write};
 
-pub use format::{ATTR, Beginning, Event, SPE_SAMPLE, Time, feature, text, words, words32};
+pub use format::{
+    ATTR, FileEvent, FileHead, SPE_SAMPLE, TimeConversion, feature, text, words, words32,
+};
 
-/// Records that perf itself adds to the kernel's (tools/lib/perf/include/perf/event.h).
+/// Record types that perf adds to the kernel's (tools/lib/perf/include/perf/event.h).
 const FINISHED_ROUND: u32 = 68;
 const AUXTRACE_INFO: u32 = 70;
 const AUXTRACE: u32 = 71;
@@ -24,58 +25,58 @@ const TIME_CONV: u32 = 79;
 const ARM_SPE: u32 = 4;
 
 const HEADER: u64 = 104;
-/// Size of a place in the file: offset and size.
+/// Size of an encoded [`FileRange`]: offset and size.
 const SECTION: u64 = 16;
-/// The number of the AUX area that hides bytes; those of the recording follow it.
+/// Index, thread and CPU of the AUX area that hides bytes; the recording's areas follow it.
 const HIDDEN: [u32; 3] = [0, u32::MAX, u32::MAX];
-/// Size of an AUXTRACE record without the bytes that follow.
+/// Size of an AUXTRACE record without its payload.
 const AUXTRACE_SIZE: u64 = 48;
-/// Places of AUX bytes that the first index has room for.
+/// Capacity of the first index, in entries.
 const FIRST_INDEX: u64 = 4096;
 
-/// A place in the file: offset and size.
-type Place = (u64, u64);
+/// A range of the file: offset and size.
+type FileRange = (u64, u64);
 
-/// A file that is being written.
+/// A perf.data file that is being written.
 #[derive(Debug)]
 pub struct PerfData<W> {
     out: W,
-    /// Where the data section begins.
+    /// Offset of the data section.
     data: u64,
-    /// Bytes of the data section so far.
+    /// Size of the data section so far.
     size: u64,
-    /// Sections by their bit.
-    features: Vec<(u32, Place)>,
-    /// A section that changes, until it is written.
+    /// Ranges of the sections, by feature bit.
+    features: Vec<(u32, FileRange)>,
+    /// A changed section that is not written yet.
     changed: Option<(u32, Vec<u8>)>,
-    /// Numbers of each event.
+    /// Ids of each event.
     ids: Vec<Vec<u64>>,
     ids_changed: bool,
-    /// Offsets and sizes of the records about AUX bytes in the file. Without this index perf
-    /// decodes while it reads, and gives up an area for good after a round or two without data.
+    /// Offset and size of each AUXTRACE record. Without this index perf decodes while it reads, and
+    /// gives up an AUX area for good after a round or two without data.
     index: Vec<u64>,
-    /// Where the index is, and for how many it has room.
-    room: Option<Place>,
-    /// How many of it are there.
+    /// Offset of the index in the file, and its capacity in entries.
+    index_range: Option<FileRange>,
+    /// Words of `index` that are written.
     indexed: usize,
-    /// There is more than rounds since the file was last whole.
-    more: bool,
+    /// Whether anything but round marks was added since the file was last whole.
+    dirty: bool,
 }
 
 impl<W: Write + Seek> PerfData<W> {
-    /// Begins a file.
+    /// Creates a file.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
-    pub fn begin(out: W, beginning: Beginning) -> io::Result<Self> {
-        let Beginning {
+    pub fn begin(out: W, head: FileHead) -> io::Result<Self> {
+        let FileHead {
             pmu_type,
             per_cpu,
             time,
             events,
             features,
-        } = beginning;
+        } = head;
         let mut file = Self {
             out,
             data: 0,
@@ -85,11 +86,11 @@ impl<W: Write + Seek> PerfData<W> {
             ids: events.iter().map(|event| event.ids.clone()).collect(),
             ids_changed: false,
             index: Vec::new(),
-            room: None,
+            index_range: None,
             indexed: 0,
-            more: true,
+            dirty: true,
         };
-        // Thirteen words of header: none of them is known yet.
+        // The header of 13 words, which is written last.
         file.out.write_all(&words(&[0; 13]))?;
         let mut at = HEADER + (ATTR as u64 + SECTION) * events.len() as u64;
         for event in &events {
@@ -109,11 +110,11 @@ impl<W: Write + Seek> PerfData<W> {
             file.features.push((bit, (at, size)));
             at += padded as u64;
         }
-        // perf takes their places in this order.
+        // perf expects them in the order of their bits.
         file.features.sort_unstable();
         file.data = at;
-        if let Some(Time { zero, mult, shift }) = time {
-            // Then time_cycles and time_mask, unused without cap_user_time_short, and
+        if let Some(TimeConversion { zero, mult, shift }) = time {
+            // Followed by time_cycles and time_mask, unused without cap_user_time_short, and
             // cap_user_time_zero.
             let body = words(&[shift.into(), mult.into(), zero, 0, u64::MAX, 1]);
             file.record(TIME_CONV, &body)?;
@@ -130,12 +131,12 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// Where they cannot be written.
     pub fn records(&mut self, records: &[u8]) -> io::Result<()> {
-        self.more |= !records.is_empty();
+        self.dirty |= !records.is_empty();
         self.size += records.len() as u64;
         self.out.write_all(records)
     }
 
-    /// Adds bytes of the AUX area with number `area`; `offset` bytes went through it before.
+    /// Adds bytes of AUX area number `area`, of which `offset` bytes came before.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.records(&[0; 8][..padding])
     }
 
-    /// The record before AUX bytes, which follow it.
+    /// Adds an AUXTRACE record, to be followed by its `size` payload bytes.
     fn auxtrace(&mut self, size: u64, offset: u64, owner: [u32; 3]) -> io::Result<()> {
         // Size, offset, reference, then index, tid, cpu, reserved.
         let mut body = words(&[size, offset, 0]);
@@ -166,31 +167,31 @@ impl<W: Write + Seek> PerfData<W> {
         self.record(AUXTRACE, &body)
     }
 
-    /// The events' numbers so far, in the order of the events.
+    /// Sets the ids of all events so far, in the order of the events.
     pub fn ids(&mut self, ids: Vec<Vec<u64>>) {
         if ids != self.ids && ids.len() == self.ids.len() {
             self.ids = ids;
             self.ids_changed = true;
-            self.more = true;
+            self.dirty = true;
         }
     }
 
-    /// Puts a section that changes in the place of what it was.
+    /// Replaces a feature section.
     pub fn feature(&mut self, bit: u32, content: Vec<u8>) {
         self.changed = Some((bit, content));
-        self.more = true;
+        self.dirty = true;
     }
 
-    /// Marks that all rings were read: perf may sort what came before the last round. From here on
-    /// the file can be read as far as this.
+    /// Marks the end of a round: perf may sort all records before the previous mark. The file can
+    /// be read up to here.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
     pub fn round(&mut self) -> io::Result<()> {
-        let more = self.more;
+        let dirty = self.dirty;
         self.record(FINISHED_ROUND, &[])?;
-        if more { self.whole() } else { Ok(()) }
+        if dirty { self.make_whole() } else { Ok(()) }
     }
 
     fn record(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
@@ -202,74 +203,82 @@ impl<W: Write + Seek> PerfData<W> {
         self.records(&record)
     }
 
-    /// Hides bytes among the records, and says where they are.
-    fn hide(&mut self, bytes: &[u8]) -> io::Result<Place> {
+    /// Hides bytes among the records. Returns their range.
+    fn hide(&mut self, bytes: &[u8]) -> io::Result<FileRange> {
         let padded = bytes.len().next_multiple_of(8);
         self.auxtrace(padded as u64, 0, HIDDEN)?;
-        let place = (self.data + self.size, bytes.len() as u64);
+        let range = (self.data + self.size, bytes.len() as u64);
         self.records(bytes)?;
         self.records(&[0; 8][..padded - bytes.len()])?;
-        Ok(place)
+        Ok(range)
     }
 
-    /// Makes the file whole up to here.
-    fn whole(&mut self) -> io::Result<()> {
+    /// Makes the file readable up to here.
+    fn make_whole(&mut self) -> io::Result<()> {
         if self.index.is_empty() {
-            // Without an index perf would take hidden bytes for samples, and there are none yet.
+            // Without an index perf would decode hidden bytes as samples. There are no samples yet,
+            // so nothing is hidden.
             return self.header(self.size, &[]);
         }
-        let room = self.index_room()?;
+        let index_range = self.reserve_index()?;
         if let Some((bit, content)) = self.changed.take() {
-            let place = self.hide(&content)?;
+            let range = self.hide(&content)?;
             self.features.retain(|(known, _)| *known != bit);
-            self.features.push((bit, place));
+            self.features.push((bit, range));
         }
         let ids = match self.ids_changed {
             true => Some(self.hide(&words(&self.ids.concat()))?),
             false => None,
         };
         let mut features = self.features.clone();
-        features.push((feature::AUXTRACE, (room.0, 8 + SECTION * room.1)));
+        features.push((
+            feature::AUXTRACE,
+            (index_range.0, 8 + SECTION * index_range.1),
+        ));
         features.sort_unstable();
-        let places = features.iter().flat_map(|(_, place)| [place.0, place.1]);
-        let places = words(&places.collect::<Vec<_>>());
-        // perf looks for them where the data end: there, from now on, hidden bytes begin.
-        let (table, _) = self.hide(&places)?;
-        self.write_index(room)?;
+        let ranges = features.iter().flat_map(|(_, range)| [range.0, range.1]);
+        let table = words(&ranges.collect::<Vec<_>>());
+        // perf expects the table at the end of the data section, which from now on ends here,
+        // before the hidden bytes.
+        let (table_at, _) = self.hide(&table)?;
+        self.write_index(index_range)?;
         if let Some((at, _)) = ids {
-            self.ids_at(at)?;
+            self.point_to_ids(at)?;
             self.ids_changed = false;
         }
         let bits: Vec<u32> = features.iter().map(|(bit, _)| *bit).collect();
-        self.header(table - self.data, &bits)
+        self.header(table_at - self.data, &bits)
     }
 
-    /// A place that the whole index fits: room for as many again where the last one is full.
-    fn index_room(&mut self) -> io::Result<Place> {
+    /// A hidden range large enough for the whole index: doubles the capacity when it is full.
+    fn reserve_index(&mut self) -> io::Result<FileRange> {
         let count = self.index.len() as u64 / 2;
-        if let Some(room) = self.room.filter(|room| room.1 >= count) {
-            return Ok(room);
+        if let Some(index_range) = self
+            .index_range
+            .filter(|index_range| index_range.1 >= count)
+        {
+            return Ok(index_range);
         }
-        let places = (2 * count).max(FIRST_INDEX);
-        let bytes = 8 + SECTION * places;
+        let capacity = (2 * count).max(FIRST_INDEX);
+        let bytes = 8 + SECTION * capacity;
         self.auxtrace(bytes, 0, HIDDEN)?;
-        let room = (self.data + self.size, places);
-        // A hole, which takes no space on the disk.
+        let index_range = (self.data + self.size, capacity);
+        // A hole, which takes no disk space.
         self.size += bytes;
         self.out.seek(SeekFrom::Start(self.data + self.size))?;
-        (self.room, self.indexed) = (Some(room), 0);
-        Ok(room)
+        (self.index_range, self.indexed) = (Some(index_range), 0);
+        Ok(index_range)
     }
 
-    fn write_index(&mut self, (at, _): Place) -> io::Result<()> {
+    fn write_index(&mut self, (at, _): FileRange) -> io::Result<()> {
         let new = words(&self.index[self.indexed..]);
         self.write_at(at + 8 + 8 * self.indexed as u64, &new)?;
         self.indexed = self.index.len();
         self.write_at(at, &words(&[self.index.len() as u64 / 2]))
     }
 
-    /// The events' numbers are there from now on.
-    fn ids_at(&mut self, mut at: u64) -> io::Result<()> {
+    /// Points the events' attributes to their ids at offset `at`.
+    fn point_to_ids(&mut self, mut at: u64) -> io::Result<()> {
         let mut attr = HEADER;
         for size in self
             .ids
@@ -293,11 +302,12 @@ impl<W: Write + Seek> PerfData<W> {
         header.extend(words(&[self.data, size, 0, 0]));
         let features = features.iter().fold(0, |bits, bit| bits | 1_u64 << bit);
         header.extend(words(&[features, 0, 0, 0]));
-        self.more = false;
+        self.dirty = false;
         self.write_at(0, &header)
     }
 
-    /// Writes something that was there before, after all that comes before it in time.
+    /// Overwrites bytes at an earlier offset. Callers write the header after everything that it
+    /// refers to.
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.out.seek(SeekFrom::Start(at))?;
         self.out.write_all(bytes)?;
@@ -305,7 +315,7 @@ impl<W: Write + Seek> PerfData<W> {
         Ok(())
     }
 
-    /// Ends the file: what was hidden is behind the data then.
+    /// Ends the file: writes all sections after the data.
     ///
     /// # Errors
     ///
@@ -314,9 +324,12 @@ impl<W: Write + Seek> PerfData<W> {
         let size = self.size;
         let mut index = words(&[self.index.len() as u64 / 2]);
         index.extend(words(&self.index));
-        let changed = self.changed.take();
-        let changed = changed.into_iter().chain([(feature::AUXTRACE, index)]);
-        let changed: Vec<(u32, Vec<u8>)> = changed.collect();
+        let changed: Vec<(u32, Vec<u8>)> = self
+            .changed
+            .take()
+            .into_iter()
+            .chain([(feature::AUXTRACE, index)])
+            .collect();
         let known = |bit| changed.iter().any(|(new, _)| *new == bit);
         self.features.retain(|(bit, _)| !known(*bit));
         let count = (self.features.len() + changed.len()) as u64;
@@ -326,14 +339,14 @@ impl<W: Write + Seek> PerfData<W> {
             at += content.len() as u64;
         }
         self.features.sort_unstable();
-        let (bits, places): (Vec<u32>, Vec<Place>) = self.features.iter().copied().unzip();
-        let places = places.into_iter().flat_map(|(at, size)| [at, size]);
-        self.records(&words(&places.collect::<Vec<_>>()))?;
+        let (bits, ranges): (Vec<u32>, Vec<FileRange>) = self.features.iter().copied().unzip();
+        let table = ranges.into_iter().flat_map(|(at, size)| [at, size]);
+        self.records(&words(&table.collect::<Vec<_>>()))?;
         for (_, content) in &changed {
             self.records(content)?;
         }
         self.records(&words(&self.ids.concat()))?;
-        self.ids_at(at)?;
+        self.point_to_ids(at)?;
         self.header(size, &bits)?;
         self.out.flush()?;
         Ok(self.out)

@@ -1,4 +1,4 @@
-//! A round: from what is in the buffers to what the sink gets.
+//! One round: drains all buffers into the sink.
 
 use std::{os::fd::AsFd as _, sync::PoisonError};
 
@@ -6,7 +6,7 @@ use super::{
     super::{
         RecordError, Sink,
         cpu_buffer::{CpuBuffer, decode, task_records},
-        drain::{Shared, Wanted},
+        drain::{SampleFilter, SharedInputs},
         observer::Observer,
     },
     Recorder,
@@ -19,81 +19,81 @@ impl Recorder {
         if let Some(clock) = &mut self.clock {
             clock.anchor();
         }
-        self.areas.iter_mut().for_each(CpuBuffer::mark);
-        let events = task_records(&mut self.areas, &mut self.counts, sink, last);
-        let events = events.map_err(RecordError::Write)?;
+        self.cpu_buffers.iter_mut().for_each(CpuBuffer::mark);
+        let events = task_records(&mut self.cpu_buffers, &mut self.counts, sink, last)
+            .map_err(RecordError::Write)?;
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
-            let kin = self.kin.as_mut();
-            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+            let process_tree = self.process_tree.as_mut();
+            if process_tree.is_some_and(|process_tree| !process_tree.on_record(event, stamp.time)) {
                 continue;
             }
-            tasks.learn(event, *stamp);
-            self.spaces.learn(event);
+            tasks.on_record(event, *stamp);
+            self.address_spaces.on_record(event);
             if let Some(observer) = &mut self.observer {
-                observer.learn(event);
+                observer.on_record(event);
             }
             if self.config.per_thread {
-                self.own.learn(event);
+                self.buffered_threads.on_record(event);
             }
         }
         if let Some(observer) = &mut self.observer {
             self.counts.regions = Some(observer.take()?);
         }
-        let shared = Shared {
+        let shared = SharedInputs {
             clock: self.clock,
             attribution: self.attribution,
             sources: &self.sources,
-            wanted: Wanted {
-                kin: self.kin.as_ref(),
+            filter: SampleFilter {
+                process_tree: self.process_tree.as_ref(),
                 cgroups: match &self.subtree {
                     Some(subtree) => Some((subtree, self.machine.hierarchy()?)),
                     None => None,
                 },
-                least: self.means.least(),
+                min_latency: self.backend.min_latency(),
             },
             tasks: &self.tasks,
-            book: self.observer.as_ref().map(Observer::book),
+            region_index: self.observer.as_ref().map(Observer::region_index),
             sink,
             last,
         };
-        let decoded = decode(&mut self.areas, &mut self.drains, &shared);
+        let decoded = decode(&mut self.cpu_buffers, &mut self.drains, &shared);
         for drain in &mut self.drains {
             self.counts.add(&std::mem::take(&mut drain.counts));
-            drain.round_ends(|pid| self.spaces.sampled(pid, sink));
+            drain.round_ends(|pid| self.address_spaces.pass_new_mappings(pid, sink));
         }
-        self.counts.mappings_left_out = self.spaces.left_out;
+        self.counts.mappings_left_out = self.address_spaces.left_out;
         decoded.map_err(RecordError::Write)?;
-        if self.told != self.ids.1.len() {
-            self.told = self.ids.1.len();
+        if self.reported_ids != self.ids.1.len() {
+            self.reported_ids = self.ids.1.len();
             sink.events(self.event_files());
         }
         let observer = self.observer.as_ref();
-        let news = || observer.map(Observer::news).unwrap_or_default();
+        let news = || observer.map(Observer::new_metadata).unwrap_or_default();
         sink.round(&news).map_err(RecordError::Write)?;
         self.tasks().round_ends();
-        self.spaces.round_ends();
-        if let Some(kin) = &mut self.kin {
-            kin.round_ends();
+        self.address_spaces.round_ends();
+        if let Some(process_tree) = &mut self.process_tree {
+            process_tree.round_ends();
         }
         if let Some(observer) = &mut self.observer {
             observer.round_ends();
         }
         if self.config.per_thread && !last {
-            self.attach_born()?;
+            self.attach_new()?;
         }
         Ok(())
     }
 
-    /// Restarts events that the kernel has stopped. Some kernels (Debian's 6.12.95, 6.1 on CPU 0)
-    /// say that an event is stopped when it is not; enabling alone does nothing there.
+    /// Restarts events that the kernel stopped. Some kernels (Debian's 6.12.95, 6.1 on CPU 0)
+    /// report an event as stopped that is not; enabling alone does nothing there.
     pub(super) fn restart(&mut self) -> Result<(), RecordError> {
-        for area in &mut self.areas {
-            let stopped = std::mem::take(&mut area.stopped);
-            // What has a ring goes on where it was full.
-            if stopped && !area.buffer.ring.is_of_events() {
+        for cpu_buffer in &mut self.cpu_buffers {
+            let stopped = std::mem::take(&mut cpu_buffer.stopped);
+            // Events with a ring continue by themselves after it was full.
+            if stopped && !cpu_buffer.buffer.ring.is_of_events() {
                 self.counts.restarts += 1;
-                for event in &area.buffer.spe {
+                for event in &cpu_buffer.buffer.spe {
                     perf::disable(event.as_fd()).map_err(RecordError::Enable)?;
                     perf::enable(event.as_fd()).map_err(RecordError::Enable)?;
                 }

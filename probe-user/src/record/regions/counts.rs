@@ -1,16 +1,16 @@
-//! What became of the markers of a recording.
+//! Counts of markers and their losses.
 
-/// What became of markers.
+/// Counts of markers and their losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
-    /// Markers, forks and ends that the ring had no room for.
+pub struct MarkerCounts {
+    /// Markers, forks and exits that did not fit the ring.
     pub lost: u64,
-    /// Programs and libraries that were observed only when they already ran.
+    /// Programs and libraries that already ran when they were first observed.
     pub late_programs: u64,
-    /// Programs and libraries that ran, and could not be opened to look for markers.
+    /// Programs and libraries that ran but could not be opened to look for markers.
     pub unopened_programs: u64,
-    /// Programs and libraries with more symbols or functions than are looked at.
+    /// Programs and libraries with more symbols or functions than are inspected.
     pub too_large_programs: u64,
     /// Calls of `tag_addr`.
     pub tags: u64,
@@ -18,25 +18,23 @@ pub struct Counts {
     pub starts: u64,
     /// Calls of `stop`.
     pub stops: u64,
-    /// Of those, without a phase to end.
+    /// Calls of `stop` without an open phase.
     pub unbalanced_stops: u64,
-    /// Names that were not in the process's memory.
+    /// Names that could not be read from the process's memory.
     pub unreadable_names: u64,
-    /// Names that were too long, and cut.
+    /// Names that were truncated.
     pub cut_names: u64,
-    /// Tags that were not taken, since their process, or all, have too many.
+    /// Tags beyond the limit of their process or of all processes.
     pub dropped_tags: u64,
-    /// Phases that were not taken, since all processes have too many: they are counted in those
-    /// above.
+    /// Phases beyond the limit of all processes: their samples count for the enclosing phase.
     pub dropped_phases: u64,
-    /// Areas of memory that were dropped, since their process has too many: samples there have no
-    /// kind of memory.
+    /// Mappings beyond the limit of their process: samples in them have no kind of memory.
     pub dropped_mappings: u64,
-    /// Tags and phases that hold for their samples, and are not listed.
+    /// Tags and phases that apply to their samples but are not listed.
     pub unlisted: u64,
 }
 
-impl Counts {
+impl MarkerCounts {
     /// Every count with its name, in a fixed order.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, u64); 14] {
@@ -58,7 +56,7 @@ impl Counts {
         ]
     }
 
-    /// What a user should know of, as he reads it.
+    /// Counts of losses with their names for users.
     pub(in super::super) const fn losses(&self) -> [(&'static str, u64); 11] {
         [
             ("lost markers", self.lost),

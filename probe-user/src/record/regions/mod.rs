@@ -1,13 +1,14 @@
-//! The region and the phase of each sample (docs/regions.md): what programs say by markers, and
-//! what their memory is where they say nothing.
+//! Region and phase of each sample (docs/regions.md): from the markers of programs, else from the
+//! kind of memory. [`RegionIndex`] collects them, `ViewCache` looks them up for a decoding
+//! thread.
 
-mod areas;
 mod counts;
-mod listed;
+mod ended_list;
+mod limits;
+mod memory_map;
 mod phases;
-mod room;
-mod set;
 mod summary;
+mod tag_set;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -20,92 +21,92 @@ use std::{
     sync::Arc,
 };
 
-use probe_common::{MARKER_NAME, Marked, What};
+use probe_common::{MARKER_NAME, MarkerEvent, MarkerRecord};
 
 use self::{
-    areas::Areas,
-    listed::{Begun, Listed},
-    phases::Thread,
-    room::{Names, Room},
-    tags::{Done, Tags},
+    ended_list::{EndedList, HasStart},
+    limits::{EntryBudget, NameTable},
+    memory_map::MemoryMap,
+    phases::ThreadPhases,
+    tags::{TagOutcome, Tags},
 };
-use crate::sys::records::{Event, Task};
+use crate::sys::records::{PerfRecord, Task};
 
-pub(super) use self::view::{View, Viewer};
+pub(super) use self::view::{ProcessView, ViewCache};
 pub use self::{
-    areas::Area,
-    counts::Counts,
+    counts::MarkerCounts,
+    memory_map::MemoryKind,
     phases::Phase,
-    set::Tag,
-    summary::{By, Row, Summary},
+    summary::{GroupBy, RegionRow, RegionSummary},
+    tag_set::Tag,
 };
 
-/// How long what has ended is kept: so late a sample may come out of its buffer, in ns.
-const KEPT: u64 = 60_000_000_000;
+/// How long ended tags and phases are kept, in ns: a sample may come out of its buffer so late.
+const KEPT_NS: u64 = 60_000_000_000;
 
-/// What a name is called that could not be read.
+/// Replaces a name that could not be read.
 const UNREADABLE: &str = "(unreadable)";
 
-/// A tag or phase with whose it is.
+/// A tag or phase with its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Of<T> {
+pub struct WithTask<T> {
     /// The process.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// What it is.
-    pub is: T,
+    /// The tag or phase.
+    pub item: T,
 }
 
-/// What one process said of itself.
+/// Markers of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ProcessMarkers {
     tags: Tags,
-    threads: HashMap<u32, Thread>,
-    /// When it ended, ns of `CLOCK_MONOTONIC`.
+    threads: HashMap<u32, ThreadPhases>,
+    /// When it exited or executed another program, ns of `CLOCK_MONOTONIC`.
     ended: Option<u64>,
 }
 
-/// What all processes said of themselves, and what their memory is.
+/// Markers and memory maps of all processes.
 #[derive(Debug)]
-pub struct Book {
-    said: HashMap<u32, Arc<Said>>,
-    areas: HashMap<u32, Arc<Areas>>,
-    /// Of those, the processes that were not there at the last look.
+pub struct RegionIndex {
+    markers: HashMap<u32, Arc<ProcessMarkers>>,
+    memory_maps: HashMap<u32, Arc<MemoryMap>>,
+    /// Processes of `memory_map` that were gone at the last check.
     gone: HashSet<u32>,
-    room: Room,
-    names: Names,
+    budget: EntryBudget,
+    names: NameTable,
     proc: PathBuf,
     round: u64,
     /// The time of the last marker, ns of `CLOCK_MONOTONIC`.
     latest: u64,
-    pub(super) counts: Counts,
-    tags: Listed<Tag>,
-    phases: Listed<Phase>,
+    pub(super) counts: MarkerCounts,
+    tags: EndedList<Tag>,
+    phases: EndedList<Phase>,
 }
 
-impl Book {
-    /// An empty one; `proc` is procfs.
+impl RegionIndex {
+    /// Creates an empty index; `proc` is procfs.
     #[must_use]
     pub fn new(proc: &Path) -> Self {
         Self {
-            said: HashMap::new(),
-            areas: HashMap::new(),
+            markers: HashMap::new(),
+            memory_maps: HashMap::new(),
             gone: HashSet::new(),
-            room: Room::default(),
-            names: Names::default(),
+            budget: EntryBudget::default(),
+            names: NameTable::default(),
             proc: proc.to_owned(),
             round: 0,
             latest: 0,
-            counts: Counts::default(),
-            tags: Listed::default(),
-            phases: Listed::default(),
+            counts: MarkerCounts::default(),
+            tags: EndedList::default(),
+            phases: EndedList::default(),
         }
     }
 
-    /// Handles a marker. Those of one thread come in their order.
-    pub fn mark(&mut self, marked: &Marked<'_>) {
-        let Marked {
+    /// Handles a marker. Markers of one thread come in order.
+    pub fn mark(&mut self, marked: &MarkerRecord<'_>) {
+        let MarkerRecord {
             time,
             tgid: pid,
             tid,
@@ -113,94 +114,103 @@ impl Book {
         } = *marked;
         self.latest = self.latest.max(time);
         match what {
-            What::Tag { name, start, end } => {
+            MarkerEvent::Tag { name, start, end } => {
                 self.counts.tags += 1;
-                let name = self.text(name);
-                let name = self.names.get(&name);
-                let said = speaking(&mut self.said, pid);
+                let text = self.text(name);
+                let name = self.names.intern(&text);
+                let markers = running_process(&mut self.markers, pid);
                 let range = (start, end);
-                let Done { ended, dropped } =
-                    { &mut said.tags }.tag(time, name.as_ref(), range, &mut self.room);
+                let TagOutcome { ended, dropped } =
+                    { &mut markers.tags }.tag(time, name.as_ref(), range, &mut self.budget);
                 self.counts.dropped_tags += dropped;
-                let ended = ended.into_iter().map(|is| Of { pid, tid, is });
-                list(&mut self.tags, ended, &mut self.counts);
+                let ended = ended.into_iter().map(|item| WithTask { pid, tid, item });
+                add_ended(&mut self.tags, ended, &mut self.counts);
             }
-            What::Start { name } => {
+            MarkerEvent::Start { name } => {
                 self.counts.starts += 1;
                 let name = self.text(name);
-                let said = speaking(&mut self.said, pid);
-                let thread = said.threads.entry(tid).or_default();
-                let (names, room) = (&mut self.names, &mut self.room);
-                // It is open, and a change, and its end is one too.
-                let named = |name: &str| names.get(name).filter(|_| room.take(3));
+                let markers = running_process(&mut self.markers, pid);
+                let thread = markers.threads.entry(tid).or_default();
+                let (names, budget) = (&mut self.names, &mut self.budget);
+                // Three entries: the open phase, the change at its start, and the one at its end.
+                let named = |name: &str| names.intern(name).filter(|_| budget.reserve(3));
                 let begins = thread.start(time, &name, named);
                 self.counts.dropped_phases += u64::from(!begins);
             }
-            What::Stop => {
+            MarkerEvent::Stop => {
                 self.counts.stops += 1;
-                let said = speaking(&mut self.said, pid);
-                match said.threads.entry(tid).or_default().stop(time) {
+                let markers = running_process(&mut self.markers, pid);
+                match markers.threads.entry(tid).or_default().stop(time) {
                     Ok(ended) => {
-                        let ended = ended.into_iter().map(|is| Of { pid, tid, is });
-                        list(&mut self.phases, ended, &mut self.counts);
+                        let ended = ended.into_iter().map(|item| WithTask { pid, tid, item });
+                        add_ended(&mut self.phases, ended, &mut self.counts);
                     }
                     Err(()) => self.counts.unbalanced_stops += 1,
                 }
             }
-            What::Fork(child) => {
-                let said = self.said.get(&pid).and_then(|parent| {
-                    let thread = parent.threads.get(&tid);
-                    let thread = thread.map(|thread| (child, thread.forked(time)));
-                    let places = 1 + thread.as_ref().map_or(0, |(_, thread)| thread.kept());
-                    if !self.room.take(places) {
-                        self.counts.dropped_tags += parent.tags.count() as u64;
-                        self.counts.dropped_phases += places as u64 - 1;
+            MarkerEvent::Fork(child) => {
+                let markers = self.markers.get(&pid).and_then(|parent| {
+                    let thread =
+                        { parent.threads.get(&tid) }.map(|thread| (child, thread.forked(time)));
+                    let entries = 1 + thread.as_ref().map_or(0, |(_, thread)| thread.stored());
+                    if !self.budget.reserve(entries) {
+                        self.counts.dropped_tags += parent.tags.active_count() as u64;
+                        self.counts.dropped_phases += entries as u64 - 1;
                         return None;
                     }
-                    Some(Said {
+                    Some(ProcessMarkers {
                         tags: parent.tags.forked(time),
                         threads: thread.into_iter().collect(),
                         ended: None,
                     })
                 });
                 self.close(child, time);
-                if let Some(said) = said {
-                    self.said.insert(child, Arc::new(said));
+                if let Some(markers) = markers {
+                    self.markers.insert(child, Arc::new(markers));
                 }
             }
-            What::Exec => self.close(pid, time),
-            What::Exit { last } => {
-                let Some(said) = self.said.get_mut(&pid) else {
+            MarkerEvent::Exec => self.close(pid, time),
+            MarkerEvent::Exit { last } => {
+                let Some(markers) = self.markers.get_mut(&pid) else {
                     return;
                 };
                 if last {
                     self.close(pid, time);
-                } else if said.threads.contains_key(&tid)
-                    && let Some(thread) = Arc::make_mut(said).threads.get_mut(&tid)
+                } else if markers.threads.contains_key(&tid)
+                    && let Some(thread) = Arc::make_mut(markers).threads.get_mut(&tid)
                 {
-                    let ended = thread.end(time).into_iter();
-                    let ended = ended.map(|is| Of { pid, tid, is });
-                    list(&mut self.phases, ended, &mut self.counts);
+                    let ended =
+                        thread
+                            .end(time)
+                            .into_iter()
+                            .map(|item| WithTask { pid, tid, item });
+                    add_ended(&mut self.phases, ended, &mut self.counts);
                 }
             }
         }
     }
 
-    /// Ends all that a process said: it is another program, or none, from now on.
+    /// Ends all tags and phases of a process that exits or executes another program.
     fn close(&mut self, pid: u32, time: u64) {
-        let Some(said) = self.said.get_mut(&pid) else {
+        let Some(markers) = self.markers.get_mut(&pid) else {
             return;
         };
-        let said = Arc::make_mut(said);
-        for (tid, thread) in &mut said.threads {
-            let ended = thread.end(time).into_iter();
-            let ended = ended.map(|is| Of { pid, tid: *tid, is });
-            list(&mut self.phases, ended, &mut self.counts);
+        let markers = Arc::make_mut(markers);
+        for (tid, thread) in &mut markers.threads {
+            let ended = thread.end(time).into_iter().map(|item| WithTask {
+                pid,
+                tid: *tid,
+                item,
+            });
+            add_ended(&mut self.phases, ended, &mut self.counts);
         }
-        let ended = said.tags.end_all(time).into_iter();
-        let ended = ended.map(|is| Of { pid, tid: pid, is });
-        list(&mut self.tags, ended, &mut self.counts);
-        said.ended = Some(time);
+        let ended = markers.tags.end_all(time).into_iter().map(|item| WithTask {
+            pid,
+            tid: pid,
+            item,
+        });
+        add_ended(&mut self.tags, ended, &mut self.counts);
+        markers.ended = Some(time);
     }
 
     fn text<'a>(&mut self, name: Option<&'a [u8]>) -> Cow<'a, str> {
@@ -212,94 +222,98 @@ impl Book {
         String::from_utf8_lossy(name)
     }
 
-    /// Handles a record about memory or processes. Within a round they come in rising order of
-    /// time.
-    pub(super) fn learn(&mut self, event: &Event<'_>) {
+    /// Handles a record about memory or processes. Within a round, records come in ascending order
+    /// of time.
+    pub(super) fn on_record(&mut self, event: &PerfRecord<'_>) {
         match *event {
-            Event::Fork(Task { pid, parent, .. }) if pid != parent => {
-                match self.areas.get(&parent) {
-                    Some(areas) => self.areas.insert(pid, Arc::clone(areas)),
-                    None => self.areas.remove(&pid),
+            PerfRecord::Fork(Task { pid, parent, .. }) if pid != parent => {
+                match self.memory_maps.get(&parent) {
+                    Some(memory_map) => self.memory_maps.insert(pid, Arc::clone(memory_map)),
+                    None => self.memory_maps.remove(&pid),
                 };
             }
             // The new program's mappings follow.
-            Event::Comm {
+            PerfRecord::Comm {
                 pid, exec: true, ..
             } => {
-                self.areas.insert(pid, Arc::default());
+                self.memory_maps.insert(pid, Arc::default());
             }
-            Event::Exit(Task { pid, tid, .. }) if pid == tid => {
-                // Others of its threads may go on: procfs has them then.
-                if let Some(areas) = self.areas.get_mut(&pid) {
-                    Arc::make_mut(areas).asked = None;
+            PerfRecord::Exit(Task { pid, tid, .. }) if pid == tid => {
+                // Its other threads may keep running: procfs has the process then.
+                if let Some(memory_map) = self.memory_maps.get_mut(&pid) {
+                    Arc::make_mut(memory_map).read_in = None;
                 }
             }
-            Event::Map(map) => {
-                let areas = Arc::make_mut(self.areas.entry(map.pid).or_default());
-                self.counts.dropped_mappings += areas.add(&map);
+            PerfRecord::Map(map) => {
+                let memory_map = Arc::make_mut(self.memory_maps.entry(map.pid).or_default());
+                self.counts.dropped_mappings += memory_map.add(&map);
             }
             _ => {}
         }
     }
 
-    /// What is known of a process in this round.
-    pub(super) fn view(&mut self, pid: u32) -> View {
-        let asked = |areas: &Arc<Areas>| areas.asked.is_some();
-        if !self.areas.get(&pid).is_some_and(asked) {
-            self.ask(pid);
+    /// Snapshot of what is known of a process in this round.
+    pub(super) fn view(&mut self, pid: u32) -> ProcessView {
+        let read_in = |memory_map: &Arc<MemoryMap>| memory_map.read_in.is_some();
+        if !self.memory_maps.get(&pid).is_some_and(read_in) {
+            self.memory_map(pid);
         }
-        View {
-            said: self.said.get(&pid).cloned().unwrap_or_default(),
-            areas: self.areas.get(&pid).cloned().unwrap_or_default(),
+        ProcessView {
+            markers: self.markers.get(&pid).cloned().unwrap_or_default(),
+            memory_map: self.memory_maps.get(&pid).cloned().unwrap_or_default(),
         }
     }
 
-    /// The memory of a process, read anew, unless it was read in this round.
-    fn ask(&mut self, pid: u32) -> Arc<Areas> {
-        let areas = self.areas.entry(pid).or_default();
-        if areas.asked != Some(self.round) {
-            let dropped = Arc::make_mut(areas).ask(&self.proc, pid, self.round);
+    /// The memory map of a process, read from procfs unless it was read in this round.
+    fn memory_map(&mut self, pid: u32) -> Arc<MemoryMap> {
+        let memory_map = self.memory_maps.entry(pid).or_default();
+        if memory_map.read_in != Some(self.round) {
+            let dropped = Arc::make_mut(memory_map).read_procfs(&self.proc, pid, self.round);
             self.counts.dropped_mappings += dropped;
         }
-        Arc::clone(areas)
+        Arc::clone(memory_map)
     }
 
-    /// Makes ready for samples: all markers of this round were handled.
-    pub fn settle(&mut self) {
-        let horizon = self.latest.saturating_sub(KEPT);
-        for said in self.said.values_mut() {
-            let old = |thread: &Thread| thread.is_blank(horizon) || thread.has_old(horizon);
-            if !said.tags.has_old(horizon) && !said.threads.values().any(old) {
+    /// Prepares for lookups after all markers of a round: drops old entries, and recounts the rest.
+    pub fn prepare_lookups(&mut self) {
+        let horizon = self.latest.saturating_sub(KEPT_NS);
+        for markers in self.markers.values_mut() {
+            let old = |thread: &ThreadPhases| thread.is_blank(horizon) || thread.has_old(horizon);
+            if !markers.tags.has_old(horizon) && !markers.threads.values().any(old) {
                 continue;
             }
-            let said = Arc::make_mut(said);
-            said.tags.forget(horizon);
-            said.threads.retain(|_, thread| {
+            let markers = Arc::make_mut(markers);
+            markers.tags.forget(horizon);
+            markers.threads.retain(|_, thread| {
                 thread.forget(horizon);
                 !thread.is_blank(horizon)
             });
         }
         let mut sets = HashSet::new();
-        let kept = { self.said.values() }.map(|said| {
-            let threads = said.threads.values().map(Thread::kept).sum::<usize>();
-            1 + threads + said.tags.kept(&mut sets)
+        let entries = { self.markers.values() }.map(|markers| {
+            let threads = markers
+                .threads
+                .values()
+                .map(ThreadPhases::stored)
+                .sum::<usize>();
+            1 + threads + markers.tags.stored(&mut sets)
         });
-        self.room.counted(kept.sum());
+        self.budget.set_used(entries.sum());
     }
 
     /// Ends a round: forgets processes that ended long ago.
     pub(super) fn round_ends(&mut self) {
-        let horizon = self.latest.saturating_sub(KEPT);
-        self.said.retain(|_, said| {
-            let over = said.ended.is_some_and(|ended| ended < horizon);
-            !over || said.tags.count() > 0
+        let horizon = self.latest.saturating_sub(KEPT_NS);
+        self.markers.retain(|_, markers| {
+            let over = markers.ended.is_some_and(|ended| ended < horizon);
+            !over || markers.tags.active_count() > 0
         });
-        // Memory is learnt also of processes without samples. Of one that has ended it is kept up
-        // to the next look: its last samples may come in later rounds.
+        // Memory maps are also collected of processes without samples. The map of an exited process
+        // is kept until the second check, since its last samples may come in later rounds.
         if self.round.is_multiple_of(600) {
             let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
-            let gone: HashSet<u32> = self.areas.keys().copied().filter(is_gone).collect();
-            self.areas
+            let gone: HashSet<u32> = self.memory_maps.keys().copied().filter(is_gone).collect();
+            self.memory_maps
                 .retain(|pid, _| !(gone.contains(pid) && self.gone.contains(pid)));
             self.gone = gone;
         }
@@ -307,66 +321,70 @@ impl Book {
         self.round += 1;
     }
 
-    /// What became of the markers.
+    /// Counts of markers and losses.
     #[must_use]
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &MarkerCounts {
         &self.counts
     }
 
-    /// The tags so far, those that hold last. Those that a child has of its parent are listed once.
+    /// The tags so far, active ones last. A tag that a child inherits is listed once.
     #[must_use]
-    pub fn tags(&self) -> Vec<Of<Tag>> {
-        self.tags.with(self.live_tags())
+    pub fn tags(&self) -> Vec<WithTask<Tag>> {
+        self.tags.with_active(self.active_tags())
     }
 
-    /// The phases so far, those that are open last.
+    /// The phases so far, open ones last.
     #[must_use]
-    pub fn phases(&self) -> Vec<Of<Phase>> {
-        self.phases.with(self.open_phases())
+    pub fn phases(&self) -> Vec<WithTask<Phase>> {
+        self.phases.with_active(self.open_phases())
     }
 
-    /// The tags and phases that have ended or begun since the last call; some of those that hold
-    /// come twice.
+    /// Tags and phases that ended or began since the last call. Some active ones are returned
+    /// twice.
     #[must_use]
-    pub fn news(&mut self) -> (Vec<Of<Tag>>, Vec<Of<Phase>>) {
-        let (live, open) = (self.live_tags(), self.open_phases());
-        let tags = self.tags.news(live, self.latest);
-        (tags, self.phases.news(open, self.latest))
+    pub fn take_new(&mut self) -> (Vec<WithTask<Tag>>, Vec<WithTask<Phase>>) {
+        let (active, open) = (self.active_tags(), self.open_phases());
+        let tags = self.tags.take_new(active, self.latest);
+        (tags, self.phases.take_new(open, self.latest))
     }
 
-    fn live_tags(&self) -> Vec<Of<Tag>> {
-        let live = { &self.said }.iter().flat_map(|(pid, said)| {
-            said.tags.own().map(|tag| Of {
-                pid: *pid,
-                tid: *pid,
-                is: tag.clone(),
-            })
-        });
-        let mut live: Vec<_> = live.collect();
-        live.sort_by_key(|of| (of.is.since, of.pid, of.is.start));
-        live
-    }
-
-    fn open_phases(&self) -> Vec<Of<Phase>> {
-        let open = { &self.said }.iter().flat_map(|(pid, said)| {
-            let threads = said.threads.iter();
-            threads.flat_map(|(tid, thread)| {
-                thread.open().iter().map(|phase| Of {
+    fn active_tags(&self) -> Vec<WithTask<Tag>> {
+        let mut active: Vec<_> = { &self.markers }
+            .iter()
+            .flat_map(|(pid, markers)| {
+                markers.tags.own().map(|tag| WithTask {
                     pid: *pid,
-                    tid: *tid,
-                    is: phase.clone(),
+                    tid: *pid,
+                    item: tag.clone(),
                 })
             })
-        });
-        let mut open: Vec<_> = open.collect();
-        open.sort_by_key(|of| (of.is.since, of.tid));
+            .collect();
+        active.sort_by_key(|of| (of.item.since, of.pid, of.item.start));
+        active
+    }
+
+    fn open_phases(&self) -> Vec<WithTask<Phase>> {
+        let mut open: Vec<_> = { &self.markers }
+            .iter()
+            .flat_map(|(pid, markers)| {
+                let threads = markers.threads.iter();
+                threads.flat_map(|(tid, thread)| {
+                    thread.open().iter().map(|phase| WithTask {
+                        pid: *pid,
+                        tid: *tid,
+                        item: phase.clone(),
+                    })
+                })
+            })
+            .collect();
+        open.sort_by_key(|of| (of.item.since, of.tid));
         open
     }
 
-    /// The region and the phase of an access of a thread at a moment, or now; after
-    /// [`Self::settle`].
+    /// Region and phase of a thread's access at a time, or now; call [`Self::prepare_lookups`]
+    /// before.
     #[must_use]
-    pub fn place(
+    pub fn lookup(
         &mut self,
         (pid, tid): (u32, u32),
         address: u64,
@@ -378,17 +396,20 @@ impl Book {
     }
 }
 
-/// What a process that lives has said.
-fn speaking(said: &mut HashMap<u32, Arc<Said>>, pid: u32) -> &mut Said {
-    let said = Arc::make_mut(said.entry(pid).or_default());
-    said.ended = None;
-    said
+/// The markers of a running process.
+fn running_process(
+    markers: &mut HashMap<u32, Arc<ProcessMarkers>>,
+    pid: u32,
+) -> &mut ProcessMarkers {
+    let markers = Arc::make_mut(markers.entry(pid).or_default());
+    markers.ended = None;
+    markers
 }
 
-fn list<T: Begun + Clone>(
-    into: &mut Listed<T>,
-    ended: impl Iterator<Item = Of<T>>,
-    counts: &mut Counts,
+fn add_ended<T: HasStart + Clone>(
+    into: &mut EndedList<T>,
+    ended: impl Iterator<Item = WithTask<T>>,
+    counts: &mut MarkerCounts,
 ) {
     counts.unlisted += into.add(ended);
 }

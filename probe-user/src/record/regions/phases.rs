@@ -1,43 +1,43 @@
-//! The phases of one thread: which were open at each moment.
+//! The phases of one thread over time.
 
 use std::sync::Arc;
 
-/// Phases inside each other that have a name; deeper ones are counted in the one above.
-const DEEPEST: usize = 64;
-/// Changes of a thread that are kept: samples of the time before have the oldest of these.
-const MOST: usize = 65_536;
+/// Most nested phases; samples in deeper ones count for the enclosing phase.
+const MAX_DEPTH: usize = 64;
+/// Most changes of a thread; samples from before get the phase of the oldest change.
+const MAX_CHANGES: usize = 65_536;
 
-/// A phase that was open.
+/// A phase of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// The names of the phases that it was in, and its own, with a slash between.
+    /// The names of its enclosing phases and its own, joined by slashes.
     pub name: Arc<str>,
     /// ns of `CLOCK_MONOTONIC`.
     pub since: u64,
-    /// The same; none while it is open.
+    /// ns of `CLOCK_MONOTONIC`; None while it is open.
     pub until: Option<u64>,
 }
 
 /// The phases of a thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Thread {
+pub(super) struct ThreadPhases {
     open: Vec<Phase>,
-    /// How many are open inside the deepest of those, without a name.
+    /// Open phases inside the deepest named one, without a name.
     deeper: u64,
-    /// Since when which one was the innermost, in rising order of time.
+    /// Changes of the innermost phase, each with its time, in ascending order.
     changes: Vec<(u64, Option<Arc<str>>)>,
 }
 
-impl Thread {
-    /// Begins a phase; `named` makes its whole name of the one above and its own. False where that
-    /// has no room: it is counted in the one above then.
+impl ThreadPhases {
+    /// Starts a phase; `named` makes a shared copy of its full name. False if the name does not fit
+    /// the limits: samples then count for the enclosing phase.
     pub(super) fn start(
         &mut self,
         time: u64,
         name: &str,
         named: impl FnOnce(&str) -> Option<Arc<str>>,
     ) -> bool {
-        if self.deeper > 0 || self.open.len() == DEEPEST {
+        if self.deeper > 0 || self.open.len() == MAX_DEPTH {
             self.deeper += 1;
             return true;
         }
@@ -71,14 +71,17 @@ impl Thread {
         Ok(Some(ended))
     }
 
-    /// The thread ends, and its phases with it.
+    /// Ends all phases, since the thread exits.
     pub(super) fn end(&mut self, time: u64) -> Vec<Phase> {
-        let ended = self.open.drain(..).rev();
-        let ended = ended.map(|phase| Phase {
-            until: Some(time),
-            ..phase
-        });
-        let ended: Vec<_> = ended.collect();
+        let ended: Vec<_> = self
+            .open
+            .drain(..)
+            .rev()
+            .map(|phase| Phase {
+                until: Some(time),
+                ..phase
+            })
+            .collect();
         self.deeper = 0;
         if !ended.is_empty() {
             self.changes.push((time, None));
@@ -86,7 +89,7 @@ impl Thread {
         ended
     }
 
-    /// The innermost phase at a moment, or now.
+    /// The innermost phase at a time, or now.
     pub(super) fn at(&self, time: Option<u64>) -> Option<&Arc<str>> {
         let behind = time.map_or(self.changes.len(), |time| {
             self.changes.partition_point(|(since, _)| *since <= time)
@@ -94,13 +97,12 @@ impl Thread {
         self.changes.get(behind.checked_sub(1)?)?.1.as_ref()
     }
 
-    /// The phases that are open, the outermost first.
+    /// The open phases, outermost first.
     pub(super) fn open(&self) -> &[Phase] {
         &self.open
     }
 
-    /// As the first thread of a child has it that this thread forks: it returns from the same
-    /// calls.
+    /// Phases of the main thread of a child that this thread forks: it returns from the same calls.
     pub(super) fn forked(&self, time: u64) -> Self {
         let mut child = Self {
             open: self.open.clone(),
@@ -116,25 +118,25 @@ impl Thread {
         child
     }
 
-    /// Changes that [`Self::forget`] would take.
-    fn old(&self, horizon: u64) -> usize {
+    /// Number of changes that [`Self::forget`] would drop.
+    fn old_changes(&self, horizon: u64) -> usize {
         let before = self.changes.partition_point(|(since, _)| *since < horizon);
-        let over = self.changes.len().saturating_sub(MOST);
+        let over = self.changes.len().saturating_sub(MAX_CHANGES);
         before.saturating_sub(1).max(over)
     }
 
-    /// Whether there is much to forget of the time before `horizon`.
+    /// Whether [`Self::forget`] would drop anything.
     pub(super) fn has_old(&self, horizon: u64) -> bool {
-        self.old(horizon) > 0
+        self.old_changes(horizon) > 0
     }
 
-    /// Forgets what was before, but for the phase at that time.
+    /// Drops changes before `horizon`, except the last of them.
     pub(super) fn forget(&mut self, horizon: u64) {
-        self.changes.drain(..self.old(horizon));
+        self.changes.drain(..self.old_changes(horizon));
     }
 
-    /// How much is kept of it.
-    pub(super) fn kept(&self) -> usize {
+    /// Number of stored entries.
+    pub(super) fn stored(&self) -> usize {
         self.open.len() + self.changes.len()
     }
 
@@ -154,17 +156,17 @@ mod tests {
 
     use super::*;
 
-    fn at(thread: &Thread, time: u64) -> Option<&str> {
+    fn at(thread: &ThreadPhases, time: u64) -> Option<&str> {
         thread.at(Some(time)).map(|name| &**name)
     }
 
-    fn start(thread: &mut Thread, time: u64, name: &str) {
+    fn start(thread: &mut ThreadPhases, time: u64, name: &str) {
         assert!(thread.start(time, name, |name| Some(name.into())));
     }
 
     #[test]
     fn phases_nest() {
-        let mut thread = Thread::default();
+        let mut thread = ThreadPhases::default();
         start(&mut thread, 10, "solve");
         start(&mut thread, 20, "triad");
         let inner = thread.stop(30).unwrap().unwrap();
@@ -189,11 +191,11 @@ mod tests {
 
     #[test]
     fn what_is_too_deep_is_in_the_one_above_and_balances() {
-        let mut thread = Thread::default();
-        for depth in 0..DEEPEST as u64 + 3 {
+        let mut thread = ThreadPhases::default();
+        for depth in 0..MAX_DEPTH as u64 + 3 {
             start(&mut thread, depth, "x");
         }
-        for time in 100..100 + DEEPEST as u64 + 3 {
+        for time in 100..100 + MAX_DEPTH as u64 + 3 {
             assert!(thread.stop(time).is_ok());
         }
         assert!(thread.stop(999).is_err());
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_in_the_one_above_with_all_inside_it() {
-        let mut thread = Thread::default();
+        let mut thread = ThreadPhases::default();
         start(&mut thread, 1, "a");
         assert!(!thread.start(2, "b", |_| None));
         start(&mut thread, 3, "c");
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_ends_its_phases() {
-        let mut thread = Thread::default();
+        let mut thread = ThreadPhases::default();
         start(&mut thread, 1, "a");
         start(&mut thread, 2, "b");
         let ended: Vec<_> = thread
@@ -228,10 +230,10 @@ mod tests {
     }
 
     proptest! {
-        /// The phase at each moment is that of a stack which was kept up to it.
+        /// The phase at each time equals the one of a simple stack.
         #[test]
         fn phases_are_those_of_a_stack(calls in prop::collection::vec(prop::option::of("[ab]"), 1..60), horizon in 0..60_u64) {
-            let mut thread = Thread::default();
+            let mut thread = ThreadPhases::default();
             let (mut stack, mut expected) = (Vec::new(), Vec::new());
             for (time, call) in (0..).zip(&calls) {
                 match call {

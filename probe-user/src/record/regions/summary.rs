@@ -1,4 +1,4 @@
-//! The samples of a recording added up by region, phase and thread.
+//! Sums of samples by region, phase and thread.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,32 +12,33 @@ use serde::Serialize;
 
 use crate::record::{Sample, Sink};
 
-/// Rows of one decoding thread; what has no room is in a row without region, phase and thread.
-const ROWS: usize = 65_536;
+/// Most rows of one decoding thread; samples beyond them go to a row without region, phase and
+/// thread.
+const MAX_ROWS: usize = 65_536;
 
-/// Whose samples they are.
+/// The group of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Key {
+struct SampleGroup {
     region: Option<Arc<str>>,
     phase: Option<Arc<str>>,
     pid: Option<u32>,
     tid: Option<u32>,
 }
 
-/// What they add up to.
+/// Sums of a group.
 #[derive(Clone, Debug, Default)]
-struct Sum {
+struct GroupSums {
     comm: Option<Arc<str>>,
     samples: u64,
     loads: u64,
     stores: u64,
-    /// Those with a total latency.
+    /// Samples with a latency.
     timed: u64,
     cycles: u64,
     sources: BTreeMap<Source, u64>,
 }
 
-impl Sum {
+impl GroupSums {
     fn add(&mut self, other: &Self) {
         if self.comm.is_none() {
             self.comm.clone_from(&other.comm);
@@ -53,12 +54,12 @@ impl Sum {
     }
 }
 
-/// Samples of a region, in a phase, of a thread. What is none was not asked for or is not known.
+/// Sums for a region, phase and thread. A field is None if it was not grouped by, or is not known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// A tag, or what memory it is.
+pub struct RegionRow {
+    /// A tag, or the kind of memory.
     pub region: Option<Arc<str>>,
-    /// The phases, with a slash between.
+    /// The nested phases, joined by slashes.
     pub phase: Option<Arc<str>>,
     /// The process.
     pub pid: Option<u32>,
@@ -66,21 +67,21 @@ pub struct Row {
     pub tid: Option<u32>,
     /// Its name.
     pub comm: Option<Arc<str>>,
-    /// Samples, of loads, of stores, and others.
+    /// All samples: loads, stores and others.
     pub samples: u64,
     /// Samples of loads.
     pub loads: u64,
     /// Samples of stores.
     pub stores: u64,
-    /// Mean latency in cycles, see [`Sample::cycles`]; none where no sample has one.
+    /// Mean latency in cycles, see [`Sample::cycles`]; None if no sample has a latency.
     pub mean_latency_cycles: Option<f64>,
-    /// Samples of loads by where their data came from; of cores with a table.
+    /// Load samples by data source; on cores with a table.
     pub sources: BTreeMap<&'static str, u64>,
 }
 
-/// By what samples are added up.
+/// What to group samples by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// Region.
     Region,
     /// Phase.
@@ -91,39 +92,39 @@ pub enum By {
     All,
 }
 
-/// Adds up samples, from all threads that decode.
+/// Sums up samples from all decoding threads.
 #[derive(Debug)]
-pub struct Summary(Vec<Mutex<HashMap<Key, Sum>>>);
+pub struct RegionSummary(Vec<Mutex<HashMap<SampleGroup, GroupSums>>>);
 
-impl Summary {
-    /// An empty one, for that many threads.
+impl RegionSummary {
+    /// Creates an empty summary for `threads` decoding threads.
     #[must_use]
     pub fn new(threads: NonZeroUsize) -> Self {
         Self((0..threads.get()).map(|_| Mutex::default()).collect())
     }
 
-    /// The sums, those of most samples first.
+    /// The sums, those with most samples first.
     #[must_use]
-    pub fn rows(&self, by: By) -> Vec<Row> {
-        let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
+    pub fn rows(&self, by: GroupBy) -> Vec<RegionRow> {
+        let mut sums: BTreeMap<SampleGroup, GroupSums> = BTreeMap::new();
         for thread in &self.0 {
             let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, sum) in &*thread {
                 let mut key = key.clone();
-                if !matches!(by, By::Region | By::All) {
+                if !matches!(by, GroupBy::Region | GroupBy::All) {
                     key.region = None;
                 }
-                if !matches!(by, By::Phase | By::All) {
+                if !matches!(by, GroupBy::Phase | GroupBy::All) {
                     key.phase = None;
                 }
-                if !matches!(by, By::Thread | By::All) {
+                if !matches!(by, GroupBy::Thread | GroupBy::All) {
                     (key.pid, key.tid) = (None, None);
                 }
                 sums.entry(key).or_default().add(sum);
             }
         }
-        let named = matches!(by, By::Thread | By::All);
-        let mut rows: Vec<Row> = { sums.into_iter() }
+        let named = matches!(by, GroupBy::Thread | GroupBy::All);
+        let mut rows: Vec<RegionRow> = { sums.into_iter() }
             .map(|(key, sum)| row(key, sum, named))
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
@@ -131,11 +132,11 @@ impl Summary {
     }
 }
 
-fn row(key: Key, sum: Sum, named: bool) -> Row {
+fn row(key: SampleGroup, sum: GroupSums, named: bool) -> RegionRow {
     let sources = sum.sources.into_iter();
     #[expect(clippy::cast_precision_loss, reason = "cycles of samples, below 2^53")]
     let mean = |timed: u64| sum.cycles as f64 / timed as f64;
-    Row {
+    RegionRow {
         region: key.region,
         phase: key.phase,
         pid: key.pid,
@@ -151,23 +152,23 @@ fn row(key: Key, sum: Sum, named: bool) -> Row {
     }
 }
 
-impl Sink for Summary {
+impl Sink for RegionSummary {
     fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
-        let sums = &self.0[thread % self.0.len()];
-        let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread_sums = &self.0[thread % self.0.len()];
+        let mut sums = thread_sums.lock().unwrap_or_else(PoisonError::into_inner);
         for sample in samples {
-            let mut key = Key {
+            let mut key = SampleGroup {
                 region: sample.region.clone(),
                 phase: sample.phase.clone(),
-                pid: sample.who.as_ref().map(|who| who.pid),
+                pid: sample.task.as_ref().map(|task| task.pid),
                 tid: sample.tid,
             };
-            if sums.len() >= ROWS && !sums.contains_key(&key) {
-                key = Key::default();
+            if sums.len() >= MAX_ROWS && !sums.contains_key(&key) {
+                key = SampleGroup::default();
             }
             let sum = sums.entry(key).or_default();
             if sum.samples == 0 {
-                sum.comm = sample.who.as_ref().map(|who| Arc::clone(&who.name));
+                sum.comm = sample.task.as_ref().map(|task| Arc::clone(&task.name));
             }
             sum.samples += 1;
             match sample.class() {

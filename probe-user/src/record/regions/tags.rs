@@ -1,87 +1,87 @@
-//! The tagged ranges of one process, as they were at each moment.
+//! The tags of one process over time.
 //!
-//! A tag holds from its time on, until it is ended or replaced: by one of exactly its range (it has
-//! another name then), or by one of its own name that overlaps it (it has grown, shrunk or moved).
-//! Where several hold an address it belongs to the innermost: the smallest, of these the latest.
+//! A tag is active until it is ended or replaced: by a tag of exactly its range (renamed), or by an
+//! overlapping tag of the same name (grown, shrunk or moved). An address in several tags belongs to
+//! the innermost: the smallest one, or the latest of equal size.
 
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    room::Room,
-    set::{Range, Set, Tag},
+    limits::EntryBudget,
+    tag_set::{Range, Tag, TagSet},
 };
 
-/// Tags of a process that hold at one time, and those that ended lately.
-const MOST: usize = 65_536;
+/// Most active tags of a process, and most recently ended ones.
+const MAX_TAGS: usize = 65_536;
 
-/// The tags that a process had before it executed another program, or ended.
+/// The tags of a process before an exec or its exit.
 #[derive(Clone, Debug)]
-struct Past {
-    set: Arc<Set>,
-    /// Since when and until when, ns of `CLOCK_MONOTONIC`.
-    had: std::ops::Range<u64>,
+struct PastTags {
+    set: Arc<TagSet>,
+    /// When they were active, ns of `CLOCK_MONOTONIC`.
+    during: std::ops::Range<u64>,
 }
 
 /// The tags of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tags {
-    set: Arc<Set>,
-    /// Since when the process has had a set of its own, or its parent's, ns of `CLOCK_MONOTONIC`.
+    set: Arc<TagSet>,
+    /// When the current `set` became the process's own, or was inherited, ns of `CLOCK_MONOTONIC`.
     from: u64,
-    /// When it was forked, where it began with its parent's: those since then are its own.
-    born: Option<u64>,
-    /// Those that ended lately.
+    /// When the process was forked, if it inherited tags: later tags are its own.
+    forked_at: Option<u64>,
+    /// Recently ended tags.
     ended: Vec<Tag>,
-    past: Vec<Past>,
+    past: Vec<PastTags>,
 }
 
-/// What a call of `tag_addr` did.
+/// Result of a call of `tag_addr`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
-    /// The process's own tags that it ended.
+pub(super) struct TagOutcome {
+    /// Ended tags of the process's own.
     pub(super) ended: Vec<Tag>,
-    /// Tags that there was no room for.
+    /// Number of tags beyond the limits.
     pub(super) dropped: u64,
 }
 
 impl Tags {
-    /// Handles a call of `tag_addr`; `name` is none where there is no room for it. Where there is
-    /// no room to change tags that a relative shares, the process has none of them from now on.
+    /// Handles a call of `tag_addr`; `name` is None for a name beyond the limits. If the limits do
+    /// not allow a copy of tags shared with a relative, the process loses all of them.
     pub(super) fn tag(
         &mut self,
         time: u64,
         name: Option<&Arc<str>>,
         (start, end): Range,
-        room: &mut Room,
-    ) -> Done {
-        let mut done = Done::default();
+        budget: &mut EntryBudget,
+    ) -> TagOutcome {
+        let mut outcome = TagOutcome::default();
         let Some(mut replaced) = self.set.replaced(name, (start, end)) else {
-            return done;
+            return outcome;
         };
         let begins = start < end && name.is_none_or(|name| !name.is_empty());
-        let is_full = replaced.is_empty() && self.set.live.len() >= MOST;
-        let new = name.filter(|_| begins && !is_full && room.take(1));
-        done.dropped += u64::from(begins && new.is_none());
+        let is_full = replaced.is_empty() && self.set.active.len() >= MAX_TAGS;
+        let new = name.filter(|_| begins && !is_full && budget.reserve(1));
+        outcome.dropped += u64::from(begins && new.is_none());
         if new.is_none() && replaced.is_empty() {
-            return done;
+            return outcome;
         }
         let is_shared = Arc::strong_count(&self.set) > 1;
-        if is_shared && !room.take(self.set.live.len()) {
+        if is_shared && !budget.reserve(self.set.active.len()) {
             let own = self.end_all(time);
-            done.dropped += self
+            outcome.dropped += self
                 .past
                 .last()
-                .map_or(0, |past| past.set.live.len() as u64);
-            done.ended = own;
+                .map_or(0, |past| past.set.active.len() as u64);
+            outcome.ended = own;
             replaced.clear();
         }
         let set = Arc::make_mut(&mut self.set);
-        set.changes(time);
+        set.note_change(time);
         for range in replaced {
             if let Some(mut tag) = set.remove(range) {
                 tag.until = Some(time.max(tag.since));
-                let is_own = self.born.is_none_or(|born| tag.since > born);
-                done.ended.extend(is_own.then(|| tag.clone()));
+                let is_own = self.forked_at.is_none_or(|forked_at| tag.since > forked_at);
+                outcome.ended.extend(is_own.then(|| tag.clone()));
                 self.ended.push(tag);
             }
         }
@@ -94,31 +94,34 @@ impl Tags {
                 until: None,
             });
         }
-        done
+        outcome
     }
 
-    /// Ends all of them. Gives the process's own.
+    /// Ends all tags. Returns the process's own.
     pub(super) fn end_all(&mut self, time: u64) -> Vec<Tag> {
-        let own = self.own().cloned().map(|tag| Tag {
-            until: Some(time.max(tag.since)),
-            ..tag
-        });
-        let own = own.collect();
+        let own = self
+            .own()
+            .cloned()
+            .map(|tag| Tag {
+                until: Some(time.max(tag.since)),
+                ..tag
+            })
+            .collect();
         let set = std::mem::take(&mut self.set);
-        if !set.live.is_empty() {
-            let had = self.from..time;
-            self.past.push(Past { set, had });
+        if !set.active.is_empty() {
+            let during = self.from..time;
+            self.past.push(PastTags { set, during });
         }
         self.from = time;
         own
     }
 
-    /// The name of the innermost tag of an address at a moment, or now.
+    /// Name of an address's innermost tag at a time, or now.
     pub(super) fn at(&self, address: u64, time: Option<u64>) -> Option<&Arc<str>> {
         let Some(time) = time else {
             return self.set.innermost(address);
         };
-        if self.born.is_some_and(|born| time < born) {
+        if self.forked_at.is_some_and(|forked_at| time < forked_at) {
             return None;
         }
         let past = self.past.iter().rev();
@@ -126,7 +129,7 @@ impl Tags {
             Some(&self.set)
         } else {
             { past }
-                .find(|past| past.had.contains(&time))
+                .find(|past| past.during.contains(&time))
                 .map(|past| &past.set)
         };
         if let Some(set) = set
@@ -134,56 +137,57 @@ impl Tags {
         {
             return set.innermost(address);
         }
-        // Something changed since then, which is rare: most samples are later.
-        let live = set.into_iter().flat_map(|set| set.live.values());
-        let holding = live
+        // The set changed after `time`. This is rare, since most samples are later.
+        let active = set.into_iter().flat_map(|set| set.active.values());
+        let holding = active
             .chain(&self.ended)
             .filter(|tag| tag.holds(address, time));
         holding.min_by_key(|tag| tag.rank()).map(|tag| &tag.name)
     }
 
-    /// Forgets tags that ended before `horizon`.
+    /// Drops tags that ended before `horizon`.
     pub(super) fn forget(&mut self, horizon: u64) {
         self.ended.retain(|tag| !is_old(tag, horizon));
-        let over = self.ended.len().saturating_sub(MOST);
+        let over = self.ended.len().saturating_sub(MAX_TAGS);
         self.ended.drain(..over);
-        self.past.retain(|past| past.had.end >= horizon);
+        self.past.retain(|past| past.during.end >= horizon);
     }
 
-    /// Whether [`Self::forget`] has anything to do.
+    /// Whether [`Self::forget`] would drop anything.
     pub(super) fn has_old(&self, horizon: u64) -> bool {
         let past = self.past.first();
         self.ended.first().is_some_and(|tag| is_old(tag, horizon))
-            || self.ended.len() > MOST
-            || past.is_some_and(|past| past.had.end < horizon)
+            || self.ended.len() > MAX_TAGS
+            || past.is_some_and(|past| past.during.end < horizon)
     }
 
-    /// Those that hold and are not its parent's.
+    /// Active tags that are not inherited.
     pub(super) fn own(&self) -> impl Iterator<Item = &Tag> {
-        let born = self.born;
-        let live = self.set.live.values();
-        live.filter(move |tag| born.is_none_or(|born| tag.since > born))
+        let forked_at = self.forked_at;
+        let active = self.set.active.values();
+        active.filter(move |tag| forked_at.is_none_or(|forked_at| tag.since > forked_at))
     }
 
-    /// How many hold.
-    pub(super) fn count(&self) -> usize {
-        self.set.live.len()
+    /// Number of active tags.
+    pub(super) fn active_count(&self) -> usize {
+        self.set.active.len()
     }
 
-    /// How many are kept, without those of the sets in `counted`, to which its own are added.
-    pub(super) fn kept(&self, counted: &mut HashSet<usize>) -> usize {
+    /// Number of stored tags, except those of the sets in `counted`; adds this process's sets to
+    /// `counted`.
+    pub(super) fn stored(&self, counted: &mut HashSet<usize>) -> usize {
         let past = self.past.iter().map(|past| &past.set);
         let sets = past.chain([&self.set]);
         let new = sets.filter(|set| counted.insert(Arc::as_ptr(set).addr()));
-        self.ended.len() + new.map(|set| set.live.len()).sum::<usize>()
+        self.ended.len() + new.map(|set| set.active.len()).sum::<usize>()
     }
 
-    /// As a child has them that is forked at this moment.
+    /// Tags of a child that is forked at `time`.
     pub(super) fn forked(&self, time: u64) -> Self {
         Self {
             set: Arc::clone(&self.set),
             from: time,
-            born: Some(time),
+            forked_at: Some(time),
             ended: Vec::new(),
             past: Vec::new(),
         }
@@ -205,13 +209,13 @@ mod tests {
     fn tags(calls: &[(u64, &str, u64, u64)]) -> Tags {
         let mut tags = Tags::default();
         for (time, name, start, end) in calls {
-            let done = tags.tag(
+            let outcome = tags.tag(
                 *time,
                 Some(&Arc::from(*name)),
                 (*start, *end),
-                &mut Room::of(99),
+                &mut EntryBudget::with_limit(99),
             );
-            assert_eq!(done.dropped, 0);
+            assert_eq!(outcome.dropped, 0);
         }
         tags
     }
@@ -227,7 +231,7 @@ mod tests {
         assert_eq!(at(&tags, 50, 9), Some("b"));
         assert_eq!(at(&tags, 60, 9), Some("arena"));
         assert_eq!(at(&tags, 100, 9), None);
-        // As it was before the inner ones.
+        // Before the inner tags.
         assert_eq!(at(&tags, 47, 2), Some("b"));
         assert_eq!(at(&tags, 47, 1), Some("arena"));
         assert_eq!(at(&tags, 47, 0), None);
@@ -255,7 +259,7 @@ mod tests {
         let calls = [(1, "a", 10, 20), (1, "b", 20, 30), (1, "ab", 10, 30)];
         let by_range = [&calls[..], &[(2, "", 10, 25)]].concat();
         let tags_left = tags(&by_range);
-        // What reaches out of the range goes on.
+        // A tag that extends beyond the range stays.
         assert_eq!(at(&tags_left, 10, 2), Some("ab"));
         assert_eq!(at(&tags_left, 20, 2), Some("b"));
         let by_name = [&calls[..], &[(2, "ab", 0, 0)]].concat();
@@ -272,8 +276,8 @@ mod tests {
         assert_eq!(at(&child, 10, 6), None);
     }
 
-    /// What the documentation says, call by call and tag by tag.
-    fn plainly(calls: &[(&str, u64, u64)], address: u64, time: u64) -> Option<String> {
+    /// The documented rules, applied call by call and tag by tag.
+    fn expected_name(calls: &[(&str, u64, u64)], address: u64, time: u64) -> Option<String> {
         let mut tags: Vec<(String, u64, u64, u64)> = Vec::new();
         for (now, (name, start, end)) in (0..).zip(calls).take_while(|(now, _)| *now <= time) {
             let (start, end) = (*start, *end);
@@ -308,10 +312,11 @@ mod tests {
         ) {
             let call = |tags: &mut Tags, at: usize| {
                 let (name, start, end) = calls[at];
-                let (name, room) = (Arc::from(name), &mut Room::of(99));
-                tags.tag(at as u64, Some(&name), (start, end), room).dropped
+                let (name, budget) = (Arc::from(name), &mut EntryBudget::with_limit(99));
+                tags.tag(at as u64, Some(&name), (start, end), budget).dropped
             };
-            // The parent goes on, its child does the same, and executes another program at last.
+            // After the fork, parent and child make the same calls. Finally the child executes
+            // another program.
             let forks = forks % calls.len();
             let mut parent = Tags::default();
             for at in 0..forks {
@@ -326,7 +331,7 @@ mod tests {
             prop_assert!(own.iter().all(|tag| tag.since > forks as u64 || forks == 0));
             for time in 0..calls.len() as u64 {
                 for address in 0..25 {
-                    let expected = plainly(&calls, address, time);
+                    let expected = expected_name(&calls, address, time);
                     let found = at(&parent, address, time).map(str::to_owned);
                     prop_assert_eq!(&found, &expected, "{} at {}", address, time);
                     if time > forks as u64 {

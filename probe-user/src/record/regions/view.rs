@@ -1,66 +1,64 @@
-//! What a thread that decodes samples looks at: a process as it is known in one round.
+//! What decoding threads look samples up in: the state of a process in one round.
 
 use std::{
     collections::HashMap,
     sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
-use super::{Area, Areas, Book, Said};
+use super::{MemoryKind, MemoryMap, ProcessMarkers, RegionIndex};
 
-/// The bit of an address that says that it is the kernel's (Arm ARM, D8.2: addresses with it are
-/// translated by `TTBR1`).
+/// Address bit of kernel addresses (Arm ARM, D8.2: `TTBR1` translates addresses with this bit).
 const KERNEL: u64 = 1 << 55;
 
-/// Names of areas, each once.
-static AREAS: LazyLock<[Arc<str>; Area::ALL.len()]> =
-    LazyLock::new(|| Area::ALL.map(|area| area.name().into()));
+/// Shared names of the kinds of memory.
+static KIND_NAMES: LazyLock<[Arc<str>; MemoryKind::ALL.len()]> =
+    LazyLock::new(|| MemoryKind::ALL.map(|kind| kind.name().into()));
 
-/// A process as it is known.
+/// The state of a process in one round.
 #[derive(Clone, Debug)]
-pub(in super::super) struct View {
-    pub(super) said: Arc<Said>,
-    pub(super) areas: Arc<Areas>,
+pub(in super::super) struct ProcessView {
+    pub(super) markers: Arc<ProcessMarkers>,
+    pub(super) memory_map: Arc<MemoryMap>,
 }
 
-impl View {
-    /// The innermost tag of an address at a moment, else what memory it is.
+impl ProcessView {
+    /// The innermost tag of an address at a time, else its kind of memory.
     pub(super) fn region(&self, address: u64, time: Option<u64>) -> Option<Arc<str>> {
-        if let Some(tag) = self.said.tags.at(address, time) {
+        if let Some(tag) = self.markers.tags.at(address, time) {
             return Some(Arc::clone(tag));
         }
-        let area = if address & KERNEL != 0 {
-            Some(Area::Kernel)
+        let kind = if address & KERNEL != 0 {
+            Some(MemoryKind::Kernel)
         } else {
-            self.areas.at(address)
+            self.memory_map.at(address)
         };
-        area.map(|area| Arc::clone(&AREAS[area as usize]))
+        kind.map(|kind| Arc::clone(&KIND_NAMES[kind as usize]))
     }
 
-    /// The innermost phase of a thread at a moment; where it has none, that of the process's first
-    /// thread.
+    /// The innermost phase of a thread at a time, else of the process's main thread.
     pub(super) fn phase(&self, (pid, tid): (u32, u32), time: Option<u64>) -> Option<&Arc<str>> {
-        let of = |tid| self.said.threads.get(&tid)?.at(time);
+        let of = |tid| self.markers.threads.get(&tid)?.at(time);
         of(tid).or_else(|| of(pid))
     }
 }
 
-/// The processes that a decoding thread has met in this round.
+/// Cache of the processes that a decoding thread met in this round.
 #[derive(Debug, Default)]
-pub(in super::super) struct Viewer {
-    met: HashMap<u32, View>,
-    last: Option<(u32, View)>,
+pub(in super::super) struct ViewCache {
+    met: HashMap<u32, ProcessView>,
+    last: Option<(u32, ProcessView)>,
 }
 
-impl Viewer {
+impl ViewCache {
     /// The region and the phase of a sample.
-    pub(in super::super) fn place(
+    pub(in super::super) fn lookup(
         &mut self,
-        book: &Mutex<Book>,
+        index: &Mutex<RegionIndex>,
         (pid, tid): (u32, u32),
         address: Option<u64>,
         time: Option<u64>,
     ) -> (Option<Arc<str>>, Option<Arc<str>>) {
-        let locked = || book.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = || index.lock().unwrap_or_else(PoisonError::into_inner);
         let view = match &mut self.last {
             Some((last, view)) if *last == pid => view,
             last => {
@@ -73,15 +71,15 @@ impl Viewer {
             return (None, phase);
         };
         let region = view.region(address, time).or_else(|| {
-            // Mapped since it was last asked for.
-            view.areas = locked().ask(pid);
+            // It may have been mapped since the map was read.
+            view.memory_map = locked().memory_map(pid);
             self.met.insert(pid, view.clone());
             view.region(address, time)
         });
         (region, phase)
     }
 
-    /// Ends a round: what was met may have changed by the next one.
+    /// Ends a round: clears the cache, since the processes may change.
     pub(in super::super) fn round_ends(&mut self) {
         self.last = None;
         self.met.clear();

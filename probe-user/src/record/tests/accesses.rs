@@ -1,5 +1,4 @@
-//! The way of samples of events through rings in plain memory: whose they are, what is left out,
-//! and what was lost.
+//! Samples of events through rings in plain memory: attribution, filters and losses.
 
 use std::{os::unix::fs::MetadataExt as _, sync::Mutex};
 
@@ -8,20 +7,20 @@ use probe_common::spe::{Class, Source};
 
 use super::{
     super::{
-        Sample, Sink, Target,
+        RecordTarget, Sample, Sink,
         cpu_buffer::CpuBuffer,
-        kin::Kin,
+        process_tree::ProcessTree,
         ring::fake,
         subtree::Subtree,
         tasks::Tasks,
         wire::{Stamp, build as wire},
     },
-    Rounds, of_ring,
+    Rounds, buffer_with_ring,
 };
 use crate::{
     machine::cgroup::Hierarchy,
     sys::{
-        samples::{Taken, build},
+        samples::{AccessSample, build},
         tree::Tree,
     },
 };
@@ -30,25 +29,25 @@ use crate::{
 pub(super) const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
 /// A store.
 const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
-/// Neither.
+/// Neither a load nor a store.
 const NEITHER: u64 = 0x01;
 
 #[derive(Default)]
-struct All(Mutex<Vec<Sample>>);
+struct AllSamples(Mutex<Vec<Sample>>);
 
-impl Sink for All {
+impl Sink for AllSamples {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> std::io::Result<()> {
         self.0.lock().unwrap().extend_from_slice(samples);
         Ok(())
     }
 }
 
-pub(super) fn area(cpu: u32) -> CpuBuffer {
-    of_ring(cpu, fake::pair(1 << 16))
+pub(super) fn test_buffer(cpu: u32) -> CpuBuffer {
+    buffer_with_ring(cpu, fake::pair(1 << 16))
 }
 
-pub(super) fn taken(pid: u32, time: u64, data_source: u64) -> Taken {
-    Taken {
+pub(super) fn taken(pid: u32, time: u64, data_source: u64) -> AccessSample {
+    AccessSample {
         pc: 0x40_1000,
         pid,
         tid: pid,
@@ -72,47 +71,47 @@ pub(super) fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
     wire::record(bindings::PERF_RECORD_FORK, &body, stamp)
 }
 
-/// What a process starts is known before its samples are, whichever CPU tells of it; other
-/// processes' samples are in the ring and not in the file.
+/// Children are known before their samples, whichever CPU reports the fork. Samples of other
+/// processes are in the ring but not in the file.
 #[test]
 fn samples_of_the_target_are_kept_and_no_others() {
     let proc = Tree::new();
     proc.write("7/status", "Tgid:\t7\n");
     proc.write("7/comm", "seven\n");
-    let mut areas = [area(0), area(1)];
+    let mut cpu_buffers = [test_buffer(0), test_buffer(1)];
     let mut rounds = Rounds::new(true);
     rounds.tasks = Mutex::new(Tasks::new(proc.path()));
-    rounds.kin = Kin::of(&Target::Process(7), proc.path());
-    let all = All::default();
-    let ring = &areas[0].buffer.ring;
+    rounds.process_tree = ProcessTree::for_target(&RecordTarget::Process(7), proc.path());
+    let all = AllSamples::default();
+    let ring = &cpu_buffers[0].buffer.ring;
     for sample in [
         taken(7, 10, LOAD),
         taken(8, 21, STORE),
         taken(9, 21, LOAD),
         taken(8, 19, LOAD),
         taken(7, 22, NEITHER),
-        Taken {
+        AccessSample {
             weight: 19,
             ..taken(7, 23, LOAD)
         },
-        // Not known to be short.
-        Taken {
+        // Its latency is unknown, so it is kept.
+        AccessSample {
             weight: 0,
             address: 0,
             ..taken(7, 24, STORE)
         },
         taken(u32::MAX, 25, LOAD),
-        // A thread that has ended, of a process that has not.
-        Taken {
+        // An exited thread of a running process.
+        AccessSample {
             tid: u32::MAX,
             ..taken(7, 26, LOAD)
         },
     ] {
         assert!(ring.push_aux(&build::sample(&sample)));
     }
-    // Told by another CPU, in a ring that is taken later.
-    assert!(areas[1].buffer.ring.push(&fork(7, 8, 20)));
-    rounds.round(&mut areas, &all, false);
+    // Reported by another CPU, in a ring that is read later.
+    assert!(cpu_buffers[1].buffer.ring.push(&fork(7, 8, 20)));
+    rounds.round(&mut cpu_buffers, &all, false);
     let samples = all.0.into_inner().unwrap();
     let found: Vec<_> = { samples.iter() }
         .map(|it| (it.tid, it.time.unwrap(), it.class().unwrap()))
@@ -141,13 +140,12 @@ fn samples_of_the_target_are_kept_and_no_others() {
         (counts.samples, counts.left_out, counts.of_ended),
         (4, 2, 1)
     );
-    assert_eq!(samples[3].who.as_ref().unwrap().pid, 7);
+    assert_eq!(samples[3].task.as_ref().unwrap().pid, 7);
     assert_eq!(counts.without_thread, 1);
     assert_eq!(counts.aux_bytes, 0);
 }
 
-/// The kernel says with each sample in which cgroup it was, also where the task has ended and
-/// nothing else is known of it.
+/// Each sample carries its cgroup, even if the task has exited and nothing else is known of it.
 #[test]
 fn samples_of_a_cgroup_have_its_path_also_those_of_tasks_that_ended() {
     let tree = Tree::new();
@@ -161,54 +159,58 @@ fn samples_of_a_cgroup_have_its_path_also_those_of_tasks_that_ended() {
         mount: tree.path().to_owned(),
         root: "/".to_owned(),
     };
-    rounds.cgroups = Some((Mutex::new(Subtree::of("/pods/a".to_owned())), hierarchy));
-    let (mut areas, all) = ([area(0)], All::default());
+    rounds.cgroups = Some((Mutex::new(Subtree::new("/pods/a".to_owned())), hierarchy));
+    let (mut cpu_buffers, all) = ([test_buffer(0)], AllSamples::default());
     for (time, cgroup) in (1..).zip(ids.into_iter().chain([u64::MAX])) {
-        let sample = Taken {
+        let sample = AccessSample {
             cgroup,
             ..taken(u32::MAX, time, LOAD)
         };
-        assert!(areas[0].buffer.ring.push_aux(&build::sample(&sample)));
+        assert!(cpu_buffers[0].buffer.ring.push_aux(&build::sample(&sample)));
     }
-    rounds.round(&mut areas, &all, false);
+    rounds.round(&mut cpu_buffers, &all, false);
     let samples = all.0.into_inner().unwrap();
     let paths: Vec<_> = samples.iter().map(|it| it.cgroup.as_deref()).collect();
     assert_eq!(paths, [Some("/pods/a"), Some("/pods/a/x")]);
-    assert!(samples.iter().all(|it| (it.tid, &it.who) == (None, &None)));
+    assert!(samples.iter().all(|it| (it.tid, &it.task) == (None, &None)));
     let counts = rounds.counts;
     assert_eq!((counts.without_thread, counts.of_unknown_cgroups), (2, 1));
 }
 
-/// Samples that come while a round goes on are of the next one.
+/// Samples that arrive during a round belong to the next one.
 #[test]
 fn samples_come_out_once_and_what_was_lost_is_counted() {
-    let mut areas = [area(0)];
+    let mut cpu_buffers = [test_buffer(0)];
     let mut rounds = Rounds::new(true);
-    let all = All::default();
-    let push = |areas: &[CpuBuffer; 1], record: &[u8]| areas[0].buffer.ring.push_aux(record);
+    let all = AllSamples::default();
+    let push =
+        |cpu_buffers: &[CpuBuffer; 1], record: &[u8]| cpu_buffers[0].buffer.ring.push_aux(record);
     let mut sent = 0;
     for _ in 0..50 {
         for _ in 0..300 {
             sent += 1;
-            assert!(push(&areas, &build::sample(&taken(7, sent, LOAD))));
+            assert!(push(&cpu_buffers, &build::sample(&taken(7, sent, LOAD))));
         }
-        areas.iter_mut().for_each(CpuBuffer::mark);
+        cpu_buffers.iter_mut().for_each(CpuBuffer::mark);
         sent += 1;
-        assert!(push(&areas, &build::sample(&taken(7, sent, LOAD))));
-        rounds.after_mark(&mut areas, &all, false);
+        assert!(push(&cpu_buffers, &build::sample(&taken(7, sent, LOAD))));
+        rounds.after_mark(&mut cpu_buffers, &all, false);
         assert_eq!(rounds.counts.samples, sent - 1);
     }
     let lost = wire::words(&[1, 12, 0, 0, 0, 0]);
-    push(&areas, &build::record(bindings::PERF_RECORD_LOST, &lost));
+    push(
+        &cpu_buffers,
+        &build::record(bindings::PERF_RECORD_LOST, &lost),
+    );
     let dropped = wire::words(&[5, 0, 0, 0, 0]);
     let kind = bindings::PERF_RECORD_LOST_SAMPLES;
-    push(&areas, &build::record(kind, &dropped));
+    push(&cpu_buffers, &build::record(kind, &dropped));
     let throttle = wire::words(&[0; 7]);
     push(
-        &areas,
+        &cpu_buffers,
         &build::record(bindings::PERF_RECORD_THROTTLE, &throttle),
     );
-    rounds.round(&mut areas, &all, true);
+    rounds.round(&mut cpu_buffers, &all, true);
     let samples = all.0.into_inner().unwrap().into_iter();
     let times: Vec<u64> = samples.map(|sample| sample.time.unwrap()).collect();
     assert_eq!(times, (1..=sent).collect::<Vec<_>>());

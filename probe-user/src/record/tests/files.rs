@@ -9,7 +9,7 @@ use parquet::{
 use probe_common::spe::{Records, SourceTable};
 
 use super::{
-    super::{Sample, SampleFile, Seen, Sink as _, Who},
+    super::{Sample, SampleData, SampleFile, Sink as _, TaskInfo},
     cell,
 };
 
@@ -29,8 +29,8 @@ fn samples_are_read_back_from_parquet() {
             time: known.then_some(u64::from(n) + (1 << 40)),
             cpu: Some(n % 128),
             tid: Some(n),
-            who: known.then(|| {
-                Arc::new(Who {
+            task: known.then(|| {
+                Arc::new(TaskInfo {
                     pid: n,
                     name: format!("task{}", n % 5).into(),
                     cgroup: None,
@@ -42,7 +42,7 @@ fn samples_are_read_back_from_parquet() {
             origin: known
                 .then(|| SourceTable::Common.load(record.data_source().unwrap()))
                 .flatten(),
-            seen: Seen::Record(record),
+            data: SampleData::Record(record),
         };
         file.samples(0, &[sample]).unwrap();
     }
@@ -50,8 +50,10 @@ fn samples_are_read_back_from_parquet() {
 
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
     assert_eq!(reader.metadata().num_row_groups(), 2);
-    let about = reader.metadata().file_metadata().key_value_metadata();
-    let about = about
+    let about = reader
+        .metadata()
+        .file_metadata()
+        .key_value_metadata()
         .unwrap()
         .iter()
         .map(|entry| (entry.key.as_str(), entry.value.as_deref()));
@@ -108,16 +110,16 @@ fn sample(time: u64) -> Sample {
         time: Some(time),
         cpu: Some(0),
         tid: Some(7),
-        who: None,
+        task: None,
         cgroup: None,
         origin: None,
         region: None,
         phase: None,
-        seen: Seen::Record(record),
+        data: SampleData::Record(record),
     }
 }
 
-/// Ten seconds are a part; whatever is whole can be read, and what is open is passed over.
+/// A part has ten seconds. All whole parts are read, and the open one is skipped.
 #[test]
 fn parts_become_one_file_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
@@ -135,8 +137,10 @@ fn parts_become_one_file_at_the_end() {
     let parts = directory.path().join("samples.parquet.parts");
     let names = |end: &str| {
         let entries = std::fs::read_dir(&parts).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.filter(|name| name.ends_with(end)).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(end))
+            .collect();
         names.sort();
         names
     };

@@ -1,4 +1,4 @@
-//! The way of a sample through rings in plain memory: attribution, losses, order.
+//! Samples through rings in plain memory: attribution, losses and order.
 
 mod accesses;
 #[path = "../../../../probe-common/tests/support/fields.rs"]
@@ -14,28 +14,28 @@ use std::{io, sync::Mutex};
 use perf_event_open_sys::bindings;
 use proptest::prelude::*;
 
-use self::rounds::{Kept, Kernel, Rounds, area, cell, of_ring};
-use super::{Counts, Sample, Sink, cpu_buffer::CpuBuffer, ring::Ring, wire::build};
+use self::rounds::{CollectedSamples, FakeKernel, Rounds, buffer_with_ring, cell, test_buffer};
+use super::{RecordCounts, Sample, Sink, cpu_buffer::CpuBuffer, ring::BufferRings, wire::build};
 
-/// What the kernel does next.
+/// An action of the kernel.
 #[derive(Clone, Debug)]
-enum Step {
-    /// So many samples for a thread; announced or not.
+enum KernelStep {
+    /// Writes samples of a thread, announced or not.
     Samples(usize, u32, bool),
     /// Padding.
     Skip(usize),
     Round,
-    /// Samples between the look at the AUX area and the ring.
+    /// Writes samples after the AUX head was read, and before the ring is.
     Torn(usize, u32),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<KernelStep>> {
     let step = prop_oneof![
         4 => (1..20_usize, 1..5_u32, prop::bool::weighted(0.9))
-            .prop_map(|(n, tid, announced)| Step::Samples(n, tid, announced)),
-        1 => (1..10_usize).prop_map(Step::Skip),
-        3 => Just(Step::Round),
-        1 => (1..9_usize, 1..5_u32).prop_map(|(n, tid)| Step::Torn(n, tid)),
+            .prop_map(|(n, tid, announced)| KernelStep::Samples(n, tid, announced)),
+        1 => (1..10_usize).prop_map(KernelStep::Skip),
+        3 => Just(KernelStep::Round),
+        1 => (1..9_usize, 1..5_u32).prop_map(|(n, tid)| KernelStep::Torn(n, tid)),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -44,17 +44,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// Every sample comes out once, in order and with its thread, over wraps of both areas, with
-    /// announcements that were lost and samples that come while a round goes on. Without context
-    /// packets those that nobody announced have no thread.
+    /// lost announcements and with samples that arrive during a round. Without context packets,
+    /// unannounced samples have no thread.
     #[test]
     fn every_sample_comes_out_once(steps in steps(), by_context: bool) {
-        let mut areas = [area(3, 4096, 8192)];
-        let mut kernel = Kernel { head: 0, cpu: 3 };
-        let (mut rounds, kept) = (Rounds::new(by_context), Kept::default());
+        let mut cpu_buffers = [test_buffer(3, 4096, 8192)];
+        let mut kernel = FakeKernel { head: 0, cpu: 3 };
+        let (mut rounds, kept) = (Rounds::new(by_context), CollectedSamples::default());
         let mut sent = Vec::new();
         let mut number = 0;
-        let mut put = |kernel: &mut Kernel,
-                       ring: &Ring,
+        let mut put = |kernel: &mut FakeKernel,
+                       ring: &BufferRings,
                        count: usize,
                        tid: u32,
                        announce: bool,
@@ -69,40 +69,40 @@ proptest! {
                 sent.extend(mine);
             }
         };
-        // Capacity in both areas until the next round.
+        // Both areas have space until the next round.
         let (mut capacity, mut records) = (8192, 60);
         for step in steps {
             let size = match &step {
-                Step::Samples(count, ..) | Step::Torn(count, _) => 64 * count,
-                Step::Skip(bytes) => 64 * bytes,
-                Step::Round => 0,
+                KernelStep::Samples(count, ..) | KernelStep::Torn(count, _) => 64 * count,
+                KernelStep::Skip(bytes) => 64 * bytes,
+                KernelStep::Round => 0,
             };
             if size > capacity || records == 0 {
-                rounds.round(&mut areas, &kept, false);
-                rounds.round(&mut areas, &kept, false);
+                rounds.round(&mut cpu_buffers, &kept, false);
+                rounds.round(&mut cpu_buffers, &kept, false);
                 (capacity, records) = (8192, 60);
             }
             capacity -= size;
             records -= 1;
             match step {
-                Step::Samples(count, tid, announce) => {
-                    put(&mut kernel, &areas[0].buffer.ring, count, tid, announce, &mut sent);
+                KernelStep::Samples(count, tid, announce) => {
+                    put(&mut kernel, &cpu_buffers[0].buffer.ring, count, tid, announce, &mut sent);
                 }
-                Step::Skip(cells) => {
-                    areas[0].buffer.ring.push_aux(&vec![0; 64 * cells]);
+                KernelStep::Skip(cells) => {
+                    cpu_buffers[0].buffer.ring.push_aux(&vec![0; 64 * cells]);
                     kernel.head += 64 * cells as u64;
                 }
-                Step::Round => {
-                    rounds.round(&mut areas, &kept, false);
+                KernelStep::Round => {
+                    rounds.round(&mut cpu_buffers, &kept, false);
                 }
-                Step::Torn(count, tid) => {
-                    areas[0].mark();
-                    put(&mut kernel, &areas[0].buffer.ring, count, tid, true, &mut sent);
-                    rounds.after_mark(&mut areas, &kept, false);
+                KernelStep::Torn(count, tid) => {
+                    cpu_buffers[0].mark();
+                    put(&mut kernel, &cpu_buffers[0].buffer.ring, count, tid, true, &mut sent);
+                    rounds.after_mark(&mut cpu_buffers, &kept, false);
                 }
             }
         }
-        rounds.round(&mut areas, &kept, true);
+        rounds.round(&mut cpu_buffers, &kept, true);
         prop_assert_eq!(kept.take(), sent);
         prop_assert_eq!(rounds.counts.bad.total(), 0);
         prop_assert_eq!(rounds.counts.aux_bytes, kernel.head);
@@ -114,9 +114,9 @@ proptest! {
 
 #[test]
 fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
-    let mut areas = [area(0, 4096, 8192)];
-    let mut kernel = Kernel { head: 0, cpu: 0 };
-    let (mut rounds, kept) = (Rounds::new(true), Kept::default());
+    let mut cpu_buffers = [test_buffer(0, 4096, 8192)];
+    let mut kernel = FakeKernel { head: 0, cpu: 0 };
+    let (mut rounds, kept) = (Rounds::new(true), CollectedSamples::default());
     let sample = cell(Some(9), 1, 1);
     let flag = u64::from;
     for (flags, stopped) in [
@@ -129,20 +129,20 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         ),
         (flag(bindings::PERF_AUX_FLAG_OVERWRITE), false),
     ] {
-        kernel.samples(&areas[0].buffer.ring, &sample, 9, flags, true);
-        rounds.round(&mut areas, &kept, false);
-        assert_eq!(areas[0].stopped, stopped, "{flags:#x}");
-        areas[0].stopped = false;
+        kernel.samples(&cpu_buffers[0].buffer.ring, &sample, 9, flags, true);
+        rounds.round(&mut cpu_buffers, &kept, false);
+        assert_eq!(cpu_buffers[0].stopped, stopped, "{flags:#x}");
+        cpu_buffers[0].stopped = false;
     }
     let lost = build::record(
         bindings::PERF_RECORD_LOST,
         &build::words(&[7, 12]),
         kernel.stamp(9),
     );
-    assert!(areas[0].buffer.ring.push(&lost));
-    rounds.round(&mut areas, &kept, true);
-    assert!(areas[0].stopped);
-    let Counts {
+    assert!(cpu_buffers[0].buffer.ring.push(&lost));
+    rounds.round(&mut cpu_buffers, &kept, true);
+    assert!(cpu_buffers[0].stopped);
+    let RecordCounts {
         truncated,
         partial,
         collided,
@@ -162,12 +162,12 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
     );
 }
 
-/// They are in the recording, but no samples of accesses.
+/// Invalid samples are recorded, but do not count as accesses.
 #[test]
 fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
-    let mut areas = [area(0, 4096, 8192)];
-    let mut kernel = Kernel { head: 0, cpu: 0 };
-    let (mut rounds, kept) = (Rounds::new(true), Kept::default());
+    let mut cpu_buffers = [test_buffer(0, 4096, 8192)];
+    let mut kernel = FakeKernel { head: 0, cpu: 0 };
+    let (mut rounds, kept) = (Rounds::new(true), CollectedSamples::default());
     let mut branch = cell(Some(9), 0, 0);
     branch[19] = 0x4a;
     let cells = [
@@ -178,8 +178,8 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
         // Branches access nothing.
         branch,
     ];
-    kernel.samples(&areas[0].buffer.ring, &cells.concat(), 9, 0, true);
-    rounds.round(&mut areas, &kept, true);
+    kernel.samples(&cpu_buffers[0].buffer.ring, &cells.concat(), 9, 0, true);
+    rounds.round(&mut cpu_buffers, &kept, true);
     let counts = rounds.counts;
     assert_eq!(kept.take().len(), 5);
     assert_eq!((counts.samples, counts.invalid, counts.valid()), (5, 3, 2));
@@ -191,45 +191,54 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
     );
 }
 
-/// A process that was made on one CPU and ran on another has its name there, whichever is read
-/// first.
+/// A process that was created on one CPU and ran on another has its name on both, whichever ring is
+/// read first.
 #[test]
 fn names_come_from_all_rings_before_the_samples_of_any() {
-    let mut areas = [area(0, 4096, 8192), area(1, 4096, 8192)];
-    let mut kernel = Kernel { head: 0, cpu: 0 };
-    kernel.samples(&areas[0].buffer.ring, &cell(Some(20), 1, 1), 20, 0, true);
+    let mut cpu_buffers = [test_buffer(0, 4096, 8192), test_buffer(1, 4096, 8192)];
+    let mut kernel = FakeKernel { head: 0, cpu: 0 };
+    kernel.samples(
+        &cpu_buffers[0].buffer.ring,
+        &cell(Some(20), 1, 1),
+        20,
+        0,
+        true,
+    );
     let mut body = build::words32(&[20, 20]);
     body.extend(b"made\0\0\0\0");
     let comm = build::record(bindings::PERF_RECORD_COMM, &body, kernel.stamp(20));
-    assert!(areas[1].buffer.ring.push(&comm));
+    assert!(cpu_buffers[1].buffer.ring.push(&comm));
     #[derive(Default)]
-    struct Names(Mutex<Vec<Option<String>>>);
-    impl Sink for Names {
+    struct CollectedNames(Mutex<Vec<Option<String>>>);
+    impl Sink for CollectedNames {
         fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
-            let name = |sample: &Sample| Some(sample.who.as_ref()?.name.to_string());
+            let name = |sample: &Sample| Some(sample.task.as_ref()?.name.to_string());
             self.0.lock().unwrap().extend(samples.iter().map(name));
             Ok(())
         }
     }
-    let (mut rounds, names) = (Rounds::new(true), Names::default());
-    rounds.round(&mut areas, &names, true);
+    let (mut rounds, names) = (Rounds::new(true), CollectedNames::default());
+    rounds.round(&mut cpu_buffers, &names, true);
     assert_eq!(*names.0.lock().unwrap(), [Some("made".to_owned())]);
 }
 
 /// Each buffer is drained once, in whichever thread is free.
 #[test]
 fn threads_share_the_buffers() {
-    let mut areas: Vec<CpuBuffer> = (0..8).map(|cpu| area(cpu, 4096, 65536)).collect();
+    let mut cpu_buffers: Vec<CpuBuffer> = (0..8).map(|cpu| test_buffer(cpu, 4096, 65536)).collect();
     let cells = |cpu: u64| -> Vec<u8> {
         let one = |n| cell(Some(9), cpu * 1000 + n + 1, 1);
         (0..500).flat_map(one).collect()
     };
-    for (cpu, area) in (0..).zip(&areas) {
-        let mut kernel = Kernel { head: 0, cpu };
-        assert!(kernel.samples(&area.buffer.ring, &cells(cpu.into()), 9, 0, true));
+    for (cpu, cpu_buffer) in (0..).zip(&cpu_buffers) {
+        let mut kernel = FakeKernel { head: 0, cpu };
+        assert!(kernel.samples(&cpu_buffer.buffer.ring, &cells(cpu.into()), 9, 0, true));
     }
     #[derive(Default)]
-    struct Threads(Mutex<std::collections::BTreeMap<usize, usize>>, Kept);
+    struct Threads(
+        Mutex<std::collections::BTreeMap<usize, usize>>,
+        CollectedSamples,
+    );
     impl Sink for Threads {
         fn samples(&self, thread: usize, samples: &[Sample]) -> io::Result<()> {
             *self.0.lock().unwrap().entry(thread).or_default() += samples.len();
@@ -237,7 +246,7 @@ fn threads_share_the_buffers() {
         }
     }
     let (mut rounds, threads) = (Rounds::new(true), Threads::default());
-    rounds.round(&mut areas, &threads, true);
+    rounds.round(&mut cpu_buffers, &threads, true);
     let Threads(by_thread, kept) = threads;
     let by_thread = by_thread.into_inner().unwrap();
     assert_eq!(by_thread.values().sum::<usize>(), 4000);

@@ -1,4 +1,4 @@
-//! The raw file, as Debian's perf reads it. perf decodes SPE on any machine.
+//! Reads the raw file with Debian's perf, which decodes SPE on any machine.
 
 use std::{fs::File, path::Path, process::Command};
 
@@ -6,20 +6,21 @@ use perf_event_open_sys::bindings::{self, perf_event_attr};
 
 use super::{
     super::{
-        EventFile, RawFile, Sink as _,
-        perf_data::Time,
-        raw_file::Raw,
+        EventDescription, RawFile, Sink as _,
+        perf_data::TimeConversion,
+        raw_file::RawHead,
         wire::{SAMPLE_TYPE, Stamp, build},
     },
-    Kernel, Rounds, area, cell,
+    FakeKernel, Rounds, cell,
     fields::Fields,
+    test_buffer,
 };
 use crate::{
     machine::{Machine, Roots},
     sys::tree::Tree,
 };
 
-/// The PMU type in the file; nothing else here has that number.
+/// The PMU type in the file; a value that nothing else in it has.
 const SPE: u32 = 77;
 
 /// perf, if it can be run.
@@ -34,7 +35,7 @@ fn perf() -> Option<Command> {
     Some(perf)
 }
 
-/// What it prints, and what it warns of.
+/// Its output, and its warnings.
 fn run(perf: &mut Command) -> (String, String) {
     let output = perf.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -85,7 +86,7 @@ fn machine(sys: &Tree, proc: &Tree) -> Machine {
 }
 
 /// The two events, with `sample_id_all`; the second one follows tasks.
-fn events(ids: [&[u64]; 2]) -> Vec<EventFile> {
+fn events(ids: [&[u64]; 2]) -> Vec<EventDescription> {
     let attr = |type_, config| perf_event_attr {
         type_,
         config,
@@ -101,10 +102,9 @@ fn events(ids: [&[u64]; 2]) -> Vec<EventFile> {
     follow.set_mmap(1);
     follow.set_mmap2(1);
     follow.set_mmap_data(1);
-    let files = [spe, follow].into_iter().zip(ids);
-    let files = files.map(|(mut attr, ids)| {
+    let files = [spe, follow].into_iter().zip(ids).map(|(mut attr, ids)| {
         attr.set_sample_id_all(1);
-        EventFile {
+        EventDescription {
             attr,
             ids: ids.to_vec(),
         }
@@ -115,11 +115,11 @@ fn events(ids: [&[u64]; 2]) -> Vec<EventFile> {
 fn begin(path: &Path, machine: &Machine) -> RawFile {
     let events = events([&[70], &[80]]);
     let names = ["arm_spe_0/load_filter=1/", "dummy:u"].map(str::to_owned);
-    let raw = Raw {
+    let raw = RawHead {
         pmu_type: SPE,
         per_thread: false,
         // A tick is 40 ns.
-        time: Some(Time {
+        time: Some(TimeConversion {
             zero: 1_000_000_000,
             mult: 40 << 20,
             shift: 20,
@@ -127,7 +127,7 @@ fn begin(path: &Path, machine: &Machine) -> RawFile {
         events: names.into_iter().zip(events).collect(),
         command: &["pmuscope".to_owned(), "mem".to_owned(), "a b".to_owned()],
     };
-    RawFile::of(File::create(path).unwrap(), machine, raw).unwrap()
+    RawFile::with_head(File::create(path).unwrap(), machine, raw).unwrap()
 }
 
 /// ns of perf's clock at a count of the timer.
@@ -136,13 +136,16 @@ const fn nanos(ticks: u64) -> u64 {
 }
 
 /// Time, thread and address of each sample.
-type Samples = Vec<(u64, u32, u64)>;
+type ExpectedSamples = Vec<(u64, u32, u64)>;
 
-/// What two CPUs record over 40 rounds; numbers of events are added on the way. Which samples are
-/// in `raw`, to which something is added after the last round.
-fn record(raw: &RawFile) -> Samples {
-    let mut areas = [area(0, 16384, 65536), area(1, 16384, 65536)];
-    let mut kernels = [Kernel { head: 0, cpu: 0 }, Kernel { head: 0, cpu: 1 }];
+/// Writes the records of two CPUs over 40 rounds into `raw`, with event ids added on the way, and
+/// something more after the last round. Returns the samples.
+fn record(raw: &RawFile) -> ExpectedSamples {
+    let mut cpu_buffers = [test_buffer(0, 16384, 65536), test_buffer(1, 16384, 65536)];
+    let mut kernels = [
+        FakeKernel { head: 0, cpu: 0 },
+        FakeKernel { head: 0, cpu: 1 },
+    ];
     let mut rounds = Rounds::new(true);
     for tid in [50, 51] {
         let mut body = build::words32(&[50, tid]);
@@ -154,13 +157,13 @@ fn record(raw: &RawFile) -> Samples {
             cpu: 0,
         };
         let comm = build::record(bindings::PERF_RECORD_COMM, &body, stamp);
-        assert!(areas[0].buffer.ring.push(&comm));
+        assert!(cpu_buffers[0].buffer.ring.push(&comm));
     }
     let mut expected = Vec::new();
     let mut ticks = 25_000;
     // Over some wraps of the AUX area.
     for round in 0..40_u64 {
-        for (area, kernel) in areas.iter().zip(&mut kernels) {
+        for (cpu_buffer, kernel) in cpu_buffers.iter().zip(&mut kernels) {
             // One CPU is idle for some rounds.
             if kernel.cpu == 1 && round % 8 > 1 {
                 continue;
@@ -181,12 +184,14 @@ fn record(raw: &RawFile) -> Samples {
                 cpu: kernel.cpu,
             };
             let record = kernel.announcement(&cells, 0, stamp);
-            assert!(area.buffer.ring.push(&record) && area.buffer.ring.push_aux(&cells));
+            assert!(
+                cpu_buffer.buffer.ring.push(&record) && cpu_buffer.buffer.ring.push_aux(&cells)
+            );
             kernel.head += cells.len() as u64;
         }
         // Records name events by 7, as `build` makes them: it is among the numbers from here on.
         raw.events(events([&[70, 7], &[80, u64::MAX - round]]));
-        rounds.round(&mut areas, raw, round == 39);
+        rounds.round(&mut cpu_buffers, raw, round == 39);
     }
     assert_eq!(rounds.counts.samples, expected.len() as u64);
     expected.sort_unstable();
@@ -194,11 +199,11 @@ fn record(raw: &RawFile) -> Samples {
 }
 
 /// Every sample with its time, thread, name and address, as perf has them.
-fn script(mut perf: Command, path: &Path) -> (Samples, String) {
+fn script(mut perf: Command, path: &Path) -> (ExpectedSamples, String) {
     perf.args(["script", "--force", "--itrace=i1i", "--ns"]);
     perf.args(["-F", "comm,tid,time,addr", "-i"]).arg(path);
     let (said, warned) = run(&mut perf);
-    let mut found: Samples = said.lines().filter_map(sample).collect();
+    let mut found: ExpectedSamples = said.lines().filter_map(sample).collect();
     found.sort_unstable();
     (found, warned)
 }
@@ -223,7 +228,7 @@ fn perf_reads_the_raw_file() {
     assert_eq!(text.matches("PERF_RECORD_FINISHED_ROUND").count(), 40);
 }
 
-/// Killed after a round, with more on its way into the file.
+/// The recorder is killed after a round, with more data on its way into the file.
 #[test]
 fn perf_reads_the_raw_file_of_a_killed_recording() {
     let Some(scripted) = perf() else { return };
@@ -232,9 +237,9 @@ fn perf_reads_the_raw_file_of_a_killed_recording() {
     let (sys, proc) = (Tree::new(), Tree::new());
     let raw = begin(&path, &machine(&sys, &proc));
     let expected = record(&raw);
-    // Some of it reaches the file, whose buffer is smaller, some is lost with the process.
+    // Some of it reaches the file, since its buffer is smaller; the rest is lost with the process.
     raw.ring(&[0x55; 100_000]).unwrap();
-    // Nothing of what a process does at its end is done.
+    // No destructors run.
     std::mem::forget(raw);
     let (found, warned) = script(scripted, &path);
     assert_eq!(found, expected, "{warned}");
@@ -275,12 +280,16 @@ fn perf_names_data_and_shared_lines() {
         proc.write(&format!("60/task/{tid}/comm"), "app\n");
     }
     let raw = begin(&path, &machine(&sys, &proc));
-    raw.ring(&super::super::present::records(proc.path(), 60, 80))
-        .unwrap();
+    raw.ring(&super::super::synthesized_events::synthesize(
+        proc.path(),
+        60,
+        80,
+    ))
+    .unwrap();
     raw.events(events([&[70, 7], &[80]]));
-    let mut areas = [area(0, 16384, 65536), area(2, 16384, 65536)];
+    let mut cpu_buffers = [test_buffer(0, 16384, 65536), test_buffer(2, 16384, 65536)];
     let mut ticks = 25_000;
-    for (tid, area) in [60, 61].into_iter().zip(&areas) {
+    for (tid, cpu_buffer) in [60, 61].into_iter().zip(&cpu_buffers) {
         let mut cells = Vec::new();
         for n in 0..100_u64 {
             ticks += 7;
@@ -302,9 +311,9 @@ fn perf_names_data_and_shared_lines() {
                 .neoverse(),
             );
         }
-        let kernel = Kernel {
+        let kernel = FakeKernel {
             head: 0,
-            cpu: area.buffer.cpu.unwrap(),
+            cpu: cpu_buffer.buffer.cpu.unwrap(),
         };
         let stamp = Stamp {
             pid: 60,
@@ -313,10 +322,10 @@ fn perf_names_data_and_shared_lines() {
             cpu: kernel.cpu,
         };
         let record = kernel.announcement(&cells, 0, stamp);
-        assert!(area.buffer.ring.push(&record) && area.buffer.ring.push_aux(&cells));
+        assert!(cpu_buffer.buffer.ring.push(&record) && cpu_buffer.buffer.ring.push_aux(&cells));
     }
     let mut rounds = Rounds::new(true);
-    rounds.round(&mut areas, &raw, true);
+    rounds.round(&mut cpu_buffers, &raw, true);
     assert_eq!(rounds.counts.samples, 200);
     raw.finish().unwrap();
 

@@ -6,26 +6,26 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use probe_common::{Marked, What};
+use probe_common::{MarkerEvent, MarkerRecord};
 
 use super::{
     super::{
         Sample, Sink, TickClock,
-        clock::Clock,
-        drain::{Attribution, Drain, Owner, Shared, Wanted},
-        machine::Sources,
-        regions::Book,
+        clock::RecordClock,
+        drain::{Attribution, AuxOwner, Drain, SampleFilter, SharedInputs},
+        machine::DataSourceTables,
+        regions::RegionIndex,
         tasks::Tasks,
         wire::Stamp,
     },
     cell,
 };
-use crate::sys::records::Event;
+use crate::sys::records::PerfRecord;
 
-/// Keeps regions and phases.
+/// A sink that keeps regions and phases.
 #[derive(Default)]
-struct Named(Mutex<Vec<[Option<String>; 2]>>);
-impl Sink for Named {
+struct CollectedRegions(Mutex<Vec<[Option<String>; 2]>>);
+impl Sink for CollectedRegions {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
         let text = |name: &Option<Arc<str>>| name.as_deref().map(str::to_owned);
         let names = samples.iter().map(|it| [text(&it.region), text(&it.phase)]);
@@ -37,56 +37,56 @@ impl Sink for Named {
 /// Each sample has the region of its address, and the phase of its thread, at its own time.
 #[test]
 fn samples_have_the_regions_and_phases_of_their_times() {
-    let mut book = Book::new(Path::new("/nonexistent"));
+    let mut region_index = RegionIndex::new(Path::new("/nonexistent"));
     let name = Some(&b"a"[..]);
     for (time, what) in [
-        (10, What::Start { name }),
+        (10, MarkerEvent::Start { name }),
         (
             20,
-            What::Tag {
+            MarkerEvent::Tag {
                 name,
                 start: 100,
                 end: 200,
             },
         ),
-        (30, What::Stop),
+        (30, MarkerEvent::Stop),
     ] {
         let (tgid, tid) = (5, 5);
-        book.mark(&Marked {
+        region_index.mark(&MarkerRecord {
             time,
             tgid,
             tid,
             what,
         });
     }
-    book.settle();
+    region_index.prepare_lookups();
     let mut tasks = Tasks::new(Path::new("/nonexistent"));
     let (pid, tid, exec) = (5, 5, false);
     let name = b"program";
-    let known = Event::Comm {
+    let known = PerfRecord::Comm {
         pid,
         tid,
         name,
         exec,
     };
-    tasks.learn(&known, Stamp::default());
-    let sink = Named::default();
+    tasks.on_record(&known, Stamp::default());
+    let sink = CollectedRegions::default();
     // A tick is a nanosecond.
     let ticks = TickClock {
         zero: 0,
         mult: 1,
         shift: 0,
     };
-    let shared = Shared {
-        clock: Some(Clock::fixed(ticks)),
+    let shared = SharedInputs {
+        clock: Some(RecordClock::fixed(ticks)),
         attribution: Attribution {
             by_context: true,
             by_aux_record: false,
         },
-        sources: &Sources::default(),
-        wanted: Wanted::default(),
+        sources: &DataSourceTables::default(),
+        filter: SampleFilter::default(),
         tasks: &Mutex::new(tasks),
-        book: Some(&Mutex::new(book)),
+        region_index: Some(&Mutex::new(region_index)),
         sink: &sink,
         last: true,
     };
@@ -103,10 +103,12 @@ fn samples_have_the_regions_and_phases_of_their_times() {
         .flat_map(|(tid, address, ticks)| cell(Some(*tid), *address, *ticks))
         .collect();
     let mut drain = Drain::new(0);
-    drain.decode(&cells, 0, Owner::default(), &shared).unwrap();
+    drain
+        .decode(&cells, 0, AuxOwner::default(), &shared)
+        .unwrap();
     drain.done(Vec::new(), &shared).unwrap();
     let a = || Some("a".to_owned());
-    // Of the last one's process nothing is known.
+    // Nothing is known of the last sample's process.
     let expected = [
         [None, None],
         [None, a()],

@@ -1,4 +1,4 @@
-//! Rounds over rings in plain memory, and what the kernel writes there.
+//! Rounds over rings in plain memory, and the kernel's writes into them.
 
 use std::{
     io,
@@ -10,13 +10,13 @@ use perf_event_open_sys::bindings;
 
 use super::{
     super::{
-        Counts, Sample, Sink,
+        RecordCounts, Sample, Sink,
         cpu_buffer::{CpuBuffer, decode, task_records},
-        drain::{Attribution, Drain, Shared, Wanted},
-        kin::Kin,
-        machine::Sources,
+        drain::{Attribution, Drain, SampleFilter, SharedInputs},
+        machine::DataSourceTables,
         open::Buffer,
-        ring::{Ring, fake},
+        process_tree::ProcessTree,
+        ring::{BufferRings, fake},
         subtree::Subtree,
         tasks::Tasks,
         wire::{Stamp, build},
@@ -43,19 +43,19 @@ pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
     .neoverse()
 }
 
-/// A CPU's buffer and the kernel's side of it.
-pub(super) struct Kernel {
+/// A CPU's buffer with the kernel's side.
+pub(super) struct FakeKernel {
     /// AUX bytes so far.
     pub(super) head: u64,
     pub(super) cpu: u32,
 }
 
-impl Kernel {
-    /// Writes samples for a task; the record that announces them may not fit. False where the AUX
-    /// area is full.
+impl FakeKernel {
+    /// Writes samples of a task; the record that announces them may not fit. False if the AUX area
+    /// is full.
     pub(super) fn samples(
         &mut self,
-        ring: &Ring,
+        ring: &BufferRings,
         cells: &[u8],
         tid: u32,
         flags: u64,
@@ -84,12 +84,12 @@ impl Kernel {
     }
 }
 
-pub(super) fn area(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
-    of_ring(cpu, fake::ring(ring, aux))
+pub(super) fn test_buffer(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
+    buffer_with_ring(cpu, fake::ring(ring, aux))
 }
 
-/// What is drained of one CPU whose records are in this ring.
-pub(super) fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
+/// Drains one CPU whose ring has these records.
+pub(super) fn buffer_with_ring(cpu: u32, ring: BufferRings) -> CpuBuffer {
     let buffer = Buffer {
         ring,
         cpu: Some(cpu),
@@ -97,19 +97,19 @@ pub(super) fn of_ring(cpu: u32, ring: Ring) -> CpuBuffer {
         spe: Vec::new(),
         follow: Vec::new(),
         leaders: Vec::new(),
-        held: Vec::new(),
+        period_controls: Vec::new(),
     };
     CpuBuffer::new(buffer, cpu)
 }
 
-/// All that a recorder does in a round but the system calls.
+/// A recorder's round without system calls.
 pub(super) struct Rounds {
-    /// The processes that are wanted; none: all.
-    pub(super) kin: Option<Kin>,
-    /// The cgroups that are wanted; none: all.
+    /// The processes to record; None: all.
+    pub(super) process_tree: Option<ProcessTree>,
+    /// The cgroups to record; None: all.
     pub(super) cgroups: Option<(Mutex<Subtree>, Hierarchy)>,
     pub(super) tasks: Mutex<Tasks>,
-    pub(super) counts: Counts,
+    pub(super) counts: RecordCounts,
     pub(super) attribution: Attribution,
     pub(super) drains: Vec<Drain>,
 }
@@ -117,10 +117,10 @@ pub(super) struct Rounds {
 impl Rounds {
     pub(super) fn new(by_context: bool) -> Self {
         Self {
-            kin: None,
+            process_tree: None,
             cgroups: None,
             tasks: Mutex::new(Tasks::new(Path::new("/nonexistent"))),
-            counts: Counts::default(),
+            counts: RecordCounts::default(),
             attribution: Attribution {
                 by_context,
                 by_aux_record: true,
@@ -129,36 +129,41 @@ impl Rounds {
         }
     }
 
-    pub(super) fn round(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
-        areas.iter_mut().for_each(CpuBuffer::mark);
-        self.after_mark(areas, sink, last);
+    pub(super) fn round(&mut self, cpu_buffers: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
+        cpu_buffers.iter_mut().for_each(CpuBuffer::mark);
+        self.after_mark(cpu_buffers, sink, last);
     }
 
-    pub(super) fn after_mark(&mut self, areas: &mut [CpuBuffer], sink: &dyn Sink, last: bool) {
-        let events = task_records(areas, &mut self.counts, sink, last).unwrap();
+    pub(super) fn after_mark(
+        &mut self,
+        cpu_buffers: &mut [CpuBuffer],
+        sink: &dyn Sink,
+        last: bool,
+    ) {
+        let events = task_records(cpu_buffers, &mut self.counts, sink, last).unwrap();
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (stamp, event) in &events {
-            let kin = self.kin.as_mut();
-            if kin.is_some_and(|kin| !kin.learn(event, stamp.time)) {
+            let process_tree = self.process_tree.as_mut();
+            if process_tree.is_some_and(|process_tree| !process_tree.on_record(event, stamp.time)) {
                 continue;
             }
-            tasks.learn(event, *stamp);
+            tasks.on_record(event, *stamp);
         }
-        let shared = Shared {
+        let shared = SharedInputs {
             clock: None,
             attribution: self.attribution,
-            sources: &Sources::default(),
-            wanted: Wanted {
-                kin: self.kin.as_ref(),
+            sources: &DataSourceTables::default(),
+            filter: SampleFilter {
+                process_tree: self.process_tree.as_ref(),
                 cgroups: self.cgroups.as_ref().map(|(subtree, at)| (subtree, at)),
-                least: if self.kin.is_some() { 20 } else { 0 },
+                min_latency: if self.process_tree.is_some() { 20 } else { 0 },
             },
             tasks: &self.tasks,
-            book: None,
+            region_index: None,
             sink,
             last,
         };
-        decode(areas, &mut self.drains, &shared).unwrap();
+        decode(cpu_buffers, &mut self.drains, &shared).unwrap();
         for drain in &mut self.drains {
             self.counts.add(&std::mem::take(&mut drain.counts));
             drain.round_ends(|_| ());
@@ -168,17 +173,17 @@ impl Rounds {
     }
 }
 
-/// Keeps samples: address and thread.
+/// A sink that keeps address and thread of samples.
 #[derive(Default)]
-pub(super) struct Kept(Mutex<Vec<(u64, Option<u32>)>>);
+pub(super) struct CollectedSamples(Mutex<Vec<(u64, Option<u32>)>>);
 
-impl Kept {
+impl CollectedSamples {
     pub(super) fn take(self) -> Vec<(u64, Option<u32>)> {
         self.0.into_inner().unwrap()
     }
 }
 
-impl Sink for Kept {
+impl Sink for CollectedSamples {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
         let address = |sample: &Sample| sample.address().unwrap();
         let kept = samples.iter().map(|sample| (address(sample), sample.tid));

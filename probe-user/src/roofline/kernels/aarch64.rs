@@ -1,11 +1,11 @@
-//! The kernels for 64-bit Arm: Advanced SIMD (NEON), which every such CPU of a server has. Where
-//! vectors of SVE are wider and more of them cannot make up for it, the peak is above these.
+//! The kernels for 64-bit Arm use Advanced SIMD (NEON), which every Arm server CPU has. On CPUs
+//! with wider SVE vectors the true peak may be higher.
 
 use std::arch::asm;
 
 use super::Stores;
 
-/// The vectors that are used.
+/// The SIMD extension that the kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vectors {
     /// 2 doubles.
@@ -13,39 +13,39 @@ pub enum Vectors {
 }
 
 impl Vectors {
-    /// All that this CPU has, the widest first.
+    /// All extensions of this CPU, the widest first.
     #[cfg(test)]
-    pub(super) fn here() -> Vec<Self> {
+    pub(super) fn available() -> Vec<Self> {
         vec![Self::Neon]
     }
 
-    /// The widest that this CPU has.
+    /// The widest extension of this CPU.
     #[must_use]
     pub fn detect() -> Self {
         Self::Neon
     }
 
-    /// What CPUs call them.
+    /// The extension's usual name.
     #[must_use]
     pub fn name(self) -> &'static str {
         "neon"
     }
 
-    /// Floating-point operations of a round of multiply-adds: registers x doubles x 2.
+    /// Floating-point operations in one round of multiply-adds: registers x doubles x 2.
     #[must_use]
     pub fn operations(self) -> u64 {
         24 * 2 * 2
     }
 }
 
-/// `$pair` stores two registers at an offset.
+/// `$pair`: the instruction that stores a pair of registers.
 macro_rules! triad {
     ($name:ident, $pair:literal) => {
         /// # Safety
         ///
-        /// Each of the arrays has `bytes`, a multiple of 64 above 0.
+        /// Each array has `bytes`, a multiple of 64 above 0.
         unsafe fn $name([a, b, c]: [*mut u8; 3], bytes: usize) {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 asm!(
                     "fmov v31.2d, #3.0",
@@ -83,10 +83,10 @@ triad!(triad_stream, "stnp");
 
 /// # Safety
 ///
-/// The arrays have `bytes` each, a multiple of [`BLOCK`](super::BLOCK) above 0, and nobody else has
+/// Each array has `bytes`, a multiple of [`BLOCK`](super::BLOCK) above 0. Nothing else accesses
 /// them.
 pub(super) unsafe fn triad(_: Vectors, stores: Stores, arrays: [*mut u8; 3], bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match stores {
             Stores::Plain => triad_plain(arrays, bytes),
@@ -95,7 +95,8 @@ pub(super) unsafe fn triad(_: Vectors, stores: Stores, arrays: [*mut u8; 3], byt
     }
 }
 
-/// One instruction for each of these registers. More registers than latency x units of any core.
+/// One instruction for each of the registers. They are more than latency x execution units of any
+/// core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " v", $n, ".2d, ", $sources, "\n"),*)
@@ -128,15 +129,15 @@ pub(super) unsafe fn multiply_add(_: Vectors, rounds: u64) {
     }
 }
 
-/// Eight steps for each of `rounds`; the address where they end.
+/// Follows pointers, eight steps for each of `rounds`; returns the last address.
 ///
 /// # Safety
 ///
-/// `start` and every word that is reached from it is the address of such a word; `rounds` is above
-/// 0.
+/// `start`, and every word reached from it, holds the address of another such word. `rounds` is
+/// above 0.
 pub(super) unsafe fn chase(start: usize, rounds: u64) -> usize {
     let end;
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
             "2:",

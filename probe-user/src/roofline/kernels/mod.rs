@@ -1,5 +1,6 @@
-//! What is timed: a triad over three arrays, fused multiply-adds in registers, a chase of pointers.
-//! They are assembly, so that a debug build and one for size measure the same machine.
+//! The timed kernels: a triad over three arrays ([`Arrays`]), fused multiply-adds in registers
+//! ([`multiply_add`]), and a pointer chase ([`Chain`]). They are assembly, so that the results do
+//! not depend on the build profile.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -14,24 +15,24 @@ use x86_64 as target;
 pub use self::target::Vectors;
 use crate::sys::pages::Pages;
 
-/// Every kernel takes that many bytes of an array in one round.
+/// Array sizes are multiples of this, in bytes: every kernel handles this many in whole iterations.
 const BLOCK: usize = 256;
 
-/// Bytes that the triad reads and writes for one element, as STREAM counts them: what a store reads
-/// before it writes a line is not in it.
+/// Bytes that the triad reads and writes for one element, as STREAM counts them: without the reads
+/// for ownership before stores.
 pub(super) const TRIAD_BYTES: u64 = 24;
 
-/// From one array to the next, beside its own bytes: not a multiple of 4 KiB, by which loads and
-/// stores of different arrays would be taken for the same (4K aliasing).
-const APART: usize = 21 * 64;
+/// Bytes between two arrays. Not a multiple of 4 KiB, to avoid 4K aliasing between loads and stores
+/// of different arrays.
+const ARRAY_PADDING: usize = 21 * 64;
 
-/// How the triad writes.
+/// The kind of stores that the triad uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stores {
-    /// Ordinary stores, before which most CPUs read the line.
+    /// Ordinary stores. Most CPUs read the line first (read for ownership).
     Plain,
-    /// Stores past the caches: `vmovntpd`, and STNP, which is a hint only.
+    /// Stores that bypass the caches: `vmovntpd` on x86-64, STNP (only a hint) on Arm.
     NonTemporal,
 }
 
@@ -39,35 +40,37 @@ pub enum Stores {
 #[derive(Debug)]
 pub(super) struct Arrays {
     pages: Pages,
-    /// Bytes of each, a multiple of [`BLOCK`].
-    each: usize,
+    /// Bytes of one array, a multiple of [`BLOCK`].
+    array_bytes: usize,
 }
 
 impl Arrays {
-    /// For `bytes` of all three, rounded down to what the kernels take, at least one block each.
+    /// Arrays of `bytes` in all, rounded down to whole blocks; at least one block for each array.
     pub(super) fn new(bytes: u64) -> std::io::Result<Self> {
-        let each = Self::each(bytes);
-        let size = each.checked_add(APART).and_then(|one| one.checked_mul(3));
-        let size = size.ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let array_bytes = Self::array_bytes(bytes);
+        let size = array_bytes
+            .checked_add(ARRAY_PADDING)
+            .and_then(|one| one.checked_mul(3))
+            .ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Self {
             pages: Pages::new(size)?,
-            each,
+            array_bytes,
         })
     }
 
-    fn each(bytes: u64) -> usize {
-        let each = usize::try_from(bytes / 3).unwrap_or(usize::MAX) / BLOCK * BLOCK;
-        each.max(BLOCK)
+    fn array_bytes(total: u64) -> usize {
+        let third = usize::try_from(total / 3).unwrap_or(usize::MAX);
+        (third / BLOCK * BLOCK).max(BLOCK)
     }
 
-    /// Bytes of all three for that many asked for.
-    pub(super) fn bytes_of(asked: u64) -> u64 {
-        3 * Self::each(asked) as u64
+    /// Bytes of all three arrays of `new(requested)`.
+    pub(super) fn total_bytes(requested: u64) -> u64 {
+        3 * Self::array_bytes(requested) as u64
     }
 
-    /// Elements of each.
+    /// Elements of one array.
     pub(super) fn elements(&self) -> u64 {
-        (self.each / size_of::<f64>()) as u64
+        (self.array_bytes / size_of::<f64>()) as u64
     }
 
     /// See [`Pages::huge`].
@@ -77,14 +80,18 @@ impl Arrays {
 
     fn array(&self, index: usize) -> *mut u8 {
         // SAFETY: within what `new` mapped.
-        unsafe { self.pages.start().add(index * (self.each + APART)) }
+        unsafe {
+            self.pages
+                .start()
+                .add(index * (self.array_bytes + ARRAY_PADDING))
+        }
     }
 
-    /// Writes all three, by which the thread that does so gets memory near to it.
+    /// Writes all three arrays. First touch places their memory near the calling thread.
     pub(super) fn touch(&mut self) {
         for (index, value) in [0.0, 1.0, 2.0].into_iter().enumerate() {
             let start: *mut f64 = self.array(index).cast();
-            for at in 0..self.each / size_of::<f64>() {
+            for at in 0..self.array_bytes / size_of::<f64>() {
                 // SAFETY: inside the array, which is aligned to 64 bytes.
                 unsafe { start.add(at).write(value) };
             }
@@ -95,47 +102,47 @@ impl Arrays {
     pub(super) fn triad(&mut self, vectors: Vectors, stores: Stores, passes: u64) {
         let [a, b, c] = [self.array(0), self.array(1), self.array(2)];
         for _ in 0..passes {
-            // SAFETY: the three arrays have `each` bytes, a multiple of BLOCK above 0, aligned to
-            // 64, and nobody else has them; `vectors` was detected on this machine.
-            unsafe { target::triad(vectors, stores, [a, b, c], self.each) };
+            // SAFETY: the three arrays have `array_bytes`, a multiple of BLOCK above 0, are aligned
+            // to 64 and borrowed mutably; `vectors` was detected on this machine.
+            unsafe { target::triad(vectors, stores, [a, b, c], self.array_bytes) };
         }
     }
 
-    /// The first elements of the three.
+    /// The first element of each array.
     #[cfg(test)]
     fn first(&self) -> [f64; 3] {
         // SAFETY: each array has a block at least.
         [0, 1, 2].map(|index| unsafe { self.array(index).cast::<f64>().read() })
     }
 
-    /// The last ones.
+    /// The last element of each array.
     #[cfg(test)]
     fn last(&self) -> [f64; 3] {
-        let end = self.each - size_of::<f64>();
+        let end = self.array_bytes - size_of::<f64>();
         // SAFETY: as above.
         [0, 1, 2].map(|index| unsafe { self.array(index).add(end).cast::<f64>().read() })
     }
 }
 
-/// Executes rounds of fused multiply-adds, whose number of floating-point operations is
-/// [`Vectors::operations`] each. At least one round.
+/// Executes rounds of fused multiply-adds, at least one. Each has [`Vectors::operations`]
+/// floating-point operations.
 pub(super) fn multiply_add(vectors: Vectors, rounds: u64) {
     // SAFETY: registers only; `vectors` was detected on this machine.
     unsafe { target::multiply_add(vectors, rounds.max(1)) };
 }
 
-/// A cycle through all lines of some memory in an order that no prefetcher guesses.
+/// A cycle of pointers through all lines of a buffer, in an order that no prefetcher predicts.
 #[derive(Debug)]
 pub(super) struct Chain {
     pages: Pages,
     lines: usize,
     line: usize,
-    /// The line to go on from.
-    at: usize,
+    /// The line where the next chase starts.
+    position: usize,
 }
 
 impl Chain {
-    /// Through `bytes`, with one stop on each line of `line` bytes.
+    /// A chain through `bytes`, with one pointer in each line of `line` bytes.
     pub(super) fn new(bytes: u64, line: u64) -> std::io::Result<Self> {
         let line = usize::try_from(line).unwrap_or(64).max(size_of::<usize>());
         let lines = (usize::try_from(bytes).unwrap_or(usize::MAX) / line).max(2);
@@ -144,7 +151,7 @@ impl Chain {
             pages: Pages::new(size.ok_or(std::io::ErrorKind::OutOfMemory)?)?,
             lines,
             line,
-            at: 0,
+            position: 0,
         })
     }
 
@@ -153,52 +160,53 @@ impl Chain {
         self.pages.huge()
     }
 
-    fn stop(&self, line: usize) -> *mut usize {
+    fn pointer(&self, line: usize) -> *mut usize {
         // SAFETY: within what `new` mapped; a line has room for a pointer, and is a power of two.
         unsafe { self.pages.start().add(line * self.line).cast() }
     }
 
-    /// Links the lines into one cycle (Sattolo's shuffle), by which the thread that does so gets
-    /// memory near to it.
+    /// Links the lines into one cycle (Sattolo's shuffle). First touch places their memory near the
+    /// calling thread.
     pub(super) fn link(&mut self) {
         let write = |line: usize, next: usize| {
-            // SAFETY: `stop` is inside the mapping, and aligned.
-            unsafe { self.stop(line).write(next) };
+            // SAFETY: `pointer` is inside the mapping, and aligned.
+            unsafe { self.pointer(line).write(next) };
         };
         // SAFETY: as above.
-        let read = |line: usize| unsafe { self.stop(line).read() };
+        let read = |line: usize| unsafe { self.pointer(line).read() };
         for line in 0..self.lines {
             write(line, line);
         }
         let mut random = SplitMix(0x9e37_79b9_7f4a_7c15);
         for line in (1..self.lines).rev() {
             let other = random.below(line);
-            let (own, its) = (read(line), read(other));
-            write(line, its);
-            write(other, own);
+            let (next, other_next) = (read(line), read(other));
+            write(line, other_next);
+            write(other, next);
         }
-        // From numbers of lines to addresses.
+        // Turns line numbers into addresses.
         for line in 0..self.lines {
-            let next = self.stop(read(line)) as usize;
+            let next = self.pointer(read(line)) as usize;
             write(line, next);
         }
     }
 
-    /// Follows the pointers that many steps, a multiple of [`STEPS`] and at least one.
+    /// Follows the pointers for `steps`, rounded down to rounds of [`STEPS`], at least one; returns
+    /// the steps taken.
     pub(super) fn chase(&mut self, steps: u64) -> u64 {
         let rounds = (steps / STEPS).max(1);
-        let start = self.stop(self.at) as usize;
+        let start = self.pointer(self.position) as usize;
         // SAFETY: every line has the address of another line.
         let end = unsafe { target::chase(start, rounds) };
-        self.at = (end - self.pages.start() as usize) / self.line;
+        self.position = (end - self.pages.start() as usize) / self.line;
         rounds * STEPS
     }
 }
 
-/// Steps of a round of the chase.
+/// Steps in one round of the chase.
 pub(super) const STEPS: u64 = 8;
 
-/// A generator whose numbers are as good as a shuffle needs (Steele, Lea, Flood: `SplitMix`).
+/// A pseudo-random generator, good enough for a shuffle (Steele, Lea, Flood: `SplitMix`).
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -210,7 +218,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below `bound`.
+    /// A number from 0 to below `bound`.
     fn below(&mut self, bound: usize) -> usize {
         let wide = u128::from(self.next()) * bound as u128;
         usize::try_from(wide >> 64).expect("below the bound")
@@ -227,7 +235,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_vector_here_computes_the_triad_of_all_elements() {
-        for vectors in Vectors::here() {
+        for vectors in Vectors::available() {
             for stores in [Stores::Plain, Stores::NonTemporal] {
                 let mut arrays = Arrays::new(3 * 5 * BLOCK as u64).unwrap();
                 arrays.touch();
@@ -244,8 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is left out, and no cycle is shorter: a chase through a part would be of a
-        /// smaller cache.
+        /// The cycle has all lines: a chase through some of them would measure a smaller cache.
         #[test]
         fn a_chain_visits_every_line_once(
             lines in 2_u64..300,
@@ -258,19 +265,19 @@ mod tests {
             for _ in 0..lines {
                 seen.insert(at);
                 // SAFETY: a line of the chain.
-                let next = unsafe { chain.stop(at).read() };
+                let next = unsafe { chain.pointer(at).read() };
                 at = (next - chain.pages.start() as usize) / chain.line;
             }
             prop_assert_eq!(at, 0);
             prop_assert_eq!(seen.len() as u64, lines);
-            // Assembly goes the same way.
+            // The assembly follows the same path.
             prop_assert_eq!(chain.chase(lines * STEPS), lines * STEPS);
-            prop_assert_eq!(chain.at, 0);
+            prop_assert_eq!(chain.position, 0);
         }
 
         #[test]
         fn arrays_have_whole_blocks(bytes in 0_u64..1 << 40) {
-            let all = Arrays::bytes_of(bytes);
+            let all = Arrays::total_bytes(bytes);
             prop_assert_eq!(all % (3 * BLOCK as u64), 0);
             prop_assert!(all > 0 && all <= bytes.max(3 * BLOCK as u64));
         }

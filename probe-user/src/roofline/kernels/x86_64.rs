@@ -1,41 +1,41 @@
-//! The kernels for x86-64: SSE2, which every such CPU has, AVX2 with FMA, AVX-512.
+//! The kernels for x86-64 use AVX-512, AVX2 with FMA, or SSE2, which every x86-64 CPU has.
 
 use std::arch::{asm, is_x86_feature_detected};
 
 use super::Stores;
 
-/// The vectors that are used.
+/// The SIMD extension that the kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vectors {
     /// 8 doubles.
     Avx512,
     /// 4 doubles.
     Avx2,
-    /// 2 doubles; multiplies and adds apart.
+    /// 2 doubles; multiplies and adds are separate instructions.
     Sse2,
 }
 
 impl Vectors {
-    /// All that this CPU has, the widest first.
-    pub(super) fn here() -> Vec<Self> {
-        let mut here = Vec::new();
+    /// All extensions of this CPU, the widest first.
+    pub(super) fn available() -> Vec<Self> {
+        let mut available = Vec::new();
         if is_x86_feature_detected!("avx512f") {
-            here.push(Self::Avx512);
+            available.push(Self::Avx512);
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            here.push(Self::Avx2);
+            available.push(Self::Avx2);
         }
-        here.push(Self::Sse2);
-        here
+        available.push(Self::Sse2);
+        available
     }
 
-    /// The widest that this CPU has.
+    /// The widest extension of this CPU.
     #[must_use]
     pub fn detect() -> Self {
-        Self::here()[0]
+        Self::available()[0]
     }
 
-    /// What CPUs call them.
+    /// The extension's usual name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Vectors {
         }
     }
 
-    /// Floating-point operations of a round of multiply-adds: registers x doubles x 2.
+    /// Floating-point operations in one round of multiply-adds: registers x doubles x 2.
     #[must_use]
     pub fn operations(self) -> u64 {
         match self {
@@ -57,19 +57,21 @@ impl Vectors {
     }
 }
 
-/// `s` of the triad.
+/// The triad's scalar `s`.
 static FACTOR: f64 = 3.0;
 
-/// Four vectors of each array in a turn. `$r`: the registers, `$w`: their bytes.
+/// Handles four vectors of each array in one iteration. `$r`: the kind of register, `$w`: its
+/// bytes.
 macro_rules! triad {
     ($name:ident, $features:literal, $r:literal, $w:literal, $store:literal) => {
         /// # Safety
         ///
-        /// The CPU has the vectors; each of the arrays has `bytes`, a multiple of 4 vectors above
-        /// 0, and starts at a multiple of a vector.
+        /// The CPU has the vectors. Each array has `bytes`, a multiple of 4 vectors above 0, and is
+        /// aligned to a vector.
         #[target_feature(enable = $features)]
         unsafe fn $name([a, b, c]: [*mut u8; 3], bytes: usize) {
-            // SAFETY: the caller's; the index runs from -bytes to 0 at the ends of the arrays.
+            // SAFETY: guaranteed by the caller; the index runs from -bytes to 0, relative to the
+            // ends of the arrays.
             unsafe {
                 asm!(
                     concat!("vbroadcastsd ", $r, "15, [{s}]"),
@@ -151,10 +153,10 @@ triad_sse2!(stream_sse2, "movntpd");
 
 /// # Safety
 ///
-/// The CPU has these vectors; the arrays have `bytes` each, a multiple of
-/// [`BLOCK`](super::BLOCK) above 0, are aligned to 64, and nobody else has them.
+/// The CPU has these vectors. Each array has `bytes`, a multiple of [`BLOCK`](super::BLOCK) above
+/// 0, and is aligned to 64. Nothing else accesses them.
 pub(super) unsafe fn triad(vectors: Vectors, stores: Stores, arrays: [*mut u8; 3], bytes: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (vectors, stores) {
             (Vectors::Avx512, Stores::Plain) => triad_avx512(arrays, bytes),
@@ -167,8 +169,8 @@ pub(super) unsafe fn triad(vectors: Vectors, stores: Stores, arrays: [*mut u8; 3
     }
 }
 
-/// One instruction for each of these registers, with sources in the two last ones. More registers
-/// than latency x units of any core.
+/// One instruction for each of the registers; `$sources`: the other operands. The registers are
+/// more than latency x execution units of any core, so that the units stay busy.
 macro_rules! each {
     ($op:literal, $r:literal, $sources:literal, $($n:literal)*) => {
         concat!($($op, " ", $r, $n, $sources, "\n"),*)
@@ -234,7 +236,7 @@ unsafe fn multiply_add_avx2(rounds: u64) {
 
 /// # Safety
 ///
-/// None: every CPU of this architecture can do this.
+/// Always safe: every x86-64 CPU has SSE2.
 unsafe fn multiply_add_sse2(rounds: u64) {
     // SAFETY: registers only. The factor is 1, so that no product overflows.
     unsafe {
@@ -263,7 +265,7 @@ static ONE: f64 = 1.0;
 ///
 /// The CPU has these vectors, and `rounds` is above 0.
 pub(super) unsafe fn multiply_add(vectors: Vectors, rounds: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match vectors {
             Vectors::Avx512 => multiply_add_avx512(rounds),
@@ -273,15 +275,15 @@ pub(super) unsafe fn multiply_add(vectors: Vectors, rounds: u64) {
     }
 }
 
-/// Eight steps for each of `rounds`; the address where they end.
+/// Follows pointers, eight steps for each of `rounds`; returns the last address.
 ///
 /// # Safety
 ///
-/// `start` and every word that is reached from it is the address of such a word; `rounds` is above
-/// 0.
+/// `start`, and every word reached from it, holds the address of another such word. `rounds` is
+/// above 0.
 pub(super) unsafe fn chase(start: usize, rounds: u64) -> usize {
     let end;
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!(
             "2:",

@@ -1,20 +1,20 @@
-//! What cannot be measured is refused before anything runs.
+//! Options that this machine cannot satisfy are refused before anything runs.
 
 use super::*;
 
 #[test]
 fn a_quota_of_cpu_time_bounds_the_threads() {
-    assert_eq!(most_threads(8, None), 8);
-    assert_eq!(most_threads(8, Some(2.5)), 2);
-    assert_eq!(most_threads(8, Some(0.1)), 1);
-    assert_eq!(most_threads(2, Some(1e9)), 2);
+    assert_eq!(max_threads(8, None), 8);
+    assert_eq!(max_threads(8, Some(2.5)), 2);
+    assert_eq!(max_threads(8, Some(0.1)), 1);
+    assert_eq!(max_threads(2, Some(1e9)), 2);
 }
 
 #[test]
 fn what_does_not_fit_is_refused_by_its_name() {
     let machine = Machine::this();
     let measure = |threads: &[usize], sizes: &[u64]| {
-        let options = Options {
+        let options = RooflineOptions {
             threads: threads.into(),
             sizes: sizes.into(),
             runs: 1,

@@ -1,10 +1,10 @@
 use super::*;
 use crate::roofline::{
-    Bandwidth, Disturbance, FORMAT, Latency, Peak, Roof, Runs, bytes_in_flight, lines_per_core,
+    Bandwidth, Disturbance, FORMAT, Latency, Peak, Roof, RunStats, bytes_in_flight, lines_per_core,
 };
 
-fn runs(best: f64, median: f64) -> Runs {
-    Runs {
+fn runs(best: f64, median: f64) -> RunStats {
+    RunStats {
         best,
         median,
         runs: 10,
@@ -12,9 +12,9 @@ fn runs(best: f64, median: f64) -> Runs {
     }
 }
 
-/// The Xeon Phi of John `McCalpin`'s note: 175 GB/s at 275 ns, 61 cores.
+/// The Xeon Phi in John `McCalpin`'s note: 175 GB/s at 275 ns, 61 cores.
 fn xeon_phi() -> Roofline {
-    let on = On {
+    let on = MeasuredCpus {
         socket: Some(0),
         threads: 61,
         cores: 61,
@@ -122,7 +122,7 @@ fn a_quiet_machine_is_said_to_be_so() {
     assert_eq!(sentences(&roofline), quiet);
     roofline.disturbance.others = None;
     roofline.disturbance.stolen = Some(0.5);
-    let said = sentences(&roofline);
-    assert!(said[0].contains("/proc/stat cannot be read"), "{said:?}");
-    assert_eq!(said[1], "! the hypervisor took 0.50 CPUs");
+    let found = sentences(&roofline);
+    assert!(found[0].contains("/proc/stat cannot be read"), "{found:?}");
+    assert_eq!(found[1], "! the hypervisor took 0.50 CPUs");
 }

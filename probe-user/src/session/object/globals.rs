@@ -1,15 +1,15 @@
-//! The globals of the object that are settings of a session. Those that are offsets in the kernel's
-//! structures are in `offsets`.
+//! The globals of the object that are settings of a session. `offsets` has the globals that are
+//! offsets in kernel structures.
 
 use std::marker::PhantomData;
 
 use aya::{EbpfLoader, Pod};
 
-/// A global, frozen from the load on.
+/// A global, which is frozen when the object is loaded.
 pub(super) struct Global<T>(&'static str, PhantomData<T>);
 
 impl<T: Pod> Global<T> {
-    /// The programs that are loaded find this value.
+    /// Sets the value that the loaded programs see.
     pub(super) fn set<'a>(&self, loader: &mut EbpfLoader<'a>, value: &'a T) {
         loader.override_global(self.0, value, true);
     }
@@ -26,7 +26,7 @@ macro_rules! globals {
 }
 
 globals! {
-    /// The least urgent level of messages that programs send; 0: none.
+    /// The least severe level of messages that programs send; 0: none.
     AYA_LOG_LEVEL: u8;
     /// Slots in use.
     EVENTS: u64;
@@ -36,38 +36,39 @@ globals! {
     GROUP_ENDS: u64;
     /// Bit n: slot n counts the nanoseconds of a clock.
     CLOCKS: u64;
-    /// 1: rows are keyed by process as well; 2: those of memory accesses are not.
+    /// 0: rows are keyed by cgroup. 1: all rows also by process. 2: all but rows of memory
+    /// accesses.
     BY_PROCESS: u8;
     /// 1: a command's processes are followed.
     FOLLOW_COMMAND: u8;
-    /// The cgroup whose processes' markers are told; 0: those of followed processes.
+    /// The observed cgroup, for markers; 0: followed processes are observed.
     MARKER_CGROUP: u64;
     /// Bytes of markers at which the reader is woken.
     MARKER_WAKE_FROM: u64;
-    /// The kernel's page size is two to the power of it.
+    /// Log2 of the kernel's page size.
     SPE_PAGE_SHIFT: u64;
-    /// Data pages are two to the power of it.
+    /// Log2 of the size of a data page.
     SPE_DATA_PAGE_SHIFT: u64;
-    /// 1: the table of pages is kept.
+    /// 1: the table of pages is filled.
     SPE_WITH_PAGES: u64;
-    /// 1: the table of cache lines is kept.
+    /// 1: the table of cache lines is filled.
     SPE_WITH_LINES: u64;
-    /// 1: the timeline of switches is kept.
+    /// 1: the timeline of switches is recorded.
     SPE_WITH_TIMELINE: u64;
-    /// Data pages of sampled events are two to the power of it.
+    /// Log2 of the size of a data page of sampled events.
     SAMPLE_PAGE_SHIFT: u64;
     /// Slots of each CPU in a table of addresses.
     SAMPLE_SLOTS: u64;
-    /// 1: the instructions of sampled events are kept.
+    /// 1: the table of sampled instructions is filled.
     SAMPLE_WITH_ADDRESSES: u64;
-    /// 1: their data pages are kept.
+    /// 1: the table of sampled data pages is filled.
     SAMPLE_WITH_PAGES: u64;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;
-    /// Bit n: samples of event n may have the address of data, and data pages are kept.
+    /// Bit n: samples of event n may have a data address, and the table of data pages is filled.
     SAMPLE_ADDRESSED: u64;
-    /// Bit n: samples of event n are memory accesses, or are left out.
+    /// Bit n: only memory accesses of event n count; its other samples are left out.
     SAMPLE_ACCESSES: u64;
-    /// The least weight of an access.
+    /// The minimum weight of an access.
     SAMPLE_LEAST_WEIGHT: u64;
 }

@@ -1,6 +1,6 @@
-//! The kernel log: messages of the programs about rare and surprising events, which tracing shows
-//! under the target `kernel` at the level `debug`. Where it shows none, the programs are loaded
-//! without them.
+//! The kernel log: messages of the programs about rare and surprising events. Tracing shows them
+//! under the target `kernel` at the level `debug`. If it does not, the programs are loaded without
+//! messages.
 
 use aya::{Ebpf, EbpfLoader};
 use aya_log::{EbpfLogger, Level};
@@ -10,14 +10,15 @@ use probe_common::LogKind;
 use super::{globals, refused};
 use crate::session::SessionError;
 
-/// The ring of messages, as aya-log calls it.
+/// The ring of messages, by aya-log's name.
 pub(super) const RING: &str = "AYA_LOGS";
 
-/// Bytes of the ring for some 500 messages: a power of two, of whole pages of 64 KiB too.
+/// Bytes of the ring, for some 500 messages: a power of two, and a multiple of 64 KiB pages.
 const RING_SIZE: u32 = 128 << 10;
 
-/// Programs without messages, and with all of them.
+/// Level of programs without messages.
 const OFF: u8 = 0;
+/// Level of programs with all messages.
 const ON: u8 = Level::Debug as u8;
 
 /// Whether tracing shows the messages.
@@ -25,8 +26,8 @@ pub(crate) fn is_shown() -> bool {
     tracing::enabled!(target: "kernel", tracing::Level::DEBUG)
 }
 
-/// Bytes of the ring: a page where nobody sends messages. A pinned one has room for those of the
-/// sessions that follow.
+/// Bytes of the ring: one page if no messages are sent. A pinned ring always has room for the
+/// messages of later sessions.
 pub(crate) fn ring_size(shown: bool, pinned: bool) -> u32 {
     match shown || pinned {
         true => RING_SIZE,
@@ -34,20 +35,20 @@ pub(crate) fn ring_size(shown: bool, pinned: bool) -> u32 {
     }
 }
 
-/// Has the programs loaded with messages, or without.
-pub(super) fn set(loader: &mut EbpfLoader<'_>, shown: bool, pinned: bool) {
+/// Loads the programs with or without messages.
+pub(super) fn configure(loader: &mut EbpfLoader<'_>, shown: bool, pinned: bool) {
     globals::AYA_LOG_LEVEL.set(loader, if shown { &ON } else { &OFF });
     loader.map_max_entries(RING, ring_size(shown, pinned));
 }
 
-/// Reads the messages.
+/// The reader of the messages.
 pub(crate) struct KernelLog(EbpfLogger<ToTracing>);
 
 impl KernelLog {
     /// Takes the ring out of the object.
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, SessionError> {
-        let logger = EbpfLogger::init_with_logger(ebpf, ToTracing);
-        let logger = logger.map_err(|error| refused("the kernel log", &error))?;
+        let logger = EbpfLogger::init_with_logger(ebpf, ToTracing)
+            .map_err(|error| refused("the kernel log", &error))?;
         Ok(Self(logger))
     }
 
@@ -57,7 +58,7 @@ impl KernelLog {
     }
 }
 
-/// Shows the values of messages in words.
+/// Turns messages into text for tracing.
 struct ToTracing;
 
 impl Log for ToTracing {
@@ -67,7 +68,7 @@ impl Log for ToTracing {
 
     fn log(&self, record: &Record<'_>) {
         let values = record.args().to_string();
-        match in_words(&values) {
+        match message_text(&values) {
             Some(words) => tracing::debug!(target: "kernel", "{words}"),
             None => tracing::error!("a message of the kernel log is none of ours: {values}"),
         }
@@ -76,9 +77,9 @@ impl Log for ToTracing {
     fn flush(&self) {}
 }
 
-/// A message by its values: kind, CPU, four more, and how many were kept back before; None for
-/// others.
-fn in_words(values: &str) -> Option<String> {
+/// The text of a message with these values: kind, CPU, four values by kind, and the number of
+/// suppressed messages before it. None for other values.
+fn message_text(values: &str) -> Option<String> {
     let values: Result<Vec<u64>, _> = values.split(' ').map(str::parse).collect();
     let [kind, cpu, a, b, c, d, more] = values.ok()?.try_into().ok()?;
     let what = match LogKind::ALL.get(usize::try_from(kind).ok()?)? {
@@ -107,7 +108,7 @@ mod tests {
     fn a_message_is_shown_in_words() {
         // -7 as the programs send it.
         assert_eq!(
-            in_words("0 3 42 0 1 18446744073709551609 5").unwrap(),
+            message_text("0 3 42 0 1 18446744073709551609 5").unwrap(),
             "kernel, CPU 3: no row for cgroup 42, process 0, group 1: error -7; 5 more before"
         );
         for other in [
@@ -117,7 +118,7 @@ mod tests {
             "0 3 42 0 1 x 5",
             "0 3 42 0 1 2 5 6",
         ] {
-            assert_eq!(in_words(other), None, "{other}");
+            assert_eq!(message_text(other), None, "{other}");
         }
     }
 }

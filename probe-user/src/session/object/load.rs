@@ -4,40 +4,41 @@ use aya::EbpfLoader;
 use probe_common::{CgroupId, spe::TIMELINE};
 
 use super::{
-    OBJECT, Object, globals,
+    EbpfObject, OBJECT,
+    attach_types::AttachTypes,
+    globals,
     kernel_log::{self, KernelLog},
     maps::{self, Maps, name},
     offsets,
-    programs::Programs,
+    programs::EbpfPrograms,
     refused, refused_pin,
-    types::Types,
 };
 use crate::{
     machine::Machine,
     session::{
         Config, SamplingConfig, SessionError, SpeConfig,
         memory::{MAX_EXITED, MAX_THREADS},
-        pins::Pins,
+        pins::SessionPins,
     },
     sys::signals::uninterrupted,
 };
 
-/// Processes of a followed command that may live at once.
+/// Processes of a followed command that may exist at once.
 const FOLLOWED_PROCESSES: u32 = 65_536;
 
-/// Bytes of the ring of markers: some 50,000 records between two looks at it.
+/// Bytes of the ring of markers: room for some 50,000 records between two drains.
 const MARKERS_SIZE: u32 = 4 << 20;
 
-impl Object {
-    /// Makes the maps, with room for `max_rows` rows of counts, and parses the programs.
-    /// `possible`: CPUs that the machine may have. Maps that are pinned already are used as they
-    /// are.
+impl EbpfObject {
+    /// Creates the maps, with room for `max_rows` rows of counts, and parses the programs.
+    /// `possible` is the number of CPUs that the machine may have. Maps that are already pinned are
+    /// reused.
     pub(crate) fn load(
         config: &Config,
         machine: &Machine,
         max_rows: u32,
         possible: usize,
-        pins: Option<&Pins>,
+        pins: Option<&SessionPins>,
     ) -> Result<Self, SessionError> {
         let vmlinux = machine.vmlinux();
         let (spe, sampling) = (config.spe.is_some(), config.sampling.is_some());
@@ -49,7 +50,7 @@ impl Object {
         let (group_ends, clocks) = (plan.group_ends(), plan.clocks());
         let by_process = config.by_process.setting();
         let follow = u8::from(config.follow_command);
-        let spe = config.spe.as_ref().map(SpeSettings::of);
+        let spe = config.spe.as_ref().map(SpeSettings::new);
         let sampling = config.sampling.as_ref();
         let page_shift = u64::from(rustix::param::page_size().trailing_zeros());
         let with_addresses = u64::from(sampling.is_some_and(|it| it.addresses));
@@ -60,8 +61,9 @@ impl Object {
         let accesses = sampling.map_or(0, SamplingConfig::accesses);
         let least_weight = sampling.map_or(0, |it| it.least_weight);
 
-        let pinned = pins.map(|pins| maps::pinned(&pins.directory()));
-        let pinned = pinned.unwrap_or_default();
+        let pinned = pins
+            .map(|pins| maps::pinned(&pins.directory()))
+            .unwrap_or_default();
 
         let mut loader = EbpfLoader::new();
         for (name, path) in &pinned {
@@ -76,11 +78,11 @@ impl Object {
         globals::BY_PROCESS.set(&mut loader, &by_process);
         globals::FOLLOW_COMMAND.set(&mut loader, &follow);
         let log = kernel_log::is_shown();
-        kernel_log::set(&mut loader, log, pins.is_some());
+        kernel_log::configure(&mut loader, log, pins.is_some());
         for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
-        // A process that is asked about has a row.
+        // Walks look only for processes that have rows.
         let processes = if config.by_process.any() { max_rows } else { 1 };
         let followed = if config.follow_command {
             FOLLOWED_PROCESSES
@@ -105,30 +107,30 @@ impl Object {
             globals::SAMPLE_ADDRESSED.set(&mut loader, &addressed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);
             globals::SAMPLE_LEAST_WEIGHT.set(&mut loader, &least_weight);
-            let of_table = |kept| match kept {
+            let table_slots = |kept| match kept {
                 true => u32::try_from(slots * possible as u64).unwrap_or(u32::MAX),
                 false => 1,
             };
             loader
                 .map_max_entries(name::SAMPLE_ROWS, sampling.rows(possible))
-                .map_max_entries(name::SAMPLE_ADDRESSES, of_table(sampling.addresses))
-                .map_max_entries(name::SAMPLE_PAGES, of_table(sampling.pages));
+                .map_max_entries(name::SAMPLE_ADDRESSES, table_slots(sampling.addresses))
+                .map_max_entries(name::SAMPLE_PAGES, table_slots(sampling.pages));
         }
-        // It tries by programs what the kernel can do.
+        // Loading probes the kernel's features with small programs.
         let mut ebpf = uninterrupted(|| loader.load(OBJECT))
             .map_err(|error| refused_pin("the eBPF object", &error))?;
         let mut maps = Maps::take(&mut ebpf, machine.possible()?)?;
         if log {
             maps.messages = Some(KernelLog::take(&mut ebpf)?);
         }
-        let programs = Programs::new(ebpf, Types::new(types.numbers), pins);
+        let programs = EbpfPrograms::new(ebpf, AttachTypes::new(types.numbers), pins);
         Ok(Self { maps, programs })
     }
 }
 
-impl Object {
-    /// The same for [`Markers`](crate::session::markers::Markers) alone: nothing is counted. With a
-    /// `cgroup` the processes in it are observed, without one those that are followed.
+impl EbpfObject {
+    /// Loads the object for [`Markers`](crate::session::markers::Markers) alone: nothing is
+    /// counted. With a `cgroup` its processes are observed, without one the followed processes.
     pub(crate) fn load_markers(
         machine: &Machine,
         cgroup: Option<CgroupId>,
@@ -142,8 +144,8 @@ impl Object {
         loader.btf(None);
         globals::MARKER_CGROUP.set(&mut loader, &cgroup);
         globals::MARKER_WAKE_FROM.set(&mut loader, &wake_from);
-        // Its programs have no messages.
-        kernel_log::set(&mut loader, false, false);
+        // The marker programs send no messages.
+        kernel_log::configure(&mut loader, false, false);
         for (name, offset) in &types.offsets {
             loader.override_global(name, offset, true);
         }
@@ -153,12 +155,12 @@ impl Object {
         let mut ebpf = uninterrupted(|| loader.load(OBJECT))
             .map_err(|error| refused("the eBPF object", &error))?;
         let maps = Maps::take(&mut ebpf, machine.possible()?)?;
-        let programs = Programs::new(ebpf, Types::new(types.numbers), None);
+        let programs = EbpfPrograms::new(ebpf, AttachTypes::new(types.numbers), None);
         Ok(Self { maps, programs })
     }
 }
 
-/// What the programs for SPE are told; without SPE their maps have one entry.
+/// The globals of the programs for SPE. Without SPE their maps have one entry.
 struct SpeSettings<'a> {
     config: &'a SpeConfig,
     page_shift: u64,
@@ -168,7 +170,7 @@ struct SpeSettings<'a> {
 }
 
 impl<'a> SpeSettings<'a> {
-    fn of(config: &'a SpeConfig) -> Self {
+    fn new(config: &'a SpeConfig) -> Self {
         Self {
             config,
             page_shift: u64::from(rustix::param::page_size().trailing_zeros()),

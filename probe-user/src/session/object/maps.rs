@@ -1,4 +1,4 @@
-//! The maps of the object, and which of them outlive a session.
+//! The maps of the object, and the pinned ones among them, which outlive a session.
 
 mod kinds;
 
@@ -14,13 +14,14 @@ use aya::{
 };
 use aya_obj::Object as Compiled;
 use probe_common::{
-    Clock, CpuState, LogCpu, MarkerCpu, Process, SLOTS, Tree, UsageKey, UsageRow, Walk,
+    CgroupWalk, CpuState, LogCpu, MarkerCpu, ProcessWalk, ProgramClock, SLOTS, UsageKey, UsageRow,
+    WalkedProcess,
     sample::{SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
 
-pub(super) use self::kinds::Taken;
-pub(crate) use self::kinds::{Array, Counters, Hash, PerCpu, Queue, Ring};
+pub(super) use self::kinds::TakenMap;
+pub(crate) use self::kinds::{Array, CounterMaps, Hash, PerCpu, Queue, RingMap};
 use super::{
     OBJECT,
     kernel_log::{self, KernelLog},
@@ -40,20 +41,20 @@ macro_rules! maps {
         pub(crate) struct Maps {
             $($(#[$meta])* pub(crate) $field: $type,)*
             /// The counters of each slot.
-            pub(crate) counters: Counters,
-            /// The messages of the programs; None where they send none.
+            pub(crate) counters: CounterMaps,
+            /// The messages of the programs; None if they send none.
             pub(crate) messages: Option<KernelLog>,
         }
 
         const NAMED: usize = [$(name::$name),*].len();
 
         impl Maps {
-            /// Takes the maps out of the object. The programs hold them too, once they are loaded.
-            /// `possible`: the CPUs that this machine may have.
+            /// Takes the maps out of the object. Loaded programs hold them too. `possible`: the
+            /// CPUs that this machine may have.
             pub(super) fn take(ebpf: &mut Ebpf, possible: CpuList) -> Result<Self, SessionError> {
                 let possible = Arc::new(possible);
                 let mut taken = |name: &'static str| {
-                    Ok::<_, SessionError>(Taken {
+                    Ok::<_, SessionError>(TakenMap {
                         name,
                         map: take(ebpf, name)?,
                         possible: Arc::clone(&possible),
@@ -61,12 +62,12 @@ macro_rules! maps {
                 };
                 Ok(Self {
                     $($field: <$type>::open(taken(name::$name)?)?,)*
-                    counters: Counters::take(ebpf, possible)?,
+                    counters: CounterMaps::take(ebpf, possible)?,
                     messages: None,
                 })
             }
 
-            /// Name, sizes of key and value.
+            /// Name, and sizes of key and value.
             #[cfg(test)]
             pub(super) const ALL: &[(&str, Sizes)] = &[$((name::$name, <$type>::SIZES),)*];
         }
@@ -74,61 +75,61 @@ macro_rules! maps {
 }
 
 maps! {
-    /// Who used how much of each counter, on which CPU.
+    /// Counts by owner, CPU and group.
     usage: Hash<UsageKey, UsageRow> = USAGE,
-    /// What USAGE had no row for, by counter group.
+    /// Counts for which USAGE had no room, by counter group.
     overflow: PerCpu<UsageRow> = OVERFLOW,
-    /// What each CPU is doing, at index 0.
+    /// The state of each CPU, at index 0.
     state: PerCpu<CpuState> = STATE,
     /// The programs' clock, and the times of these maps, at index 0.
-    clock: Array<Clock> = CLOCK,
-    /// The records of what comes and goes.
-    lifecycle: Ring = LIFECYCLE,
-    /// What became of the messages of the programs, at index 0.
+    clock: Array<ProgramClock> = CLOCK,
+    /// Records of starts and ends of cgroups and processes.
+    lifecycle: RingMap = LIFECYCLE,
+    /// Counts of the programs' messages, at index 0.
     kernel_log: PerCpu<LogCpu> = KERNEL_LOG,
-    /// What observed programs mark.
-    markers: Ring = MARKERS,
-    /// What became of these records, at index 0.
+    /// Markers of observed programs.
+    markers: RingMap = MARKERS,
+    /// Counts of written and lost markers, at index 0.
     marker_cpu: PerCpu<MarkerCpu> = MARKER_CPU,
     /// The walk over all processes, at index 0.
-    walk: Array<Walk> = WALK,
-    /// The processes that it is asked about.
-    processes: Hash<u64, Process> = PROCESSES,
+    walk: Array<ProcessWalk> = WALK,
+    /// The processes that the walk looks for.
+    processes: Hash<u64, WalkedProcess> = PROCESSES,
     /// The walk over all cgroups, at index 0.
-    tree: Array<Tree> = TREE,
-    /// The cgroups that it is asked about: 1 once it has met them.
+    tree: Array<CgroupWalk> = TREE,
+    /// The cgroups that the walk looks for: 1 once it has found them.
     cgroups: Hash<u64, u64> = CGROUPS,
     /// Processes of a command that has no cgroup of its own.
     command: Hash<u32, u8> = COMMAND,
     /// Samples by owner.
     spe_rows: Hash<SpeKey, SpeRow> = SPE_ROWS,
-    /// Samples that `SPE_ROWS` had no row for, by class.
+    /// Samples for which `SPE_ROWS` had no room, by class.
     spe_overflow: PerCpu<SpeRow> = SPE_OVERFLOW,
-    /// What became of everything that SPE wrote on each CPU, at index 0.
+    /// Counts of SPE's bytes and records on each CPU, by outcome, at index 0.
     spe_cpu: PerCpu<SpeCpu> = SPE_CPU,
-    /// The pages that were accessed lately.
+    /// Recently accessed pages.
     spe_pages: Hash<PageKey, PageRow> = SPE_PAGES,
-    /// The cache lines that were accessed lately.
+    /// Recently accessed cache lines.
     spe_lines: Hash<LineKey, LineRow> = SPE_LINES,
     /// Data sources that mean another core, by CPU.
     spe_peers: Array<u64> = SPE_PEERS,
-    /// Ids of our own events, by CPU.
+    /// Ids of this session's events, by CPU.
     spe_events: Array<u64> = SPE_EVENTS,
     /// By [`probe_common::spe::SpeSetting`].
     spe_settings: Array<u64> = SPE_SETTINGS,
-    /// Two clocks: one is filled while the other is in use.
+    /// Two clock conversions: one is filled while the other is in use.
     spe_clocks: Array<SpeClock> = SPE_CLOCKS,
-    /// Whose each thread is.
+    /// The owner of each thread.
     spe_tasks: Hash<u64, SpeTask> = SPE_TASKS,
     /// Threads that exited.
     spe_exited: Queue<u64> = SPE_EXITED,
     /// Samples of events by owner.
     sample_rows: Hash<SampleKey, SampleRow> = SAMPLE_ROWS,
-    /// The instructions that they were at.
+    /// Sampled instructions.
     sample_addresses: Slots = SAMPLE_ADDRESSES,
-    /// The data pages that they were at.
+    /// Sampled data pages.
     sample_pages: Slots = SAMPLE_PAGES,
-    /// What became of the samples of each event on each CPU.
+    /// Counts of the samples of each event on each CPU, by outcome.
     sample_cpu: PerCpu<SampleCpu> = SAMPLE_CPU,
     /// By [`probe_common::sample::SampleSetting`].
     sample_settings: Array<u64> = SAMPLE_SETTINGS,
@@ -137,8 +138,8 @@ maps! {
 /// The timeline of switches: only programs use it, user space sets its size.
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
-/// Maps that only programs use.
-pub(super) const OF_PROGRAMS: [&str; 7] = [
+/// Maps that only the programs use.
+pub(super) const PROGRAM_MAPS: [&str; 7] = [
     kernel_log::RING,
     "RECORD",
     "SAMPLE_ZERO",
@@ -148,15 +149,15 @@ pub(super) const OF_PROGRAMS: [&str; 7] = [
     "SPE_ZERO",
 ];
 
-/// The map of the globals.
-const OF_GLOBALS: usize = 1;
+/// The number of maps of globals.
+const GLOBAL_MAPS: usize = 1;
 
-/// All maps of the object.
-pub(super) const COUNT: usize = NAMED + OF_PROGRAMS.len() + SLOTS + OF_GLOBALS;
+/// The number of all maps of the object.
+pub(super) const COUNT: usize = NAMED + PROGRAM_MAPS.len() + SLOTS + GLOBAL_MAPS;
 
-/// The maps that outlive a session where it has pins: what the attached programs write, and the
-/// counters that they read. All others are of one process. A version of aya-log that writes its
-/// messages otherwise has another layout ([`layout`](crate::snapshot::layout)).
+/// The maps that outlive a session with pins: those that the attached programs write, and the
+/// counters that they read. All others belong to one process. A version of aya-log that writes its
+/// messages differently has another layout ([`layout`](crate::snapshot::layout)).
 const PINNED: [&str; 7] = [
     name::USAGE,
     name::OVERFLOW,
@@ -167,16 +168,18 @@ const PINNED: [&str; 7] = [
     kernel_log::RING,
 ];
 
-/// Each of those with its pin below a directory.
+/// Name and pin of each pinned map, for pins in `directory`.
 pub(super) fn pinned(directory: &Path) -> Vec<(String, PathBuf)> {
-    let names = PINNED.into_iter().map(str::to_owned);
-    let names = names.chain((0..SLOTS).map(Counters::name));
+    let names = PINNED
+        .into_iter()
+        .map(str::to_owned)
+        .chain((0..SLOTS).map(CounterMaps::name));
     names
         .map(|name| (name.clone(), directory.join(name)))
         .collect()
 }
 
-/// Whether all of them are pinned there, and are such as this object's.
+/// Whether all of them are pinned in `directory`, with the kinds and sizes of this object.
 pub(crate) fn can_use(directory: &Path) -> bool {
     let compiled = Compiled::parse(OBJECT).expect("the object was built with this program");
     pinned(directory).into_iter().all(|(name, path)| {
@@ -194,8 +197,8 @@ pub(crate) fn can_use(directory: &Path) -> bool {
     })
 }
 
-/// Rows for which the pinned USAGE map has room; None where it cannot be asked.
-pub(crate) fn rows_of(directory: &Path) -> Option<u32> {
+/// Rows for which the pinned USAGE map has room; None if it cannot be opened.
+pub(crate) fn row_capacity(directory: &Path) -> Option<u32> {
     let info = MapInfo::from_pin(directory.join(name::USAGE)).ok()?;
     Some(info.max_entries())
 }
@@ -204,10 +207,11 @@ pub(crate) fn rows_of(directory: &Path) -> Option<u32> {
 pub(super) type Sizes = [usize; 2];
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, SessionError> {
-    ebpf.take_map(name).ok_or_else(|| missing(of(name)))
+    ebpf.take_map(name).ok_or_else(|| missing(label(name)))
 }
 
-pub(super) fn of(name: &str) -> String {
+/// The name of a map in messages.
+pub(super) fn label(name: &str) -> String {
     format!("map {name}")
 }
 

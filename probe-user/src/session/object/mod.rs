@@ -1,9 +1,10 @@
-//! The eBPF object as user space knows it: every map, program and global by a typed name. No other
-//! module spells one of their names, or looks one up.
+//! The eBPF object in user space: every map, program and global has a typed name. No other module
+//! spells or looks up one of their names.
 //!
 //! `cargo nextest run -p probe-user object` compares the names and types here with the compiled
 //! object's.
 
+mod attach_types;
 mod globals;
 mod kernel_log;
 mod load;
@@ -13,7 +14,6 @@ mod programs;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod types;
 
 use std::io;
 
@@ -21,13 +21,13 @@ use aya::maps::MapError;
 
 pub(crate) use self::{
     kernel_log::{is_shown as log_is_shown, ring_size as log_ring_size},
-    maps::{Hash, Maps, PerCpu, Ring, can_use, rows_of},
+    maps::{Hash, Maps, PerCpu, RingMap, can_use, row_capacity},
     programs::{
         CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CGROUP_SWITCH, CGROUPS, CLOCK, CPU_HOTPLUG,
-        EVENT_SAMPLE, FLUSH, FOLLOW_FORK, FOLLOW_FREE, Links, MARKER, MARKER_EXEC, MARKER_EXIT,
-        MARKER_FORK, PROCESS_EXIT, Programs, READ_COST, SAMPLE_PREALLOCATE_ROWS, SCHED_EXIT,
-        SCHED_SWITCH, SPE_ATTACH, SPE_CHUNK, SPE_CHUNK_KPROBE, SPE_EXEC, SPE_EXIT, SPE_FORK,
-        SPE_PREALLOCATE_ROWS, SPE_SWITCH, Tracepoint, WALK,
+        EVENT_SAMPLE, EbpfPrograms, EventLinks, FLUSH, FOLLOW_FORK, FOLLOW_FREE, MARKER,
+        MARKER_EXEC, MARKER_EXIT, MARKER_FORK, PROCESS_EXIT, READ_COST, SAMPLE_PREALLOCATE_ROWS,
+        SCHED_EXIT, SCHED_SWITCH, SPE_ATTACH, SPE_CHUNK, SPE_CHUNK_KPROBE, SPE_EXEC, SPE_EXIT,
+        SPE_FORK, SPE_PREALLOCATE_ROWS, SPE_SWITCH, Tracepoint, WALK,
     },
 };
 use super::{SessionError, error::chain};
@@ -36,16 +36,16 @@ use super::{SessionError, error::chain};
 pub(super) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/probe-ebpf"));
 
-/// The object, loaded for one session: its maps are there, its programs not in the kernel yet.
-pub(crate) struct Object {
+/// The object of one session: its maps exist, and its programs are loaded on demand.
+pub(crate) struct EbpfObject {
     pub(crate) maps: Maps,
-    pub(crate) programs: Programs,
+    pub(crate) programs: EbpfPrograms,
 }
 
-/// The descriptors of an object: maps, programs with a link each, and the object's types.
+/// Number of descriptors of an object: maps, programs with a link each, and the object's types.
 pub(crate) const DESCRIPTORS: usize = maps::COUNT + 2 * programs::ALL.len() + 1;
 
-/// The kernel's refusal of a part of the object.
+/// The error for a part of the object that the kernel refused.
 fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {
     SessionError::Bpf {
         what: what.into(),
@@ -53,7 +53,7 @@ fn refused(what: impl Into<String>, error: &dyn std::error::Error) -> SessionErr
     }
 }
 
-/// The same, of what may be pinned.
+/// [`refused`] for a part that may be pinned.
 fn refused_pin(what: impl Into<String>, error: &dyn std::error::Error) -> SessionError {
     let error = refused(what, error);
     match error {
@@ -65,7 +65,7 @@ fn refused_pin(what: impl Into<String>, error: &dyn std::error::Error) -> Sessio
     }
 }
 
-/// Where the compiled object lacks what is named here.
+/// The error for a name in this module that the compiled object lacks.
 fn missing(what: String) -> SessionError {
     SessionError::Bpf {
         what,
@@ -73,7 +73,7 @@ fn missing(what: String) -> SessionError {
     }
 }
 
-/// The answer to bpf(2) in an error of aya's.
+/// The error of bpf(2) in an error of aya.
 fn io_error(error: MapError) -> io::Error {
     match error {
         MapError::SyscallError(error) => error.io_error,

@@ -1,5 +1,5 @@
-//! The globals of the object that are offsets of members in the kernel's structures: each has the
-//! name of one.
+//! The globals of the object that hold offsets of members in kernel structures. Each is named after
+//! its member.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const CSS: &str = "cgroup_subsys_state";
 const SIGNAL: &str = "signal_struct";
 const LIST: Shape<'_> = Structure("list_head");
 
-/// What every session needs.
+/// The members that every session needs.
 const FIELDS: [Field; 34] = [
     field("TASK_PID", TASK, "pid", Integer(4)),
     field("TASK_TGID", TASK, "tgid", Integer(4)),
@@ -76,7 +76,7 @@ const FIELDS: [Field; 34] = [
     field("KERNFS_NODE_ID", "kernfs_node", "id", Integer(8)),
 ];
 
-/// What the programs for SPE read too.
+/// The members that the programs for SPE also read.
 const SPE_FIELDS: [Field; 7] = {
     const HANDLE: &str = "perf_output_handle";
     const BUFFER: &str = "perf_buffer";
@@ -91,8 +91,8 @@ const SPE_FIELDS: [Field; 7] = {
     ]
 };
 
-/// What the program of sampled events reads too. A kernel that lacks one gives samples without what
-/// it leads to.
+/// The members that the program of sampled events also reads. On a kernel without one of them,
+/// samples lack what it leads to.
 const SAMPLE_FIELDS: [Field; 4] = {
     const DATA: &str = "perf_sample_data";
     [
@@ -104,8 +104,8 @@ const SAMPLE_FIELDS: [Field; 4] = {
     ]
 };
 
-/// Members that some kernels lack. Without `CONFIG_FAIR_GROUP_SCHED` clocks cannot be taken back to
-/// the moment of a switch; without `CONFIG_SCHED_INFO` no task tells when it came in.
+/// Members that some kernels lack. Without `CONFIG_FAIR_GROUP_SCHED`, clock counters cannot be set
+/// back to the moment of a switch; without `CONFIG_SCHED_INFO`, tasks have no `last_arrival`.
 const OPTIONAL: [Field; 4] = [
     field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
@@ -123,12 +123,12 @@ const OPTIONAL: [Field; 4] = [
     ),
 ];
 
-/// The value of every offset global, those of the programs for SPE and for sampled events included
-/// where they are loaded; and the numbers of the types that programs attach to.
+/// The value of every offset global (including those for SPE and for sampled events, if they are
+/// loaded), and the numbers of the types that programs attach to.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, lacks a field, or shows a kernel below the floor (Linux 6.1).
+/// If the file cannot be read, lacks a field, or shows a kernel older than Linux 6.1.
 pub(crate) fn kernel_types(
     vmlinux: &Path,
     spe: bool,
@@ -142,14 +142,17 @@ pub(crate) fn kernel_types(
     if events {
         optional.extend(SAMPLE_FIELDS);
     }
-    read(vmlinux, &needed, &optional, programs::attached_to())
+    read(vmlinux, &needed, &optional, programs::attach_targets())
 }
 
-/// The names of them all.
+/// The names of all offset globals.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    let fields = FIELDS.into_iter().chain(SPE_FIELDS).chain(SAMPLE_FIELDS);
-    let fields = fields.chain(OPTIONAL);
+    let fields = FIELDS
+        .into_iter()
+        .chain(SPE_FIELDS)
+        .chain(SAMPLE_FIELDS)
+        .chain(OPTIONAL);
     fields.map(|field| field.global)
 }
 
@@ -168,7 +171,7 @@ mod tests {
         let offsets = kernel_types(&vmlinux, true, true).unwrap().offsets;
         let all = FIELDS.len() + SPE_FIELDS.len() + SAMPLE_FIELDS.len() + OPTIONAL.len();
         assert_eq!(offsets.len(), all);
-        // The members that lie first in their structures on no kernel we know.
+        // On no known kernel are these members the first of their structures.
         assert!(
             offsets
                 .iter()

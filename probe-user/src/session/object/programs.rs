@@ -1,4 +1,4 @@
-//! The programs of the object, by how they come to run.
+//! The programs of the object, by how they are run.
 
 mod event;
 mod tracepoint;
@@ -14,12 +14,12 @@ use aya::{
     },
 };
 
-pub(crate) use self::event::Links;
+pub(crate) use self::event::EventLinks;
 use self::tracepoint::PinnedPrograms;
-use super::{missing, refused, types::Types};
+use super::{attach_types::AttachTypes, missing, refused};
 use crate::{
     machine::btf::{KIND_FUNCTION, KIND_TYPEDEF},
-    session::{SessionError, pins::Pins},
+    session::{SessionError, pins::SessionPins},
     sys::{bpf, signals::uninterrupted},
 };
 
@@ -32,25 +32,25 @@ macro_rules! programs {
 
         pub(super) const ALL: &[&str] = &[$($($name,)*)*];
 
-        /// The kinds of programs and what they attach to, where they say so.
-        const PLACES: &[(&str, &str)] = &[$($($((stringify!($kind), $at),)?)*)*];
+        /// Kind and attach target of the programs that have a target.
+        const ATTACH_TARGETS: &[(&str, &str)] = &[$($($((stringify!($kind), $at),)?)*)*];
     };
 }
 
-/// A program at a tracepoint, which finds the kernel's structures by their types (`tp_btf`).
+/// A program at a tracepoint, with typed access to kernel structures (`tp_btf`).
 #[derive(Clone, Copy)]
 pub(crate) struct Tracepoint {
     name: &'static str,
     at: &'static str,
 }
 
-/// A program that is never attached: user space runs it (`BPF_PROG_TEST_RUN`, kernel 5.10).
+/// A program that is never attached: user space runs it with `BPF_PROG_TEST_RUN` (kernel 5.10).
 #[derive(Clone, Copy)]
 pub(crate) struct OnDemand {
     name: &'static str,
 }
 
-/// A program of an iterator, which does all at its first call.
+/// A program of an iterator, which does its whole walk in the first call.
 #[derive(Clone, Copy)]
 pub(crate) struct Walker {
     name: &'static str,
@@ -58,24 +58,24 @@ pub(crate) struct Walker {
 
 /// A program at the software event cgroup-switches.
 #[derive(Clone, Copy)]
-pub(crate) struct AtEvent {
+pub(crate) struct EventProgram {
     name: &'static str,
 }
 
 /// A program at the overflows of events that user space opens.
 #[derive(Clone, Copy)]
-pub(crate) struct AtOverflow {
+pub(crate) struct OverflowProgram {
     name: &'static str,
 }
 
-/// A program at the start of a function of the kernel, by its trampoline.
+/// A program at the start of a kernel function, by a trampoline.
 #[derive(Clone, Copy)]
 pub(crate) struct Fentry {
     name: &'static str,
     at: &'static str,
 }
 
-/// The same by a breakpoint.
+/// A program at the start of a kernel function, by a breakpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct Kprobe {
     name: &'static str,
@@ -92,7 +92,7 @@ programs! {
     Tracepoint {
         /// The default hook.
         SCHED_SWITCH = "sched_switch" at "sched_switch",
-        /// The way out of the scheduler: Linux 6.18 has it, 6.12 has not.
+        /// The exit of the scheduler: Linux 6.18 has the tracepoint, 6.12 does not.
         SCHED_EXIT = "sched_exit" at "sched_exit_tp",
         CGROUP_MKDIR = "cgroup_mkdir" at "cgroup_mkdir",
         CGROUP_RMDIR = "cgroup_rmdir" at "cgroup_rmdir",
@@ -113,26 +113,26 @@ programs! {
     OnDemand {
         /// Closes the open slice of a CPU.
         FLUSH = "flush",
-        /// Reads one counter, and returns the nanoseconds.
+        /// Reads one counter, and returns the nanoseconds that this took.
         READ_COST = "read_cost",
         /// Reads the programs' clock into `maps.clock`.
         CLOCK = "clock",
-        /// Makes a CPU ready to have events sampled.
+        /// Prepares a CPU for sampled events.
         SAMPLE_PREALLOCATE_ROWS = "sample_preallocate_rows",
-        /// Makes a CPU ready to sample.
+        /// Prepares a CPU for SPE sampling.
         SPE_PREALLOCATE_ROWS = "spe_preallocate_rows",
     }
     Walker {
-        /// Over all processes, as `maps.walk` says.
+        /// Walks over all processes, with parameters and results in `maps.walk`.
         WALK = "walk",
-        /// Over all cgroups, into `maps.tree`.
+        /// Walks over all cgroups, with results in `maps.tree`.
         CGROUPS = "cgroups",
     }
-    AtEvent {
+    EventProgram {
         /// The hook cgroup-switches.
         CGROUP_SWITCH = "cgroup_switch",
     }
-    AtOverflow {
+    OverflowProgram {
         /// Adds a sample.
         EVENT_SAMPLE = "event_sample",
     }
@@ -141,7 +141,7 @@ programs! {
         SPE_CHUNK = "spe_chunk" at "perf_aux_output_end",
     }
     Kprobe {
-        /// The same.
+        /// The end of a chunk of AUX data, if fentry does not attach.
         SPE_CHUNK_KPROBE = "spe_chunk_kprobe" at "perf_aux_output_end",
     }
     Uprobe {
@@ -150,57 +150,57 @@ programs! {
     }
 }
 
-/// What walkers iterate over. It does not matter.
-const WALKED: &str = "bpf_map";
+/// The objects that walkers iterate over, which they ignore.
+const ITERATED: &str = "bpf_map";
 
 /// The kernel's types that programs attach to.
-pub(super) fn attached_to() -> impl Iterator<Item = (u32, String)> {
-    let places = PLACES.iter().filter_map(|(kind, at)| match *kind {
+pub(super) fn attach_targets() -> impl Iterator<Item = (u32, String)> {
+    let targets = ATTACH_TARGETS.iter().filter_map(|(kind, at)| match *kind {
         "Tracepoint" => Some((KIND_TYPEDEF, tracepoint::type_name(at))),
         "Fentry" => Some((KIND_FUNCTION, (*at).to_owned())),
         _ => None,
     });
-    places.chain([(KIND_FUNCTION, format!("bpf_iter_{WALKED}"))])
+    targets.chain([(KIND_FUNCTION, format!("bpf_iter_{ITERATED}"))])
 }
 
 impl Walker {
-    /// What the walk was over could not be read to the end.
+    /// The error of a walk that could not reach the end of the kernel's list or tree.
     pub(crate) fn incomplete(self, what: &str, visited: u64) -> SessionError {
         SessionError::Bpf {
-            what: of(self.name),
+            what: label(self.name),
             reason: format!("the kernel's {what} could not be read behind the first {visited}"),
         }
     }
 }
 
 /// The programs, and the kernel's types for those that need them.
-pub(crate) struct Programs {
+pub(crate) struct EbpfPrograms {
     ebpf: Ebpf,
-    types: Types,
+    types: AttachTypes,
     pins: Option<PinnedPrograms>,
 }
 
-impl Programs {
-    pub(super) fn new(ebpf: Ebpf, types: Types, pins: Option<&Pins>) -> Self {
+impl EbpfPrograms {
+    pub(super) fn new(ebpf: Ebpf, types: AttachTypes, pins: Option<&SessionPins>) -> Self {
         Self {
             ebpf,
             types,
-            pins: pins.map(PinnedPrograms::of),
+            pins: pins.map(PinnedPrograms::new),
         }
     }
 
-    /// No program will be attached or walk for now.
-    pub(crate) fn settle(&mut self) {
-        self.types.forget();
+    /// Frees the kernel's types, as no program will be attached or walk for now.
+    pub(crate) fn release_types(&mut self) {
+        self.types.release();
     }
 
-    /// Loads a program that will be run.
+    /// Loads a program for [`Self::run`].
     pub(crate) fn load(&mut self, program: OnDemand) -> Result<(), SessionError> {
         let loaded: &mut RawTracePoint = find(&mut self.ebpf, program.name)?;
-        uninterrupted(|| loaded.load()).map_err(|error| refused(of(program.name), &error))
+        uninterrupted(|| loaded.load()).map_err(|error| refused(label(program.name), &error))
     }
 
-    /// Runs a loaded program with these arguments on this CPU. Returns what it returned; None where
+    /// Runs a loaded program with these arguments on this CPU. Returns its return value; None if
     /// the CPU is offline.
     pub(crate) fn run(
         &mut self,
@@ -221,32 +221,32 @@ impl Programs {
             }
             Err(error) => {
                 let on = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-                let what = format!("a run of {}{on}", of(program.name));
+                let what = format!("a run of {}{on}", label(program.name));
                 Err(refused(what, &error))
             }
         }
     }
 
-    /// Runs a walker; its maps say what over, and what it found.
+    /// Runs a walker. Its parameters and results are in its maps.
     pub(crate) fn walk(&mut self, program: Walker) -> Result<(), SessionError> {
-        let failed = |error: &dyn std::error::Error| refused(of(program.name), error);
+        let failed = |error: &dyn std::error::Error| refused(label(program.name), error);
         let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             let types = self.types.get();
-            uninterrupted(|| loaded.load(WALKED, types)).map_err(|error| failed(&error))?;
+            uninterrupted(|| loaded.load(ITERATED, types)).map_err(|error| failed(&error))?;
         }
-        let link = loaded.attach().map_err(|error| failed(&error))?;
-        let link = loaded.take_link(link).map_err(|error| failed(&error))?;
+        let link_id = loaded.attach().map_err(|error| failed(&error))?;
+        let link = loaded.take_link(link_id).map_err(|error| failed(&error))?;
         let mut file = link.into_file().map_err(|error| failed(&error))?;
-        // The program prints nothing; reading is what runs it.
+        // Reading the file runs the program, which prints nothing.
         file.read_to_end(&mut Vec::new())
             .map_err(|error| failed(&error))?;
         Ok(())
     }
 
-    /// Loads and attaches a program; where it cannot be attached it is not loaded either.
+    /// Loads and attaches a program. If it cannot be attached, it is unloaded again.
     pub(crate) fn attach_fentry(&mut self, program: Fentry) -> Result<(), SessionError> {
-        let refused = |error| refused(of(program.name), &error);
+        let refused = |error| refused(label(program.name), &error);
         let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
         let types = self.types.get();
         uninterrupted(|| loaded.load(program.at, types)).map_err(refused)?;
@@ -259,31 +259,33 @@ impl Programs {
 
     /// Loads and attaches a program.
     pub(crate) fn attach_kprobe(&mut self, program: Kprobe) -> Result<(), SessionError> {
-        let refused = |error| refused(of(program.name), &error);
+        let refused = |error| refused(label(program.name), &error);
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
         uninterrupted(|| loaded.load()).map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
     }
 
-    /// Runs of all loaded programs that the kernel left out, since that program ran on the CPU
-    /// already: from Linux 7.0 on one at a tracepoint may be preempted by another task.
+    /// Runs of loaded programs that the kernel skipped because the program was already running on
+    /// the CPU: from Linux 7.0 on, another task may preempt a program at a tracepoint.
     pub(crate) fn skipped_runs(&self) -> u64 {
         let fds = self.ebpf.programs().filter_map(|(_, it)| it.fd().ok());
         let skipped = fds.filter_map(|fd| bpf::skipped_runs(fd.as_fd()).ok());
         skipped.sum()
     }
 
-    /// Runs of the chunks' programs, and the time that they took, as far as the kernel has measured
-    /// (`kernel.bpf_stats_enabled`); None where neither is loaded.
+    /// Number and duration of the chunk programs' runs, while the kernel measured them
+    /// (`kernel.bpf_stats_enabled`); None if no chunk program is loaded.
     pub(crate) fn chunk_stats(&self) -> Option<(u64, Duration)> {
         let names = [SPE_CHUNK.name, SPE_CHUNK_KPROBE.name];
-        let info = |name| self.ebpf.program(name)?.info().ok();
-        let info = names.into_iter().find_map(info)?;
+        let info = names
+            .into_iter()
+            .find_map(|name| self.ebpf.program(name)?.info().ok())?;
         Some((info.run_count(), info.run_time()))
     }
 }
 
-fn of(name: &str) -> String {
+/// The name of a program in messages.
+fn label(name: &str) -> String {
     format!("program {name}")
 }
 
@@ -294,5 +296,5 @@ where
 {
     ebpf.program_mut(name)
         .and_then(|program| program.try_into().ok())
-        .ok_or_else(|| missing(of(name)))
+        .ok_or_else(|| missing(label(name)))
 }

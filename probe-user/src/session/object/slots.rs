@@ -1,5 +1,5 @@
-//! A table of addresses, in memory that is shared with the programs: reading its slots takes no
-//! call.
+//! A table of addresses in memory that is shared with the programs: reading its slots takes no
+//! system call.
 
 use std::{mem::offset_of, os::fd::AsFd as _};
 
@@ -8,16 +8,16 @@ use probe_common::sample::{AddressKey, AddressRow, AddressSlot};
 use rustix::mm::ProtFlags;
 
 use super::{
-    maps::{Taken, failed, of},
+    maps::{TakenMap, failed, label},
     missing, refused,
 };
-use crate::{session::SessionError, sys::ring::Mapping};
+use crate::{session::SessionError, sys::ring::SharedMapping};
 
 /// The slots of all CPUs.
 pub(crate) struct Slots {
-    mapping: Mapping,
+    mapping: SharedMapping,
     count: usize,
-    /// Programs are loaded with its descriptor.
+    /// Keeps the map's descriptor open, with which programs are loaded.
     _data: MapData,
 }
 
@@ -25,14 +25,14 @@ impl Slots {
     #[cfg(test)]
     pub(super) const SIZES: super::maps::Sizes = [size_of::<u32>(), size_of::<AddressSlot>()];
 
-    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
+    pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
         let Map::Array(data) = map else {
-            return Err(missing(of(name)));
+            return Err(missing(label(name)));
         };
-        let info = data.info().map_err(|error| refused(of(name), &error))?;
+        let info = data.info().map_err(|error| refused(label(name), &error))?;
         let count = info.max_entries() as usize;
         let size = count * size_of::<AddressSlot>();
-        let mapping = Mapping::new(data.fd().as_fd(), size, 0, ProtFlags::READ);
+        let mapping = SharedMapping::new(data.fd().as_fd(), size, 0, ProtFlags::READ);
         Ok(Self {
             mapping: mapping.map_err(|source| failed("share the memory of", name, source))?,
             count,
@@ -40,8 +40,11 @@ impl Slots {
         })
     }
 
-    /// The addresses of a generation to which no program adds any more.
-    pub(crate) fn of(&self, generation: u64) -> impl Iterator<Item = (AddressKey, AddressRow)> {
+    /// The rows of a closed generation, to which no program adds.
+    pub(crate) fn rows_of_generation(
+        &self,
+        generation: u64,
+    ) -> impl Iterator<Item = (AddressKey, AddressRow)> {
         const GENERATION: usize =
             (offset_of!(AddressSlot, key) + offset_of!(AddressKey, generation)) / 8;
         let starts = (0..self.count).map(|slot| slot * AddressSlot::WORDS);

@@ -1,4 +1,4 @@
-//! The names and types here are those of the compiled object.
+//! Compares the names and types in this module with the compiled object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use probe_common::SLOTS;
 
 use super::{
     DESCRIPTORS, OBJECT, globals,
-    maps::{Counters, Maps, OF_PROGRAMS},
+    maps::{CounterMaps, Maps, PROGRAM_MAPS},
     offsets, programs,
 };
 
@@ -15,7 +15,7 @@ fn compiled() -> Compiled {
     Compiled::parse(OBJECT).unwrap()
 }
 
-/// Those of the programs; the compiler makes others of constants.
+/// The maps of the programs, without those that the compiler makes for constants.
 fn maps(compiled: &Compiled) -> BTreeMap<&str, &Map> {
     let maps = compiled.maps.iter();
     maps.map(|(name, map)| (name.as_str(), map))
@@ -27,9 +27,13 @@ fn maps(compiled: &Compiled) -> BTreeMap<&str, &Map> {
 fn every_map_is_named_here_and_there() {
     let compiled = compiled();
     let found: BTreeSet<String> = maps(&compiled).into_keys().map(str::to_owned).collect();
-    let named = Maps::ALL.iter().map(|(name, _)| *name);
-    let named = named.chain(OF_PROGRAMS).map(str::to_owned);
-    let named: Vec<String> = named.chain((0..SLOTS).map(Counters::name)).collect();
+    let named: Vec<String> = Maps::ALL
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(PROGRAM_MAPS)
+        .map(str::to_owned)
+        .chain((0..SLOTS).map(CounterMaps::name))
+        .collect();
     assert_eq!(found, named.iter().cloned().collect());
     assert_eq!(found.len(), named.len(), "one is named twice");
 }
@@ -60,7 +64,7 @@ fn every_program_is_named_here_and_there() {
     assert_eq!(found.len(), programs::ALL.len(), "one is named twice");
 }
 
-/// A global that is not set would be zero: an offset of another member.
+/// A global that is not set would be zero: the offset of another member.
 #[test]
 fn every_global_is_named_here_and_there() {
     let settings = globals::ALL.iter().copied();
@@ -71,8 +75,8 @@ fn every_global_is_named_here_and_there() {
     assert_eq!(found.len(), named.len(), "one is named twice");
 }
 
-/// Name and size of every public symbol in the section `.rodata`. aya keeps to itself what it reads
-/// of those.
+/// Name and size of every public symbol in the section `.rodata`. aya reads them too, but does not
+/// expose them.
 fn frozen_globals(elf: &[u8]) -> impl Iterator<Item = (&str, usize)> {
     let number = |at: usize, bytes: usize| {
         let bytes = elf[at..at + bytes].iter().rev();

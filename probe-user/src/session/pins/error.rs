@@ -1,21 +1,21 @@
-//! Why pins cannot be kept.
+//! Errors of pins.
 
 use std::{io, path::PathBuf};
 
-/// Why pins cannot be kept, or removed. Each message says what to do.
+/// Why pins cannot be created, kept or removed. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
-    /// The place is on another kind of file system.
+    /// The directory is on another kind of file system.
     #[error(
         "cannot keep pins in {path}: that is on no bpffs; mount one (`mount -t bpf \
          -o mode=0700 bpf {mount}`), or give a directory on one",
         path = path.display(), mount = mount.display()
     )]
     NoBpffs {
-        /// The place.
+        /// The directory.
         path: PathBuf,
-        /// Where a bpffs is missing.
+        /// The mount point at which a bpffs is missing.
         mount: PathBuf,
     },
     /// The bpffs cannot be written.
@@ -24,23 +24,23 @@ pub enum PinError {
          remount,rw`), or give a directory on another", path = .0.display()
     )]
     ReadOnly(PathBuf),
-    /// The right to write there is missing.
+    /// This process may not write to the directory.
     #[error(
         "cannot keep pins in {path}: permission denied; the directory is root's, and AppArmor's \
          usual profiles of containers forbid writes below /sys/fs/bpf: mount a bpffs of its own \
          for pmuscope, or give a directory that it may write", path = .0.display()
     )]
     Denied(PathBuf),
-    /// Another process keeps its pins there.
+    /// Another process uses the directory.
     #[error(
         "another pmuscope keeps its pins in {path}: end it, or give another directory",
         path = .0.display()
     )]
     InUse(PathBuf),
-    /// Sessions that end with their process.
+    /// The session cannot outlive its process.
     #[error("cannot keep pins {0}: count without them")]
     Unsuited(&'static str),
-    /// Anything else that the kernel says.
+    /// Any other error of the kernel.
     #[error(
         "cannot {what} {path}: {source}; give another directory, or remove what is there (`rm -r`)",
         path = path.display()
@@ -56,8 +56,8 @@ pub enum PinError {
 }
 
 impl PinError {
-    /// What an answer of the kernel about a file below `place` means.
-    pub(super) fn of(what: &'static str, path: PathBuf, source: io::Error) -> Self {
+    /// The meaning of an I/O error of a file of pins.
+    pub(super) fn from_io(what: &'static str, path: PathBuf, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path),
             io::ErrorKind::PermissionDenied => Self::Denied(path),

@@ -1,5 +1,5 @@
-//! Taking over from a process that is gone. Its counters cannot be reached: on each CPU they are
-//! replaced, as in a turn, by this process' own.
+//! Handover from an ended process. Its counters cannot be reached: on each CPU this process
+//! replaces them by its own, as at an exchange of rotated groups.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use probe_common::{CpuState, FlushMode, NO_GROUP};
 
 use super::Continuity;
 use crate::{
-    session::{Object, Session, SessionError, flush},
+    session::{EbpfObject, Session, SessionError, flush},
     snapshot::{HandedOver, Refused},
     sys::clock::nanos,
 };
 
-/// A handover that is under way.
+/// A handover in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
     /// By CPU: the programs' time of the last reading of the old counters.
@@ -20,18 +20,18 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// Charges what the old counters of a CPU have gained, and stops counting there.
-    pub(crate) fn stop(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+    /// Charges the last deltas of a CPU's old counters, and stops counting on it.
+    pub(crate) fn stop(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         if self.stopped.contains_key(&cpu) {
             return Ok(());
         }
-        let state = |object: &Object| -> Result<Option<CpuState>, SessionError> {
+        let state = |object: &EbpfObject| -> Result<Option<CpuState>, SessionError> {
             Ok(object.maps.state.get(0)?.get(&cpu).copied())
         };
         let before = state(object)?;
-        // A process that was killed in a handover has stopped it: its gap began then.
+        // A process that was killed during a handover has stopped it already: the gap began then.
         if before.is_none_or(|state| state.armed != 0) {
-            // The group stays what it is.
+            // The running group stays.
             let live = before.map_or((NO_GROUP, 0), |state| (state.live, state.live_events));
             flush::run(object, cpu, FlushMode::Charge, live, false)?;
             flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
@@ -41,34 +41,34 @@ impl Handover {
         Ok(())
     }
 
-    /// Nanoseconds from there to the first reading of a CPU's new counters.
-    fn gap(&self, object: &Object, cpu: u32) -> Result<u64, SessionError> {
+    /// Nanoseconds from the last reading of a CPU's old counters to the first of its new ones.
+    fn gap(&self, object: &EbpfObject, cpu: u32) -> Result<u64, SessionError> {
         let states = object.maps.state.get(0)?;
         let read = states.get(&cpu).map_or(0, |state| state.read);
-        // A CPU that was never read has counted nothing yet.
+        // A CPU that was never read has no gap: it has counted nothing yet.
         let stopped = self.stopped.get(&cpu).filter(|stopped| **stopped > 0);
         Ok(stopped.map_or(0, |stopped| read.saturating_sub(*stopped)))
     }
 }
 
 impl Session {
-    /// How this session began.
+    /// Whether this session is new or continues an earlier one.
     #[must_use]
     pub fn continuity(&self) -> Continuity {
         self.pins
             .as_ref()
-            .map_or(Continuity::New, |pins| pins.found)
+            .map_or(Continuity::New, |pins| pins.continuity)
     }
 
-    /// The pins of this session stay when it ends, and programs go on counting: the next session
-    /// with the same plan takes them over.
+    /// Keeps the pins of this session when it ends. Its programs continue counting, and the next
+    /// session with the same plan takes them over.
     pub fn keep_pins(&mut self) {
         if let Some(pins) = &mut self.pins {
             pins.keep();
         }
     }
 
-    /// What was not counted between two processes, since counting into these maps began; None in a
+    /// Handovers of these maps so far, with the time not counted and the time unattended; None in a
     /// session without pins.
     pub(crate) fn handed_over(&self) -> Option<HandedOver> {
         self.pins.as_ref()?;
@@ -88,7 +88,7 @@ impl Session {
         cpus.try_for_each(|counters| handover.stop(&mut self.object, counters.cpu))
     }
 
-    /// Stops a CPU before its counters are replaced, where a handover is under way.
+    /// Stops a CPU before its counters are replaced, during a handover.
     pub(crate) fn stop_before_arm(&mut self, cpu: u32) -> Result<(), SessionError> {
         match &mut self.handover {
             Some(handover) => handover.stop(&mut self.object, cpu),
@@ -96,8 +96,9 @@ impl Session {
         }
     }
 
-    /// Notes at once for how long a CPU stood still: a start may be killed before its end.
-    pub(crate) fn note_gap(&mut self, cpu: u32) -> Result<(), SessionError> {
+    /// Stores at once for how long a CPU did not count: this process may be killed before its start
+    /// is complete.
+    pub(crate) fn store_gap(&mut self, cpu: u32) -> Result<(), SessionError> {
         let Some(handover) = &self.handover else {
             return Ok(());
         };
@@ -105,15 +106,15 @@ impl Session {
         self.object.maps.clock.set(0, &self.times)
     }
 
-    /// This session counts: the times of its maps are set, and its pins are complete.
-    pub(crate) fn settle_pins(&mut self) -> Result<(), SessionError> {
+    /// Completes the pins once this session counts, and sets the times of its maps.
+    pub(crate) fn complete_pins(&mut self) -> Result<(), SessionError> {
         let now = nanos(self.clock.now());
         if self.handover.take().is_some() {
             let unattended = now.saturating_sub(self.times.pulled);
             self.times.handovers += 1;
             self.times.unattended += unattended;
-            // What was refused to the process before is no news.
-            self.refused = Refused::of(&self.sum_of_counts()?);
+            // Rows that were refused to the earlier process are not reported again.
+            self.refused = Refused::from_counts(&self.sum_of_counts()?);
             tracing::info!(
                 "took over the counts of an earlier process, which had read them {} ms ago; so far \
                  {} us of CPU time were counted for nobody at such handovers",
@@ -126,12 +127,12 @@ impl Session {
         };
         pins.complete()?;
         let directory = pins.directory();
-        self.object.programs.pins_moved(&directory);
-        self.note_pull(now)
+        self.object.programs.set_pin_directory(&directory);
+        self.store_pull_time(now)
     }
 
-    /// Notes for the next process when the maps were read last.
-    pub(crate) fn note_pull(&mut self, at: u64) -> Result<(), SessionError> {
+    /// Stores when the maps were last read, for the next process.
+    pub(crate) fn store_pull_time(&mut self, at: u64) -> Result<(), SessionError> {
         if self.pins.is_none() {
             return Ok(());
         }

@@ -1,13 +1,13 @@
-//! Pins: maps, programs and links of a session in a bpffs, so that counting goes on while no
-//! process of ours is there, and the next one takes it over (docs/state.md).
+//! Pins keep counters running across restarts: maps, programs and links of a session in a bpffs,
+//! which the next session takes over (docs/state.md).
 //!
-//! A session's pins are in a directory whose name says what they are of. While a session starts its
-//! directory has another name: a start that did not come to its end leaves nothing that would be
-//! taken over.
+//! A session's pins are in a directory whose name is a `PinStamp`: layout, build and plan. While a
+//! session starts its directory has another name, so that nothing of an incomplete start is taken
+//! over.
 
 mod error;
 mod handover;
-mod place;
+mod pin_dir;
 mod stamp;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub use self::error::PinError;
 pub(crate) use self::handover::Handover;
 use self::{
-    place::{LINK, Place},
-    stamp::{Stamp, UNFINISHED},
+    pin_dir::{LINK, PinDir},
+    stamp::{PinStamp, UNFINISHED},
 };
 use super::{Config, object};
 use crate::{
@@ -24,39 +24,39 @@ use crate::{
     snapshot::Hook,
 };
 
-/// A directory for pins on a bpffs, which is made where it is missing.
+/// Path of a directory for pins on a bpffs. The directory is created if it is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinPlace(pub PathBuf);
+pub struct PinPath(pub PathBuf);
 
 /// `pmuscope` on the usual bpffs.
-impl Default for PinPlace {
+impl Default for PinPath {
     fn default() -> Self {
         Self(Roots::default().sys.join("fs/bpf/pmuscope"))
     }
 }
 
-/// How a session began.
+/// Whether a session is new or continues an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Continuity {
-    /// Counting began with it.
+    /// Counting began with this session.
     #[default]
     New,
-    /// Programs of the same build have counted on, and still do.
+    /// The pinned programs are of this build, and count without interruption.
     TakenOver,
-    /// The maps are those of an earlier process; its programs, of another build, were replaced.
+    /// The maps are those of an earlier process. Its programs, of another build, were replaced.
     Replaced,
 }
 
 /// The pins of a session. Dropping it removes them.
 #[derive(Debug)]
-pub(crate) struct Pins {
-    place: Place,
-    stamp: Stamp,
-    /// The directory's name at present.
+pub(crate) struct SessionPins {
+    pin_dir: PinDir,
+    stamp: PinStamp,
+    /// The current name of the directory.
     name: String,
-    pub(crate) found: Continuity,
-    /// They stay when this is dropped.
-    keep: bool,
+    pub(crate) continuity: Continuity,
+    /// Whether the pins stay when this is dropped.
+    keep_on_drop: bool,
 }
 
 /// The files of a program and its link.
@@ -65,10 +65,10 @@ pub(crate) fn program_files(directory: &Path, program: &str) -> (PathBuf, PathBu
     (directory.join(program), link)
 }
 
-impl Pins {
-    /// Looks for pins that this session can go on with, and removes all others.
+impl SessionPins {
+    /// Finds pins that this session can continue, and removes all others.
     pub(super) fn open(
-        place: &PinPlace,
+        path: &PinPath,
         config: &Config,
         machine: &Machine,
     ) -> Result<Self, PinError> {
@@ -82,17 +82,17 @@ impl Pins {
                 "where a command's processes are followed",
             ));
         }
-        let place = Place::hold(&place.0)?;
-        let stamp = Stamp::of(config);
-        let mut sessions = place.sessions()?;
-        let found = Self::find(&place, &sessions, &stamp, config, machine);
+        let pin_dir = PinDir::lock_or_create(&path.0)?;
+        let stamp = PinStamp::for_config(config);
+        let mut sessions = pin_dir.sessions()?;
+        let found = Self::find(&pin_dir, &sessions, &stamp, config, machine);
         let (mut name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));
         if found != Continuity::New {
             sessions.retain(|session| *session != name);
         }
         for session in sessions {
-            place.remove(&session)?;
-            let why = match Stamp::parse(&session) {
+            pin_dir.remove(&session)?;
+            let why = match PinStamp::parse(&session) {
                 None if session == UNFINISHED => "a start that was killed left them",
                 None => "their name is none that pmuscope gives",
                 Some(other) if other.layout != stamp.layout => {
@@ -103,48 +103,48 @@ impl Pins {
             };
             tracing::info!(
                 "removed the pins {}/{session}: {why}",
-                place.path().display()
+                pin_dir.path().display()
             );
         }
         match found {
-            Continuity::New => place.make(&name)?,
+            Continuity::New => pin_dir.make(&name)?,
             Continuity::TakenOver => {}
-            // From here on the programs may be those of two builds: neither of them may adopt what
-            // a start leaves that comes to no end.
+            // From here on the programs may be of two builds. If this start is killed, neither
+            // build may adopt them.
             Continuity::Replaced => {
                 let mixed = stamp.mixed().name();
                 if mixed != name {
-                    place.rename(&name, &mixed)?;
+                    pin_dir.rename(&name, &mixed)?;
                 }
                 name = mixed;
             }
         }
         Ok(Self {
-            place,
+            pin_dir,
             stamp,
             name,
-            found,
-            // What counts must not end because a start fails.
-            keep: found != Continuity::New,
+            continuity: found,
+            // A failed start must not end the counting that it found.
+            keep_on_drop: found != Continuity::New,
         })
     }
 
-    /// The pins among these that this session can go on with.
+    /// The pins among `sessions` that this session can continue.
     fn find(
-        place: &Place,
+        pin_dir: &PinDir,
         sessions: &[String],
-        stamp: &Stamp,
+        stamp: &PinStamp,
         config: &Config,
         machine: &Machine,
     ) -> Option<(String, Continuity)> {
-        let has_maps = |name: &String| object::can_use(&place.path().join(name));
+        let has_maps = |name: &String| object::can_use(&pin_dir.path().join(name));
         let mut programs = config.lifecycle(machine);
         if config.counts_on_cpus() {
             programs.push(object::SCHED_SWITCH);
         }
         let has_programs = |name: &String| {
             programs.iter().all(|program| {
-                let (program, link) = program_files(&place.path().join(name), program.name());
+                let (program, link) = program_files(&pin_dir.path().join(name), program.name());
                 program.exists() && link.exists()
             })
         };
@@ -153,7 +153,7 @@ impl Pins {
             return Some((same, Continuity::TakenOver));
         }
         let usable = |name: &&String| {
-            Stamp::parse(name).is_some_and(|found| {
+            PinStamp::parse(name).is_some_and(|found| {
                 found.layout == stamp.layout
                     && found.plan == stamp.plan
                     && found.build != stamp.build
@@ -163,65 +163,66 @@ impl Pins {
         Some((other.clone(), Continuity::Replaced))
     }
 
-    /// Whether they are those of an earlier process.
-    pub(super) fn goes_on(&self) -> bool {
-        self.found != Continuity::New
+    /// Whether the pins are those of an earlier process.
+    pub(super) fn resumes(&self) -> bool {
+        self.continuity != Continuity::New
     }
 
-    /// Rows that the maps of an earlier process take; None where there are none.
-    pub(super) fn rows(&self) -> Option<u32> {
-        let pinned = self.goes_on().then(|| self.directory())?;
-        object::rows_of(&pinned)
+    /// Rows for which the maps of an earlier process have room; None for new pins.
+    pub(super) fn row_capacity(&self) -> Option<u32> {
+        let pinned = self.resumes().then(|| self.directory())?;
+        object::row_capacity(&pinned)
     }
 
-    /// Where the pins are now.
+    /// The current directory of the pins.
     pub(crate) fn directory(&self) -> PathBuf {
-        self.place.path().join(&self.name)
+        self.pin_dir.path().join(&self.name)
     }
 
-    /// The session has started: from here on the next one can take it over.
+    /// Gives the directory its final name: the session has started, and the next one can take it
+    /// over.
     pub(super) fn complete(&mut self) -> Result<(), PinError> {
         let name = self.stamp.name();
         if name != self.name {
-            self.place.rename(&self.name, &name)?;
+            self.pin_dir.rename(&self.name, &name)?;
             self.name = name;
         }
-        self.keep = false;
+        self.keep_on_drop = false;
         Ok(())
     }
 
-    /// They stay when the session ends.
+    /// Keeps the pins when the session ends.
     pub(super) fn keep(&mut self) {
-        self.keep = true;
+        self.keep_on_drop = true;
     }
 }
 
-impl Drop for Pins {
+impl Drop for SessionPins {
     fn drop(&mut self) {
-        if self.keep {
+        if self.keep_on_drop {
             return;
         }
-        if let Err(error) = self.place.remove(&self.name) {
+        if let Err(error) = self.pin_dir.remove(&self.name) {
             tracing::warn!("{error}");
         }
-        self.place.leave();
+        self.pin_dir.remove_if_empty();
     }
 }
 
-/// Removes every pin of pmuscope, and the directory where nothing else is in it: counting ends.
-/// Returns how many sessions had pins there.
+/// Removes every pin of pmuscope, so that counting ends, and the directory if nothing else is in
+/// it. Returns the number of sessions that had pins.
 ///
 /// # Errors
 ///
-/// Where a process still uses them, or the kernel refuses.
-pub fn unpin(place: &PinPlace) -> Result<usize, PinError> {
-    let Some(place) = Place::hold_existing(&place.0)? else {
+/// If a process still uses them, or the kernel refuses.
+pub fn unpin(path: &PinPath) -> Result<usize, PinError> {
+    let Some(pin_dir) = PinDir::lock_existing(&path.0)? else {
         return Ok(0);
     };
-    let sessions = place.sessions()?;
+    let sessions = pin_dir.sessions()?;
     for session in &sessions {
-        place.remove(session)?;
+        pin_dir.remove(session)?;
     }
-    place.leave();
+    pin_dir.remove_if_empty();
     Ok(sessions.len())
 }

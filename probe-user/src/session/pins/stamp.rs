@@ -1,4 +1,4 @@
-//! What pins are of: the name of their directory says it.
+//! The stamp of pins: layout, build and plan, encoded in the name of their directory.
 
 use twox_hash::XxHash64;
 
@@ -7,29 +7,29 @@ use crate::{
     snapshot::layout,
 };
 
-/// How the names of our directories begin: a place may be shared with others.
+/// Prefix of the names of pmuscope's directories: the parent may have directories of others.
 pub(super) const PREFIX: &str = "session-";
 
-/// The directory of a session that has not started completely.
+/// The directory of a session with an incomplete start.
 pub(super) const UNFINISHED: &str = "session-unfinished";
 
-/// In place of a build's digest, while its programs replace those of another.
+/// Stands for the build's digest while its programs replace those of another build.
 const MIXED: &str = "mixed";
 
-/// What pins are of.
+/// Identifies what pins contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    /// How the pinned maps are read.
+pub(super) struct PinStamp {
+    /// Layout of the pinned maps.
     pub(super) layout: String,
-    /// The programs, which are others with messages.
+    /// Digest of the programs, and of whether they send messages.
     pub(super) build: String,
-    /// What is counted.
+    /// Digest of what is counted.
     pub(super) plan: String,
 }
 
-impl Stamp {
-    /// That of a session of this program.
-    pub(super) fn of(config: &Config) -> Self {
+impl PinStamp {
+    /// The stamp of a session of this build.
+    pub(super) fn for_config(config: &Config) -> Self {
         Self {
             layout: layout(),
             build: digest(&[object::OBJECT, &[u8::from(object::log_is_shown())]].concat()),
@@ -37,7 +37,7 @@ impl Stamp {
         }
     }
 
-    /// That of the same pins with programs of more than one build, which all builds replace.
+    /// The stamp of the same pins with programs of more than one build, which every build replaces.
     pub(super) fn mixed(&self) -> Self {
         Self {
             build: MIXED.to_owned(),
@@ -45,12 +45,12 @@ impl Stamp {
         }
     }
 
-    /// The name of a directory with such pins. A bpffs has no dots in names.
+    /// The name of the directory. Names in a bpffs have no dots.
     pub(super) fn name(&self) -> String {
         format!("{PREFIX}{}-{}-{}", self.layout, self.build, self.plan)
     }
 
-    /// None for a name that is no stamp.
+    /// Parses a directory's name; None if it is no stamp.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-').map(str::to_owned);
         let stamp = Self {
@@ -62,7 +62,7 @@ impl Stamp {
     }
 }
 
-/// All that decides what a row of the pinned maps means.
+/// Everything that defines the meaning of a row in the pinned maps.
 fn counted(config: &Config) -> Vec<u8> {
     let plan = &config.plan;
     let groups = plan.groups.iter().map(|group| {
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn a_stamp_is_read_as_it_was_written() {
-        let stamp = Stamp {
+        let stamp = PinStamp {
             layout: "1x2x3".into(),
             build: digest(b"build"),
             plan: digest(b"plan"),
         };
-        assert_eq!(Stamp::parse(&stamp.name()), Some(stamp));
+        assert_eq!(PinStamp::parse(&stamp.name()), Some(stamp));
         for damaged in [
             UNFINISHED,
             "session-",
@@ -101,11 +101,11 @@ mod tests {
             "session-1-2-3-4",
             "x",
         ] {
-            assert_eq!(Stamp::parse(damaged), None, "{damaged}");
+            assert_eq!(PinStamp::parse(damaged), None, "{damaged}");
         }
     }
 
-    /// So that another release of the same programs finds its pins.
+    /// Another release with the same programs finds its pins.
     #[test]
     fn a_digest_is_the_same_everywhere() {
         assert_eq!(digest(b""), "ef46db3751d8e999");

@@ -1,31 +1,34 @@
-//! Finds the cgroups that are gone by a walk over the kernel's own tree: a mount may show
-//! only a part of it.
+//! Finds cgroups that no longer exist by a walk over the kernel's own tree: a mount may show only a
+//! part of it.
 
 use std::collections::HashSet;
 
-use probe_common::{CgroupId, Tree};
+use probe_common::{CgroupId, CgroupWalk};
 
-use crate::session::{Object, SessionError, object::CGROUPS};
+use crate::session::{EbpfObject, SessionError, object::CGROUPS};
 
-/// Those of `known` that do not exist any more.
-pub(super) fn gone(
-    object: &mut Object,
+/// The cgroups of `known` that no longer exist.
+pub(super) fn find_gone(
+    object: &mut EbpfObject,
     known: &HashSet<CgroupId>,
 ) -> Result<Vec<CgroupId>, SessionError> {
     let all: Vec<CgroupId> = known.iter().copied().collect();
     let mut gone = Vec::new();
-    for some in all.chunks(Tree::ASKED as usize) {
-        gone.extend(gone_of(object, some)?);
+    for some in all.chunks(CgroupWalk::MAX_QUERIES as usize) {
+        gone.extend(find_gone_chunk(object, some)?);
     }
     Ok(gone)
 }
 
-/// The same of no more than the map takes.
-fn gone_of(object: &mut Object, known: &[CgroupId]) -> Result<Vec<CgroupId>, SessionError> {
+/// [`find_gone`] for at most as many cgroups as the map has room for.
+fn find_gone_chunk(
+    object: &mut EbpfObject,
+    known: &[CgroupId],
+) -> Result<Vec<CgroupId>, SessionError> {
     for id in known {
         object.maps.cgroups.put(&id.0, &0)?;
     }
-    let walked = walk_the_tree(object);
+    let walked = walk_tree(object);
     let mut gone = Vec::new();
     for id in known {
         if object.maps.cgroups.take(&id.0)? != Some(1) {
@@ -35,8 +38,8 @@ fn gone_of(object: &mut Object, known: &[CgroupId]) -> Result<Vec<CgroupId>, Ses
     walked.map(|()| gone)
 }
 
-fn walk_the_tree(object: &mut Object) -> Result<(), SessionError> {
-    object.maps.tree.set(0, &Tree::ZERO)?;
+fn walk_tree(object: &mut EbpfObject) -> Result<(), SessionError> {
+    object.maps.tree.set(0, &CgroupWalk::ZERO)?;
     object.programs.walk(CGROUPS)?;
     let tree = object.maps.tree.get(0)?;
     if tree.complete == 1 {

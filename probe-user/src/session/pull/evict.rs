@@ -1,5 +1,5 @@
-//! Room in a map that fills up. Whoever may make cgroups could fill it by a process that visits
-//! thousands of them, and a container that starts then would have no row.
+//! Eviction of rows from a map that fills up. Anyone who may create cgroups could fill it with a
+//! process that visits thousands of them, and a container that starts then would have no row.
 
 use std::{
     collections::HashMap,
@@ -9,50 +9,50 @@ use std::{
 use probe_common::{CgroupId, FlushMode, ROW_FREED, UsageKey, UsageRow};
 
 use crate::{
-    names::{Kind, named},
+    names::{IdKind, path_ids},
     session::{Session, SessionError, object::FLUSH},
     snapshot::{OVERFLOW, UsageRows},
 };
 
-/// Rows that are evicted if they did not run until the map is half full again.
+/// Rows that are evicted if they have not changed by the next eviction.
 #[derive(Default)]
 pub(crate) struct EvictionCandidates {
-    /// Their sums.
+    /// The candidates, with the sum of their words.
     sums: HashMap<UsageKey, u64>,
     /// Rows that were evicted since the session began.
     pub(super) evicted: u64,
-    /// When that was tried last between two pulls.
+    /// Time of the last try between two pulls.
     tried: Option<Instant>,
 }
 
-/// The time between two tries, each of which reads all rows.
+/// Minimum time between two tries between pulls. Each reads all rows.
 const PAUSE: Duration = Duration::from_millis(250);
 
 impl Session {
-    /// Evicts rows where the map of counts is more than half full: those of cgroups that have no
-    /// process, and those of no container that did not run since the last time. Returns them as
-    /// they were. They have new rows as soon as they run.
+    /// Evicts rows if the map of counts is more than half full: rows of cgroups without processes,
+    /// and rows of cgroups other than containers that have not changed since the last call. Returns
+    /// the rows with their last values. Their owners get new rows as soon as they run.
     pub(super) fn evict_rows(
         &mut self,
         rows: &UsageRows,
     ) -> Result<Vec<(UsageKey, UsageRow)>, SessionError> {
-        // Those of overflow are in another map.
+        // Overflow rows are in another map.
         let live = rows.keys().filter(|key| key.cgroup != OVERFLOW).count();
         if live <= self.max_rows as usize / 2 {
             return Ok(Vec::new());
         }
         let before = std::mem::take(&mut self.candidates.sums);
         let names = self.lifecycle.names();
-        // Whether it has processes, and whether it is a container.
+        // Whether a cgroup has processes, and whether it is a container.
         let mut cgroups: HashMap<CgroupId, Option<(bool, bool)>> = HashMap::new();
         let mut evicted = Vec::new();
         for (key, row) in rows.iter() {
             let cgroup = *cgroups.entry(key.cgroup).or_insert_with(|| {
                 let path = names.cgroups.get(&key.cgroup)?;
-                let container = named(path).any(|named| named.kind == Kind::Container);
+                let container = path_ids(path).any(|found| found.kind == IdKind::Container);
                 Some((self.hierarchy.is_populated(path)?, container))
             });
-            // Those of idle, and others that are never freed, have no time at which they were made.
+            // Rows of idle, and others that are never freed, have no creation time.
             let Some((populated, container)) = cgroup.filter(|_| row.made != 0) else {
                 continue;
             };
@@ -75,7 +75,8 @@ impl Session {
         Ok(evicted)
     }
 
-    /// The same between two pulls, when the map was found full. The next snapshot has the rows.
+    /// [`Self::evict_rows`] between two pulls, when the map is full. The next snapshot has the
+    /// rows.
     pub(super) fn evict_in_between(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         let tried = self.candidates.tried;
@@ -89,11 +90,11 @@ impl Session {
         Ok(())
     }
 
-    /// Frees a row if nothing was added to it since it was read, and returns whether it did. Its
-    /// CPU may be busy with a charge, or offline.
+    /// Frees a row if nothing was added to it since it was read, and returns whether it did. It
+    /// cannot if the CPU is busy with a charge or offline.
     fn free_row(&mut self, key: &UsageKey, row: &UsageRow) -> Result<bool, SessionError> {
-        let [owner, place] = key.to_words();
-        let arguments = [FlushMode::FreeRow as u64, owner, place, row.sum()];
+        let [first, second] = key.to_words();
+        let arguments = [FlushMode::FreeRow as u64, first, second, row.sum()];
         let programs = &mut self.object.programs;
         let returned = programs.run(FLUSH, Some(key.cpu.into()), &arguments)?;
         Ok(returned == Some(ROW_FREED))

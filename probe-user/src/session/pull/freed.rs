@@ -1,4 +1,4 @@
-//! Rows that were freed between two snapshots. The later one has them all.
+//! Rows that were freed between two snapshots. The second snapshot has all of them.
 
 use std::{collections::HashMap, hash::Hash, mem};
 
@@ -7,33 +7,34 @@ use probe_common::{UsageKey, UsageRow};
 use crate::snapshot::ENDED;
 
 /// A row of a map that can be freed.
-pub(crate) trait Row: Copy + Default {
+pub(crate) trait FreeableRow: Copy + Default {
     type Key: Copy + Eq + Hash;
 
     /// The process that the row belongs to; 0: no single process.
     fn process(key: &Self::Key) -> u32;
-    /// The same key of another process.
-    fn of_process(key: Self::Key, tgid: u32) -> Self::Key;
-    /// Tells it from a row of the same key that was freed before: a later row has a larger number.
-    fn made(&self) -> u64;
-    /// The processes with the largest sum of this keep rows of their own the longest.
+    /// The same key with another process.
+    fn with_process(key: Self::Key, tgid: u32) -> Self::Key;
+    /// Distinguishes rows of one key: a row that was inserted later has a larger number.
+    fn generation(&self) -> u64;
+    /// The size by which processes are ranked: those with a large sum keep their own rows the
+    /// longest.
     fn size(&self) -> u64;
-    /// `made` stays.
+    /// Adds another row, and keeps this row's generation.
     fn add(&mut self, other: &Self);
 }
 
-impl Row for UsageRow {
+impl FreeableRow for UsageRow {
     type Key = UsageKey;
 
     fn process(key: &UsageKey) -> u32 {
         key.tgid
     }
 
-    fn of_process(key: UsageKey, tgid: u32) -> UsageKey {
+    fn with_process(key: UsageKey, tgid: u32) -> UsageKey {
         UsageKey { tgid, ..key }
     }
 
-    fn made(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.made
     }
 
@@ -50,17 +51,17 @@ impl Row for UsageRow {
     }
 }
 
-/// What was freed since the last snapshot.
-pub(crate) struct Freed<R: Row> {
-    /// As the rows were at their end.
+/// Rows that were freed since the last snapshot.
+pub(crate) struct FreedRows<R: FreeableRow> {
+    /// The rows with their last values.
     pub(super) rows: Vec<(R::Key, R)>,
-    /// Sums of more rows than are kept, by all of their keys but the process.
+    /// Sums of rows beyond the limit, by their keys without the process.
     sums: HashMap<R::Key, R>,
-    /// Rows that were made later are not in the last snapshot.
+    /// Rows with a larger generation are not in the last snapshot.
     snapshot: u64,
 }
 
-impl<R: Row> Default for Freed<R> {
+impl<R: FreeableRow> Default for FreedRows<R> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
@@ -70,8 +71,8 @@ impl<R: Row> Default for Freed<R> {
     }
 }
 
-impl<R: Row> Freed<R> {
-    /// Takes all rows, for a snapshot of the rows that were made up to `snapshot`.
+impl<R: FreeableRow> FreedRows<R> {
+    /// Takes all rows, for a snapshot of the rows with generations up to `snapshot`.
     pub(super) fn take(&mut self, snapshot: u64) -> Vec<(R::Key, R)> {
         self.snapshot = snapshot;
         let mut rows = mem::take(&mut self.rows);
@@ -79,8 +80,8 @@ impl<R: Row> Freed<R> {
         rows
     }
 
-    /// Adds rows. Where they become more than `limit`, the shorter half of the processes is summed,
-    /// and true is returned.
+    /// Adds rows. If they exceed `limit`, sums the rows of the smaller half of the processes and
+    /// returns true.
     pub(super) fn add(
         &mut self,
         rows: impl IntoIterator<Item = (R::Key, R)>,
@@ -91,17 +92,17 @@ impl<R: Row> Freed<R> {
             return false;
         }
         let snapshot = self.snapshot;
-        // Of rows that the last snapshot has, a window takes the difference: they stay as they are.
-        // There are no more of them than the map has room for.
+        // A window takes the difference of rows that the last snapshot has, so these are not
+        // summed. They are no more than the map has room for.
         let can_be_summed =
-            |(key, row): &(R::Key, R)| R::process(key) != 0 && row.made() > snapshot;
+            |(key, row): &(R::Key, R)| R::process(key) != 0 && row.generation() > snapshot;
         let mut sizes: HashMap<u32, u64> = HashMap::new();
         for (key, row) in self.rows.iter().filter(|row| can_be_summed(row)) {
             *sizes.entry(R::process(key)).or_default() += row.size();
         }
         let mut sorted: Vec<u64> = sizes.values().copied().collect();
         sorted.sort_unstable();
-        // Those that have most are still told apart.
+        // The processes with the largest sums keep their own rows.
         let Some(&largest) = sorted.get(sorted.len() / 2) else {
             return false;
         };
@@ -109,7 +110,7 @@ impl<R: Row> Freed<R> {
             can_be_summed(row) && sizes[&R::process(&row.0)] <= largest
         });
         for (key, row) in sums {
-            let key = R::of_process(key, ENDED);
+            let key = R::with_process(key, ENDED);
             self.sums.entry(key).or_default().add(&row);
         }
         true
@@ -122,7 +123,7 @@ mod tests {
 
     use probe_common::{
         CgroupId, GROUP_COUNTERS,
-        spe::{Access, Class, SpeKey},
+        spe::{Class, SpeAccess, SpeKey},
     };
 
     use super::*;
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn more_processes_than_are_kept_become_a_sum() {
-        let mut freed: Freed<UsageRow> = Freed::default();
+        let mut freed: FreedRows<UsageRow> = FreedRows::default();
         freed.take(100);
         assert!(!freed.add([row(1, 50, 1), row(2, 150, 1)], 4));
         let more = [row(3, 150, 1), row(4, 160, 9), row(0, 170, 1)];
@@ -159,14 +160,13 @@ mod tests {
             .iter()
             .map(|(key, row)| (key.tgid, row.counts[0]))
             .collect();
-        // A cgroup's row, one that was there at the last snapshot, one that ran longer than others,
-        // one that came after the sum, and the sum.
+        // A cgroup's row, a row of the last snapshot, a row that ran longer than others, a row that
+        // was added after the sum, and the sum.
         assert_eq!(found, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
         assert!(freed.take(200).is_empty());
     }
 
-    /// More lives of processes than the map has rows, freed over many pulls of one window, by two
-    /// cgroups.
+    /// More processes than the map has rows, in two cgroups, freed over many pulls of one window.
     #[test]
     fn no_sample_is_lost_in_a_sum() {
         const LIMIT: usize = 64;
@@ -175,7 +175,7 @@ mod tests {
                 cgroup: CgroupId(7 + u64::from(tgid % 2)),
                 tgid,
                 cpu: u16::from(tgid.is_multiple_of(3)),
-                access: Access::new(Class::ALL[tgid as usize % 4], None),
+                access: SpeAccess::new(Class::ALL[tgid as usize % 4], None),
             };
             let mut counts = SpeCounts {
                 samples: tgid.into(),
@@ -186,12 +186,12 @@ mod tests {
             counts.histogram[4] = tgid.into();
             (key, counts)
         };
-        let mut freed: Freed<SpeCounts> = Freed::default();
+        let mut freed: FreedRows<SpeCounts> = FreedRows::default();
         freed.take(3);
-        let (mut lives, mut whole) = (Vec::new(), 0);
+        let (mut all, mut whole) = (Vec::new(), 0);
         for pull in 0..100 {
             let ended = (0..20).map(|n| counts(1 + pull * 20 + n, 4 + u64::from(pull)));
-            lives.extend(ended.clone());
+            all.extend(ended.clone());
             whole += usize::from(!freed.add(ended, LIMIT));
             assert!(freed.rows.len() <= LIMIT);
         }
@@ -204,6 +204,6 @@ mod tests {
             }
             sums
         };
-        assert_eq!(sums(&freed.take(200)), sums(&lives));
+        assert_eq!(sums(&freed.take(200)), sums(&all));
     }
 }

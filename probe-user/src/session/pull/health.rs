@@ -1,4 +1,4 @@
-//! What the programs say of themselves, summed over CPUs.
+//! The programs' counts about themselves, summed over CPUs.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl Session {
-    /// What the programs counted so far.
+    /// The programs' counts about themselves, since the session began.
     pub(crate) fn sum_of_counts(&self) -> Result<CpuCounts, SessionError> {
         Ok(sum(&self.states()?))
     }
 
-    /// What became of the messages of the kernel log, where it is on.
+    /// Suppressed and dropped messages of the kernel log, if it is on.
     pub(super) fn log_counts(&self) -> Result<Option<LogCounts>, SessionError> {
         if self.object.maps.messages.is_none() {
             return Ok(None);
@@ -45,7 +45,7 @@ impl Session {
         let read = |cpu| self.read_costs.on(&self.config.plan, cpu);
         Health {
             hook: self.hook(),
-            cost: CountingCost::of(states, elapsed, read, sum.same, sum.changed),
+            cost: CountingCost::from_states(states, elapsed, read, sum.same, sum.changed),
             sum,
             flushes,
             skew: None,
@@ -53,7 +53,7 @@ impl Session {
             exchanges: self.rotation.exchanges,
             rows,
             evicted_rows: Some(self.candidates.evicted),
-            memory: memory::of_counts(rows, self.max_rows, states.len(), log_ring),
+            memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring),
             map_retries: bpf::retries(),
             skipped_runs: None,
             log,

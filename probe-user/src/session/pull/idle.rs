@@ -1,5 +1,5 @@
-//! The open slice of a CPU that sleeps. Waking it for a number that the clock gives would be
-//! the one cost of pmuscope that an idle machine could notice.
+//! The open slices of idle CPUs. Their length follows from the clock. Waking the CPUs to measure it
+//! would be the one cost of pmuscope that an idle machine could notice.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,24 +15,25 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// `PERF_TYPE_SOFTWARE`: such a group is always on, so its times are the clock's too.
+/// `PERF_TYPE_SOFTWARE`: such a group always runs, so its times follow from the clock.
 const SOFTWARE: u32 = 1;
 
-/// Idle rows of the last snapshot: the clock and the counters may differ by nanoseconds, and no
-/// row may ever go back.
+/// Idle rows of the last snapshot. The clock and the counters may differ by nanoseconds, and no row
+/// may decrease.
 #[derive(Default)]
-pub(crate) struct IdleRows(HashMap<UsageKey, UsageRow>);
+pub(crate) struct LastIdleRows(HashMap<UsageKey, UsageRow>);
 
 impl Session {
-    /// Makes the idle rows of a CPU, while there is room. A snapshot shows idle's open slice before
-    /// it is charged, so idle must have its row then, also where the map has filled up since.
+    /// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice
+    /// before it is charged, so idle must have its row by then, even if the map has filled up
+    /// since.
     pub(crate) fn make_idle_rows(&self, cpu: u32) -> Result<(), SessionError> {
         let plan = &self.config.plan;
         let usage = &self.object.maps.usage;
         for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
             let key = idle_key(cpu, group);
-            // A CPU that was offline still has its rows. A map that is too small has none: idle's
-            // time is then in the overflow row.
+            // A CPU that was offline still has its rows. If the map is too small for them, idle's
+            // time goes to the overflow row.
             if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
                 return Ok(());
             }
@@ -40,8 +41,8 @@ impl Session {
         Ok(())
     }
 
-    /// Adds the open slices of CPUs that were idle before the flush, and so were not flushed, as
-    /// far as `until`.
+    /// Adds the open slices, up to `until`, of CPUs that were idle before the flush and so were not
+    /// flushed.
     pub(super) fn add_idle(
         &mut self,
         rows: &mut UsageRows,
@@ -64,37 +65,37 @@ impl Session {
             {
                 let key = idle_key(counters.cpu, group);
                 if !same_slice {
-                    // It woke while the rows were read: the row may have been read before that
+                    // The CPU woke while the rows were read: its row may have been read before that
                     // charge.
                     if let Some(row) = self.object.maps.usage.get(&key)? {
                         *rows.get_or_zero(key) = row;
                     }
                 } else if let Some(row) = rows.get_mut(&key)
-                    // Of the groups that take turns only one was live.
+                    // Only one of the rotated groups was running.
                     && (group < plan.fixed() || group as u64 == after.live)
                 {
-                    // Without a row in a map that is full, the slice will be charged to overflow.
-                    let open = Open {
-                        clock: time.saturating_sub(after.since),
-                        live: time.saturating_sub(after.read),
+                    // Without a row in a full map, the slice will be charged to overflow.
+                    let open = OpenSlice {
+                        since_switch: time.saturating_sub(after.since),
+                        since_read: time.saturating_sub(after.read),
                     };
-                    extend(plan, group, row, &open);
+                    add_open_slice(plan, group, row, &open);
                 }
             }
         }
-        // Those that nothing was charged to yet.
+        // Removes idle rows without any charge.
         rows.retain(|key, row| key.cgroup != CgroupId::IDLE || *row != UsageRow::ZERO);
-        let IdleRows(last) = &mut self.idle;
-        // They are the first: no cgroup has a smaller id.
+        let LastIdleRows(last) = &mut self.idle;
+        // Idle rows come first: no cgroup has a smaller id.
         for (key, row) in rows
             .iter_mut()
             .take_while(|(key, _)| key.cgroup == CgroupId::IDLE)
         {
             if let Some(last) = last.get(key) {
-                never_back(row, last);
+                raise_to_last(row, last);
             }
-            // It is one row from the start, also before its first charge makes it, and is never
-            // freed.
+            // An idle row counts as one row since the start, even before its first charge inserts
+            // it, and is never freed.
             row.made = 0;
             last.insert(*key, *row);
         }
@@ -111,16 +112,17 @@ fn idle_key(cpu: u32, group: usize) -> UsageKey {
     }
 }
 
-/// Nanoseconds of the open slice: by the clock of the switch that it began with, and since the
-/// counters were read.
-struct Open {
-    clock: u64,
-    live: u64,
+/// Length of the open slice in nanoseconds.
+struct OpenSlice {
+    /// Since the switch that opened it.
+    since_switch: u64,
+    /// Since the counters were read.
+    since_read: u64,
 }
 
-/// Adds the open slice to the clocks of the row. For a group that hardware leads it is not known
-/// how long it was on the PMU in that slice: the next wake-up brings the counts.
-fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
+/// Adds the open slice to the clock counts and times of the row. Groups with a hardware leader are
+/// left out: their time on the PMU is unknown until the next wake-up.
+fn add_open_slice(plan: &Plan, group: usize, row: &mut UsageRow, open: &OpenSlice) {
     let events = &plan.groups[group];
     if events
         .first()
@@ -130,14 +132,15 @@ fn extend(plan: &Plan, group: usize, row: &mut UsageRow, open: &Open) {
     }
     for (count, planned) in row.counts.iter_mut().zip(events) {
         if plan.columns[planned.column].clock {
-            *count += open.clock;
+            *count += open.since_switch;
         }
     }
-    row.enabled += open.live;
-    row.running += open.live;
+    row.enabled += open.since_read;
+    row.running += open.since_read;
 }
 
-fn never_back(row: &mut UsageRow, last: &UsageRow) {
+/// Raises each value of the row to that of the last snapshot.
+fn raise_to_last(row: &mut UsageRow, last: &UsageRow) {
     for (count, last) in row.counts.iter_mut().zip(last.counts) {
         *count = (*count).max(last);
     }

@@ -19,7 +19,7 @@ use std::{
 use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 pub(crate) use self::{
-    evict::EvictionCandidates, freed::Freed, idle::IdleRows, lifecycle::Lifecycle,
+    evict::EvictionCandidates, freed::FreedRows, idle::LastIdleRows, lifecycle::LifecycleTracker,
     processes::Processes, sampled::SampleTotals, spe::SpeTotals,
 };
 use super::{ByProcess, CgroupSwitches, Session, SessionError};
@@ -32,15 +32,15 @@ use crate::{
 impl Session {
     /// Flushes the CPUs and reads everything.
     ///
-    /// A CPU whose owner is idle is left asleep: its open slice is known from the clock, and what
-    /// its other counters gained while idle comes with its next wake-up.
+    /// An idle CPU is not woken: the length of its open slice follows from the clock, and the
+    /// deltas of its other counters come with its next wake-up.
     ///
     /// # Errors
     ///
-    /// Where a map cannot be read or the flush cannot run.
+    /// If a map cannot be read or the flush cannot run.
     pub fn pull(&mut self) -> Result<Snapshot, SessionError> {
-        self.follow_cpus()?;
-        // What ended before this flush can have no later charge after it.
+        self.update_cpus()?;
+        // Owners that ended before this flush get no charge after it.
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         let ended = self.lifecycle.take_ended();
 
@@ -61,7 +61,7 @@ impl Session {
         let skew = nanos(self.clock.now().saturating_sub(began));
         self.add_idle(&mut rows, &before, &after, at)?;
         self.add_overflow(&mut rows, &after)?;
-        self.revive_dead(&after)?;
+        self.reopen_dead_cpus(&after)?;
         let missed = match self.cgroup_switches.as_ref().zip(switches) {
             Some((hook, switches)) => hook.missed(&switches, &after),
             None => 0,
@@ -70,31 +70,35 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         self.free(rows.iter_mut(), &ended)?;
-        self.keep_rows_of_cgroups(&rows);
+        self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
         let skipped_runs = self.object.programs.skipped_runs();
-        self.heal(&after, &rows, spe.as_ref(), skipped_runs)?;
-        // After all counts are read: names of addresses take their time.
+        self.resync(&after, &rows, spe.as_ref(), skipped_runs)?;
+        // After all counts were read, since naming addresses takes time.
         let events = self.pull_sampled(&ended)?;
         if self.config.by_process.any() {
             let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
-            let tgids = rows.keys().map(|key| key.tgid);
-            let tgids = tgids.chain(sampled.map(|key| key.tgid));
-            let tgids = tgids.chain(self.processes_sampled());
-            let tgids = tgids.chain(self.watched.iter().copied());
+            let tgids = rows
+                .keys()
+                .map(|key| key.tgid)
+                .chain(sampled.map(|key| key.tgid))
+                .chain(self.processes_sampled())
+                .chain(self.watched.iter().copied());
             self.name_processes(tgids.collect())?;
         }
-        self.lifecycle.look_up_owners(&self.hierarchy);
+        self.lifecycle.update_delegated(&self.hierarchy);
         let names = self.lifecycle.names();
         self.lifecycle.forget();
-        // Last, since looking at every process takes its time.
-        let devices = self.devices.as_mut().map(|devices| devices.read(at));
-        let devices = devices.transpose()?;
+        // Last, since reading every process takes time.
+        let devices = self
+            .devices
+            .as_mut()
+            .map(|devices| devices.read(at))
+            .transpose()?;
         let resctrl = self.resctrl.as_mut();
         let monitored = resctrl.map_or_else(Vec::new, |resctrl| resctrl.read(at));
         let memory = self.memory.as_ref().map(|memory| {
-            let cgroups = names.cgroups.iter();
-            let cgroups = cgroups.map(|(id, path)| (*id, path.as_str()));
+            let cgroups = names.cgroups.iter().map(|(id, path)| (*id, path.as_str()));
             let command = self
                 .command
                 .map(|command| self.processes_of(command, &names));
@@ -107,7 +111,7 @@ impl Session {
             );
             self.fall_back()?;
         }
-        self.note_pull(nanos(at))?;
+        self.store_pull_time(nanos(at))?;
         if let Some(messages) = &mut self.object.maps.messages {
             messages.drain();
         }
@@ -115,7 +119,7 @@ impl Session {
         let mut health = self.health(&after, live_rows, self.flushes - flushes, log);
         health.skew = Some(skew);
         health.skipped_runs = Some(skipped_runs);
-        let refused = Refused::of(&health.sum);
+        let refused = Refused::from_counts(&health.sum);
         for news in refused.news(self.refused, self.max_rows) {
             tracing::warn!("{news}");
         }
@@ -123,8 +127,8 @@ impl Session {
         if after.values().any(|state| state.counts.missed_switches > 0) {
             self.react_to_missed();
         }
-        self.object.programs.settle();
-        // Last: what is read after the counts is of their time.
+        self.object.programs.release_types();
+        // After everything else was read, so that the other readings are close to the counts.
         self.evict_rows(&rows)?;
         Ok(Snapshot {
             at,
@@ -143,13 +147,13 @@ impl Session {
         })
     }
 
-    /// Names that were asked for and come within `limit` are put into a snapshot after it was
-    /// taken: for a run that ends before runtimes have answered.
+    /// Waits up to `limit` for names that were requested, and puts them into a snapshot that was
+    /// already taken: for a run that ends before runtimes have answered.
     pub fn await_names(&mut self, snapshot: &mut Snapshot, limit: Duration) {
         let Some(resolver) = &self.config.resolver else {
             return;
         };
-        resolver.settle(limit);
+        resolver.wait_until_asked(limit);
         let described = resolver.names();
         if !Arc::ptr_eq(&described, &snapshot.names.described) {
             Arc::make_mut(&mut snapshot.names).described = described;
@@ -157,24 +161,24 @@ impl Session {
         snapshot.health.names = Some(resolver.health());
     }
 
-    /// The descriptor that is readable when cgroups or processes came or went: drain it by
-    /// [`Self::drain`].
+    /// The descriptor that is readable when cgroups or processes started or ended: call
+    /// [`Self::drain`] then.
     #[must_use]
     pub fn lifecycle_fd(&self) -> std::os::fd::RawFd {
         self.object.maps.lifecycle.raw_fd()
     }
 
-    /// Takes in what came and went: cgroups and processes, so that the ring does not fill between
-    /// pulls, CPUs, so that one that comes online counts at once, and that a switch was missed.
-    /// Where much has ended, its rows are freed, so that the map does not fill either; where it
-    /// is full, rows are evicted.
+    /// Processes events between pulls: starts and ends of cgroups and processes, so that the ring
+    /// does not fill up; changes of CPUs, so that a CPU that comes online counts at once; and
+    /// missed switches. If many owners have ended, frees their rows, so that the map does not fill
+    /// up. If it is full, evicts rows.
     ///
     /// # Errors
     ///
-    /// Where the counters of a CPU that came online cannot be opened, or rows cannot be freed.
+    /// If the counters of a CPU that came online cannot be opened, or rows cannot be freed.
     pub fn drain(&mut self) -> Result<(), SessionError> {
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
-        let ended = self.lifecycle.ended();
+        let ended = self.lifecycle.ended_count();
         if self.counts_fill_up(ended) || self.samples_fill_up(ended) {
             self.free_in_between()?;
         }
@@ -184,8 +188,8 @@ impl Session {
         if self.lifecycle.take_rows_full() {
             self.evict_in_between()?;
         }
-        self.follow_cpus()?;
-        self.object.programs.settle();
+        self.update_cpus()?;
+        self.object.programs.release_types();
         Ok(())
     }
 
@@ -196,13 +200,14 @@ impl Session {
                 .get(cpu)
                 .is_none_or(|state| state.owner != CgroupId::IDLE)
         };
-        let cpus = (0..self.counters.len()).filter(|at| busy(&self.counters[*at].cpu));
-        let cpus: Vec<usize> = cpus.collect();
+        let cpus: Vec<usize> = (0..self.counters.len())
+            .filter(|at| busy(&self.counters[*at].cpu))
+            .collect();
         cpus.into_iter()
             .try_for_each(|at| self.flush_as_is(at, mode))
     }
 
-    /// Counts that USAGE could not take, one row per CPU and group.
+    /// Adds the counts for which USAGE had no room: one row per CPU and group.
     fn add_overflow(
         &self,
         rows: &mut UsageRows,
@@ -229,19 +234,19 @@ impl Session {
         Ok(())
     }
 
-    /// Has the next pulls tell which of these processes live, also where they have no row.
+    /// Has the next pulls report which of these processes run, even if they have no row.
     pub(crate) fn watch(&mut self, processes: HashSet<u32>) {
         self.watched = processes;
     }
 
-    /// Has the next pulls tell what the processes of a started command hold in memory, in a session
-    /// that looks. `command` is whom it is charged to.
+    /// Has the next pulls report the memory use of a started command's processes, in a session that
+    /// reads memory use. `command` is the owner that it is charged to.
     pub(crate) fn watch_command(&mut self, command: CgroupId) {
         self.command = Some(command).filter(|_| self.machine.is_in_initial_pid_namespace());
     }
 
-    /// The processes of a command: those in its cgroup and below it, or of its process tree. One
-    /// that cannot be read has ended.
+    /// The processes of a command: those in its cgroup and below, or those of its process tree. A
+    /// process that cannot be read has ended.
     fn processes_of(&self, command: CgroupId, names: &Names) -> CommandProcesses {
         let live = if command == CgroupId::COMMAND {
             let all = self.object.maps.command.all().unwrap_or_default();
@@ -252,30 +257,34 @@ impl Session {
             found.into_iter().flatten().collect()
         };
         CommandProcesses {
-            live,
+            running: live,
             largest_ended: largest_child(),
         }
     }
 
-    /// Where a cgroup's processes have rows, it has one itself, so that it stays when they end.
-    fn keep_rows_of_cgroups(&self, rows: &UsageRows) {
+    /// Inserts a row for each cgroup whose processes have rows, so that the cgroup stays when they
+    /// end.
+    fn add_cgroup_rows(&self, rows: &UsageRows) {
         if self.config.by_process != ByProcess::Counts {
             return;
         }
-        let own = rows.keys().filter(|key| key.tgid == 0);
-        let own: HashSet<CgroupId> = own.map(|key| key.cgroup).collect();
+        let own: HashSet<CgroupId> = rows
+            .keys()
+            .filter(|key| key.tgid == 0)
+            .map(|key| key.cgroup)
+            .collect();
         let of_processes = rows.keys().map(|key| key.cgroup);
         let lacking: HashSet<CgroupId> = of_processes
-            .filter(|cgroup| !own.contains(cgroup) && self.lifecycle.lives(*cgroup))
+            .filter(|cgroup| !own.contains(cgroup) && self.lifecycle.exists(*cgroup))
             .collect();
         if let Err(error) = self.make_rows(lacking.into_iter()) {
-            // The map is full, which is told by itself.
+            // The map is full, which is reported elsewhere.
             tracing::debug!("{error}");
         }
     }
 
-    /// Names the processes that run; those that ended told theirs, and are looked for as long as
-    /// their exits may last.
+    /// Names running processes. Ended processes have reported their names; they are looked for as
+    /// long as their exits may last.
     fn name_processes(&mut self, mut tgids: HashSet<u32>) -> Result<(), SessionError> {
         tgids.extend(self.lifecycle.ended_processes());
         tgids.remove(&0);
@@ -284,11 +293,11 @@ impl Session {
         Ok(())
     }
 
-    /// Walks over all cgroups where records of cgroups that came or went were lost. The rows of
-    /// cgroups that are gone are freed at the next pull, and those that the mount shows get their
-    /// names. A cgroup that comes or goes during the walk has its record after it; if that is lost
-    /// too, the next pull walks again.
-    fn heal(
+    /// Walks over all cgroups if lifecycle records were lost. The rows of cgroups that no longer
+    /// exist are freed at the next pull, and cgroups that the mount shows get their names. A cgroup
+    /// that is created or removed during the walk has a record after it; if this is lost too, the
+    /// next pull walks again.
+    fn resync(
         &mut self,
         states: &BTreeMap<u32, CpuState>,
         rows: &UsageRows,
@@ -296,32 +305,34 @@ impl Session {
         skipped_runs: u64,
     ) -> Result<(), SessionError> {
         let lost: u64 = states.values().map(|state| state.counts.lost_events).sum();
-        // A run that the kernel left out is a lost record too.
+        // A program run that the kernel skipped is a lost record too.
         let lost = lost + skipped_runs;
-        if !self.lifecycle.has_lost(lost) {
+        if !self.lifecycle.lost_more(lost) {
             return Ok(());
         }
-        let sampled = spe.iter().flat_map(|spe| spe.rows.keys());
-        let sampled = sampled.map(|key| key.cgroup);
+        let sampled = spe
+            .iter()
+            .flat_map(|spe| spe.rows.keys())
+            .map(|key| key.cgroup);
         let owners = rows.keys().map(|key| key.cgroup).chain(sampled);
-        // All of these were there before the walk.
-        let mut known: HashSet<CgroupId> = owners.chain(self.lifecycle.named()).collect();
+        // All of these existed before the walk.
+        let mut known: HashSet<CgroupId> = owners.chain(self.lifecycle.named_cgroups()).collect();
         known.retain(|id| id.is_cgroup());
         self.lifecycle.add_cgroups(self.hierarchy.walk()?);
         // The mount may show a part of the hierarchy only.
-        let gone = cgroups::gone(&mut self.object, &known)?;
+        let gone = cgroups::find_gone(&mut self.object, &known)?;
         self.lifecycle.add_ended(gone, []);
         Ok(())
     }
 
     /// Whether so many owners ended that their rows may soon fill the map. The limit is an eighth
-    /// of the map, since each owner may have rows on several CPUs, and its last rows are freed only
-    /// at the second time after that.
+    /// of the map: each owner may have rows on several CPUs, and its last rows are freed only the
+    /// second time after its end.
     fn counts_fill_up(&self, ended: usize) -> bool {
         ended * self.config.plan.groups.len() >= (self.max_rows as usize / 8).max(1)
     }
 
-    /// Frees the rows of what ended, for callers that pull rarely. The next snapshot has them.
+    /// Frees the rows of ended owners, for callers that pull rarely. The next snapshot has them.
     fn free_in_between(&mut self) -> Result<(), SessionError> {
         let ended = self.lifecycle.take_ended();
         let before = self.states()?;
@@ -333,19 +344,24 @@ impl Session {
         self.free(rows.iter_mut().map(|(key, row)| (&*key, row)), &ended)?;
         summed |= self.freed.add(rows, self.max_rows as usize);
         if summed {
-            let kept = self.freed.rows.iter().map(|(key, _)| key.tgid);
-            let kept = kept.chain(self.sampled_processes());
-            let kept = kept.chain(self.processes_sampled()).collect();
+            let kept = self
+                .freed
+                .rows
+                .iter()
+                .map(|(key, _)| key.tgid)
+                .chain(self.sampled_processes())
+                .chain(self.processes_sampled())
+                .collect();
             self.lifecycle.forget_processes(&kept);
         }
         Ok(())
     }
 
-    /// Takes the rows of ended owners out of the map; their last value stays in this snapshot.
+    /// Removes the rows of ended owners from the map; `rows` keeps their last values.
     fn free<'a>(
         &self,
         rows: impl Iterator<Item = (&'a UsageKey, &'a mut UsageRow)>,
-        ended: &[Arc<lifecycle::Ended>],
+        ended: &[Arc<lifecycle::EndedOwners>],
     ) -> Result<(), SessionError> {
         if ended.iter().all(|ended| ended.is_empty()) {
             return Ok(());

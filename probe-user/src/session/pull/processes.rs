@@ -1,45 +1,45 @@
-//! Names of processes that live, by a walk over the kernel's own list: inside a pid namespace /proc
-//! shows other processes under the ids that rows have.
+//! Names of running processes, by a walk over the kernel's own list: in a pid namespace /proc shows
+//! other processes under the ids that rows have.
 
 use std::collections::{HashMap, HashSet};
 
-use probe_common::{Process, Walk};
+use probe_common::{ProcessWalk, WalkedProcess};
 
-use crate::session::{Object, SessionError, walk};
+use crate::session::{EbpfObject, SessionError, walk};
 
-/// The processes that the kernel is asked about at each walk.
+/// The processes that each walk looks for.
 #[derive(Default)]
 pub(crate) struct Processes {
     walks: u64,
-    asked: HashSet<u32>,
+    watched: HashSet<u32>,
 }
 
-/// What a walk found of the processes that it was asked about.
+/// What a walk found about the watched processes.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// The names of those that run.
+pub(crate) struct FoundProcesses {
+    /// Names of running processes.
     pub(super) names: HashMap<u32, String>,
-    /// Those of them whose threads all exit.
+    /// Running processes with only exiting threads.
     pub(super) ending: HashSet<u32>,
-    /// The others.
+    /// Watched processes that no longer run.
     pub(super) gone: HashSet<u32>,
 }
 
 impl Processes {
-    /// Looks for those of `wanted`, ids in the initial pid namespace.
+    /// Walks for the `wanted` processes, by their ids in the initial pid namespace.
     pub(super) fn find(
         &mut self,
-        object: &mut Object,
+        object: &mut EbpfObject,
         wanted: HashSet<u32>,
-    ) -> Result<Found, SessionError> {
+    ) -> Result<FoundProcesses, SessionError> {
         self.set(object, wanted)?;
         self.walks += 1;
-        let walk = Walk {
+        let walk = ProcessWalk {
             number: self.walks,
-            ..Walk::default()
+            ..ProcessWalk::default()
         };
         walk::run(object, walk)?;
-        let mut found = Found::default();
+        let mut found = FoundProcesses::default();
         for (tgid, process) in object.maps.processes.all()? {
             if process.met == self.walks
                 && let Ok(tgid) = u32::try_from(tgid)
@@ -51,24 +51,26 @@ impl Processes {
                 }
             }
         }
-        let gone = self.asked.iter().copied();
+        let gone = self.watched.iter().copied();
         found.gone = gone
             .filter(|tgid| !found.names.contains_key(tgid))
             .collect();
         Ok(found)
     }
 
-    /// Makes the map hold these.
-    fn set(&mut self, object: &Object, wanted: HashSet<u32>) -> Result<(), SessionError> {
+    /// Makes the map contain exactly the `wanted` processes.
+    fn set(&mut self, object: &EbpfObject, wanted: HashSet<u32>) -> Result<(), SessionError> {
         let map = &object.maps.processes;
-        for tgid in self.asked.extract_if(|tgid| !wanted.contains(tgid)) {
+        for tgid in self.watched.extract_if(|tgid| !wanted.contains(tgid)) {
             map.take(&u64::from(tgid))?;
         }
         for tgid in wanted {
-            // There is room for as many processes as for rows. What finds none is asked about at
-            // the next pull, when others have left.
-            if !self.asked.contains(&tgid) && map.put(&u64::from(tgid), &Process::ZERO).is_ok() {
-                self.asked.insert(tgid);
+            // The map has room for as many processes as for rows. A process that finds no room is
+            // added at a later pull, when others are gone.
+            if !self.watched.contains(&tgid)
+                && map.put(&u64::from(tgid), &WalkedProcess::ZERO).is_ok()
+            {
+                self.watched.insert(tgid);
             }
         }
         Ok(())

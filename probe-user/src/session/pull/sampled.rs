@@ -1,5 +1,5 @@
-//! What sampled events say: reads the rows that the program added to, and weighs each sample by
-//! what its event counted.
+//! Pulls sampled events: reads the rows that the program added to, and weights each sample by the
+//! count of its event.
 
 mod totals;
 
@@ -14,32 +14,33 @@ use probe_common::{
 };
 
 pub(crate) use self::totals::SampleTotals;
-use super::lifecycle::Ended;
+use super::lifecycle::EndedOwners;
 use crate::{
     event::sampling::{Rate, max_sample_rate},
     session::{
-        Object, Session, SessionError,
+        EbpfObject, Session, SessionError,
         object::EVENT_SAMPLE,
-        sampling::{Names, Sampling},
+        sampling::{EventSampling, FunctionNames},
     },
     snapshot::{
-        CodeKey, ENDED, OVERFLOW, Place, SampledAddress, SampledHealth, SampledKey, SampledReading,
+        CodeKey, CodeLocation, ENDED, OVERFLOW, SampledAddress, SampledHealth, SampledKey,
+        SampledReading,
     },
     sys::clock::{nanos, now},
 };
 
-/// Instructions that are kept from reading to reading, and data pages: 80 bytes each.
+/// Most instructions, and most data pages, that are kept from reading to reading: 80 bytes each.
 const MAX_ADDRESSES: usize = 65_536;
 
-/// Rows that are kept apart between two snapshots; processes that ended are summed beyond that.
+/// Rows between two snapshots beyond which those of ended processes are summed.
 const MAX_ROWS: usize = 32_768;
 
 impl Session {
-    /// Reads for a snapshot; rows of what ended are in this one for the last time. None where no
-    /// event is sampled.
+    /// Reads for a snapshot, which is the last one with the rows of ended owners. None if no event
+    /// is sampled.
     pub(super) fn pull_sampled(
         &mut self,
-        ended: &[Arc<Ended>],
+        ended: &[Arc<EndedOwners>],
     ) -> Result<Option<SampledReading>, SessionError> {
         self.read_sampled(ended)?;
         let Some(sampling) = &mut self.sampling else {
@@ -50,7 +51,7 @@ impl Session {
             rows: sampling.totals.rows.clone(),
             addresses: sampling.totals.show_addresses(),
             places: sampling.places(),
-            names: sampling.names.as_ref().map(Names::counts),
+            names: sampling.names.as_ref().map(FunctionNames::counts),
         };
         let totals = &mut sampling.totals;
         for key in totals.ended.drain() {
@@ -61,11 +62,11 @@ impl Session {
     }
 
     /// Reads between two snapshots.
-    pub(super) fn read_sampled(&mut self, ended: &[Arc<Ended>]) -> Result<(), SessionError> {
+    pub(super) fn read_sampled(&mut self, ended: &[Arc<EndedOwners>]) -> Result<(), SessionError> {
         let Some(sampling) = &mut self.sampling else {
             return Ok(());
         };
-        let coarser = sampling.totals.next.take();
+        let coarser = sampling.totals.next_coarser.take();
         if let Some(coarser) = coarser {
             sampling.reopen(&mut self.object, coarser);
         } else {
@@ -82,38 +83,38 @@ impl Session {
         Ok(())
     }
 
-    /// Processes that have samples.
+    /// Processes with samples.
     pub(super) fn processes_sampled(&self) -> impl Iterator<Item = u32> {
         let rows = self.sampling.iter().flat_map(|it| it.totals.rows.keys());
         rows.map(|key| key.tgid).filter(|tgid| *tgid != ENDED)
     }
 }
 
-impl Sampling {
-    /// Adds what was sampled since the last reading. Rows are read before counts: what was sampled
-    /// was counted by then.
-    fn read(&mut self, object: &mut Object, moment: u64) -> Result<(), SessionError> {
+impl EventSampling {
+    /// Adds the samples since the last reading. Rows are read before counts, so that every sample
+    /// read is included in the counts.
+    fn read(&mut self, object: &mut EbpfObject, moment: u64) -> Result<(), SessionError> {
         let closed = self.next_generation(object)?;
         let rows = object.maps.sample_rows.all()?;
         let mut addresses = Vec::new();
         if self.config.addresses {
-            addresses.extend(object.maps.sample_addresses.of(closed));
+            addresses.extend(object.maps.sample_addresses.rows_of_generation(closed));
         }
         if self.config.pages {
-            addresses.extend(object.maps.sample_pages.of(closed));
+            addresses.extend(object.maps.sample_pages.rows_of_generation(closed));
         }
-        self.addresses_are_read(object, closed)?;
+        self.release_addresses(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
         let mut dropped = HashSet::new();
         for event in &mut self.open {
-            let gained = totals.count(event);
-            if event.hold(&gained) {
+            let delta = totals.count(event);
+            if event.adjust_period(&delta) {
                 dropped.insert((event.event, event.cpu));
             }
         }
         totals.readings += 1;
-        totals.note_limit(&cpus, moment, max_sample_rate());
+        totals.count_limited(&cpus, moment, max_sample_rate());
         let factors = totals.factors(&self.config.events, &cpus, &dropped);
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
@@ -129,8 +130,10 @@ impl Sampling {
         }
         for (event, of_event) in (0_u8..).zip(&cpus) {
             for (cpu, now) in of_event {
-                let before = totals.cpus[usize::from(event)].get(cpu);
-                let before = before.map(|cpu| cpu.overflow).unwrap_or_default();
+                let before = totals.cpus[usize::from(event)]
+                    .get(cpu)
+                    .map(|cpu| cpu.overflow)
+                    .unwrap_or_default();
                 let sampled = SampledKey {
                     cgroup: OVERFLOW,
                     tgid: 0,
@@ -141,34 +144,38 @@ impl Sampling {
                 totals.add(sampled, &before, &now.overflow, factor);
             }
         }
-        let images = self.names.as_mut();
-        let images = images.map(|names| names.name(&addresses, moment));
+        let images = self
+            .names
+            .as_mut()
+            .map(|names| names.name(&addresses, moment));
         for (at, (key, row)) in addresses.iter().enumerate() {
             let image = images.as_ref().map_or(0, |images| images[at]);
             let factor = factor(usize::from(key.event), u32::from(key.cpu));
             totals.add_address(key, row, image, factor);
         }
-        totals.push_out(true, MAX_ADDRESSES);
-        let crowded = totals.push_out(false, MAX_ADDRESSES);
+        totals.evict_addresses(true, MAX_ADDRESSES);
+        let crowded = totals.evict_addresses(false, MAX_ADDRESSES);
         if let Some(names) = self.names.as_mut().filter(|_| crowded) {
             let kept = totals.addresses.keys();
-            names.codes.keep(&kept.map(SampledAddress::place).collect());
+            names
+                .codes
+                .retain(&kept.map(SampledAddress::code_key).collect());
         }
         totals.cpus = cpus;
         Ok(())
     }
 
-    /// Nanoseconds that the program took, by possible CPU, as of the last reading.
+    /// Nanoseconds that the program took, by possible CPU, at the last reading.
     pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
         let mut nanos = BTreeMap::new();
         for (cpu, account) in self.totals.cpus.iter().flatten() {
-            // One run in some was measured.
+            // One run in MEASURE_EVERY was measured.
             *nanos.entry(*cpu).or_default() += account.nanos * SampleCpu::MEASURE_EVERY;
         }
         nanos
     }
 
-    /// Another rate where the cost of the program asks for it, from the next reading on.
+    /// Changes the rate from the next reading on, if the cost of the program requires it.
     fn adapt(&mut self) {
         let nanos: Vec<u64> = self.nanos().into_values().collect();
         let Some(budget) = &mut self.budget else {
@@ -181,16 +188,16 @@ impl Sampling {
                 self.coarser,
                 step.reason
             );
-            self.totals.next = Some(step.period);
+            self.totals.next_coarser = Some(step.period);
         }
     }
 
-    fn places(&self) -> HashMap<CodeKey, Place> {
+    fn places(&self) -> HashMap<CodeKey, CodeLocation> {
         let names = self.names.as_ref();
         names.map_or_else(HashMap::new, |names| names.codes.places.clone())
     }
 
-    fn health(&self, object: &Object) -> Vec<SampledHealth> {
+    fn health(&self, object: &EbpfObject) -> Vec<SampledHealth> {
         let totals = &self.totals;
         let stats = object.programs.overflow_stats(EVENT_SAMPLE);
         let accounts = totals.cpus.iter().flat_map(BTreeMap::values);

@@ -1,10 +1,10 @@
-//! What SPE sampled: drains every CPU's buffer, then reads the rows.
+//! Pulls SPE's samples: drains every CPU's buffer, then reads the rows.
 
 mod counts;
+mod drain_retry;
 mod health;
 mod idle;
-mod late;
-mod stopped;
+mod missed_chunks;
 mod threads;
 
 use std::{
@@ -15,75 +15,76 @@ use std::{
 use aya::Pod;
 use probe_common::{
     Plain,
-    spe::{Access, Class, SpeCpu, SpeKey, SpeRow},
+    spe::{Class, SpeAccess, SpeCpu, SpeKey, SpeRow},
 };
 
 use self::{
-    counts::Weighed,
+    counts::WeighedRows,
+    drain_retry::weight,
     health::undecoded,
-    idle::IdleRows,
-    late::CpuLog,
-    stopped::weight,
+    idle::IdleSpeRows,
+    missed_chunks::CpuLog,
     threads::{all_exited, forget},
 };
-use super::{Freed, lifecycle::Ended};
+use super::{FreedRows, lifecycle::EndedOwners};
 use crate::{
-    session::{Drained, Object, Session, SessionError, Spe, object::Hash},
+    session::{DrainOutcome, EbpfObject, Session, SessionError, SpeSampling, object::Hash},
     snapshot::{OVERFLOW, SpeCounts, SpeReading},
     sys::clock::now,
 };
 
-/// What a session keeps from pull to pull.
+/// State of SPE sampling from pull to pull.
 #[derive(Default)]
 pub(crate) struct SpeTotals {
-    weighed: Weighed,
+    weighed: WeighedRows,
     /// Rows that were freed since the last snapshot.
-    freed: Freed<SpeCounts>,
+    freed: FreedRows<SpeCounts>,
     /// Rows that were freed since the session began because their owners were idle.
     freed_idle: u64,
+    /// The programs' counts of each CPU at the last reading.
     cpus: BTreeMap<u32, SpeCpu>,
-    /// Their sum.
+    /// Sum of these counts.
     sum: SpeCpu,
-    /// Accounts of the CPUs that sample, each as of when it was stopped last.
-    stopped: BTreeMap<u32, SpeCpu>,
-    /// Threads that exited before the last drain: free to delete after the next one.
+    /// The programs' counts of CPUs that sample, each at the stop of its last drain.
+    accounts: BTreeMap<u32, SpeCpu>,
+    /// Threads that exited before the last drain: deleted after the next one.
     exited: Vec<u64>,
-    /// The queue of exits ran full: threads that exited are still in the task map.
+    /// Exits that the full queue lost: these threads are still in the task map.
     lost_exits: u64,
-    /// What the kernel's logs say of each CPU's buffer, where logs are kept.
+    /// Sums of the kernel's log of each CPU's buffer, if logs are read.
     logs: BTreeMap<u32, CpuLog>,
-    /// The period from the next drain on, where it is another.
+    /// The new period from the next drain on, if it changes.
     next_period: Option<u64>,
 }
 
-/// Rows that an owner may have: one for each place where its loads were served, one of stores, on
-/// each CPU where it was sampled. What lives so short that this matters was on one or two.
+/// Rows that a short-lived owner may have: one for each memory level that served its loads and one
+/// for stores, on one or two CPUs.
 const ROWS_OF_AN_OWNER: usize = 8;
 
 impl Session {
-    /// True where it samples: call [`Self::upkeep`] where pulls are rare.
+    /// Whether this session samples. If so, callers that pull rarely must call [`Self::upkeep`].
     #[must_use]
     pub fn samples(&self) -> bool {
         self.spe.is_some() || self.sampling.is_some()
     }
 
-    /// Drains the buffers of a session that samples and reads its rows, for a caller that pulls
-    /// rarely, and takes in what came and went as [`Self::drain`].
+    /// Drains the buffers of a session that samples and reads its rows, for callers that pull
+    /// rarely. Also does the work of [`Self::drain`].
     ///
     /// # Errors
     ///
-    /// As of [`Session::pull`].
+    /// The errors of [`Session::pull`].
     pub fn upkeep(&mut self) -> Result<(), SessionError> {
         self.drain()?;
         self.read_sampled(&[])?;
         self.read_spe(&[]).map(drop)
     }
 
-    /// Drains and reads for a snapshot, and frees the rows of what ended; None where this session
-    /// does not sample.
+    /// Drains and reads for a snapshot, and frees the rows of ended owners; None if this session
+    /// does not sample with SPE.
     pub(super) fn pull_spe(
         &mut self,
-        ended: &[Arc<Ended>],
+        ended: &[Arc<EndedOwners>],
     ) -> Result<Option<SpeReading>, SessionError> {
         let Some(mut reading) = self.read_spe(ended)? else {
             return Ok(None);
@@ -95,23 +96,26 @@ impl Session {
         Ok(Some(reading))
     }
 
-    /// Frees the rows of what ended between two snapshots: the next one has them. Returns whether
-    /// processes were summed up for that.
-    pub(super) fn free_spe(&mut self, ended: &[Arc<Ended>]) -> Result<bool, SessionError> {
+    /// Frees the rows of ended owners between two snapshots; the next snapshot has them. Returns
+    /// whether rows of processes were summed for that.
+    pub(super) fn free_spe(&mut self, ended: &[Arc<EndedOwners>]) -> Result<bool, SessionError> {
         let Some(reading) = self.read_spe(ended)? else {
             return Ok(false);
         };
         let Some(spe) = &mut self.spe else {
             return Ok(false);
         };
-        let rows = reading.rows.into_iter();
-        let rows = rows.filter(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
+        let rows = reading
+            .rows
+            .into_iter()
+            .filter(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
         Ok(spe.totals.freed.add(rows, spe.max_rows as usize))
     }
 
     /// Whether so many owners ended that their rows may soon fill the map of samples.
     pub(super) fn samples_fill_up(&self, ended: usize) -> bool {
-        let full = |spe: &Spe| ended * ROWS_OF_AN_OWNER >= (spe.max_rows as usize / 8).max(1);
+        let full =
+            |spe: &SpeSampling| ended * ROWS_OF_AN_OWNER >= (spe.max_rows as usize / 8).max(1);
         self.spe.as_ref().is_some_and(full)
     }
 
@@ -121,27 +125,27 @@ impl Session {
         freed.map(|(key, _)| key.tgid)
     }
 
-    fn read_spe(&mut self, ended: &[Arc<Ended>]) -> Result<Option<SpeReading>, SessionError> {
+    fn read_spe(&mut self, ended: &[Arc<EndedOwners>]) -> Result<Option<SpeReading>, SessionError> {
         let Some(spe) = &mut self.spe else {
             return Ok(None);
         };
         let object = &mut self.object;
-        spe.clock.again();
+        spe.clock.recalibrate();
         spe.set_clock(object)?;
-        // A task that has exited by now may still run the end of its exit, so it has nothing left
-        // in a buffer only after the next drain but one.
+        // A task that has exited by now may still run the end of its exit, so buffers may hold
+        // records of it until the second drain from now.
         let exited = object.maps.spe_exited.drain()?;
 
         let step = spe.totals.next_period.take();
         let mut dead = Vec::new();
         let mut idle = spe.idle_rows();
         for at in 0..spe.events.len() {
-            if spe.drain(object, at, step, &mut idle)? == Drained::Dead {
+            if spe.drain(object, at, step, &mut idle)? == DrainOutcome::Dead {
                 dead.push(spe.events[at].cpu);
             }
         }
-        let idle = idle.end(object, |cpu| spe.samples(cpu))?;
-        // What was drained now was sampled with the period before.
+        let idle = idle.finish(object, |cpu| spe.samples(cpu))?;
+        // The samples of this drain have the previous period.
         let reading = spe.read(object, ended, idle)?;
         spe.period = step.unwrap_or(spe.period);
         spe.totals.next_period = spe.adapt();
@@ -149,14 +153,14 @@ impl Session {
     }
 }
 
-impl Spe {
-    /// What decoding has taken on each CPU, as of the last time that it was read.
+impl SpeSampling {
+    /// Nanoseconds that decoding has taken on each CPU, at the last reading.
     pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
         let cpus = self.totals.cpus.iter();
         cpus.map(|(cpu, account)| (*cpu, account.nanos)).collect()
     }
 
-    /// A period that fits the budget better than the one in force.
+    /// A period that fits the budget better than the current one.
     fn adapt(&mut self) -> Option<u64> {
         let nanos: Vec<u64> = self.nanos().into_values().collect();
         let step = self.budget.as_mut()?.step(now(), &nanos, self.period)?;
@@ -169,23 +173,23 @@ impl Spe {
         Some(step.period)
     }
 
-    /// The rows that this reading frees, for want of room. No more are kept for the next snapshot
-    /// than the map has room for.
-    fn idle_rows(&self) -> IdleRows {
+    /// The idle rows that this reading frees to make room. The next snapshot gets at most as many
+    /// freed rows as the map has room for.
+    fn idle_rows(&self) -> IdleSpeRows {
         let (totals, max_rows) = (&self.totals, self.max_rows as usize);
         let mut idle = totals.weighed.idle(max_rows);
         idle.truncate(max_rows.saturating_sub(totals.freed.rows.len()));
-        IdleRows::new(idle)
+        IdleSpeRows::new(idle)
     }
 
     fn read(
         &mut self,
-        object: &Object,
-        ended: &[Arc<Ended>],
+        object: &EbpfObject,
+        ended: &[Arc<EndedOwners>],
         idle: Vec<(SpeKey, SpeRow)>,
     ) -> Result<SpeReading, SessionError> {
         let mut cpus = object.maps.spe_cpu.get(0)?;
-        for (number, account) in std::mem::take(&mut self.totals.stopped) {
+        for (number, account) in std::mem::take(&mut self.totals.accounts) {
             if let Some(cpu) = cpus.get_mut(&number) {
                 *cpu = account;
             }
@@ -207,7 +211,7 @@ impl Spe {
         add_overflow(object, &mut raw)?;
         let weights = self.weights(&cpus);
         self.totals.freed_idle += idle.len() as u64;
-        let idle = self.totals.weighed.end(idle, &weights);
+        let idle = self.totals.weighed.take_freed(idle, &weights);
         self.totals.freed.add(idle, self.max_rows as usize);
         let rows = self.totals.weighed.add(&raw, &weights);
         self.totals.weighed.forget(&freed);
@@ -220,14 +224,14 @@ impl Spe {
         Ok(SpeReading {
             rows,
             freed: Vec::new(),
-            pages: kept(self.config.pages, &object.maps.spe_pages)?,
-            lines: kept(self.config.lines, &object.maps.spe_lines)?,
+            pages: read_table(self.config.pages, &object.maps.spe_pages)?,
+            lines: read_table(self.config.lines, &object.maps.spe_lines)?,
             tables: Arc::clone(&self.tables),
             health,
         })
     }
 
-    /// What each sample since the last reading stands for, by CPU.
+    /// Operations that each sample since the last reading represents, by CPU.
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^24")]
     fn weights(&self, cpus: &BTreeMap<u32, SpeCpu>) -> BTreeMap<u32, f64> {
         let weights = cpus.iter().map(|(cpu, now)| {
@@ -240,13 +244,13 @@ impl Spe {
 
     fn finish(
         &mut self,
-        object: &mut Object,
+        object: &mut EbpfObject,
         reading: SpeReading,
         dead: &[u32],
         exited: Vec<u64>,
     ) -> Result<SpeReading, SessionError> {
         for cpu in dead {
-            self.keep(|kept| kept != *cpu);
+            self.retain_cpus(|other| other != *cpu);
             self.open(object, *cpu)?;
         }
         let lost = reading.health.sum.lost_exits;
@@ -262,8 +266,11 @@ impl Spe {
     }
 }
 
-/// Records that the row map had no room for, by CPU and class.
-fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(), SessionError> {
+/// Adds the records for which the row map had no room, by CPU and class.
+fn add_overflow(
+    object: &EbpfObject,
+    rows: &mut HashMap<SpeKey, SpeRow>,
+) -> Result<(), SessionError> {
     for class in Class::ALL {
         let rows_of_cpus = object.maps.spe_overflow.get(class as u32)?;
         for (cpu, row) in rows_of_cpus {
@@ -272,7 +279,7 @@ fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(
                     cgroup: OVERFLOW,
                     tgid: 0,
                     cpu: u16::try_from(cpu).unwrap_or(u16::MAX),
-                    access: Access::new(class, None),
+                    access: SpeAccess::new(class, None),
                 };
                 rows.insert(key, row);
             }
@@ -281,8 +288,8 @@ fn add_overflow(object: &Object, rows: &mut HashMap<SpeKey, SpeRow>) -> Result<(
     Ok(())
 }
 
-/// A table that is kept where it has room for more than 0 rows.
-fn kept<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>>(
+/// Reads a table; empty if it has room for 0 rows, and so is not filled.
+fn read_table<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>>(
     room: u32,
     table: &Hash<K, V>,
 ) -> Result<Vec<(K, V)>, SessionError> {

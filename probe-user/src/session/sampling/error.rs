@@ -1,4 +1,4 @@
-//! Why events cannot be sampled.
+//! Errors of sampled events.
 
 use std::io;
 
@@ -34,12 +34,12 @@ impl SampleError {
     }
 }
 
-/// What the kernel means by refusing an event.
+/// The meaning of the kernel's refusal of an event.
 pub(crate) fn refused(error: &io::Error, event: &SampledEvent) -> String {
     match error.raw_os_error() {
         Some(libc::EINVAL) if event.accesses.is_some() => {
-            let limit = perf::max_sample_rate();
-            let limit = limit.map_or_else(String::new, |limit| format!(" (here {limit})"));
+            let limit = perf::max_sample_rate()
+                .map_or_else(String::new, |limit| format!(" (here {limit})"));
             format!(
                 "the kernel takes no samples of memory accesses at this rate: sample them less \
                  often (`--period`, for the agent `spe.frequency`), or raise \

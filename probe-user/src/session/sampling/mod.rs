@@ -1,13 +1,13 @@
-//! Sampled events: opens them on every CPU and has the program run at their overflows. There is no
-//! ring buffer and no wake-up: user space reads the rows that the program adds to.
+//! Sampled events: opens them on every CPU, and attaches the program to their overflows. There is
+//! no ring buffer and no wake-up: user space reads the rows that the program adds to.
 //!
-//! What an event counted is compared with what its samples stand for (`scale`), so that samples
-//! which the kernel held back are known and made up for.
+//! `scale` compares the count of an event with its samples, so that samples dropped by the kernel
+//! are known and compensated.
 
 mod error;
-mod hold;
-mod names;
-mod opened;
+mod function_names;
+mod open_event;
+mod period_control;
 mod scale;
 
 use std::{
@@ -20,16 +20,16 @@ use std::{
 use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
-use self::opened::open;
+use self::open_event::open;
 pub(crate) use self::{
     error::refused,
-    hold::Held,
-    names::Names,
-    opened::{Gain, OpenEvent},
-    scale::{Periods, Scale},
+    function_names::FunctionNames,
+    open_event::{EventDelta, OpenEvent},
+    period_control::FixedPeriod,
+    scale::{PeriodKind, Scale},
 };
 use super::{
-    Object, SessionError,
+    EbpfObject, SessionError,
     object::{EVENT_SAMPLE, SAMPLE_PREALLOCATE_ROWS},
     spe::{Budget, UPKEEP},
 };
@@ -40,32 +40,33 @@ use crate::{
     sys::perf,
 };
 
-/// What is sampled and how.
+/// Configuration of sampled events.
 #[derive(Clone, Debug, Default)]
 pub struct SamplingConfig {
     /// The events; those of memory accesses are the last.
     pub events: Vec<SampledEvent>,
-    /// Share of a CPU's time that the program may take: events are sampled less often where it
-    /// takes more. None: rates stay.
+    /// Share of a CPU's time that the program may take: events are sampled less often if it takes
+    /// more. None: rates stay.
     pub budget: Option<f64>,
-    /// At which instructions samples were is kept too, with the names of functions.
+    /// Whether to record the sampled instructions too, with the names of functions.
     pub addresses: bool,
-    /// Which data pages they were about is kept too.
+    /// Whether to record the sampled data pages too.
     pub pages: bool,
-    /// The least weight of a memory access that is kept; 0: all are.
+    /// The minimum weight of a memory access that is recorded; 0: all are.
     pub least_weight: u64,
-    /// Addresses of each CPU that each of the kernel's tables takes, a power of two; None: by the
-    /// number of CPUs.
+    /// Addresses of each CPU for which each table in the kernel has room, a power of two; None: by
+    /// the number of CPUs.
     pub max_addresses: Option<u32>,
-    /// Rows that the map of owners takes; None: by the number of CPUs.
+    /// Rows that the map of owners can have; None: by the number of CPUs.
     pub max_rows: Option<u32>,
 }
 
-/// Share of a CPU's time that the program may take where the user does not say.
+/// Share of a CPU's time that the program may take, if the user does not set it.
 pub const DEFAULT_SAMPLE_BUDGET: f64 = 0.005;
 
 impl SamplingConfig {
-    /// An event on each of these CPUs, with the link of its program.
+    /// Number of descriptors: for each event and CPU the event, its link and its leader if it has
+    /// one, and two for each CPU if functions are named.
     pub(super) fn descriptors(&self, cpus: &[u32]) -> usize {
         let on = |event: &SampledEvent| {
             let on = |cpu: &&u32| event.counter.scope.counts_on(**cpu);
@@ -75,15 +76,19 @@ impl SamplingConfig {
         self.events.iter().map(on).sum::<usize>() + names
     }
 
-    /// Whether the kernel takes the events of memory accesses, each on the first of these CPUs that
-    /// it is sampled on.
+    /// Tries whether the kernel accepts the events of memory accesses, each on its first CPU among
+    /// these.
     pub(super) fn try_accesses(&self, online: &[u32]) -> Result<(), SampleError> {
         let accesses = self.events.iter().filter(|event| event.accesses.is_some());
         for event in accesses {
             let mut cpus = online.iter().copied();
             if let Some(cpu) = cpus.find(|cpu| event.counter.scope.counts_on(*cpu)) {
-                let held = Held::of(event, event.rate);
-                let opened = open(event, Held::opened_at(held.as_ref(), event.rate), cpu);
+                let fixed_period = FixedPeriod::for_event(event, event.rate);
+                let opened = open(
+                    event,
+                    FixedPeriod::open_rate(fixed_period.as_ref(), event.rate),
+                    cpu,
+                );
                 opened.map_err(|error| SampleError::open(event, cpu, &error))?;
             }
         }
@@ -100,26 +105,26 @@ impl SamplingConfig {
         self.bits(|event| event.counter.is_hardware())
     }
 
-    /// Bit n: samples of event n may have the address of data, and data pages are kept. Those of
+    /// Bit n: samples of event n may have a data address, and data pages are recorded. Samples of
     /// the kernel's clocks have none.
     pub(super) fn addressed(&self) -> u64 {
         self.bits(|event| self.pages && !event.is_clock())
     }
 
-    /// Bit n: it holds for event n.
+    /// Bit n: `holds` is true for event n.
     fn bits(&self, holds: impl Fn(&SampledEvent) -> bool) -> u64 {
         let events = self.events.iter().enumerate();
         let bits = events.map(|(at, event)| u64::from(holds(event)) << at);
         bits.sum()
     }
 
-    /// Slots that each of so many CPUs has in a table of addresses: a power of two, at least twice
-    /// as many as there are samples between two readings, each of which may be at an address of its
-    /// own.
+    /// Slots of each CPU in a table of addresses, given the number of possible CPUs: a power of
+    /// two, if possible twice the number of samples between two readings, each of which may have a
+    /// new address.
     pub(super) fn slots(&self, possible: usize) -> u64 {
-        /// Of all CPUs: 128 MiB.
+        /// Most slots of all CPUs: 128 MiB.
         const MOST: u64 = 1 << 21;
-        /// Of a CPU: events by their period may come in bursts.
+        /// Least slots of a CPU: events with a fixed period may come in bursts.
         const LEAST: u64 = 8192;
         let rates = self.events.iter().map(|event| match event.rate {
             Rate::Frequency(frequency) => frequency,
@@ -137,34 +142,34 @@ impl SamplingConfig {
         1 << slots.max(1).ilog2()
     }
 
-    /// Rows that the map takes on so many CPUs. They are freed every two seconds, so that a CPU has
-    /// no more than it took samples in twice that time.
+    /// Rows of the map, given the number of possible CPUs. Rows are freed every two seconds, so a
+    /// CPU has at most as many as it took samples in twice that time.
     pub(super) fn rows(&self, possible: usize) -> u32 {
         let by_cpus = u32::try_from(possible.saturating_mul(8192)).unwrap_or(u32::MAX);
         self.max_rows.unwrap_or(by_cpus.clamp(65_536, 1 << 20))
     }
 }
 
-/// All sampled events that are in the kernel for one run.
-pub(crate) struct Sampling {
+/// Event sampling of one session: its open events and state.
+pub(crate) struct EventSampling {
     pub(crate) config: SamplingConfig,
     pub(crate) open: Vec<OpenEvent>,
     pub(crate) budget: Option<Budget>,
-    /// Every event is sampled so many times less often than it was asked for.
+    /// Factor by which every event is sampled less often than requested.
     pub(crate) coarser: u64,
-    /// CPUs on which the kernel refused events that were to be opened anew: they are tried again.
+    /// CPUs on which the kernel refused to reopen events: they are retried.
     refused: BTreeSet<u32>,
     pub(crate) generation: u64,
     pub(crate) totals: SampleTotals,
-    /// Of functions, where addresses are kept.
-    pub(crate) names: Option<Names>,
+    /// Names of functions, if addresses are recorded.
+    pub(crate) names: Option<FunctionNames>,
 }
 
-impl Sampling {
-    /// Loads the program and starts sampling on these CPUs, which count already.
+impl EventSampling {
+    /// Loads the program and starts sampling on these CPUs, which already count.
     pub(crate) fn start(
         config: SamplingConfig,
-        object: &mut Object,
+        object: &mut EbpfObject,
         online: &[u32],
         machine: &Machine,
     ) -> Result<Self, SessionError> {
@@ -172,15 +177,17 @@ impl Sampling {
         object.programs.load(SAMPLE_PREALLOCATE_ROWS)?;
         let mut sampling = Self {
             open: Vec::new(),
-            budget: config.budget.map(Budget::of_events),
+            budget: config.budget.map(Budget::for_events),
             coarser: 1,
             refused: BTreeSet::new(),
             generation: AddressKey::FIRST,
             totals: SampleTotals::new(config.events.len()),
-            names: config.addresses.then(|| Names::start(machine, online)),
+            names: config
+                .addresses
+                .then(|| FunctionNames::start(machine, online)),
             config,
         };
-        sampling.addresses_are_read(object, AddressKey::FIRST - 1)?;
+        sampling.release_addresses(object, AddressKey::FIRST - 1)?;
         sampling.set_generation(object)?;
         for &cpu in online {
             sampling.open(object, cpu)?;
@@ -188,8 +195,8 @@ impl Sampling {
         Ok(sampling)
     }
 
-    /// Starts sampling on a CPU. Where an event is refused there are none on it.
-    pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+    /// Starts sampling on a CPU. If an event is refused, none is opened.
+    pub(crate) fn open(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let opened = self.open_all(object, cpu);
         if opened.is_err() {
             self.close(|kept| kept != cpu);
@@ -197,12 +204,12 @@ impl Sampling {
         opened
     }
 
-    fn open_all(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
-        // Also where none of the events counts: processes run there all the same.
+    fn open_all(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
+        // Also on CPUs on which no event counts: their processes have mappings too.
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
-        // Of a CPU that went offline the opening says so.
+        // If the CPU went offline, opening the events fails.
         object
             .programs
             .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
@@ -212,26 +219,25 @@ impl Sampling {
             }
             let failed = |error| SampleError::open(event, cpu, &error);
             let rate = self.rate(event);
-            let held = Held::of(event, rate);
-            let rate = Held::opened_at(held.as_ref(), rate);
+            let fixed_period = FixedPeriod::for_event(event, rate);
+            let rate = FixedPeriod::open_rate(fixed_period.as_ref(), rate);
             let (fd, leader) = open(event, rate, cpu).map_err(failed)?;
             let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             self.open
-                .push(OpenEvent::new((at, cpu), link, (fd, leader), held));
+                .push(OpenEvent::new((at, cpu), link, (fd, leader), fixed_period));
         }
         Ok(())
     }
 
-    /// Ends the sampling of memory accesses, for which no rows are made from here on; None where
-    /// nothing else is sampled.
+    /// Ends the sampling of memory accesses. None if nothing else is sampled.
     pub(crate) fn without_accesses(mut self) -> Option<Self> {
         let events = &mut self.config.events;
         let first = events.iter().position(|event| event.accesses.is_some());
         let others = first.unwrap_or(events.len());
         events.truncate(others);
         self.open.retain(|open| open.event < others);
-        self.totals.keep(others);
+        self.totals.retain_events(others);
         (others > 0).then_some(self)
     }
 
@@ -240,17 +246,17 @@ impl Sampling {
         self.open.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Forgets the events of CPUs that are not online any more, or were not in between: they are
-    /// dead, and so is what follows processes there.
-    pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+    /// Closes the events of CPUs that are, or were in between, offline: all for which `keep` is
+    /// false. These events are dead, as are the events that watch processes on these CPUs.
+    pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         self.close(&keep);
         self.refused.retain(|cpu| keep(*cpu));
         if let Some(names) = &mut self.names {
-            names.keep_cpus(keep);
+            names.retain_cpus(keep);
         }
     }
 
-    /// Ends the sampling on all other CPUs.
+    /// Closes the events of all CPUs for which `keep` is false.
     fn close(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.open.retain_mut(|event| {
@@ -262,27 +268,28 @@ impl Sampling {
         });
     }
 
-    /// Samples all events anew, `coarser` times less often than was asked for.
-    pub(crate) fn reopen(&mut self, object: &mut Object, coarser: u64) {
+    /// Reopens all events, to be sampled `coarser` times less often than requested.
+    pub(crate) fn reopen(&mut self, object: &mut EbpfObject, coarser: u64) {
         let cpus: BTreeSet<u32> = self.open.iter().map(|event| event.cpu).collect();
         self.close(|_| false);
         self.coarser = coarser;
         for cpu in cpus {
-            // A CPU that left meanwhile is opened when it is back.
+            // Events of a CPU that went offline meanwhile are opened when it is back online.
             self.open_or_retry(object, cpu);
         }
     }
 
-    /// Starts sampling on a CPU; what the kernel refuses is tried again at every reading.
-    pub(crate) fn open_or_retry(&mut self, object: &mut Object, cpu: u32) {
+    /// Starts sampling on a CPU. If the kernel refuses an event, the CPU is retried at every
+    /// reading.
+    pub(crate) fn open_or_retry(&mut self, object: &mut EbpfObject, cpu: u32) {
         if let Err(error) = self.open(object, cpu) {
             tracing::warn!("{error}: tried again with every reading");
             self.refused.insert(cpu);
         }
     }
 
-    /// Tries again what was refused.
-    pub(crate) fn retry(&mut self, object: &mut Object) {
+    /// Retries the CPUs on which events were refused.
+    pub(crate) fn retry(&mut self, object: &mut EbpfObject) {
         for cpu in mem::take(&mut self.refused) {
             if !self.samples(cpu) && self.open(object, cpu).is_err() {
                 self.refused.insert(cpu);
@@ -290,16 +297,15 @@ impl Sampling {
         }
     }
 
-    /// New rows are of a new generation from here on. Returns the one before, to which no program
-    /// adds any more.
-    pub(crate) fn next_generation(&mut self, object: &mut Object) -> Result<u64, SessionError> {
+    /// Starts a new generation of rows. Returns the previous one, to which no program adds any
+    /// more.
+    pub(crate) fn next_generation(&mut self, object: &mut EbpfObject) -> Result<u64, SessionError> {
         let closed = self.generation;
         self.generation += 1;
         self.set_generation(object)?;
-        // What began before may not have seen it. Programs run with interrupts off: they finish
-        // within some microseconds.
-        let begun = self.counts(object)?.map(|cpu| cpu.samples);
-        let begun: Vec<u64> = begun.collect();
+        // Runs that started earlier may have read the previous generation. Programs run with
+        // interrupts off, so they finish within some microseconds.
+        let begun: Vec<u64> = self.counts(object)?.map(|cpu| cpu.samples).collect();
         loop {
             let mut finished = self.counts(object)?.map(|cpu| cpu.finished).zip(&begun);
             if finished.all(|(finished, begun)| finished >= *begun) {
@@ -309,37 +315,37 @@ impl Sampling {
         }
     }
 
-    /// The addresses of a generation, and all before it, were read: their slots are free.
-    pub(crate) fn addresses_are_read(
+    /// Frees the slots of a generation, and of all before it, after their addresses were read.
+    pub(crate) fn release_addresses(
         &self,
-        object: &mut Object,
+        object: &mut EbpfObject,
         generation: u64,
     ) -> Result<(), SessionError> {
         let settings = &mut object.maps.sample_settings;
         settings.set(SampleSetting::Read as u32, &generation)
     }
 
-    fn set_generation(&self, object: &mut Object) -> Result<(), SessionError> {
+    fn set_generation(&self, object: &mut EbpfObject) -> Result<(), SessionError> {
         let settings = &mut object.maps.sample_settings;
         settings.set(SampleSetting::Generation as u32, &self.generation)
     }
 
-    /// The programs' account of each event and CPU.
-    fn counts(&self, object: &Object) -> Result<impl Iterator<Item = SampleCpu>, SessionError> {
+    /// The programs' counts of each event and CPU.
+    fn counts(&self, object: &EbpfObject) -> Result<impl Iterator<Item = SampleCpu>, SessionError> {
         let cpus = self.cpus(object)?.into_iter();
         Ok(cpus.flat_map(BTreeMap::into_values))
     }
 
-    /// The same by event.
+    /// The programs' counts of each CPU, by event.
     pub(crate) fn cpus(
         &self,
-        object: &Object,
+        object: &EbpfObject,
     ) -> Result<Vec<BTreeMap<u32, SampleCpu>>, SessionError> {
         let events = (0..).take(self.config.events.len());
         events.map(|at| object.maps.sample_cpu.get(at)).collect()
     }
 
-    /// The rate in force.
+    /// The current rate of an event.
     pub(crate) fn rate(&self, event: &SampledEvent) -> Rate {
         match event.rate {
             Rate::Period(period) => Rate::Period(period.saturating_mul(self.coarser)),

@@ -1,48 +1,49 @@
-//! The period that a cost budget allows.
+//! Adapts the period to a budget of CPU time.
 
 use std::time::Duration;
 
-/// Steps are no closer together, and none is larger than a factor of two.
+/// Minimum time between two steps. A step is a factor of two.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Time over which a cost is believed.
+/// Minimum time over which a cost is measured.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
-/// The shortest period that a budget may lead to. Below it sampling disturbs what is measured,
+/// The shortest period that a budget may lead to. Below it sampling disturbs the measured program,
 /// however little it costs (NMO).
 pub const LOWEST: u64 = 4096;
 
-/// Above it, at a billion operations per second and CPU, there are fewer than 60 samples per
-/// second.
+/// The longest period that a budget may lead to: 60 samples per second at a billion operations per
+/// second and CPU.
 const HIGHEST: u64 = 1 << 24;
 
-/// Part of the budget that halving the period may fill.
+/// Share of the budget that the cost may reach after the period is halved.
 const AFTER_HALVING: f64 = 0.9;
 
 /// Watches the cost and proposes periods.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    /// Share of a CPU's time.
+    /// The budget, as a share of a CPU's time.
     share: f64,
-    /// What takes the time.
+    /// The activity that takes the time, for messages.
     what: &'static str,
     lowest: u64,
     highest: u64,
     last_step: Option<Duration>,
-    /// Where the cost of now, and that of a quiet minute, are measured from.
-    recent: Option<Mark>,
-    minute: Option<Mark>,
+    /// Start of the measurement of the current cost.
+    recent: Option<CostMark>,
+    /// Start of the measurement of the cost over a minute.
+    minute: Option<CostMark>,
 }
 
-/// Nanoseconds that it had taken on each CPU at a time.
+/// The nanoseconds taken on each CPU by a time.
 #[derive(Clone, Debug)]
-struct Mark {
+struct CostMark {
     at: Duration,
     nanos: Vec<u64>,
 }
 
-impl Mark {
-    /// Share of the busiest CPU's time since then.
+impl CostMark {
+    /// The cost since this mark, as a share of the busiest CPU's time.
     #[expect(clippy::cast_precision_loss, reason = "nanoseconds of minutes")]
     fn cost(&self, now: Duration, nanos: &[u64]) -> f64 {
         let before = self.nanos.iter().chain(std::iter::repeat(&0));
@@ -52,15 +53,15 @@ impl Mark {
     }
 }
 
-/// Another period, and why.
+/// A new period, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct BudgetStep {
     pub(crate) period: u64,
     pub(crate) reason: String,
 }
 
 impl Budget {
-    /// `floor` is what the hardware allows.
+    /// A budget for SPE. `floor` is the shortest period that the hardware allows.
     pub(crate) fn new(share: f64, floor: u64) -> Self {
         Self {
             share,
@@ -73,9 +74,9 @@ impl Budget {
         }
     }
 
-    /// Of sampled events: in place of a period, how many times less often than asked for they are
-    /// sampled.
-    pub(crate) fn of_events(share: f64) -> Self {
+    /// A budget for sampled events. In place of a period it adapts the factor by which events are
+    /// sampled less often than requested.
+    pub(crate) fn for_events(share: f64) -> Self {
         Self {
             what: "taking samples",
             lowest: 1,
@@ -84,9 +85,10 @@ impl Budget {
         }
     }
 
-    /// What to change at `now`, where it has taken `nanos` on each CPU since sampling began.
-    pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<Step> {
-        let mark = || Mark {
+    /// The change of `period` at `now`, if any, when sampling has taken `nanos` on each CPU since
+    /// its start.
+    pub(crate) fn step(&mut self, now: Duration, nanos: &[u64], period: u64) -> Option<BudgetStep> {
+        let mark = || CostMark {
             at: now,
             nanos: nanos.to_vec(),
         };
@@ -106,7 +108,7 @@ impl Budget {
         let budget = self.share * 100.0;
         let step = if cost > self.share && longer <= self.highest {
             let percent = cost * 100.0;
-            Some(Step {
+            Some(BudgetStep {
                 period: longer,
                 reason: format!(
                     "{} took {percent:.3}% of the busiest CPU, above the budget of {budget}%",
@@ -118,7 +120,7 @@ impl Budget {
             && shorter >= self.lowest
         {
             let percent = cost * 100.0;
-            Some(Step {
+            Some(BudgetStep {
                 period: shorter,
                 reason: format!(
                     "{} took {percent:.3}% of the busiest CPU for a minute, and twice that is \
@@ -148,7 +150,7 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    /// Nanoseconds of `percent` of so many seconds.
+    /// `percent` of `over` seconds, in nanoseconds.
     fn cost(percent: f64, over: u64) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -184,13 +186,13 @@ mod tests {
             }
         }
         assert_eq!(period, LOWEST);
-        // Halving again would be above what the hardware allows.
+        // Halving again would go below the hardware's floor.
         let mut budget = Budget::new(0.005, 20_000);
         budget.step(seconds(1), &[0], 32_768);
         assert_eq!(budget.step(seconds(100), &[0], 32_768), None);
     }
 
-    /// As `mem` and `stat` do it.
+    /// With the intervals of `mem` and `stat`.
     #[test]
     fn looks_every_two_seconds_see_a_quiet_minute() {
         let mut budget = Budget::new(0.005, 256);

@@ -1,4 +1,5 @@
-//! The clock of SPE's timestamps, the generic timer, beside the kernel's `CLOCK_MONOTONIC`.
+//! Converts SPE's timestamps, which are ticks of the generic timer, to the kernel's
+//! `CLOCK_MONOTONIC`.
 
 use probe_common::spe::SpeClock;
 
@@ -7,20 +8,21 @@ use crate::{
     sys::clock::{at_one_moment, nanos, timer, timer_frequency},
 };
 
-/// Both clocks at one moment, and their ratio as it was measured.
-pub(crate) struct Clock {
+/// Both clocks at one moment, and their measured ratio.
+pub(crate) struct TimerClock {
     kernel: KernelClock,
     pub(crate) current: SpeClock,
-    /// The first calibration: over the longer time the ratio is more exact.
+    /// Ticks and nanoseconds of the reference calibration: over a longer time the ratio is more
+    /// exact.
     first: (u64, u64),
-    /// Which of the kernel's two places holds `current`.
+    /// Which of the kernel's two slots holds `current`.
     pub(crate) slot: u32,
 }
 
-/// Time that the ratio needs to be better than the timer's stated frequency, in ns.
+/// Nanoseconds after which the measured ratio is better than the timer's stated frequency.
 const LONG_ENOUGH: u64 = 1_000_000_000;
 
-impl Clock {
+impl TimerClock {
     pub(crate) fn calibrate(kernel: KernelClock) -> Self {
         let (nanos, ticks) = both(kernel);
         Self {
@@ -36,23 +38,23 @@ impl Clock {
         }
     }
 
-    /// Reads both clocks again, for the other of the kernel's two places.
-    pub(crate) fn again(&mut self) {
+    /// Reads both clocks again, for the other one of the kernel's two slots.
+    pub(crate) fn recalibrate(&mut self) {
         let (nanos, ticks) = both(self.kernel);
         let (first_ticks, first_nanos) = self.first;
-        let (gone, passed) = (
+        let (elapsed_ticks, elapsed_nanos) = (
             ticks.saturating_sub(first_ticks),
             nanos.saturating_sub(first_nanos),
         );
-        if passed > LONG_ENOUGH && gone > 0 {
-            let mult = (u128::from(passed) << SpeClock::SHIFT) / u128::from(gone);
+        if elapsed_nanos > LONG_ENOUGH && elapsed_ticks > 0 {
+            let mult = (u128::from(elapsed_nanos) << SpeClock::SHIFT) / u128::from(elapsed_ticks);
             self.current.mult = u64::try_from(mult).unwrap_or(self.current.mult);
         }
         self.current.ticks = ticks;
         self.current.nanos = nanos;
         self.slot ^= 1;
-        // The kernel adjusts its clock: a ratio of the last minutes follows.
-        if passed > 300 * LONG_ENOUGH {
+        // The kernel adjusts its clock, so the ratio covers only the last minutes.
+        if elapsed_nanos > 300 * LONG_ENOUGH {
             self.first = (ticks, nanos);
         }
     }
@@ -61,6 +63,6 @@ impl Clock {
 /// Nanoseconds of the kernel's clock and ticks of the timer.
 fn both(kernel: KernelClock) -> (u64, u64) {
     let nanos = || nanos(kernel.now());
-    // Other architectures have no SPE. The test PMU stamps with `CLOCK_MONOTONIC` there.
+    // Other architectures have no SPE. On these the test PMU's timestamps are `CLOCK_MONOTONIC`.
     at_one_moment(nanos, || timer().unwrap_or_else(nanos))
 }

@@ -1,4 +1,4 @@
-//! Why sampling with SPE could not start.
+//! Errors of sampling with SPE.
 
 use std::io;
 
@@ -58,7 +58,7 @@ pub enum SpeError {
     },
 }
 
-/// What the kernel means by refusing the event.
+/// The meaning of the kernel's refusal of an event.
 pub(super) fn refused(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EBUSY) => {
@@ -81,7 +81,7 @@ pub(super) fn refused(error: &io::Error) -> String {
     }
 }
 
-/// Why the kernel refused the buffer.
+/// The meaning of the kernel's refusal of a buffer.
 pub(super) fn no_buffer(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => "that is more locked memory than kernel.perf_event_mlock_kb allows \

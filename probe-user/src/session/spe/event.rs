@@ -1,51 +1,50 @@
-//! The SPE events: their settings, by the PMU's own format files, and one per CPU.
+//! SPE events: their settings, by the PMU's format files, and the event of each CPU.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::{
     error::{SpeError, no_buffer, refused},
-    sampler::Sampler,
+    sampler::SamplerCounters,
 };
 use crate::{
     event::spe::{self, PERIOD_STEP, SpeEvent},
     machine::Pmus,
     sys::{
-        aux::{AuxBuffer, Logged},
+        aux::{AuxBuffer, AuxTotals},
         perf,
     },
 };
 
-/// Loads and stores, at a period that varies by itself so that no short loop falls into step with
-/// it.
+/// Loads and stores, with jitter, so that no short loop falls into step with the period.
 pub const DEFAULT_FILTERS: &str = "load_filter=1,store_filter=1,jitter=1";
 
-/// The term for physical addresses in the records.
+/// The term that puts physical addresses into the records.
 const PHYSICAL: &str = "pa_enable";
 
 /// Operations from one sample to the next (NMO: avoid below 2,000; 10,000 to 50,000 suggested).
 pub const DEFAULT_PERIOD: u64 = 32_768;
 
-/// What is sampled on which CPUs: one entry for each SPE PMU. Machines with several kinds of core
-/// have several.
+/// The settings of each SPE PMU, with its CPUs. Machines with several kinds of core have several
+/// PMUs.
 #[derive(Clone, Debug)]
 pub struct SpeEvents {
     events: Vec<SpeEvent>,
-    /// Operations from one sample to the next when sampling begins.
+    /// Operations from one sample to the next at the start of sampling.
     pub period: u64,
-    /// The shortest period that all of them allow.
+    /// The shortest period that all PMUs allow.
     pub(crate) floor: u64,
-    /// The longest latency that any of them can tell, in cycles.
+    /// The longest latency that any of the PMUs can record, in cycles.
     pub(crate) max_latency: u16,
 }
 
 impl SpeEvents {
     /// Builds the settings of every SPE PMU of the machine. `filters` are terms as in
-    /// `arm_spe_0/load_filter=1,min_latency=100/`; timestamps are always on, owners of records need
-    /// them.
+    /// `arm_spe_0/load_filter=1,min_latency=100/`. Timestamps are always on, since finding the
+    /// owner of a record needs them.
     ///
     /// # Errors
-    /// There is no such PMU, its files cannot be read, it does not know a term, or allows no such
-    /// period.
+    /// If there is no such PMU, its files cannot be read, it does not know a term, or it does not
+    /// allow the period.
     pub fn resolve(pmus: &Pmus, filters: &str, period: u64) -> Result<Self, SpeError> {
         let period = spe::period(pmus, period)?;
         let floors = spe::pmus(pmus)?.into_iter().map(spe::min_interval);
@@ -60,11 +59,11 @@ impl SpeEvents {
         })
     }
 
-    /// The same with physical addresses in the records, or why they cannot be had. `filters` are
-    /// those of [`Self::resolve`]; what they say of `pa_enable` holds.
+    /// The same settings with physical addresses in the records, or the reason why these are not
+    /// available. `filters` are those of [`Self::resolve`]; a `pa_enable` in them takes precedence.
     ///
     /// # Errors
-    /// As of [`Self::resolve`].
+    /// The errors of [`Self::resolve`].
     pub fn with_physical(
         &self,
         pmus: &Pmus,
@@ -88,7 +87,7 @@ impl SpeEvents {
                 let opened = perf::open_sampling(&attr, event.exclude, cpu, self.period);
                 opened.err().and_then(|error| error.raw_os_error())
             });
-            // A CPU that is offline says nothing.
+            // The answer of an offline CPU says nothing about permission.
             let refused = refused.find(|errno| *errno != Some(libc::ENODEV));
             if let Some(Some(libc::EACCES | libc::EPERM)) = refused {
                 return Ok(Err(format!(
@@ -101,7 +100,7 @@ impl SpeEvents {
         Ok(Ok(physical))
     }
 
-    /// What jitter adds to the mean period of a CPU, in operations.
+    /// The mean of the jitter that is added to the period on a CPU, in operations.
     pub(crate) fn jitter(&self, cpu: u32) -> f64 {
         let mut events = self.events.iter();
         let event = events.find(|event| event.cpus.contains(cpu));
@@ -114,33 +113,33 @@ impl SpeEvents {
     }
 }
 
-/// The SPE event of one CPU; closing it ends the sampling there.
+/// The SPE event of one CPU. Closing it ends the sampling on the CPU.
 pub(crate) struct SpeCpuEvent {
     pub(crate) cpu: u32,
-    /// The number that the kernel gave the event.
+    /// The kernel's id of the event.
     pub(crate) id: u64,
     fd: OwnedFd,
-    // After the event, which is closed first: the kernel then hands over what is left.
+    // After the event, which is closed first: the kernel then hands over the rest of the buffer.
     buffer: AuxBuffer,
-    /// What the core counts of its sampling.
-    pub(crate) sampler: Sampler,
-    /// Enabled time at the last drain, in ns.
+    /// The core's counts of its sampling.
+    pub(crate) sampler: SamplerCounters,
+    /// Enabled time at the last drain, in nanoseconds.
     enabled: u64,
 }
 
-/// What a drain found.
+/// The outcome of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
-    /// The CPU handed over what it had.
-    Yes,
-    /// The event has not been enabled since the last drain: its CPU was offline in between, and it
-    /// is dead.
+pub(crate) enum DrainOutcome {
+    /// The buffer of the CPU was drained.
+    Drained,
+    /// The event is dead: it was not enabled since the last drain, since its CPU was offline in
+    /// between.
     Dead,
 }
 
 impl SpeCpuEvent {
-    /// Opens the event of a CPU, not started; None where the CPU has no SPE. The sizes are those of
-    /// its buffer and of the kernel's log of that, in bytes.
+    /// Opens the event of a CPU without enabling it; None if the CPU has no SPE. The sizes are
+    /// those of its buffer and of the kernel's log of the buffer, in bytes.
     pub(super) fn open(
         events: &SpeEvents,
         cpu: u32,
@@ -173,7 +172,7 @@ impl SpeCpuEvent {
             id,
             fd,
             buffer,
-            sampler: Sampler::default(),
+            sampler: SamplerCounters::default(),
             enabled: 0,
         }))
     }
@@ -182,19 +181,23 @@ impl SpeCpuEvent {
         perf::enable(self.fd.as_fd()).map_err(self.failed("start"))
     }
 
-    /// Stops sampling: everything that lies in the buffer is handed over.
-    pub(crate) fn stop(&mut self) -> Result<Drained, SpeError> {
+    /// Stops sampling. The kernel hands over everything in the buffer.
+    pub(crate) fn stop(&mut self) -> Result<DrainOutcome, SpeError> {
         perf::disable(self.fd.as_fd()).map_err(self.failed("stop"))?;
-        // Its error means that the CPU, and with it the event, is gone.
+        // An error means that the CPU went offline, and the event with it.
         let enabled = perf::read(self.fd.as_fd()).map_or(self.enabled, |reading| reading.enabled);
         let grown = enabled > self.enabled;
         self.enabled = enabled;
-        Ok(if grown { Drained::Yes } else { Drained::Dead })
+        Ok(if grown {
+            DrainOutcome::Drained
+        } else {
+            DrainOutcome::Dead
+        })
     }
 
-    /// Samples on: with another period where one is given, and also where the hardware stopped
-    /// after it had lost data.
-    pub(crate) fn go_on(&self, period: Option<u64>) -> Result<(), SpeError> {
+    /// Resumes sampling, with another `period` if it is given. Also restarts the hardware if it
+    /// stopped after losing data.
+    pub(crate) fn resume(&self, period: Option<u64>) -> Result<(), SpeError> {
         if let Some(period) = period {
             perf::set_period(self.fd.as_fd(), period)
                 .map_err(self.failed("change the period of"))?;
@@ -202,9 +205,9 @@ impl SpeCpuEvent {
         self.enable()
     }
 
-    /// What the kernel's log says of the buffer since it was asked last.
-    pub(crate) fn logged(&mut self) -> Logged {
-        self.buffer.logged()
+    /// Sums of the kernel's log of the buffer since the last call.
+    pub(crate) fn logged(&mut self) -> AuxTotals {
+        self.buffer.take_totals()
     }
 
     fn failed(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> SpeError {
@@ -237,10 +240,10 @@ mod tests {
         let reason = with("load_filter=1").unwrap_err();
         assert_eq!(reason, "arm_spe_0 has no term pa_enable");
         root.pmu("arm_spe_0", &[("format/pa_enable", "config:1\n")]);
-        // What the user says of it holds.
+        // The user's term takes precedence.
         assert_eq!(config(with("pa_enable=0").unwrap()), 1);
         assert_eq!(config(with("load_filter,pa_enable").unwrap()), 1 << 33 | 3);
-        // No PMU has this number here: it is the session that says so.
+        // No PMU has this number on the test machine: opening the session would report that.
         assert_eq!(config(with("load_filter").unwrap()), 1 << 33 | 3);
         assert_eq!(config(with("").unwrap()), 3);
     }

@@ -1,7 +1,7 @@
-//! Arm SPE: opens its events, attaches the programs that decode and attribute what it writes.
+//! Arm SPE: opens its events, and attaches the programs that decode and attribute its records.
 //!
-//! The buffers are mapped but never read here: the programs add every record to its owner's row,
-//! and user space reads the rows. See docs/spe.md for what that costs.
+//! User space maps the buffers but never reads them: the programs add every record to its owner's
+//! row, and user space reads the rows. docs/spe.md has the cost.
 
 mod budget;
 mod clock;
@@ -19,17 +19,17 @@ use probe_common::{
 
 pub(crate) use self::{
     budget::Budget,
-    event::{Drained, SpeCpuEvent},
-    sampler::Sampler,
+    event::{DrainOutcome, SpeCpuEvent},
+    sampler::SamplerCounters,
 };
 pub use self::{
     budget::LOWEST as LOWEST_IN_BUDGET,
     error::SpeError,
     event::{DEFAULT_FILTERS, DEFAULT_PERIOD, SpeEvents},
 };
-use self::{clock::Clock, sampler::SamplerEvents};
+use self::{clock::TimerClock, sampler::SamplerEvents};
 use super::{
-    KernelClock, Object, SessionError,
+    EbpfObject, KernelClock, SessionError,
     object::{SPE_PREALLOCATE_ROWS, SPE_SWITCH},
 };
 use crate::{
@@ -39,65 +39,65 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64), for the size
-/// of buffers.
+/// Nanoseconds that a record takes in the programs (measured on Linux 6.18, x86-64). Determines the
+/// size of buffers.
 const ASSUMED_NANOS_PER_RECORD: u64 = 127;
 
-/// Bytes of the kernel's log of a buffer, 32 for each chunk: between two drains a CPU hands over
-/// fewer.
+/// Bytes of the kernel's log of a buffer: 32 for each chunk, enough for the chunks between two
+/// drains.
 const LOG: usize = 64 << 10;
 
-/// What is sampled and how.
+/// Configuration of SPE sampling.
 #[derive(Clone, Debug)]
 pub struct SpeConfig {
     /// The events, from [`SpeEvents::resolve`].
     pub events: SpeEvents,
-    /// Longest time with interrupts off that a chunk may take.
+    /// Longest time with interrupts off for a chunk.
     pub irq_max: Duration,
     /// Bytes of each CPU's buffer, twice a chunk; see [`aux_size`].
     pub aux_size: usize,
     /// Share of a CPU's time that decoding may cost, to which the period is adapted; None: the
     /// period stays.
     pub budget: Option<f64>,
-    /// Pages in the table of pages; 0: none is kept.
+    /// Pages in the table of pages; 0: no table.
     pub pages: u32,
-    /// Rows in the table of cache lines, one for each line, owner and CPU; 0: none is kept.
+    /// Rows in the table of cache lines, one for each line, owner and CPU; 0: no table.
     pub lines: u32,
-    /// Rows that the map takes; None: by the number of CPUs.
+    /// Rows that the map can have; None: by the number of CPUs.
     pub max_rows: Option<u32>,
-    /// Where records name no thread.
+    /// When the timeline of switches is recorded.
     pub timeline: Timeline,
 }
 
-/// When the timeline of switches is kept, which finds owners of records that name no thread.
+/// When the timeline of switches is recorded. It finds the owners of records without a thread id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timeline {
-    /// Where this kernel is not built to put thread ids into records, or does not say.
+    /// If this kernel is not built to put thread ids into records, or this is unknown.
     #[default]
     Auto,
     /// Always.
     On,
 }
 
-/// All of SPE that is in the kernel for one run.
-pub(crate) struct Spe {
+/// SPE sampling of one session: its events, programs and state.
+pub(crate) struct SpeSampling {
     pub(crate) config: SpeConfig,
     pub(crate) hook: SpeHook,
     pub(crate) events: Vec<SpeCpuEvent>,
     sampler_events: SamplerEvents,
     pub(crate) period: u64,
-    pub(crate) clock: Clock,
-    /// Data-source table of each CPU's core, where one is known.
+    pub(crate) clock: TimerClock,
+    /// Data-source table of each CPU's core, if it is known.
     pub(crate) tables: Arc<BTreeMap<u32, SourceTable>>,
     pub(crate) budget: Option<Budget>,
     pub(crate) totals: SpeTotals,
-    /// Rows that the map takes.
+    /// Rows that the map can have.
     pub(crate) max_rows: u32,
 }
 
 impl SpeConfig {
-    /// An event on each of these CPUs that has SPE, what its core counts of the sampling, and the
-    /// walk over the tasks.
+    /// Number of descriptors: for each of these CPUs with SPE its event and its sampler events, and
+    /// one for the walk over the tasks.
     pub(super) fn descriptors(&self, machine: &Machine, cpus: &[u32]) -> usize {
         let sampler = sampler_events(machine);
         let sampled = cpus.iter().filter(|cpu| self.events.covers(**cpu));
@@ -106,30 +106,30 @@ impl SpeConfig {
     }
 }
 
-/// Whether this kernel is built to put thread ids into records, and says so.
+/// Whether this kernel is known to be built to put thread ids into records.
 fn thread_ids_in_records(machine: &Machine) -> bool {
     let config = machine.kernel_config();
     config.is_some_and(|config| config.built("PID_IN_CONTEXTIDR") == Built::In)
 }
 
-/// What the core PMUs of this machine count of the sampling.
+/// The sampler events of this machine's core PMUs.
 fn sampler_events(machine: &Machine) -> SamplerEvents {
     machine.pmus().map(SamplerEvents::find).unwrap_or_default()
 }
 
-impl Spe {
+impl SpeSampling {
     /// Attaches the programs and starts sampling on every online CPU that has SPE.
     pub(crate) fn start(
         config: SpeConfig,
         machine: &Machine,
-        object: &mut Object,
+        object: &mut EbpfObject,
         kernel: KernelClock,
         online: &[u32],
         possible: usize,
     ) -> Result<Self, SessionError> {
         let timeline = config.wants_timeline();
         programs::attach_tasks(object)?;
-        let clock = Clock::calibrate(kernel);
+        let clock = TimerClock::calibrate(kernel);
         set_clock(object, &clock)?;
         let irq_max = nanos(config.irq_max);
         let settings = &mut object.maps.spe_settings;
@@ -139,7 +139,7 @@ impl Spe {
             object.programs.attach(SPE_SWITCH)?;
         }
         let hook = programs::attach_chunks(object)?;
-        let table = |&cpu: &u32| Some((cpu, SourceTable::of_midr(machine.midr(cpu)?)?));
+        let table = |&cpu: &u32| Some((cpu, SourceTable::for_midr(machine.midr(cpu)?)?));
         let tables = Arc::new(online.iter().filter_map(table).collect());
         let mut spe = Self {
             period: config.events.period,
@@ -176,8 +176,8 @@ impl Spe {
         Ok(spe)
     }
 
-    /// Starts sampling on a CPU, where it has SPE.
-    pub(crate) fn open(&mut self, object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+    /// Starts sampling on a CPU, if it has SPE.
+    pub(crate) fn open(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let log = match self.hook {
             SpeHook::Fentry => 0,
             SpeHook::Kprobe => LOG.max(rustix::param::page_size()),
@@ -193,19 +193,20 @@ impl Spe {
         if let Some(table) = self.tables.get(&cpu) {
             object.maps.spe_peers.set(cpu, &table.peers())?;
         }
-        event.sampler = Sampler::open(&self.sampler_events, cpu);
+        event.sampler = SamplerCounters::open(&self.sampler_events, cpu);
         event.enable()?;
         self.events.push(event);
         Ok(())
     }
 
-    /// Whether there is an event for this CPU.
+    /// Whether an event is open on this CPU.
     pub(crate) fn samples(&self, cpu: u32) -> bool {
         self.events.iter().any(|event| event.cpu == cpu)
     }
 
-    /// Forgets the events of CPUs that are not online any more, or were not in between.
-    pub(crate) fn keep(&mut self, keep: impl Fn(u32) -> bool) {
+    /// Closes the events of CPUs that are, or were in between, offline: all for which `keep` is
+    /// false.
+    pub(crate) fn retain_cpus(&mut self, keep: impl Fn(u32) -> bool) {
         let totals = &mut self.totals;
         self.events.retain_mut(|event| {
             let kept = keep(event.cpu);
@@ -216,41 +217,41 @@ impl Spe {
         });
     }
 
-    /// A process that waits for its start: what it will do is the command's.
-    pub(crate) fn follow(object: &Object, pid: u32) -> Result<(), SessionError> {
+    /// Assigns a process that waits for its start to the followed command.
+    pub(crate) fn follow(object: &EbpfObject, pid: u32) -> Result<(), SessionError> {
         let task = SpeTask::new(CgroupId::COMMAND, pid, 0);
         object.maps.spe_tasks.put(&u64::from(pid), &task)
     }
 
-    /// Has the programs use the clock as it is now.
-    pub(crate) fn set_clock(&self, object: &mut Object) -> Result<(), SessionError> {
+    /// Gives the programs the current clock conversion.
+    pub(crate) fn set_clock(&self, object: &mut EbpfObject) -> Result<(), SessionError> {
         set_clock(object, &self.clock)
     }
 }
 
-/// The clock is written into the slot that is not in use, and that then becomes the one in use.
-fn set_clock(object: &mut Object, clock: &Clock) -> Result<(), SessionError> {
+/// Writes the clock conversion into the unused slot, and makes this slot the used one.
+fn set_clock(object: &mut EbpfObject, clock: &TimerClock) -> Result<(), SessionError> {
     let maps = &mut object.maps;
     maps.spe_clocks.set(clock.slot, &clock.current)?;
     let slot = u64::from(clock.slot);
     maps.spe_settings.set(SpeSetting::Clock as u32, &slot)
 }
 
-/// Share of a CPU's time that decoding may cost where the user sets neither that nor the period.
+/// Share of a CPU's time that decoding may cost, if the user sets neither it nor the period.
 pub const DEFAULT_BUDGET: f64 = 0.005;
 
-/// Longest time with interrupts off for a chunk, where the user does not set it.
+/// Longest time with interrupts off for a chunk, if the user does not set it.
 pub const DEFAULT_IRQ_MAX: Duration = Duration::from_micros(50);
 
-/// Buffers are drained at least that often: what exited is forgotten only then, the clocks are
-/// compared, and the period follows the cost.
+/// Longest time between two drains. Each drain also removes exited threads, compares the clocks,
+/// and adapts the period to the cost.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
 impl SpeConfig {
-    /// Loads and stores, at a period that follows the default budget.
+    /// Loads and stores, at a period that is adapted to the default budget.
     ///
     /// # Errors
-    /// As of [`SpeEvents::resolve`].
+    /// The errors of [`SpeEvents::resolve`].
     pub fn standard(pmus: &Pmus) -> Result<Self, SpeError> {
         Ok(Self {
             events: SpeEvents::resolve(pmus, DEFAULT_FILTERS, DEFAULT_PERIOD)?,
@@ -264,8 +265,8 @@ impl SpeConfig {
         })
     }
 
-    /// Decides what was left to the machine.
-    pub(super) fn settle(&mut self, machine: &Machine) {
+    /// Decides [`Timeline::Auto`] for this machine.
+    pub(super) fn resolve_timeline(&mut self, machine: &Machine) {
         if !thread_ids_in_records(machine) {
             self.timeline = Timeline::On;
         }
@@ -276,14 +277,14 @@ impl SpeConfig {
     }
 }
 
-/// The buffer for a time with interrupts off: half of it is a chunk, what can be decoded in that
-/// time in a power of two of pages.
+/// Bytes of the buffer for a time with interrupts off. Half of it is a chunk: as many pages, a
+/// power of two, as can be decoded in this time.
 #[must_use]
 pub fn aux_size(irq_max: Duration) -> usize {
     let page = rustix::param::page_size();
     let records = irq_max.as_nanos() / u128::from(ASSUMED_NANOS_PER_RECORD);
     let pages = usize::try_from(records * 64).unwrap_or(usize::MAX) / page;
-    // The next power of two below; a chunk is a page at least, and 1 MiB needs no more.
+    // Rounded down to a power of two; a chunk has at least a page, and the buffer at most 2 MiB.
     let pages = pages.clamp(1, (1 << 20) / page);
     2 * page * (1 << pages.ilog2())
 }

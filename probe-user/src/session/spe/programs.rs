@@ -1,11 +1,11 @@
-//! Attaching the programs of SPE's accounting.
+//! Attaches the programs of SPE's accounting.
 
-use probe_common::Walk;
+use probe_common::ProcessWalk;
 
 use super::SpeError;
 use crate::{
     session::{
-        Object, SessionError,
+        EbpfObject, SessionError,
         object::{
             SPE_ATTACH, SPE_CHUNK, SPE_CHUNK_KPROBE, SPE_EXEC, SPE_EXIT, SPE_FORK,
             SPE_PREALLOCATE_ROWS,
@@ -15,26 +15,27 @@ use crate::{
     snapshot::SpeHook,
 };
 
-/// Keeps the task map from now on, then fills it.
-pub(super) fn attach_tasks(object: &mut Object) -> Result<(), SessionError> {
+/// Attaches the programs that keep the task map up to date, then fills the map.
+pub(super) fn attach_tasks(object: &mut EbpfObject) -> Result<(), SessionError> {
     for program in [SPE_FORK, SPE_EXIT, SPE_EXEC, SPE_ATTACH] {
         object.programs.attach(program)?;
     }
-    let walk = Walk {
+    let walk = ProcessWalk {
         threads: 1,
-        ..Walk::ZERO
+        ..ProcessWalk::ZERO
     };
     walk::run(object, walk).map(drop)
 }
 
-/// Makes a CPU ready to sample. One that went offline is no error: opening its event will say so.
-pub(super) fn preallocate_rows(object: &mut Object, cpu: u32) -> Result<(), SessionError> {
+/// Prepares a CPU for sampling. A CPU that went offline is no error here: opening its event will
+/// fail.
+pub(super) fn preallocate_rows(object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
     let ran = object.programs.run(SPE_PREALLOCATE_ROWS, Some(cpu), &[]);
     ran.map(drop)
 }
 
-/// Attaches the program that walks over chunks.
-pub(super) fn attach_chunks(object: &mut Object) -> Result<SpeHook, SessionError> {
+/// Attaches the program that decodes chunks.
+pub(super) fn attach_chunks(object: &mut EbpfObject) -> Result<SpeHook, SessionError> {
     let Err(fentry) = object.programs.attach_fentry(SPE_CHUNK) else {
         return Ok(SpeHook::Fentry);
     };

@@ -1,5 +1,5 @@
-//! What the core itself counts of its sampling, where its PMU has these events: how many samples
-//! were taken, kept, and dropped because another one was still in flight.
+//! The core PMU's own counts of its sampling, if it has these events: samples taken, kept, and
+//! dropped because another sample was still in flight.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -9,8 +9,8 @@ use crate::{
     sys::perf,
 };
 
-/// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), as their files
-/// are called. They count only while SPE runs on the CPU.
+/// Architected core PMU events (`SAMPLE_POP` 0x4000 to `SAMPLE_COLLISION` 0x4003), by the names of
+/// their files. They count only while SPE runs on the CPU.
 const EVENTS: [&str; 4] = [
     "sample_pop",
     "sample_feed",
@@ -43,7 +43,7 @@ impl SamplerEvents {
         Self(found)
     }
 
-    /// Those of one CPU.
+    /// The events of one CPU.
     pub(super) fn on(
         &self,
         cpu: u32,
@@ -55,10 +55,11 @@ impl SamplerEvents {
 
 /// The open events of one CPU.
 #[derive(Default)]
-pub(crate) struct Sampler(Vec<(&'static str, OwnedFd)>);
+pub(crate) struct SamplerCounters(Vec<(&'static str, OwnedFd)>);
 
-impl Sampler {
-    /// Opens what the CPU has; these counts are extra, so one that is refused is left out.
+impl SamplerCounters {
+    /// Opens the events that the CPU has. These counts are optional, so a refused event is left
+    /// out.
     pub(super) fn open(events: &SamplerEvents, cpu: u32) -> Self {
         let mut open = Vec::new();
         for (name, counter, _) in events.on(cpu) {

@@ -1,5 +1,5 @@
-//! The edges of a window: how far a counter that is shared out moved while a pull took the weights,
-//! so that nobody can tell whether that traffic is inside the window of the weights or outside.
+//! Skew: traffic that an uncore counter counted while the weights were being read, which cannot be
+//! placed inside or outside the window.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) type Peek = HashMap<(usize, u32, u16), u64>;
 
 impl Uncore {
-    /// What the counters that are divided hold at this moment.
+    /// Reads the counters whose counts are divided among owners.
     pub(crate) fn peek(&self) -> Peek {
         let mut peek = Peek::new();
         for group in &self.groups {
@@ -22,7 +22,10 @@ impl Uncore {
                 if !group.events.clone().any(|at| self.divided.contains(&at)) {
                     continue;
                 }
-                let counters = group.events.clone().zip(unit.now().into_iter().flatten());
+                let counters = group
+                    .events
+                    .clone()
+                    .zip(unit.read_now().into_iter().flatten());
                 let divided = counters.filter(|(at, _)| self.divided.contains(at));
                 peek.extend(divided.map(|(at, reading)| ((at, *socket, *instance), reading.count)));
             }
@@ -30,9 +33,8 @@ impl Uncore {
         peek
     }
 
-    /// Tells each reading how far its counter moved while the pull that it belongs to took the
-    /// weights: between a peek before the first CPU was flushed and one after the last row was
-    /// read.
+    /// Sets the skew of each reading: how far its counter moved while its pull read the weights,
+    /// between a peek `before` the first CPU was flushed and one `after` the last row was read.
     pub(crate) fn bound_skew(&self, readings: &mut [UncoreReading], before: &Peek, after: &Peek) {
         for reading in readings {
             let Some(count) = reading.count.filter(|_| self.divided.contains(&reading.at)) else {
@@ -43,27 +45,28 @@ impl Uncore {
                 (Some(before), Some(after)) => count
                     .saturating_sub(*before)
                     .max(after.saturating_sub(count)),
-                // Opened again in between, or gone: its edge is not known.
+                // Reopened in between, or gone: the skew is unknown, and at most the count.
                 _ => count,
             };
         }
     }
 }
 
-/// The events whose counts are divided by what CPUs counted: of those the moment of the reading
+/// The events whose counts are divided among owners by counts of CPUs: the moment of their reading
 /// matters.
 pub(super) fn divided(plan: &Plan) -> BTreeSet<usize> {
     let by_cpus = |apportion: Apportion| apportion != Apportion::None && !apportion.is_of_device();
     let metrics = plan.metrics.list.iter();
-    let places = metrics
+    let sources = metrics
         .filter(|planned| by_cpus(planned.metric.apportion))
         .flat_map(|planned| {
-            let sources = planned.sources.iter().flatten();
-            let events = sources.flat_map(|source| source.events.iter().map(|(_, place)| place));
+            let planned_sources = planned.sources.iter().flatten();
+            let events =
+                planned_sources.flat_map(|source| source.events.iter().map(|(_, event)| event));
             events.chain(&planned.io)
         });
-    places
-        .filter_map(|place| match place {
+    sources
+        .filter_map(|source| match source {
             CountSource::Uncore { at } => Some(*at),
             CountSource::Core { .. } | CountSource::Duration | CountSource::Sampled(_) => None,
         })

@@ -1,5 +1,5 @@
-//! Uncore counters on a made-up sysfs whose PMUs are the kernel's software clock: they count
-//! nanoseconds on any CPU, so what moved, went on or stopped is told by time alone.
+//! Uncore counters on a fake sysfs whose PMUs are the kernel's software clock. They count
+//! nanoseconds on any CPU, so time alone shows which counters moved, continued or stopped.
 
 use std::{thread::sleep, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
 const EVENTS: &str =
     "{nvidia_scf_pmu_0/clock/,nvidia_scf_pmu_0/clock,name=twice/},uncore_imc_0/clock/";
 
-struct Fixture {
+struct UncoreFixture {
     root: Tree,
 }
 
-impl Fixture {
-    /// Two PMUs on CPU 0, which has a socket of its own, as CPU 1 has.
+impl UncoreFixture {
+    /// Two PMUs on CPU 0; both CPUs are on socket 0.
     fn new() -> Self {
         let machine = Self { root: Tree::new() };
         for pmu in ["nvidia_scf_pmu_0", "uncore_imc_0"] {
@@ -64,21 +64,21 @@ fn read(uncore: &mut Uncore, plan: &Plan) -> Vec<Option<u64>> {
     readings.iter().map(|reading| reading.count).collect()
 }
 
-/// Every count has grown since.
+/// Whether every count has grown.
 fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> bool {
     before.len() == now.len() && before.iter().zip(now).all(|(before, now)| before < now)
 }
 
 #[test]
 fn events_in_braces_are_one_group_and_others_are_alone() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     assert_eq!(plan.uncore_groups, [0..2, 2..3]);
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     assert!(before.iter().all(|count| *count > Some(0)), "{before:?}");
     assert!(grown(&before, &read(&mut uncore, &plan)));
-    // Read one after the other, they would have been enabled for different times.
+    // Events that are read one after the other have different enabled times.
     let times = |reading: &UncoreReading| (reading.enabled, reading.running);
     let readings = uncore.read(&plan);
     assert_eq!(times(&readings[0]), times(&readings[1]));
@@ -87,17 +87,17 @@ fn events_in_braces_are_one_group_and_others_are_alone() {
 
 #[test]
 fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
-    // Whatever socket that CPU is in: it is the same hardware.
+    // On whichever socket the CPU is: it is the same hardware.
     machine.root.write(
         "devices/system/cpu/cpu1/topology/physical_package_id",
         "1\n",
     );
     machine.cpumask("nvidia_scf_pmu_0", "1\n");
-    uncore.look = true;
+    uncore.rescan = true;
     let after = read(&mut uncore, &plan);
     assert!(grown(&before, &after), "{before:?} {after:?}");
     assert!(grown(&after, &read(&mut uncore, &plan)));
@@ -110,23 +110,23 @@ fn a_cpumask_that_moves_is_followed_and_keeps_what_was_counted() {
 
 #[test]
 fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
     fs::remove_dir_all(machine.root.join(dir)).unwrap();
-    uncore.look = true;
+    uncore.rescan = true;
     let after = read(&mut uncore, &plan);
     assert_eq!(after[..2], [None, None]);
     assert!(before[2] < after[2]);
     assert!(after[2] < read(&mut uncore, &plan)[2]);
 }
 
-/// A driver that is unbound and bound again: its PMU may have another number then.
+/// A driver is unbound and bound again, and its PMU may get another number.
 #[test]
 fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
@@ -135,7 +135,7 @@ fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
         .join("bus/event_source/devices/nvidia_scf_pmu_0");
     let elsewhere = machine.root.join("unbound");
     fs::rename(&dir, &elsewhere).unwrap();
-    uncore.look = true;
+    uncore.rescan = true;
     assert_eq!(read(&mut uncore, &plan)[..2], [None, None]);
     fs::rename(&elsewhere, &dir).unwrap();
     // A number that no PMU has: the events are opened by the new one.
@@ -143,7 +143,7 @@ fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
         .root
         .pmu("nvidia_scf_pmu_0", &[("type", "4294967295\n")]);
     assert_eq!(read(&mut uncore, &plan)[..2], [None, None]);
-    // What was refused is tried again.
+    // Refused events are retried.
     machine.root.pmu("nvidia_scf_pmu_0", &[("type", "1\n")]);
     let back = read(&mut uncore, &plan);
     assert!(before[..2] <= back[..2], "{before:?} {back:?}");
@@ -153,24 +153,24 @@ fn a_pmu_that_comes_back_goes_on_from_what_was_counted() {
 
 #[test]
 fn an_event_that_stands_still_is_found_without_a_message() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     let before = read(&mut uncore, &plan);
-    // As if its CPU had left and come back: the event is dead, its descriptor is not.
+    // As if the CPU had gone offline and come back: the event is dead, its descriptor is not.
     for unit in uncore.groups[1].units.values_mut() {
         perf::disable(unit.counters[0].event.as_ref().unwrap().as_fd()).unwrap();
         unit.read().unwrap();
     }
     let still = read(&mut uncore, &plan);
-    assert!(uncore.look, "{before:?} {still:?}");
+    assert!(uncore.rescan, "{before:?} {still:?}");
     let after = read(&mut uncore, &plan);
-    assert!(!uncore.look && still[2] < after[2], "{still:?} {after:?}");
+    assert!(!uncore.rescan && still[2] < after[2], "{still:?} {after:?}");
 }
 
 #[test]
 fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     machine.cpumask("uncore_imc_0", "0-1\n");
     let (plan, uncore) = machine.open();
     let places = |uncore: &mut Uncore| -> Vec<(usize, u32, u16)> {
@@ -191,7 +191,7 @@ fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
 
 #[test]
 fn the_name_tells_the_socket_where_the_machine_does_not() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (_, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     assert_eq!(uncore.socket("nvidia_scf_pmu_1", 0), 0, "the CPU's own");
@@ -204,7 +204,7 @@ fn the_name_tells_the_socket_where_the_machine_does_not() {
 
 #[test]
 fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     machine.cpumask("uncore_imc_0", "4095\n");
     let error = machine.open().1.err().unwrap().to_string();
     assert_eq!(
@@ -214,10 +214,10 @@ fn a_cpumask_with_an_offline_cpu_is_refused_in_words() {
     );
 }
 
-/// How far a counter moved around its reading; of one that nothing divides it does not matter.
+/// The skew is how far a counter moved around its reading; counters that are not divided have none.
 #[test]
 fn edges_are_what_moved_around_a_reading() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, uncore) = machine.open();
     let mut uncore = uncore.unwrap();
     uncore.divided = [0].into();
@@ -232,18 +232,18 @@ fn edges_are_what_moved_around_a_reading() {
     uncore.bound_skew(&mut readings, &before, &after);
     let count = readings[0].count.unwrap();
     let (first, last) = (before[&(0, 0, 0)], after[&(0, 0, 0)]);
-    // The longer of both sides; the clock counts nanoseconds.
+    // The larger of both sides; the clock counts nanoseconds.
     assert_eq!(readings[0].skew, (count - first).max(last - count));
     assert!(readings[0].skew >= 6_000_000, "{readings:?}");
     assert!(readings[1..].iter().all(|reading| reading.skew == 0));
-    // Opened in between: all of it may lie outside.
+    // Reopened in between: the whole count may lie outside.
     uncore.bound_skew(&mut readings, &skew::Peek::new(), &after);
     assert_eq!(Some(readings[0].skew), readings[0].count);
 }
 
 #[test]
 fn what_the_kernel_refuses_is_said_in_words() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     let (plan, _) = machine.open();
     let said = |error| {
         let error = std::io::Error::from_raw_os_error(error);
@@ -258,7 +258,7 @@ fn what_the_kernel_refuses_is_said_in_words() {
     );
     assert_eq!(denied, said(libc::EPERM));
     assert!(said(libc::EINVAL).contains("fewer events between the braces"));
-    // Whatever else: the C library's own word for it.
+    // Other errors have the C library's text.
     let word = std::io::Error::from_raw_os_error(libc::EIO);
     assert_eq!(
         said(libc::EIO),
@@ -268,7 +268,7 @@ fn what_the_kernel_refuses_is_said_in_words() {
 
 #[test]
 fn an_empty_cpumask_names_the_cpus_that_would_do() {
-    let machine = Fixture::new();
+    let machine = UncoreFixture::new();
     machine.cpumask("nvidia_scf_pmu_0", "\n");
     let dir = "bus/event_source/devices/nvidia_scf_pmu_0";
     machine

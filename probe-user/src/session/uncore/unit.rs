@@ -9,24 +9,25 @@ use std::{
 use super::super::{SessionError, counters};
 use crate::{
     plan::Plan,
-    sys::perf::{self, Reading},
+    sys::perf::{self, CounterReading},
 };
 
-/// A group on one CPU of the cpumask.
-pub(super) struct Unit {
+/// The counters of a group on one CPU of the cpumask.
+pub(super) struct UncoreUnit {
     pub(super) cpu: u32,
-    pub(super) counters: Vec<Counter>,
+    pub(super) counters: Vec<UncoreCounter>,
 }
 
-/// One event of it.
-pub(super) struct Counter {
+/// One event of a unit.
+pub(super) struct UncoreCounter {
     pub(super) event: Option<OwnedFd>,
-    /// What was counted before the event was opened again.
-    pub(super) base: Reading,
-    pub(super) last: Reading,
+    /// Total of the closed events before this one.
+    pub(super) base: CounterReading,
+    /// Total at the last reading, including `base`.
+    pub(super) last: CounterReading,
 }
 
-impl Unit {
+impl UncoreUnit {
     pub(super) fn enable(&self, plan: &Plan, events: &Range<usize>) -> Result<(), SessionError> {
         let Some(leader) = self.counters.first().and_then(|first| first.event.as_ref()) else {
             return Ok(());
@@ -36,40 +37,44 @@ impl Unit {
             .map_err(|error| counters::refused(plan, planned, self.cpu, &error))
     }
 
-    /// For how long it was enabled when it was last read.
+    /// Enabled time at the last reading, in nanoseconds.
     pub(super) fn enabled(&self) -> u64 {
         self.counters.first().map_or(0, |first| first.last.enabled)
     }
 
-    /// Whether its counters still count: the enabled time of an event of the kernel's always grows.
-    pub(super) fn lives(&mut self) -> bool {
+    /// Whether its counters still count: the enabled time of a working event always grows.
+    pub(super) fn is_counting(&mut self) -> bool {
         let before = self.enabled();
         self.read().is_ok() && self.enabled() > before
     }
 
     /// Reads for the last time and closes the events.
-    pub(super) fn end(&mut self) {
-        // Events that cannot be read any more keep what they were last read to hold.
+    pub(super) fn close(&mut self) {
+        // Events that cannot be read any more keep their last reading.
         let _ = self.read();
         for counter in &mut self.counters {
             counter.event = None;
         }
     }
 
-    /// Reads all that was counted since the session began.
+    /// Reads the totals since the session began into the counters.
     pub(super) fn read(&mut self) -> io::Result<()> {
-        let readings = self.now()?;
+        let readings = self.read_now()?;
         for (counter, reading) in self.counters.iter_mut().zip(readings) {
             counter.last = reading;
         }
         Ok(())
     }
 
-    /// What its counters hold at one moment, where they are a group of the kernel's.
-    pub(super) fn now(&self) -> io::Result<Vec<Reading>> {
+    /// Reads the totals since the session began, at one moment if the events are one kernel group.
+    pub(super) fn read_now(&self) -> io::Result<Vec<CounterReading>> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        let leader = self.counters.first().and_then(|first| first.event.as_ref());
-        let leader = leader.ok_or_else(gone)?.as_fd();
+        let leader = self
+            .counters
+            .first()
+            .and_then(|first| first.event.as_ref())
+            .ok_or_else(gone)?
+            .as_fd();
         let mut readings = perf::read_group(leader, self.counters.len())?;
         for counter in &self.counters[readings.len()..] {
             let event = counter.event.as_ref().ok_or_else(gone)?;

@@ -1,4 +1,4 @@
-//! What is written is read back the same, and what was not written is refused with its line.
+//! Recordings are read back the same, and invalid ones are refused with the line.
 
 mod generated;
 
@@ -9,11 +9,11 @@ use proptest::{collection, prelude::*};
 use self::generated::snapshots;
 use super::*;
 use crate::{
-    catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, Settings},
+    catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, MetricSettings},
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
     machine::Pmus,
-    plan::{Capacity, Request},
+    plan::{Capacity, ResolvedRequest},
 };
 
 fn written(plan: &Plan, snapshots: &[Snapshot]) -> String {
@@ -38,24 +38,24 @@ proptest! {
         prop_assert_eq!(text.lines().count(), 1 + all.len());
         let (_, found) = read(&text).unwrap();
         prop_assert_eq!(&found, &all);
-        // The same has the same text: a recording that is made again differs by what happened.
+        // Equal snapshots have equal text.
         prop_assert_eq!(written(&Plan::default(), &found), text);
     }
 }
 
-/// A plan of all metrics of a chip on a recorded tree, with a device and some events of the user's.
+/// A plan of all metrics of a chip on a recorded tree, with a device and some user-defined events.
 fn plan(tree: &str, chip: &str) -> Plan {
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
     let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
     let machine = Hardware::of_chip(Chip::named(chip).unwrap());
     let catalogue = Catalogue::builtin().unwrap();
-    let request = Request {
+    let request = ResolvedRequest {
         events: &event::parse("{cycles:u,instructions:u},task-clock,duration_time", &pmus).unwrap(),
         metrics: &catalogue.select("all", &machine).unwrap(),
         offered: &[],
         machine,
         cpus: 72,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     };
     let capacity = Capacity::documented(&catalogue, &machine, &pmus, 1);
     let mut plan = Plan::packed(&request, &pmus, &capacity).unwrap();
@@ -92,7 +92,7 @@ fn plan(tree: &str, chip: &str) -> Plan {
     plan
 }
 
-/// Of every platform, with all that values, shares and texts are made of.
+/// For every platform, with all that values, shares and texts need.
 #[test]
 fn plans_are_read_as_they_were_written() {
     for (tree, chip) in [
@@ -109,7 +109,7 @@ fn plans_are_read_as_they_were_written() {
         let text = written(&plan, &[]);
         let (found, _) = read(&text).unwrap_or_else(|error| panic!("{chip}: {error}"));
         assert_eq!(written(&found, &[]), text, "{chip}");
-        // Of a metric's PMU and family only what the plan needs is kept.
+        // A metric's PMU and family keep only what the plan needs.
         let mut rest = (plan.clone(), found.clone());
         rest.0.metrics.list.clear();
         rest.1.metrics.list.clear();
@@ -158,7 +158,7 @@ fn what_is_no_recording_is_refused_by_name_and_line() {
     let snapshots = [Snapshot::default(), Snapshot::default()];
     let whole = written(&plan("grace", "grace-hopper"), &snapshots);
     let head = whole.lines().next().unwrap();
-    // Wherever it is cut in a line.
+    // Truncated anywhere in a line.
     for end in [30, head.len() / 2, head.len() - 1] {
         let said = refusal(&whole[..end]);
         assert_eq!(

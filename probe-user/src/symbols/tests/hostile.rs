@@ -1,4 +1,4 @@
-//! Files that are no programs: nothing hangs, nothing ends this process, and memory is bounded.
+//! Invalid programs: nothing hangs or ends this process, and memory is bounded.
 
 use std::{
     fs::{self, File},
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, mknodat};
 
 use super::target::compile;
 use crate::symbols::{
-    elf::{Elf, Source},
+    elf::{Elf, ElfSource},
     functions::Functions,
     jit::JitMap,
     module::Module,
@@ -45,7 +45,7 @@ fn nothing_but_a_regular_file_below_the_root_is_opened() {
 }
 
 /// Reads all that is read of a file.
-fn read(source: Source) -> Option<()> {
+fn read(source: ElfSource) -> Option<()> {
     let elf = Elf::read(source)?;
     let functions = [SHT_SYMTAB, SHT_DYNSYM].map(|kind| Functions::read(&elf, kind));
     for functions in functions.iter().flatten() {
@@ -70,7 +70,7 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
         .write(true)
         .open(&program)
         .unwrap();
-    // 4 TiB, all of which are symbols; their names too.
+    // 4 TiB of symbols, which are their own names too.
     file.set_len(4 << 40).unwrap();
     let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
     let headers = word(0x28);
@@ -78,11 +78,10 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
         file.write_all_at(&(1_u64 << 41).to_ne_bytes(), headers + section * 64 + 32)
             .unwrap();
     }
-    // What is there is read up to the bound; zeros are no functions. The test would be killed
-    // otherwise.
-    let elf = Elf::read(Source::File(file.try_clone().unwrap())).unwrap();
+    // The content is read up to the limit; zeros are no functions. Else the test would be killed.
+    let elf = Elf::read(ElfSource::File(file.try_clone().unwrap())).unwrap();
     assert!(elf.sections.iter().any(|section| section.size == 1 << 41));
-    read(Source::File(file)).unwrap();
+    read(ElfSource::File(file)).unwrap();
 }
 
 /// As many sections as the bound of both tables allows, all of them code.
@@ -107,7 +106,7 @@ fn a_file_of_sections_takes_no_memory_for_them() {
         bytes.extend_from_slice(&header);
     }
     fs::write(&program, bytes).unwrap();
-    let elf = Elf::read(Source::File(File::open(&program).unwrap())).unwrap();
+    let elf = Elf::read(ElfSource::File(File::open(&program).unwrap())).unwrap();
     assert!(!elf.sections.is_empty());
     assert!(elf.memory() < 200_000, "{}", elf.memory());
     // What it takes is counted.
@@ -153,16 +152,16 @@ fn of_a_map_of_code_only_what_was_appended_is_read() {
     let mut map = JitMap::default();
     fs::write(&path, "1000 10 first\n2000 10 sec").unwrap();
     assert_eq!(read(&mut map, 100), 14);
-    // The line that was being written is whole now.
+    // The incomplete line is complete now.
     fs::write(&path, "1000 10 first\n2000 10 second\n3000 10 third\n").unwrap();
     assert_eq!(read(&mut map, 16), 15);
     let named = |map: &JitMap, address| map.name(address).map(str::to_owned);
     assert_eq!(named(&map, 0x2000).as_deref(), Some("second"));
     assert_eq!(named(&map, 0x3000), None);
-    // What the budget left over; then there is no more.
+    // The rest beyond the budget; then nothing is left.
     assert_eq!([read(&mut map, 100), read(&mut map, 100)], [14, 0]);
     assert_eq!(named(&map, 0x3000).as_deref(), Some("third"));
-    // Another file of the name.
+    // Another file with this name.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "1000 10 other\n").unwrap();
     assert_eq!(read(&mut map, 100), 14);
@@ -198,9 +197,9 @@ fn a_damaged_program_is_one_without_names() {
             bytes[place] = byte;
         }
         bytes.truncate(end.unwrap_or(usize::MAX));
-        let _ = read(Source::Memory(bytes));
+        let _ = read(ElfSource::Memory(bytes));
     });
-    read(Source::Memory(bytes)).unwrap();
+    read(ElfSource::Memory(bytes)).unwrap();
 }
 
 proptest! {
@@ -213,6 +212,6 @@ proptest! {
         if magic && bytes.len() > 16 {
             bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         }
-        let _ = read(Source::Memory(bytes));
+        let _ = read(ElfSource::Memory(bytes));
     }
 }

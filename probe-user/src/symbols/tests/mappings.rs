@@ -1,15 +1,15 @@
-//! What was mapped when, from records and from a made-up procfs.
+//! Mappings over time, from records and from a fake procfs.
 
 use crate::{
     symbols::mappings::Mappings,
     sys::{
-        records::{Event, Map, Task},
+        records::{Map, PerfRecord, Task},
         tree::Tree,
     },
 };
 
-fn map(pid: u32, start: u64, name: &str) -> Event<'_> {
-    Event::Map(Map {
+fn map(pid: u32, start: u64, name: &str) -> PerfRecord<'_> {
+    PerfRecord::Map(Map {
         pid,
         start,
         size: 0x1000,
@@ -21,8 +21,8 @@ fn map(pid: u32, start: u64, name: &str) -> Event<'_> {
     })
 }
 
-fn fork(pid: u32, parent: u32) -> Event<'static> {
-    Event::Fork(Task {
+fn fork(pid: u32, parent: u32) -> PerfRecord<'static> {
+    PerfRecord::Fork(Task {
         pid,
         tid: pid,
         parent,
@@ -30,8 +30,8 @@ fn fork(pid: u32, parent: u32) -> Event<'static> {
     })
 }
 
-fn exec(pid: u32) -> Event<'static> {
-    Event::Comm {
+fn exec(pid: u32) -> PerfRecord<'static> {
+    PerfRecord::Comm {
         pid,
         tid: pid,
         name: b"new",
@@ -39,8 +39,8 @@ fn exec(pid: u32) -> Event<'static> {
     }
 }
 
-fn exit(pid: u32) -> Event<'static> {
-    Event::Exit(Task {
+fn exit(pid: u32) -> PerfRecord<'static> {
+    PerfRecord::Exit(Task {
         pid,
         tid: pid,
         parent: 1,
@@ -67,19 +67,19 @@ fn time_tells_the_program_of_a_process_and_the_process_of_a_number() {
         (10, fork(7, 1)),
         (20, exec(7)),
         (30, map(7, 0x1000, "/bin/first")),
-        // A child has what its parent had then.
+        // A child has its parent's mappings at the fork.
         (40, fork(8, 7)),
         (50, map(7, 0x1000, "/lib/over")),
         (60, exec(7)),
         (61, map(7, 0x1000, "/bin/second")),
         (70, exit(7)),
-        // The number is given out again.
+        // The id is reused.
         (80, fork(7, 1)),
         (81, exec(7)),
         (82, map(7, 0x1000, "/bin/other")),
     ];
     for (time, record) in &records {
-        mappings.learn(record, *time);
+        mappings.on_record(record, *time);
     }
     for (time, name) in [
         (35, "first"),
@@ -98,8 +98,8 @@ fn time_tells_the_program_of_a_process_and_the_process_of_a_number() {
     assert_eq!(at(&mut mappings, 8, 0x2000, 90), None);
     let parents: Vec<u32> = mappings.ancestors(8).collect();
     assert_eq!(parents, [7, 1]);
-    // What was replaced before the next window is forgotten.
-    mappings.forget(85);
+    // Programs replaced before the next window are dropped.
+    mappings.end_round(85);
     assert_eq!(
         at(&mut mappings, 7, 0x1800, 65).as_deref(),
         Some("/bin/other")
@@ -122,13 +122,13 @@ fn lost_records_are_healed_by_procfs() {
     stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
-    mappings.learn(&map(9, 0x5000, "/lib/known"), 10);
-    // It unmaps one library and maps two others; nobody tells.
+    mappings.on_record(&map(9, 0x5000, "/lib/known"), 10);
+    // It unmaps one library and maps two others, without records.
     let now = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 r-xp 0 fe:01 8 /lib/a\n\
                5000-6000 r-xp 0 fe:01 9 /lib/b\n";
     proc.write("9/maps", now);
     assert_eq!(at(&mut mappings, 9, 0x3800, 20), None);
-    mappings.learn(&Event::Lost(3), 15);
+    mappings.on_record(&PerfRecord::Lost(3), 15);
     for (address, name) in [(0x1800, "/bin/old"), (0x3800, "/lib/a"), (0x5800, "/lib/b")] {
         assert_eq!(at(&mut mappings, 9, address, 20).as_deref(), Some(name));
     }
@@ -154,17 +154,17 @@ fn memory_is_bounded_and_what_is_dropped_is_counted() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     for n in 0..6000 {
-        mappings.learn(&map(9, n << 12, "/tmp/many"), n);
+        mappings.on_record(&map(9, n << 12, "/tmp/many"), n);
     }
     assert!(mappings.counts.dropped_mappings >= 6000 - 4096);
     assert!(at(&mut mappings, 9, 5999 << 12, u64::MAX).is_some());
     assert_eq!(at(&mut mappings, 9, 0, u64::MAX), None);
     for pid in 1000..20_000 {
-        mappings.learn(&fork(pid, 9), 7000);
-        mappings.learn(&exit(pid), 7001);
+        mappings.on_record(&fork(pid, 9), 7000);
+        mappings.on_record(&exit(pid), 7001);
     }
     assert!(mappings.counts.dropped_processes >= 19_000 - 16_384);
-    // Those that live stay.
+    // Running processes stay.
     assert!(at(&mut mappings, 9, 5999 << 12, u64::MAX).is_some());
 }
 
@@ -174,17 +174,17 @@ fn mappings_of_all_processes_take_bounded_memory() {
     let mut mappings = followed(&proc);
     let name = "/".repeat(1000);
     for pid in 1..=100 {
-        mappings.learn(&fork(pid, 999), u64::from(pid));
+        mappings.on_record(&fork(pid, 999), u64::from(pid));
         for at in 0..10 {
-            mappings.learn(&map(pid, 0x1000 * at, &name), 1000);
+            mappings.on_record(&map(pid, 0x1000 * at, &name), 1000);
         }
     }
-    mappings.learn(&exit(60), 2000);
+    mappings.on_record(&exit(60), 2000);
     // Each has more than 10,000 bytes, and less than 15,000.
     mappings.bound_memory(1_000_000);
     let dropped = mappings.counts.dropped_processes;
     assert!((1..40).contains(&dropped), "{dropped}");
-    // The one that ended went first.
+    // The ended process was dropped first.
     assert_eq!(at(&mut mappings, 60, 0x1800, 3000), None);
     assert!(at(&mut mappings, 100, 0x1800, 3000).is_some());
     mappings.bound_memory(1_000_000);
@@ -198,13 +198,13 @@ fn what_happened_while_a_cpu_was_not_followed_is_asked_for() {
     stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
-    // It has loaded another library, and nothing tells.
+    // It has loaded another library, without a record.
     proc.write(
         "9/maps",
         "1000-2000 r-xp 0 fe:01 7 /bin/old\n5000-6000 r-xp 0 fe:01 9 /lib/b\n",
     );
     assert_eq!(at(&mut mappings, 9, 0x5800, 20), None);
-    mappings.gap();
+    mappings.mark_stale();
     assert_eq!(at(&mut mappings, 9, 0x5800, 20).as_deref(), Some("/lib/b"));
 }
 
@@ -213,9 +213,9 @@ fn a_sample_from_before_all_that_is_known_has_no_name() {
     const SECOND: u64 = 1_000_000_000;
     let proc = Tree::new();
     let mut mappings = followed(&proc);
-    // Nobody asked for it before it executed this.
-    mappings.learn(&exec(9), 5 * SECOND);
-    mappings.learn(&map(9, 0x1000, "/bin/new"), 5 * SECOND + 1);
+    // It was not looked up before it executed this.
+    mappings.on_record(&exec(9), 5 * SECOND);
+    mappings.on_record(&map(9, 0x1000, "/bin/new"), 5 * SECOND + 1);
     assert_eq!(at(&mut mappings, 9, 0x1800, 4 * SECOND), None);
     assert_eq!(mappings.image(9, Some(4 * SECOND)), 0);
     let first = 5 * SECOND - 1000;
@@ -238,14 +238,14 @@ fn a_library_in_place_of_another_is_other_code() {
         (50, fork(8, 9)),
         (60, map(8, 0x5000, "/lib/third")),
     ] {
-        mappings.learn(&record, time);
+        mappings.on_record(&record, time);
     }
     let mut code = |pid, address, time| mappings.code(pid, address, Some(time));
     assert_eq!([code(9, 0x1800, 15), code(9, 0x1800, 45)], [10, 10]);
     assert_eq!([code(9, 0x5800, 30), code(9, 0x5800, 45)], [10, 40]);
     assert_eq!([code(8, 0x5800, 55), code(8, 0x5800, 65)], [50, 60]);
-    // Of memory without a file only the program tells.
-    mappings.learn(&map(9, 0x5000, "//anon"), 70);
+    // Memory without a file is distinguished only by the program.
+    mappings.on_record(&map(9, 0x5000, "//anon"), 70);
     assert_eq!(mappings.code(9, 0x5800, Some(75)), 10);
 }
 
@@ -255,15 +255,15 @@ fn a_process_goes_on_where_another_thread_than_the_first_executes_a_program() {
     let mut mappings = followed(&proc);
     let records = [
         (10, fork(9, 1)),
-        // The kernel ends the first thread, whose number the other one takes.
+        // The kernel ends the first thread, and the other one takes its id.
         (20, exit(9)),
         (21, exec(9)),
         (22, map(9, 0x1000, "/bin/new")),
     ];
     for (time, record) in &records {
-        mappings.learn(record, *time);
+        mappings.on_record(record, *time);
     }
-    mappings.forget(100);
+    mappings.end_round(100);
     assert_eq!(
         at(&mut mappings, 9, 0x1800, 110).as_deref(),
         Some("/bin/new")
@@ -278,14 +278,14 @@ fn procfs_is_asked_once_a_round_for_what_is_gone() {
     stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/late\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);
-    mappings.forget(0);
+    mappings.end_round(0);
     assert_eq!(
         at(&mut mappings, 9, 0x1800, 5).as_deref(),
         Some("/bin/late")
     );
-    // One of which a record tells is there.
+    // A process with a record exists.
     assert_eq!(at(&mut mappings, 7, 0x1800, 5), None);
-    mappings.learn(&fork(7, 9), 10);
+    mappings.on_record(&fork(7, 9), 10);
     assert_eq!(
         at(&mut mappings, 7, 0x1800, 15).as_deref(),
         Some("/bin/late")

@@ -1,4 +1,4 @@
-//! Real programs, named; and what is no program.
+//! Names of real programs, and invalid programs.
 
 mod hostile;
 mod mappings;

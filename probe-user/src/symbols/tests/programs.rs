@@ -1,9 +1,9 @@
-//! Functions of programs of every kind: plain, stripped, with libraries, ended, in containers.
+//! Functions of all kinds of programs: plain, stripped, with libraries, ended, in containers.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
 use super::target::{Target, compile, following, function, is_root, run, symbols};
-use crate::symbols::Space;
+use crate::symbols::AddressOwner;
 
 const HOT: &str = "load::hot(int)";
 
@@ -16,17 +16,17 @@ fn functions_of_programs_at_fixed_and_at_chosen_addresses_have_names() {
         let mut symbols = symbols();
         for (asked, named) in [("hot", HOT), ("cold", "cold")] {
             let address = target.ask(asked);
-            let place = symbols.name(Space::Process(target.pid()), address + 1, None);
+            let place = symbols.name(AddressOwner::Process(target.pid()), address + 1, None);
             assert_eq!(place.function.as_deref(), Some(named), "{name}");
             assert_eq!(Path::new(&*place.module), program);
         }
-        // Behind the end of its code.
+        // After the end of its code.
         assert_eq!(function(&mut symbols, target.pid(), 16), None);
         target.end();
     }
 }
 
-/// Strips the program; what was stripped goes into `debug`, where that is given.
+/// Strips the program; its debug information goes into `debug`, if given.
 fn strip(program: &Path, debug: Option<&Path>) {
     if let Some(debug) = debug {
         run(Command::new("objcopy")
@@ -51,11 +51,11 @@ fn a_stripped_program_has_its_module_and_offset() {
     strip(&program, None);
     let mut target = Target::start(&program);
     let address = target.ask("cold");
-    let place = symbols().name(Space::Process(target.pid()), address, None);
+    let place = symbols().name(AddressOwner::Process(target.pid()), address, None);
     assert_eq!(place.function, None);
     assert_eq!(Path::new(&*place.module), program);
     assert_eq!(place.build_id.map(|id| id.len()), Some(20));
-    // The linker puts a program of a fixed place at this address, if it is not told another one.
+    // The linker's default address of programs at a fixed address.
     if cfg!(target_arch = "x86_64") {
         assert_eq!(place.offset, address - 0x40_0000);
     }
@@ -128,19 +128,19 @@ fn a_process_that_ended_has_names() {
     target.end();
     symbols.catch_up();
     assert_eq!(function(&mut symbols, pid, address).as_deref(), Some(HOT));
-    // The same once more; its file goes with it.
+    // Once more, with its file removed.
     let mut target = Target::start(&program);
     let (pid, address) = (target.pid(), target.ask("hot"));
     symbols.catch_up();
     target.end();
     fs::remove_file(&program).unwrap();
     symbols.catch_up();
-    symbols.forget(0);
-    let place = symbols.name(Space::Process(pid), address, None);
+    symbols.end_round(0);
+    let place = symbols.name(AddressOwner::Process(pid), address, None);
     assert_eq!(place.function.as_deref(), Some(HOT));
     assert_eq!(symbols.counts().lost, 0);
-    // Until nobody asks for it any more.
-    symbols.forget(u64::MAX);
+    // Until it is no longer used.
+    symbols.end_round(u64::MAX);
     assert_eq!(function(&mut symbols, pid, address), None);
 }
 
@@ -169,10 +169,10 @@ fn a_file_that_no_process_has_mapped_any_more_is_closed() {
     }
     first.end();
     symbols.catch_up();
-    symbols.forget(0);
+    symbols.end_round(0);
     assert!(is_open(&ended) && is_open(&lives));
     for _ in 0..100 {
-        symbols.forget(u64::MAX);
+        symbols.end_round(u64::MAX);
     }
     assert!(!is_open(&ended) && is_open(&lives));
     second.end();
@@ -206,7 +206,7 @@ fn a_process_whose_first_thread_ended_has_names() {
     while !status().contains("State:\tZ") {
         std::thread::yield_now();
     }
-    // Also where its file is another one by now.
+    // Even if its file was replaced meanwhile.
     if is_root() {
         fs::remove_file(&program).unwrap();
     }
@@ -218,8 +218,8 @@ fn a_process_whose_first_thread_ended_has_names() {
     target.end();
 }
 
-/// A root file system with the program as /bin/contained, and the command that executes it there,
-/// in namespaces of its own.
+/// A root file system with the program as /bin/contained, and the command that executes it in its
+/// own namespaces.
 fn container(directory: &Path) -> Command {
     for name in ["bin", "tmp", "old"] {
         fs::create_dir(directory.join(name)).unwrap();
@@ -255,12 +255,12 @@ fn a_container_has_names_by_its_own_files() {
     let address = target.ask("cold");
     let pid = contained(target.pid());
     let mut symbols = symbols();
-    let place = symbols.name(Space::Process(pid), address, None);
+    let place = symbols.name(AddressOwner::Process(pid), address, None);
     assert_eq!(place.function.as_deref(), Some("cold"));
     assert_eq!(&*place.module, "/bin/contained");
-    // Code without a file, by the number that the process has in its own namespace.
+    // Code without a file, by the process's id in its own namespace.
     let compiled = target.ask("jit");
-    let place = symbols.name(Space::Process(pid), compiled + 0x30, None);
+    let place = symbols.name(AddressOwner::Process(pid), compiled + 0x30, None);
     assert_eq!(place.function.as_deref(), Some("Main::run(int) [tier 2]"));
     assert_eq!(&*place.module, "[jit]");
     assert!(directory.path().join("tmp/perf-1.map").exists());
@@ -282,7 +282,7 @@ fn a_container_that_ended_has_names() {
     target.end();
     directory.close().unwrap();
     symbols.catch_up();
-    let place = symbols.name(Space::Process(pid), address, None);
+    let place = symbols.name(AddressOwner::Process(pid), address, None);
     assert_eq!(place.function, Some(Arc::from(HOT)));
     assert_eq!(&*place.module, "/bin/contained");
 }

@@ -1,11 +1,11 @@
-//! The kernel's own code, and what it puts into processes.
+//! The kernel's own code, and the vDSO.
 
 use std::{collections::HashSet, fs};
 
 use super::target::{is_root, symbols};
 use crate::{
     machine::Roots,
-    symbols::{Space, Symbols, maps},
+    symbols::{AddressOwner, Symbols, maps},
     sys::tree::Tree,
 };
 
@@ -23,7 +23,7 @@ fn functions_of_the_running_kernel_have_names() {
         assert!(!is_root());
         return;
     }
-    let place = symbols.name(Space::Kernel, address + 4, None);
+    let place = symbols.name(AddressOwner::Kernel, address + 4, None);
     assert_eq!(place.function.as_deref(), Some("schedule"));
     assert_eq!(&*place.module, "[kernel.kallsyms]");
     assert!(place.offset < 1 << 30, "{place:?}");
@@ -38,7 +38,7 @@ fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
     tree.write("proc/kallsyms", kernel);
     let mut symbols = Symbols::new(&Roots::below(tree.path()));
     let name = |symbols: &mut Symbols, address| {
-        let place = symbols.name(Space::Kernel, address, None);
+        let place = symbols.name(AddressOwner::Kernel, address, None);
         (
             place.function.map(|name| name.to_string()),
             place.module.to_string(),
@@ -63,7 +63,7 @@ fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
                  ffff900000001000 t nft_do\t[nf_tables]\n";
     tree.write("proc/kallsyms", [kernel, later].concat());
     // In the next round.
-    symbols.forget(0);
+    symbols.end_round(0);
     assert_eq!(
         name(&mut symbols, bpf),
         of(Some("bpf_prog_12ab_count"), "[bpf]", bpf)
@@ -73,7 +73,7 @@ fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
         name(&mut symbols, module),
         of(Some("nft_do"), "[nf_tables]", module)
     );
-    // Far behind the last one.
+    // Far after the last one.
     assert_eq!(name(&mut symbols, 0xffff_9100_0000_0000).0, None);
 }
 
@@ -89,12 +89,12 @@ fn a_module_that_is_loaded_in_place_of_another_has_its_own_names() {
     load("first");
     let mut symbols = Symbols::new(&Roots::below(tree.path()));
     let name = |symbols: &mut Symbols| {
-        let place = symbols.name(Space::Kernel, 0xffff_9000_0000_0010, None);
+        let place = symbols.name(AddressOwner::Kernel, 0xffff_9000_0000_0010, None);
         place.function.map(|name| name.to_string())
     };
     assert_eq!(name(&mut symbols).as_deref(), Some("first_do"));
     load("second");
-    symbols.forget(0);
+    symbols.end_round(0);
     assert_eq!(name(&mut symbols).as_deref(), Some("second_do"));
 }
 
@@ -107,7 +107,7 @@ fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     );
     tree.write("proc/sys/kernel/kptr_restrict", "2\n");
     let mut symbols = Symbols::new(&Roots::below(tree.path()));
-    let place = symbols.name(Space::Kernel, 0xffff_8000_0000_0110, None);
+    let place = symbols.name(AddressOwner::Kernel, 0xffff_8000_0000_0110, None);
     assert_eq!(
         (place.function, place.offset),
         (None, 0xffff_8000_0000_0110)
@@ -117,8 +117,8 @@ fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     assert_eq!(symbols.kernel_hidden(), Some(why));
     // It is not read again and again.
     tree.write("proc/kallsyms", "ffff800000000100 T schedule\n");
-    symbols.forget(0);
-    let place = symbols.name(Space::Kernel, 0xffff_8000_0000_0110, None);
+    symbols.end_round(0);
+    let place = symbols.name(AddressOwner::Kernel, 0xffff_8000_0000_0110, None);
     assert_eq!(place.function, None);
 }
 
@@ -135,7 +135,7 @@ fn functions_of_the_vdso_have_names() {
     let addresses = (vdso.mapping.start..vdso.mapping.end).step_by(16);
     let names: HashSet<String> = addresses
         .filter_map(|address| {
-            let place = symbols.name(Space::Process(pid), address, None);
+            let place = symbols.name(AddressOwner::Process(pid), address, None);
             assert_eq!(&*place.module, "[vdso]");
             place.function.map(|name| name.to_string())
         })

@@ -1,4 +1,4 @@
-//! A program that is compiled here, and tells its addresses.
+//! A compiled test program that prints its addresses.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     machine::Roots,
-    symbols::{Space, Symbols},
+    symbols::{AddressOwner, Symbols},
 };
 
 /// Compiles the program, with these arguments of the compiler.
@@ -52,7 +52,7 @@ impl Target {
         }
     }
 
-    /// The address that it tells for a line.
+    /// The address that it prints for a line.
     pub(super) fn ask(&mut self, line: &str) -> u64 {
         writeln!(self.input, "{line}").unwrap();
         let mut answer = String::new();
@@ -64,25 +64,25 @@ impl Target {
         self.child.id()
     }
 
-    /// Lets it come to its end.
+    /// Waits until it ends.
     pub(super) fn end(mut self) {
         drop(self.input);
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-/// Names that are not followed.
+/// Symbols without a watch.
 pub(super) fn symbols() -> Symbols {
     Symbols::new(&Roots::default())
 }
 
-/// The function at an address of a process now.
+/// The current function at an address of a process.
 pub(super) fn function(symbols: &mut Symbols, pid: u32, address: u64) -> Option<String> {
-    let place = symbols.name(Space::Process(pid), address, None);
+    let place = symbols.name(AddressOwner::Process(pid), address, None);
     place.function.map(|name| name.to_string())
 }
 
-/// Whether this process is root; says so where it is not.
+/// Whether this process is root; prints a message if not.
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -91,7 +91,7 @@ pub(super) fn is_root() -> bool {
     root
 }
 
-/// All processes, followed.
+/// Symbols with a watch of all processes.
 pub(super) fn following() -> Symbols {
     let mut symbols = symbols();
     let cpus = crate::machine::cpus::online(&Roots::default().sys).unwrap();

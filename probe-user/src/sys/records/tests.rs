@@ -23,17 +23,21 @@ fn each_type_gives_its_fields() {
         (
             bindings::PERF_RECORD_AUX,
             words(&[64, 128, 9]),
-            Event::Aux {
+            PerfRecord::Aux {
                 offset: 64,
                 size: 128,
                 flags: 9,
             },
         ),
-        (bindings::PERF_RECORD_LOST, words(&[7, 12]), Event::Lost(12)),
+        (
+            bindings::PERF_RECORD_LOST,
+            words(&[7, 12]),
+            PerfRecord::Lost(12),
+        ),
         (
             bindings::PERF_RECORD_COMM,
             comm,
-            Event::Comm {
+            PerfRecord::Comm {
                 pid: 10,
                 tid: 11,
                 name: b"name",
@@ -43,7 +47,7 @@ fn each_type_gives_its_fields() {
         (
             bindings::PERF_RECORD_FORK,
             task.clone(),
-            Event::Fork(Task {
+            PerfRecord::Fork(Task {
                 pid: 10,
                 tid: 11,
                 parent: 1,
@@ -53,7 +57,7 @@ fn each_type_gives_its_fields() {
         (
             bindings::PERF_RECORD_EXIT,
             task,
-            Event::Exit(Task {
+            PerfRecord::Exit(Task {
                 pid: 10,
                 tid: 11,
                 parent: 1,
@@ -67,7 +71,7 @@ fn each_type_gives_its_fields() {
                 b"/a b\0\0\0\0",
             ]
             .concat(),
-            Event::Map(Map {
+            PerfRecord::Map(Map {
                 pid: 10,
                 start: 4096,
                 size: 8192,
@@ -82,17 +86,21 @@ fn each_type_gives_its_fields() {
                 name: b"/a b",
             }),
         ),
-        (bindings::PERF_RECORD_THROTTLE, vec![0; 72], Event::Other),
+        (
+            bindings::PERF_RECORD_THROTTLE,
+            vec![0; 72],
+            PerfRecord::Other,
+        ),
     ];
     let bytes: Vec<u8> = cases
         .iter()
         .flat_map(|(kind, body, _)| record(*kind, body))
         .collect();
-    let mut events = Events::<16>::new(&bytes);
-    for (_, _, event) in &cases {
-        assert_eq!(events.next(), Some((*event, &TRAILER)));
+    let mut records = PerfRecords::<16>::new(&bytes);
+    for (_, _, record) in &cases {
+        assert_eq!(records.next(), Some((*record, &TRAILER)));
     }
-    assert_eq!((events.next(), events.damaged), (None, 0));
+    assert_eq!((records.next(), records.damaged), (None, 0));
 }
 
 #[test]
@@ -105,17 +113,17 @@ fn flags_tell_of_an_exec_and_of_a_build_id() {
         &body,
         &TRAILER,
     );
-    let mut events = Events::<16>::new(&comm);
-    let found = events.next().map(|(event, _)| event);
+    let mut records = PerfRecords::<16>::new(&comm);
+    let found = records.next().map(|(record, _)| record);
     assert!(
-        matches!(found, Some(Event::Comm { exec: true, .. })),
+        matches!(found, Some(PerfRecord::Comm { exec: true, .. })),
         "{found:?}"
     );
 
     let id: Vec<u8> = (1..=20).collect();
     let begin = words(&[10, 4096, 8192, 0]);
     let end = [&words32(&[1, 2])[..], b"/data\0\0\0"].concat();
-    // A size that cannot be is cut.
+    // An impossible size is cut.
     for (size, length) in [(20, 20), (8, 8), (255, 20)] {
         let body = [&begin[..], &[size, 0, 0, 0], &id, &end].concat();
         let mut map = Vec::new();
@@ -125,8 +133,8 @@ fn flags_tell_of_an_exec_and_of_a_build_id() {
             &body,
             &TRAILER,
         );
-        let mut events = Events::<16>::new(&map);
-        let Some((Event::Map(map), _)) = events.next() else {
+        let mut records = PerfRecords::<16>::new(&map);
+        let Some((PerfRecord::Map(map), _)) = records.next() else {
             panic!("no mapping")
         };
         assert_eq!(map.build_id, Some(&id[..length]));
@@ -139,10 +147,10 @@ fn a_record_shorter_than_its_type_ends_the_bytes() {
     let whole = record(bindings::PERF_RECORD_LOST, &words(&[7, 1]));
     let short = record(bindings::PERF_RECORD_AUX, &words(&[64]));
     let bytes = [&whole[..], &short, &whole].concat();
-    let mut events = Events::<16>::new(&bytes);
-    assert_eq!(events.next(), Some((Event::Lost(1), &TRAILER)));
-    assert_eq!(events.next(), None);
-    assert_eq!(events.damaged, short.len() + whole.len());
+    let mut records = PerfRecords::<16>::new(&bytes);
+    assert_eq!(records.next(), Some((PerfRecord::Lost(1), &TRAILER)));
+    assert_eq!(records.next(), None);
+    assert_eq!(records.damaged, short.len() + whole.len());
 }
 
 proptest! {
@@ -156,9 +164,9 @@ proptest! {
             let size = u16::try_from(bytes.len() / 8 * 8).unwrap();
             bytes[6..8].copy_from_slice(&size.to_ne_bytes());
         }
-        let mut events = Events::<16>::new(&bytes);
-        let count = events.by_ref().count();
-        prop_assert!(events.damaged + count * (HEADER + TRAILER.len()) <= bytes.len());
-        prop_assert!(count > 0 || events.damaged == bytes.len());
+        let mut records = PerfRecords::<16>::new(&bytes);
+        let count = records.by_ref().count();
+        prop_assert!(records.damaged + count * (HEADER + TRAILER.len()) <= bytes.len());
+        prop_assert!(count > 0 || records.damaged == bytes.len());
     }
 }

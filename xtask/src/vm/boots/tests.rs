@@ -1,10 +1,10 @@
-//! Whether the guests of CI have all options between them.
+//! Checks that CI's guests together have all options.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// What makes one guest differ from another.
+/// The options in which guests differ.
 fn options(boot: &Boot) -> [String; 8] {
     [
         format!("{:?} {}", boot.arch, boot.series),

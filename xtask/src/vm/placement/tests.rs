@@ -1,4 +1,4 @@
-//! Whether every test runs somewhere in CI, and in no more guests than is said.
+//! Checks that every test runs in some guest of CI, and that there are not too many runs.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -48,8 +48,9 @@ fn every_test_runs_in_a_guest_of_ci() {
 #[test]
 fn ci_runs_a_test_only_where_it_tells_something_new() {
     let tests = guest_tests();
-    let runs = tests.iter().map(|test| guests_of("vm", test, false).len());
-    let runs: usize = runs.sum();
+    let runs: usize = (tests.iter())
+        .map(|test| guests_of("vm", test, false).len())
+        .sum();
     println!("{} tests run {runs} times", tests.len());
     assert!(runs <= 300, "{runs}");
 }
@@ -64,7 +65,7 @@ fn a_group_names_guests_of_ci_that_have_what_it_needs() {
         assert!(!guests.is_empty(), "{:?}", group.tests);
         for boot in guests {
             let met = boot.ci && group.needs.are_met(boot);
-            // The guests that count instructions are the first of their series too.
+            // Some guests that count instructions are also the first of their series.
             let each = matches!(group.runs, Runs::Each);
             assert!(met || each, "{} {:?}", boot.name, group.tests);
         }

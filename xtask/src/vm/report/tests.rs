@@ -1,4 +1,4 @@
-//! What consoles say, read as results.
+//! Tests of how console output becomes results.
 
 use super::*;
 

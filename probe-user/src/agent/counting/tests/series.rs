@@ -1,4 +1,4 @@
-//! How many series what is counted makes, and what a scrape of them weighs.
+//! The number of series of what is counted, and the size of a scrape.
 
 use std::{collections::BTreeMap, io::Write as _, time::Duration};
 
@@ -14,12 +14,14 @@ use crate::{
     emit::{Dialect, Exposition},
     join::Entity,
     snapshot::SpeCounts,
-    window::{self, Counted, Owner, Sampler, Served, SpeUsage, Usage, Window, sampled_window},
+    window::{
+        self, GroupCounts, MemLevel, Owner, SampleSource, SpeUsage, Usage, Window, sampled_window,
+    },
 };
 
 const SECOND: u64 = 1_000_000_000;
 
-/// By what memory accesses are sampled.
+/// The sampler of memory accesses.
 #[derive(Clone, Copy, PartialEq)]
 enum Sampled {
     Nothing,
@@ -28,7 +30,7 @@ enum Sampled {
     Pebs,
 }
 
-/// A window of one second in which containers, by number and by how much each used, used everything
+/// A window of one second in which each container (number, scale of its counts) used everything
 /// that the plan counts, on both sockets.
 fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
     let mut window = window::tests::empty();
@@ -49,7 +51,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             for (at, count) in row.counts.iter_mut().take(group.len()).enumerate() {
                 *count = 10_000 * (at as u64 + 1) * scale;
             }
-            Some(Counted::of(&row))
+            Some(GroupCounts::of(&row))
         };
         plan.groups.iter().map(of).collect()
     };
@@ -74,7 +76,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         };
         counts.samples = 1000;
         counts.histogram[3] = 1e6;
-        // What is told of loads; of stores nothing.
+        // The sources of loads; stores have none.
         let sources: &[Source] = match sampled {
             Sampled::Nothing => &[],
             Sampled::Spe => &[
@@ -113,11 +115,11 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         };
         let loads = sources
             .iter()
-            .map(|source| ((Class::Load, Served::By(*source)), counts));
+            .map(|source| ((Class::Load, MemLevel::By(*source)), counts));
         let mut samples: SpeUsage = loads.collect();
-        samples.insert((Class::Store, Served::NotSaid), counts);
+        samples.insert((Class::Store, MemLevel::Unknown), counts);
         if sampled != Sampled::Spe {
-            samples.insert((Class::Load, Served::NotSaid), counts);
+            samples.insert((Class::Load, MemLevel::Unknown), counts);
         }
         let mut all = sampled_window(BTreeMap::new());
         for (id, _) in containers {
@@ -127,7 +129,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         all.total.delta = samples;
         if sampled != Sampled::Spe {
             let tagged = (sampled == Sampled::Pebs).then_some(Class::Load);
-            all.sampler = Sampler::Events {
+            all.sampler = SampleSource::Events {
                 tagged: tagged.into_iter().collect(),
                 limited: false,
                 ever_limited: false,
@@ -149,7 +151,7 @@ fn report(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Report {
     Report::new(plan, &window, &joined, &view)
 }
 
-/// How many series a container has.
+/// The number of series of a container.
 fn series_of_container(plan: &Plan, sampled: Sampled) -> usize {
     let report = report(plan, sampled, &[(7, 3), (8, 1)]);
     let counts = Exposition::counts(&report);
@@ -166,8 +168,8 @@ fn a_container_has_at_most_60_series() {
     let grace = planned("grace", "grace-hopper", 1);
     let superchip = planned("grace", "grace-cpu-superchip", 2);
     let spr = planned("spr", "sapphire-rapids", 2);
-    // Where there is no profile: six events.
-    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| by_name(count));
+    // Without a profile: six events.
+    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| wanted_by_name(count));
     let counts = [
         series_of_container(&grace, Sampled::Spe),
         series_of_container(&superchip, Sampled::Spe),
@@ -183,7 +185,7 @@ fn a_container_has_at_most_60_series() {
 }
 
 /// The table in docs/kubernetes.md: series and kB of a scrape, plain and compressed, by the number
-/// of containers of a node. Counts have digits as real ones do.
+/// of containers of a node. Counts have as many digits as real ones.
 #[test]
 fn the_page_has_what_a_scrape_weighs() {
     let page = include_str!("../../../../../docs/kubernetes.md");

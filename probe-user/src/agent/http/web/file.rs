@@ -1,5 +1,5 @@
 //! The web configuration file: <https://prometheus.io/docs/prometheus/latest/configuration/https/>.
-//! What pmuscope does not do is refused by name.
+//! Settings that pmuscope does not support are refused by name.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 
 use crate::agent::pem;
 
-/// Something is wrong with the file.
+/// An invalid web configuration file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}{}: {what}; nothing is served without it: correct the file, or leave out http.web_config",
@@ -28,11 +28,11 @@ use crate::agent::pem;
 pub struct WebError {
     path: PathBuf,
     line: Option<u64>,
-    /// With the key.
+    /// The mistake, with its key.
     what: String,
 }
 
-/// The file.
+/// The settings of the file.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -51,12 +51,12 @@ struct Tls {
     max_version: Option<Spanned<String>>,
 }
 
-/// A mistake of a key on a line.
-fn wrong<T>(at: &Spanned<T>, what: String) -> (Option<u64>, String) {
+/// A mistake on the line of a value.
+fn line_error<T>(at: &Spanned<T>, what: String) -> (Option<u64>, String) {
     (Some(at.referenced.line()), what)
 }
 
-type Wrong = (Option<u64>, String);
+type LineError = (Option<u64>, String);
 
 impl Settings {
     pub(super) fn read(path: &Path) -> Result<Self, WebError> {
@@ -67,7 +67,7 @@ impl Settings {
         };
         let text = fs::read_to_string(path)
             .map_err(|source| error(None, format!("cannot be read: {source}")))?;
-        // An empty file asks for nothing.
+        // An empty file has no settings.
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
@@ -79,13 +79,14 @@ impl Settings {
         })
     }
 
-    /// The files that it depends on, itself first.
+    /// The files that the settings depend on, the file itself first.
     pub(super) fn files(&self, path: &Path) -> Vec<PathBuf> {
-        let named = self.tls_server_config.iter().flat_map(|tls| {
-            let both = [&tls.cert_file, &tls.key_file].into_iter();
-            both.chain(&tls.client_ca_file)
-        });
-        let named = named.map(|file| beside(path, &file.value));
+        let named = { self.tls_server_config.iter() }
+            .flat_map(|tls| {
+                let both = [&tls.cert_file, &tls.key_file].into_iter();
+                both.chain(&tls.client_ca_file)
+            })
+            .map(|file| resolve_path(path, &file.value));
         std::iter::once(path.to_owned()).chain(named).collect()
     }
 
@@ -98,7 +99,7 @@ impl Settings {
             Ok(parts) if (4..=31).contains(&parts.get_cost()) => {
                 Ok((name.clone(), hash.value.clone()))
             }
-            _ => Err(wrong(
+            _ => Err(line_error(
                 hash,
                 format!(
                     "basic_auth_users.{name}: is a password hashed by bcrypt (`htpasswd -nBC 10 \
@@ -109,24 +110,25 @@ impl Settings {
         let users = self.basic_auth_users.iter().map(user);
         users
             .collect::<Result<_, _>>()
-            .map_err(|wrong| of(path, wrong))
+            .map_err(|error| in_file(path, error))
     }
 
-    /// Whether a client needs a certificate.
+    /// Whether clients need a certificate.
     pub(super) fn verifies_clients(&self) -> bool {
         let clients = self.tls_server_config.as_ref().map(Tls::client_auth);
-        matches!(clients, Some(Ok(Clients::Verified { always: true })))
+        matches!(clients, Some(Ok(ClientAuth::Verified { always: true })))
     }
 
-    /// How TLS is spoken; None where the file asks for none.
+    /// The settings of TLS; None without TLS.
     pub(super) fn tls(&self, path: &Path) -> Result<Option<ServerConfig>, WebError> {
         let tls = self.tls_server_config.as_ref();
-        let tls = tls.map(|tls| tls.config(path)).transpose();
-        tls.map_err(|wrong| of(path, wrong))
+        let config = tls.map(|tls| tls.config(path)).transpose();
+        config.map_err(|error| in_file(path, error))
     }
 }
 
-fn of(path: &Path, (line, what): Wrong) -> WebError {
+/// Adds the path of the file to a mistake.
+fn in_file(path: &Path, (line, what): LineError) -> WebError {
     WebError {
         path: path.to_owned(),
         line,
@@ -134,35 +136,34 @@ fn of(path: &Path, (line, what): Wrong) -> WebError {
     }
 }
 
-/// A path in the file is relative to the file.
-fn beside(path: &Path, named: &Path) -> PathBuf {
+/// Resolves a path in the file, which is relative to the file.
+fn resolve_path(path: &Path, named: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(named)
 }
 
 impl Tls {
-    fn config(&self, path: &Path) -> Result<ServerConfig, Wrong> {
+    fn config(&self, path: &Path) -> Result<ServerConfig, LineError> {
         let key = "tls_server_config";
-        let of = |name, file| move |what| wrong(file, format!("{key}.{name}: {what}"));
-        let certificates = pem::certificates(&beside(path, &self.cert_file.value))
-            .map_err(of("cert_file", &self.cert_file))?;
-        let own = pem::key(&beside(path, &self.key_file.value))
-            .map_err(of("key_file", &self.key_file))?;
+        let with_key = |name, file| move |what| line_error(file, format!("{key}.{name}: {what}"));
+        let certificates = pem::certificates(&resolve_path(path, &self.cert_file.value))
+            .map_err(with_key("cert_file", &self.cert_file))?;
+        let own = pem::key(&resolve_path(path, &self.key_file.value))
+            .map_err(with_key("key_file", &self.key_file))?;
         let provider = Arc::new(rustls_graviola::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&self.versions()?)
-            .map_err(|error| wrong(&self.cert_file, format!("{key}: {error}")))?;
+            .map_err(|error| line_error(&self.cert_file, format!("{key}: {error}")))?;
         let roots = match &self.client_ca_file {
             None => None,
             Some(file) => {
-                let roots = pem::authorities(&beside(path, &file.value));
-                Some((file, roots.map_err(of("client_ca_file", file))?))
+                let roots = pem::authorities(&resolve_path(path, &file.value));
+                Some((file, roots.map_err(with_key("client_ca_file", file))?))
             }
         };
         let builder = match (self.client_auth()?, roots) {
-            (Clients::Any, None) => builder.with_no_client_auth(),
-            (Clients::Any, Some((file, _))) => {
-                return Err(wrong(
+            (ClientAuth::Any, None) => builder.with_no_client_auth(),
+            (ClientAuth::Any, Some((file, _))) => {
+                return Err(line_error(
                     file,
                     format!(
                         "{key}.client_ca_file: has no meaning without client_auth_type: \
@@ -170,7 +171,7 @@ impl Tls {
                     ),
                 ));
             }
-            (Clients::Verified { .. }, None) => {
+            (ClientAuth::Verified { .. }, None) => {
                 let at = self.client_auth_type.as_ref();
                 let line = at.map(|at| at.referenced.line());
                 return Err((
@@ -178,7 +179,7 @@ impl Tls {
                     format!("{key}.client_auth_type: needs client_ca_file"),
                 ));
             }
-            (Clients::Verified { always }, Some((file, roots))) => {
+            (ClientAuth::Verified { always }, Some((file, roots))) => {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 let verifier = match always {
@@ -187,29 +188,29 @@ impl Tls {
                 };
                 let verifier = verifier
                     .build()
-                    .map_err(|error| wrong(file, format!("{key}.client_ca_file: {error}")))?;
+                    .map_err(|error| line_error(file, format!("{key}.client_ca_file: {error}")))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         builder
             .with_single_cert(certificates, own)
             .map_err(|error| {
-                wrong(
+                line_error(
                     &self.key_file,
                     format!("{key}.key_file: does not go with cert_file: {error}"),
                 )
             })
     }
 
-    fn client_auth(&self) -> Result<Clients, Wrong> {
+    fn client_auth(&self) -> Result<ClientAuth, LineError> {
         let Some(kind) = &self.client_auth_type else {
-            return Ok(Clients::Any);
+            return Ok(ClientAuth::Any);
         };
         match kind.value.as_str() {
-            "NoClientCert" => Ok(Clients::Any),
-            "RequireAndVerifyClientCert" => Ok(Clients::Verified { always: true }),
-            "VerifyClientCertIfGiven" => Ok(Clients::Verified { always: false }),
-            other => Err(wrong(
+            "NoClientCert" => Ok(ClientAuth::Any),
+            "RequireAndVerifyClientCert" => Ok(ClientAuth::Verified { always: true }),
+            "VerifyClientCertIfGiven" => Ok(ClientAuth::Verified { always: false }),
+            other => Err(line_error(
                 kind,
                 format!(
                     "tls_server_config.client_auth_type: `{other}` is not known here; it is \
@@ -219,13 +220,13 @@ impl Tls {
         }
     }
 
-    fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, Wrong> {
+    fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, LineError> {
         let number = |key, given: &Option<Spanned<String>>, default| match given {
             None => Ok(default),
             Some(given) => match given.value.as_str() {
                 "TLS12" => Ok(2),
                 "TLS13" => Ok(3),
-                other => Err(wrong(
+                other => Err(line_error(
                     given,
                     format!(
                         "tls_server_config.{key}: `{other}` is not known here; it is TLS12 or TLS13"
@@ -244,9 +245,9 @@ impl Tls {
 }
 
 /// Which clients may connect.
-enum Clients {
+enum ClientAuth {
     Any,
-    /// Those with a certificate of the CA; others only where not `always`.
+    /// Those with a certificate of the CA; unless `always`, also those without any certificate.
     Verified {
         always: bool,
     },

@@ -1,5 +1,5 @@
-//! Users and their passwords, hashed by bcrypt. Guesses are verified one at a time; one per address
-//! waits, and [`WAITING`] in all.
+//! Users and their passwords, hashed by bcrypt. Guesses are verified one at a time. At most one per
+//! address waits, and [`MOST_WAITING`] in all.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -14,78 +14,79 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 use super::Admission;
 
 /// The most guesses that wait.
-const WAITING: usize = 64;
+const MOST_WAITING: usize = 64;
 
-/// The most passwords that are remembered: one of each user, but for some that are equal to bcrypt.
-const REMEMBERED: usize = 1024;
+/// The most remembered passwords. A user has one, or a few that bcrypt does not distinguish.
+const MOST_VERIFIED: usize = 1024;
 
-/// Those that may come in.
+/// The users that are admitted.
 pub(super) struct Passwords {
     users: BTreeMap<String, String>,
     /// The highest cost of all users' hashes.
     cost: u32,
-    gate: Arc<Gate>,
+    state: Arc<PasswordState>,
 }
 
-/// What outlives the file that the users are of.
-struct Gate {
-    /// What was right before, by a keyed hash: bcrypt takes a tenth of a second.
-    right: Mutex<HashSet<u64>>,
+/// State that outlives a version of the file.
+struct PasswordState {
+    /// Keyed hashes of verified passwords: bcrypt takes a tenth of a second.
+    verified: Mutex<HashSet<u64>>,
     key: RandomState,
-    /// Held to the end of a hash, even if the client has left: guesses take one CPU at most.
-    turn: Arc<Semaphore>,
+    /// Locked to the end of a verification, even if the client has left: guesses take at most one
+    /// CPU.
+    one_at_a_time: Arc<Semaphore>,
     waiting: Mutex<BTreeSet<IpAddr>>,
 }
 
 impl Passwords {
-    /// None where there are no users: everybody comes in. What was right with the users `before`
-    /// stays so where its hash is the same.
+    /// None without users: everybody is admitted. Passwords that were verified with the users
+    /// `before` stay verified while their hashes are the same.
     pub(super) fn new(users: BTreeMap<String, String>, before: Option<&Self>) -> Option<Self> {
         let cost = users.values().map(|hash| cost(hash)).max()?;
-        let gate = before.map_or_else(
+        let state = before.map_or_else(
             || {
-                Arc::new(Gate {
-                    right: Mutex::default(),
+                Arc::new(PasswordState {
+                    verified: Mutex::default(),
                     key: RandomState::new(),
-                    turn: Arc::new(Semaphore::new(1)),
+                    one_at_a_time: Arc::new(Semaphore::new(1)),
                     waiting: Mutex::default(),
                 })
             },
-            |before| Arc::clone(&before.gate),
+            |before| Arc::clone(&before.state),
         );
-        Some(Self { users, cost, gate })
+        Some(Self { users, cost, state })
     }
 
-    /// Whether this password was right before.
+    /// Whether this password was verified before.
     pub(super) fn is_known(&self, user: &str, password: &[u8]) -> bool {
-        locked(&self.gate.right).contains(&self.key(user, password))
+        lock(&self.state.verified).contains(&self.key(user, password))
     }
 
-    /// Verifies a password that a client at this address gives.
+    /// Verifies the password of a client at this address.
     pub(super) async fn admit(&self, user: &str, password: Vec<u8>, from: IpAddr) -> Admission {
         if self.is_known(user, &password) {
             return Admission::Granted;
         }
-        let Some(_waits) = Waits::begin(&self.gate, from) else {
+        let Some(_guess) = WaitingGuess::begin(&self.state, from) else {
             return Admission::Busy;
         };
-        let Ok(turn) = Arc::clone(&self.gate.turn).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&self.state.one_at_a_time).acquire_owned().await else {
             return Admission::Busy;
         };
-        // It may have been verified while this one waited.
+        // Another request may have verified it meanwhile.
         if self.is_known(user, &password) {
             return Admission::Granted;
         }
         let key = self.key(user, &password);
         let (hash, highest) = (self.users.get(user).cloned(), self.cost);
-        let gate = Arc::clone(&self.gate);
+        let state = Arc::clone(&self.state);
         let verified = spawn_blocking(move || {
-            let _turn = turn;
-            let right = verify(&password, hash.as_deref(), highest);
-            if right {
-                gate.remember(key);
+            let _permit = permit;
+            let is_right = verify(&password, hash.as_deref(), highest);
+            if is_right {
+                state.remember(key);
             }
-            right
+            is_right
         });
         match verified.await {
             Ok(true) => Admission::Granted,
@@ -95,43 +96,43 @@ impl Passwords {
 
     fn key(&self, user: &str, password: &[u8]) -> u64 {
         let hash = self.users.get(user);
-        self.gate.key.hash_one((user, hash, password))
+        self.state.key.hash_one((user, hash, password))
     }
 }
 
-impl Gate {
+impl PasswordState {
     fn remember(&self, key: u64) {
-        let mut right = locked(&self.right);
-        if right.len() >= REMEMBERED {
-            right.clear();
+        let mut verified = lock(&self.verified);
+        if verified.len() >= MOST_VERIFIED {
+            verified.clear();
         }
-        right.insert(key);
+        verified.insert(key);
     }
 }
 
-/// A guess that waits for its turn, or has it.
-struct Waits<'a> {
-    gate: &'a Gate,
+/// A guess that is waiting or being verified.
+struct WaitingGuess<'a> {
+    state: &'a PasswordState,
     from: IpAddr,
 }
 
-impl<'a> Waits<'a> {
-    /// None where one of this address waits already, or too many do.
-    fn begin(gate: &'a Gate, from: IpAddr) -> Option<Self> {
+impl<'a> WaitingGuess<'a> {
+    /// None if a guess of this address is waiting already, or too many are.
+    fn begin(state: &'a PasswordState, from: IpAddr) -> Option<Self> {
         let from = network(from);
-        let mut waiting = locked(&gate.waiting);
-        let may = waiting.len() < WAITING && waiting.insert(from);
-        may.then(|| Self { gate, from })
+        let mut waiting = lock(&state.waiting);
+        let is_admitted = waiting.len() < MOST_WAITING && waiting.insert(from);
+        is_admitted.then(|| Self { state, from })
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingGuess<'_> {
     fn drop(&mut self) {
-        locked(&self.gate.waiting).remove(&self.from);
+        lock(&self.state.waiting).remove(&self.from);
     }
 }
 
-/// What one client has: of IPv6 the network of 64 bits.
+/// The address of one client: for IPv6 its network of 64 bits.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -142,30 +143,30 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Verifies with the work of the highest cost, whoever the user is.
+/// Verifies a password. The work is that of the highest cost, for every user and for none.
 fn verify(password: &[u8], hash: Option<&str>, highest: u32) -> bool {
-    let right = hash.is_some_and(|hash| bcrypt::verify(password, hash).unwrap_or(false));
-    for cost in wasted(hash.map(cost), highest) {
+    let is_right = hash.is_some_and(|hash| bcrypt::verify(password, hash).unwrap_or(false));
+    for cost in further_costs(hash.map(cost), highest) {
         drop(bcrypt::hash_with_salt(password, cost, [0; 16]));
     }
-    right
+    is_right
 }
 
-/// The costs of what is hashed beside a user's own hash: a hash of cost c takes 2^c rounds, so that
-/// with those of c, c+1 and so on below the highest the sum is that of the highest.
-pub(super) fn wasted(own: Option<u32>, highest: u32) -> Range<u32> {
+/// The costs of further hashes, which bring the work up to the highest cost. A hash of cost c takes
+/// 2^c rounds: the user's own and further ones of c, c+1 and so on below the highest add up to it.
+pub(super) fn further_costs(own: Option<u32>, highest: u32) -> Range<u32> {
     match own {
         Some(own) => own..highest,
         None => highest..highest + 1,
     }
 }
 
-/// The cost of a hash, which was parsed when it was read.
+/// The cost of a hash, which was validated when the file was read.
 fn cost(hash: &str) -> u32 {
     let parts = hash.parse::<bcrypt::HashParts>();
     parts.map_or(bcrypt::DEFAULT_COST, |parts| parts.get_cost())
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Files that are wrong, and passwords.
+//! Invalid files, and passwords.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -100,10 +100,10 @@ async fn only_who_knows_a_password_comes_in() {
 #[test]
 fn every_guess_takes_the_same_work() {
     let rounds = |costs: std::ops::Range<u32>| costs.map(|cost| 1_u64 << cost).sum::<u64>();
-    assert_eq!(rounds(passwords::wasted(None, 12)), 1 << 12);
+    assert_eq!(rounds(passwords::further_costs(None, 12)), 1 << 12);
     for own in 4..=12 {
-        let wasted = rounds(passwords::wasted(Some(own), 12));
-        assert_eq!((1 << own) + wasted, 1 << 12);
+        let further = rounds(passwords::further_costs(Some(own), 12));
+        assert_eq!((1 << own) + further, 1 << 12);
     }
 }
 
@@ -132,7 +132,7 @@ async fn what_was_verified_stays_so_until_its_hash_changes() {
 /// One guess per address waits; more get `Busy` at once.
 #[tokio::test]
 async fn guesses_of_one_address_do_not_pile_up() {
-    // The work of a guess is long enough for all others to come in between.
+    // The work of a guess is long enough for all others to arrive meanwhile.
     let hash = bcrypt::hash_with_salt("a", 10, [7; 16])
         .unwrap()
         .to_string();
@@ -155,6 +155,6 @@ async fn guesses_of_one_address_do_not_pile_up() {
     let [first, second] = [1, 2].map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
     let said = tokio::join!(guess("alice", first), guess("alice", second));
     assert_eq!(said, (Denied, Busy));
-    // All of them have been answered: the next one waits for nobody.
+    // All of them have been answered: the next one does not wait.
     assert_eq!(guess("alice", first).await, Denied);
 }

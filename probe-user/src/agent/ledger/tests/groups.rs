@@ -2,28 +2,27 @@
 
 use super::*;
 
-/// A report in which a container counted these events in groups: by name, with the group, what was
-/// counted and for how long, since the session began.
+/// A report of a container: name of the event, its group, count and time since the session began.
 fn in_groups(events: &[(&str, u32, u64, u64)]) -> Report {
-    let mut report = Report::of_agent();
+    let mut report = Report::for_agent();
     let subject = report.subject(Subject::Entity(container(1)));
     for (name, group, raw, time) in events {
-        let metric = report.add_metric(Metric {
+        let metric = report.add_metric(MetricInfo {
             name: (*name).to_owned(),
             help: String::new(),
             unit: String::new(),
-            kind: Kind::Counter,
-            counting: Counting::Event(1.0),
+            kind: MetricKind::Counter,
+            counting: CounterSource::Event(1.0),
         });
         let attributes = report.add_attributes(Attributes {
             group: Some(*group),
             ..Attributes::default()
         });
-        let total = Counter {
+        let total = CounterValue {
             start: Duration::ZERO,
             raw: *raw,
             estimate: Estimate::exact(*raw as f64),
-            time: Some(LiveTime {
+            time: Some(RunningTime {
                 enabled: *time,
                 running: *time,
             }),
@@ -34,7 +33,7 @@ fn in_groups(events: &[(&str, u32, u64, u64)]) -> Report {
     report
 }
 
-/// By event: its group, what was counted, for how long, and what is estimated.
+/// By event: its group, raw count, time and estimate.
 fn exported(report: &Report) -> Vec<(&str, u32, u64, u64, f64)> {
     let series = report.series.iter().map(|series| {
         let total = report.total(series).unwrap();
@@ -54,28 +53,28 @@ fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
     groups.iter().map(list).collect()
 }
 
-/// What `_enabled_seconds_total` of a group says is of each of its events.
+/// The `_enabled_seconds_total` of a group applies to each of its events.
 #[test]
 fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
     let mut ledger = Ledger::default();
     let nobody = Folded::default();
-    ledger.begin(groups(&[&["clock", "faults"]]), false);
+    ledger.begin_session(groups(&[&["clock", "faults"]]), false);
     let mut first = in_groups(&[("clock", 0, 100, 1_000), ("faults", 0, 7, 1_000)]);
-    ledger.settle(&mut first, &nobody);
+    ledger.apply_totals(&mut first, &nobody);
     let both = [
         ("clock", 0, 100, 1_000, 100.0),
         ("faults", 0, 7, 1_000, 7.0),
     ];
     assert_eq!(exported(&first), both);
 
-    // Other events, at the same place of the plan: another group. Estimates go on.
-    ledger.begin(groups(&[&["clock", "minor"], &["faults"]]), false);
+    // Other events at the same index of the plan are another group. Estimates continue.
+    ledger.begin_session(groups(&[&["clock", "minor"], &["faults"]]), false);
     let mut second = in_groups(&[
         ("clock", 0, 30, 300),
         ("minor", 0, 5, 300),
         ("faults", 1, 2, 300),
     ]);
-    ledger.settle(&mut second, &nobody);
+    ledger.apply_totals(&mut second, &nobody);
     let changed = [
         ("clock", 1, 30, 300, 130.0),
         ("minor", 1, 5, 300, 5.0),
@@ -83,14 +82,14 @@ fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
     ];
     assert_eq!(exported(&second), changed);
 
-    // The first group again, at another place: it goes on.
-    ledger.begin(groups(&[&["cycles"], &["clock", "faults"]]), false);
+    // The first group again, at another index: it continues.
+    ledger.begin_session(groups(&[&["cycles"], &["clock", "faults"]]), false);
     let mut third = in_groups(&[
         ("cycles", 0, 1, 10),
         ("clock", 1, 10, 10),
         ("faults", 1, 1, 10),
     ]);
-    ledger.settle(&mut third, &nobody);
+    ledger.apply_totals(&mut third, &nobody);
     let back = [
         ("cycles", 3, 1, 10, 1.0),
         ("clock", 0, 110, 1_010, 140.0),
@@ -103,24 +102,24 @@ fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
 fn groups_that_are_alike_have_numbers_of_their_own() {
     let mut ledger = Ledger::default();
     for _ in 0..2 {
-        ledger.begin(groups(&[&["a"], &["a"], &["b"]]), false);
-        assert_eq!(ledger.numbers, [0, 1, 2]);
+        ledger.begin_session(groups(&[&["a"], &["a"], &["b"]]), false);
+        assert_eq!(ledger.group_numbers, [0, 1, 2]);
     }
 }
 
-/// A session that goes on with totals begins anew with what the one before did not count.
+/// A session that continues totals begins at 0 with events that the one before did not count.
 #[test]
 fn what_was_given_up_for_a_session_is_counted_whole_when_it_is_back() {
     let mut ledger = Ledger::default();
     let nobody = Folded::default();
     let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];
-    ledger.begin(groups(&[&["clock"], &["cycles"]]), false);
-    ledger.settle(&mut in_groups(&with), &nobody);
-    ledger.begin(groups(&[&["clock"]]), true);
-    ledger.settle(&mut in_groups(&[("clock", 0, 20, 20)]), &nobody);
-    ledger.begin(groups(&[&["clock"], &["cycles"]]), true);
+    ledger.begin_session(groups(&[&["clock"], &["cycles"]]), false);
+    ledger.apply_totals(&mut in_groups(&with), &nobody);
+    ledger.begin_session(groups(&[&["clock"]]), true);
+    ledger.apply_totals(&mut in_groups(&[("clock", 0, 20, 20)]), &nobody);
+    ledger.begin_session(groups(&[&["clock"], &["cycles"]]), true);
     let mut back = in_groups(&[("clock", 0, 30, 30), ("cycles", 1, 150, 15)]);
-    ledger.settle(&mut back, &nobody);
+    ledger.apply_totals(&mut back, &nobody);
     let whole = [("clock", 0, 30, 30, 30.0), ("cycles", 1, 250, 25, 250.0)];
     assert_eq!(exported(&back), whole);
 }

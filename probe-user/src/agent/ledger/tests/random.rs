@@ -1,4 +1,4 @@
-//! Random windows: no total steps back, whoever is folded or ends.
+//! Random windows: no total decreases, whichever rows are folded or end.
 
 use proptest::prelude::*;
 
@@ -13,8 +13,8 @@ enum Step {
 }
 
 proptest! {
-    /// Whoever is folded when, whoever ends, whenever sessions end: no counter steps back, and
-    /// nothing is counted twice or lost.
+    /// Whichever rows are folded, and whenever sessions end: no counter decreases, and nothing is
+    /// counted twice or lost.
     #[test]
     fn no_total_steps_back(
         windows in prop::collection::vec(
@@ -28,13 +28,13 @@ proptest! {
         let mut last: HashMap<Entity, u64> = HashMap::new();
         let mut all = 0_u64;
         for (at, (gains, folds, event)) in windows.into_iter().enumerate() {
-            // A restart with or without the totals of before, or a session that begins anew.
+            // A restart that continues the session's totals or not, or a new session.
             if event <= 1 {
                 ledger = restarted(&ledger);
-                ledger.begin(Vec::new(), event == 0);
+                ledger.begin_session(Vec::new(), event == 0);
             }
             if event == 1 || event == 2 {
-                ledger.begin(Vec::new(), false);
+                ledger.begin_session(Vec::new(), false);
                 counted = [0; 4];
                 began = at as u64;
             }
@@ -46,7 +46,7 @@ proptest! {
             }
             let ids: Vec<u8> = (0..4).filter(|id| folds[*id as usize]).collect();
             let mut report = report(&rows);
-            ledger.settle(&mut report, &folded(&ids));
+            ledger.apply_totals(&mut report, &folded(&ids));
             for entity in (0..4).map(container).chain([Entity::Others]) {
                 if let Some(now) = raw(&report, &entity) {
                     let before = last.insert(entity.clone(), now).unwrap_or(0);
@@ -57,8 +57,8 @@ proptest! {
         }
     }
 
-    /// A counter that steps back a little, begins again, or is at its end: what it counted since it
-    /// began is counted once.
+    /// A counter that decreases a little, is reset, or is near `u64::MAX`: each reset's maximum is
+    /// counted once.
     #[test]
     fn a_step_back_is_no_gain(
         steps in prop::collection::vec(
@@ -79,7 +79,7 @@ proptest! {
                 Step::Back(back) => {
                     counted = counted.saturating_sub(back).max(most.div_ceil(2)).min(counted);
                 }
-                // With another start, or so far below what it was that it is no step.
+                // A reset that shows by another start, or by the size of the fall.
                 Step::Again(tells) => {
                     start += u64::from(tells);
                     before = before.saturating_add(most);
@@ -89,13 +89,13 @@ proptest! {
             }
             most = most.max(counted);
             let mut report = report(&[(1, start, counted)]);
-            ledger.settle(&mut report, &Folded::default());
+            ledger.apply_totals(&mut report, &Folded::default());
             prop_assert_eq!(raw(&report, &container(1)), Some(before.saturating_add(most)));
         }
     }
 
-    /// Processes come and go among those with most, and sessions end: as long as they live, no
-    /// counter of theirs steps back, and with a session that goes on it has all of it.
+    /// Processes enter and leave the top ones, and sessions end: while they run, none of their
+    /// counters decreases, and each includes all of the current session.
     #[test]
     fn no_process_steps_back(
         windows in prop::collection::vec(
@@ -109,9 +109,9 @@ proptest! {
         let mut began = 0;
         for (at, (gains, event)) in windows.into_iter().enumerate() {
             if event <= 1 {
-                // A restart that goes on with the maps of before or not.
+                // A restart that continues the session's totals or not.
                 ledger = restarted(&ledger);
-                ledger.begin(Vec::new(), event == 0);
+                ledger.begin_session(Vec::new(), event == 0);
                 counted = [0; 3];
                 began = at as u64 + 1;
             }
@@ -123,7 +123,7 @@ proptest! {
                 }
             }
             let mut report = report_of(&rows, process);
-            if !ledger.settle(&mut report, &Folded::default()) {
+            if !ledger.apply_totals(&mut report, &Folded::default()) {
                 ledger.forget(&HashSet::new(), |_| true);
             }
             for (id, _, in_session) in rows {

@@ -39,9 +39,9 @@ const RIGHT: Speaks = Speaks {
     protocol: b"h2",
 };
 
-type Gets = mpsc::Receiver<(Request, Option<String>)>;
+type Gets = mpsc::Receiver<(OtlpRequest, Option<String>)>;
 
-/// A collector behind TLS, on a port of its own.
+/// A collector behind TLS on its own port, and a channel of its requests.
 fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
     let provider = Arc::new(rustls_graviola::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
@@ -75,7 +75,7 @@ fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
             let (stream, _) = listener.accept().await.unwrap();
             let (acceptor, service) = (acceptor.clone(), (*service).clone());
             tokio::spawn(async move {
-                // A client that does not trust it goes.
+                // A client that does not trust the certificate closes the connection.
                 let Ok(stream) = acceptor.accept(stream).await else {
                     return;
                 };
@@ -94,7 +94,7 @@ fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
     (address, gets)
 }
 
-/// Files of an agent's own, which may be renewed.
+/// The agent's files, which may be renewed.
 struct Files(TempDir);
 
 impl Files {
@@ -124,7 +124,7 @@ impl Files {
     }
 }
 
-/// What one request to `to` leads to.
+/// The result of one request to `to`.
 fn push(to: &str, tls: Tls) -> Result<(), String> {
     let tls = Arc::new(tls);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -135,7 +135,7 @@ fn push(to: &str, tls: Tls) -> Result<(), String> {
         let answer = client.export(request).await;
         answer
             .map(drop)
-            .map_err(|status| tls.reason().unwrap_or_else(|| why(&status)))
+            .map_err(|status| tls.take_reason().unwrap_or_else(|| why(&status)))
     })
 }
 
@@ -149,12 +149,12 @@ fn a_window_arrives_by_tls() {
     let (address, gets) = behind_tls(&RIGHT);
     for host in ["localhost", "127.0.0.1"] {
         let to = format!("https://{host}:{}", address.port());
-        let sent = Arc::new(Sent::default());
+        let sent = Arc::new(PushCounters::default());
         let exporter = Exporter::start(
             to,
             &Files::of("ca.pem").config(),
             Arc::clone(&sent),
-            PATIENCE,
+            ANSWER_TIMEOUT,
         );
         let exporter = exporter.unwrap();
         exporter.send(window());
@@ -216,7 +216,7 @@ fn a_refusal_is_one_sentence() {
     );
 }
 
-/// It is asked for after the handshake.
+/// TLS 1.3 asks for it after the handshake.
 #[test]
 fn a_collector_may_ask_for_a_certificate() {
     let (address, gets) = behind_tls(&Speaks {
@@ -238,22 +238,26 @@ fn a_collector_may_ask_for_a_certificate() {
     );
     files.renew("tls.crt", "client.pem");
     files.renew("tls.key", "client.key");
-    let exporter = Exporter::start(to, &files.config(), Arc::default(), PATIENCE).unwrap();
+    let exporter = Exporter::start(to, &files.config(), Arc::default(), ANSWER_TIMEOUT).unwrap();
     exporter.send(window());
     gets.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
 }
 
-/// Each connection takes the files as they are by then, and what was right before where they are
-/// wrong.
+/// Each connection reads the files again, and uses the last valid ones if they are invalid.
 #[test]
 fn renewed_files_are_read() {
     let (address, gets) = behind_tls(&RIGHT);
     let to = format!("https://localhost:{}", address.port());
     let files = Files::of("other-ca.pem");
-    let sent = Arc::new(Sent::default());
-    let exporter =
-        Exporter::start(to.clone(), &files.config(), Arc::clone(&sent), PATIENCE).unwrap();
+    let sent = Arc::new(PushCounters::default());
+    let exporter = Exporter::start(
+        to.clone(),
+        &files.config(),
+        Arc::clone(&sent),
+        ANSWER_TIMEOUT,
+    )
+    .unwrap();
     exporter.send(window());
     while sent.failures.load(Relaxed) == 0 {
         thread::yield_now();
@@ -275,7 +279,7 @@ fn files_that_are_wrong_are_named() {
             "https://a:1".to_owned(),
             &files.config(),
             Arc::default(),
-            PATIENCE,
+            ANSWER_TIMEOUT,
         );
         started.err().unwrap().to_string()
     };

@@ -1,4 +1,4 @@
-//! `pmuscope mem`: loads and stores, sampled by Arm's SPE, or by what x86 has in its place.
+//! `pmuscope mem`: loads and stores, sampled by Arm's SPE, or by x86's IBS or PEBS.
 
 mod calibrate;
 mod record;

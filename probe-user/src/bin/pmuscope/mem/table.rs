@@ -1,19 +1,19 @@
-//! `pmuscope mem`: memory accesses per container, sampled by SPE, or by the events that cores
-//! without it have: data sources and latencies.
+//! `pmuscope mem`: memory accesses per container, with their data sources and latencies. They are
+//! sampled by SPE, or by events of cores without it.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Hardware},
+    catalogue::{Catalogue, resolve_hardware},
     event::{
-        accesses::{accesses, described},
+        accesses::{accesses, describe_backend},
         sampling::Rate,
         spe::is_spe,
     },
     join::{By, Hottest},
     machine::{Machine, Pmus},
-    plan::{Plan, Wanted},
+    plan::{Plan, PlanRequest},
     session::{
         Config, SamplingConfig, Session, SpeConfig,
         sampling::DEFAULT_SAMPLE_BUDGET,
@@ -63,11 +63,11 @@ pub(crate) struct Args {
     run: live::Args,
 }
 
-/// Pages that the kernel keeps, of all processes.
+/// Pages in the kernel's map, for all processes.
 const PAGES: u32 = 65_536;
 
-/// Rows of cache lines that the kernel keeps, one for each line, owner and CPU; each takes about
-/// 160 bytes.
+/// Rows of cache lines in the kernel's map, one for each line, owner and CPU; each takes about 160
+/// bytes.
 const LINES: u32 = 131_072;
 
 /// `50us`, `1ms`.
@@ -83,7 +83,7 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The first period, and the budget that it follows. A period without a budget is fixed.
+/// The initial period, and the budget that it is adapted to. A period without a budget is fixed.
 fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)> {
     match (period, budget) {
         (Some(period), Some(_)) if period < LOWEST_IN_BUDGET => bail!(
@@ -106,13 +106,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     match by_events(args, pmus)? {
         Some(sampling) => {
-            // Whose a sample is is known where something is counted.
-            let mut wanted = Wanted {
+            // A sample's owner is known only while something is counted.
+            let mut wanted = PlanRequest {
                 events: vec!["task-clock".to_owned()],
-                ..Wanted::default()
+                ..PlanRequest::default()
             };
-            wanted.leave_room(&sampling.events);
-            let hardware = Hardware::told(&machine, None);
+            wanted.set_sampled(&sampling.events);
+            let hardware = resolve_hardware(&machine, None);
             config.plan = wanted.plan(&machine, &Catalogue::builtin()?, hardware)?;
             config.sampling = Some(sampling);
         }
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let run = live::Run {
         counted: &args.run.counted,
         hierarchy: machine.hierarchy()?,
-        turn: None,
+        mux_interval: None,
         accesses: Some(Hottest {
             pages: args.hot_pages.unwrap_or_default() as usize,
             lines: args.hot_lines.unwrap_or_default() as usize,
@@ -140,10 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         hot: 0,
         start,
     };
-    live::run(run, &mut live::Show::open(&args.run, |_, _| {})?)
+    live::run(run, &mut live::WindowPrinter::open(&args.run, |_, _| {})?)
 }
 
-/// The settings where the machine has no SPE but events that sample memory accesses.
+/// The settings for a machine without SPE, but with events that sample memory accesses.
 fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if pmus.names().any(is_spe) {
         return Ok(None);
@@ -152,7 +152,7 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if events.is_empty() {
         return Ok(None);
     }
-    let here = described(pmus).unwrap_or_default();
+    let here = describe_backend(pmus).unwrap_or_default();
     let only_spe = [
         ("--filter", args.filter.is_some()),
         ("--hot-lines", args.hot_lines.is_some()),

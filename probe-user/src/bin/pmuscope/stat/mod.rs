@@ -1,17 +1,17 @@
 //! `pmuscope stat`: the pipeline from load to emit, driven by a timer, a command and Ctrl-C.
 
-mod dear;
+mod cost_warning;
 mod replay;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware},
+    catalogue::{Catalogue, Chip, resolve_hardware},
     join::{By, Hottest},
     machine::Machine,
     names::resolver::Resolver,
-    plan::{Plan, Wanted},
+    plan::{Plan, PlanRequest},
     session::{Config, MOST_ROWS, SamplingConfig, Session, SpeConfig},
     snapshot::{Hook, Snapshot},
 };
@@ -23,9 +23,9 @@ use crate::{live, sampling};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    replayed: Replayed,
+    replayed: ReplayArgs,
     #[command(flatten)]
-    counting: Counting,
+    counting: CountingArgs,
     #[command(flatten)]
     run: live::Args,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 /// A recording in place of a run.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayArgs {
     /// Show this recording of `pmuscope record` in place of a run: with -M other metrics of what
     /// was counted, with --by other rows
     #[arg(
@@ -50,7 +50,7 @@ pub(crate) struct Replayed {
 /// What is counted.
 #[derive(clap::Args)]
 #[group(skip)]
-pub(crate) struct Counting {
+pub(crate) struct CountingArgs {
     /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k;
     /// a PMU without its number, or with * and ?, stands for all its instances
     #[arg(short, long = "event", value_name = "EVENTS")]
@@ -105,26 +105,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.replayed.replay {
         return replay::run(file, args);
     }
-    let mut said = false;
-    let look = |plan: &Plan, now: &Snapshot| {
-        let line = dear::line(plan, &now.health.cost);
-        if let Some(line) = line.filter(|_| !said) {
-            tracing::warn!("{line}");
-            said = true;
+    let mut warned = false;
+    let warn_of_cost = |plan: &Plan, now: &Snapshot| {
+        let message = cost_warning::message(plan, &now.health.cost);
+        if let Some(message) = message.filter(|_| !warned) {
+            tracing::warn!("{message}");
+            warned = true;
         }
     };
     let machine = Arc::new(Machine::this());
-    let mut show = live::Show::open(&args.run, look)?;
-    count(&args.counting, &args.run.counted, None, &machine, &mut show)
+    let mut printer = live::WindowPrinter::open(&args.run, warn_of_cost)?;
+    count(
+        &args.counting,
+        &args.run.counted,
+        None,
+        &machine,
+        &mut printer,
+    )
 }
 
-/// Counts, and gives `windows` every window; with `accesses` memory accesses are sampled too.
+/// Counts, and passes every window to `windows`. With `accesses`, memory accesses are sampled too.
 pub(crate) fn count(
-    args: &Counting,
-    counted: &live::Counted,
+    args: &CountingArgs,
+    counted: &live::SessionArgs,
     accesses: Option<Hottest>,
     machine: &Arc<Machine>,
-    windows: &mut dyn live::Windows,
+    windows: &mut dyn live::WindowSink,
 ) -> Result<ExitCode> {
     if counted.by() == By::Process && args.hook == Hook::CgroupSwitches {
         bail!(
@@ -143,13 +149,13 @@ pub(crate) fn count(
     let run = live::Run {
         counted,
         hierarchy: machine.hierarchy()?,
-        turn: args.rotate.map(Duration::from_millis),
+        mux_interval: args.rotate.map(Duration::from_millis),
         accesses,
         hot: 0,
         start: |follow, resolver| {
             let mut config = config(args, counted, plan, follow, resolver);
-            // Only where they are asked for, or a metric is of samples: shares go by counters,
-            // which cost less and see more.
+            // SPE only samples on request, or for a metric of samples. Shares use counters, which
+            // cost less and see more.
             if accesses.is_some() || config.plan.samples() {
                 config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
             }
@@ -161,8 +167,8 @@ pub(crate) fn count(
 }
 
 fn config(
-    args: &Counting,
-    counted: &live::Counted,
+    args: &CountingArgs,
+    counted: &live::SessionArgs,
     plan: Plan,
     follow_command: bool,
     resolver: Option<Arc<Resolver>>,
@@ -185,13 +191,14 @@ fn config(
     }
 }
 
-/// The events of `-e` and the metrics of `-M`, or what fits this machine, packed into groups.
-fn plan(args: &Counting, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
+/// The events of `-e` and the metrics of `-M` packed into groups; without these, what fits this
+/// machine.
+fn plan(args: &CountingArgs, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let mut wanted = Wanted {
+    let mut wanted = PlanRequest {
         events: args.event.clone(),
         metrics: args.metric.clone(),
         always: "",
@@ -201,7 +208,7 @@ fn plan(args: &Counting, sampling: Option<&SamplingConfig>, machine: &Machine) -
         sampled: Vec::new(),
     };
     if let Some(sampling) = sampling {
-        wanted.leave_room(&sampling.events);
+        wanted.set_sampled(&sampling.events);
     }
-    Ok(wanted.plan(machine, &catalogue, Hardware::told(machine, args.chip))?)
+    Ok(wanted.plan(machine, &catalogue, resolve_hardware(machine, args.chip))?)
 }

@@ -1,4 +1,4 @@
-//! `pmuscope stat --replay`: a recording through the stages of live runs.
+//! `pmuscope stat --replay`: a recording, with the stages of a live run.
 
 use std::{path::Path, process::ExitCode};
 
@@ -9,23 +9,27 @@ use probe_user::{
     recording::{Recording, Replay},
 };
 
-use super::{Args, Counting};
+use super::{Args, CountingArgs};
 use crate::live;
 
 pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
     let mut replay = begin(file, &args.counting, &args.run.counted)?;
-    let mut show = live::Show::open(&args.run, |_, _| {})?;
+    let mut printer = live::WindowPrinter::open(&args.run, |_, _| {})?;
     while let Some(report) = replay.advance()? {
-        if !show.show(report)? {
+        if !printer.print(report)? {
             break;
         }
     }
-    live::Windows::end(&mut show)?;
+    live::WindowSink::end(&mut printer)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recording, with the rows and metrics that the user chooses anew.
-pub(crate) fn begin(file: &Path, counting: &Counting, counted: &live::Counted) -> Result<Replay> {
+/// Opens the recording, with the rows and metrics that the user chooses now.
+pub(crate) fn begin(
+    file: &Path,
+    counting: &CountingArgs,
+    counted: &live::SessionArgs,
+) -> Result<Replay> {
     let mut recording = Recording::open(file)?;
     if !counting.metric.is_empty() {
         let Some(machine) = recording.plan.metrics.machine else {

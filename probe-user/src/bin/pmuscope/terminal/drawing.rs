@@ -1,17 +1,16 @@
-//! Windows that are drawn over each other, by the control sequences that every terminal knows
-//! (ECMA-48).
+//! Draws windows over each other, by the control sequences that every terminal knows (ECMA-48).
 
 use probe_user::emit::Screen;
 use rustix::termios::Winsize;
 
-/// From the cursor to the end of its line.
+/// Erases from the cursor to the end of its line.
 const ERASE_LINE: &[u8] = b"\x1b[K";
-/// From the cursor to the end of the screen.
+/// Erases from the cursor to the end of the screen.
 const ERASE_BELOW: &[u8] = b"\x1b[J";
-/// To the first column and line.
+/// Moves the cursor to the first column and line.
 const HOME: &[u8] = b"\x1b[H";
 
-/// Columns and lines of a terminal; 0 where they are not known.
+/// Columns and lines of a terminal; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: u16,
@@ -19,9 +18,9 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Whether the number of lines that a window takes on the terminal is known.
-    pub(super) fn has_room(self) -> bool {
-        usize::from(self.columns) >= Screen::LEAST_WIDTH && self.lines > 0
+    /// Whether a window can be drawn over another: its number of lines on the terminal is known.
+    pub(super) fn is_drawable(self) -> bool {
+        usize::from(self.columns) >= Screen::MIN_WIDTH && self.lines > 0
     }
 }
 
@@ -34,48 +33,48 @@ impl From<Winsize> for Size {
     }
 }
 
-/// What is on the screen.
+/// The window on the screen.
 #[derive(Debug, Default)]
 pub(super) struct Drawing {
-    last: Option<Shown>,
+    last: Option<DrawnWindow>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct DrawnWindow {
     window: Vec<u8>,
-    /// How many of its lines are above the cursor.
+    /// The number of its lines above the cursor.
     lines: usize,
-    /// Whether only a part of its lines is on the screen.
+    /// Only a part of its lines is on the screen.
     is_cut: bool,
-    /// The size of the terminal for which they were drawn.
+    /// The size of the terminal when it was drawn.
     size: Size,
 }
 
 impl Drawing {
     /// The bytes that draw a window over the one before, as much of it as fits. After a message it
     /// is drawn below that. If the terminal's size has changed, lines may have moved: the old page
-    /// is scrolled away and the window drawn on an empty one. On a terminal that is too narrow it
-    /// is written as it is, below the one before.
+    /// is scrolled away, and the window drawn on an empty one. On a terminal that is too narrow the
+    /// window is written as it is, below the one before.
     pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
-        if !size.has_room() {
+        if !size.is_drawable() {
             self.last = None;
             return window.to_vec();
         }
         let mut out = match &self.last {
             Some(last) if last.size != size => new_page(size),
-            Some(last) if !message => last.back(),
+            Some(last) if !message => last.to_first_line(),
             Some(_) | None => Vec::new(),
         };
         let lines = || window.split_inclusive(|byte| *byte == b'\n');
         let all = lines().count();
-        let room = usize::from(size.lines).saturating_sub(1);
-        let shown = if all <= room {
+        let available = usize::from(size.lines).saturating_sub(1);
+        let shown = if all <= available {
             all
         } else {
-            room.saturating_sub(1)
+            available.saturating_sub(1)
         };
         for line in lines().take(shown) {
-            // At its beginning: after the last column some terminals erase that.
+            // Before the text: after a full line some terminals would erase the last column.
             out.extend(ERASE_LINE);
             out.extend(line);
         }
@@ -89,7 +88,7 @@ impl Drawing {
             shown
         };
         out.extend(ERASE_BELOW);
-        self.last = Some(Shown {
+        self.last = Some(DrawnWindow {
             window: window.to_vec(),
             lines,
             is_cut: shown < all,
@@ -98,25 +97,28 @@ impl Drawing {
         out
     }
 
-    /// The bytes that leave the last window on the screen in full, without text that was typed
-    /// below it.
+    /// The bytes that leave the last window on the screen in full, and erase text typed below it.
     pub(super) fn end(&self, size: Size, message: bool) -> Vec<u8> {
         let Some(last) = &self.last else {
             return Vec::new();
         };
-        let there = !message && last.size == size;
-        let mut out = if there { last.back() } else { b"\r".to_vec() };
+        let is_in_place = !message && last.size == size;
+        let mut out = if is_in_place {
+            last.to_first_line()
+        } else {
+            b"\r".to_vec()
+        };
         out.extend(ERASE_BELOW);
-        if there || last.is_cut {
+        if is_in_place || last.is_cut {
             out.extend(&last.window);
         }
         out
     }
 }
 
-impl Shown {
-    /// To its first line.
-    fn back(&self) -> Vec<u8> {
+impl DrawnWindow {
+    /// The bytes that move the cursor to the window's first line.
+    fn to_first_line(&self) -> Vec<u8> {
         match self.lines {
             0 => b"\r".to_vec(),
             lines => format!("\r\x1b[{lines}A").into_bytes(),
@@ -124,7 +126,7 @@ impl Shown {
     }
 }
 
-/// Scrolls everything away.
+/// The bytes that scroll everything away.
 fn new_page(size: Size) -> Vec<u8> {
     let mut out = format!("\x1b[{};1H", size.lines).into_bytes();
     out.extend(vec![b'\n'; usize::from(size.lines)]);
@@ -138,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// As much of a terminal as is used: a screen, and the lines that left it at the top.
+    /// A model of a terminal: a screen, and the lines that were scrolled off its top.
     struct Terminal {
         size: Size,
         gone: Vec<String>,
@@ -164,7 +166,7 @@ mod tests {
                 rest = &rest[char.len_utf8()..];
                 match char {
                     '\n' => {
-                        // The kernel puts a carriage return before it.
+                        // The kernel adds a carriage return.
                         self.column = 0;
                         if self.line + 1 < self.screen.len() {
                             self.line += 1;
@@ -206,7 +208,7 @@ mod tests {
             }
         }
 
-        /// What is on the screen and above it.
+        /// The lines on the screen and above it.
         fn all(&self) -> Vec<&str> {
             let lines = self.gone.iter().chain(&self.screen[..self.line]);
             lines.map(String::as_str).collect()
@@ -314,7 +316,7 @@ mod tests {
         terminal.feed(&drawing.end(SIZE, true));
         assert_eq!(terminal.all(), ["$ pmuscope", "one", " WARN of something"]);
         assert_eq!(terminal.screen[terminal.line], "");
-        // What has no room is below it.
+        // Lines that did not fit follow below.
         drawing.draw(window.as_bytes(), SIZE, false);
         assert!(drawing.end(SIZE, true).ends_with(window.as_bytes()));
     }
@@ -329,7 +331,7 @@ mod tests {
         let mut drawing = Drawing::default();
         terminal.feed(b"$ pmuscope\n");
         terminal.feed(&drawing.draw(b"1234567890123456789012345\n", wide, false));
-        // As terminals do that break lines anew.
+        // As terminals do that wrap lines again.
         terminal.size = SIZE;
         let lines = ["$ pmuscope", "12345678901234567890", "12345", "", "", ""];
         (terminal.screen, terminal.line) = (lines.map(str::to_owned).to_vec(), 3);
@@ -352,8 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// The last window is on the screen, and of those before nothing; what was there before is
-        /// above.
+        /// The screen has the last window and nothing of those before. Earlier output is above.
         #[test]
         fn only_the_last_window_is_shown(
             windows in prop::collection::vec(prop::collection::vec("[a-z]{0,20}", 1..6), 1..8),

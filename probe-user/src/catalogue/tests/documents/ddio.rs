@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{CATALOGUE, Chip, Counts, Hardware, metric, near, value};
-use crate::formula::{NoValue, Sample};
+use super::{CATALOGUE, Chip, Hardware, MetricCounts, metric, near, value};
+use crate::formula::{EventCount, NoValue};
 
 fn spr(name: &str, counts: &[(&str, u64)]) -> Result<f64, NoValue> {
     value(
@@ -217,14 +217,14 @@ fn memory_totals_of_the_tables_are_not_the_sums() {
     let total = |column: &Column| {
         // The printed MB/s as lines of 64 bytes in one second.
         let lines = |megabytes: f64| megabytes * 1e6 / 64.0;
-        let mut counts = Counts::of_cpus(Duration::from_secs(1));
+        let mut counts = MetricCounts::for_cpus(Duration::from_secs(1));
         for (event, megabytes) in [
             ("UNC_M_CAS_COUNT.RD", column.memory.0),
             ("UNC_M_CAS_COUNT.WR", column.memory.1),
         ] {
-            let sample = Sample {
+            let sample = EventCount {
                 count: lines(megabytes),
-                live: 1.0,
+                running_ratio: 1.0,
             };
             counts.add_sample(event, sample);
         }

@@ -1,7 +1,7 @@
-//! The worked numbers of the documents, and in words where a document contradicts itself.
+//! The worked numbers of the documents, and notes where a document contradicts itself.
 //!
-//! Each exception is a statement about the document, not about pmuscope: the value that pmuscope
-//! gives is asserted, and that the printed one is another.
+//! Each exception is a statement about the document, not about pmuscope: the test asserts
+//! pmuscope's value, and that the printed one differs.
 
 mod ddio;
 mod grace;
@@ -11,12 +11,12 @@ mod tegra410;
 use std::time::Duration;
 
 use super::{
-    super::{Chip, Counts, Hardware},
+    super::{Chip, Hardware, MetricCounts},
     CATALOGUE, metric, pmus,
 };
 use crate::formula::NoValue;
 
-/// A value of a metric whose counts were live all the time.
+/// A value of a metric with counts that ran all the time.
 fn value(
     chip: Chip,
     family: &str,
@@ -24,7 +24,7 @@ fn value(
     nanos: f64,
     counts: &[(&str, u64)],
 ) -> Result<f64, NoValue> {
-    let mut all = Counts::of_cpus(Duration::ZERO);
+    let mut all = MetricCounts::for_cpus(Duration::ZERO);
     all.set_time(nanos);
     for (event, count) in counts {
         all.add(event, *count, 1, 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use probe_common::spe::{Records, VirtualAddress};
 
-use super::{CATALOGUE, Chip, Counts, Hardware, metric, near, pmus, value};
+use super::{CATALOGUE, Chip, Hardware, MetricCounts, metric, near, pmus, value};
 use crate::formula::{Formula, Implicit};
 
 #[test]
@@ -97,7 +97,7 @@ fn what_the_blog_works_out() {
 #[test]
 fn bytes_in_flight() {
     let formula = Formula::parse("bandwidth * latency").unwrap();
-    let mut counts = Counts::of_cpus(Duration::ZERO);
+    let mut counts = MetricCounts::for_cpus(Duration::ZERO);
     counts.add("bandwidth", 175, 1, 1);
     counts.add("latency", 275, 1, 1);
     // GB/s by ns are bytes. The author rounds 751.95 lines up to 768, 96 for each of 8 controllers.

@@ -20,7 +20,7 @@ fn bdf_by_the_formula_and_not_as_printed() {
 fn masks_of_root_ports() {
     let mask = |ports: std::ops::Range<u32>| ports.fold(0_u64, |mask, port| mask | 1 << port);
     assert_eq!(mask(0..4), 0xF);
-    // All eight, which is what is written where nobody asks otherwise.
+    // All eight: the default filter.
     assert_eq!(mask(0..8), 0xFF);
     let defaults = &metric("tegra410-pcie", "pcie_rc_read_bandwidth")
         .pmu

@@ -1,11 +1,11 @@
-//! Shares of what devices did: by bytes, by who holds them, or the reason why there are none.
+//! Shares of device traffic: by bytes, by holder, or the reason for their absence.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::{
     catalogue::{Catalogue, Platform},
-    devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, Moved, PciePmu, Port},
+    devices::{Complex, ComplexKind, Device, DeviceDeltas, Devices, IoBytes, PciePmu, Port},
     snapshot::Names,
 };
 
@@ -20,7 +20,7 @@ fn device(address: &str, class: u32, block: Option<&str>) -> Device {
     }
 }
 
-/// Devices of socket 0, each on a root port of its own, and a second of counts for them.
+/// Devices of socket 0, each on its own root port, and a second of counts for them.
 fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, Window) {
     let mut plan = plan(
         "grace",
@@ -65,8 +65,8 @@ fn why(plan: &Plan, window: &Window, view: &View) -> NoShare {
 const SSD: &str = "0000:01:00.0";
 const GPU: &str = "0001:01:00.0";
 
-fn moved(read: u64, written: u64) -> Moved {
-    Moved { read, written }
+fn moved(read: u64, written: u64) -> IoBytes {
+    IoBytes { read, written }
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
     assert_eq!(why(&plan, &window, &processes), NoShare::NotOfProcesses);
     window.devices = Some(DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoBytes);
-    // With a device beside it that no bytes are known of.
+    // With another device with unknown bytes.
     let mixed = ssd()
         .into_iter()
         .chain([device(GPU, 0x03_0200, None)])
@@ -161,10 +161,10 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     let of_gpu = shared[0].shares.as_ref().unwrap();
     assert_eq!(of_gpu.method, share::Method::DeviceOwner);
-    let error = of_gpu.counting_error(&share::Part {
+    let error = of_gpu.counting_error(&share::OwnerShare {
         count: 1,
         samples: 1,
-        ..share::Part::default()
+        ..share::OwnerShare::default()
     });
     assert_eq!(error, Some(0.0), "exact");
 
@@ -195,7 +195,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
         }),
         NoShare::ThroughKernel
     );
-    // Another card behind the same count, which nobody is known to hold.
+    // Another card behind the same count, without a known holder.
     let two = gpu()
         .into_iter()
         .chain([device("0002:01:00.0", 0x02_0000, None)])
@@ -205,7 +205,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
         why(&plan, &window, &View::default()),
         NoShare::SeveralDevices
     );
-    // Of a pod it is, where both of its containers hold the device.
+    // It belongs to a pod if both of its containers hold the device.
     let (plan, mut window) = of(held(&[7, 8]));
     let pod = "/kubepods.slice/kubepods-pod7bbae5a3_01a3_4a7d_9d50_0a1b2c3d4e5f.slice";
     let name = |id: u64| {

@@ -1,4 +1,4 @@
-//! Reads between more than two sockets, which are counted by destination.
+//! Reads between more than two sockets, counted by destination.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::{join::share::Shares, sys::tree::Tree};
 
 const METRIC: &str = "cmem_read_bandwidth";
 
-/// The recorded PMUs of two Graces, and those of socket 1 again as sockets 2 and 3.
+/// The recorded PMUs of two Graces; those of socket 1 are repeated as sockets 2 and 3.
 fn four_graces(chip: Option<Chip>, metric: &str) -> Plan {
     let devices = "bus/event_source/devices";
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/grace");
@@ -53,7 +53,7 @@ fn four_graces(chip: Option<Chip>, metric: &str) -> Plan {
     of_metrics(metric, machine, &pmus, 8)
 }
 
-/// Socket 0 reads most of its memory itself; 1 sends 1,000 reads, 2 sends 2,000.
+/// Socket 0 reads most of its memory itself; socket 1 sends 1,000 reads, socket 2 sends 2,000.
 fn reads(gpu: u64) -> impl Fn(&str, u32) -> u64 {
     move |event, socket| match (event, socket) {
         (event, 0) if event.contains("/cmem_rd_data/") => 10_000_000,
@@ -90,7 +90,7 @@ fn counts(shares: &Shares) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Each socket counts what it reads of each other one.
+/// Each socket counts its reads from each other socket.
 #[test]
 fn reads_of_four_sockets_are_divided_by_destination() {
     let plan = four_graces(None, METRIC);
@@ -110,7 +110,7 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
     let shares = of_socket_0(&plan, 0).unwrap();
     assert_eq!(shares.measured(), 10_000_000);
-    // Source and destination may differ by 79 in a thousand, of what is nobody's then.
+    // Source and destination may differ by 79 in a thousand; the difference is then unattributed.
     assert_eq!(shares.unattributed, 237_000);
     assert_eq!(
         counts(&shares),
@@ -118,7 +118,8 @@ fn reads_of_four_sockets_are_divided_by_destination() {
     );
 }
 
-/// With GPU memory what a socket sent may have gone there: as much as that counted at most.
+/// With GPU memory, the reads that a socket sent may have gone to it: at most as many as it
+/// counted.
 #[test]
 fn reads_of_gpu_memory_bound_what_is_known() {
     let multi = Chip::named("grace-hopper-multi");

@@ -1,7 +1,7 @@
-//! Which weights divide a socket's traffic, and what is said of those that tell nothing.
+//! Which weights divide a socket's traffic, and the reasons for weights without information.
 
 use super::*;
-use crate::catalogue::Of;
+use crate::catalogue::MemoryTraffic;
 
 fn on(tree: &str, chip: &str, sockets: u32, metric: &str) -> Plan {
     let machine = Hardware {
@@ -27,8 +27,8 @@ fn lines(event: &str, _: u32) -> u64 {
     u64::from(event.contains("imc")) * 500_000
 }
 
-/// Counts of one weight, by socket and cgroup: of the socket's own memory, and of the other's.
-fn add(window: &mut Window, plan: &Plan, of: Of, counts: &[(u32, u64, [u64; 2])]) {
+/// Counts of one weight, by socket and cgroup: local memory, and memory of the other socket.
+fn add(window: &mut Window, plan: &Plan, of: MemoryTraffic, counts: &[(u32, u64, [u64; 2])]) {
     let weight = plan.weights.iter().find(|weight| weight.of == of).unwrap();
     for (socket, cgroup, counts) in counts {
         let owner = Owner {
@@ -41,7 +41,7 @@ fn add(window: &mut Window, plan: &Plan, of: Of, counts: &[(u32, u64, [u64; 2])]
             let Some(CountSource::Core { group, at }) = place else {
                 continue;
             };
-            let row = usage[group].get_or_insert(Counted::of(&UsageRow {
+            let row = usage[group].get_or_insert(GroupCounts::of(&UsageRow {
                 enabled: 1_000_000_000,
                 running: 1_000_000_000,
                 ..UsageRow::ZERO
@@ -51,7 +51,7 @@ fn add(window: &mut Window, plan: &Plan, of: Of, counts: &[(u32, u64, [u64; 2])]
     }
 }
 
-/// Events that have prefetches and streaming stores, and as few as there are registers for.
+/// Events that include prefetches and streaming stores, in as few registers as possible.
 #[test]
 fn a_xeon_is_weighed_by_what_left_the_core() {
     assert_eq!(
@@ -77,8 +77,8 @@ fn a_xeon_is_weighed_by_what_left_the_core() {
     }
 }
 
-/// Devices of the other socket count there, so that two sockets have no shares; what cores write is
-/// not counted at all.
+/// Devices of the other socket are included in the count, so two sockets have no shares; writes of
+/// cores are not counted.
 #[test]
 fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
     let metric = "memory_bandwidth_read";
@@ -112,14 +112,15 @@ fn the_reads_of_an_epyc_are_divided_by_fills_from_memory() {
     }
 }
 
-/// The CPUs of both sockets read the memory of socket 0: cgroup 7 from here, cgroup 8 from there.
+/// The CPUs of both sockets read the memory of socket 0: cgroup 7 runs on socket 0, cgroup 8 on
+/// socket 1.
 #[test]
 fn the_reads_of_two_xeons_are_divided_by_memory() {
     let metric = "memory_bandwidth_read";
     let plan = spr(2, metric);
     let mut window = window(&plan, &lines, &[]);
     let counts = [(0, 7, [300, 0]), (1, 8, [10, 100])];
-    add(&mut window, &plan, Of::Reads, &counts);
+    add(&mut window, &plan, MemoryTraffic::Reads, &counts);
     assert_eq!(
         shares(&plan, &window),
         [
@@ -134,7 +135,7 @@ fn the_reads_of_two_xeons_are_divided_by_memory() {
     );
 }
 
-/// Nothing says to which memory a write went: it goes where its owner reads, else it stays at home.
+/// The memory of a write is unknown: it is assumed where its owner reads, else local.
 #[test]
 fn writes_of_two_xeons_go_where_their_owner_reads() {
     let metric = "memory_bandwidth_write";
@@ -145,9 +146,9 @@ fn writes_of_two_xeons_go_where_their_owner_reads() {
     );
     let mut window = window(&plan, &lines, &[]);
     let reads = [(0, 7, [300, 100]), (1, 8, [0, 0])];
-    add(&mut window, &plan, Of::Reads, &reads);
+    add(&mut window, &plan, MemoryTraffic::Reads, &reads);
     let writes = [(0, 7, [400, 0]), (1, 8, [300, 0])];
-    add(&mut window, &plan, Of::Writes, &writes);
+    add(&mut window, &plan, MemoryTraffic::Writes, &writes);
     assert_eq!(
         shares(&plan, &window),
         [
@@ -162,7 +163,7 @@ fn writes_of_two_xeons_go_where_their_owner_reads() {
     );
 }
 
-/// A million beats of this socket's memory, none of which the other socket asked for.
+/// A million beats of this socket's memory, none of them requested by the other socket.
 fn own(event: &str, _: u32) -> u64 {
     u64::from(!event.contains("remote")) * 1_000_000
 }
@@ -184,7 +185,7 @@ fn rows_of(plan: &Plan, window: &Window) -> Vec<ShareRow> {
         .collect()
 }
 
-/// A memset makes no reads that miss: it is not without traffic for that.
+/// A memset causes no read misses, but still has traffic.
 #[test]
 fn who_ran_and_was_not_counted_has_the_reason() {
     let plan = grace();
@@ -194,9 +195,14 @@ fn who_ran_and_was_not_counted_has_the_reason() {
         (0, CgroupId::IDLE.0, [0, 0]),
     ];
     let mut window = window(&plan, &own, &counted);
-    // It was there before, and did not run.
-    let idle = window.on_socket.values().next().unwrap().iter();
-    let idle = idle.map(|row| row.as_ref().map(|_| Counted::of(&UsageRow::ZERO)));
+    // It existed before, and did not run.
+    let idle = window
+        .on_socket
+        .values()
+        .next()
+        .unwrap()
+        .iter()
+        .map(|row| row.as_ref().map(|_| GroupCounts::of(&UsageRow::ZERO)));
     let owner = Owner {
         cgroup: CgroupId(9),
         tgid: 0,
@@ -206,7 +212,7 @@ fn who_ran_and_was_not_counted_has_the_reason() {
     let rows = rows_of(&plan, &window);
     let told: Vec<_> = rows
         .iter()
-        .map(|row| match &row.whose {
+        .map(|row| match &row.owner {
             Subject::Entity(Entity::Unnamed(id)) => (*id, row.share.as_ref().err()),
             _ => (0, row.share.as_ref().err()),
         })
@@ -216,7 +222,7 @@ fn who_ran_and_was_not_counted_has_the_reason() {
     assert_eq!(told, expected);
 }
 
-/// Weights that were live for a quarter of the time leave the rest open.
+/// Weights with a running ratio of a quarter leave the rest uncertain.
 #[test]
 fn what_took_turns_is_in_the_error_and_is_shown() {
     let plan = grace();
@@ -224,7 +230,7 @@ fn what_took_turns_is_in_the_error_and_is_shown() {
     let mut window = window(&plan, &own, &counted);
     for usage in window.on_socket.values_mut() {
         for row in usage.iter_mut().flatten() {
-            *row = Counted::of(&UsageRow {
+            *row = GroupCounts::of(&UsageRow {
                 enabled: 1_000_000_000,
                 running: 250_000_000,
                 counts: row.counts,
@@ -234,15 +240,15 @@ fn what_took_turns_is_in_the_error_and_is_shown() {
     }
     let rows = rows_of(&plan, &window);
     let share = rows[0].share.as_ref().unwrap();
-    assert_eq!(share.live, 0.25);
-    // Each may have done from nothing to twice as much in three quarters of the time: 0.75 of its
-    // weight, of which a share of a half feels one half, and the other's half.
+    assert_eq!(share.running_ratio, 0.25);
+    // In three quarters of the time each owner may have caused from none to twice as much: 0.75 of
+    // its weight. A share of a half has half of that error, and half of the other owner's.
     let error = share.counting_error().unwrap();
     assert!((error - 0.75 / 2_f64.sqrt()).abs() < 1e-3, "{error}");
 }
 
-/// The error of counting is stated, and is no interval: how well the weight stands for the traffic
-/// is not in it.
+/// The counting error is stated, but is no interval: it omits how well the weight represents the
+/// traffic.
 #[test]
 fn a_share_by_a_weight_has_no_interval() {
     let plan = grace();
@@ -254,7 +260,7 @@ fn a_share_by_a_weight_has_no_interval() {
     assert!(shares.iter().all(|share| share.interval().is_none()));
 }
 
-/// Reads of the bus are those that the system cache served too: no error can be stated.
+/// Bus reads include those served by the system cache, so no error can be stated.
 #[test]
 fn a_weight_that_counts_something_else_states_no_error() {
     let mut plan = grace();
@@ -276,7 +282,7 @@ fn a_weight_that_counts_something_else_states_no_error() {
     assert!(bus.unwrap().but.is_some());
 }
 
-/// On two sockets with GPUs the other one's count is of both memories.
+/// On two sockets with GPUs the count of the other socket includes both memories.
 #[test]
 fn cpu_memory_of_two_grace_hoppers_has_no_shares() {
     let chip = Chip::named("grace-hopper-multi").unwrap();
@@ -288,7 +294,7 @@ fn cpu_memory_of_two_grace_hoppers_has_no_shares() {
             assert_eq!(row.share, Err(Reason::NoShare(NoShare::BothMemories)));
         }
     }
-    // And what GPU memory counts is of the CPUs of both.
+    // The count of GPU memory includes the CPUs of both sockets.
     let plan = plan("grace", chip, "gmem_read_bandwidth");
     let counted = [(0, 7, [100, 50]), (1, 8, [100, 50])];
     let window = window(&plan, &|_, _| 1_000, &counted);
@@ -297,7 +303,7 @@ fn cpu_memory_of_two_grace_hoppers_has_no_shares() {
     }
 }
 
-/// Garbage of a counter is no overflow, and no share that looks right.
+/// An implausible counter is neither an overflow nor a plausible share.
 #[test]
 fn weights_beyond_all_bounds_are_flagged() {
     let plan = plan(
@@ -310,7 +316,7 @@ fn weights_beyond_all_bounds_are_flagged() {
     let rows = rows_of(&plan, &window);
     let owners = rows
         .iter()
-        .filter(|row| matches!(row.whose, Subject::Entity(_)));
+        .filter(|row| matches!(row.owner, Subject::Entity(_)));
     let told: Vec<_> = owners.map(|row| row.share.clone()).collect();
     assert_eq!(
         told,
@@ -321,7 +327,7 @@ fn weights_beyond_all_bounds_are_flagged() {
     );
 }
 
-/// Garbage of two CPUs that would add up to nothing.
+/// Implausible counts of two CPUs that would sum to 0.
 #[test]
 fn weights_of_two_cpus_do_not_wrap() {
     let plan = grace();
@@ -337,8 +343,8 @@ fn weights_of_two_cpus_do_not_wrap() {
     assert_eq!(rows[0].share, Err(Reason::NoShare(NoShare::Saturated)));
 }
 
-/// Counters see prefetches, which are not sampled. Samples tell where nothing was counted, but not
-/// where they are few.
+/// Counters include prefetches, which are not sampled. Samples show traffic without counts, but not
+/// if they are few.
 #[test]
 fn counters_weigh_before_samples() {
     let plan = plan(
@@ -358,7 +364,7 @@ fn counters_weigh_before_samples() {
             operations,
             ..SpeCounts::default()
         };
-        SpeUsage::from([((Class::Load, Served::By(Source::Remote)), counts)])
+        SpeUsage::from([((Class::Load, MemLevel::By(Source::Remote)), counts)])
     };
     let on_socket = BTreeMap::from([
         ((0, owner(7)), loads(100, 3e6)),
@@ -367,8 +373,9 @@ fn counters_weigh_before_samples() {
     ]);
     window.samples = Some(window::sampled_window(on_socket));
     let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
-    let shares = shared.iter().map(|shared| shared.shares.as_ref().unwrap());
-    let shares: Vec<_> = shares
+    let shares: Vec<_> = shared
+        .iter()
+        .map(|shared| shared.shares.as_ref().unwrap())
         .map(|shares| {
             let owners = shares.owners.iter();
             let weights = owners.map(|(owner, share)| (owner.cgroup.0, share.count));

@@ -1,4 +1,4 @@
-//! What a collector gets is what a scrape shows.
+//! A collector receives the same series as a scrape.
 
 use std::mem::discriminant;
 
@@ -18,7 +18,7 @@ fn string(attribute: &KeyValue) -> (String, String) {
     }
 }
 
-fn metrics(request: &Request) -> &[Metric] {
+fn metrics(request: &OtlpRequest) -> &[Metric] {
     let [resource] = request.resource_metrics.as_slice() else {
         panic!("{} resources", request.resource_metrics.len())
     };
@@ -48,8 +48,8 @@ fn value(point: &NumberDataPoint) -> f64 {
     }
 }
 
-/// As a collector's exporter for Prometheus names them.
-fn received(requests: &[Request]) -> Read {
+/// Named as by the Prometheus exporter of a collector.
+fn received(requests: &[OtlpRequest]) -> Read {
     let mut all = Read::new();
     for metric in requests.iter().flat_map(metrics) {
         let suffix = match metric.data {
@@ -77,7 +77,7 @@ fn scraped(report: &Report) -> Read {
 #[test]
 fn a_collector_gets_what_a_scrape_shows() {
     for report in [report(), hostile()] {
-        let requests = Otlp::default().requests(&report);
+        let requests = OtlpEncoder::default().requests(&report);
         assert_eq!(received(&requests), scraped(&report));
         assert!(!requests.is_empty());
     }
@@ -86,9 +86,9 @@ fn a_collector_gets_what_a_scrape_shows() {
 #[test]
 fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
     let mut report = report();
-    // The wall's clock was set since counting began.
+    // The wall clock was set since counting began.
     report.boot_time = Duration::from_secs(1_600_000_000);
-    let requests = Otlp::default().requests(&report);
+    let requests = OtlpEncoder::default().requests(&report);
     let all: Vec<_> = requests.iter().flat_map(metrics).collect();
     let end = u64::try_from(report.time.as_nanos()).unwrap();
     let known = |start: Duration| u64::try_from((report.boot_time + start).as_nanos()).unwrap();
@@ -107,7 +107,7 @@ fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
     assert!(counters > 0);
 }
 
-/// Some receivers refuse a series whose points are of another type than before.
+/// Some receivers reject a series that changes its point type.
 #[test]
 fn points_of_a_metric_are_of_one_type_whatever_their_values() {
     let mut types = BTreeMap::new();
@@ -123,7 +123,11 @@ fn points_of_a_metric_are_of_one_type_whatever_their_values() {
         total.estimate.value = 2.0;
     }
     for report in [report(), whole, hostile()] {
-        for metric in Otlp::default().requests(&report).iter().flat_map(metrics) {
+        for metric in OtlpEncoder::default()
+            .requests(&report)
+            .iter()
+            .flat_map(metrics)
+        {
             for point in points(metric) {
                 let type_ = discriminant(&point.value.unwrap());
                 let first = *types.entry(metric.name.clone()).or_insert(type_);
@@ -136,7 +140,7 @@ fn points_of_a_metric_are_of_one_type_whatever_their_values() {
 #[test]
 fn labels_of_the_configuration_are_of_the_resource() {
     let labels = [("cluster".to_owned(), "a \"b\"\n".to_owned())];
-    let requests = Otlp::new(&labels.into_iter().collect()).requests(&report());
+    let requests = OtlpEncoder::new(&labels.into_iter().collect()).requests(&report());
     let resource = requests[0].resource_metrics[0].resource.as_ref().unwrap();
     let attributes: BTreeMap<_, _> = resource.attributes.iter().map(string).collect();
     assert_eq!(attributes["service.name"], "pmuscope");
@@ -144,7 +148,7 @@ fn labels_of_the_configuration_are_of_the_resource() {
     assert!(!attributes["host.name"].is_empty());
 }
 
-/// A receiver refuses larger messages.
+/// Receivers reject larger messages.
 #[test]
 fn no_request_is_too_large() {
     let mut report = report();
@@ -156,11 +160,11 @@ fn no_request_is_too_large() {
         report.series.push(Series { subject, ..first });
     }
     assert!(report.subjects.len() > subjects);
-    let requests = Otlp::default().requests(&report);
+    let requests = OtlpEncoder::default().requests(&report);
     assert!(requests.len() > 1);
     for request in &requests {
         let count: usize = metrics(request).iter().map(|it| points(it).len()).sum();
-        assert!(count <= POINTS + report.metrics.len(), "{count}");
+        assert!(count <= MAX_POINTS + report.metrics.len(), "{count}");
         let size = request.encoded_len();
         assert!(size < 4 << 20, "{size} bytes");
     }

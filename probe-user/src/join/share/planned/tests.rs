@@ -1,4 +1,4 @@
-//! Which weights are taken where there are several.
+//! The choice among several weights.
 
 use probe_common::CgroupId;
 
@@ -9,7 +9,7 @@ use crate::{
     window::{self, Owner},
 };
 
-/// Reads of the memory of socket 0, of which socket 1 says how many it sent.
+/// Reads of the memory of socket 0, and how many of them socket 1 sent.
 fn reads(sent: u64) -> (PlannedMetric, Window) {
     let machine = Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap());
     let catalogue = Catalogue::builtin().unwrap();
@@ -71,7 +71,7 @@ fn misses() -> Method {
 fn by(method: Method, sockets: impl IntoIterator<Item = (u32, SocketWeights)>) -> Weights {
     Weights {
         method,
-        of: Of::Reads,
+        of: MemoryTraffic::Reads,
         by_memory: false,
         sockets: sockets.into_iter().collect(),
     }
@@ -80,7 +80,7 @@ fn by(method: Method, sockets: impl IntoIterator<Item = (u32, SocketWeights)>) -
 /// The method, and the counts by cgroup, of 1,000 reads of the memory of socket 0.
 fn shares(sent: u64, weights: &[Weights]) -> Result<(Method, Vec<(u64, u64)>), NoShare> {
     let (planned, window) = reads(sent);
-    let counted = Counted {
+    let counted = UncoreCount {
         count: 1_000,
         skew: 0,
     };
@@ -96,13 +96,13 @@ fn without_samples_of_a_socket_that_took_part_counters_tell() {
     let spe = by(Method::Spe, [(0, accesses(7, 100))]);
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
     let all = [spe, by(misses(), counters)];
-    // Of the 500 that were sent, source and destination may differ by 7.9%: 40 are nobody's.
+    // Source and destination of 500 sent counts may differ by 7.9%: 40 are unattributed.
     let of_both = (misses(), vec![(8, 460), (9, 500)]);
     assert_eq!(shares(500, &all), Ok(of_both));
     assert_eq!(shares(0, &all), Ok((Method::Spe, vec![(7, 1_000)])));
 }
 
-/// The reason is the first that says more than that nothing was counted.
+/// The reason is the first other than [`NoShare::NoWeight`].
 #[test]
 fn where_counters_do_not_tell_either_they_say_why() {
     let out = SocketWeights {
@@ -114,7 +114,7 @@ fn where_counters_do_not_tell_either_they_say_why() {
     assert_eq!(shares(500, &[spe, counters]), Err(NoShare::RotatedOut));
 }
 
-/// A socket whose CPUs read nothing has the weights of those who sent something there.
+/// The memory of a socket without reads is divided by the weights of the sending socket.
 #[test]
 fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
     let counters = [(0, accesses(8, 0)), (1, accesses(9, 100))];
@@ -124,14 +124,14 @@ fn the_memory_of_an_idle_socket_is_read_by_the_other_one() {
     assert_eq!(shares(0, &all), Err(NoShare::NoWeight));
 }
 
-/// What may lie outside of the window: of the socket's own count and of the other's.
+/// The skew of the socket's own count and of the other's adds up.
 #[test]
 fn the_edges_of_all_counts_are_an_error() {
     let (planned, mut window) = reads(500);
     window.uncore[0].skew = 5;
     let counters = [(0, accesses(8, 100)), (1, accesses(9, 100))];
     let all = [by(misses(), counters)];
-    let counted = Counted {
+    let counted = UncoreCount {
         count: 1_000,
         skew: 7,
     };
@@ -140,7 +140,7 @@ fn the_edges_of_all_counts_are_an_error() {
     assert_eq!(shares.skew, 12);
 }
 
-/// Of whose reads nothing is known, it is not known where it wrote.
+/// The target memory of an owner's writes is unknown if its reads are.
 #[test]
 fn writes_of_who_was_not_seen_reading_go_nowhere() {
     let reads = Weights {
@@ -153,7 +153,7 @@ fn writes_of_who_was_not_seen_reading_go_nowhere() {
         both
     };
     let writes = Weights {
-        of: Of::Writes,
+        of: MemoryTraffic::Writes,
         ..by(misses(), [(0, both(8)), (1, both(9))])
     };
     let divided = writes.by_memory_like(&reads);
@@ -166,6 +166,6 @@ fn writes_of_who_was_not_seen_reading_go_nowhere() {
     assert_eq!(known, [(7, 50)]);
     assert_eq!(here.remote[&owner(7)].weight, 50);
     assert_eq!(here.unseen.keys().collect::<Vec<_>>(), [&owner(8)]);
-    // Nothing was read on socket 1 that would tell.
+    // No reads on socket 1 would tell.
     assert!(divided.sockets[&1].rotated_out);
 }

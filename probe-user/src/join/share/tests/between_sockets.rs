@@ -1,4 +1,4 @@
-//! Traffic between sockets, which its source and its destination count differently.
+//! Traffic between sockets: source and destination count it differently.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn with_local(list: &[(u64, u64)]) -> Weights {
     sockets(vec![local(list), remote(&[(7, 5_000_000)])])
 }
 
-/// An idle socket whose memory the other one uses: what it counts more is nobody's.
+/// The other socket uses an idle socket's memory: the difference of counts is unattributed.
 #[test]
 fn source_and_destination_differ_and_the_difference_is_nobodys() {
     let more = with_local(&[])
@@ -34,7 +34,7 @@ fn source_and_destination_differ_and_the_difference_is_nobodys() {
 }
 
 /// The guide's example of writes: 3.3 % more at the destination. A small container on the idle
-/// socket gets none of that as its own, and no share that looks certain.
+/// socket gets none of the difference, and no share that looks certain.
 #[test]
 fn a_small_local_weight_does_not_get_the_difference() {
     let (measured, sent) = (993_278_696, 961_728_219);
@@ -56,8 +56,8 @@ fn a_small_local_weight_does_not_get_the_difference() {
     );
 }
 
-/// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be its
-/// own, and whether somebody here read too cannot be told.
+/// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be
+/// remote, and local reads are unknown.
 #[test]
 fn where_the_source_counts_more_local_reads_are_not_known() {
     let (measured, sent) = (33_542_984, 36_189_087);
@@ -70,12 +70,12 @@ fn where_the_source_counts_more_local_reads_are_not_known() {
         (of(2).count, of(2).why_incomplete),
         (0, Some(NoShare::WithinMismatch))
     );
-    // Who counted none did none.
+    // An owner that counted none did none.
     assert_eq!((of(3).count, of(3).why_incomplete), (0, None));
 }
 
-/// What is local is all that is left, to the mismatch up or down, and the mismatch is taken off: a
-/// local part as large as the remote one errs by 15.8 %, one of a tenth of it by ten times as much.
+/// The local part is the rest after remote traffic and mismatch. A local part as large as the
+/// remote one has an error of 15.8 %, a tenth of it one of ten times as much.
 #[test]
 fn local_shares_err_by_the_mismatch() {
     let local = [(2, 1_000_000_000), (3, 3_000_000_000)];

@@ -1,4 +1,4 @@
-//! Shares of random traffic: nothing is lost, nobody gets more than is due.
+//! Shares of random traffic: nothing is lost, no owner gets more than its quota.
 
 use proptest::{collection::btree_map, prelude::*};
 
@@ -48,14 +48,14 @@ fn any_traffic() -> impl Strategy<Value = Traffic> {
 }
 
 proptest! {
-    /// Shares, devices and the rest are what was measured, to the last count.
+    /// Shares, devices and the rest add up exactly to the measured traffic.
     #[test]
     fn nothing_is_lost(traffic in any_traffic(), list in prop::collection::vec(any_socket(), 4)) {
         let shares = sockets(list).cpu_reads(0, &traffic).unwrap();
         prop_assert_eq!(shares.measured(), traffic.measured);
     }
 
-    /// Of counts that the destination of another socket's traffic may count more, nobody gets any.
+    /// Counts within the mismatch of another socket's traffic go to no owner.
     #[test]
     fn nobody_gets_the_mismatch(
         traffic in any_traffic(),
@@ -68,8 +68,7 @@ proptest! {
         prop_assert!(shares.unattributed >= fraction(remote, MISMATCH, 1000).min(left - remote));
     }
 
-    /// Of one division, everyone gets what is due to within one count; who did nothing gets
-    /// nothing.
+    /// In one division every owner gets its quota to within one count; a zero weight gets nothing.
     #[test]
     fn everyone_gets_what_is_due(total in 0..1_u64 << 50, list in any_weights()) {
         let sum: u128 = list.values().map(|weight| u128::from(weight.weight)).sum();

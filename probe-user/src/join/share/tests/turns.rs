@@ -1,21 +1,20 @@
-//! Weights that took turns with other groups, of owners that work in bursts: whether the stated
-//! error holds what they really did.
+//! Multiplexed weights of owners that work in bursts: whether the stated error covers the truth.
 
 use probe_common::UsageRow;
 
 use super::*;
 use crate::{
     plan::{CountSource, PlannedWeight},
-    window::{self, Counted, Random},
+    window::{self, GroupCounts, Random},
 };
 
-/// Of a rotation, in ns.
+/// Length of a multiplexing interval, in ns.
 const TURN: u64 = 4_000_000;
 const TURNS: u64 = 16;
 
-/// What an owner did in a window, and its row: its weight was live in one turn of four. It works in
-/// half of the turns, each time at another rate.
-fn owner_in_turns(random: &mut Random, spread: f64) -> (u64, Counted) {
+/// The true accesses of an owner in a window, and its row: its weight ran in one interval of four.
+/// The owner works in half of the intervals, each time at another rate.
+fn owner_in_turns(random: &mut Random, spread: f64) -> (u64, GroupCounts) {
     let base = random.rate(1.0);
     let first = random.even();
     let mut truth = 0;
@@ -38,15 +37,15 @@ fn owner_in_turns(random: &mut Random, spread: f64) -> (u64, Counted) {
             row.running += TURN;
         }
     }
-    (truth, Counted::of(&row))
+    (truth, GroupCounts::of(&row))
 }
 
-/// Of many windows with three owners each: errors of the shares, and what was stated, both as parts
-/// of the true share.
+/// Real and stated errors of the shares of many windows with three owners each, relative to the
+/// true share.
 fn errors(spread: f64) -> Vec<(f64, f64)> {
     let planned = PlannedWeight {
         name: "llc_read_misses".into(),
-        of: Of::Reads,
+        of: MemoryTraffic::Reads,
         local: false,
         but: None,
         all: CountSource::Core { group: 0, at: 0 },
@@ -67,7 +66,7 @@ fn errors(spread: f64) -> Vec<(f64, f64)> {
         let shares = shares.cpu_reads(0, &all_of(all)).unwrap();
         for (cgroup, truth) in truths {
             let part = shares.owners[&owner(cgroup)];
-            // Of one that was not seen at work nothing is stated: its row has the reason.
+            // A share without counts has a reason instead of an error.
             let Some(stated) = shares.counting_error(&part) else {
                 continue;
             };
@@ -86,8 +85,8 @@ fn median(mut list: Vec<f64>) -> f64 {
     list[list.len() / 2]
 }
 
-/// The figures of docs/accuracy.md. The error that was stated for such weights was once 0.56 %,
-/// where half of the shares were off by more than 22 %.
+/// The figures of docs/accuracy.md. An earlier version stated an error of 0.56 % for such weights,
+/// while half of the shares were off by more than 22 %.
 #[test]
 fn the_stated_error_of_weights_in_turns_holds_the_truth() {
     println!("| spread | error (median) | stated (median) | held |");

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file of these types (words after each other) and strings.
+/// A file of these types (as consecutive words) and strings.
 pub(in crate::machine::btf) fn file(types: &[u32], strings: &str) -> Vec<u8> {
     let length = |len: usize| u32::try_from(len).unwrap();
     let types_len = length(types.len() * 4);
@@ -35,7 +35,7 @@ fn sample() -> Vec<u8> {
 #[test]
 fn members_are_found_inside_what_has_no_name() {
     let bytes = sample();
-    let types = Types::parse(&bytes).unwrap();
+    let types = BtfTypes::parse(&bytes).unwrap();
     let offset = |structure, member| types.member(structure, member).map(|(offset, _)| offset);
     assert_eq!(offset("a", "x"), Some(0));
     assert_eq!(offset("a", "y"), Some(12));
@@ -48,13 +48,13 @@ fn members_are_found_inside_what_has_no_name() {
 fn a_structure_inside_itself_has_no_end_but_the_search_has() {
     let composite = 4 << 24;
     let bytes = file(&[1, composite | 1, 4, 0, 1, 0], "\0a\0");
-    assert_eq!(Types::parse(&bytes).unwrap().member("a", "x"), None);
-    // x is of a type that is another name for itself.
+    assert_eq!(BtfTypes::parse(&bytes).unwrap().member("a", "x"), None);
+    // x is of a typedef of itself.
     let bytes = file(
         &[1, composite | 1, 4, 3, 2, 0, 5, 8 << 24, 2],
         "\0a\0x\0t\0",
     );
-    let types = Types::parse(&bytes).unwrap();
+    let types = BtfTypes::parse(&bytes).unwrap();
     assert_eq!(types.member("a", "x"), Some((0, Shape::Other)));
 }
 
@@ -89,7 +89,7 @@ fn what_a_member_is_is_known_behind_its_names() {
         .concat(), // 12: struct s
     ];
     let bytes = file(&types.concat(), "\0n\0l\0s\0a\0b\0c\0d\0e\0f\0g\0");
-    let types = Types::parse(&bytes).unwrap();
+    let types = BtfTypes::parse(&bytes).unwrap();
     let expected = [
         ("a", 0, Shape::Integer(8), "an integer of 8 bytes"),
         ("b", 8, Shape::Pointer, "a pointer"),
@@ -112,25 +112,28 @@ fn what_a_member_is_is_known_behind_its_names() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let error = |bytes: &[u8]| Types::parse(bytes).err();
-    assert_eq!(error(b"BTF"), Some(BtfError::Short));
-    assert_eq!(error(&[0; 24]), Some(BtfError::Magic));
+    let error = |bytes: &[u8]| BtfTypes::parse(bytes).err();
+    assert_eq!(error(b"BTF"), Some(BtfParseError::Short));
+    assert_eq!(error(&[0; 24]), Some(BtfParseError::Magic));
     assert_eq!(
         error(&file(&[0, 20 << 24, 0], "\0")),
-        Some(BtfError::Kind(1, 20))
+        Some(BtfParseError::Kind(1, 20))
     );
-    assert_eq!(error(&file(&[0, 3 << 24, 0], "\0")), Some(BtfError::Short));
+    assert_eq!(
+        error(&file(&[0, 3 << 24, 0], "\0")),
+        Some(BtfParseError::Short)
+    );
 }
 
 proptest! {
-    /// Damage may make it another file, never a panic.
+    /// Damage may change the result, but never panics.
     #[test]
     fn damage_does_no_harm(at in 0_usize..200, byte: u8, cut in 0_usize..300) {
         let mut bytes = sample();
         let len = bytes.len();
         bytes[at % len] = byte;
         bytes.truncate(cut);
-        if let Ok(types) = Types::parse(&bytes) {
+        if let Ok(types) = BtfTypes::parse(&bytes) {
             types.member("a", "z");
         }
     }

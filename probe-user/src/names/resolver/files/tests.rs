@@ -5,9 +5,9 @@ fn id(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-fn wanted(ids: &[&String]) -> Wanted {
+fn wanted(ids: &[&String]) -> WantedIds {
     let ids = ids.iter().map(|id| id.as_str().into());
-    Wanted::new(ids.collect(), Vec::new())
+    WantedIds::new(ids.collect(), Vec::new())
 }
 
 fn docker_state(directory: &Path, id: &str, text: &[u8]) {
@@ -56,7 +56,7 @@ fn what_cannot_be_read_is_a_fault_and_the_rest_is_there() {
     let ids = ['a', 'b', 'c', 'd'].map(id);
     docker_state(directory.path(), &ids[0], b"{\"Name\":");
     docker_state(directory.path(), &ids[1], &vec![b' '; LARGEST + 1]);
-    // A name that is no file, and could block.
+    // A FIFO, which could block.
     fs::create_dir(directory.path().join(&ids[2])).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,

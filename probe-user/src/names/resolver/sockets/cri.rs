@@ -1,4 +1,4 @@
-//! A runtime with the kubelet's interface: containerd, CRI-O, cri-dockerd.
+//! Runtimes with the kubelet's interface (CRI): containerd, CRI-O, cri-dockerd.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use tonic_prost::ProstCodec;
 use super::{
     super::{
         clip::{NAME, clip},
-        source::{Answer, Fault, Found, FoundPod, LARGEST, Reply, Wanted},
+        source::{Fault, FoundContainer, FoundPod, LARGEST, Reply, SourceAnswer, WantedIds},
     },
     fault, is_absent,
     messages::{
@@ -34,16 +34,17 @@ const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
 const LIST_POD_SANDBOX: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const LIST_IMAGES: &str = "/runtime.v1.ImageService/ListImages";
 
-/// The label by which the kubelet marks the sandboxes of a pod.
+/// The kubelet's label for the sandboxes of a pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// What the container of a sandbox is called, as the kubelet does.
+/// The kubelet's name for the container of a sandbox.
 const PAUSE: &str = "POD";
 
-/// Containers and pods that are asked for one by one in a round, where a whole list is too large.
+/// Maximum number of containers, and of pods, to ask for one by one in a round, if the whole list
+/// is too large.
 const SINGLES: usize = 32;
 
-/// Names of images that are kept.
+/// Maximum number of cached image names.
 const IMAGES: usize = 4096;
 
 /// A CRI socket.
@@ -55,15 +56,15 @@ pub(crate) struct Cri {
 }
 
 /// Why a call has no answer.
-enum Refused {
+enum CallError {
     /// The runtime does not have the interface.
     Unimplemented,
-    /// The answer is larger than may be read.
+    /// The answer exceeds the size limit.
     TooLarge,
     Fault(Fault),
 }
 
-type Called<T> = Result<T, Refused>;
+type CallResult<T> = Result<T, CallError>;
 
 impl Cri {
     pub(crate) fn new(socket: PathBuf) -> Self {
@@ -77,13 +78,13 @@ impl Cri {
         &self.socket
     }
 
-    /// Asks for everything at once, or for some one by one where that would be too much. A
-    /// connection for each round costs little, and nothing has to be mended after a failure.
-    pub(crate) async fn ask(&mut self, wanted: &Wanted, timeout: Duration) -> Reply {
+    /// Asks for everything at once, or for some ids one by one if that is too large. It connects
+    /// for each round, which costs little and needs no recovery after a failure.
+    pub(crate) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         if is_absent(&self.socket) {
             return Reply::absent();
         }
-        let mut round = match Round::begin(&self.socket, timeout).await {
+        let mut round = match Round::connect(&self.socket, timeout).await {
             Ok(round) => round,
             Err(fault) => return Reply::failed(fault),
         };
@@ -95,29 +96,29 @@ impl Cri {
         match asked {
             Ok(()) => {}
             // Docker's containerd has its CRI plugin switched off.
-            Err(Refused::Unimplemented) => reply.absent = true,
-            Err(Refused::TooLarge) => {
+            Err(CallError::Unimplemented) => reply.absent = true,
+            Err(CallError::TooLarge) => {
                 let reason = format!(
                     "an answer has more than {ITEMS} items, or is larger than {LARGEST} bytes"
                 );
                 reply.fault = Some(Fault::Failed(reason));
             }
-            Err(Refused::Fault(fault)) => reply.fault = Some(fault),
+            Err(CallError::Fault(fault)) => reply.fault = Some(fault),
         }
         reply
     }
 }
 
-/// One round of questions.
+/// One round of requests.
 struct Round {
     grpc: Grpc<Channel>,
     timeout: Duration,
     runtime: Arc<str>,
-    answer: Answer,
+    answer: SourceAnswer,
 }
 
 impl Round {
-    async fn begin(socket: &Path, timeout: Duration) -> Result<Self, Fault> {
+    async fn connect(socket: &Path, timeout: Duration) -> Result<Self, Fault> {
         let uri = format!("unix://{}", socket.display());
         let endpoint = Endpoint::from_shared(uri).map_err(|error| fault(&error))?;
         let channel = match tokio::time::timeout(timeout, endpoint.connect()).await {
@@ -128,11 +129,15 @@ impl Round {
             grpc: Grpc::new(channel).max_decoding_message_size(LARGEST),
             timeout,
             runtime: "cri".into(),
-            answer: Answer::default(),
+            answer: SourceAnswer::default(),
         })
     }
 
-    async fn ask(&mut self, wanted: &Wanted, images: &mut HashMap<String, String>) -> Called<()> {
+    async fn ask(
+        &mut self,
+        wanted: &WantedIds,
+        images: &mut HashMap<String, String>,
+    ) -> CallResult<()> {
         let version: VersionResponse = self.call(VERSION, VersionRequest {}).await?;
         if !version.runtime_name.is_empty() {
             self.runtime = clip(version.runtime_name, NAME, &mut self.answer.cut).into();
@@ -141,25 +146,25 @@ impl Round {
             let sandboxes: ListPodSandboxResponse = self
                 .call(LIST_POD_SANDBOX, ListPodSandboxRequest::default())
                 .await?;
-            // A container that is made between the two is asked for again.
+            // A container created between the two calls is asked for again.
             let containers: ListContainersResponse = self
                 .call(LIST_CONTAINERS, ListContainersRequest::default())
                 .await?;
             match sandboxes.rest || containers.rest {
-                true => Err(Refused::TooLarge),
+                true => Err(CallError::TooLarge),
                 false => Ok((sandboxes.items, containers.items)),
             }
         };
         match all.await {
             Ok((sandboxes, containers)) => self.add(wanted, sandboxes, containers),
-            Err(Refused::TooLarge) => self.ask_singly(wanted).await?,
-            Err(refused) => return Err(refused),
+            Err(CallError::TooLarge) => self.ask_singly(wanted).await?,
+            Err(error) => return Err(error),
         }
         self.name_images(images).await
     }
 
-    /// Asks for the first of those that are wanted.
-    async fn ask_singly(&mut self, wanted: &Wanted) -> Called<()> {
+    /// Asks for the first requested ids, one by one.
+    async fn ask_singly(&mut self, wanted: &WantedIds) -> CallResult<()> {
         let containers: Vec<&str> = wanted.open_containers().take(SINGLES).collect();
         for id in containers {
             let filter = Some(ContainerFilter { id: id.to_owned() });
@@ -167,7 +172,7 @@ impl Round {
                 .call(LIST_CONTAINERS, ListContainersRequest { filter })
                 .await?;
             let sandbox = found.items.first().map(|it| it.pod_sandbox_id.clone());
-            // A pod's pause container is no container of this interface.
+            // CRI does not list a pod's pause container as a container.
             let by_id = PodSandboxFilter {
                 id: sandbox.unwrap_or_else(|| id.to_owned()),
                 ..PodSandboxFilter::default()
@@ -192,7 +197,7 @@ impl Round {
         Ok(())
     }
 
-    async fn sandboxes(&mut self, filter: PodSandboxFilter) -> Called<Vec<PodSandbox>> {
+    async fn sandboxes(&mut self, filter: PodSandboxFilter) -> CallResult<Vec<PodSandbox>> {
         let filter = Some(filter);
         let found: ListPodSandboxResponse = self
             .call(LIST_POD_SANDBOX, ListPodSandboxRequest { filter })
@@ -200,8 +205,8 @@ impl Round {
         Ok(found.items)
     }
 
-    /// Keeps what is wanted.
-    fn add(&mut self, wanted: &Wanted, sandboxes: Vec<PodSandbox>, containers: Vec<Container>) {
+    /// Adds the requested ones to the answer.
+    fn add(&mut self, wanted: &WantedIds, sandboxes: Vec<PodSandbox>, containers: Vec<Container>) {
         let mut pods: HashMap<String, FoundPod> = HashMap::new();
         for sandbox in sandboxes {
             let Some(metadata) = sandbox.metadata else {
@@ -214,10 +219,10 @@ impl Round {
                 labels: sandbox.labels,
             };
             if wanted.contains(&sandbox.id) {
-                let pause = Found {
+                let pause = FoundContainer {
                     id: sandbox.id.clone(),
                     name: PAUSE.to_owned(),
-                    ..Found::default()
+                    ..FoundContainer::default()
                 };
                 self.add_container(pause, Some(&pod));
             } else if wanted.contains(&pod.uid) {
@@ -231,28 +236,28 @@ impl Round {
             }
             let image = container.image.unwrap_or_default();
             let image = [image.user_specified_image, image.image, container.image_ref];
-            let found = Found {
+            let found = FoundContainer {
                 id: container.id,
                 name: container.metadata.map_or_else(String::new, |it| it.name),
                 image: image.into_iter().find(|image| !image.is_empty()),
                 labels: container.labels,
-                ..Found::default()
+                ..FoundContainer::default()
             };
             self.add_container(found, pods.get(&container.pod_sandbox_id));
         }
     }
 
-    fn add_container(&mut self, found: Found, pod: Option<&FoundPod>) {
+    fn add_container(&mut self, found: FoundContainer, pod: Option<&FoundPod>) {
         self.answer.pods.extend(pod.cloned());
-        self.answer.containers.push(Found {
+        self.answer.containers.push(FoundContainer {
             pod: pod.map(|pod| pod.uid.clone()),
             runtime: Arc::clone(&self.runtime),
             ..found
         });
     }
 
-    /// Gives images their names, where the runtime says an id.
-    async fn name_images(&mut self, images: &mut HashMap<String, String>) -> Called<()> {
+    /// Replaces image ids by image names.
+    async fn name_images(&mut self, images: &mut HashMap<String, String>) -> CallResult<()> {
         let ids = self.answer.containers.iter();
         let mut ids = ids.filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
         if ids.any(|id| !images.contains_key(id)) {
@@ -273,31 +278,31 @@ impl Round {
         Ok(())
     }
 
-    async fn call<Q, A>(&mut self, path: &'static str, question: Q) -> Called<A>
+    async fn call<Q, A>(&mut self, path: &'static str, question: Q) -> CallResult<A>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
         let call = async {
             let ready = self.grpc.ready().await;
-            ready.map_err(|error| Refused::Fault(fault(&error)))?;
+            ready.map_err(|error| CallError::Fault(fault(&error)))?;
             let path = PathAndQuery::from_static(path);
             let codec = ProstCodec::<Q, A>::default();
             let answered = self.grpc.unary(Request::new(question), path, codec).await;
             answered.map_err(|status| match status.code() {
-                Code::Unimplemented => Refused::Unimplemented,
-                Code::OutOfRange | Code::ResourceExhausted => Refused::TooLarge,
-                code => Refused::Fault(Fault::Failed(format!("{code}: {}", status.message()))),
+                Code::Unimplemented => CallError::Unimplemented,
+                Code::OutOfRange | Code::ResourceExhausted => CallError::TooLarge,
+                code => CallError::Fault(Fault::Failed(format!("{code}: {}", status.message()))),
             })
         };
         let answered = tokio::time::timeout(self.timeout, call).await;
-        let answer = answered.unwrap_or(Err(Refused::Fault(Fault::Timeout)))?;
+        let answer = answered.unwrap_or(Err(CallError::Fault(Fault::Timeout)))?;
         self.answer.answers += 1;
         Ok(answer.into_inner())
     }
 }
 
-/// `sha256:<digits>`, as CRI has it where the kubelet asked by id.
+/// Whether it is `sha256:<digits>`, which CRI reports if the kubelet requested the image by id.
 fn is_image_id(image: &str) -> bool {
     image.starts_with("sha256:")
 }

@@ -1,4 +1,4 @@
-//! An engine with Docker's HTTP interface: Docker, and podman's service.
+//! Engines with Docker's HTTP interface: Docker, and podman's service.
 
 use std::{
     collections::HashMap,
@@ -16,11 +16,11 @@ use serde::Deserialize;
 use tokio::net::UnixStream;
 
 use super::{
-    super::source::{Fault, Found, LARGEST, Reply, Wanted},
+    super::source::{Fault, FoundContainer, LARGEST, Reply, WantedIds},
     fault, is_absent,
 };
 
-/// Containers in one question, whose answer is then far below the largest.
+/// Containers per request, so that the answer stays far below the size limit.
 const AT_ONCE: usize = 64;
 
 /// The socket of an engine.
@@ -33,7 +33,7 @@ pub(crate) struct Engine {
 /// A container of `GET /containers/json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Listed {
+struct ListedContainer {
     id: String,
     #[serde(default)]
     names: Vec<String>,
@@ -56,7 +56,7 @@ impl Engine {
         &self.socket
     }
 
-    pub(crate) async fn ask(&self, wanted: &Wanted, timeout: Duration) -> Reply {
+    pub(crate) async fn ask(&self, wanted: &WantedIds, timeout: Duration) -> Reply {
         if is_absent(&self.socket) {
             return Reply::absent();
         }
@@ -79,9 +79,9 @@ impl Engine {
                 if !wanted.contains(&container.id) {
                     continue;
                 }
-                reply.answer.add(Found {
+                reply.answer.add(FoundContainer {
                     id: container.id,
-                    // The others are links from other containers.
+                    // Further names are links from other containers.
                     name: container.names.into_iter().next().unwrap_or_default(),
                     pod: None,
                     image: container.image,
@@ -93,8 +93,8 @@ impl Engine {
         reply
     }
 
-    /// Those of the containers that the engine knows, also if they have ended.
-    async fn list(&self, ids: &[&str]) -> Result<Vec<Listed>, Failure> {
+    /// The containers with these ids that the engine knows, including ended ones.
+    async fn list(&self, ids: &[&str]) -> Result<Vec<ListedContainer>, Failure> {
         let stream = UnixStream::connect(&self.socket).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let uri = format!(

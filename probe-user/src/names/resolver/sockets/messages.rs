@@ -1,4 +1,4 @@
-//! The messages of CRI that are read, with only the fields that are used.
+//! The CRI messages in use, with only the fields in use.
 //!
 //! Names and numbers are those of `runtime.v1` in k8s.io/cri-api, `pkg/apis/runtime/v1/api.proto`.
 
@@ -10,17 +10,17 @@ use prost::{
     encoding::{self, DecodeContext, WireType},
 };
 
-/// Items of an answer that are taken. An empty one is two bytes, and hundreds in memory.
+/// Maximum number of items of an answer. An empty item takes two bytes, but hundreds in memory.
 pub(crate) const ITEMS: usize = 16_384;
 
-/// The number of the field that has the items, in all lists.
+/// Field number of the items, in all lists.
 const TAG: u32 = 1;
 
 /// An answer that lists items.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct List<T> {
     pub(crate) items: Vec<T>,
-    /// There are more than were taken.
+    /// Whether there were more items.
     pub(crate) rest: bool,
 }
 

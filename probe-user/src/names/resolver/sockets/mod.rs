@@ -9,8 +9,8 @@ use std::{error::Error, io, path::Path};
 pub(super) use self::{cri::Cri, engine::Engine};
 use super::source::Fault;
 
-/// Whether there is anything at this path; a directory that must not be looked into is a fault of
-/// the connect after it.
+/// Whether nothing exists at this path. An inaccessible directory does not count: the connect will
+/// fail with a fault.
 fn is_absent(socket: &Path) -> bool {
     let found = socket.symlink_metadata();
     found.is_err_and(|error| {
@@ -21,7 +21,7 @@ fn is_absent(socket: &Path) -> bool {
     })
 }
 
-/// The innermost cause, which is what the kernel said.
+/// The innermost cause: the kernel's error.
 fn fault(error: &(dyn Error + 'static)) -> Fault {
     let mut cause = error;
     while let Some(inner) = cause.source() {

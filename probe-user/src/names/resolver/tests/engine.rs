@@ -1,4 +1,4 @@
-//! An engine that answers as a test wants.
+//! A fake engine.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -30,7 +30,7 @@ fn engine(socket: &Path, answers: &[(&str, String)]) -> JoinHandle<Vec<String>> 
                 .map(Result::unwrap)
                 .take_while(|it| !it.is_empty())
                 .collect();
-            // A client that has read too much closes the connection.
+            // A client closes the connection if the answer is too large.
             let _ = stream.write_all(answer.as_bytes());
             lines[0].clone()
         };
@@ -63,7 +63,7 @@ fn engines_are_asked_for_the_containers_that_are_wanted() {
     ];
     let engine = engine(&root.path().join("run/podman/podman.sock"), &answers);
     let resolver = ask(root.path());
-    resolver.wanted([format!("/libpod_parent/libpod-{web}").as_str()]);
+    resolver.request([format!("/libpod_parent/libpod-{web}").as_str()]);
     until(&resolver, |health| health.known == 1);
     let requests = engine.join().unwrap();
     assert!(

@@ -7,7 +7,7 @@ use super::*;
 
 const UID: &str = "7bbae5a3-01a3-4a7d-9d50-0a1b2c3d4e5f";
 
-/// Longer than any test takes that does not fail.
+/// Longer than any successful test takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn id(digit: char) -> String {
@@ -19,7 +19,7 @@ fn path(id: &str) -> String {
 }
 
 fn until(resolver: &Resolver, condition: impl Fn(&ResolverHealth) -> bool) {
-    let waited = resolver.wait_while(LONG, |book| !condition(&book.health()));
+    let waited = resolver.wait_while(LONG, |cache| !condition(&cache.health()));
     assert!(waited, "{:?}", resolver.health());
 }
 
@@ -46,8 +46,8 @@ fn with_nobody_to_ask_there_are_ids_only() {
         ..ResolverConfig::default()
     };
     let resolver = Resolver::start(config).unwrap();
-    resolver.wanted([path(&id('a')).as_str(), "/system.slice/x.service"]);
-    resolver.settle(LONG);
+    resolver.request([path(&id('a')).as_str(), "/system.slice/x.service"]);
+    resolver.wait_until_asked(LONG);
     assert!(resolver.names().is_empty());
     let health = ResolverHealth {
         waiting: 1,
@@ -65,17 +65,17 @@ fn docker_is_found_when_it_comes() {
     };
     let resolver = Resolver::start(config).unwrap();
     let path = format!("/docker/{}", id('a'));
-    resolver.wanted([path.as_str()]);
-    resolver.settle(LONG);
+    resolver.request([path.as_str()]);
+    resolver.wait_until_asked(LONG);
     docker_container(root.path(), &id('a'), "web");
     until(&resolver, |health| health.known == 1);
     let names = resolver.names();
     assert_eq!(names.container(&id('a')).unwrap().0.name, "web");
-    // It has ended, and Docker has forgotten it.
+    // It has ended, and Docker no longer knows it.
     fs::remove_dir_all(root.path().join("var")).unwrap();
-    resolver.wanted_only([path.as_str()].into_iter());
+    resolver.request_only([path.as_str()].into_iter());
     assert!(Arc::ptr_eq(&names, &resolver.names()));
-    resolver.wanted_only(std::iter::empty());
+    resolver.request_only(std::iter::empty());
     assert!(resolver.names().is_empty());
 }
 
@@ -115,8 +115,8 @@ mod cri {
         let pause = runtime.sandboxes[0].id.clone();
         let _server = Server::start(&socket, runtime);
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str(), &path(&pause)]);
-        resolver.settle(LONG);
+        resolver.request([path(&id('a')).as_str(), &path(&pause)]);
+        resolver.wait_until_asked(LONG);
         let names = resolver.names();
         let (container, pod) = names.container(&id('a')).unwrap();
         assert_eq!(container.name, "app");
@@ -141,8 +141,8 @@ mod cri {
         runtime.name = Some("x".repeat(1 << 20));
         let _server = Server::start(&socket, runtime);
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str()]);
-        resolver.settle(LONG);
+        resolver.request([path(&id('a')).as_str()]);
+        resolver.wait_until_asked(LONG);
         let names = resolver.names();
         assert_eq!(names.container(&id('a')).unwrap().0.runtime.len(), NAME);
         assert!(resolver.health().cut > 0);
@@ -153,8 +153,8 @@ mod cri {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default());
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str()]);
-        resolver.settle(LONG);
+        resolver.request([path(&id('a')).as_str()]);
+        resolver.wait_until_asked(LONG);
         assert!(resolver.names().is_empty());
         server.change(|it| *it = it.clone().with(UID, "web-0", &id('a'), "app"));
         until(&resolver, |health| health.known == 1);
@@ -166,8 +166,8 @@ mod cri {
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
         server.change(|it| it.hangs = true);
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str()]);
-        // Its thread waits for the runtime, and nobody waits for its thread.
+        resolver.request([path(&id('a')).as_str()]);
+        // Its thread waits for the runtime, but dropping it does not wait for the thread.
         assert!(resolver.names().is_empty());
         until(&resolver, |health| health.timeouts > 0);
         server.change(|it| {
@@ -183,14 +183,14 @@ mod cri {
     fn the_socket_comes_goes_and_comes_back() {
         let (_directory, socket) = socket();
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str()]);
-        resolver.settle(LONG);
+        resolver.request([path(&id('a')).as_str()]);
+        resolver.wait_until_asked(LONG);
         assert_eq!(resolver.health().waiting, 1);
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
         until(&resolver, |health| health.known == 1);
         drop(server);
-        resolver.wanted([path(&id('b')).as_str()]);
-        // The socket's file is there, and nobody listens.
+        resolver.request([path(&id('b')).as_str()]);
+        // The socket's file exists, but has no listener.
         until(&resolver, |health| health.errors > 0);
         assert!(resolver.names().container(&id('a')).is_some());
         fs::remove_file(&socket).unwrap();
@@ -217,7 +217,7 @@ mod cri {
         };
         let resolver = Resolver::start(config).unwrap();
         let paths: Vec<String> = wanted.iter().map(|id| path(id)).collect();
-        resolver.wanted(paths.iter().map(String::as_str));
+        resolver.request(paths.iter().map(String::as_str));
         until(&resolver, |health| health.known == 10);
         let names = resolver.names();
         assert_eq!((names.containers.len(), names.pods.len()), (10, 1));
@@ -233,7 +233,7 @@ mod cri {
             let _ = io::Write::write_all(&mut stream, &[0xff; 4096]);
         });
         let resolver = ask(&socket);
-        resolver.wanted([path(&id('a')).as_str()]);
+        resolver.request([path(&id('a')).as_str()]);
         until(&resolver, |health| health.errors + health.timeouts > 0);
         garbage.join().unwrap();
         assert!(resolver.names().is_empty());

@@ -1,4 +1,4 @@
-//! A CRI runtime that says what a test wants.
+//! A fake CRI runtime.
 
 use std::{
     collections::HashMap,
@@ -31,13 +31,13 @@ use crate::names::resolver::sockets::messages::{
     ListPodSandboxRequest, PodSandbox, PodSandboxMetadata, VersionRequest, VersionResponse,
 };
 
-/// What the runtime has, and how it behaves.
+/// The runtime's content and behaviour.
 #[derive(Clone, Default)]
 pub(super) struct Runtime {
     pub(super) containers: Vec<Container>,
     pub(super) sandboxes: Vec<PodSandbox>,
     pub(super) images: Vec<Image>,
-    /// What it calls itself, if not `test-runtime`.
+    /// Its name for itself, if not `test-runtime`.
     pub(super) name: Option<String>,
     /// No call is answered.
     pub(super) hangs: bool,

@@ -3,8 +3,7 @@
 use super::{plan, pmus};
 use crate::catalogue::Chip;
 
-/// Each kind of core has groups of its own, on its CPUs only, and no CPU of another kind looks for
-/// them.
+/// Each kind of core has its own groups, on its CPUs only; other CPUs do not look for them.
 #[test]
 fn two_kinds_of_core() {
     let (chip, metrics) = (Chip::named("other").unwrap(), "ipc,cpus_used");
@@ -26,9 +25,13 @@ fn two_kinds_of_core() {
             let here = machine
                 .cores()
                 .filter(|pmu| pmu.cpus.as_ref().unwrap().contains(cpu));
-            assert_eq!(plan.turns(cpu).count(), here.count(), "CPU {cpu}");
+            assert_eq!(
+                plan.multiplexed_groups(cpu).count(),
+                here.count(),
+                "CPU {cpu}"
+            );
         }
-        // What one metric needs of each kind is added up.
+        // The events of one metric on each kind are summed.
         let list = &plan.metrics.list;
         let ipc = list
             .iter()
@@ -37,14 +40,22 @@ fn two_kinds_of_core() {
         let source = &ipc.sources.as_ref().unwrap()[0];
         assert_eq!((source.units, source.events.len()), (2, 4));
     }
-    // Of one kind alone.
+    // Events of one kind alone.
     let plan = plan("hybrid", chip, "cpu_core/cycles/", "", 1);
     assert_eq!((plan.fixed(), plan.rotated), (0, 1));
-    let turns = |cpu| plan.turns(cpu).count();
-    assert_eq!([turns(0), turns(3), turns(4), turns(12)], [1, 1, 0, 0]);
+    let multiplexed = |cpu| plan.multiplexed_groups(cpu).count();
+    assert_eq!(
+        [
+            multiplexed(0),
+            multiplexed(3),
+            multiplexed(4),
+            multiplexed(12)
+        ],
+        [1, 1, 0, 0]
+    );
 }
 
-/// A metric that is offered where its events are counted needs them of each kind of core.
+/// An optional metric needs its events on each kind of core.
 #[test]
 fn metrics_of_two_kinds_of_core_are_offered() {
     let offered = |events: &str| {

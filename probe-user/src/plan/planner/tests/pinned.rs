@@ -1,4 +1,4 @@
-//! Weights of shares beside groups that take turns.
+//! Weights of shares next to multiplexed groups.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn groups_of_weights(plan: &Plan) -> Vec<usize> {
     groups.into_iter().collect()
 }
 
-/// Alone they fit in one group, with which nothing takes turns.
+/// Alone they fit in one group, which is not multiplexed.
 #[test]
 fn weights_that_fit_are_in_the_group_of_the_others() {
     let plan = grace(&format!("{READS},ipc"), 0);
@@ -27,7 +27,7 @@ fn weights_that_fit_are_in_the_group_of_the_others() {
     assert_eq!(plan.weights_in_turns, None);
 }
 
-/// What takes turns leaves them room: they are live all the time, and every metric is whole.
+/// Multiplexed groups leave room for them: they always run, and every metric is whole.
 #[test]
 fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:tlb,group:branch");
@@ -40,7 +40,7 @@ fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
     }
     assert_eq!(plan.weights.len(), 2);
     every_metric_is_whole(&plan);
-    // No group has more counters than are left: 6, less 3 of the weights; cycles have their own.
+    // No group has more counters than are left: 6, less 3 for weights; cycles have a fixed one.
     for group in &plan.groups[fixed..] {
         let names = names(&plan, group);
         let programmable = names.iter().filter(|name| !name.contains("cycles"));
@@ -48,7 +48,7 @@ fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
     }
 }
 
-/// One metric needs more counters than they would leave it.
+/// One metric needs more counters than they would leave.
 #[test]
 fn weights_take_turns_where_a_metric_has_no_room_beside_them_and_it_is_said() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:mix");

@@ -1,4 +1,4 @@
-//! Plans beside sampled events, which hold their counters all the time.
+//! Plans with sampled events, which hold their counters all the time.
 
 use std::sync::LazyLock;
 
@@ -7,16 +7,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::event::{Counter, sampling::sampled};
 
-/// A core PMU as its documents have it.
+/// A core PMU as documented.
 struct Core {
     tree: &'static str,
     chip: &'static str,
-    /// For any event.
+    /// The general counters.
     counters: usize,
-    /// `config` of the events that have a counter of their own: by the PMU's type and by
-    /// `PERF_TYPE_HARDWARE`.
+    /// `config` of the events with a fixed counter: by the PMU's type and by `PERF_TYPE_HARDWARE`.
     own: &'static [[u64; 2]],
-    /// Those that the first four counters alone count.
+    /// Events that only the first four counters can count.
     first_four: &'static [u64],
     events: &'static [&'static str],
 }
@@ -67,11 +66,11 @@ const CORES: [Core; 2] = [
 static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::builtin().unwrap());
 
 impl Core {
-    /// Whether counters are enough for all of these at one time.
-    fn holds(&self, live: &[Counter], reserve: usize) -> bool {
+    /// Whether there are enough counters for all of these at one time.
+    fn holds(&self, running: &[Counter], reserve: usize) -> bool {
         let mut own = BTreeSet::new();
         let (mut any, mut four) = (0, 0);
-        for counter in live.iter().filter(|counter| counter.is_hardware()) {
+        for counter in running.iter().filter(|counter| counter.is_hardware()) {
             let by_type = usize::from(counter.type_ == 0);
             let mut fixed = self.own.iter();
             match fixed.position(|it| it[by_type] == counter.config) {
@@ -88,22 +87,22 @@ fn request<'a>(
     events: &'a [EventGroup],
     metrics: &'a [&'a Metric],
     machine: Hardware,
-) -> Request<'a> {
-    Request {
+) -> ResolvedRequest<'a> {
+    ResolvedRequest {
         events,
         metrics,
         offered: &[],
         machine,
         cpus: 2,
-        settings: Settings::default(),
+        settings: MetricSettings::default(),
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What is live at one time never needs more counters than there are, and what is refused
-    /// would.
+    /// The events that run at one time never need more counters than there are; those of a refused
+    /// plan would.
     #[test]
     fn what_is_live_at_one_time_has_its_counters(
         core in 0..CORES.len(),
@@ -133,54 +132,59 @@ proptest! {
         metrics.sort_by_key(|metric| &metric.name);
         metrics.dedup_by_key(|metric| &metric.name);
         let samples: Vec<Counter> = sampled.iter().map(|it| it.counter.clone()).collect();
-        let beside_samples = |group: &[Counter]| core.holds(&[group, &samples].concat(), reserve);
+        let with_samples = |group: &[Counter]| core.holds(&[group, &samples].concat(), reserve);
 
         let capacity = Capacity::documented(catalogue, &machine, &pmus, reserve);
-        let Ok(capacity) = capacity.beside(&sampled, &pmus) else {
+        let Ok(capacity) = capacity.with_sampled(&sampled, &pmus) else {
             prop_assert!(!core.holds(&samples, reserve));
             return Ok(());
         };
         prop_assert!(core.holds(&samples, reserve));
         let of_group = |group: &EventGroup| -> Vec<Counter> {
-            group.events.iter().filter_map(wanted).map(|it| it.counter).collect()
+            group.events.iter().filter_map(requested_event).map(|it| it.counter).collect()
         };
         let alone = |group: &EventGroup| core.holds(&of_group(group), reserve);
-        let beside = |group: &EventGroup| beside_samples(&of_group(group));
+        let fits_with_samples = |group: &EventGroup| with_samples(&of_group(group));
         let plan = match Plan::packed(&request(&events, &metrics, machine), &pmus, &capacity) {
             Ok(plan) => plan,
-            Err(PlanError::BesideSampled { .. }) => {
-                prop_assert!(events.iter().any(|group| alone(group) && !beside(group)));
+            Err(PlanError::SampledConflict { .. }) => {
+                prop_assert!(events.iter().any(|group| alone(group) && !fits_with_samples(group)));
                 return Ok(());
             }
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         };
-        prop_assert!(events.iter().all(|group| beside(group) || !alone(group)));
+        prop_assert!(events.iter().all(|group| fits_with_samples(group) || !alone(group)));
         let counters = |group: &Vec<Planned>| -> Vec<Counter> {
             group.iter().map(|planned| planned.counter.clone()).collect()
         };
-        // A group of the user's that no such PMU can count is opened as it is, and refused then.
+        // A user's group that no such PMU can count is opened as it is, and refused then.
         let possible = |group: &Vec<Counter>| core.holds(group, reserve);
         let (fixed, rotated) = plan.groups.split_at(plan.fixed());
         let always = fixed.iter().map(counters).filter(possible).collect::<Vec<_>>().concat();
-        prop_assert!(beside_samples(&always), "{always:?} beside {samples:?}");
+        prop_assert!(with_samples(&always), "{always:?} beside {samples:?}");
         for group in rotated.iter().map(counters).filter(possible) {
-            let live = [group, always.clone()].concat();
-            prop_assert!(beside_samples(&live), "{live:?} beside {samples:?}");
+            let running = [group, always.clone()].concat();
+            prop_assert!(with_samples(&running), "{running:?} beside {samples:?}");
         }
     }
 }
 
-fn beside(tree: &str, chip: &str, list: &str, reserve: usize) -> Result<Capacity, PlanError> {
+fn capacity_with_sampled(
+    tree: &str,
+    chip: &str,
+    list: &str,
+    reserve: usize,
+) -> Result<Capacity, PlanError> {
     let (pmus, machine) = (pmus(tree), Hardware::of_chip(Chip::named(chip).unwrap()));
     let sampled = sampled(list, &pmus, None).unwrap();
     let capacity = Capacity::documented(&CATALOGUE, &machine, &pmus, reserve);
-    capacity.beside(&sampled, &pmus)
+    capacity.with_sampled(&sampled, &pmus)
 }
 
 #[test]
 fn more_sampled_events_than_counters_are_refused_in_a_sentence() {
     let events = "armv8_pmuv3_0/event=0x3/,armv8_pmuv3_0/event=0x4/,cycles,instructions";
-    let refused = beside("grace", "grace-cpu-superchip", events, 4).err();
+    let refused = capacity_with_sampled("grace", "grace-cpu-superchip", events, 4).err();
     assert_eq!(
         refused.unwrap().to_string(),
         "cannot sample armv8_pmuv3_0/event=0x3/,armv8_pmuv3_0/event=0x4/,cycles,instructions at \
@@ -192,7 +196,7 @@ fn more_sampled_events_than_counters_are_refused_in_a_sentence() {
 
 #[test]
 fn what_the_user_counts_together_is_refused_where_samples_leave_it_no_room() {
-    let capacity = beside(
+    let capacity = capacity_with_sampled(
         "spr",
         "sapphire-rapids",
         "cache-misses,branches,branch-misses",
@@ -211,7 +215,7 @@ fn what_the_user_counts_together_is_refused_where_samples_leave_it_no_room() {
     );
 }
 
-/// The other kind of core has all of its counters.
+/// Sampled events on one kind of core leave the other kind all of its counters.
 #[test]
 fn samples_of_one_kind_of_core_take_no_counters_of_another() {
     let pmus = pmus("odd");
@@ -220,7 +224,7 @@ fn samples_of_one_kind_of_core_take_no_counters_of_another() {
         .map(|at| format!("{}/event=0x{at}/", names[0]))
         .collect();
     let chip = "grace-cpu-superchip";
-    let capacity = beside("odd", chip, &list.join(","), 0).unwrap();
+    let capacity = capacity_with_sampled("odd", chip, &list.join(","), 0).unwrap();
     let counted = |name: &str| {
         let events: Vec<String> = (8..12)
             .map(|at| format!("{name}/event=0x{at:x}/"))
@@ -231,7 +235,7 @@ fn samples_of_one_kind_of_core_take_no_counters_of_another() {
     };
     assert!(matches!(
         counted(names[0]),
-        Err(PlanError::BesideSampled { .. })
+        Err(PlanError::SampledConflict { .. })
     ));
     counted(names[1]).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The kinds of maps, and the calls that each takes.
+//! The kinds of maps, and the operations of each.
 
 use std::{
     collections::BTreeMap,
@@ -15,36 +15,37 @@ use probe_common::{Plain, SLOTS};
 
 use super::{
     super::{io_error, missing, refused},
-    Sizes, failed, of, take,
+    Sizes, failed, label, take,
 };
 use crate::{machine::cpus::CpuList, session::SessionError, sys::bpf};
 
 /// A map taken out of the object.
-pub(in super::super) struct Taken {
+pub(in super::super) struct TakenMap {
     pub(in super::super) name: &'static str,
     pub(in super::super) map: Map,
-    /// The CPUs for each of which a per-CPU map has a value.
+    /// The CPUs for which a per-CPU map has values.
     pub(super) possible: Arc<CpuList>,
 }
 
-/// The data of a map for raw calls, which trust in its sizes: those are compared with the kernel's.
+/// The data of a map for raw calls. These rely on its sizes, so the sizes are compared with the
+/// kernel's.
 fn data(name: &str, map: Map, sizes: Sizes) -> Result<MapData, SessionError> {
     let (Map::HashMap(data) | Map::LruHashMap(data) | Map::Queue(data)) = map else {
-        return Err(missing(of(name)));
+        return Err(missing(label(name)));
     };
-    let info = data.info().map_err(|error| refused(of(name), &error))?;
+    let info = data.info().map_err(|error| refused(label(name), &error))?;
     let found = [info.key_size(), info.value_size()].map(|bytes| bytes as usize);
     if found == sizes {
         Ok(data)
     } else {
         Err(SessionError::Bpf {
-            what: of(name),
+            what: label(name),
             reason: format!("it has {found:?} bytes a key and value, not {sizes:?}"),
         })
     }
 }
 
-/// A hash map. No two calls wait for each other: one that meets a busy map is made again.
+/// A hash map. Calls do not wait for each other: a call that meets a busy map is repeated.
 pub(crate) struct Hash<K, V> {
     name: &'static str,
     data: MapData,
@@ -54,7 +55,7 @@ pub(crate) struct Hash<K, V> {
 impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
     pub(super) const SIZES: Sizes = [size_of::<K>(), size_of::<V>()];
 
-    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
+    pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
         Ok(Self {
             name,
             data: data(name, map, Self::SIZES)?,
@@ -66,44 +67,44 @@ impl<K: Plain<Raw: Pod>, V: Plain<Raw: Pod>> Hash<K, V> {
         self.data.fd().as_fd()
     }
 
-    /// Every row, in a few calls (kernel 5.6). Rows that are made during these may be missing.
+    /// Every row, in a few calls (kernel 5.6). Rows that are inserted meanwhile may be missing.
     pub(crate) fn all(&self) -> Result<Vec<(K, V)>, SessionError> {
         let row = |key: &K::Raw, value: &V::Raw| (K::from_raw(key), V::from_raw(value));
         bpf::lookup_all(self.fd(), row).map_err(|source| failed("read", self.name, source))
     }
 
-    /// None where there is no such row.
+    /// The value of a row; None if there is no such row.
     pub(crate) fn get(&self, key: &K) -> Result<Option<V>, SessionError> {
-        let value = bpf::lookup::<_, V::Raw>(self.fd(), &key.to_raw());
-        let value = value.map_err(|source| failed("read", self.name, source))?;
+        let value = bpf::lookup::<_, V::Raw>(self.fd(), &key.to_raw())
+            .map_err(|source| failed("read", self.name, source))?;
         Ok(value.map(|value| V::from_raw(&value)))
     }
 
-    /// Makes a row, or replaces it.
+    /// Inserts or replaces a row.
     pub(crate) fn put(&self, key: &K, value: &V) -> Result<(), SessionError> {
         bpf::put(self.fd(), &key.to_raw(), &value.to_raw())
             .map_err(|source| failed("write to", self.name, source))
     }
 
-    /// Makes a row where there is none.
+    /// Inserts a row if there is none.
     pub(crate) fn add(&self, key: &K, value: &V) -> Result<(), SessionError> {
         bpf::add(self.fd(), &key.to_raw(), &value.to_raw())
             .map_err(|source| failed("write to", self.name, source))
     }
 
-    /// The kernel's number of the map, which no other has had since boot.
+    /// The kernel's id of the map, unique since boot.
     pub(crate) fn id(&self) -> Result<u32, SessionError> {
         let info = self
             .data
             .info()
-            .map_err(|error| refused(of(self.name), &error))?;
+            .map_err(|error| refused(label(self.name), &error))?;
         Ok(info.id())
     }
 
-    /// Removes a row and returns its last value (kernel 5.14); None where there is no such row.
+    /// Removes a row and returns its last value (kernel 5.14); None if there is no such row.
     pub(crate) fn take(&self, key: &K) -> Result<Option<V>, SessionError> {
-        let value = bpf::take::<_, V::Raw>(self.fd(), &key.to_raw());
-        let value = value.map_err(|source| failed("free a row of", self.name, source))?;
+        let value = bpf::take::<_, V::Raw>(self.fd(), &key.to_raw())
+            .map_err(|source| failed("free a row of", self.name, source))?;
         Ok(value.map(|value| V::from_raw(&value)))
     }
 }
@@ -118,7 +119,7 @@ pub(crate) struct Queue<V> {
 impl<V: Plain<Raw: Pod>> Queue<V> {
     pub(super) const SIZES: Sizes = [0, size_of::<V>()];
 
-    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
+    pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
         Ok(Self {
             name,
             data: data(name, map, Self::SIZES)?,
@@ -126,7 +127,7 @@ impl<V: Plain<Raw: Pod>> Queue<V> {
         })
     }
 
-    /// Takes all that is in the queue.
+    /// Takes all values out of the queue.
     pub(crate) fn drain(&self) -> Result<Vec<V>, SessionError> {
         let next = || bpf::pop::<V::Raw>(self.data.fd().as_fd()).transpose();
         std::iter::from_fn(next)
@@ -146,14 +147,18 @@ impl<V: Plain<Raw: Pod>> Array<V> {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [size_of::<u32>(), size_of::<V>()];
 
-    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
-        let map = map.try_into().map_err(|error| refused(of(name), &error))?;
+    pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
+        let map = map
+            .try_into()
+            .map_err(|error| refused(label(name), &error))?;
         Ok(Self { name, map })
     }
 
     pub(crate) fn get(&self, index: u32) -> Result<V, SessionError> {
-        let value = self.map.get(&index, 0);
-        let value = value.map_err(|error| failed("read", self.name, io_error(error)))?;
+        let value = self
+            .map
+            .get(&index, 0)
+            .map_err(|error| failed("read", self.name, io_error(error)))?;
         Ok(V::from_raw(&value))
     }
 
@@ -164,7 +169,7 @@ impl<V: Plain<Raw: Pod>> Array<V> {
     }
 }
 
-/// An array of which each CPU has its own.
+/// An array with a value for each CPU at each index.
 pub(crate) struct PerCpu<V: Plain<Raw: Pod>> {
     name: &'static str,
     map: PerCpuArray<MapData, V::Raw>,
@@ -175,13 +180,15 @@ impl<V: Plain<Raw: Pod>> PerCpu<V> {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [size_of::<u32>(), size_of::<V>()];
 
-    pub(super) fn open(taken: Taken) -> Result<Self, SessionError> {
-        let Taken {
+    pub(super) fn open(taken: TakenMap) -> Result<Self, SessionError> {
+        let TakenMap {
             name,
             map,
             possible,
         } = taken;
-        let map = map.try_into().map_err(|error| refused(of(name), &error))?;
+        let map = map
+            .try_into()
+            .map_err(|error| refused(label(name), &error))?;
         Ok(Self {
             name,
             map,
@@ -191,26 +198,28 @@ impl<V: Plain<Raw: Pod>> PerCpu<V> {
 
     /// The value of every possible CPU, by the CPU's number.
     pub(crate) fn get(&self, index: u32) -> Result<BTreeMap<u32, V>, SessionError> {
-        let values = self.map.get(&index, 0);
-        let values = values.map_err(|error| failed("read", self.name, io_error(error)))?;
+        let values = self
+            .map
+            .get(&index, 0)
+            .map_err(|error| failed("read", self.name, io_error(error)))?;
         Ok(by_cpu(&self.possible, values.iter().map(V::from_raw)))
     }
 }
 
-/// The kernel packs the values of the possible CPUs: a number that no CPU has takes no place.
+/// The kernel packs the values of the possible CPUs: a number that no CPU has takes no space.
 fn by_cpu<V>(possible: &CpuList, values: impl Iterator<Item = V>) -> BTreeMap<u32, V> {
     possible.iter().zip(values).collect()
 }
 
-/// The ring of records.
-pub(crate) struct Ring(RingBuf<MapData>);
+/// A ring of records.
+pub(crate) struct RingMap(RingBuf<MapData>);
 
-impl Ring {
+impl RingMap {
     #[cfg(test)]
     pub(super) const SIZES: Sizes = [0, 0];
 
-    pub(super) fn open(Taken { name, map, .. }: Taken) -> Result<Self, SessionError> {
-        let ring = RingBuf::try_from(map).map_err(|error| refused(of(name), &error))?;
+    pub(super) fn open(TakenMap { name, map, .. }: TakenMap) -> Result<Self, SessionError> {
+        let ring = RingBuf::try_from(map).map_err(|error| refused(label(name), &error))?;
         Ok(Self(ring))
     }
 
@@ -220,12 +229,12 @@ impl Ring {
         unsafe { BorrowedFd::borrow_raw(self.raw_fd()) }
     }
 
-    /// Readable where records are to be taken.
+    /// Its descriptor, which is readable when records are waiting.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Takes every record.
+    /// Takes every record out of the ring.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         while let Some(record) = self.0.next() {
             each(&record);
@@ -233,15 +242,15 @@ impl Ring {
     }
 }
 
-/// One map for each slot of counters, with a perf event for each possible CPU. They are packed,
-/// since aya makes such maps no larger than the number of these CPUs.
-pub(crate) struct Counters {
+/// One map for each slot of counters, with a perf event for each possible CPU. The events are
+/// packed, since aya sizes such maps by the number of these CPUs.
+pub(crate) struct CounterMaps {
     slots: Vec<MapData>,
     possible: Arc<CpuList>,
 }
 
-impl Counters {
-    /// The map of a slot.
+impl CounterMaps {
+    /// The name of a slot's map.
     pub(in super::super) fn name(slot: usize) -> String {
         format!("COUNTER{slot}")
     }
@@ -251,7 +260,7 @@ impl Counters {
             let name = Self::name(slot);
             match take(ebpf, &name)? {
                 Map::PerfEventArray(data) => Ok(data),
-                _ => Err(missing(of(&name))),
+                _ => Err(missing(label(&name))),
             }
         };
         let slots = (0..SLOTS).map(data).collect::<Result<_, _>>()?;
@@ -260,13 +269,14 @@ impl Counters {
 
     /// The index of a CPU's counter in each map, for the programs
     /// ([`CpuState::place`](probe_common::CpuState::place)).
-    pub(crate) fn place(&self, cpu: u32) -> Result<u32, SessionError> {
-        let place = self.possible.position(cpu);
-        let place = place.and_then(|place| u32::try_from(place).ok());
-        place.ok_or(SessionError::NotPossible(cpu))
+    pub(crate) fn index_of(&self, cpu: u32) -> Result<u32, SessionError> {
+        self.possible
+            .position(cpu)
+            .and_then(|index| u32::try_from(index).ok())
+            .ok_or(SessionError::NotPossible(cpu))
     }
 
-    /// Hands the counter of a slot and CPU to the programs; the map keeps it alive.
+    /// Gives the programs the counter of a slot and CPU. The map keeps it open.
     pub(crate) fn set(
         &self,
         slot: usize,
@@ -274,8 +284,8 @@ impl Counters {
         counter: BorrowedFd<'_>,
     ) -> Result<(), SessionError> {
         let name = Self::name(slot);
-        let map = self.slots.get(slot).ok_or_else(|| missing(of(&name)))?;
-        bpf::set_perf_event(map.fd().as_fd(), self.place(cpu)?, counter)
+        let map = self.slots.get(slot).ok_or_else(|| missing(label(&name)))?;
+        bpf::set_perf_event(map.fd().as_fd(), self.index_of(cpu)?, counter)
             .map_err(|source| failed("hand a counter to", &name, source))
     }
 }

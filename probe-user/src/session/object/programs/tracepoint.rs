@@ -1,4 +1,4 @@
-//! Programs at tracepoints, which may be pinned with their links.
+//! Programs at tracepoints, which can be pinned with their links.
 
 use std::{
     fs, io,
@@ -7,47 +7,47 @@ use std::{
 
 use aya::programs::{BtfTracePoint, Program, links::FdLink};
 
-use super::{super::refused_pin, Programs, Tracepoint, find, missing, of, refused};
+use super::{super::refused_pin, EbpfPrograms, Tracepoint, find, label, missing, refused};
 use crate::{
     machine::btf::KIND_TYPEDEF,
     session::{
         SessionError,
-        pins::{Continuity, Pins, program_files},
+        pins::{Continuity, SessionPins, program_files},
     },
     sys::signals::uninterrupted,
 };
 
 impl Tracepoint {
-    /// What we call it.
+    /// Name of the program.
     pub(crate) fn name(self) -> &'static str {
         self.name
     }
 
-    /// What the kernel calls it.
+    /// Name of the kernel's tracepoint.
     pub(crate) fn at(self) -> &'static str {
         self.at
     }
 }
 
-/// Where programs at tracepoints are pinned with their links.
+/// The pins of programs at tracepoints and of their links.
 pub(super) struct PinnedPrograms {
     directory: PathBuf,
-    /// Those that are there are of this build, and stay what they are.
+    /// Pinned programs are of this build, and are kept.
     adopt: bool,
 }
 
 impl PinnedPrograms {
-    pub(super) fn of(pins: &Pins) -> Self {
+    pub(super) fn new(pins: &SessionPins) -> Self {
         Self {
             directory: pins.directory(),
-            adopt: pins.found == Continuity::TakenOver,
+            adopt: pins.continuity == Continuity::TakenOver,
         }
     }
 }
 
-impl Programs {
-    /// The directory of the pins has another name now.
-    pub(crate) fn pins_moved(&mut self, directory: &Path) {
+impl EbpfPrograms {
+    /// Sets the directory of the pins, after it was renamed.
+    pub(crate) fn set_pin_directory(&mut self, directory: &Path) {
         if let Some(pins) = &mut self.pins {
             directory.clone_into(&mut pins.directory);
         }
@@ -59,7 +59,7 @@ impl Programs {
         pins.is_some_and(|pins| program_files(&pins.directory, program.name).1.exists())
     }
 
-    /// Loads a program that will be attached: the verifier takes its time.
+    /// Loads a program in advance, so that attaching it does not wait for the verifier.
     pub(crate) fn prepare(
         &mut self,
         program: Tracepoint,
@@ -68,15 +68,15 @@ impl Programs {
         if loaded.fd().is_err() {
             let types = self.types.get();
             uninterrupted(|| loaded.load(program.at, types))
-                .map_err(|error| refused(of(program.name), &error))?;
+                .map_err(|error| refused(label(program.name), &error))?;
         }
         Ok(loaded)
     }
 
-    /// Loads and attaches a program. Where one of this build is pinned it stays what it is; one of
-    /// another build is replaced.
+    /// Loads and attaches a program. A pinned program of this build is kept; one of another build
+    /// is replaced.
     pub(crate) fn attach(&mut self, program: Tracepoint) -> Result<(), SessionError> {
-        let failed = |error: &dyn std::error::Error| refused_pin(of(program.name), error);
+        let failed = |error: &dyn std::error::Error| refused_pin(label(program.name), error);
         let Some(pins) = &self.pins else {
             let attached = self.prepare(program)?.attach();
             return attached.map(drop).map_err(|error| failed(&error));
@@ -84,8 +84,9 @@ impl Programs {
         let (pin, link_pin) = program_files(&pins.directory, program.name);
         if pins.adopt && link_pin.exists() {
             let pinned = BtfTracePoint::from_pin(pin).map_err(|error| failed(&error))?;
-            let place = self.ebpf.program_mut(program.name);
-            *place.ok_or_else(|| missing(of(program.name)))? = Program::BtfTracePoint(pinned);
+            let program_of_object = self.ebpf.program_mut(program.name);
+            *program_of_object.ok_or_else(|| missing(label(program.name)))? =
+                Program::BtfTracePoint(pinned);
             return Ok(());
         }
         let loaded = self.prepare(program)?;
@@ -97,13 +98,13 @@ impl Programs {
                 _ => {}
             }
         }
-        let link = loaded.attach().map_err(|error| failed(&error))?;
+        let link_id = loaded.attach().map_err(|error| failed(&error))?;
         let link: FdLink = loaded
-            .take_link(link)
+            .take_link(link_id)
             .map_err(|error| failed(&error))?
             .into();
         loaded.pin(pin).map_err(|error| failed(&error))?;
-        // From here on the pin alone keeps it attached.
+        // From here on the pin alone keeps the program attached.
         link.pin(link_pin).map(drop).map_err(|error| failed(&error))
     }
 
@@ -113,7 +114,7 @@ impl Programs {
     }
 }
 
-/// The type of the kernel by which programs attach to a tracepoint.
+/// The kernel type by which programs attach to a tracepoint.
 pub(super) fn type_name(tracepoint: &str) -> String {
     format!("btf_trace_{tracepoint}")
 }

@@ -1,4 +1,4 @@
-//! Programs at functions of user space.
+//! Programs at functions of user space (uprobes).
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -7,15 +7,15 @@ use aya::programs::{
     uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
 };
 
-use super::{Programs, Uprobe, find, of, refused};
+use super::{EbpfPrograms, Uprobe, find, label, refused};
 use crate::{
     session::SessionError,
     sys::{roots::Roots, signals::uninterrupted},
 };
 
-impl Programs {
-    /// Has a program run, in all processes, at a place of a file that they execute; it finds
-    /// `cookie` there. `offset` is in the file.
+impl EbpfPrograms {
+    /// Attaches a program to `offset` in a file, for all processes that execute the file. The
+    /// program gets `cookie`.
     pub(crate) fn attach_uprobe(
         &mut self,
         program: Uprobe,
@@ -23,14 +23,15 @@ impl Programs {
         offset: u64,
         cookie: u64,
     ) -> Result<(), SessionError> {
-        let refused = |error| refused(of(program.name), &error);
+        let refused = |error| refused(label(program.name), &error);
         let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             uninterrupted(|| loaded.load()).map_err(refused)?;
         }
-        // By its descriptor: its name may be in another mount namespace.
-        let path = format!("self/fd/{}", file.as_raw_fd());
-        let path = Roots::default().proc.join(path);
+        // By descriptor: the file's name may be in another mount namespace.
+        let path = Roots::default()
+            .proc
+            .join(format!("self/fd/{}", file.as_raw_fd()));
         let point = UProbeAttachPoint {
             location: UProbeAttachLocation::AbsoluteOffset(offset),
             cookie: Some(cookie),

@@ -1,5 +1,5 @@
-//! What samples added up to since the session began: rows, addresses, and by event and CPU what the
-//! events themselves counted.
+//! Totals of samples since the session began: rows, addresses, and the counts of the events
+//! themselves, by event and CPU.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,46 +7,47 @@ use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    session::sampling::{Gain, OpenEvent, Periods, Scale},
+    session::sampling::{EventDelta, OpenEvent, PeriodKind, Scale},
     snapshot::{AddressCounts, ENDED, SampledAddress, SampledCounts, SampledKey},
 };
 
-/// What a session keeps from pull to pull.
+/// State of event sampling from pull to pull.
 pub(crate) struct SampleTotals {
     pub(super) rows: HashMap<SampledKey, SampledCounts>,
-    pub(super) addresses: HashMap<SampledAddress, KeptAddress>,
-    /// The programs' account, by event and CPU.
+    pub(super) addresses: HashMap<SampledAddress, AddressTotals>,
+    /// The programs' counts at the last reading, by event and CPU.
     pub(super) cpus: Vec<BTreeMap<u32, SampleCpu>>,
     /// By event and CPU.
     pub(super) scales: HashMap<(usize, u32), Scale>,
-    /// What events did since the last reading.
-    pub(super) gained: HashMap<(usize, u32), Gain>,
-    /// What they did since the session began, on all CPUs.
-    pub(super) counted: Vec<Gain>,
+    /// Counts and times of events since the last reading, by event and CPU.
+    pub(super) deltas: HashMap<(usize, u32), EventDelta>,
+    /// Counts and times of events since the session began, over all CPUs.
+    pub(super) counted: Vec<EventDelta>,
+    /// By event: samples of evicted addresses.
     pub(super) pushed_out: Vec<u64>,
-    /// By event: on how many CPUs and in how many readings samples came near the kernel's limit.
+    /// By event: number of CPUs and readings in which samples came near the kernel's limit.
     pub(super) limited: Vec<u64>,
     /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
     pub(super) moment: Option<u64>,
-    /// Keys of rows whose owner ended: the next snapshot is their last.
+    /// Keys of rows of ended owners: the next snapshot is their last.
     pub(super) ended: HashSet<SampledKey>,
     pub(super) readings: u64,
     /// Number of the reading of the last snapshot.
     pub(super) snapshot: u64,
-    /// How many times less often events are sampled from the next reading on.
-    pub(super) next: Option<u64>,
+    /// The new factor by which events are sampled less often, from the next reading on.
+    pub(super) next_coarser: Option<u64>,
 }
 
-/// An address that is kept from reading to reading.
+/// Totals of an address.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptAddress {
+pub(super) struct AddressTotals {
     pub(super) counts: AddressCounts,
-    /// Samples that the last snapshot had.
+    /// Samples at the last snapshot.
     shown: u64,
 }
 
-impl KeptAddress {
-    /// Samples since the last snapshot, and all.
+impl AddressTotals {
+    /// Samples since the last snapshot, and all samples.
     fn size(&self) -> [u64; 2] {
         let all = self.counts.samples;
         [all - self.shown, all]
@@ -54,54 +55,54 @@ impl KeptAddress {
 }
 
 impl SampleTotals {
-    /// Of so many events.
+    /// Empty totals of so many events.
     pub(crate) fn new(events: usize) -> Self {
         Self {
             rows: HashMap::new(),
             addresses: HashMap::new(),
             cpus: vec![BTreeMap::new(); events],
             scales: HashMap::new(),
-            gained: HashMap::new(),
-            counted: vec![Gain::default(); events],
+            deltas: HashMap::new(),
+            counted: vec![EventDelta::default(); events],
             pushed_out: vec![0; events],
             limited: vec![0; events],
             moment: None,
             ended: HashSet::new(),
             readings: 0,
             snapshot: 0,
-            next: None,
+            next_coarser: None,
         }
     }
 
-    /// Forgets all but the first events.
-    pub(crate) fn keep(&mut self, events: usize) {
+    /// Removes all but the first `events` events.
+    pub(crate) fn retain_events(&mut self, events: usize) {
         self.rows.retain(|key, _| usize::from(key.event) < events);
         self.addresses
             .retain(|key, _| usize::from(key.event) < events);
         self.scales.retain(|(event, _), _| *event < events);
-        self.gained.retain(|(event, _), _| *event < events);
+        self.deltas.retain(|(event, _), _| *event < events);
         self.cpus.truncate(events);
         self.counted.truncate(events);
         self.pushed_out.truncate(events);
         self.limited.truncate(events);
     }
 
-    /// Whether the event is one that is sampled still.
-    fn has(&self, event: u8) -> bool {
+    /// Whether the event is still sampled.
+    fn is_sampled(&self, event: u8) -> bool {
         usize::from(event) < self.counted.len()
     }
 
-    /// Takes in what an event counted, and returns it.
-    pub(crate) fn count(&mut self, event: &mut OpenEvent) -> Gain {
-        let gained = event.gained();
-        self.counted[event.event].add(&gained);
-        let of_cpu = self.gained.entry((event.event, event.cpu)).or_default();
-        of_cpu.add(&gained);
-        gained
+    /// Adds the delta of an event since its last reading, and returns it.
+    pub(crate) fn count(&mut self, event: &mut OpenEvent) -> EventDelta {
+        let delta = event.read_delta();
+        self.counted[event.event].add(&delta);
+        let of_cpu = self.deltas.entry((event.event, event.cpu)).or_default();
+        of_cpu.add(&delta);
+        delta
     }
 
-    /// What each event of a period stands for, by event and CPU. Those of `dropped` have begun
-    /// another period.
+    /// Events that each event of the samples' periods represents, by event and CPU. The events in
+    /// `dropped` have started a new period.
     pub(super) fn factors(
         &mut self,
         events: &[SampledEvent],
@@ -112,33 +113,32 @@ impl SampleTotals {
         let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
         for (event, of_event) in cpus.iter().enumerate().filter(compared) {
             for (&cpu, now) in of_event {
-                let gained = self.gained.get(&(event, cpu)).copied().unwrap_or_default();
-                if gained.counted == 0 && now.samples == 0 {
+                let delta = self.deltas.get(&(event, cpu)).copied().unwrap_or_default();
+                if delta.counted == 0 && now.samples == 0 {
                     continue;
                 }
-                let before = self.cpus[event].get(&cpu);
-                let before = before.copied().unwrap_or_default();
+                let before = self.cpus[event].get(&cpu).copied().unwrap_or_default();
                 let samples = now.samples - before.samples;
                 let periods = now.periods.wrapping_sub(before.periods);
                 let scale = self.scales.entry((event, cpu)).or_default();
                 let of = match events[event].rate {
-                    Rate::Period(_) => Periods::Fixed,
-                    Rate::Frequency(_) if dropped.contains(&(event, cpu)) => Periods::Dropped,
-                    Rate::Frequency(_) => Periods::Adapted,
+                    Rate::Period(_) => PeriodKind::Fixed,
+                    Rate::Frequency(_) if dropped.contains(&(event, cpu)) => PeriodKind::Dropped,
+                    Rate::Frequency(_) => PeriodKind::Adapted,
                 };
-                let factor = scale.factor(gained.counted, (samples, periods), of);
-                // What it would have counted had it been on the PMU all the time.
-                factors.insert((event, cpu), factor * gained.scale());
+                let factor = scale.factor(delta.counted, (samples, periods), of);
+                // Scaled to the count if the event had been on the PMU all the time.
+                factors.insert((event, cpu), factor * delta.scale());
             }
         }
-        self.gained.clear();
+        self.deltas.clear();
         factors
     }
 
-    /// Counts where samples came so often that the kernel may have stopped the counter: it does so
-    /// up to its next tick, and the count says nothing of it. `limit` is in samples a second of a
-    /// CPU.
-    pub(super) fn note_limit(
+    /// Counts CPUs with so many samples that the kernel may have throttled the event, which stops
+    /// the counter until the next tick without a trace in the count. `limit` is in samples per
+    /// second and CPU.
+    pub(super) fn count_limited(
         &mut self,
         cpus: &[BTreeMap<u32, SampleCpu>],
         moment: u64,
@@ -152,12 +152,13 @@ impl SampleTotals {
         for (event, of_event) in cpus.iter().enumerate() {
             for (cpu, now) in of_event {
                 let before = self.cpus[event].get(cpu).map_or(0, |cpu| cpu.samples);
-                self.limited[event] += u64::from(near(now.samples - before, elapsed, limit));
+                self.limited[event] +=
+                    u64::from(is_near_limit(now.samples - before, elapsed, limit));
             }
         }
     }
 
-    /// Adds what a row of the kernel gained since it was read last.
+    /// Adds the growth of a kernel row since its last reading.
     pub(super) fn add(
         &mut self,
         key: SampledKey,
@@ -166,7 +167,7 @@ impl SampleTotals {
         factor: f64,
     ) {
         let gained = SampledCounts::between(before, now, factor);
-        if gained.counts.samples == 0 || !self.has(key.event) {
+        if gained.counts.samples == 0 || !self.is_sampled(key.event) {
             return;
         }
         let made = self.readings;
@@ -187,7 +188,7 @@ impl SampleTotals {
         image: u64,
         factor: f64,
     ) {
-        if !self.has(key.event) {
+        if !self.is_sampled(key.event) {
             return;
         }
         let made = self.readings;
@@ -199,7 +200,7 @@ impl SampleTotals {
             page: key.page != 0,
             image,
         };
-        let kept = self.addresses.entry(address).or_insert(KeptAddress {
+        let kept = self.addresses.entry(address).or_insert(AddressTotals {
             counts: AddressCounts {
                 made,
                 ..AddressCounts::default()
@@ -214,7 +215,7 @@ impl SampleTotals {
         counts.cycles += row.cycles;
     }
 
-    /// The addresses for a snapshot.
+    /// Returns the addresses for a snapshot.
     pub(super) fn show_addresses(&mut self) -> HashMap<SampledAddress, AddressCounts> {
         let addresses = self.addresses.iter_mut();
         let shown = addresses.map(|(key, kept)| {
@@ -224,10 +225,10 @@ impl SampleTotals {
         shown.collect()
     }
 
-    /// Drops the instructions, or the data pages, with the fewest samples since the last snapshot
-    /// where there are too many: those of programs that ended long ago are in no window that comes.
-    /// Half of the room is free then. Returns whether any were dropped.
-    pub(super) fn push_out(&mut self, page: bool, room: usize) -> bool {
+    /// If more than `room` instructions, or data pages, are kept, drops those with the fewest
+    /// samples since the last snapshot until half of the room is free: addresses of programs that
+    /// ended long ago are in no later window. Returns whether any were dropped.
+    pub(super) fn evict_addresses(&mut self, page: bool, room: usize) -> bool {
         let kind = self.addresses.iter().filter(|(key, _)| key.page == page);
         let mut sizes: Vec<[u64; 2]> = kind.map(|(_, it)| it.size()).collect();
         if sizes.len() <= room {
@@ -242,7 +243,7 @@ impl SampleTotals {
             if key.page != page {
                 return true;
             }
-            // Of those as large as the last that stays, as many as there is room for.
+            // Of addresses equal to the smallest that stays, as many stay as there is room for.
             let keep = match kept.size().cmp(&least) {
                 std::cmp::Ordering::Greater => true,
                 std::cmp::Ordering::Equal if equal > 0 => {
@@ -259,8 +260,8 @@ impl SampleTotals {
         true
     }
 
-    /// Sums the rows of processes that ended where rows are too many. Those that the last snapshot
-    /// has stay, since a window takes their difference.
+    /// Sums the rows of ended processes if there are more than `room` rows. Rows of the last
+    /// snapshot stay, since a window takes their difference.
     pub(super) fn sum_ended(&mut self, room: usize) {
         if self.rows.len() <= room {
             return;
@@ -290,10 +291,9 @@ impl SampleTotals {
     }
 }
 
-/// Whether so many samples in so many nanoseconds are nine tenths of the limit of a CPU or more.
-/// The limit holds for each of the kernel's ticks, of 10 ms at most: readings that are nearer to
-/// each other tell nothing of it.
-fn near(samples: u64, elapsed: u64, limit: u64) -> bool {
+/// Whether `samples` in `elapsed` nanoseconds are at least nine tenths of a CPU's limit. The kernel
+/// applies the limit to each tick, of 10 ms at most, so shorter times count as one tick.
+fn is_near_limit(samples: u64, elapsed: u64, limit: u64) -> bool {
     const TICK: u64 = 10_000_000;
     let allowed = u128::from(elapsed.max(TICK)) * u128::from(limit);
     samples > 0 && u128::from(samples) * 10_000_000_000 >= 9 * allowed

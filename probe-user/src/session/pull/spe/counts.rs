@@ -1,26 +1,27 @@
-//! What the samples of a row stand for: each reading adds those since the one before.
+//! Weights samples by the operations that they represent. Each reading adds the samples since the
+//! previous one.
 
 use std::collections::{BTreeMap, HashMap};
 
 use probe_common::spe::{SpeKey, SpeRow};
 
 use crate::{
-    session::pull::freed::Row,
+    session::pull::freed::FreeableRow,
     snapshot::{OVERFLOW, SpeCounts},
 };
 
-impl Row for SpeCounts {
+impl FreeableRow for SpeCounts {
     type Key = SpeKey;
 
     fn process(key: &SpeKey) -> u32 {
         key.tgid
     }
 
-    fn of_process(key: SpeKey, tgid: u32) -> SpeKey {
+    fn with_process(key: SpeKey, tgid: u32) -> SpeKey {
         SpeKey { tgid, ..key }
     }
 
-    fn made(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.made
     }
 
@@ -33,25 +34,25 @@ impl Row for SpeCounts {
     }
 }
 
-/// The rows as of the last reading. Only this process frees rows of the map, so it knows which of
-/// them were made again. A time in each row, as in USAGE, would double the memory of a row.
+/// The rows at the last reading. Only this process frees rows of the map, so it knows which rows
+/// were inserted again. A creation time in each row, as in USAGE, would double the memory of a row.
 #[derive(Default)]
-pub(super) struct Weighed {
-    rows: HashMap<SpeKey, Last>,
+pub(super) struct WeighedRows {
+    rows: HashMap<SpeKey, WeighedRow>,
     /// Number of the last reading.
     pub(super) readings: u64,
 }
 
-/// A row at the last reading, and what it stood for by then.
-struct Last {
+/// A row at the last reading, with the weighted counts of its samples.
+struct WeighedRow {
     row: SpeRow,
     counts: SpeCounts,
     /// Number of the last reading that found more samples in it.
     grew: u64,
 }
 
-impl Last {
-    /// Adds what the samples since the last reading stand for.
+impl WeighedRow {
+    /// Adds the weighted counts of the samples since the last reading.
     fn add(&mut self, key: &SpeKey, row: &SpeRow, weights: &BTreeMap<u32, f64>) {
         let weight = weights.get(&key.cpu.into()).copied().unwrap_or(0.0);
         self.counts.add(&SpeCounts::between(&self.row, row, weight));
@@ -61,9 +62,9 @@ impl Last {
     }
 }
 
-impl Weighed {
-    /// Adds what the samples since the last reading stand for, on each CPU as many operations as
-    /// `weights` says, to what those before did.
+impl WeighedRows {
+    /// Adds the samples since the last reading, and returns the weighted counts of all rows.
+    /// `weights` has the operations per sample, by CPU.
     pub(super) fn add(
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
@@ -72,7 +73,7 @@ impl Weighed {
         self.readings += 1;
         let now = self.readings;
         let rows = raw.iter().map(|(key, row)| {
-            let last = self.rows.entry(*key).or_insert(Last {
+            let last = self.rows.entry(*key).or_insert(WeighedRow {
                 row: SpeRow::ZERO,
                 counts: SpeCounts {
                     made: now,
@@ -89,25 +90,27 @@ impl Weighed {
         rows.collect()
     }
 
-    /// The rows to free where so many of `max_rows` are taken that new ones may find no room before
-    /// the next reading. They are rows that got no sample since the last reading, those that were
-    /// idle for longest first, and as many as leave half of the map free.
+    /// The rows to free if so many of `max_rows` are taken that new rows may find no room before
+    /// the next reading: rows without a sample since the last reading, the longest idle first, so
+    /// many that half of the map is free.
     pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
         if self.rows.len() < (max_rows / 4 * 3).max(1) {
             return Vec::new();
         }
         let idle = self.rows.iter();
-        // Rows of the overflow are in no map that can be full.
-        let idle = idle.filter(|(key, last)| last.grew < self.readings && key.cgroup != OVERFLOW);
-        let mut idle: Vec<_> = idle.map(|(key, last)| (last.grew, *key)).collect();
+        // Overflow rows are in another map, which cannot fill up.
+        let mut idle: Vec<_> = idle
+            .filter(|(key, last)| last.grew < self.readings && key.cgroup != OVERFLOW)
+            .map(|(key, last)| (last.grew, *key))
+            .collect();
         idle.sort_unstable();
         idle.truncate(self.rows.len() - max_rows / 2);
         idle.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// What these rows stood for when they were freed. To be called before [`Self::add`] of a
-    /// reading that may have rows of the same keys.
-    pub(super) fn end(
+    /// Removes freed rows and returns their weighted counts. Call it before [`Self::add`] of a
+    /// reading that may have new rows with the same keys.
+    pub(super) fn take_freed(
         &mut self,
         freed: Vec<(SpeKey, SpeRow)>,
         weights: &BTreeMap<u32, f64>,
@@ -120,7 +123,7 @@ impl Weighed {
         ended.collect()
     }
 
-    /// These rows were freed: what has one of their keys from now on is another row.
+    /// Removes freed rows: a later row with the same key is a new one.
     pub(super) fn forget(&mut self, freed: &[SpeKey]) {
         for key in freed {
             self.rows.remove(key);
@@ -134,7 +137,7 @@ mod tests {
 
     use probe_common::{
         CgroupId,
-        spe::{Access, Class},
+        spe::{Class, SpeAccess},
     };
     use proptest::prelude::*;
 
@@ -144,7 +147,7 @@ mod tests {
         cgroup: CgroupId(7),
         tgid: 0,
         cpu: 0,
-        access: Access::new(Class::Load, None),
+        access: SpeAccess::new(Class::Load, None),
     };
 
     fn row(samples: u64) -> SpeRow {
@@ -155,13 +158,13 @@ mod tests {
     }
 
     proptest! {
-        /// Rows grow, are freed and are made again, with fewer samples than before or with more,
-        /// and seem to go back otherwise: every sample stands for as much as its weight says, once.
+        /// Rows grow, are freed and inserted again with fewer or more samples, and sometimes seem
+        /// to decrease: every sample is weighted exactly once.
         #[test]
         fn every_sample_is_weighed_once(
             steps in prop::collection::vec((0..1000_u16, any::<bool>(), 0..50_u64), 1..30),
         ) {
-            let mut weighed = Weighed::default();
+            let mut weighed = WeighedRows::default();
             let (mut now, mut all, mut ended) = (0, 0.0, 0.0);
             let mut made = None;
             for (delta, freed, back) in steps {
@@ -186,8 +189,8 @@ mod tests {
             }
         }
 
-        /// Samples come to a few of more rows than there is room for: rows that were idle make
-        /// room, busy ones stay, and every sample that had a row is counted once.
+        /// Samples go to a few of more rows than the map has room for: idle rows make room, busy
+        /// rows stay, and every sample that had a row is counted once.
         #[test]
         fn idle_rows_make_room(
             readings in prop::collection::vec(
@@ -197,7 +200,7 @@ mod tests {
         ) {
             const ROOM: usize = 24;
             let weights = (0..64).map(|cpu| (cpu, 2.0)).collect();
-            let mut weighed = Weighed::default();
+            let mut weighed = WeighedRows::default();
             let mut map: HashMap<SpeKey, SpeRow> = HashMap::new();
             let (mut all, mut ended) = (0.0, 0.0);
             let mut busy: HashSet<SpeKey> = HashSet::new();
@@ -205,8 +208,7 @@ mod tests {
                 let known: Vec<SpeKey> = map.keys().copied().collect();
                 let idle = weighed.idle(ROOM);
                 prop_assert!(idle.iter().all(|key| !busy.contains(key)));
-                let left = known.iter().filter(|key| !idle.contains(key));
-                let left: Vec<_> = left.collect();
+                let left: Vec<_> = known.iter().filter(|key| !idle.contains(key)).collect();
                 let full = known.len() >= ROOM / 4 * 3;
                 prop_assert_eq!(left.len() == known.len(), !full || known.len() == busy.len());
                 let has_room = left.len() <= ROOM / 2;
@@ -222,12 +224,12 @@ mod tests {
                         }
                     }
                 };
-                // Rows are freed in the midst of it.
+                // Rows are freed between two samples.
                 let (before, after) = samples.split_at(samples.len() / 2);
                 sample(&mut map, before);
                 let freed = idle.iter().map(|key| (*key, map.remove(key).unwrap())).collect();
                 sample(&mut map, after);
-                let freed = weighed.end(freed, &weights);
+                let freed = weighed.take_freed(freed, &weights);
                 ended += freed.iter().map(|(_, counts)| counts.operations).sum::<f64>();
                 busy.retain(|key| map.contains_key(key));
                 let live = weighed.add(&map, &weights);

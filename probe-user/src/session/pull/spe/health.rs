@@ -1,4 +1,4 @@
-//! What became of everything that SPE wrote, summed over CPUs.
+//! The programs' counts of bytes and records of SPE, by outcome, summed over CPUs.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use probe_common::{
 };
 
 use crate::{
-    session::{Object, Spe, memory},
+    session::{EbpfObject, SpeSampling, memory},
     snapshot::SpeHealth,
 };
 
-impl Spe {
+impl SpeSampling {
     pub(super) fn health(
         &self,
-        object: &Object,
+        object: &EbpfObject,
         cpus: &BTreeMap<u32, SpeCpu>,
         rows: usize,
     ) -> SpeHealth {
@@ -36,7 +36,7 @@ impl Spe {
             sum,
             rows,
             freed_idle: self.totals.freed_idle,
-            memory: memory::of_samples(
+            memory: memory::samples_memory(
                 self.config.wants_timeline(),
                 [rows, 0],
                 self.max_rows,
@@ -49,13 +49,17 @@ impl Spe {
     }
 }
 
-/// What to say once, when first bytes were written that cannot be decoded.
+/// A warning at the first bytes that cannot be decoded; None from then on.
 pub(super) fn undecoded(before: &SpeCpu, now: &SpeCpu) -> Option<String> {
     if before.undecoded > 0 || now.undecoded == 0 {
         return None;
     }
-    let kinds = BadKind::ALL.iter().zip(now.bad).filter(|(_, n)| *n > 0);
-    let kinds: Vec<&str> = kinds.map(|(kind, _)| kind.name()).collect();
+    let kinds: Vec<&str> = BadKind::ALL
+        .iter()
+        .zip(now.bad)
+        .filter(|(_, n)| *n > 0)
+        .map(|(kind, _)| kind.name())
+        .collect();
     Some(format!(
         "SPE wrote {} bytes that are no record that can be decoded ({}): their samples are left \
          out, and `spe_undecoded_bytes` of --self counts such bytes from here on; if it keeps \
@@ -65,8 +69,8 @@ pub(super) fn undecoded(before: &SpeCpu, now: &SpeCpu) -> Option<String> {
     ))
 }
 
-/// Nanoseconds of the programs that ran for all chunks while the kernel measured.
-fn bpf_stats(object: &Object, chunks: u64) -> Option<u64> {
+/// Nanoseconds of the chunk programs by the kernel's statistics, if these cover all chunks.
+fn bpf_stats(object: &EbpfObject, chunks: u64) -> Option<u64> {
     let (runs, time) = object.programs.chunk_stats()?;
     let nanos = u64::try_from(time.as_nanos()).ok()?;
     (runs >= chunks).then_some(nanos)

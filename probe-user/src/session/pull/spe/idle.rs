@@ -1,22 +1,22 @@
-//! Rows of samples that are freed before the map is full, since their owners are idle. Those of a
-//! CPU are freed while it does not sample: what its program adds to a row after the row was read
-//! would be lost, and the kernel may have given its memory to another row by then.
+//! Frees rows of idle owners before the map of samples is full. The rows of a CPU are freed while
+//! it does not sample: otherwise its program could add to a row after the row was read, and this
+//! would be lost or even go to another row that reuses the memory.
 
 use std::collections::HashMap;
 
 use probe_common::spe::{SpeKey, SpeRow};
 
-use crate::session::{Object, SessionError};
+use crate::session::{EbpfObject, SessionError};
 
-/// Those that a reading frees.
-pub(super) struct IdleRows {
-    /// Those to be freed, by CPU.
+/// The idle rows that a reading frees.
+pub(super) struct IdleSpeRows {
+    /// Rows to free, by CPU.
     chosen: HashMap<u16, Vec<SpeKey>>,
-    /// As they were when they were freed.
+    /// Freed rows with their last values.
     freed: Vec<(SpeKey, SpeRow)>,
 }
 
-impl IdleRows {
+impl IdleSpeRows {
     pub(super) fn new(keys: Vec<SpeKey>) -> Self {
         let mut chosen: HashMap<u16, Vec<SpeKey>> = HashMap::new();
         for key in keys {
@@ -28,8 +28,8 @@ impl IdleRows {
         }
     }
 
-    /// Frees those of a CPU that does not sample now.
-    pub(super) fn free(&mut self, object: &Object, cpu: u32) -> Result<(), SessionError> {
+    /// Frees the rows of a CPU that does not sample at the moment.
+    pub(super) fn free(&mut self, object: &EbpfObject, cpu: u32) -> Result<(), SessionError> {
         let chosen = u16::try_from(cpu).map(|cpu| self.chosen.remove(&cpu));
         for key in chosen.ok().flatten().unwrap_or_default() {
             if let Some(row) = object.maps.spe_rows.take(&key)? {
@@ -39,10 +39,10 @@ impl IdleRows {
         Ok(())
     }
 
-    /// Frees those of CPUs that have no event, and returns all.
-    pub(super) fn end(
+    /// Frees the rows of CPUs without an event, and returns all freed rows.
+    pub(super) fn finish(
         mut self,
-        object: &Object,
+        object: &EbpfObject,
         samples: impl Fn(u32) -> bool,
     ) -> Result<Vec<(SpeKey, SpeRow)>, SessionError> {
         let left: Vec<u32> = self.chosen.keys().map(|cpu| u32::from(*cpu)).collect();

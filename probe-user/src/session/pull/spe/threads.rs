@@ -1,9 +1,9 @@
-//! Threads that exited: deleted from the task map once their last records were looked at.
+//! Deletes exited threads from the task map once their last records were decoded.
 
-use crate::session::{Object, SessionError};
+use crate::session::{EbpfObject, SessionError};
 
-/// Deletes threads from the task map that exited and were drained since.
-pub(super) fn forget(object: &Object, threads: &[u64]) -> Result<(), SessionError> {
+/// Deletes exited threads from the task map. Their last records must have been drained.
+pub(super) fn forget(object: &EbpfObject, threads: &[u64]) -> Result<(), SessionError> {
     let tasks = &object.maps.spe_tasks;
     for thread in threads {
         // The id may have a new owner already.
@@ -16,8 +16,8 @@ pub(super) fn forget(object: &Object, threads: &[u64]) -> Result<(), SessionErro
     Ok(())
 }
 
-/// Threads in the task map that exited, whether the queue told or not.
-pub(super) fn all_exited(object: &Object) -> Result<Vec<u64>, SessionError> {
+/// All exited threads in the task map, including those that the queue lost.
+pub(super) fn all_exited(object: &EbpfObject) -> Result<Vec<u64>, SessionError> {
     let all = object.maps.spe_tasks.all()?.into_iter();
     let exited = all.filter(|(_, task)| task.exited == 1);
     Ok(exited.map(|(thread, _)| thread).collect())

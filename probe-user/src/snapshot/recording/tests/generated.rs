@@ -5,28 +5,28 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use probe_common::{
     CgroupId, CpuCounts, UsageKey, UsageRow,
     spe::{
-        Access, Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeCpu,
+        Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeAccess, SpeCpu,
         SpeKey,
     },
 };
 use proptest::{collection, prelude::*};
 
 use crate::{
-    devices::{CgroupIo, DeviceUse, Moved},
-    event::Accesses,
+    devices::{CgroupIo, DeviceUse, IoBytes},
+    event::AccessScaling,
     machine::{
-        memory::{Holder, MemoryReading, MemoryUse, PageSizes},
-        resctrl::{Group, Monitored},
+        memory::{MemoryHolder, MemoryReading, MemoryUse, PageSizes},
+        resctrl::{GroupBytes, MonitoringGroup},
         topology::Topology,
     },
     names::{
-        Described,
-        described::{Container, Pod},
+        RuntimeNames,
         resolver::ResolverHealth,
+        runtime_names::{Container, Pod},
     },
     snapshot::{
-        AddressCounts, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts, Names, Place,
-        SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
+        AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
+        Names, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
         SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
@@ -48,7 +48,7 @@ fn usage() -> impl Strategy<Value = (UsageKey, UsageRow)> {
     })
 }
 
-/// Any number of JSON: no recording has others.
+/// Any number that JSON can represent: recordings have no others.
 fn number() -> impl Strategy<Value = f64> {
     prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO
 }
@@ -64,7 +64,7 @@ fn sampled() -> impl Strategy<Value = (SpeKey, SpeCounts)> {
                 cgroup,
                 tgid,
                 cpu,
-                access: Access::new(Class::ALL[class], source),
+                access: SpeAccess::new(Class::ALL[class], source),
             };
             let [
                 operations,
@@ -178,7 +178,7 @@ fn names() -> impl Strategy<Value = Names> {
     })
 }
 
-fn described() -> impl Strategy<Value = Described> {
+fn described() -> impl Strategy<Value = RuntimeNames> {
     let labels = collection::btree_map(any::<String>(), any::<String>(), 0..3);
     let container = (
         any::<[String; 2]>(),
@@ -202,7 +202,7 @@ fn described() -> impl Strategy<Value = Described> {
     let id = || any::<String>().prop_map(Arc::<str>::from);
     let containers = collection::btree_map(id(), container.prop_map(Arc::new), 0..3);
     let pods = collection::btree_map(id(), pod.prop_map(Arc::new), 0..3);
-    (containers, pods).prop_map(|(containers, pods)| Described { containers, pods })
+    (containers, pods).prop_map(|(containers, pods)| RuntimeNames { containers, pods })
 }
 
 fn device_use() -> DeviceUse {
@@ -212,7 +212,7 @@ fn device_use() -> DeviceUse {
             path: "/a b".to_owned(),
             total: BTreeMap::from([(
                 "259:0".to_owned(),
-                Moved {
+                IoBytes {
                     read: 1,
                     written: u64::MAX,
                 },
@@ -233,9 +233,9 @@ fn memory(bytes: u64) -> MemoryReading {
     };
     MemoryReading {
         held: vec![
-            (Holder::Cgroup(CgroupId(7)), held),
-            (Holder::Process(8), held),
-            (Holder::Command, held),
+            (MemoryHolder::Cgroup(CgroupId(7)), held),
+            (MemoryHolder::Process(8), held),
+            (MemoryHolder::Command, held),
         ],
         machine: bytes.is_multiple_of(2).then_some(held),
         pages: bytes.is_multiple_of(2).then_some(PageSizes {
@@ -282,11 +282,11 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 }),
                 ..Health::default()
             };
-            let group = Group {
+            let group = MonitoringGroup {
                 path: "/sys/fs/resctrl/mon_groups/a".into(),
                 cgroups: [CgroupId(7), CgroupId(8)].into(),
             };
-            let of_group = Monitored {
+            let of_group = GroupBytes {
                 group: Arc::new(group),
                 bytes: BTreeMap::from([(0, state[3]), (1, 0)]),
             };
@@ -296,7 +296,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 rows,
                 freed,
                 uncore,
-                topology: topology.then(|| Arc::new(Topology::of(&[0, 0, 1]))),
+                topology: topology.then(|| Arc::new(Topology::with_sockets(&[0, 0, 1]))),
                 devices: devices.then(device_use),
                 monitored: if monitored {
                     vec![of_group]
@@ -343,7 +343,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         cycles: samples,
         made: 1,
     };
-    let place = Place {
+    let place = CodeLocation {
         function: Some("spin".into()),
         module: "/bin/a \u{1b}".into(),
         build_id: Some([1, 2, 3].into()),
@@ -353,14 +353,14 @@ fn sampled_events(samples: u64) -> SampledReading {
         name: "cycles:u".to_owned(),
         frequency: Some(997),
         counted: samples,
-        accesses: Some(Accesses::Tagged),
+        accesses: Some(AccessScaling::Tagged),
         ..SampledHealth::default()
     };
     SampledReading {
         events: vec![health],
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
-        places: [(address.place(), place)].into(),
+        places: [(address.code_key(), place)].into(),
         names: Some(NameCounts {
             lost: samples,
             ..NameCounts::default()

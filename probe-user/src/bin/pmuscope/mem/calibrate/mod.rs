@@ -23,20 +23,20 @@ use probe_user::{
     emit::printable::printable_json,
     machine::Machine,
     record::{
-        AccessCounter, Buffers, Config, Counts, Method, Recorder, Sampling, Size, Target,
-        of_machine,
+        AccessCounter, Buffers, RecordConfig, RecordCounts, RecordTarget, Recorder, SamplingMethod,
+        Size, SpeSampling, machine_metadata,
     },
     session::{Command, spe::DEFAULT_FILTERS},
 };
 
 use self::{
     plot::text_plots,
-    study::{Base, Point, Study, Trial, points},
+    study::{Baseline, Point, Study, Trial, points},
 };
-use super::record::run::{End, Ended, until_the_end};
+use super::record::run::{CommandExit, End, until_the_end};
 use crate::{
     ending::{NotStarted, runtime},
-    print::{Format, called, note, to_stdout},
+    print::{Format, command_line, note, to_stdout},
 };
 
 /// Arguments of `mem calibrate`.
@@ -98,16 +98,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = Arc::new(Machine::this());
     let runner = Runner {
         args,
-        least: Sampling::least_period(machine.pmus()?)?,
+        least: SpeSampling::least_period(machine.pmus()?)?,
         machine,
     };
-    let plot = args.plot.as_deref().map(|path| {
-        // Fails before the long study if it cannot be written.
-        fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
-    });
-    let plot = plot.transpose()?;
+    let plot = { args.plot.as_deref() }
+        .map(|path| {
+            // Fails before the long study if it cannot be written.
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
+        })
+        .transpose()?;
     let study = runtime()?.block_on(runner.study())?;
-    let about = of_machine(&runner.machine, &called()).into_iter().collect();
+    let about = machine_metadata(&runner.machine, &command_line())
+        .into_iter()
+        .collect();
     let platform = Hardware::detect(&runner.machine).platform.to_string();
     let calibrated = study.calibrated(platform, about);
     to_stdout(|out| match args.format {
@@ -130,23 +133,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The runs of a study.
+/// Runs the command for a study.
 struct Runner<'a> {
     args: &'a Args,
     machine: Arc<Machine>,
-    /// The core's least interval.
+    /// The core's least sampling interval.
     least: u64,
 }
 
 impl Runner<'_> {
-    /// All runs, in rounds: changes of the machine meanwhile affect every point alike.
+    /// Makes all runs, in rounds, so that changes of the machine affect every point alike.
     async fn study(&self) -> Result<Study> {
         let Args {
             aux, threads, runs, ..
         } = self.args;
         let mut periods: Vec<u64> = self.args.periods.clone();
         for period in &mut periods {
-            let effective = Sampling::effective_period(*period, self.least);
+            let effective = SpeSampling::effective_period(*period, self.least);
             if effective != *period {
                 note(format_args!("period {period} is {effective} on this core"));
                 *period = effective;
@@ -155,18 +158,22 @@ impl Runner<'_> {
         let points = points(&periods, aux, threads);
         let mut study = Study::new(points);
         study.jitter = sampling(0).mean_period(self.machine.pmus()?)?;
-        let bases: Vec<Option<u32>> = study.bases.iter().map(|base| base.threads).collect();
-        for threads in &bases {
-            // Reads the files of the command and its data into memory.
+        let baselines: Vec<Option<u32>> = study
+            .baselines
+            .iter()
+            .map(|baseline| baseline.threads)
+            .collect();
+        for threads in &baselines {
+            // Warms the page cache with the command's files and data.
             self.plain(*threads).await?;
         }
         let rounds = *runs;
         for round in 1..=rounds {
             note(format_args!("round {round} of {rounds}"));
-            for (at, threads) in bases.iter().enumerate() {
+            for (at, threads) in baselines.iter().enumerate() {
                 let time = self.plain(*threads).await?;
                 let (accesses, counted_time) = self.counted(*threads).await?;
-                study.bases[at].add(time, accesses, counted_time);
+                study.baselines[at].add(time, accesses, counted_time);
             }
             for at in 0..study.points.len() {
                 let point = study.points[at].point;
@@ -177,7 +184,7 @@ impl Runner<'_> {
         Ok(study)
     }
 
-    /// Runs the command as it is.
+    /// Runs the command without sampling.
     async fn plain(&self, threads: Option<u32>) -> Result<Duration> {
         let command = self.command(threads)?;
         timed(command).await
@@ -202,30 +209,30 @@ impl Runner<'_> {
     }
 
     /// Runs the command with sampling.
-    async fn sampled(&self, point: Point) -> Result<(Duration, Counts)> {
+    async fn sampled(&self, point: Point) -> Result<(Duration, RecordCounts)> {
         let command = self.command(point.threads)?;
-        let config = Config {
-            method: Method::Spe(sampling(point.period)),
+        let config = RecordConfig {
+            method: SamplingMethod::Spe(sampling(point.period)),
             buffers: Buffers {
                 ring: self.args.ring,
                 aux: point.aux,
                 watermark: None,
             },
-            target: Target::Command(command.pid()),
+            target: RecordTarget::Command(command.pid()),
             per_thread: self.args.per_thread,
             drains: NonZeroUsize::MIN,
             regions: None,
         };
         let mut recorder = Recorder::open(config, &self.machine)?;
         let ended = until_the_end(&mut recorder, &(), Some(command), End::Command, false).await?;
-        let Some(Ended { status, time }) = ended else {
+        let Some(CommandExit { status, time }) = ended else {
             bail!("interrupted")
         };
         succeeded(status)?;
         Ok((time, *recorder.counts()))
     }
 
-    /// The command, waiting. Its environment is set by env(1).
+    /// Prepares the command, not yet running. Its environment is set by env(1).
     fn command(&self, threads: Option<u32>) -> Result<Command> {
         let words = match threads {
             None => self.args.command.clone(),
@@ -241,19 +248,19 @@ impl Runner<'_> {
                 words
             }
         };
-        Ok(Command::beside(&words).map_err(NotStarted)?)
+        Ok(Command::in_current_cgroup(&words).map_err(NotStarted)?)
     }
 }
 
-/// As `mem` and `mem record` sample.
-fn sampling(period: u64) -> Sampling {
-    Sampling {
+/// The same sampling as by `mem` and `mem record`.
+fn sampling(period: u64) -> SpeSampling {
+    SpeSampling {
         period,
         terms: format!("{DEFAULT_FILTERS},ts_enable"),
     }
 }
 
-/// Runs it to its end.
+/// Runs a command to its end, and returns the time.
 async fn timed(command: Command) -> Result<Duration> {
     let start = Instant::now();
     let running = command.start().map_err(NotStarted)?;
@@ -270,7 +277,7 @@ fn succeeded(status: std::process::ExitStatus) -> Result<()> {
     Ok(())
 }
 
-impl Base {
+impl Baseline {
     fn add(&mut self, time: Duration, accesses: f64, counted_time: Duration) {
         self.times.push(time.as_secs_f64());
         self.accesses.push(accesses);

@@ -3,24 +3,25 @@
 
 use std::fmt::Write as _;
 
-use probe_user::record::{Calibrated, Mean, Setting, Sweep};
+use probe_user::record::{Calibrated, CalibratedSetting, Mean, Sweep};
 
 /// Cells of a line of the plot.
 const WIDTH: usize = 48;
 
-/// What is drawn of a setting, and which value is always in the picture.
-type Drawn = (&'static str, f64, fn(&Setting) -> Mean);
+/// A plotted value: its title, a value that the axis always includes, and how to get its mean.
+type Plotted = (&'static str, f64, fn(&CalibratedSetting) -> Mean);
 
-/// One line for each value: `*` is the mean, `-` its deviation.
+/// Plots with one line for each setting: `*` is the mean, `-` its deviation.
 pub(crate) fn text_plots(calibrated: &Calibrated) -> String {
-    let drawn: [Drawn; 2] = [
+    let drawn: [Plotted; 2] = [
         ("accuracy", 1.0, |it| it.accuracy),
         ("time overhead", 0.0, |it| it.overhead),
     ];
     let mut text = String::new();
     for Sweep { over, settings } in calibrated.sweeps() {
-        let settings = settings.iter().map(|at| &calibrated.settings[*at]);
-        let settings: Vec<&Setting> = settings.collect();
+        let settings: Vec<&CalibratedSetting> = { settings.iter() }
+            .map(|at| &calibrated.settings[*at])
+            .collect();
         for (what, always, pick) in drawn {
             let means: Vec<Mean> = settings.iter().map(|it| pick(it)).collect();
             let (low, high) = Calibrated::range(&means, always);
@@ -33,7 +34,7 @@ pub(crate) fn text_plots(calibrated: &Calibrated) -> String {
                 ""
             );
             for (setting, mean) in settings.iter().zip(&means) {
-                let name = over.of(setting);
+                let name = over.value_of(setting);
                 let _ = writeln!(text, "{name:>10} |{}|", line(*mean, low, high));
             }
         }
@@ -64,23 +65,23 @@ fn line(Mean { mean, deviation }: Mean, low: f64, high: f64) -> String {
 mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
-    use probe_user::record::{Counts, Size};
+    use probe_user::record::{RecordCounts, Size};
 
     use super::*;
     use crate::mem::calibrate::study::{Study, Trial, points};
 
     fn calibrated() -> Calibrated {
         let mut study = Study::new(points(&[1024, 4096], &[Size(1 << 20)], &[]));
-        study.bases[0].times = vec![10.0, 10.0];
-        study.bases[0].accesses = vec![1_024_000.0];
-        study.bases[0].counted_times = vec![10.0];
-        for (tried, samples) in study.points.iter_mut().zip([800, 250]) {
-            let counts = Counts {
+        study.baselines[0].times = vec![10.0, 10.0];
+        study.baselines[0].accesses = vec![1_024_000.0];
+        study.baselines[0].counted_times = vec![10.0];
+        for (tested, samples) in study.points.iter_mut().zip([800, 250]) {
+            let counts = RecordCounts {
                 samples,
-                ..Counts::default()
+                ..RecordCounts::default()
             };
             let time = Duration::from_secs(11);
-            tried.trials = vec![Trial { time, counts }];
+            tested.trials = vec![Trial { time, counts }];
         }
         study.calibrated("neoverse-v2".to_owned(), BTreeMap::new())
     }

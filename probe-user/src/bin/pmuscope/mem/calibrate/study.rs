@@ -3,14 +3,16 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use comfy_table::{CellAlignment, Table, presets};
-use probe_user::record::{CALIBRATED_FORMAT, Calibrated, Counts, Mean, Setting, Size, Unsampled};
+use probe_user::record::{
+    CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, RecordCounts, Size, Unsampled,
+};
 
 /// One setting of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) period: u64,
     pub(crate) aux: Size,
-    /// The number that the command gets; None where it gets none.
+    /// The number of threads that the command gets; None if it gets none.
     pub(crate) threads: Option<u32>,
 }
 
@@ -19,29 +21,29 @@ pub(crate) struct Point {
 pub(crate) struct Trial {
     /// From the command's start to its end.
     pub(crate) time: std::time::Duration,
-    pub(crate) counts: Counts,
+    pub(crate) counts: RecordCounts,
 }
 
 /// A point with its runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Tried {
+pub(crate) struct TestedPoint {
     pub(crate) point: Point,
     pub(crate) trials: Vec<Trial>,
 }
 
 /// The command without sampling, for one number of threads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
+pub(crate) struct Baseline {
     pub(crate) threads: Option<u32>,
-    /// Seconds, as it is.
+    /// Seconds of runs without counting.
     pub(crate) times: Vec<f64>,
     /// Loads and stores.
     pub(crate) accesses: Vec<f64>,
-    /// Seconds, with them counted.
+    /// Seconds of runs with loads and stores counted.
     pub(crate) counted_times: Vec<f64>,
 }
 
-/// Of at least one value.
+/// Mean and standard deviation of at least one value.
 fn mean_of(values: &[f64]) -> Mean {
     #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
     let count = values.len() as f64;
@@ -64,26 +66,29 @@ fn percent(Mean { mean, deviation }: Mean) -> String {
 pub(crate) struct Study {
     /// Operations that jitter adds to each period, on average.
     pub(crate) jitter: f64,
-    pub(crate) bases: Vec<Base>,
-    pub(crate) points: Vec<Tried>,
+    pub(crate) baselines: Vec<Baseline>,
+    pub(crate) points: Vec<TestedPoint>,
 }
 
-/// Every value of each list with the middle ones of the others, without repeats.
+/// Every value of each list, combined with the middle values of the others, without repeats.
 pub(crate) fn points(periods: &[u64], aux: &[Size], threads: &[u32]) -> Vec<Point> {
     let middle = |count: usize| count / 2;
-    let base = Point {
+    let baseline = Point {
         period: periods[middle(periods.len())],
         aux: aux[middle(aux.len())],
         threads: threads.get(middle(threads.len())).copied(),
     };
     let by_period = periods.iter().map(|period| Point {
         period: *period,
-        ..base
+        ..baseline
     });
-    let by_aux = aux.iter().map(|aux| Point { aux: *aux, ..base });
+    let by_aux = aux.iter().map(|aux| Point {
+        aux: *aux,
+        ..baseline
+    });
     let by_threads = threads.iter().map(|threads| Point {
         threads: Some(*threads),
-        ..base
+        ..baseline
     });
     let mut points: Vec<Point> = Vec::new();
     for point in by_period.chain(by_aux).chain(by_threads) {
@@ -104,68 +109,71 @@ pub(crate) fn accuracy(counted: f64, samples: u64, period: f64) -> f64 {
 
 impl Study {
     pub(crate) fn new(points: Vec<Point>) -> Self {
-        let mut bases: Vec<Base> = Vec::new();
+        let mut baselines: Vec<Baseline> = Vec::new();
         for Point { threads, .. } in &points {
-            if !bases.iter().any(|base| base.threads == *threads) {
-                bases.push(Base {
+            if !baselines
+                .iter()
+                .any(|baseline| baseline.threads == *threads)
+            {
+                baselines.push(Baseline {
                     threads: *threads,
-                    ..Base::default()
+                    ..Baseline::default()
                 });
             }
         }
-        let tried = |point| Tried {
+        let tested = |point| TestedPoint {
             point,
             trials: Vec::new(),
         };
         Self {
             jitter: 0.0,
-            bases,
-            points: points.into_iter().map(tried).collect(),
+            baselines,
+            points: points.into_iter().map(tested).collect(),
         }
     }
 
-    fn base(&self, tried: &Tried) -> &Base {
-        let threads = tried.point.threads;
-        let mut bases = self.bases.iter();
-        bases
-            .find(|base| base.threads == threads)
+    fn baseline(&self, tested: &TestedPoint) -> &Baseline {
+        let threads = tested.point.threads;
+        let mut baselines = self.baselines.iter();
+        baselines
+            .find(|baseline| baseline.threads == threads)
             .expect("`new` makes one for each number of threads")
     }
 
-    pub(crate) fn accuracy(&self, tried: &Tried) -> Mean {
-        let counted = mean_of(&self.base(tried).accesses).mean;
+    pub(crate) fn accuracy(&self, tested: &TestedPoint) -> Mean {
+        let counted = mean_of(&self.baseline(tested).accesses).mean;
         #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
-        let period = tried.point.period as f64 + self.jitter;
-        let each = tried
+        let period = tested.point.period as f64 + self.jitter;
+        let each = tested
             .trials
             .iter()
             .map(|trial| accuracy(counted, trial.counts.valid(), period));
         mean_of(&each.collect::<Vec<_>>())
     }
 
-    /// The mean time, divided by that of the command without sampling, less one.
-    pub(crate) fn overhead(&self, tried: &Tried) -> Mean {
-        let base = mean_of(&self.base(tried).times).mean;
-        let each = tried
+    /// The time relative to that of the command without sampling, minus one.
+    pub(crate) fn overhead(&self, tested: &TestedPoint) -> Mean {
+        let baseline = mean_of(&self.baseline(tested).times).mean;
+        let each = tested
             .trials
             .iter()
-            .map(|trial| trial.time.as_secs_f64() / base - 1.0);
+            .map(|trial| trial.time.as_secs_f64() / baseline - 1.0);
         mean_of(&each.collect::<Vec<_>>())
     }
 
     /// The largest overhead that may be noise: the deviation of the command's own time.
-    fn noise(&self, tried: &Tried) -> f64 {
-        let Mean { mean, deviation } = mean_of(&self.base(tried).times);
+    fn noise(&self, tested: &TestedPoint) -> f64 {
+        let Mean { mean, deviation } = mean_of(&self.baseline(tested).times);
         deviation / mean
     }
 
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
-        for base in &self.bases {
-            let time = mean_of(&base.times);
-            let counted = mean_of(&base.accesses);
-            let cost = mean_of(&base.counted_times).mean / time.mean - 1.0;
-            let threads = base
+        for baseline in &self.baselines {
+            let time = mean_of(&baseline.times);
+            let counted = mean_of(&baseline.accesses);
+            let cost = mean_of(&baseline.counted_times).mean / time.mean - 1.0;
+            let threads = baseline
                 .threads
                 .map_or(String::new(), |n| format!(" with {n} threads"));
             let _ = writeln!(
@@ -193,21 +201,21 @@ impl Study {
             "truncated",
             "lost",
         ]);
-        for tried in &self.points {
-            let count = |of| tried.count(of).mean;
+        for tested in &self.points {
+            let count = |of| tested.count(of).mean;
             let Point {
                 period,
                 aux,
                 threads,
-            } = tried.point;
+            } = tested.point;
             table.add_row([
                 period.to_string(),
                 aux.to_string(),
                 threads.map_or("-".to_owned(), |n| n.to_string()),
                 format!("{:.0}", count(|c| c.samples)),
                 format!("{:.1}", count(|c| c.invalid)),
-                percent(self.accuracy(tried)),
-                percent(self.overhead(tried)),
+                percent(self.accuracy(tested)),
+                percent(self.overhead(tested)),
                 format!("{:.1}", count(|c| c.collided)),
                 format!("{:.1}", count(|c| c.truncated)),
                 format!("{:.1}", count(|c| c.lost_ring_records + c.bad.total())),
@@ -226,31 +234,32 @@ impl Study {
         text
     }
 
-    /// The setting to use, and why: of the accurate and cheap ones the one with most samples, in
-    /// the smallest buffer.
+    /// The recommended setting, and the reason: the accurate and cheap one with the most samples,
+    /// with the smallest buffer.
     pub(crate) fn recommendation(&self) -> (Point, String) {
         // Accurate: within a percentage point of the best, or within the two deviations.
         let best = self
             .points
             .iter()
-            .map(|tried| self.accuracy(tried))
+            .map(|tested| self.accuracy(tested))
             .max_by(|a, b| a.mean.total_cmp(&b.mean))
             .expect("a study has points");
-        let accurate: Vec<&Tried> = self
+        let accurate: Vec<&TestedPoint> = self
             .points
             .iter()
-            .filter(|tried| {
-                let accuracy = self.accuracy(tried);
+            .filter(|tested| {
+                let accuracy = self.accuracy(tested);
                 let slack = (accuracy.deviation + best.deviation).max(0.01);
                 accuracy.mean + slack >= best.mean
             })
             .collect();
-        // Cheap: below a percent, or no more than the command's own time varies.
-        let cheap = |tried: &&&Tried| self.overhead(tried).mean <= self.noise(tried).max(0.01);
-        let mut chosen: Vec<&Tried> = accurate.iter().filter(cheap).copied().collect();
+        // Cheap: at most a percent, or at most the variation of the command's own time.
+        let cheap =
+            |tested: &&&TestedPoint| self.overhead(tested).mean <= self.noise(tested).max(0.01);
+        let mut chosen: Vec<&TestedPoint> = accurate.iter().filter(cheap).copied().collect();
         let none_is_cheap = chosen.is_empty();
         if none_is_cheap {
-            let cheapest = |tried: &&&Tried| self.overhead(tried).mean;
+            let cheapest = |tested: &&&TestedPoint| self.overhead(tested).mean;
             let least = accurate
                 .iter()
                 .min_by(|a, b| cheapest(a).total_cmp(&cheapest(b)));
@@ -258,7 +267,7 @@ impl Study {
         }
         let chosen = chosen
             .into_iter()
-            .min_by_key(|tried| (tried.point.period, tried.point.aux))
+            .min_by_key(|tested| (tested.point.period, tested.point.aux))
             .expect("the best is as accurate as itself");
         let Point { period, aux, .. } = chosen.point;
         let (accuracy, overhead) = (self.accuracy(chosen), self.overhead(chosen));
@@ -286,30 +295,30 @@ impl Study {
         (chosen.point, text)
     }
 
-    /// The study for other programs. `about` is what is known of the machine.
+    /// The study for other programs. `about` describes the machine.
     pub(crate) fn calibrated(
         &self,
         platform: String,
         about: BTreeMap<String, String>,
     ) -> Calibrated {
         let (chosen, recommendation) = self.recommendation();
-        let unsampled = self.bases.iter().map(|base| Unsampled {
-            threads: base.threads,
-            seconds: mean_of(&base.times),
-            mem_access: mean_of(&base.accesses),
-            counted_seconds: mean_of(&base.counted_times),
+        let unsampled = self.baselines.iter().map(|baseline| Unsampled {
+            threads: baseline.threads,
+            seconds: mean_of(&baseline.times),
+            mem_access: mean_of(&baseline.accesses),
+            counted_seconds: mean_of(&baseline.counted_times),
         });
-        let settings = self.points.iter().map(|tried| Setting {
-            period: tried.point.period,
-            aux_bytes: tried.point.aux.0,
-            threads: tried.point.threads,
-            accuracy: self.accuracy(tried),
-            overhead: self.overhead(tried),
-            samples: tried.count(|c| c.samples),
-            invalid: tried.count(|c| c.invalid),
-            collisions: tried.count(|c| c.collided),
-            truncated: tried.count(|c| c.truncated),
-            lost: tried.count(|c| c.lost_ring_records + c.bad.total()),
+        let settings = self.points.iter().map(|tested| CalibratedSetting {
+            period: tested.point.period,
+            aux_bytes: tested.point.aux.0,
+            threads: tested.point.threads,
+            accuracy: self.accuracy(tested),
+            overhead: self.overhead(tested),
+            samples: tested.count(|c| c.samples),
+            invalid: tested.count(|c| c.invalid),
+            collisions: tested.count(|c| c.collided),
+            truncated: tested.count(|c| c.truncated),
+            lost: tested.count(|c| c.lost_ring_records + c.bad.total()),
         });
         let mut points = self.points.iter();
         Calibrated {
@@ -321,16 +330,16 @@ impl Study {
             unsampled: unsampled.collect(),
             settings: settings.collect(),
             recommended: points
-                .position(|tried| tried.point == chosen)
+                .position(|tested| tested.point == chosen)
                 .expect("it is one of them"),
             recommendation,
         }
     }
 }
 
-impl Tried {
-    /// The mean of a count of its runs.
-    fn count(&self, of: fn(&Counts) -> u64) -> Mean {
+impl TestedPoint {
+    /// The mean of a count over the runs.
+    fn count(&self, of: fn(&RecordCounts) -> u64) -> Mean {
         #[expect(clippy::cast_precision_loss, reason = "counts below 2^53")]
         let each = self.trials.iter().map(|trial| of(&trial.counts) as f64);
         mean_of(&each.collect::<Vec<_>>())

@@ -9,21 +9,22 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::record::{
-    AuxPlace, EventFile, Mapping, News, RawFile, Recorder, Sample, SampleFile, Sink,
-    regions::{By, Summary},
+    AuxPosition, EventDescription, LazyMetadata, Mapping, RawFile, Recorder, Sample, SampleFile,
+    Sink,
+    regions::{GroupBy, RegionSummary},
 };
 
-use super::place::Place;
+use super::output_file::OutputFile;
 
-/// Where the recording goes.
+/// Paths of the recording's files.
 pub(crate) struct Paths {
     samples: Option<PathBuf>,
     raw: Option<PathBuf>,
 }
 
 impl Paths {
-    /// By the options; without any, samples go into a file of a fixed name.
-    pub(crate) fn of(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Self {
+    /// The paths by the options; without any, samples go into a file of a fixed name.
+    pub(crate) fn from_options(samples: Option<PathBuf>, raw: Option<PathBuf>) -> Self {
         let samples = match (samples, &raw) {
             (None, None) => Some("pmuscope-mem.parquet".into()),
             (samples, _) => samples,
@@ -31,15 +32,15 @@ impl Paths {
         Self { samples, raw }
     }
 
-    /// Begins the files; `command` is how this program was called.
+    /// Creates the files; `command` is the command line of this process.
     pub(crate) fn begin(
         &self,
         recorder: &Recorder,
         drains: NonZeroUsize,
         command: &[String],
-        summary: Option<Summary>,
+        summary: Option<RegionSummary>,
     ) -> Result<Files> {
-        // It refuses more than the other, and a refused start leaves no file behind.
+        // The Parquet file first: it refuses more, and a refused start must leave no file.
         let samples = self.samples.as_deref().map(|path| {
             let file = SampleFile::begin(path, drains, recorder.about(command));
             file.context("cannot write the samples")
@@ -63,9 +64,10 @@ impl Paths {
         }
     }
 
-    /// Removes the files: nothing was recorded. Files that were there before are as they were.
+    /// Removes the files, since nothing was recorded. Earlier files of these names stay as they
+    /// were.
     pub(crate) fn remove(&self, files: Files) {
-        let raw = files.raw.map_or(Ok(()), |raw| raw.place.discard());
+        let raw = files.raw.map_or(Ok(()), |raw| raw.output.discard());
         let samples = files.samples.map_or(Ok(()), SampleFile::discard);
         if let Err(error) = raw.and(samples) {
             tracing::warn!("cannot remove {self}, which is empty: {error}");
@@ -73,18 +75,18 @@ impl Paths {
     }
 }
 
-/// The raw file and its place.
+/// The raw file, and its path.
 struct Raw {
     file: RawFile,
-    place: Place,
+    output: OutputFile,
 }
 
 impl Raw {
     fn begin(path: &Path, recorder: &Recorder, command: &[String]) -> io::Result<Self> {
-        let (place, file) = Place::open(path)?;
+        let (output, file) = OutputFile::open(path)?;
         match RawFile::begin(file, recorder, command) {
-            Ok(file) => Ok(Self { file, place }),
-            Err(error) => place.discard().and(Err(error)),
+            Ok(file) => Ok(Self { file, output }),
+            Err(error) => output.discard().and(Err(error)),
         }
     }
 }
@@ -97,32 +99,31 @@ impl std::fmt::Display for Paths {
     }
 }
 
-/// The files of a recording: each gets the parts that it needs.
+/// The files of a recording. Each gets the parts that it needs.
 pub(crate) struct Files {
     samples: Option<SampleFile>,
     raw: Option<Raw>,
-    /// What is printed at the end.
-    summary: Option<Summary>,
+    /// The sums to print at the end.
+    summary: Option<RegionSummary>,
 }
 
 impl Files {
-    /// Ends both, also where one of them fails; gives the sums that are to be printed.
-    pub(crate) fn finish(self, recorder: &Recorder) -> (Result<()>, Option<Summary>) {
+    /// Finishes both files, even if one of them fails. Returns the sums to print.
+    pub(crate) fn finish(self, recorder: &Recorder) -> (Result<()>, Option<RegionSummary>) {
         let summary = self.summary;
         let samples = self.samples.map_or(Ok(()), |file| {
-            let counts = recorder.counts().named().into_iter();
-            let counts = counts.map(|(name, count)| (format!("count.{name}"), count.to_string()));
+            let counts = { recorder.counts().named().into_iter() }
+                .map(|(name, count)| (format!("count.{name}"), count.to_string()));
             let regions = summary.iter().flat_map(|summary| {
-                let rows = summary.rows(By::All);
-                let rows = serde_json::to_string(&rows).unwrap_or_default();
-                let rows = ("regions".to_owned(), rows);
-                recorder.about_regions().into_iter().chain([rows])
+                let rows = serde_json::to_string(&summary.rows(GroupBy::All)).unwrap_or_default();
+                let entry = ("regions".to_owned(), rows);
+                recorder.about_regions().into_iter().chain([entry])
             });
             let about: Vec<_> = counts.chain(regions).collect();
             file.finish(&about).context("cannot write the samples")
         });
         let raw = self.raw.map_or(Ok(()), |raw| {
-            let finished = raw.file.finish().and(raw.place.take());
+            let finished = raw.file.finish().and(raw.output.commit());
             finished.context("cannot write the raw file")
         });
         (samples.and(raw), summary)
@@ -141,13 +142,13 @@ impl Sink for Files {
 
     fn ring(&self, records: &[u8]) -> io::Result<()> {
         self.raw.as_ref().map_or(Ok(()), |raw| {
-            // The first one comes once the recording runs.
-            raw.place.take()?;
+            // The first records come after the recording has started.
+            raw.output.commit()?;
             raw.file.ring(records)
         })
     }
 
-    fn aux(&self, place: AuxPlace, bytes: &[u8]) -> io::Result<()> {
+    fn aux(&self, place: AuxPosition, bytes: &[u8]) -> io::Result<()> {
         self.raw
             .as_ref()
             .map_or(Ok(()), |raw| raw.file.aux(place, bytes))
@@ -159,13 +160,13 @@ impl Sink for Files {
         }
     }
 
-    fn events(&self, events: Vec<EventFile>) {
+    fn events(&self, events: Vec<EventDescription>) {
         if let Some(raw) = &self.raw {
             raw.file.events(events);
         }
     }
 
-    fn round(&self, news: News<'_>) -> io::Result<()> {
+    fn round(&self, news: LazyMetadata<'_>) -> io::Result<()> {
         let samples = self.samples.as_ref();
         let samples = samples.map_or(Ok(()), |file| file.round(news));
         let raw = self.raw.as_ref();

@@ -1,9 +1,9 @@
-//! `pmuscope mem record`: whole samples of a command, a process or a cgroup, into files.
-// It panics where the reader of standard output has gone.
+//! `pmuscope mem record`: writes whole samples of a command, a process or a cgroup into files.
+// `print!` panics if standard output is closed.
 #![deny(clippy::print_stdout)]
 
 mod files;
-mod place;
+mod output_file;
 mod regions;
 pub(super) mod run;
 
@@ -13,10 +13,11 @@ use std::{
 
 use anyhow::{Result, bail};
 use probe_user::{
-    event::accesses::described,
+    event::accesses::describe_backend,
     machine::{Machine, Pmus},
     record::{
-        AccessSampling, Buffers, Config, Method, Recorder, Sampling, Size, Target, regions::Summary,
+        AccessSampling, Buffers, RecordConfig, RecordTarget, Recorder, SamplingMethod, Size,
+        SpeSampling, regions::RegionSummary,
     },
     session::{Command, spe::DEFAULT_FILTERS},
 };
@@ -28,17 +29,16 @@ use self::{
 };
 use crate::{
     ending::{NotStarted, exit_code, runtime},
-    print::{called, note, to_stdout},
+    print::{command_line, note, to_stdout},
 };
 
-/// CPUs whose buffers one thread drains, unless the user says otherwise: docs/mem-record.md says
-/// for which load that suffices.
+/// Default number of CPUs per draining thread. docs/mem-record.md says for which load it suffices.
 const CPUS_OF_A_THREAD: usize = 32;
 
-/// Operations from one sample of SPE's to the next, unless the user says otherwise.
+/// Default period of SPE, in operations.
 const DEFAULT_PERIOD: u64 = 32_768;
 
-/// Bytes of SPE's sample buffers, unless the user says otherwise.
+/// Default size of SPE's sample buffers, in bytes.
 const DEFAULT_AUX: Size = Size(1 << 20);
 
 /// Arguments of `mem record`.
@@ -111,8 +111,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// How this machine samples; an error where it cannot sample so.
-    fn method(&self, pmus: &Pmus) -> Result<Method> {
+    /// The method of this machine; an error if it cannot sample as requested.
+    fn method(&self, pmus: &Pmus) -> Result<SamplingMethod> {
         let events = AccessSampling {
             period: self.period,
             min_latency: self.min_latency,
@@ -120,9 +120,9 @@ impl Args {
         if events.events(pmus)?.is_empty() {
             let sampling = self.sampling();
             sampling.check(pmus)?;
-            return Ok(Method::Spe(sampling));
+            return Ok(SamplingMethod::Spe(sampling));
         }
-        let here = described(pmus).unwrap_or_default();
+        let here = describe_backend(pmus).unwrap_or_default();
         let only_spe = [
             ("--raw", self.raw.is_some()),
             ("--filter", self.filter.is_some()),
@@ -134,10 +134,10 @@ impl Args {
             bail!("{option} is for Arm's SPE, and this machine samples by {here}: leave it out");
         }
         tracing::info!("sampling by {here}");
-        Ok(Method::Events(events))
+        Ok(SamplingMethod::Events(events))
     }
 
-    fn sampling(&self) -> Sampling {
+    fn sampling(&self) -> SpeSampling {
         let mut terms = match &self.filter {
             Some(terms) => terms.clone(),
             None => DEFAULT_FILTERS.to_owned(),
@@ -149,7 +149,7 @@ impl Args {
         if let Some(cycles) = self.min_latency {
             terms.push_str(&format!(",min_latency={cycles}"));
         }
-        Sampling {
+        SpeSampling {
             period: self.period.unwrap_or(DEFAULT_PERIOD),
             terms: terms.trim_start_matches(',').to_owned(),
         }
@@ -169,23 +169,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let machine = Arc::new(Machine::this());
-    // Checked before a process is made for the command.
+    // Checked before the command's process is created.
     let method = args.method(machine.pmus()?)?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     let command = match &args.command[..] {
         [] => None,
-        words => Some(Command::beside(words).map_err(NotStarted)?),
+        words => Some(Command::in_current_cgroup(words).map_err(NotStarted)?),
     };
     let target = match (&command, args.pid, &args.cgroup) {
-        (Some(command), ..) => Target::Command(command.pid()),
-        (_, Some(pid), _) => Target::Process(pid),
-        (_, _, Some(path)) => Target::Cgroup(path.clone()),
+        (Some(command), ..) => RecordTarget::Command(command.pid()),
+        (_, Some(pid), _) => RecordTarget::Process(pid),
+        (_, _, Some(path)) => RecordTarget::Cgroup(path.clone()),
         (None, None, None) => unreachable!("one of them is given"),
     };
-    let end = End::of(&target)?;
+    let end = End::for_target(&target)?;
     let drains = args.threads.unwrap_or_else(|| drains(&machine));
-    let config = Config {
+    let config = RecordConfig {
         method,
         buffers: Buffers {
             ring: args.ring,
@@ -198,12 +198,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         regions: (!args.regions.is_empty())
             .then(|| regions::programs(&args.regions, args.command.first())),
     };
-    let called = called();
+    let words = command_line();
     let mut recorder = Recorder::open(config, &machine)?;
     // Fails before anything runs if a file cannot be written.
-    let paths = Paths::of(args.output.clone(), args.raw.clone());
-    let summary = (!args.regions.is_empty()).then(|| Summary::new(drains));
-    let files = paths.begin(&recorder, drains, &called, summary)?;
+    let paths = Paths::from_options(args.output.clone(), args.raw.clone());
+    let summary = (!args.regions.is_empty()).then(|| RegionSummary::new(drains));
+    let files = paths.begin(&recorder, drains, &words, summary)?;
     if let Err(error) = recorder.start() {
         paths.remove(files);
         return Err(error.into());
@@ -215,7 +215,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         paths.remove(files);
         return ended.map(|_| ExitCode::FAILURE);
     }
-    // Also after an error: what was recorded until then can be read.
+    // Finished even after an error, so that the samples until then can be read.
     let (finished, summary) = files.finish(&recorder);
     let counts = recorder.counts();
     let losses = match counts.losses() {
@@ -227,14 +227,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         note(format_args!("{samples} samples into {paths}; {losses}"));
     }
     if let Some(summary) = summary {
-        to_stdout(|out| out.write_all(args.format.of(&summary).as_bytes()))?;
+        to_stdout(|out| out.write_all(args.format.render(&summary).as_bytes()))?;
     }
     let ended = ended?;
     finished?;
     Ok(exit_code(ended.map(|ended| ended.status)))
 }
 
-/// Threads that drain the buffers of this machine.
+/// Default number of threads that drain the buffers on this machine.
 fn drains(machine: &Machine) -> NonZeroUsize {
     let cpus = machine.online().map_or(1, |cpus| cpus.len());
     NonZeroUsize::new(cpus.div_ceil(CPUS_OF_A_THREAD)).unwrap_or(NonZeroUsize::MIN)

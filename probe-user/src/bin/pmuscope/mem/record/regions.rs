@@ -1,4 +1,5 @@
-//! `mem record --regions`: which programs to look at before they run, and the sums at the end.
+//! `mem record --regions`: the programs to search for markers before they run, and the sums at the
+//! end.
 
 use std::{
     env,
@@ -11,15 +12,15 @@ use comfy_table::{CellAlignment, Table, presets};
 use probe_user::{
     emit::printable::{printable, printable_json},
     record::{
-        Programs,
-        regions::{By, Row, Summary},
+        MarkerPrograms,
+        regions::{GroupBy, RegionRow, RegionSummary},
     },
 };
 
 use serde_json::json;
 
-/// Rows of a table: JSON and the file have all.
-const MOST: usize = 30;
+/// The most rows of a table. JSON and the file have all.
+const MOST_ROWS: usize = 30;
 
 /// How sums are printed.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -31,18 +32,18 @@ pub(super) enum Format {
     Json,
 }
 
-/// The programs that are named, and the command's own.
-pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> Programs {
-    // The option without a program is an empty one, which no path of clap's can be.
+/// The named programs, and the command's own.
+pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> MarkerPrograms {
+    // The option without a program has an empty value.
     let named = named.iter().filter(|path| !path.is_empty());
-    Programs {
-        command: command.and_then(|word| found(Path::new(word), env::var_os("PATH"))),
+    MarkerPrograms {
+        command: command.and_then(|word| find_in_path(Path::new(word), env::var_os("PATH"))),
         named: named.map(PathBuf::from).collect(),
     }
 }
 
-/// The file that a command's first word names, as execvp(3) looks for it.
-fn found(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
+/// Finds the file of a command's first word, as execvp(3) does.
+fn find_in_path(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
     if word.components().count() > 1 || word.is_absolute() {
         return Some(word.to_owned());
     }
@@ -53,11 +54,11 @@ fn found(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
 
 impl Format {
     /// The sums as text.
-    pub(super) fn of(self, summary: &Summary) -> String {
+    pub(super) fn render(self, summary: &RegionSummary) -> String {
         match self {
             Self::Table => tables(summary),
             Self::Json => {
-                let rows = summary.rows(By::All).into_iter();
+                let rows = summary.rows(GroupBy::All).into_iter();
                 rows.fold(String::new(), |text, row| {
                     text + &printable_json(&json!(row)) + "\n"
                 })
@@ -66,23 +67,23 @@ impl Format {
     }
 }
 
-fn tables(summary: &Summary) -> String {
-    let region = |row: &Row| row.region.as_deref().map(str::to_owned);
-    let phase = |row: &Row| row.phase.as_deref().map(str::to_owned);
-    let thread = |row: &Row| {
+fn tables(summary: &RegionSummary) -> String {
+    let region = |row: &RegionRow| row.region.as_deref().map(str::to_owned);
+    let phase = |row: &RegionRow| row.phase.as_deref().map(str::to_owned);
+    let thread = |row: &RegionRow| {
         let tid = row.tid?;
         Some(format!("{tid} {}", row.comm.as_deref().unwrap_or_default()))
     };
     let mut text = String::new();
     for (by, head, none, label) in [
         (
-            By::Region,
+            GroupBy::Region,
             "region",
             "(not known)",
-            &region as &dyn Fn(&Row) -> Option<String>,
+            &region as &dyn Fn(&RegionRow) -> Option<String>,
         ),
-        (By::Phase, "phase", "(none)", &phase),
-        (By::Thread, "thread", "(not known)", &thread),
+        (GroupBy::Phase, "phase", "(none)", &phase),
+        (GroupBy::Thread, "thread", "(not known)", &thread),
     ] {
         let rows = summary.rows(by);
         let _ = writeln!(
@@ -96,7 +97,7 @@ fn tables(summary: &Summary) -> String {
     text
 }
 
-fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
+fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -> String {
     let all: u64 = rows.iter().map(|row| row.samples).sum();
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -112,7 +113,7 @@ fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
     for column in table.column_iter_mut().skip(1).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    for row in &rows[..rows.len().min(MOST)] {
+    for row in &rows[..rows.len().min(MOST_ROWS)] {
         table.add_row([
             printable(&label(row)).into_owned(),
             row.samples.to_string(),
@@ -125,7 +126,7 @@ fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
         ]);
     }
     let mut text = table.trim_fmt() + "\n";
-    if let Some(left) = rows.get(MOST..).filter(|left| !left.is_empty()) {
+    if let Some(left) = rows.get(MOST_ROWS..).filter(|left| !left.is_empty()) {
         let samples: u64 = left.iter().map(|row| row.samples).sum();
         let _ = writeln!(
             text,
@@ -136,8 +137,8 @@ fn table(head: &str, rows: &[Row], label: impl Fn(&Row) -> String) -> String {
     text
 }
 
-/// Where loads were served from, the most frequent place first.
-fn sources(row: &Row) -> String {
+/// The data sources of loads, the most frequent first.
+fn sources(row: &RegionRow) -> String {
     let all: u64 = row.sources.values().sum();
     let mut sources: Vec<_> = row.sources.iter().collect();
     sources.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
@@ -165,21 +166,21 @@ mod tests {
     use std::{num::NonZeroUsize, sync::Arc};
 
     use probe_common::spe::Records;
-    use probe_user::record::{Sample, Seen, Sink as _, Who};
+    use probe_user::record::{Sample, SampleData, Sink as _, TaskInfo};
 
     use super::*;
 
-    /// Programs choose these names; what a terminal acts on is not written, and JSON has it all the
-    /// same.
+    /// Programs choose these names. Control characters do not reach the terminal; JSON has them
+    /// escaped.
     #[test]
     fn names_of_programs_do_not_reach_the_terminal_as_they_are() {
         const EVIL: &str = "\u{1b}]0;x\u{7f}\u{202e}\u{9b}31m\n";
-        let summary = Summary::new(NonZeroUsize::MIN);
+        let summary = RegionSummary::new(NonZeroUsize::MIN);
         let sample = Sample {
             time: None,
             cpu: None,
             tid: Some(7),
-            who: Some(Arc::new(Who {
+            task: Some(Arc::new(TaskInfo {
                 pid: 7,
                 name: EVIL.into(),
                 cgroup: None,
@@ -188,15 +189,15 @@ mod tests {
             origin: None,
             region: Some(EVIL.into()),
             phase: Some(EVIL.into()),
-            seen: Seen::Record(Records::new(&[0x49, 0, 0x01]).next().unwrap().unwrap()),
+            data: SampleData::Record(Records::new(&[0x49, 0, 0x01]).next().unwrap().unwrap()),
         };
         summary.samples(0, &[sample]).unwrap();
         for format in [Format::Table, Format::Json] {
-            let text = format.of(&summary);
+            let text = format.render(&summary);
             let acts = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
             assert!(!text.contains(acts), "{text:?}");
         }
-        let row: serde_json::Value = serde_json::from_str(&Format::Json.of(&summary)).unwrap();
+        let row: serde_json::Value = serde_json::from_str(&Format::Json.render(&summary)).unwrap();
         for name in ["region", "phase", "comm"] {
             assert_eq!(row[name], EVIL);
         }

@@ -1,5 +1,5 @@
-//! A recording from its start to its end: drained when a buffer is full enough and by a timer,
-//! ended by its target or by Ctrl-C.
+//! Runs a recording: drains its buffers when the kernel wakes it and by a timer, until its target
+//! ends or Ctrl-C.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_user::{
     pipeline::readable,
-    record::{RecordError, Recorder, Sink, Target},
+    record::{RecordError, RecordTarget, Recorder, Sink},
     session::Command,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -22,45 +22,48 @@ use tokio::{
 
 use crate::{ending::Ending, print::note};
 
-/// What ends a recording, besides Ctrl-C.
+/// What ends a recording, apart from Ctrl-C.
 pub(crate) enum End {
-    /// The command's end, if there is a command.
+    /// The exit of the command, if there is one.
     Command,
-    /// The end of a process that existed before.
+    /// The exit of a process that already ran.
     Process(AsyncFd<OwnedFd>),
 }
 
 impl End {
-    pub(crate) fn of(target: &Target) -> Result<Self, RecordError> {
-        let Target::Process(pid) = target else {
+    pub(crate) fn for_target(target: &RecordTarget) -> Result<Self, RecordError> {
+        let RecordTarget::Process(pid) = target else {
             return Ok(Self::Command);
         };
         let process = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-        let fd = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let fd = fd.ok_or(RecordError::NoProcess(*pid))?;
+        let fd = process
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+            .ok_or(RecordError::NoProcess(*pid))?;
         // SAFETY: the AsyncFd owns the descriptor.
-        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-        fd.map(Self::Process)
+        let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        registered
+            .map(Self::Process)
             .map_err(|error| RecordError::Poll(error.into()))
     }
 }
 
-/// Starts the command, drains what is recorded into `sink` until the end, and drains what is left.
-/// The time from the command's start to its end is measured before the last drain.
+/// Starts the command, drains records into `sink` until the end, and then the rest. The time from
+/// the command's start to its end excludes the last drain.
 pub(crate) async fn until_the_end(
     recorder: &mut Recorder,
     sink: &dyn Sink,
     command: Option<Command>,
     end: End,
     progress: bool,
-) -> Result<Option<Ended>> {
+) -> Result<Option<CommandExit>> {
     let mut ending = Ending::listen()?;
-    // From here on it does.
+    // From here on Ctrl-C is caught.
     if command.is_none() {
         note(format_args!("recording; Ctrl-C ends it"));
     }
-    let hotplug = recorder.hotplug_fd().map(|fd| listen(fd, recorder));
-    let hotplug = hotplug.transpose()?;
+    let hotplug = { recorder.hotplug_fd() }
+        .map(|fd| listen(fd, recorder))
+        .transpose()?;
     let poll = listen(recorder.poll().as_raw_fd(), recorder)?;
     let start = Instant::now();
     ending.start(command)?;
@@ -71,9 +74,9 @@ pub(crate) async fn until_the_end(
         tokio::select! {
             ended = ending.wait() => {
                 let time = start.elapsed();
-                break ended?.map(|status| Ended { status, time });
+                break ended?.map(|status| CommandExit { status, time });
             }
-            process = gone(&end) => {
+            process = process_exit(&end) => {
                 process?;
                 break None;
             }
@@ -98,29 +101,29 @@ pub(crate) async fn until_the_end(
     Ok(ended)
 }
 
-/// How a command ended.
+/// The exit of a command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandExit {
     pub(crate) status: ExitStatus,
     /// From its start to its end.
     pub(crate) time: Duration,
 }
 
-/// One of the recorder's descriptors, which outlive the `AsyncFd` made of it here.
+/// Registers one of the recorder's descriptors, which must outlive the returned `AsyncFd`.
 fn listen(fd: RawFd, _owner: &Recorder) -> Result<AsyncFd<RawFd>> {
     // SAFETY: the recorder owns the descriptor, and its caller drops the AsyncFd first.
     let listening = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     listening.context("cannot wait for the buffers")
 }
 
-async fn gone(end: &End) -> io::Result<()> {
+async fn process_exit(end: &End) -> io::Result<()> {
     match end {
         End::Process(fd) => fd.readable().await.map(drop),
         End::Command => std::future::pending().await,
     }
 }
 
-/// One line on the terminal, written over each second.
+/// A progress line on the terminal, overwritten each second.
 struct Progress {
     on: bool,
     shown: Option<(Instant, u64)>,

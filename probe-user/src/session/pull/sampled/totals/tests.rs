@@ -1,4 +1,4 @@
-//! Which addresses give way.
+//! Tests of the eviction of addresses.
 
 use probe_common::CgroupId;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Who has most samples stays, half of the room is used, and all else is counted.
+    /// Addresses with the most samples stay, half of the room is used, and all others are counted.
     #[test]
     fn the_rarest_addresses_give_way(
         sizes in prop::collection::vec(1..20_u64, 0..60),
@@ -29,12 +29,16 @@ proptest! {
                 made: 1,
                 ..AddressCounts::default()
             };
-            totals.addresses.insert(key, KeptAddress { counts, shown: 0 });
+            totals.addresses.insert(key, AddressTotals { counts, shown: 0 });
         }
-        prop_assert!(!totals.push_out(true, ROOM));
-        prop_assert_eq!(totals.push_out(false, ROOM), sizes.len() > ROOM);
-        let left = totals.addresses.iter().filter(|(key, _)| !key.page);
-        let left: Vec<u64> = left.map(|(_, it)| it.counts.samples).collect();
+        prop_assert!(!totals.evict_addresses(true, ROOM));
+        prop_assert_eq!(totals.evict_addresses(false, ROOM), sizes.len() > ROOM);
+        let left: Vec<u64> = totals
+            .addresses
+            .iter()
+            .filter(|(key, _)| !key.page)
+            .map(|(_, it)| it.counts.samples)
+            .collect();
         let lost = sizes.iter().sum::<u64>() - left.iter().sum::<u64>();
         prop_assert_eq!(totals.pushed_out[0], lost);
         prop_assert_eq!(totals.addresses.len() - left.len(), pages.len());
@@ -47,7 +51,7 @@ proptest! {
     }
 }
 
-/// On a machine that builds programs the addresses of those that ended fill all room.
+/// On a machine that builds programs, addresses of ended programs fill all room.
 #[test]
 fn addresses_of_the_last_window_stay_before_those_of_earlier_ones() {
     const ROOM: usize = 10;
@@ -65,10 +69,10 @@ fn addresses_of_the_last_window_stay_before_those_of_earlier_ones() {
     };
     (0..10).for_each(|address| sample(&mut totals, address, 1_000));
     assert_eq!(totals.show_addresses().len(), 10);
-    // Of one of these there are more, and of some others there is one each.
+    // One of these addresses gets more samples, and some new addresses get one each.
     sample(&mut totals, 3, 2);
     (20..24).for_each(|address| sample(&mut totals, address, 1));
-    assert!(totals.push_out(false, ROOM));
+    assert!(totals.evict_addresses(false, ROOM));
     let mut left: Vec<u64> = totals.addresses.keys().map(|key| key.address).collect();
     left.sort_unstable();
     assert_eq!(left, [3, 20, 21, 22, 23]);

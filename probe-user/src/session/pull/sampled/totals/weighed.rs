@@ -1,5 +1,5 @@
-//! What samples stand for: of events that took turns, that the kernel may have stopped, and on each
-//! CPU.
+//! Tests of the weights of samples: of multiplexed events, of events that the kernel may have
+//! throttled, and on each CPU.
 
 use probe_common::CgroupId;
 
@@ -8,19 +8,18 @@ use std::collections::HashSet;
 use super::*;
 use crate::{event::sampling::sampled, machine::Pmus, sys::tree::fixture};
 
-/// An event that was on the PMU for a fifth of the time counted and was sampled for that time
-/// alone.
+/// An event that was on the PMU for a fifth of the time was counted and sampled only for that time.
 #[test]
 fn what_took_turns_stands_for_the_whole_time() {
     let pmus = Pmus::read(&fixture("sysfs/spr")).unwrap();
     let events = sampled("cycles/period=1000/", &pmus, None).unwrap();
     let mut totals = SampleTotals::new(1);
-    let gain = Gain {
+    let gain = EventDelta {
         counted: 20_000,
         enabled: 500,
         running: 100,
     };
-    totals.gained.insert((0, 0), gain);
+    totals.deltas.insert((0, 0), gain);
     let cpu = SampleCpu {
         samples: 20,
         periods: 20_000,
@@ -46,7 +45,7 @@ fn samples_near_the_kernels_limit_are_noted() {
         (300_000_001, [300, 330], 3),
     ] {
         let cpus = vec![(0..).zip(samples.map(cpu)).collect()];
-        totals.note_limit(&cpus, moment, Some(1000));
+        totals.count_limited(&cpus, moment, Some(1000));
         totals.cpus = cpus;
         assert_eq!(totals.limited, [limited], "{moment}");
     }

@@ -1,4 +1,4 @@
-//! Studies whose values are known.
+//! Studies with known values.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ const M: Size = Size(1 << 20);
 fn trial(seconds: f64, samples: u64) -> Trial {
     Trial {
         time: Duration::from_secs_f64(seconds),
-        counts: Counts {
+        counts: RecordCounts {
             samples,
-            ..Counts::default()
+            ..RecordCounts::default()
         },
     }
 }
@@ -20,7 +20,7 @@ fn trial(seconds: f64, samples: u64) -> Trial {
 fn study(points: &[(u64, Size, f64, u64)]) -> Study {
     Study {
         jitter: 0.0,
-        bases: vec![Base {
+        baselines: vec![Baseline {
             threads: None,
             times: vec![9.99, 10.01],
             accesses: vec![99e6, 101e6],
@@ -28,7 +28,7 @@ fn study(points: &[(u64, Size, f64, u64)]) -> Study {
         }],
         points: points
             .iter()
-            .map(|&(period, aux, seconds, samples)| Tried {
+            .map(|&(period, aux, seconds, samples)| TestedPoint {
                 point: Point {
                     period,
                     aux,
@@ -43,7 +43,7 @@ fn study(points: &[(u64, Size, f64, u64)]) -> Study {
 #[test]
 fn accuracy_is_the_papers_formula() {
     assert!((accuracy(1e6, 976, 1024.0) - 0.999_424).abs() < 1e-9);
-    // Too many is as wrong as too few.
+    // Too many samples are as wrong as too few.
     assert!((accuracy(1000.0, 9, 100.0) - 0.9).abs() < 1e-9);
     assert!((accuracy(1000.0, 11, 100.0) - 0.9).abs() < 1e-9);
     assert!((accuracy(1000.0, 0, 100.0)).abs() < 1e-9);
@@ -64,7 +64,7 @@ fn invalid_samples_are_shown_and_no_part_of_the_accuracy() {
     assert!(table.contains("no part of the accuracy"), "{table}");
 }
 
-/// Where jitter adds to each interval, a sample stands for more than the period.
+/// If jitter adds to each interval, a sample stands for more than the period.
 #[test]
 fn jitter_is_part_of_the_mean_period() {
     // 100 million operations in intervals of 4,096 and 127.5 on average.
@@ -80,7 +80,7 @@ fn jitter_is_part_of_the_mean_period() {
 fn means_and_deviations() {
     let Mean { mean, deviation } = mean_of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
     assert!((mean - 5.0).abs() < 1e-12);
-    // Of a sample, so divided by n - 1.
+    // The deviation of a sample, so divided by n - 1.
     assert!((deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
     let one = mean_of(&[3.0]);
     assert!((one.mean, one.deviation) == (3.0, 0.0));
@@ -104,8 +104,12 @@ fn the_study_varies_one_thing_at_a_time() {
         ]
     );
     let study = Study::new(all);
-    let bases: Vec<_> = study.bases.iter().map(|base| base.threads).collect();
-    assert_eq!(bases, [Some(8), Some(1)]);
+    let baselines: Vec<_> = study
+        .baselines
+        .iter()
+        .map(|baseline| baseline.threads)
+        .collect();
+    assert_eq!(baselines, [Some(8), Some(1)]);
     assert_eq!(points(&[5], &[M], &[]).len(), 1);
 }
 
@@ -114,7 +118,7 @@ fn the_smallest_good_and_cheap_period_is_recommended() {
     let study = study(&[
         // Collides.
         (1024, M, 10.0, 60_000),
-        // Good, dear.
+        // Good, but expensive.
         (4096, M, 10.5, 24_300),
         // Good and cheap.
         (8192, M, 10.05, 12_180),
@@ -151,7 +155,7 @@ fn the_table_has_a_row_for_each_point() {
     assert!(table.contains("5.00% ± 0.00"), "{table}");
 }
 
-/// What other programs read is what the table shows.
+/// The JSON has the same numbers as the table.
 #[test]
 fn the_json_has_the_numbers_of_the_table() {
     let study = study(&[

@@ -1,0 +1,102 @@
+//! Opens what a session's windows go to, and what completes them: JSON lines, the collector, names
+//! from runtimes, verdicts, and the ledger.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{
+    AgentError,
+    config::{self, Config},
+    json_lines::JsonLines,
+    ledger::Ledger,
+    otlp::Push,
+    privileges,
+    published::Published,
+};
+use crate::{
+    derive::{NeighbourVerdict, Neighbours, Report},
+    emit::display_name,
+    names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
+    plan::Plan,
+};
+
+/// The detector of noisy neighbours; None without a configured peak bandwidth.
+pub(super) fn neighbours(config: &Config, plan: &Plan) -> Option<Neighbours> {
+    let judges = Neighbours::new(plan, config.verdict.peak_bandwidth?);
+    judges.map_or_else(
+        |why| {
+            tracing::warn!("there is no verdict on noisy neighbours: {why}");
+            None
+        },
+        Some,
+    )
+}
+
+/// Logs a container that suffers from others, and the suspects.
+pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
+    let suspects = verdict.suspects.iter().map(|(entity, moved)| {
+        format!("{} ({:.1} GB/s)", display_name(report, entity), moved / 1e9)
+    });
+    let suspects = suspects.collect::<Vec<_>>().join(", ");
+    let suspects = match suspects.as_str() {
+        "" => "nobody else that is known",
+        suspects => suspects,
+    };
+    let victim = display_name(report, &verdict.victim);
+    let (mean, deviation) = verdict.usual;
+    tracing::warn!(
+        "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or take \
+         {deviation:.2} are usual, and the memory of socket {} moves {:.0}% of its peak; most of \
+         that, not validated here, is of {suspects}",
+        verdict.ipc,
+        verdict.socket,
+        verdict.pressure * 100.0,
+    );
+}
+
+/// Starts the pushes to a collector, if the configuration names one.
+pub(super) fn start_push(
+    config: &Config,
+    published: &Published,
+) -> Result<Option<Push>, AgentError> {
+    privileges::run_without(|| Push::start(config, &published.sent)).map_err(AgentError::Push)
+}
+
+/// Starts the thread that asks runtimes for names; None if the configuration turns it off.
+pub(super) fn start_resolver(names: &config::Names) -> Result<Option<Arc<Resolver>>, AgentError> {
+    if names.cri == RuntimeEndpoint::Off {
+        return Ok(None);
+    }
+    let config = ResolverConfig {
+        runtime: names.cri.clone(),
+        root: names.root.clone(),
+        labels: names.labels.clone(),
+        ..ResolverConfig::default()
+    };
+    let resolver = privileges::run_without(|| Resolver::start(config));
+    Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
+}
+
+/// Loads the ledger of before a restart; an empty one if there is none, or it cannot be read.
+pub(super) fn load_ledger(config: &Config, boot: &str) -> Ledger {
+    let load = |directory: &PathBuf| {
+        Ledger::load(boot, directory).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Ledger::default()
+        })
+    };
+    config.state.as_ref().map(load).unwrap_or_default()
+}
+
+/// Opens the JSON lines, if the configuration has a path for them.
+pub(super) fn open_json(
+    config: &Config,
+    published: &Published,
+) -> Result<Option<JsonLines>, AgentError> {
+    let open = |to| {
+        JsonLines::open(to, &published.written).map_err(|source| AgentError::Json {
+            to: to.to_string(),
+            source,
+        })
+    };
+    config.json.as_ref().map(open).transpose()
+}

@@ -1,0 +1,60 @@
+//! The filter and the format of messages: `PMUSCOPE_LOG`, and an option for those of the kernel's
+//! programs.
+
+use std::{fmt, sync::OnceLock};
+
+use probe_user::emit::printable::printable;
+use tracing::field::Field;
+use tracing_subscriber::{EnvFilter, field::MakeExt as _, fmt::format};
+
+use crate::terminal;
+
+/// Replaces the filter of the subscriber.
+static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
+/// Shows messages from here on.
+pub(crate) fn init() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter())
+        .with_writer(terminal::messages)
+        .without_time()
+        .fmt_fields(format::debug_fn(write_field).delimited(" "))
+        .with_target(false)
+        // Internal errors go to eprintln, which panics if standard error cannot be written.
+        .log_internal_errors(false)
+        .with_filter_reloading();
+    let handle = subscriber.reload_handle();
+    let replace = move |filter| {
+        // It fails only after the subscriber is dropped, and this one is global.
+        let _ = handle.reload(filter);
+    };
+    let _ = REPLACE_FILTER.set(Box::new(replace));
+    subscriber.init();
+}
+
+/// Shows messages of the kernel's programs in later sessions. If `show` is false, only
+/// `PMUSCOPE_LOG` decides.
+pub(crate) fn show_kernel_log(show: bool) {
+    let filter = match show {
+        true => filter().add_directive("kernel=debug".parse().expect("a directive")),
+        false => filter(),
+    };
+    if let Some(replace) = REPLACE_FILTER.get() {
+        replace(filter);
+    }
+}
+
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// Writes a field of a message. The text of the message has no name.
+fn write_field(out: &mut format::Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    match field.name() {
+        "message" => write!(out, "{}", printable(&value)),
+        // Source locations of messages of the crate `log`.
+        name if name.starts_with("log.") => Ok(()),
+        name => write!(out, "{name}={}", printable(&value)),
+    }
+}

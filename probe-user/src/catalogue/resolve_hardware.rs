@@ -1,0 +1,54 @@
+//! Resolves the hardware that metrics are for: the chip that was named, or the detected one.
+
+use super::{Chip, Hardware};
+use crate::machine::Machine;
+
+/// The hardware of the named chip, or what is detected. Warns if the machine is known to be
+/// another one: formulas and coverage of the wrong chip give wrong values, and no error.
+#[must_use]
+pub fn resolve_hardware(machine: &Machine, named: Option<Chip>) -> Hardware {
+    let detected = Hardware::detect(machine);
+    let Some(named) = named else {
+        return detected;
+    };
+    if let Some(here) = other(&detected, named) {
+        tracing::warn!(
+            "chip {named} is not what this machine is found to be, which is {here}: metrics \
+             are those that are documented for {named}"
+        );
+    }
+    // The chip does not determine the number of sockets.
+    Hardware {
+        sockets: detected.sockets,
+        ..Hardware::of_chip(named)
+    }
+}
+
+/// The detected hardware, if it is known to be another chip.
+fn other(detected: &Hardware, named: Chip) -> Option<String> {
+    match detected.chip {
+        Some(chip) if chip == named => None,
+        Some(chip) => Some(chip.to_string()),
+        None if detected.platform == named.platform() => None,
+        None => Some(format!("of platform {}", detected.platform)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_chip_is_said() {
+        let chip = |name| Chip::named(name).expect("the catalogue has it");
+        let here = Hardware::of_chip(chip("grace-hopper"));
+        assert_eq!(other(&here, chip("grace-hopper")), None);
+        let other_chip = other(&here, chip("grace-cpu-superchip"));
+        assert_eq!(other_chip.as_deref(), Some("grace-hopper"));
+        // A platform with several chips does not determine the chip.
+        let platform = Hardware::of_platform(chip("grace-hopper").platform());
+        assert_eq!(other(&platform, chip("grace-cpu-superchip")), None);
+        let other_platform = other(&platform, chip("sapphire-rapids"));
+        assert_eq!(other_platform.as_deref(), Some("of platform grace"));
+    }
+}

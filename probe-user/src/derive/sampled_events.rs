@@ -1,0 +1,316 @@
+//! Values of sampled events: the events that each owner's samples represent, and the addresses of
+//! the samples, each with its 95% interval.
+
+use std::{collections::BTreeMap, num::NonZeroU64};
+
+use super::{
+    Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Report,
+    ReportTable, Spread, Subject, TableCell, Value, ValueMethod,
+    spe::sampled_estimate,
+    statistics::{self, ConfidenceInterval},
+};
+use crate::{
+    formula::NoValue,
+    join::{Entity, Hotspot, HotspotCounts, Joined},
+    snapshot::{SampledCounts, SampledHealth},
+    window::{Gained, RunningTime, SampledUsage, SampledWindow, float},
+};
+
+/// The metrics of sampled events: their indices in a report.
+pub(super) struct SampledEvents<'a> {
+    window: &'a SampledWindow,
+    /// By event; None for memory accesses, which are shown by class and source.
+    metrics: Vec<Option<u32>>,
+    attributes: u32,
+}
+
+impl<'a> SampledEvents<'a> {
+    pub(super) fn new(report: &mut Report, window: &'a SampledWindow) -> Self {
+        let metric = |event: &SampledHealth| {
+            let metric = MetricInfo {
+                name: format!("sampled_{}", event.name),
+                help: format!("What the samples of {} stand for", event.name),
+                unit: if event.clock { "ns" } else { "" }.to_owned(),
+                kind: MetricKind::Counter,
+                counting: CounterSource::Samples,
+            };
+            let shown = event.accesses.is_none();
+            shown.then(|| report.add_metric(metric))
+        };
+        Self {
+            metrics: window.events.iter().map(metric).collect(),
+            attributes: report.add_attributes(Attributes {
+                method: ValueMethod::Sampled,
+                ..Attributes::default()
+            }),
+            window,
+        }
+    }
+
+    /// Adds the sampled events of one row. `ran`: whether it ran in the window. A row without
+    /// samples may still have a value above 0, as its interval says.
+    pub(super) fn add_row(
+        &self,
+        report: &mut Report,
+        subject: u32,
+        row: &Gained<SampledUsage>,
+        ran: bool,
+    ) {
+        let metrics = (0_u8..).zip(&self.metrics);
+        for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
+            let (delta, total) = (
+                event_counts(&row.delta, event),
+                event_counts(&row.total, event),
+            );
+            let counter =
+                |of: &SampledCounts, estimate, limited, start, time: Option<RunningTime>| {
+                    let mut estimate = Estimate {
+                        running_ratio: time.map_or(1.0, RunningTime::running_ratio),
+                        ..estimate
+                    };
+                    if limited && of.counted.is_none() {
+                        estimate.spread = Spread::Unknown;
+                    }
+                    CounterValue {
+                        start,
+                        raw: of.counts.samples,
+                        estimate,
+                        time,
+                    }
+                };
+            let all = |of: &SampledCounts| {
+                let sampled = || statistics::count(of.counts.operations, of.counts.variance);
+                let known = |ns: NonZeroU64| Estimate::exact(float(ns.get()));
+                of.counted
+                    .map_or_else(|| sampled_estimate(sampled()), known)
+            };
+            let time = self.window.multiplexed_time(event.into());
+            let limited = self.window.was_limited(event.into());
+            let estimate = match delta.counts.samples {
+                0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
+                _ if delta.counted.is_some() => Ok(all(&delta)),
+                0 if limited => Err(Reason::NotMeasured),
+                0 => self.without_samples(event).map(sampled_estimate),
+                _ => Ok(all(&delta)),
+            };
+            let value = estimate.map(|estimate| {
+                Value::Counter(counter(&delta, estimate, limited, report.start, time))
+            });
+            let is_known = total.counts.samples > 0 || total.counted.is_some();
+            let total = is_known.then(|| {
+                let limited = self.window.was_ever_limited(event.into());
+                counter(&total, all(&total), limited, row.since, None)
+            });
+            let ids = [subject, metric, self.attributes];
+            report.push(ids, value, total);
+        }
+    }
+}
+
+impl SampledEvents<'_> {
+    /// The number of events of an owner without a sample in the window.
+    fn without_samples(&self, event: u8) -> Result<ConfidenceInterval, Reason> {
+        let at = usize::from(event);
+        let health = &self.window.events[at];
+        let multiplexed = self.window.multiplexed_time(at);
+        if multiplexed.is_some_and(|time| time.running == 0) {
+            return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
+        }
+        let everyone = |of: &SampledUsage| event_counts(of, event).counts;
+        let now = everyone(&self.window.total.delta);
+        if now.operations > 0.0 {
+            // The expected weight of a sample if periods vary: each event is weighted by its own
+            // sample.
+            return Ok(statistics::unsampled(now.variance / now.operations));
+        }
+        let gained = self.window.events_gained.get(at).copied();
+        let counted = float(gained.unwrap_or_default().counted);
+        let running_ratio = multiplexed.map_or(1.0, RunningTime::running_ratio);
+        match health.period {
+            _ if counted <= 0.0 => {
+                let before = everyone(&self.window.total.total);
+                // A PMU that does not count the event looks like a machine without such events.
+                match before.samples {
+                    0 => Err(Reason::NotMeasured),
+                    samples => Ok(statistics::unsampled(before.operations / float(samples))),
+                }
+            }
+            Some(period) => Ok(statistics::unsampled(float(period) / running_ratio)),
+            // All events may belong to this owner.
+            None => Ok(ConfidenceInterval {
+                high: counted / running_ratio,
+                ..statistics::unsampled(0.0)
+            }),
+        }
+    }
+}
+
+/// The samples of an event, from all data sources.
+fn event_counts(usage: &SampledUsage, event: u8) -> SampledCounts {
+    let mut sum = SampledCounts::default();
+    for (_, counts) in usage.range((event, 0)..=(event, u8::MAX)) {
+        sum.add(counts);
+    }
+    sum
+}
+
+/// A warning for each event with more than 1% of its samples missed in a window, and for each event
+/// that the kernel may have throttled.
+pub(super) fn warnings(window: &SampledWindow) -> Vec<String> {
+    let events = window.events.iter().zip(&window.missed);
+    let missed = events.filter(|(_, (missed, due))| missed * 100 > *due);
+    let lines = missed.map(|(event, (missed, due))| {
+        let SampledHealth { name, .. } = event;
+        format!(
+            "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
+             those that were stand for them too"
+        )
+    });
+    let limited = window
+        .events
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| window.was_limited(*at));
+    let limits = limited.map(|(_, event)| {
+        format!(
+            "{}: on some CPU its samples came near kernel.perf_event_max_sample_rate, at which the \
+             kernel stops a counter until its next tick: its values may be too small, and have no \
+             interval; sample less often",
+            event.name
+        )
+    });
+    lines.chain(limits).collect()
+}
+
+/// Columns of the lists of instructions and of data pages.
+const INSTRUCTIONS: [&str; 7] = [
+    "owner", "event", "function", "module", "build_id", "share", "samples",
+];
+const PAGES: [&str; 5] = ["owner", "event", "page", "share", "samples"];
+
+/// The `shown` addresses with most samples of each row and event, and their shares of the row's
+/// events: instructions, then data pages if any.
+pub(super) fn hottest(window: &SampledWindow, joined: &Joined, shown: usize) -> Vec<ReportTable> {
+    [false, true]
+        .into_iter()
+        .filter_map(|page| table(window, joined, shown, page))
+        .collect()
+}
+
+fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> Option<ReportTable> {
+    let rows = joined.sampled.as_ref()?;
+    let mut groups: BTreeMap<(u8, &Entity), Vec<(&Hotspot, &HotspotCounts)>> = BTreeMap::new();
+    for (spot, counts) in joined.hotspots.iter().filter(|(spot, _)| spot.page == page) {
+        let group = groups.entry((spot.event, &spot.entity)).or_default();
+        group.push((spot, counts));
+    }
+    if page && groups.is_empty() {
+        return None;
+    }
+    let mut table = ReportTable {
+        name: if page { "hot_pages" } else { "hot" },
+        columns: if page {
+            PAGES.to_vec()
+        } else {
+            INSTRUCTIONS.to_vec()
+        },
+        rows: Vec::new(),
+        counts: Vec::new(),
+    };
+    let mut kept_samples = 0;
+    // Includes rows without an address in the table.
+    let all: u64 = rows
+        .iter()
+        .flat_map(|(_, row)| row.delta.values())
+        .map(|counts| counts.counts.samples)
+        .sum();
+    let mut sorted: Vec<_> = groups
+        .into_iter()
+        .map(|((event, entity), spots)| {
+            let of_entity = rows.of(entity).map(|row| event_counts(&row.delta, event));
+            (event, entity, of_entity.unwrap_or_default(), spots)
+        })
+        .collect();
+    sorted.sort_by(|a, b| {
+        let events = |it: &SampledCounts| it.counts.operations;
+        a.0.cmp(&b.0).then(events(&b.2).total_cmp(&events(&a.2)))
+    });
+    for (event, entity, of_entity, mut spots) in sorted {
+        let here = HotspotCounts {
+            samples: spots.iter().map(|(_, counts)| counts.samples).sum(),
+            events: spots.iter().map(|(_, counts)| counts.events).sum(),
+        };
+        kept_samples += here.samples;
+        spots.sort_by(|a, b| b.1.events.total_cmp(&a.1.events).then(a.0.cmp(b.0)));
+        for (spot, counts) in spots.into_iter().take(shown) {
+            let mut share = share(*counts, here, &of_entity);
+            if let Some(share) = &mut share
+                && window.was_limited(event.into())
+            {
+                share.spread = Spread::Unknown;
+            }
+            let mut row = vec![
+                TableCell::Owner(Subject::Entity(entity.clone())),
+                TableCell::Text(window.events[usize::from(event)].name.clone()),
+                TableCell::Text(location(spot)),
+            ];
+            if !page {
+                let module = spot.module.as_deref().unwrap_or_default();
+                row.push(TableCell::Text(module.to_owned()));
+                row.push(TableCell::Text(build_id(spot)));
+            }
+            row.extend([TableCell::Estimate(share), TableCell::Count(counts.samples)]);
+            table.rows.push(row);
+        }
+    }
+    if !page {
+        table.counts = vec![
+            ("hot_samples", all.max(kept_samples)),
+            ("hot_samples_kept", kept_samples),
+        ];
+    }
+    Some(table)
+}
+
+/// The share of a row's events at one of its addresses. `kept` are the samples of the row with an
+/// address in the table. Any other sample may have been at this address too, which widens the upper
+/// end. `kept` exceeds the row's own samples if the map of rows was full.
+fn share(at: HotspotCounts, kept: HotspotCounts, of_entity: &SampledCounts) -> Option<Estimate> {
+    let whole = of_entity.counts;
+    let samples = whole.samples.max(kept.samples);
+    let events = whole.operations.max(kept.events);
+    let n = match whole.samples {
+        0 => float(samples),
+        _ => whole.effective(whole.operations),
+    };
+    // Effective sample size: that of the whole row, but no more than these samples allow. One
+    // sample of a long period says less than its part.
+    let part = at.events / events;
+    let n = if part > 0.0 {
+        n.min(float(at.samples) / part)
+    } else {
+        n
+    };
+    let mut share = statistics::share(at.events, events, n)?;
+    let lost = float(samples - kept.samples) / float(samples.max(1));
+    share.high = (share.high + lost).min(1.0);
+    Some(sampled_estimate(share))
+}
+
+/// The function; without one the address, relative to its module if known.
+fn location(spot: &Hotspot) -> String {
+    match (&spot.function, &spot.module, spot.tgid) {
+        (Some(function), ..) => function.to_string(),
+        (None, Some(_), 0) => format!("+{:#x}", spot.address),
+        (None, None, 0) => format!("{:#x}", spot.address),
+        (None, _, tgid) => format!("{:#x} of process {tgid}", spot.address),
+    }
+}
+
+fn build_id(spot: &Hotspot) -> String {
+    let bytes = spot.build_id.iter().flat_map(|id| id.iter());
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

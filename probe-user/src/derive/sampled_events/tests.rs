@@ -1,0 +1,182 @@
+//! Values without samples, shares with their errors, and warnings.
+
+use super::*;
+use crate::{snapshot::SpeCounts, window::EventGain};
+
+fn counts(samples: u64) -> SampledCounts {
+    SampledCounts {
+        periods: 1000 * samples,
+        counts: SpeCounts {
+            samples,
+            operations: 1000.0 * float(samples),
+            variance: 1e6 * float(samples),
+            ..SpeCounts::default()
+        },
+        counted: None,
+    }
+}
+
+/// Samples with these periods.
+fn of_periods(periods: &[f64]) -> SampledCounts {
+    let mut counts = SampledCounts::default();
+    counts.counts.samples = periods.len() as u64;
+    counts.counts.operations = periods.iter().sum();
+    counts.counts.variance = periods.iter().map(|period| period * period).sum();
+    counts
+}
+
+#[test]
+fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
+    // Periods of samples of other owners in earlier windows, and in this one.
+    let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
+        let mut window = SampledWindow {
+            events: vec![SampledHealth {
+                name: "cycles".to_owned(),
+                period,
+                ..SampledHealth::default()
+            }],
+            events_gained: vec![EventGain {
+                counted,
+                time: RunningTime { enabled, running },
+                limited: false,
+            }],
+            ..SampledWindow::default()
+        };
+        let all = [before, now].concat();
+        window.total.delta.insert((0, 0), of_periods(now));
+        window.total.total.insert((0, 0), of_periods(&all));
+        let events = SampledEvents {
+            window: &window,
+            metrics: Vec::new(),
+            attributes: 0,
+        };
+        events
+            .without_samples(0)
+            .map(|none| (none.value, none.high))
+    };
+    let one = statistics::unseen_limit();
+    let (nobody, few): (_, &[f64]) = ([&[][..], &[]], &[10.0, 30.0]);
+    assert_eq!(none(Some(500), 7, [9, 9], nobody), Ok((0.0, 500.0 * one)));
+    assert_eq!(none(None, 7, [9, 9], nobody), Ok((0.0, 7.0)));
+    // On the PMU for half of the time.
+    assert_eq!(none(None, 7, [10, 5], nobody), Ok((0.0, 14.0)));
+    // One event in four is in the sample of 10; the others are in that of 30.
+    assert_eq!(none(None, 7, [9, 9], [few, few]), Ok((0.0, 25.0 * one)));
+    // The period has changed since.
+    assert_eq!(
+        none(Some(800), 7, [9, 9], [few, &[]]),
+        Ok((0.0, 800.0 * one))
+    );
+    assert_eq!(none(None, 7, [9, 9], [few, &[]]), Ok((0.0, 7.0)));
+    assert_eq!(none(Some(500), 0, [9, 9], nobody), Err(Reason::NotMeasured));
+    assert_eq!(
+        none(Some(500), 0, [9, 9], [few, &[]]),
+        Ok((0.0, 20.0 * one))
+    );
+    let never = NoValue::NeverRan("cycles".to_owned());
+    assert_eq!(
+        none(Some(500), 0, [9, 0], [few, &[]]),
+        Err(Reason::NoValue(never))
+    );
+}
+
+#[test]
+fn code_without_a_file_is_an_address_of_its_process() {
+    let spot = |module: Option<&str>, tgid| Hotspot {
+        entity: Entity::System,
+        event: 0,
+        page: false,
+        function: None,
+        module: module.map(Into::into),
+        build_id: None,
+        address: 0x7f00,
+        tgid,
+    };
+    assert_eq!(location(&spot(Some("[jit]"), 12)), "0x7f00 of process 12");
+    assert_eq!(location(&spot(None, 12)), "0x7f00 of process 12");
+    assert_eq!(location(&spot(Some("/bin/a"), 0)), "+0x7f00");
+}
+
+#[test]
+fn what_was_not_kept_widens_the_upper_end() {
+    let at = HotspotCounts {
+        samples: 40,
+        events: 40_000.0,
+    };
+    let kept = |samples| HotspotCounts {
+        samples,
+        events: 1000.0 * float(samples),
+    };
+    let whole = share(at, kept(100), &counts(100)).unwrap();
+    assert!((whole.value - 0.4).abs() < 1e-12);
+    let (low, high) = whole.sampled_interval().unwrap();
+    assert!(
+        (low - 0.3094).abs() < 1e-3 && (high - 0.4980).abs() < 1e-3,
+        "{low} {high}"
+    );
+    // 20 of its 100 samples have no address.
+    let (same, wider) = share(at, kept(80), &counts(100))
+        .unwrap()
+        .sampled_interval()
+        .unwrap();
+    assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
+    assert_eq!(share(HotspotCounts::default(), kept(0), &counts(0)), None);
+    // The row itself has 20 of 100 samples: the map of rows had no space for the others.
+    let shares = [40, 60].map(|samples| share(kept(samples), kept(100), &counts(20)));
+    let sum: f64 = shares.into_iter().map(|share| share.unwrap().value).sum();
+    assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+}
+
+/// 400 samples of a period of 1,000, and a sample of 70,000 in another function.
+#[test]
+fn one_heavy_sample_is_one() {
+    let mut row = counts(400);
+    row.periods += 70_000;
+    row.counts.samples += 1;
+    row.counts.operations += 70_000.0;
+    row.counts.variance += 70_000.0 * 70_000.0;
+    let heavy = HotspotCounts {
+        samples: 1,
+        events: 70_000.0,
+    };
+    let kept = HotspotCounts {
+        samples: 401,
+        events: 470_000.0,
+    };
+    let share = share(heavy, kept, &row).unwrap();
+    let (low, high) = share.sampled_interval().unwrap();
+    // It may occur three times as often, or hardly ever: a Poisson count of 1 has the limits 0.03
+    // and 5.6.
+    assert!(low < 0.2 * share.value && high > 3.0 * share.value);
+}
+
+#[test]
+fn missed_samples_are_told_from_one_in_a_hundred_on() {
+    let event = |name: &str| SampledHealth {
+        name: name.to_owned(),
+        ..SampledHealth::default()
+    };
+    let window = SampledWindow {
+        events: vec![event("cycles"), event("cpu-clock")],
+        missed: vec![(1, 100), (20, 200)],
+        ..SampledWindow::default()
+    };
+    let lines = warnings(&window);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with("cpu-clock: 20 of 200 samples were due"));
+    // Its counter may have been throttled.
+    let limited = EventGain {
+        limited: true,
+        ..EventGain::default()
+    };
+    let window = SampledWindow {
+        events: vec![event("cycles")],
+        events_gained: vec![limited],
+        ..SampledWindow::default()
+    };
+    let lines = warnings(&window);
+    assert!(
+        lines.len() == 1 && lines[0].contains("perf_event_max_sample_rate"),
+        "{lines:?}"
+    );
+}

@@ -1,0 +1,393 @@
+//! Documented metrics from SPE samples, for each entity of a report, with 95% intervals.
+
+use probe_common::spe::{Class, Source};
+
+use super::{
+    Estimate, Spread, latency,
+    metrics::{self, MetricValue},
+    spe::{self, REMOTE},
+    statistics::{self, ConfidenceInterval},
+};
+use crate::{
+    catalogue::{MetricCounts, SampledQuantity},
+    formula::{EventCount, NoValue},
+    plan::{CountSource, MetricSource, Plan, PlannedMetric},
+    snapshot::SpeCounts,
+    window::{MemLevel, SpeUsage, SpeWindow},
+};
+
+/// The events of a source that are estimated from samples.
+fn sampled_events(source: &MetricSource) -> Vec<(String, SampledQuantity)> {
+    let sampled = |(event, place): &(String, CountSource)| match place {
+        CountSource::Sampled(what) => Some((event.clone(), *what)),
+        _ => None,
+    };
+    source.events.iter().filter_map(sampled).collect()
+}
+
+/// A metric from the samples of a window.
+pub(super) struct SpeMetric<'a> {
+    plan: &'a Plan,
+    planned: &'a PlannedMetric,
+    /// All events of its formula.
+    events: Vec<(String, SampledQuantity)>,
+    window: &'a SpeWindow,
+}
+
+impl<'a> SpeMetric<'a> {
+    /// None for a metric that is not estimated from samples.
+    pub(super) fn new(
+        plan: &'a Plan,
+        planned: &'a PlannedMetric,
+        source: &MetricSource,
+        window: &'a SpeWindow,
+    ) -> Option<Self> {
+        let events = sampled_events(source);
+        (!events.is_empty()).then_some(Self {
+            plan,
+            planned,
+            events,
+            window,
+        })
+    }
+
+    pub(super) fn value(&self, usage: &SpeUsage) -> MetricValue {
+        let max_latency = self.window.sampler.max_latency();
+        let estimated = |(_, what): &(String, SampledQuantity)| quantity(*what, usage, max_latency);
+        let quantities: Vec<Quantity> = self
+            .events
+            .iter()
+            .map(estimated)
+            .collect::<Option<Vec<_>>>()
+            .ok_or(NoValue::TooFewSamples)?;
+        let values: Vec<f64> = quantities.iter().map(|it| it.total.value).collect();
+        let value = self.evaluate(&values)?;
+        let interval = self
+            .varying_quantity(&quantities)
+            .and_then(|(at, low, high)| {
+                let end = |end: f64| {
+                    let mut values = values.clone();
+                    values[at] = end;
+                    Some(self.evaluate(&values).ok()?.value)
+                };
+                let (a, b) = (end(low)?, end(high)?);
+                let around = ConfidenceInterval::around(value.value, a.min(b), a.max(b));
+                Some(Spread::Sampled(around.low, around.high))
+            });
+        Ok(Estimate {
+            spread: interval.unwrap_or_default(),
+            ..value
+        })
+    }
+
+    fn evaluate(&self, values: &[f64]) -> MetricValue {
+        let mut counts = MetricCounts::for_cpus(self.window.length);
+        for ((event, _), count) in self.events.iter().zip(values) {
+            let (count, running_ratio) = (*count, 1.0);
+            counts.add_sample(
+                event,
+                EventCount {
+                    count,
+                    running_ratio,
+                },
+            );
+        }
+        metrics::evaluate(self.plan, self.planned, counts)
+    }
+
+    /// The quantity that determines the error, with its lowest and highest value. None if several
+    /// quantities do.
+    fn varying_quantity(&self, quantities: &[Quantity]) -> Option<(usize, f64, f64)> {
+        match quantities {
+            [one] => {
+                let ConfidenceInterval { low, high, .. } = if one.total.value > 0.0 {
+                    one.total
+                } else {
+                    // An unsampled operation may have any latency.
+                    let each = match self.events[0].1 {
+                        SampledQuantity::LoadCycles | SampledQuantity::StoreCycles => {
+                            self.window.sampler.max_latency()
+                        }
+                        _ => 1.0,
+                    };
+                    statistics::unsampled(self.window.weight() * each)
+                };
+                Some((0, low, high))
+            }
+            // A share of the whole is independent of the size of the whole.
+            [a, b] => {
+                let pairs = [(0, a, 1, b), (1, b, 0, a)];
+                pairs.into_iter().find_map(|(at, part, of, whole)| {
+                    let (kind, each) = part.per_unit?;
+                    let (each, whole) = (each?, whole.total.value);
+                    (self.events[of].1 == kind).then_some((at, each.low * whole, each.high * whole))
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An estimated quantity.
+struct Quantity {
+    total: ConfidenceInterval,
+    /// The whole that it is a part of or a sum over, and its mean per unit of that whole.
+    per_unit: Option<(SampledQuantity, Option<ConfidenceInterval>)>,
+}
+
+/// What to sum over a class of operations.
+enum SampleSum {
+    Operations,
+    Cycles,
+    Walks,
+    Sourced,
+    ServedBy(&'static [Source]),
+}
+
+/// The estimate of a quantity; None for a mean of too few samples. No latency exceeds `max_latency`
+/// cycles.
+fn quantity(what: SampledQuantity, usage: &SpeUsage, max_latency: f64) -> Option<Quantity> {
+    let (class, sum) = match what {
+        SampledQuantity::Loads => (Class::Load, SampleSum::Operations),
+        SampledQuantity::LoadCycles => (Class::Load, SampleSum::Cycles),
+        SampledQuantity::LoadWalks => (Class::Load, SampleSum::Walks),
+        SampledQuantity::SourcedLoads => (Class::Load, SampleSum::Sourced),
+        SampledQuantity::L1Loads => (Class::Load, SampleSum::ServedBy(&[Source::L1d])),
+        SampledQuantity::L2Loads => (Class::Load, SampleSum::ServedBy(&[Source::L2])),
+        SampledQuantity::PeerLoads => (Class::Load, SampleSum::ServedBy(&[Source::PeerCore])),
+        SampledQuantity::ClusterLoads => {
+            let sources = &[Source::LocalCluster, Source::PeerCluster];
+            (Class::Load, SampleSum::ServedBy(sources))
+        }
+        SampledQuantity::SystemCacheLoads => {
+            let sources = &[Source::L3, Source::SystemCache];
+            (Class::Load, SampleSum::ServedBy(sources))
+        }
+        SampledQuantity::DramLoads => (Class::Load, SampleSum::ServedBy(&[Source::Dram])),
+        SampledQuantity::RemoteLoads => (Class::Load, SampleSum::ServedBy(REMOTE)),
+        SampledQuantity::Stores => (Class::Store, SampleSum::Operations),
+        SampledQuantity::StoreCycles => (Class::Store, SampleSum::Cycles),
+        SampledQuantity::StoreWalks => (Class::Store, SampleSum::Walks),
+    };
+    let parts = spe::parts(usage, class);
+    let of_class = |wanted: &dyn Fn(MemLevel) -> bool| spe::sum(parts.clone(), wanted);
+    let all = of_class(&|_| true);
+    let whole = if class == Class::Load {
+        SampledQuantity::Loads
+    } else {
+        SampledQuantity::Stores
+    };
+    let counted = |counts: &SpeCounts| statistics::count(counts.operations, counts.variance);
+    let (total, per_unit) = match sum {
+        SampleSum::Operations => (counted(&all), None),
+        SampleSum::Cycles if all.samples == 0 => (counted(&all), None),
+        SampleSum::Cycles => {
+            let mean = latency::mean(&all, max_latency)?;
+            let total = statistics::product(counted(&all), mean);
+            (total, Some((whole, Some(mean))))
+        }
+        SampleSum::Walks => {
+            let share = spe::walks(&all);
+            let factor = share.map_or(0.0, |share| share.value);
+            let walked = statistics::count(all.operations * factor, all.variance * factor);
+            (walked, Some((whole, share)))
+        }
+        SampleSum::Sourced => {
+            let sourced = of_class(&spe::known);
+            (counted(&sourced), Some((whole, spe::share(&sourced, &all))))
+        }
+        SampleSum::ServedBy(sources) => {
+            let (part, known) = (of_class(&spe::by(sources)), of_class(&spe::known));
+            let each = spe::share(&part, &known);
+            (counted(&part), Some((SampledQuantity::SourcedLoads, each)))
+        }
+    };
+    Some(Quantity { total, per_unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use probe_common::spe::SpeRow;
+
+    use super::*;
+    use crate::{
+        catalogue::{Catalogue, Chip, Hardware},
+        window::{Gained, sampled_window},
+    };
+
+    /// Samples of weight 1,000 and `cycles` each, every other one with a walk.
+    fn samples(count: u32, cycles: u16) -> SpeCounts {
+        let (operations, cycles_of_each) = (1000.0 * f64::from(count), f64::from(cycles));
+        let mut histogram = [0.0; _];
+        histogram[SpeRow::bucket(cycles)] = operations;
+        SpeCounts {
+            samples: count.into(),
+            operations,
+            variance: 1000.0 * operations,
+            walks: operations / 2.0,
+            cycles: operations * cycles_of_each,
+            squares: operations * cycles_of_each * cycles_of_each,
+            histogram,
+            ..SpeCounts::default()
+        }
+    }
+
+    fn usage() -> SpeUsage {
+        SpeUsage::from([
+            ((Class::Load, MemLevel::By(Source::L1d)), samples(600, 4)),
+            ((Class::Load, MemLevel::By(Source::Dram)), samples(200, 400)),
+            ((Class::Load, MemLevel::Number(77)), samples(200, 10)),
+            ((Class::Store, MemLevel::Unknown), samples(4000, 7)),
+        ])
+    }
+
+    #[test]
+    fn samples_stand_for_operations() {
+        let usage = usage();
+        let expected = [
+            (SampledQuantity::Loads, 1_000_000),
+            (SampledQuantity::SourcedLoads, 800_000),
+            (SampledQuantity::L1Loads, 600_000),
+            (SampledQuantity::L2Loads, 0),
+            (SampledQuantity::DramLoads, 200_000),
+            (SampledQuantity::RemoteLoads, 0),
+            (
+                SampledQuantity::LoadCycles,
+                600 * 4000 + 200 * 400_000 + 200 * 10_000,
+            ),
+            (SampledQuantity::LoadWalks, 500_000),
+            (SampledQuantity::Stores, 4_000_000),
+            (SampledQuantity::StoreCycles, 28_000_000),
+            (SampledQuantity::StoreWalks, 2_000_000),
+        ];
+        for (what, expected) in expected {
+            let value = quantity(what, &usage, 4095.0).unwrap().total.value;
+            assert!(
+                (value - f64::from(expected)).abs() < 1e-6,
+                "{what:?}: {value}"
+            );
+        }
+    }
+
+    /// The values of all metrics of the group.
+    fn metrics(usage: &SpeUsage) -> BTreeMap<String, MetricValue> {
+        let (catalogue, machine) = (
+            Catalogue::builtin().unwrap(),
+            Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap()),
+        );
+        let mut plan = Plan::default();
+        plan.metrics.machine = Some(machine);
+        for metric in catalogue.select("group:spe", &machine).unwrap() {
+            let events = metric.events().into_iter().map(|event| {
+                let sampled = metric.pmu.events[event].sampled.unwrap();
+                (event.to_owned(), CountSource::Sampled(sampled))
+            });
+            let source = MetricSource {
+                events: events.collect(),
+                ..MetricSource::default()
+            };
+            plan.metrics.list.push(PlannedMetric {
+                sources: Ok(vec![source]),
+                io: Vec::new(),
+                metric: metric.clone(),
+            });
+        }
+        // One second, at a period of 32,768.
+        let mut window = sampled_window(BTreeMap::new());
+        window.total = Gained::first(self::usage(), Duration::ZERO);
+        let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
+            let metric = SpeMetric::new(&plan, planned, source, &window).unwrap();
+            (planned.metric.name.clone(), metric.value(usage))
+        };
+        metrics::cores(&plan).map(value).collect()
+    }
+
+    #[track_caller]
+    fn assert_interval(value: &MetricValue, expected: [f64; 3], tolerance: f64) {
+        let value = value.as_ref().unwrap();
+        let (low, high) = value.sampled_interval().unwrap();
+        for (found, expected) in [value.value, low, high].into_iter().zip(expected) {
+            assert!((found - expected).abs() < tolerance, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn every_metric_has_its_interval() {
+        let values = metrics(&usage());
+        assert_eq!(values.len(), 13);
+        for (name, value) in &values {
+            let value = value.as_ref().unwrap();
+            let (low, high) = value.sampled_interval().expect(name);
+            assert!(
+                low <= value.value && value.value <= high,
+                "{name}: {value:?}"
+            );
+            assert!(low < high, "{name}: {value:?}");
+        }
+        // Exact Poisson limits of 1,000 are 938.97 and 1063.96.
+        assert_interval(
+            &values["spe_load_rate"],
+            [1e6, 938_970.0, 1_063_960.0],
+            50.0,
+        );
+        // Wilson, 200 of 800 and 500 of 1,000.
+        assert_interval(
+            &values["spe_load_dram_ratio"],
+            [0.25, 0.221_3, 0.281_1],
+            1e-3,
+        );
+        assert_interval(
+            &values["spe_load_tlb_walk_ratio"],
+            [0.5, 0.469_0, 0.531_0],
+            1e-3,
+        );
+    }
+
+    /// The estimates equal those of `mem` from the same samples.
+    #[test]
+    fn they_are_the_estimates_of_mem() {
+        let usage = usage();
+        let values = metrics(&usage);
+        let sum =
+            |wanted: &dyn Fn(MemLevel) -> bool| spe::sum(spe::parts(&usage, Class::Load), wanted);
+        let (all, remote) = (sum(&|_| true), sum(&spe::by(REMOTE)));
+        let known = sum(&spe::known);
+        for (name, estimate) in [
+            (
+                "spe_load_rate",
+                statistics::count(all.operations, all.variance),
+            ),
+            ("spe_load_latency", latency::mean(&all, 4095.0).unwrap()),
+            ("spe_load_tlb_walk_ratio", spe::walks(&all).unwrap()),
+            (
+                "spe_load_remote_ratio",
+                spe::share(&remote, &known).unwrap(),
+            ),
+        ] {
+            let ConfidenceInterval { value, low, high } = estimate;
+            assert_interval(&values[name], [value, low, high], 1e-6);
+        }
+    }
+
+    #[test]
+    fn without_samples_the_rate_may_be_that_of_a_few() {
+        let values = metrics(&SpeUsage::new());
+        // The exact Poisson limit of none is 3.689.
+        let limit = 3.689 * 32_768.0;
+        assert_interval(&values["spe_load_rate"], [0.0, 0.0, limit], 1000.0);
+        assert!(matches!(
+            values["spe_load_latency"],
+            Err(NoValue::DenominatorZero(_))
+        ));
+    }
+
+    #[test]
+    fn few_samples_have_a_rate_and_no_mean() {
+        let one = SpeUsage::from([((Class::Load, MemLevel::Unknown), samples(29, 4))]);
+        let values = metrics(&one);
+        assert_eq!(values["spe_load_latency"], Err(NoValue::TooFewSamples));
+        assert!(values["spe_load_rate"].is_ok());
+    }
+}

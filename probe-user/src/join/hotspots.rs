@@ -1,0 +1,146 @@
+//! Hotspots: the addresses of samples of events, by function and by the row of their owner.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Entity, Naming};
+use crate::{
+    snapshot::{CodeLocation, SampledAddress},
+    window::{Owner, SampledWindow},
+};
+
+/// A function, address or data page with samples of an event, for one row of the view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hotspot {
+    /// The row.
+    pub entity: Entity,
+    /// Index into [`SampledWindow::events`].
+    pub event: u8,
+    /// Whether it is a data page.
+    pub page: bool,
+    /// The function, if its file names it.
+    pub function: Option<Arc<str>>,
+    /// The file or other module that contains it, if known.
+    pub module: Option<Arc<str>>,
+    /// Build id of the file.
+    pub build_id: Option<Arc<[u8]>>,
+    /// For code without a function name its address, relative to the module if that is known. For a
+    /// data page the address of its first byte.
+    pub address: u64,
+    /// Process of an address without a function or file; 0: the kernel's.
+    pub tgid: u32,
+}
+
+/// Samples at a hotspot.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HotspotCounts {
+    /// Samples.
+    pub samples: u64,
+    /// Number of events that the samples stand for.
+    pub events: f64,
+}
+
+/// All hotspots of a window; hidden owners are left out.
+pub(super) fn by_owner(
+    window: &SampledWindow,
+    naming: &Naming,
+) -> BTreeMap<Hotspot, HotspotCounts> {
+    let mut hotspots: BTreeMap<Hotspot, HotspotCounts> = BTreeMap::new();
+    for (key, counts) in &window.addresses {
+        let owner = Owner {
+            cgroup: key.cgroup,
+            tgid: key.tgid,
+        };
+        let Some(entity) = naming.entity(owner) else {
+            continue;
+        };
+        let place = window.places.get(&key.code_key()).filter(|_| !key.page);
+        let sum = hotspots
+            .entry(Hotspot::new(entity, key, place))
+            .or_default();
+        sum.samples += counts.samples;
+        sum.events += counts.events;
+    }
+    hotspots
+}
+
+impl Hotspot {
+    /// The hotspot of an address. All instructions of a function share one.
+    fn new(entity: Entity, key: &SampledAddress, place: Option<&CodeLocation>) -> Self {
+        let (tgid, address, _) = key.code_key();
+        let plain = Self {
+            entity,
+            event: key.event,
+            page: key.page,
+            function: None,
+            module: None,
+            build_id: None,
+            address,
+            tgid,
+        };
+        match place {
+            // The location is unknown.
+            Some(place) if place.function.is_none() && &*place.module == "[unknown]" => plain,
+            // Another process has other code at this address.
+            Some(place) if place.function.is_none() && &*place.module == "[jit]" => Self {
+                module: Some(Arc::clone(&place.module)),
+                ..plain
+            },
+            Some(place) => Self {
+                function: place.function.clone(),
+                module: Some(Arc::clone(&place.module)),
+                build_id: place.build_id.clone(),
+                address: place.function.as_ref().map_or(place.offset, |_| 0),
+                tgid: 0,
+                ..plain
+            },
+            None => plain,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_common::CgroupId;
+
+    #[test]
+    fn instructions_of_a_function_are_one_spot_and_others_their_own() {
+        let key = |address, tgid| SampledAddress {
+            cgroup: CgroupId(7),
+            address,
+            tgid,
+            event: 0,
+            page: false,
+            image: 0,
+        };
+        let place = |function: Option<&str>, module: &str, offset| CodeLocation {
+            function: function.map(Into::into),
+            module: module.into(),
+            build_id: None,
+            offset,
+        };
+        let spot = |key: &SampledAddress, place: &CodeLocation| {
+            Hotspot::new(Entity::System, key, Some(place))
+        };
+        let (a, b) = (
+            place(Some("spin"), "/bin/a", 5),
+            place(Some("spin"), "/bin/a", 9),
+        );
+        assert_eq!(spot(&key(5, 1), &a), spot(&key(9, 2), &b));
+        // Without a function each address of a file is a hotspot, the same in all processes.
+        let (c, d) = (place(None, "/bin/a", 5), place(None, "/bin/a", 9));
+        assert_eq!(spot(&key(5, 1), &c), spot(&key(1005, 2), &c));
+        assert_ne!(spot(&key(5, 1), &c), spot(&key(5, 1), &d));
+        // Code without a file is its process's own.
+        let jit = place(None, "[jit]", 5);
+        assert_ne!(spot(&key(5, 1), &jit), spot(&key(5, 2), &jit));
+        assert_eq!(spot(&key(5, 1), &jit).module.as_deref(), Some("[jit]"));
+        // Unknown code is distinguished by its process.
+        let unknown = place(None, "[unknown]", 5);
+        assert_ne!(spot(&key(5, 1), &unknown), spot(&key(5, 2), &unknown));
+        assert_eq!(
+            Hotspot::new(Entity::System, &key(5, 1), None),
+            spot(&key(5, 1), &unknown)
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! The resolver's state: requested ids and known names. No I/O.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    ResolverHealth,
+    clip::{NAME, TEXT, clip},
+    source::{Fault, FoundContainer, FoundPod, SourceAnswer, WantedIds},
+};
+use crate::names::{
+    IdKind, PathId, RuntimeNames,
+    runtime_names::{Container, Pod},
+};
+
+/// Maximum number of containers, and of pods, that are asked for: any user who may create cgroups
+/// could create any number of them.
+const MAX_IDS: usize = 1 << 16;
+
+/// Delays before an unknown id is asked for again: the first one, doubled each time up to the
+/// longest.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdState {
+    Waiting { tries: u32, due: Instant },
+    Known,
+}
+
+type IdStates = HashMap<Arc<str>, IdState>;
+
+/// Requested ids and known names.
+#[derive(Debug)]
+pub(super) struct NameCache {
+    containers: IdStates,
+    pods: IdStates,
+    described: Arc<RuntimeNames>,
+    /// Keys of the labels to keep.
+    labels: Vec<String>,
+    health: ResolverHealth,
+}
+
+impl NameCache {
+    pub(super) fn new(labels: Vec<String>) -> Self {
+        Self {
+            containers: HashMap::new(),
+            pods: HashMap::new(),
+            described: Arc::default(),
+            labels,
+            health: ResolverHealth::default(),
+        }
+    }
+
+    pub(super) fn described(&self) -> Arc<RuntimeNames> {
+        Arc::clone(&self.described)
+    }
+
+    pub(super) fn health(&self) -> ResolverHealth {
+        let known = self.described.containers.len() as u64;
+        ResolverHealth {
+            known,
+            waiting: self.containers.len() as u64 - known,
+            ..self.health
+        }
+    }
+
+    /// Adds an id; returns whether it is new.
+    pub(super) fn request(&mut self, wanted: &PathId<'_>, now: Instant) -> bool {
+        let states = match wanted.kind {
+            IdKind::Container => &mut self.containers,
+            IdKind::Pod => &mut self.pods,
+        };
+        if states.contains_key(&*wanted.id) {
+            return false;
+        }
+        if states.len() >= MAX_IDS {
+            self.health.not_asked += 1;
+            return false;
+        }
+        let state = IdState::Waiting { tries: 0, due: now };
+        states.insert(Arc::from(&*wanted.id), state);
+        true
+    }
+
+    /// Drops all ids but these.
+    pub(super) fn retain<'a>(&mut self, ids: impl Iterator<Item = PathId<'a>>) {
+        let (mut containers, mut pods) = (HashSet::new(), HashSet::new());
+        for PathId { kind, id, .. } in ids {
+            match kind {
+                IdKind::Container => containers.insert(id),
+                IdKind::Pod => pods.insert(id),
+            };
+        }
+        self.containers.retain(|id, _| containers.contains(&**id));
+        let described = &self.described;
+        let pods_of_containers: HashSet<&str> = described
+            .containers
+            .iter()
+            .filter(|(id, _)| self.containers.contains_key(*id))
+            .filter_map(|(_, it)| it.pod.as_deref())
+            .collect();
+        self.pods
+            .retain(|uid, _| pods.contains(&**uid) || pods_of_containers.contains(&**uid));
+        let mut known = described.containers.keys();
+        let mut known_pods = described.pods.keys();
+        if known.all(|id| self.containers.contains_key(id))
+            && known_pods.all(|uid| self.pods.contains_key(uid))
+        {
+            return;
+        }
+        let described = Arc::make_mut(&mut self.described);
+        described
+            .containers
+            .retain(|id, _| self.containers.contains_key(id));
+        described.pods.retain(|uid, _| self.pods.contains_key(uid));
+    }
+
+    /// When the next id is due; None if no id is waiting.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let states = self.containers.values().chain(self.pods.values());
+        let due = states.filter_map(|state| match state {
+            IdState::Waiting { due, .. } => Some(*due),
+            IdState::Known => None,
+        });
+        due.min()
+    }
+
+    /// Whether any requested id was not asked for yet.
+    pub(super) fn has_unasked(&self) -> bool {
+        let mut states = self.containers.values().chain(self.pods.values());
+        states.any(|state| matches!(state, IdState::Waiting { tries: 0, .. }))
+    }
+
+    /// All unknown ids, those with the fewest tries first.
+    pub(super) fn waiting(&self) -> WantedIds {
+        let sorted = |states: &IdStates| {
+            let mut waiting: Vec<_> = states
+                .iter()
+                .filter_map(|(id, state)| match state {
+                    IdState::Waiting { tries, .. } => Some((*tries, Arc::clone(id))),
+                    IdState::Known => None,
+                })
+                .collect();
+            waiting.sort();
+            waiting.into_iter().map(|(_, id)| id).collect()
+        };
+        WantedIds::new(sorted(&self.containers), sorted(&self.pods))
+    }
+
+    /// Schedules the next try of the ids that are still unknown after all sources were asked.
+    pub(super) fn schedule_retries(&mut self, wanted: &WantedIds, now: Instant) {
+        let schedule = |states: &mut IdStates, ids: &[Arc<str>]| {
+            for id in ids {
+                if let Some(IdState::Waiting { tries, due }) = states.get_mut(id) {
+                    let wait = FIRST_RETRY.saturating_mul(1 << (*tries).min(16));
+                    *due = now + wait.min(LONGEST_RETRY);
+                    *tries = tries.saturating_add(1);
+                }
+            }
+        };
+        schedule(&mut self.containers, wanted.containers());
+        schedule(&mut self.pods, wanted.pods());
+    }
+
+    /// Counts a runtime's failure to answer.
+    pub(super) fn count_fault(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Timeout => self.health.timeouts += 1,
+            Fault::Failed(_) => self.health.errors += 1,
+        }
+    }
+
+    /// Applies a runtime's answer: its plausible names of requested ids.
+    pub(super) fn apply(&mut self, answer: SourceAnswer, now: Instant) {
+        self.health.answers += answer.answers;
+        self.health.cut += answer.cut;
+        let mut containers = answer.containers;
+        containers.retain(|found| self.containers.contains_key(&*found.id));
+        let refused = &mut self.health.refused;
+        let containers = one_each(
+            containers,
+            |it| &it.id,
+            |a, b| (&a.name, &a.pod) == (&b.name, &b.pod),
+            refused,
+        );
+        let pods = one_each(
+            answer.pods,
+            |it| &it.uid,
+            |a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name),
+            refused,
+        );
+        // Not every cgroup path of a container has the uid of its pod.
+        for uid in containers.iter().filter_map(|found| found.pod.as_deref()) {
+            if uid.len() <= NAME && self.pods.len() < MAX_IDS && !self.pods.contains_key(uid) {
+                let state = IdState::Waiting { tries: 0, due: now };
+                self.pods.insert(uid.into(), state);
+            }
+        }
+        // If nothing changes, the names stay shared with snapshots.
+        let mut described = mem::take(&mut self.described);
+        for found in pods {
+            if let Some((uid, pod)) = self.pod(found) {
+                Arc::make_mut(&mut described).pods.insert(uid, pod);
+            }
+        }
+        for found in containers {
+            if let Some((id, container)) = self.container(found) {
+                Arc::make_mut(&mut described)
+                    .containers
+                    .insert(id, container);
+            }
+        }
+        self.described = described;
+    }
+
+    fn pod(&mut self, found: FoundPod) -> Option<(Arc<str>, Arc<Pod>)> {
+        let uid = newly_known(&mut self.pods, &found.uid, &found.name, &mut self.health)?;
+        let cut = &mut self.health.cut;
+        let pod = Pod {
+            namespace: clip(found.namespace, NAME, cut),
+            name: clip(found.name, NAME, cut),
+            labels: chosen(&self.labels, found.labels, cut),
+        };
+        Some((uid, Arc::new(pod)))
+    }
+
+    fn container(&mut self, found: FoundContainer) -> Option<(Arc<str>, Arc<Container>)> {
+        let id = newly_known(
+            &mut self.containers,
+            &found.id,
+            &found.name,
+            &mut self.health,
+        )?;
+        let cut = &mut self.health.cut;
+        let pod = found.pod.and_then(|uid| self.pods.get_key_value(&*uid));
+        let container = Container {
+            name: clip(found.name, NAME, cut),
+            pod: pod.map(|(uid, _)| Arc::clone(uid)),
+            runtime: found.runtime,
+            image: found.image.map(|image| clip(image, TEXT, cut)),
+            labels: chosen(&self.labels, found.labels, cut),
+        };
+        Some((id, Arc::new(container)))
+    }
+}
+
+/// Marks an id as known and returns it; None if it is not waiting, or the name is empty.
+fn newly_known(
+    states: &mut IdStates,
+    id: &str,
+    name: &str,
+    health: &mut ResolverHealth,
+) -> Option<Arc<str>> {
+    let own = Arc::clone(states.get_key_value(id)?.0);
+    let state = states
+        .get_mut(id)
+        .filter(|state| **state != IdState::Known)?;
+    if name.is_empty() {
+        health.refused += 1;
+        return None;
+    }
+    *state = IdState::Known;
+    Some(own)
+}
+
+/// The results without ids that have conflicting names.
+fn one_each<T>(
+    mut found: Vec<T>,
+    id: fn(&T) -> &str,
+    is_same: fn(&T, &T) -> bool,
+    refused: &mut u64,
+) -> Vec<T> {
+    let mut first: HashMap<&str, &T> = HashMap::with_capacity(found.len());
+    let mut disputed: HashSet<String> = HashSet::new();
+    for item in &found {
+        match first.entry(id(item)) {
+            Entry::Vacant(entry) => drop(entry.insert(item)),
+            Entry::Occupied(entry) if is_same(entry.get(), item) => {}
+            Entry::Occupied(entry) => drop(disputed.insert((*entry.key()).to_owned())),
+        }
+    }
+    *refused += disputed.len() as u64;
+    found.retain(|item| !disputed.contains(id(item)));
+    found
+}
+
+/// The labels that the user chose.
+fn chosen(
+    keys: &[String],
+    mut labels: HashMap<String, String>,
+    cut: &mut u64,
+) -> BTreeMap<String, String> {
+    let chosen = keys.iter().filter_map(|key| {
+        let value = labels.remove(key)?;
+        Some((key.clone(), clip(value, TEXT, cut)))
+    });
+    chosen.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Makes a plan for this machine from events and metrics by name.
+
+use std::sync::Arc;
+
+use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_events};
+use crate::{
+    catalogue::{Catalogue, CatalogueError, Hardware, Metric, MetricSettings, SelectError},
+    devices::Devices,
+    event::{self, Event, EventError, sampling::SampledEvent},
+    machine::{Machine, Pmus, SysfsError, cpus::CpuListError},
+};
+
+/// What is to be counted, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanRequest {
+    /// Lists of events in perf's syntax.
+    pub events: Vec<String>,
+    /// Lists of metrics.
+    pub metrics: Vec<String>,
+    /// Events that are always counted, unless the user names them.
+    pub always: &'static str,
+    /// Shares use only these events: no counters are opened for them.
+    pub own_weights: bool,
+    /// Hardware counters of each core that stay free for other users.
+    pub reserve_counters: usize,
+    /// Sampled events, which hold their counters all the time.
+    pub sampled: Vec<SampledEvent>,
+    /// The only PCI device to count in metrics of PCIe.
+    pub device: Option<String>,
+}
+
+/// Why this cannot be planned. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanRequestError {
+    /// The PMUs of this machine.
+    #[error(transparent)]
+    Pmus(#[from] Arc<SysfsError>),
+    /// The list of CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuListError),
+    /// The catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// A metric.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// An event.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// The default events.
+    #[error(transparent)]
+    Defaults(#[from] DefaultsError),
+    /// It does not fit.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// No such device.
+    #[error("there is no PCI device {0}: `pmuscope list devices` shows those of this machine")]
+    NoDevice(String),
+    /// A device that no PMU counts separately.
+    #[error(
+        "no PMU of this machine counts {0} by itself: `pmuscope list devices` shows which it can"
+    )]
+    NotByItself(String),
+}
+
+impl PlanRequest {
+    /// Sets the sampled events, which counted events must leave counters for.
+    pub fn set_sampled(&mut self, sampled: &[SampledEvent]) {
+        self.sampled = sampled.to_vec();
+    }
+
+    /// The plan for this machine. Without events and metrics it has the default events.
+    ///
+    /// # Errors
+    ///
+    /// If a name is unknown here, or events do not fit.
+    pub fn plan(
+        &self,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: Hardware,
+    ) -> Result<Plan, PlanRequestError> {
+        let (pmus, online) = (machine.pmus()?, machine.online()?);
+        let cpus = online.len();
+        let capacity =
+            Capacity::of_this_machine(catalogue, &hardware, pmus, online, self.reserve_counters)
+                .with_sampled(&self.sampled, pmus)?;
+        let settings = self.settings(machine, pmus, catalogue)?;
+        let mut plan = self.packed(pmus, catalogue, hardware, (&capacity, cpus), settings)?;
+        if let Some(why) = &plan.weights_in_turns {
+            tracing::warn!(
+                "the counters that tell whose traffic it is take turns with others, as {why}: \
+                 shares have a larger counting error"
+            );
+        }
+        let mut metrics = plan.metrics.list.iter();
+        if metrics.any(|planned| planned.metric.apportion.is_of_device()) {
+            plan.devices = Arc::new(Devices::read(machine, pmus, catalogue));
+        }
+        Ok(plan)
+    }
+
+    /// The plan for this number of CPUs and these PMUs, without devices.
+    pub(crate) fn packed(
+        &self,
+        pmus: &Pmus,
+        catalogue: &Catalogue,
+        hardware: Hardware,
+        (capacity, cpus): (&Capacity, usize),
+        mut settings: MetricSettings,
+    ) -> Result<Plan, PlanRequestError> {
+        settings.own_weights = self.own_weights;
+        let metrics = match self.metrics.as_slice() {
+            [] => Vec::new(),
+            lists => catalogue.select(&lists.join(","), &hardware)?,
+        };
+        let mut events = match (self.events.as_slice(), self.metrics.as_slice()) {
+            ([], []) => default_events(pmus, capacity)?,
+            ([], _) => Vec::new(),
+            (lists, _) => event::parse(&lists.join(","), pmus)?,
+        };
+        if !self.always.is_empty() {
+            let known = |event: &Event| {
+                events
+                    .iter()
+                    .any(|group| group.events.iter().any(|known| known.name == event.name))
+            };
+            let mut always = event::parse(self.always, pmus)?;
+            for group in &mut always {
+                group.events.retain(|event| !known(event));
+            }
+            always.retain(|group| !group.events.is_empty());
+            events.extend(always);
+        }
+        let general: Vec<&Metric> = catalogue
+            .metrics()
+            .filter(|metric| metric.family.fallback)
+            .collect();
+        let request = ResolvedRequest {
+            events: &events,
+            metrics: &metrics,
+            offered: &general,
+            machine: hardware,
+            cpus,
+            settings,
+        };
+        Ok(Plan::packed(&request, pmus, capacity)?)
+    }
+
+    /// The settings, with filters that restrict PMUs to the device.
+    fn settings(
+        &self,
+        machine: &Machine,
+        pmus: &Pmus,
+        catalogue: &Catalogue,
+    ) -> Result<MetricSettings, PlanRequestError> {
+        if self.metrics.is_empty() && self.device.is_none() {
+            return Ok(MetricSettings::default());
+        }
+        let devices = Devices::read(machine, pmus, catalogue);
+        let all = MetricSettings {
+            parts: devices.parts(),
+            ..MetricSettings::default()
+        };
+        let Some(name) = &self.device else {
+            return Ok(all);
+        };
+        let Some((complex, port, device)) = devices.find(name) else {
+            return Err(PlanRequestError::NoDevice(name.clone()));
+        };
+        let filters = complex.narrowed(port, device);
+        if filters.is_empty() {
+            return Err(PlanRequestError::NotByItself(name.clone()));
+        }
+        Ok(MetricSettings {
+            device: filters,
+            ..all
+        })
+    }
+}

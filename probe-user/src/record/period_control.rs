@@ -1,0 +1,53 @@
+//! Adjusts in each round the period of events whose sampling frequency the kernel does not hold
+//! ([`FixedPeriod`]).
+
+use std::os::fd::AsFd as _;
+
+use super::open::Buffer;
+use crate::{
+    session::sampling::FixedPeriod,
+    sys::{
+        clock::{nanos, now},
+        perf,
+    },
+};
+
+/// Period control of one event of a buffer.
+pub(super) struct PeriodControl {
+    /// Index into [`Buffer::spe`].
+    event: usize,
+    held: FixedPeriod,
+    /// Its last count, and when it was read in ns; None before the first round.
+    last: Option<(u64, u64)>,
+}
+
+impl PeriodControl {
+    pub(super) const fn new(event: usize, held: FixedPeriod) -> Self {
+        Self {
+            event,
+            held,
+            last: None,
+        }
+    }
+}
+
+impl Buffer {
+    /// Changes the period of events that sample too often or too seldom. Skips events that cannot
+    /// be read, since their CPU went offline.
+    pub(super) fn adjust_periods(&mut self) {
+        for control in &mut self.period_controls {
+            let event = self.spe[control.event].as_fd();
+            let Some(counted) = perf::counted(event) else {
+                continue;
+            };
+            let at = nanos(now());
+            let Some(last) = control.last.replace((counted, at)) else {
+                continue;
+            };
+            let gained = counted.saturating_sub(last.0);
+            if let Some(period) = control.held.adjust(gained, at.saturating_sub(last.1)) {
+                let _gone = perf::set_period(event, period);
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Lists the ended tags or phases of a recording, and tracks which of them, and of the active ones,
+//! the parts of its file do not have yet.
+
+use std::mem;
+
+use super::{Phase, Tag, WithTask};
+
+/// Most ended tags, and most phases, that a recording lists; also for one part.
+const MAX_LISTED: usize = 65_536;
+
+/// How much later than its time a marker of another thread may come, in ns.
+const MAX_DELAY: u64 = 10_000_000_000;
+
+/// Items with a start time.
+pub(super) trait HasStart {
+    /// ns of `CLOCK_MONOTONIC`.
+    fn since(&self) -> u64;
+}
+
+impl HasStart for Tag {
+    fn since(&self) -> u64 {
+        self.since
+    }
+}
+
+impl HasStart for Phase {
+    fn since(&self) -> u64 {
+        self.since
+    }
+}
+
+/// A list of ended items.
+#[derive(Debug)]
+pub(super) struct EndedList<T> {
+    all: Vec<WithTask<T>>,
+    /// Ended items that no part of the file has yet.
+    not_taken: Vec<WithTask<T>>,
+    /// The time of the last marker when [`Self::take_new`] was last called.
+    last_taken: u64,
+}
+
+impl<T> Default for EndedList<T> {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            not_taken: Vec::new(),
+            last_taken: 0,
+        }
+    }
+}
+
+impl<T: HasStart + Clone> EndedList<T> {
+    /// Adds ended items. Returns the number of items beyond the limit.
+    pub(super) fn add(&mut self, ended: impl Iterator<Item = WithTask<T>>) -> u64 {
+        let mut unlisted = 0;
+        for entry in ended {
+            // An earlier part may list it as open: its end is never left out.
+            if self.not_taken.len() < MAX_LISTED || entry.item.since() <= self.last_taken {
+                self.not_taken.push(entry.clone());
+            }
+            if self.all.len() < MAX_LISTED {
+                self.all.push(entry);
+            } else {
+                unlisted += 1;
+            }
+        }
+        unlisted
+    }
+
+    /// The ended items, followed by `active`.
+    pub(super) fn with_active(&self, active: Vec<WithTask<T>>) -> Vec<WithTask<T>> {
+        self.all.iter().cloned().chain(active).collect()
+    }
+
+    /// Items that ended since the last call, and items of `active` that began since then. Some of
+    /// the latter are returned twice. `latest` is the time of the last marker.
+    pub(super) fn take_new(&mut self, active: Vec<WithTask<T>>, latest: u64) -> Vec<WithTask<T>> {
+        let last_taken = mem::replace(&mut self.last_taken, latest);
+        let begun = active
+            .into_iter()
+            .filter(|entry| entry.item.since() + MAX_DELAY >= last_taken);
+        mem::take(&mut self.not_taken)
+            .into_iter()
+            .chain(begun)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(since: u64, until: Option<u64>) -> WithTask<Phase> {
+        WithTask {
+            pid: 1,
+            tid: 1,
+            item: Phase {
+                name: "a".into(),
+                since,
+                until,
+            },
+        }
+    }
+
+    /// An item that an earlier part has as open gets its end, even beyond the limit.
+    #[test]
+    fn an_end_is_told_also_where_there_is_no_room() {
+        const MINUTE: u64 = 60_000_000_000;
+        let mut listed = EndedList::default();
+        assert_eq!(listed.take_new(vec![phase(5, None)], 10), [phase(5, None)]);
+        let many = 11..11 + MAX_LISTED as u64 + 7;
+        let unlisted = listed.add(many.map(|at| phase(at, Some(at + 1))));
+        assert_eq!(unlisted, 7);
+        assert_eq!(listed.add([phase(5, Some(MINUTE))].into_iter()), 1);
+        let news = listed.take_new(Vec::new(), MINUTE);
+        assert_eq!(news.len(), MAX_LISTED + 1);
+        assert_eq!(news.last(), Some(&phase(5, Some(MINUTE))));
+        // Items listed long ago are not listed again.
+        let active = vec![phase(6, None), phase(MINUTE, None)];
+        assert_eq!(listed.take_new(active.clone(), 2 * MINUTE), active[1..]);
+        assert_eq!(listed.with_active(active).len(), MAX_LISTED + 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! Missed chunks: chunks whose end did not call the program. The kernel skips a kprobe's program
+//! while its CPU is in a bpf(2) call that reads or changes a map, or runs another such program.
+//!
+//! A missed chunk stays in the buffer until it is overwritten, and the next call reads it too. So a
+//! drain that shows fewer bytes than the kernel's log of the buffer is repeated. Bytes that were
+//! overwritten by then are lost, and are counted by the log.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use probe_common::spe::SpeCpu;
+
+use super::{
+    SpeTotals,
+    drain_retry::{SpeCpuDrain, drain_cpu},
+    idle::IdleSpeRows,
+};
+use crate::{
+    session::{DrainOutcome, EbpfObject, SessionError, SpeSampling, spe::SpeCpuEvent},
+    snapshot::SpeHook,
+    sys::aux::AuxTotals,
+};
+
+/// Sums of the log of one CPU's buffers since the session began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CpuLog {
+    sum: AuxTotals,
+    /// Missed bytes at the last drain.
+    missed: u64,
+}
+
+/// Repeated drains of a CPU with missed chunks. Each misses only chunks that end during a bpf(2)
+/// call of another process.
+const TRIES: u32 = 4;
+
+impl SpeTotals {
+    /// Adds the entries of a CPU's log since the last reading.
+    pub(crate) fn read_log(&mut self, event: &mut SpeCpuEvent) {
+        let more = event.logged();
+        let sum = &mut self.logs.entry(event.cpu).or_default().sum;
+        sum.bytes += more.bytes;
+        sum.truncated += more.truncated;
+        sum.partial += more.partial;
+        sum.collided += more.collided;
+        sum.lost += more.lost;
+    }
+
+    /// Whether a CPU has more missed bytes than at the last call.
+    fn missed_more(&mut self, event: &mut SpeCpuEvent, account: &SpeCpu) -> bool {
+        self.read_log(event);
+        let Entry::Occupied(mut log) = self.logs.entry(event.cpu) else {
+            return false;
+        };
+        let log = log.get_mut();
+        let now = missed(log, account);
+        now > std::mem::replace(&mut log.missed, now)
+    }
+
+    /// Chunks for which the logs had no room: their bytes are not in `missed_bytes`.
+    pub(super) fn unlogged(&self) -> u64 {
+        self.logs.values().map(|log| log.sum.lost).sum()
+    }
+}
+
+impl SpeSampling {
+    /// Drains the buffer of a CPU, frees its idle rows, and resumes its sampling.
+    pub(super) fn drain(
+        &mut self,
+        object: &EbpfObject,
+        at: usize,
+        period: Option<u64>,
+        idle: &mut IdleSpeRows,
+    ) -> Result<DrainOutcome, SessionError> {
+        let (hook, totals) = (self.hook, &mut self.totals);
+        let mut tries = 0;
+        let retry = |event: &mut SpeCpuEvent, account: &SpeCpu| {
+            tries += 1;
+            hook == SpeHook::Kprobe && tries <= TRIES && totals.missed_more(event, account)
+        };
+        let event = &mut self.events[at];
+        let number = event.cpu;
+        let mut cpu = SpeCpuDrain {
+            event,
+            object,
+            idle,
+        };
+        let account = drain_cpu(&mut cpu, period, retry)?;
+        let Some(account) = account else {
+            return Ok(DrainOutcome::Dead);
+        };
+        self.totals.accounts.insert(number, account);
+        Ok(DrainOutcome::Drained)
+    }
+
+    /// Adds the counts of the logs to the programs' counts, which do not know of missed calls.
+    pub(super) fn add_logs(&mut self, cpus: &mut BTreeMap<u32, SpeCpu>) {
+        for (number, log) in &mut self.totals.logs {
+            if !self.events.iter().any(|event| event.cpu == *number) {
+                let account = cpus.get(number).copied().unwrap_or_default();
+                log.missed = missed(log, &account);
+            }
+        }
+        for (number, log) in &self.totals.logs {
+            if let Some(cpu) = cpus.get_mut(number) {
+                cpu.missed_bytes += log.missed;
+                cpu.truncated = log.sum.truncated;
+                cpu.partial = log.sum.partial;
+                cpu.collided = log.sum.collided;
+            }
+        }
+    }
+}
+
+/// Bytes that were written on a CPU minus those that its program read. The CPU must not sample
+/// meanwhile.
+fn missed(log: &CpuLog, account: &SpeCpu) -> u64 {
+    log.sum.bytes.saturating_sub(account.written())
+}

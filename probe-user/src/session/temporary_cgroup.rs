@@ -1,0 +1,206 @@
+//! Cgroups that pmuscope creates for its own purposes, and the removal of those that a killed
+//! pmuscope left behind.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use probe_common::CgroupId;
+
+use crate::machine::{Roots, cgroup::Hierarchy};
+
+/// The purposes of such cgroups: the last part of their names.
+const PURPOSES: [&str; 2] = ["stat", "admission"];
+
+/// A cgroup that this process created below its own cgroup. Dropping it removes the cgroup.
+///
+/// It is in use while its directory is locked (`flock(2)`). Process ids cannot show this: they are
+/// reused, and differ between pid namespaces. The kernel releases the lock of a killed process.
+pub struct TemporaryCgroup {
+    /// Its directory, opened and locked.
+    pub directory: File,
+    /// Its id.
+    pub id: CgroupId,
+    path: PathBuf,
+}
+
+impl TemporaryCgroup {
+    /// Creates `pmuscope-<pid>-<purpose>` below the cgroup of this process, with a number appended
+    /// if this name exists.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be written.
+    pub fn make(hierarchy: &Hierarchy, purpose: &str) -> io::Result<Self> {
+        let own = Hierarchy::current_cgroup(&Roots::default().proc).map_err(io::Error::other)?;
+        let parent = hierarchy.directory(&own).ok_or_else(|| {
+            io::Error::other(format!(
+                "the mount at {} does not show it",
+                hierarchy.mount.display()
+            ))
+        })?;
+        // In a cgroup namespace a path starts at the namespace's own root, which may be anywhere in
+        // the mount.
+        let pid = std::process::id().to_string();
+        let processes = fs::read_to_string(parent.join("cgroup.procs"));
+        if processes.is_ok_and(|all| !all.lines().any(|line| line == pid)) {
+            return Err(io::Error::other(format!(
+                "{} is not the cgroup of this process, whose namespace hides the path",
+                parent.display()
+            )));
+        }
+        let name = format!("pmuscope-{pid}-{purpose}");
+        let mut path = parent.join(&name);
+        let mut number = 1;
+        loop {
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number += 1;
+                    path.set_file_name(format!("{name}-{number}"));
+                    continue;
+                }
+                Err(error) => return Err(named(error)),
+            }
+            if let Some(directory) = lock(&path).map_err(named)? {
+                let id = CgroupId(directory.metadata()?.ino());
+                return Ok(Self {
+                    directory,
+                    id,
+                    path,
+                });
+            }
+        }
+    }
+}
+
+/// Locks a cgroup; None if another pmuscope took it for one left behind, and removed it first.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let removed = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let directory = match File::open(path) {
+        Err(error) if removed(&error) => return Ok(None),
+        opened => opened?,
+    };
+    directory.lock()?;
+    match fs::metadata(path) {
+        Err(error) if removed(&error) => Ok(None),
+        // Another cgroup may have been created by the same name.
+        now => Ok((now?.ino() == directory.metadata()?.ino()).then_some(directory)),
+    }
+}
+
+/// Removes the unlocked cgroups of pmuscope among `paths`: a pmuscope left them that was killed, or
+/// its command left processes behind. A cgroup with processes stays.
+pub(crate) fn remove_leftover<'a>(hierarchy: &Hierarchy, paths: impl IntoIterator<Item = &'a str>) {
+    let ours = paths.into_iter().filter(|path| is_ours(path));
+    let mut left: Vec<PathBuf> = ours.filter_map(|path| hierarchy.directory(path)).collect();
+    // The inner ones first.
+    left.sort();
+    for path in left.iter().rev() {
+        match remove(path) {
+            Ok(true) => {
+                tracing::info!("removed {}, which an earlier pmuscope left", path.display());
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                "cannot remove {}, which an earlier pmuscope left: {error}; remove it by \
+                 rmdir",
+                path.display()
+            ),
+        }
+    }
+}
+
+fn is_ours(path: &str) -> bool {
+    let name = path
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.strip_prefix("pmuscope-"));
+    let Some((pid, purpose)) = name.and_then(|name| name.split_once('-')) else {
+        return false;
+    };
+    let (purpose, number) = purpose.split_once('-').unwrap_or((purpose, "2"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(pid) && digits(number) && PURPOSES.contains(&purpose)
+}
+
+/// Removes a cgroup. False if it is locked, not empty, or gone.
+fn remove(path: &Path) -> io::Result<bool> {
+    let removed = || {
+        let directory = File::open(path)?;
+        match directory.try_lock() {
+            Ok(()) => fs::remove_dir(path).map(|()| true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    };
+    match removed() {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ResourceBusy | io::ErrorKind::NotFound
+            ) =>
+        {
+            Ok(false)
+        }
+        result => result,
+    }
+}
+
+/// Time that an ended process may take to leave its cgroup.
+const LEAVING: Duration = Duration::from_secs(1);
+
+impl Drop for TemporaryCgroup {
+    fn drop(&mut self) {
+        let end = Instant::now() + LEAVING;
+        while let Err(error) = fs::remove_dir(&self.path) {
+            // The kernel no longer lists a process that was waited for, but releases its cgroup
+            // shortly after.
+            let empty = fs::read(self.path.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
+            if error.kind() != io::ErrorKind::ResourceBusy || !empty || Instant::now() > end {
+                tracing::warn!(
+                    "cannot remove {}: {error}; what the command left running is still in it",
+                    self.path.display()
+                );
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_ours() {
+        for name in [
+            "/pmuscope-1-stat",
+            "/a/b/pmuscope-4194304-admission",
+            "/pmuscope-12-stat-3",
+        ] {
+            assert!(is_ours(name), "{name}");
+        }
+        for name in [
+            "/",
+            "",
+            "/pmuscope-test-1-0-x",
+            "/pmuscope--stat",
+            "/pmuscope-1-stat-",
+            "/pmuscope-1-stat/below",
+            "/pmuscope-1-other",
+            "/x-pmuscope-1-stat",
+        ] {
+            assert!(!is_ours(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Reads mappings from procfs for processes with missing records.
+
+use std::sync::Arc;
+
+use super::{
+    super::maps,
+    Mappings,
+    process::{Mapped, ProgramImage},
+};
+use crate::machine::process;
+
+impl Mappings {
+    /// Reads procfs for a process if records of it may be missing.
+    pub(super) fn refresh(&mut self, pid: u32, time: Option<u64>) {
+        let losses = self.losses();
+        let last = self
+            .processes
+            .get(&pid)
+            .and_then(|process| process.images.last());
+        if last.is_some_and(|last| last.losses_at_read == Some(losses)) || self.gone.contains(&pid)
+        {
+            return;
+        }
+        let Some(born) = process::start_time(&self.proc, pid) else {
+            self.gone.insert(pid);
+            return;
+        };
+        // At that time another process had the id.
+        if time.is_some_and(|time| {
+            last.is_none() && time.saturating_add(process::START_TIME_ERROR) < born
+        }) {
+            return;
+        }
+        self.read(pid, born);
+    }
+
+    pub(super) fn reread(&mut self, pid: u32) {
+        let image = self
+            .processes
+            .get_mut(&pid)
+            .and_then(|process| process.images.last_mut());
+        if let Some(image) = image {
+            image.losses_at_read = None;
+            self.refresh(pid, None);
+        }
+    }
+
+    fn read(&mut self, pid: u32, born: u64) {
+        let lines = maps::lines(&self.proc, pid);
+        if lines.is_empty() {
+            if maps::are_refused(&self.proc, pid) {
+                self.refused(pid, born);
+            }
+            return;
+        }
+        let parent = process::parent(&self.proc, pid);
+        let process = self.processes.get(&pid);
+        let last = process.and_then(|process| process.images.last());
+        // The id was reused, or it executed another program, and the records are lost.
+        if last.is_none_or(|last| {
+            last.losses_at_read.is_some()
+                && last.since.saturating_add(process::START_TIME_ERROR) < born
+        }) {
+            self.start_image(pid, ProgramImage::new(born, None));
+        }
+        let losses = self.losses();
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.parent = process.parent.or(parent);
+        let Some(image) = process.images.last_mut() else {
+            return;
+        };
+        let resynced = image.losses_at_read.is_some();
+        let last = image.mappings.last().map(|last| last.since);
+        // New mappings are dated to the last known record.
+        let since = last.filter(|_| resynced).unwrap_or(image.since);
+        let found = lines.into_iter().filter(|line| line.mapping.executable);
+        let found = found.map(|line| Mapped {
+            start: line.mapping.start,
+            end: line.mapping.end,
+            offset: line.mapping.offset,
+            name: line.name.into(),
+            build_id: None,
+            inode: (line.inode.number != 0).then_some(line.inode),
+            since,
+        });
+        let mut dropped = 0;
+        if resynced {
+            for mapped in found {
+                // A mapping under another one is not the current one.
+                let top = { &image.mappings }
+                    .iter()
+                    .rev()
+                    .find(|known| known.overlaps(&mapped));
+                if top.is_none_or(|top| !top.is(&mapped)) {
+                    dropped += image.push(&Arc::new(mapped));
+                }
+            }
+        } else {
+            let later = std::mem::take(&mut image.mappings);
+            for mapped in found.map(Arc::new).chain(later.iter().cloned()) {
+                dropped += image.push(&mapped);
+            }
+        }
+        image.losses_at_read = Some(losses);
+        self.counts.dropped_mappings += dropped;
+        self.counts.read += 1;
+    }
+
+    /// Marks a process with unreadable mappings, so that it is not read again.
+    fn refused(&mut self, pid: u32, born: u64) {
+        if !self.processes.contains_key(&pid) {
+            self.start_image(pid, ProgramImage::new(born, None));
+        }
+        let losses = self.losses();
+        let process = self.processes.get_mut(&pid);
+        if let Some(image) = process.and_then(|process| process.images.last_mut()) {
+            image.losses_at_read = Some(losses);
+            self.counts.refused += 1;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The mappings and files of processes, shared by the watching thread and the lookups of names.
+
+use std::path::Path;
+
+use super::{files::ModuleFiles, mappings::Mappings};
+use crate::sys::records::PerfRecord;
+
+#[derive(Debug)]
+pub(super) struct WatchedProcesses {
+    pub(super) mappings: Mappings,
+    pub(super) files: ModuleFiles,
+    /// BPF programs were loaded or unloaded since the kernel's symbols were read.
+    pub(super) kernel_changed: bool,
+}
+
+impl WatchedProcesses {
+    pub(super) fn new(proc: &Path) -> Self {
+        Self {
+            mappings: Mappings::new(proc),
+            files: ModuleFiles::new(proc),
+            kernel_changed: false,
+        }
+    }
+
+    pub(super) fn on_record(&mut self, event: &PerfRecord<'_>, time: u64) {
+        self.kernel_changed |= matches!(event, PerfRecord::KernelCode | PerfRecord::Lost(_));
+        self.mappings.on_record(event, time);
+    }
+
+    /// Opens newly mapped files while their processes run.
+    pub(super) fn open_new_files(&mut self) {
+        for (pid, mapped) in self.mappings.take_new() {
+            self.files.open(pid, &mapped);
+        }
+    }
+}

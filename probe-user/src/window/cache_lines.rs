@@ -1,0 +1,83 @@
+//! Accesses to cache lines that SPE sampled between two snapshots.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use probe_common::spe::{LineKey, LineRow, SourceTable};
+
+use crate::snapshot::SpeReading;
+
+/// Samples of cache lines.
+#[derive(Clone, Debug, Default)]
+pub struct CacheLines {
+    /// Deltas of each row, except for `read` and `written`: these are the bytes touched since the
+    /// row was added to the table. Rows without a sample are left out.
+    pub rows: Vec<(LineKey, LineRow)>,
+    /// Loads and stores with an address and an owner. Those missing in `rows` were evicted from the
+    /// table or never added to it.
+    pub samples: u64,
+    /// Data-source tables by CPU. On a CPU without a table, it is unknown which loads got their
+    /// data from another core.
+    pub tables: Arc<BTreeMap<u32, SourceTable>>,
+}
+
+impl CacheLines {
+    /// The difference of two readings.
+    pub(super) fn between(before: &SpeReading, now: &SpeReading) -> Self {
+        let earlier: HashMap<LineKey, LineRow> = before.lines.iter().copied().collect();
+        let rows = now.lines.iter();
+        let rows = rows.map(|(key, row)| (*key, delta(earlier.get(key), row)));
+        let lined = |reading: &SpeReading| reading.health.sum.lined;
+        Self {
+            rows: rows.filter(|(_, row)| row.samples() > 0).collect(),
+            samples: lined(now).saturating_sub(lined(before)),
+            tables: Arc::clone(&now.tables),
+        }
+    }
+}
+
+/// The difference of two readings of a row. A row that was evicted and added again counts as a
+/// whole.
+fn delta(earlier: Option<&LineRow>, now: &LineRow) -> LineRow {
+    let same = earlier.filter(|earlier| earlier.made == now.made);
+    let before = same.copied().unwrap_or_default();
+    LineRow {
+        loads: now.loads.saturating_sub(before.loads),
+        stores: now.stores.saturating_sub(before.stores),
+        atomics: now.atomics.saturating_sub(before.atomics),
+        peers: now.peers.saturating_sub(before.peers),
+        timed: now.timed.saturating_sub(before.timed),
+        cycles: now.cycles.saturating_sub(before.cycles),
+        read: now.read,
+        written: now.written,
+        made: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rows_that_came_back_are_told_by_their_age(
+            before in prop::array::uniform6(0..1000_u64),
+            now in prop::array::uniform6(0..1000_u64),
+            bytes in any::<[u64; 2]>(),
+        ) {
+            let row = |counts: [u64; 6], made| {
+                let [loads, stores, atomics, peers, timed, cycles] = counts;
+                let [read, written] = bytes;
+                LineRow { loads, stores, atomics, peers, timed, cycles, read, written, made }
+            };
+            prop_assert_eq!(delta(None, &row(now, 5)), row(now, 0));
+            prop_assert_eq!(delta(Some(&row(before, 5)), &row(now, 7)), row(now, 0));
+            let gained = std::array::from_fn(|at| now[at].saturating_sub(before[at]));
+            prop_assert_eq!(delta(Some(&row(before, 5)), &row(now, 5)), row(gained, 0));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The counts of a group for an owner ([`GroupCounts`]), estimated for all of the owner's running
+//! time.
+//!
+//! The group is on the PMU for only a part of that time, on some CPUs longer than on others. Counts
+//! of the rest are estimated for each CPU before anything is added up, by the owner's own rates and
+//! never by those of others (docs/accuracy.md has the stated error):
+//!
+//! 1. by its rate on that CPU, if the group was running for a tenth of its time on it, and for 1
+//!    ms;
+//! 2. else by its rate on all CPUs of that kind of core, if the group was running for 1 ms on them
+//!    together;
+//! 3. the rest, if it is at most half of the owner's time, by all other counts of the owner.
+//!
+//! The remaining time stays unknown, and is added up like the counts.
+
+use std::collections::BTreeSet;
+
+use probe_common::{GROUP_COUNTERS, UsageRow};
+use serde::{Deserialize, Serialize};
+
+/// Minimum running time for a reliable rate: the kernel's own multiplexing interval is 1 to 4 ms.
+const MIN_RUNNING_NANOS: u64 = 1_000_000;
+
+/// A row must be running for at least 1 / this of its time to be scaled by its own rate.
+const MIN_RUNNING_PART: u64 = 10;
+
+/// The promised relative error of counts: 1%.
+const PROMISED_ERROR: f64 = 0.01;
+
+type Vector = [f64; GROUP_COUNTERS];
+type Matrix = [Vector; GROUP_COUNTERS];
+
+/// The counts of a group of counters, of one owner or several, on one CPU or several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupCounts {
+    /// Raw counts, in the group's order.
+    pub counts: [u64; GROUP_COUNTERS],
+    /// Nanoseconds for which the owners ran with the group enabled.
+    pub enabled: u64,
+    /// Nanoseconds of `enabled` for which the group was on the PMU.
+    pub running: u64,
+    /// Nanoseconds of slices that were split by time between these owners and others.
+    pub(super) estimated: u64,
+    /// Nanoseconds for which the counts are unknown.
+    unknown: u64,
+    /// Estimated counts, if any are.
+    unseen: Option<Box<Unseen>>,
+}
+
+/// The estimated counts of the time for which the group was not running.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Unseen {
+    counts: Vector,
+    covariance: Matrix,
+}
+
+/// Enabled and running time of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunningTime {
+    /// Nanoseconds for which the owners ran with the event enabled, on all CPUs or PMUs together.
+    pub enabled: u64,
+    /// Nanoseconds of `enabled` for which it was on the PMU.
+    pub running: u64,
+}
+
+/// The counts of an owner and group on one CPU.
+#[derive(Debug)]
+pub(super) struct CpuRow {
+    pub(super) cpu: u32,
+    /// Kind of core: CPUs of the same kind have comparable counts.
+    pub(super) kind: Option<usize>,
+    pub(super) row: UsageRow,
+}
+
+/// Estimates the rows of one owner and group, each for all of its time. `all` is the result; its
+/// memory is reused.
+pub(super) fn estimate(rows: &[CpuRow], all: &mut Vec<GroupCounts>) {
+    all.clear();
+    all.extend(rows.iter().map(|it| GroupCounts::from_row(&it.row)));
+    let unknown = |all: &[GroupCounts]| -> u64 { all.iter().map(|it| it.unknown).sum() };
+    if unknown(all) == 0 {
+        return;
+    }
+    for (counted, it) in all.iter_mut().zip(rows) {
+        if counted.stands_for_itself() {
+            counted.fill(&OwnerRate::from_rows(&[&it.row]), counted.unknown);
+        }
+    }
+    let poor = all.iter().zip(rows).filter(|(it, _)| it.unknown > 0);
+    let kinds: BTreeSet<Option<usize>> = poor.map(|(_, it)| it.kind).collect();
+    for kind in kinds {
+        let of_kind = rows.iter().filter(|it| it.kind == kind);
+        let of_kind: Vec<&UsageRow> = of_kind.map(|it| &it.row).collect();
+        if of_kind.iter().map(|row| row.running).sum::<u64>() < MIN_RUNNING_NANOS {
+            continue;
+        }
+        let rate = OwnerRate::from_rows(&of_kind);
+        let here = |(_, it): &(&mut GroupCounts, &CpuRow)| it.kind == kind;
+        let mut here: Vec<_> = all.iter_mut().zip(rows).filter(here).collect();
+        let together = here.iter().map(|(it, _)| it.unknown).sum();
+        for (counted, _) in &mut here {
+            counted.fill(&rate, together);
+        }
+    }
+    let left = unknown(all);
+    let time: u64 = all.iter().map(|it| it.enabled).sum();
+    if left > 0 && left <= time - left {
+        let rate = OwnerRate::from_known(all, time - left);
+        for counted in all {
+            counted.fill(&rate, left);
+        }
+    }
+}
+
+impl RunningTime {
+    /// Adds the times of another CPU or owner.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.enabled = self.enabled.saturating_add(other.enabled);
+        self.running = self.running.saturating_add(other.running);
+    }
+
+    /// The ratio of running to enabled time; 1 if it was never enabled.
+    #[must_use]
+    pub fn running_ratio(self) -> f64 {
+        match self.enabled {
+            0 => 1.0,
+            enabled => float(self.running) / float(enabled),
+        }
+    }
+}
+
+impl GroupCounts {
+    /// The counts of a row; the time in which the group was not running is unknown yet.
+    fn from_row(row: &UsageRow) -> Self {
+        let enabled = row.enabled.max(row.running);
+        Self {
+            counts: row.counts,
+            enabled,
+            running: row.running,
+            estimated: row.estimated,
+            unknown: enabled - row.running,
+            ..Self::default()
+        }
+    }
+
+    /// The estimate of an owner with this single row.
+    #[cfg(test)]
+    pub(crate) fn of(row: &UsageRow) -> Self {
+        let (cpu, kind, row) = (0, None, *row);
+        let mut all = Vec::new();
+        estimate(&[CpuRow { cpu, kind, row }], &mut all);
+        all.remove(0)
+    }
+
+    fn stands_for_itself(&self) -> bool {
+        self.running >= MIN_RUNNING_NANOS && self.running >= self.enabled / MIN_RUNNING_PART
+    }
+
+    /// Estimates the counts of the unknown time. `together` is the sum of all times estimated by
+    /// the same rate, which share its error.
+    fn fill(&mut self, rate: &OwnerRate, together: u64) {
+        if self.unknown == 0 {
+            return;
+        }
+        let (own, together) = (float(self.unknown), float(together));
+        let between = own * (own + together * rate.concentration);
+        let few = own * together * rate.concentration;
+        let unseen = self.unseen.get_or_insert_default();
+        for (a, per_ns) in rate.per_ns.iter().enumerate() {
+            unseen.counts[a] += per_ns * own;
+            for (b, other) in rate.per_ns.iter().enumerate() {
+                unseen.covariance[a][b] += rate.spread[a][b] * between + per_ns * other * few;
+            }
+        }
+        self.unknown = 0;
+    }
+
+    /// Adds the counts of another CPU or owner. Sums saturate: a wrapped sum of a counter's garbage
+    /// would look plausible.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
+            *sum = sum.saturating_add(count);
+        }
+        self.enabled = self.enabled.saturating_add(other.enabled);
+        self.running = self.running.saturating_add(other.running);
+        self.estimated = self.estimated.saturating_add(other.estimated);
+        self.unknown = self.unknown.saturating_add(other.unknown);
+        if let Some(more) = &other.unseen {
+            let sums = self.unseen.get_or_insert_default();
+            for (sum, more) in sums.counts.iter_mut().zip(more.counts) {
+                *sum += more;
+            }
+            let all = sums.covariance.iter_mut().flatten();
+            for (sum, more) in all.zip(more.covariance.iter().flatten()) {
+                *sum += more;
+            }
+        }
+    }
+
+    /// The count of a counter, including the estimated part. None if no owner ran, or if more than
+    /// half of the time is unknown.
+    #[must_use]
+    pub fn estimate(&self, at: usize) -> Option<f64> {
+        let known = self.enabled.saturating_sub(self.unknown);
+        (self.enabled > 0 && self.unknown <= known).then(|| self.known(at))
+    }
+
+    /// The raw and the estimated count, without the unknown time.
+    fn known(&self, at: usize) -> f64 {
+        let unseen = self.unseen.as_ref();
+        float(self.counts[at]) + unseen.map_or(0.0, |unseen| unseen.counts[at])
+    }
+
+    /// The ratio of running to enabled time of the group.
+    #[must_use]
+    pub fn running_ratio(&self) -> f64 {
+        float(self.running) / float(self.enabled.max(1))
+    }
+
+    /// The part of the time in slices that were split between owners, if it exceeds the promised
+    /// error.
+    pub(crate) fn divided(&self) -> Option<f64> {
+        let part = float(self.estimated) / float(self.enabled.max(1));
+        (part > PROMISED_ERROR).then_some(part)
+    }
+
+    /// Whether the group was running all the time, so that nothing is estimated.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.unseen.is_none() && self.unknown == 0
+    }
+
+    /// The covariance of the estimates of two counters of the group: that of the estimated counts,
+    /// plus that of the unknown time at the rate of the known time.
+    #[must_use]
+    pub fn covariance(&self, a: usize, b: usize) -> f64 {
+        let unseen = self.unseen.as_ref();
+        let estimated = unseen.map_or(0.0, |unseen| unseen.covariance[a][b]);
+        let (Some(one), Some(other)) = (self.estimate(a), self.estimate(b)) else {
+            return estimated;
+        };
+        let known = self.enabled.saturating_sub(self.unknown);
+        let unknown = float(self.unknown) / float(known.max(1));
+        estimated + one * other * unknown * unknown
+    }
+}
+
+/// The counts of an owner per nanosecond, from some of its rows, and their variation.
+struct OwnerRate {
+    per_ns: Vector,
+    /// The covariance between the rows' own rates.
+    spread: Matrix,
+    /// The sum of the squares of the rows' parts of the time: 1 for one row, 1/n for n equal ones.
+    /// The rate of few rows has an additional relative error of up to 1, in this proportion.
+    concentration: f64,
+}
+
+impl OwnerRate {
+    fn from_rows(rows: &[&UsageRow]) -> Self {
+        let nanos: u64 = rows.iter().map(|row| row.running).sum();
+        let running = float(nanos.max(1));
+        let mut per_ns = Vector::default();
+        for row in rows {
+            for (sum, count) in per_ns.iter_mut().zip(row.counts) {
+                *sum += float(count) / running;
+            }
+        }
+        let mut spread = Matrix::default();
+        let mut concentration = 0.0;
+        for row in rows.iter().filter(|row| row.running > 0) {
+            let part = float(row.running) / running;
+            concentration += part * part;
+            let off: Vector =
+                std::array::from_fn(|at| float(row.counts[at]) / float(row.running) - per_ns[at]);
+            for (sums, a) in spread.iter_mut().zip(off) {
+                for (sum, b) in sums.iter_mut().zip(off) {
+                    *sum += part * (a * b);
+                }
+            }
+        }
+        Self {
+            per_ns,
+            spread,
+            concentration,
+        }
+    }
+
+    /// The rate of all counts of `time`, raw and estimated: the order of magnitude of the rest.
+    fn from_known(all: &[GroupCounts], time: u64) -> Self {
+        let mut per_ns = Vector::default();
+        for counted in all {
+            for (at, sum) in per_ns.iter_mut().enumerate() {
+                *sum += counted.known(at) / float(time);
+            }
+        }
+        Self {
+            per_ns,
+            spread: Matrix::default(),
+            concentration: 1.0,
+        }
+    }
+}
+
+/// A count or time as a floating-point number.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "an estimate of more than 2^53 counts or ns has no better precision"
+)]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+pub(super) mod tests;
