@@ -176,8 +176,9 @@ fn parse(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     const GPU: &str = "0000:27:00.0";
     const NIC: &str = "0000:38:00.0";

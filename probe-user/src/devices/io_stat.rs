@@ -128,8 +128,9 @@ fn above(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     const NVME: &str = "259:0";
 

@@ -147,8 +147,9 @@ impl DeviceHolders {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     #[test]
     fn a_window_with_a_look_at_one_end_only_is_stale() {

@@ -197,14 +197,15 @@ impl fmt::Display for Backend<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
+
+    use test_support::sysfs;
 
     use super::*;
     use crate::machine::Pmus;
 
     fn spr() -> Pmus {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
-        Pmus::read(Path::new(fixtures)).unwrap()
+        Pmus::read(&sysfs("spr")).unwrap()
     }
 
     /// A machine with AMD's PMU.
@@ -267,8 +268,7 @@ mod tests {
 
     #[test]
     fn others_have_none() {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/grace");
-        let pmus = Pmus::read(Path::new(fixtures)).unwrap();
+        let pmus = Pmus::read(&sysfs("grace")).unwrap();
         assert_eq!(accesses(&pmus, None, None).unwrap(), []);
         assert_eq!(describe_backend(&pmus), None);
     }

@@ -170,8 +170,9 @@ pub fn events(all: &Pmus, terms: &str) -> Result<Vec<SpeEvent>, NoSpe> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn refused(root: &Tree) -> String {
         let all = Pmus::read(root.path()).unwrap();

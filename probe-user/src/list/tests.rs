@@ -2,16 +2,17 @@
 
 use std::{collections::BTreeSet, io};
 
+use test_support::{Tree, sysfs};
+
 use super::{Availability, EventItem, Inventory, InventoryPart};
 use crate::{
     event::{self, Counter},
     machine::Pmus,
-    sys::tree::{Tree, fixture},
 };
 
 /// Rejects the generic event with this type and config, like a PMU that does not count it.
 fn inventory(tree: &str, open: &dyn Fn(&Counter) -> io::Result<()>) -> (Pmus, Inventory) {
-    let pmus = Pmus::read(&fixture("sysfs").join(tree)).unwrap();
+    let pmus = Pmus::read(&sysfs(tree)).unwrap();
     let inventory = Inventory::new(&pmus, open);
     (pmus, inventory)
 }
@@ -56,9 +57,8 @@ fn everything_odd() {
             _ => Ok(()),
         }
     });
-    let fixtures = fixture("");
-    let fixtures = fixtures.to_str().unwrap().trim_end_matches('/');
-    let text = text(&inventory, None).replace(fixtures, "");
+    let odd = sysfs("odd");
+    let text = text(&inventory, None).replace(odd.to_str().unwrap(), "/sysfs/odd");
     insta::assert_snapshot!(text);
 }
 

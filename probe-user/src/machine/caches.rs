@@ -61,8 +61,10 @@ fn bytes(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::{machine::Roots, sys::tree::Tree};
+    use crate::machine::Roots;
 
     #[test]
     fn a_shared_cache_is_one_and_instructions_have_none() {

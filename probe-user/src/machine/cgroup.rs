@@ -300,8 +300,9 @@ fn unescape(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn parse(line: &str) -> Option<(String, String)> {
         Hierarchy::parse(line).map(|h| (h.mount.display().to_string(), h.root))

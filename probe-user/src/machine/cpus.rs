@@ -195,9 +195,9 @@ fn read(path: PathBuf) -> Result<CpuList, CpuListError> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use test_support::Tree;
 
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn list(text: &str) -> CpuList {
         text.parse().unwrap()

@@ -117,8 +117,10 @@ fn cpus(quota: u64, period: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::{machine::Roots, sys::tree::Tree};
+    use crate::machine::Roots;
 
     fn machine(root: &Tree, cgroups: &str, mounts: &[&str]) -> Machine {
         root.write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1000 kB\n");

@@ -45,6 +45,7 @@ use self::{
     kernel_config::KernelConfig,
     topology::Topology,
 };
+
 pub use crate::sys::roots::Roots;
 
 /// One machine. Facts that do not change at run time are read at first use and cached.
@@ -200,8 +201,9 @@ fn read_trimmed(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     /// Files that change later do not change cached facts; the CPUs online are read each time.
     #[test]

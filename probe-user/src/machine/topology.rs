@@ -126,8 +126,9 @@ fn text(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn tree(packages: &[&str], nodes: &[&str]) -> Tree {
         let root = Tree::new();

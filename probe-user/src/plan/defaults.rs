@@ -143,16 +143,17 @@ impl DefaultEvents {
 
 #[cfg(test)]
 mod tests {
+    use test_support::sysfs;
+
     use super::*;
     use crate::{
         catalogue::{Catalogue, Chip, Hardware, MetricSettings},
         plan::{Plan, planner::ResolvedRequest},
-        sys::tree::fixture,
     };
 
     /// On a core that counts six events and its cycles.
     fn chosen(reserve: usize) -> (DefaultEvents, Plan) {
-        let pmus = Pmus::read(&fixture("sysfs/grace")).unwrap();
+        let pmus = Pmus::read(&sysfs("grace")).unwrap();
         let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
         let catalogue = Catalogue::builtin().unwrap();
         let capacity = Capacity::documented(&catalogue, &machine, &pmus, reserve);

@@ -183,8 +183,9 @@ fn is_named(path: &str) -> bool {
 mod tests {
     use std::sync::Mutex;
 
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     #[derive(Default)]
     struct PassedMappings(Mutex<Vec<(u32, u64, String)>>);

@@ -207,7 +207,9 @@ mod tests {
     /// Two nodes, one without memory.
     #[test]
     fn memory_is_told_by_block() {
-        use crate::{machine::Roots, sys::tree::Tree};
+        use test_support::Tree;
+
+        use crate::machine::Roots;
         let sys = Tree::new();
         sys.write("devices/system/memory/block_size_bytes", "8000000\n");
         sys.write("devices/system/node/online", "0-1\n");

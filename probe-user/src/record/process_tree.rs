@@ -108,8 +108,9 @@ impl ProcessTree {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn fork(process_tree: &mut ProcessTree, time: u64, parent: u32, pid: u32) {
         let task = Task {

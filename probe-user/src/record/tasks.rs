@@ -233,8 +233,9 @@ fn name_of(proc: &Path, tid: u32) -> Option<Arc<str>> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     fn stamp(time: u64) -> Stamp {
         Stamp {

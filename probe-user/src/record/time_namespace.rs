@@ -35,8 +35,9 @@ fn parse(offsets: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     #[test]
     fn the_distance_is_that_of_the_monotonic_clock() {

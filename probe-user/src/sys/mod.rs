@@ -15,8 +15,6 @@ pub(crate) mod samples;
 pub(crate) mod signals;
 pub(crate) mod spawn;
 pub mod spin;
-#[cfg(test)]
-pub(crate) mod tree;
 pub(crate) mod trusted_files;
 pub(crate) mod uevents;
 pub(crate) mod wire;

@@ -153,11 +153,13 @@ pub(super) fn sampling_config(
 
 #[cfg(test)]
 mod tests {
+    use test_support::sysfs;
+
     use super::*;
-    use crate::{agent::config::Config, event::AccessScaling, sys::tree::fixture};
+    use crate::{agent::config::Config, event::AccessScaling};
 
     fn spr() -> Pmus {
-        Pmus::read(&fixture("sysfs/spr")).unwrap()
+        Pmus::read(&sysfs("spr")).unwrap()
     }
 
     fn intels(spe: &config::Spe) -> Vec<SampledEvent> {

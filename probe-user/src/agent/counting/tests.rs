@@ -2,12 +2,13 @@
 
 mod series;
 
+use test_support::sysfs;
+
 use super::*;
 use crate::{
     catalogue::{Chip, MetricSettings},
     machine::Pmus,
     plan::{Capacity, CountSource},
-    sys::tree::fixture,
 };
 
 /// The plan of the profile of a chip with this many sockets, on a recorded tree.
@@ -24,7 +25,7 @@ fn planned_as(
     sockets: u32,
     wanted: impl Fn(&config::Count, &Hardware) -> PlanRequest,
 ) -> Plan {
-    let pmus = Pmus::read(&fixture(&format!("sysfs/{tree}"))).unwrap();
+    let pmus = Pmus::read(&sysfs(tree)).unwrap();
     let hardware = Hardware {
         sockets: Some(sockets),
         ..Hardware::of_chip(Chip::named(chip).unwrap())

@@ -2,19 +2,18 @@
 
 use std::fmt::Write as _;
 
+use test_support::{Tree, sysfs};
+
 use super::{
     super::{Hardware, MetricSettings, Platform, template::Pattern},
-    CATALOGUE, fixture,
+    CATALOGUE,
 };
-use crate::{
-    machine::{Machine, Roots},
-    sys::tree::Tree,
-};
+use crate::machine::{Machine, Roots};
 
 /// What the platform's own metrics would open there.
 fn opened(name: &str) -> String {
     let machine = Machine::at(Roots {
-        sys: fixture("sysfs").join(name),
+        sys: sysfs(name),
         proc: "/nonexistent".into(),
         ..Roots::default()
     });

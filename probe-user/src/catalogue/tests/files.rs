@@ -5,7 +5,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{CATALOGUE, fixture, metric, pmus};
+use test_support::fixture;
+
+use super::{CATALOGUE, metric, pmus};
 use crate::{
     catalogue::{Arch, Hardware, MetricSettings, Platform},
     formula::{Absent, EventCount, Formula, Implicit, Input},
@@ -145,7 +147,7 @@ fn arms_formulas_have_names_of_their_own() {
 /// core PMU has the format terms of `spr`.
 fn tree(platform: Platform) -> String {
     let spec = platform.spec();
-    let own = fixture("sysfs").join(&spec.name).exists();
+    let own = fixture(&format!("sysfs/{}.txt", spec.name)).exists();
     let like = match spec.arch {
         _ if own => &spec.name,
         Some(Arch::Arm64) => "grace",

@@ -1,10 +1,9 @@
 //! The groups that are opened for a metric on a machine.
 
+use test_support::Tree;
+
 use super::{CATALOGUE, metric, pmus};
-use crate::{
-    catalogue::{Catalogue, CounterGroup, MetricSettings, Per, PmuFilter, Unavailable},
-    sys::tree::Tree,
-};
+use crate::catalogue::{Catalogue, CounterGroup, MetricSettings, Per, PmuFilter, Unavailable};
 
 fn texts(family: &str, name: &str, machine: &str) -> Vec<String> {
     let groups = metric(family, name).groups(&pmus(machine), &MetricSettings::default());

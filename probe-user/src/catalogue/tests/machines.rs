@@ -1,10 +1,9 @@
 //! The detection of the chip.
 
+use test_support::Tree;
+
 use super::super::{Chip, Hardware, Platform};
-use crate::{
-    machine::{Machine, Roots},
-    sys::tree::Tree,
-};
+use crate::machine::{Machine, Roots};
 
 /// A sysfs that identifies a machine.
 struct Sysfs(Tree);

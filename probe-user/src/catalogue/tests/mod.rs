@@ -16,15 +16,17 @@ mod unchanged;
 
 use std::sync::LazyLock;
 
+use test_support::sysfs;
+
 use super::{Catalogue, Metric};
-use crate::{machine::Pmus, sys::tree::fixture};
+use crate::machine::Pmus;
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
 
 /// The PMUs of one of the machines in `tests/fixtures/sysfs`.
 fn pmus(machine: &str) -> Pmus {
-    Pmus::read(&fixture("sysfs").join(machine)).unwrap()
+    Pmus::read(&sysfs(machine)).unwrap()
 }
 
 /// A catalogue with the metrics of a user's file.

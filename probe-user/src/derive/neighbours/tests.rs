@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use test_support::sysfs;
 
 use super::*;
 use crate::{
@@ -10,7 +11,6 @@ use crate::{
     derive::Reason,
     machine::Pmus,
     plan::tests::of_metrics,
-    sys::tree::fixture,
 };
 
 const READ: &str = "cmem_read_bandwidth";
@@ -18,7 +18,7 @@ const WRITE: &str = "cmem_write_bandwidth";
 
 fn plan(metrics: &str) -> Plan {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
-    let pmus = Pmus::read(&fixture("sysfs").join("grace")).unwrap();
+    let pmus = Pmus::read(&sysfs("grace")).unwrap();
     of_metrics(metrics, machine, &pmus, 2)
 }
 

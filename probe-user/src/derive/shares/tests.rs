@@ -4,7 +4,7 @@ mod devices;
 mod sockets;
 mod weights;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
     CgroupId, UsageRow,
@@ -29,8 +29,7 @@ pub(super) fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {
 }
 
 fn plan_of(tree: &str, machine: Hardware, metrics: &str) -> Plan {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-    let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
+    let pmus = Pmus::read(&test_support::sysfs(tree)).unwrap();
     of_metrics(metrics, machine, &pmus, 2)
 }
 

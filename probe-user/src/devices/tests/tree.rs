@@ -6,16 +6,16 @@ use crate::{
     catalogue::Catalogue,
     devices::Devices,
     machine::{Bdf, Machine, Pmus},
-    sys::{roots::Roots, tree},
+    sys::roots::Roots,
 };
 
 /// A sysfs under construction.
-pub(super) struct Tree(tree::Tree);
+pub(super) struct Tree(test_support::Tree);
 
 impl Tree {
     /// A tree with two CPUs, each a socket and a NUMA node.
     pub(super) fn new() -> Self {
-        let tree = Self(tree::Tree::new());
+        let tree = Self(test_support::Tree::new());
         tree.write("devices/system/cpu/online", b"0-1\n");
         for n in 0..2 {
             let package = format!("devices/system/cpu/cpu{n}/topology/physical_package_id");

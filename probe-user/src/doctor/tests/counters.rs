@@ -1,13 +1,12 @@
 //! The finding about counters that were tried with a known loop.
 
+use test_support::sysfs;
+
 use super::{
     super::{State, subject::Arch, trials},
     machine::{FakeKernel, Fixture, WORKING, process},
 };
-use crate::{
-    machine::{Machine, Roots},
-    sys::tree::fixture,
-};
+use crate::machine::{Machine, Roots};
 
 /// The finding about counters: what was found, and what is lost.
 fn finding_of(counters: (&'static [u64], usize)) -> (String, String) {
@@ -69,7 +68,7 @@ fn counters_that_could_not_be_tried() {
 #[test]
 fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
     let machine = Machine::at(Roots {
-        sys: fixture("sysfs/hybrid"),
+        sys: sysfs("hybrid"),
         ..Roots::default()
     });
     let plan = trials::plan(&machine, trials::TRIAL_EVENTS).unwrap();

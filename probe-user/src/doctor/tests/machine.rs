@@ -9,6 +9,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use rustix::thread::CapabilitySet;
+use test_support::{Tree, fixture};
 
 use super::{
     super::{
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     machine::{Machine, Pmus, Roots},
     plan::{self, CounterTestError},
-    sys::tree::{Tree, fixture},
 };
 
 /// A fake kernel with fixed answers.
@@ -115,7 +115,7 @@ impl Fixture {
     ) -> Self {
         let root = Tree::new();
         if let Some(sysfs) = sysfs {
-            copy(&fixture("sysfs").join(sysfs), &root.join("sys"));
+            copy(&test_support::sysfs(sysfs), &root.join("sys"));
         }
         if name != "none" {
             copy(&fixture("doctor").join(name), root.path());

@@ -1,13 +1,11 @@
 //! Sampled events: their syntax, and which are refused.
 
-use std::path::Path;
+use test_support::{Tree, sysfs};
 
 use super::*;
-use crate::sys::tree::Tree;
 
 fn pmus(of: &str) -> Pmus {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-    Pmus::read(&Path::new(fixtures).join(of)).unwrap()
+    Pmus::read(&sysfs(of)).unwrap()
 }
 
 fn one(text: &str) -> Result<SampledEvent, String> {

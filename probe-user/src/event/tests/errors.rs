@@ -1,7 +1,8 @@
 //! Error messages of wrong lists, word for word.
 
+use test_support::Tree;
+
 use super::{Pmus, machine, refusal};
-use crate::sys::tree::Tree;
 
 fn check(pmus: &Pmus, table: &[(&str, &str)]) {
     for (text, sentence) in table {

@@ -8,12 +8,14 @@ mod resolve;
 mod strings;
 mod sysfs;
 
+use test_support::sysfs;
+
 use super::{Counter, Event, Source, parse};
-use crate::{machine::Pmus, sys::tree::fixture};
+use crate::machine::Pmus;
 
 /// The PMUs of one of the recorded machines.
 fn machine(name: &str) -> Pmus {
-    Pmus::read(&fixture("sysfs").join(name)).unwrap()
+    Pmus::read(&sysfs(name)).unwrap()
 }
 
 /// The only event of `text`.

@@ -1,6 +1,8 @@
 //! Every event string in NVIDIA's documents encodes as in the drivers' sources.
 
-use super::{super::Scope, Counter, counter, event, fixture, machine};
+use test_support::fixture;
+
+use super::{super::Scope, Counter, counter, event, machine};
 
 #[test]
 fn strings_of_the_documents() {

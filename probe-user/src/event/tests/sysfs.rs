@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use super::{Pmus, counter, event, fixture, machine, refusal};
-use crate::{
-    machine::{PmuKind, Word, cpus},
-    sys::tree::Tree,
-};
+use test_support::{Tree, sysfs};
+
+use super::{Pmus, counter, event, machine, refusal};
+use crate::machine::{PmuKind, Word, cpus};
 
 fn kind(machine: &Pmus, name: &str) -> PmuKind {
     machine.get(name).unwrap().unwrap().kind.clone()
@@ -92,7 +91,7 @@ fn files_beside_the_events() {
 #[test]
 fn malformed_pmus() {
     let odd = machine("odd");
-    let devices = fixture("sysfs/odd/bus/event_source/devices");
+    let devices = sysfs("odd").join("bus/event_source/devices");
     let devices = devices.display();
     for (pmu, reason) in [
         (
@@ -146,7 +145,7 @@ fn cpus_of_the_trees() {
         ("spr", "0-223", "0-223"),
         ("odd", "0-5", "0-7"),
     ] {
-        let root = fixture("sysfs").join(machine);
+        let root = sysfs(machine);
         assert_eq!(cpus::online(&root).unwrap().to_string(), online);
         assert_eq!(cpus::possible(&root).unwrap().to_string(), possible);
     }

@@ -10,17 +10,14 @@ mod properties;
 use std::sync::LazyLock;
 
 use super::{Derived, DerivedRow, Reading, derive, read};
-use crate::{
-    catalogue::{Catalogue, Chip, Hardware},
-    sys::tree,
-};
+use crate::catalogue::{Catalogue, Chip, Hardware};
 
 static CATALOGUE: LazyLock<Catalogue> =
     LazyLock::new(|| Catalogue::builtin().unwrap_or_else(|error| panic!("{error}")));
 
 /// A file of `tests/fixtures/derive`.
 fn fixture(name: &str) -> String {
-    std::fs::read_to_string(tree::fixture("derive").join(name)).unwrap()
+    std::fs::read_to_string(test_support::fixture("derive").join(name)).unwrap()
 }
 
 fn readings(text: &str) -> Vec<Reading> {

@@ -6,11 +6,13 @@ use super::{
     super::{CountedValue, Reading, ReadingSet, read},
     derived, fixture, rows, value,
 };
-use crate::{catalogue::Chip, sys::tree};
+use test_support::fixture as fixture_path;
+
+use crate::catalogue::Chip;
 
 /// The files of a version of perf.
 fn forms(version: &str) -> Vec<(String, String)> {
-    let directory = tree::fixture("derive").join("perf").join(version);
+    let directory = fixture_path("derive").join("perf").join(version);
     let files = fs::read_dir(&directory).unwrap();
     let names: BTreeSet<String> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())

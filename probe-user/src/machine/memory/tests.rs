@@ -2,8 +2,10 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
+use test_support::Tree;
+
 use super::*;
-use crate::sys::{roots::Roots, tree::Tree};
+use crate::sys::roots::Roots;
 
 /// A machine with these mounts; `/cg` stands for their directory.
 fn machine(tree: &Tree, mounts: &str) -> Machine {

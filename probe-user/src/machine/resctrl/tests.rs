@@ -1,5 +1,7 @@
+use test_support::Tree;
+
 use super::*;
-use crate::{machine::Roots, sys::tree::Tree};
+use crate::machine::Roots;
 
 struct Fixture(Tree);
 

@@ -6,14 +6,13 @@ mod sampled;
 
 use std::collections::BTreeSet;
 
+use test_support::sysfs;
+
 use super::*;
-use crate::{
-    catalogue::{Catalogue, Chip, PmuFilter},
-    sys::tree::fixture,
-};
+use crate::catalogue::{Catalogue, Chip, PmuFilter};
 
 fn pmus(tree: &str) -> Pmus {
-    Pmus::read(&fixture("sysfs").join(tree)).unwrap()
+    Pmus::read(&sysfs(tree)).unwrap()
 }
 
 /// A plan for `-e events -M metrics` on a chip.

@@ -6,11 +6,12 @@ use std::{
 };
 
 use probe_common::{MarkerEvent, MarkerRecord, spe::Records};
+use test_support::Tree;
 
 use super::*;
 use crate::{
     record::{Sample, SampleData, Sink as _, TaskInfo},
-    sys::{records::Map, tree::Tree},
+    sys::records::Map,
 };
 
 fn mark(index: &mut RegionIndex, time: u64, (tgid, tid): (u32, u32), what: MarkerEvent<'_>) {

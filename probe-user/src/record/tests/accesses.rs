@@ -4,6 +4,7 @@ use std::{os::unix::fs::MetadataExt as _, sync::Mutex};
 
 use perf_event_open_sys::bindings;
 use probe_common::spe::{Class, Source};
+use test_support::Tree;
 
 use super::{
     super::{
@@ -19,10 +20,7 @@ use super::{
 };
 use crate::{
     machine::cgroup::Hierarchy,
-    sys::{
-        samples::{AccessSample, build},
-        tree::Tree,
-    },
+    sys::samples::{AccessSample, build},
 };
 
 /// A load from local memory, as Intel's driver says it: its snoop hit a modified line.

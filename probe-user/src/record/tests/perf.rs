@@ -3,6 +3,7 @@
 use std::{fs::File, path::Path, process::Command};
 
 use perf_event_open_sys::bindings::{self, perf_event_attr};
+use test_support::Tree;
 
 use super::{
     super::{
@@ -15,10 +16,7 @@ use super::{
     fields::Fields,
     test_buffer,
 };
-use crate::{
-    machine::{Machine, Roots},
-    sys::tree::Tree,
-};
+use crate::machine::{Machine, Roots};
 
 /// The PMU type in the file; a value that nothing else in it has.
 const SPE: u32 = 77;

@@ -97,8 +97,7 @@ mod tests {
 
     #[test]
     fn a_precise_event_that_is_refused_is_told_of_its_precision() {
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
-        let pmus = Pmus::read(std::path::Path::new(fixture)).unwrap();
+        let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let text = |event: &str, errno| {
             let event = &sampled(event, &pmus, None).unwrap()[0];
             refused(&io::Error::from_raw_os_error(errno), event)

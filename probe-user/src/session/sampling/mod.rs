@@ -21,6 +21,7 @@ use probe_common::sample::{AddressKey, SampleCpu, SampleSetting};
 
 pub use self::error::SampleError;
 use self::open_event::open;
+
 pub(crate) use self::{
     error::refused,
     function_names::FunctionNames,
@@ -356,15 +357,12 @@ impl EventSampling {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::{event::sampling::sampled, machine::Pmus};
 
     #[test]
     fn tables_have_twice_the_slots_that_samples_take_where_there_is_room() {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
-        let pmus = Pmus::read(Path::new(fixtures)).unwrap();
+        let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let slots = |events: &str, max_addresses, possible| {
             let config = SamplingConfig {
                 events: sampled(events, &pmus, None).unwrap(),

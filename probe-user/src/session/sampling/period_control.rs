@@ -98,8 +98,6 @@ const fn shortest(frequency: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -118,8 +116,7 @@ mod tests {
 
     #[test]
     fn loads_behind_a_leader_are_held_by_frequency_alone() {
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/spr");
-        let pmus = Pmus::read(Path::new(fixture)).unwrap();
+        let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let events = accesses(&pmus, None, None).unwrap();
         let [loads, stores] = events.as_slice() else {
             panic!("{events:?}");

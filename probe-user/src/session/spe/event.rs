@@ -218,8 +218,9 @@ impl SpeCpuEvent {
 
 #[cfg(test)]
 mod tests {
+    use test_support::Tree;
+
     use super::*;
-    use crate::sys::tree::Tree;
 
     #[test]
     fn physical_addresses_are_asked_for_where_a_pmu_has_them() {

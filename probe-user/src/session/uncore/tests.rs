@@ -3,11 +3,12 @@
 
 use std::{thread::sleep, time::Duration};
 
+use test_support::Tree;
+
 use super::*;
 use crate::{
     event::{self},
     machine::{Pmus, Roots},
-    sys::tree::Tree,
 };
 
 const EVENTS: &str =

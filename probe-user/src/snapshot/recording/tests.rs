@@ -2,7 +2,7 @@
 
 mod generated;
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use proptest::{collection, prelude::*};
 
@@ -45,8 +45,7 @@ proptest! {
 
 /// A plan of all metrics of a chip on a recorded tree, with a device and some user-defined events.
 fn plan(tree: &str, chip: &str) -> Plan {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-    let pmus = Pmus::read(&Path::new(fixtures).join(tree)).unwrap();
+    let pmus = Pmus::read(&test_support::sysfs(tree)).unwrap();
     let machine = Hardware::of_chip(Chip::named(chip).unwrap());
     let catalogue = Catalogue::builtin().unwrap();
     let request = ResolvedRequest {

@@ -1,11 +1,10 @@
 //! Mappings over time, from records and from a fake procfs.
 
+use test_support::Tree;
+
 use crate::{
     symbols::mappings::Mappings,
-    sys::{
-        records::{Map, PerfRecord, Task},
-        tree::Tree,
-    },
+    sys::records::{Map, PerfRecord, Task},
 };
 
 fn map(pid: u32, start: u64, name: &str) -> PerfRecord<'_> {

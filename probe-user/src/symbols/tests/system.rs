@@ -2,11 +2,12 @@
 
 use std::{collections::HashSet, fs};
 
+use test_support::Tree;
+
 use super::target::{is_root, symbols};
 use crate::{
     machine::Roots,
     symbols::{AddressOwner, Symbols, maps},
-    sys::tree::Tree,
 };
 
 #[test]

@@ -61,8 +61,6 @@ fn percent(ppm: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use probe_user::{
         event::{self},
         machine::Pmus,
@@ -73,8 +71,7 @@ mod tests {
 
     #[test]
     fn fewer_events_are_named() {
-        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs");
-        let pmus = Pmus::read(&Path::new(fixtures).join("spr")).unwrap();
+        let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let events = "cycles,instructions,cache-misses,branch-misses,task-clock";
         let plan = Plan::new(&event::parse(events, &pmus).unwrap()).unwrap();
         let cost = |charges| CountingCost {

@@ -2,19 +2,20 @@
 
 use std::fs;
 
+use test_support::{Tree, sysfs};
+
 use super::*;
-use crate::{join::share::Shares, sys::tree::Tree};
+use crate::join::share::Shares;
 
 const METRIC: &str = "cmem_read_bandwidth";
 
 /// The recorded PMUs of two Graces; those of socket 1 are repeated as sockets 2 and 3.
 fn four_graces(chip: Option<Chip>, metric: &str) -> Plan {
     let devices = "bus/event_source/devices";
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/sysfs/grace");
-    let fixtures = Path::new(fixtures).join(devices);
+    let recorded = sysfs("grace").join(devices);
     let tree = Tree::new();
     let copy = |from: &str, to: &str| {
-        for entry in fs::read_dir(fixtures.join(from)).unwrap() {
+        for entry in fs::read_dir(recorded.join(from)).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
             let files = match entry.file_type().unwrap().is_dir() {

@@ -5,13 +5,15 @@ use probe_common::CgroupId;
 
 use std::collections::HashSet;
 
+use test_support::sysfs;
+
 use super::*;
-use crate::{event::sampling::sampled, machine::Pmus, sys::tree::fixture};
+use crate::{event::sampling::sampled, machine::Pmus};
 
 /// An event that was on the PMU for a fifth of the time was counted and sampled only for that time.
 #[test]
 fn what_took_turns_stands_for_the_whole_time() {
-    let pmus = Pmus::read(&fixture("sysfs/spr")).unwrap();
+    let pmus = Pmus::read(&sysfs("spr")).unwrap();
     let events = sampled("cycles/period=1000/", &pmus, None).unwrap();
     let mut totals = SampleTotals::new(1);
     let gain = EventDelta {
