@@ -1,213 +1,31 @@
 //! The keys of the configuration: what each sets, and its valid values.
 
 use std::{
+    collections::BTreeMap,
+    fmt::Display,
     net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    ops::RangeInclusive,
     path::PathBuf,
     time::Duration,
 };
 
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 
 use super::{Config, Enabled, JsonDestination, settings::SettingValue};
 use crate::{
     agent::otlp,
-    catalogue::Chip,
     emit::{RESERVED_LABELS, is_reserved_label},
     event::Nearest,
     join::By,
     session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
 };
 
-/// A key.
+/// A key, and how its value is set.
 pub(super) struct ConfigKey {
     name: &'static str,
-    pub(super) set: fn(&mut Config, SettingValue<'_>) -> Result<(), String>,
+    pub(super) set: fn(&mut Config, &SettingValue<'_>) -> Result<(), String>,
 }
-
-/// All keys; the part before a point is the section.
-const KEYS: &[ConfigKey] = &[
-    key("interval", |config, value| {
-        let interval = duration(&value)?;
-        if !(Duration::from_millis(10)..=Duration::from_hours(1)).contains(&interval) {
-            return Err("is from 10ms to 1h".to_owned());
-        }
-        config.interval = interval;
-        Ok(())
-    }),
-    key("max_overhead", |config, value| {
-        config.max_overhead = match value.to::<String>().as_deref() {
-            Ok("off") => None,
-            _ => Some(percent(&value)?),
-        };
-        Ok(())
-    }),
-    key("kernel_log", |config, value| {
-        config.kernel_log = value.to()?;
-        Ok(())
-    }),
-    key("count.events", |config, value| {
-        config.count.events = lists(&value)?;
-        Ok(())
-    }),
-    key("count.metrics", |config, value| {
-        config.count.metrics = lists(&value)?;
-        Ok(())
-    }),
-    key("count.by", |config, value| {
-        config.count.by = match choice(&value)? {
-            by @ (By::Container | By::Pod) => by,
-            By::Cgroup | By::Process => return Err("is container or pod".to_owned()),
-        };
-        Ok(())
-    }),
-    key("count.chip", |config, value| {
-        config.count.chip = Some(choice::<Chip>(&value)?);
-        Ok(())
-    }),
-    key("count.reserve_counters", |config, value| {
-        config.count.reserve_counters = value.to()?;
-        Ok(())
-    }),
-    key("count.hook", |config, value| {
-        config.count.hook = choice(&value)?;
-        Ok(())
-    }),
-    key("count.max_rows", |config, value| match value.to()? {
-        rows @ 1..=MOST_ROWS => {
-            config.count.max_rows = Some(rows);
-            Ok(())
-        }
-        _ => Err(format!("is 1 to {MOST_ROWS}")),
-    }),
-    key("count.top_processes", |config, value| match value.to()? {
-        processes @ 0..=MOST_PROCESSES => {
-            config.count.top_processes = processes;
-            Ok(())
-        }
-        _ => Err(format!("is 0 to {MOST_PROCESSES}")),
-    }),
-    key("count.sample", |config, value| {
-        config.count.sample = lists(&value)?;
-        Ok(())
-    }),
-    key("count.sample_budget", |config, value| {
-        config.count.sample_budget = percent(&value)?;
-        Ok(())
-    }),
-    key("spe.enabled", |config, value| {
-        config.spe.enabled = match (value.to::<bool>(), value.to::<String>().as_deref()) {
-            (Ok(true), _) => Enabled::On,
-            (Ok(false), _) => Enabled::Off,
-            (_, Ok("auto")) => Enabled::Auto,
-            _ => return Err("is true, false or \"auto\"".to_owned()),
-        };
-        Ok(())
-    }),
-    key("spe.period", |config, value| match value.to()? {
-        period @ LOWEST_IN_BUDGET.. => {
-            config.spe.period = period;
-            Ok(())
-        }
-        _ => Err(format!(
-            "is {LOWEST_IN_BUDGET} at least, as the period follows the budget"
-        )),
-    }),
-    key("spe.frequency", |config, value| match value.to()? {
-        frequency @ 1..=MOST_INTERRUPTS => {
-            config.spe.frequency = frequency;
-            Ok(())
-        }
-        _ => Err(format!("is 1 to {MOST_INTERRUPTS} samples a second")),
-    }),
-    key("spe.budget", |config, value| {
-        config.spe.budget = percent(&value)?;
-        Ok(())
-    }),
-    key("names.cri", |config, value| {
-        config.names.cri = value.to::<String>()?.parse()?;
-        Ok(())
-    }),
-    key("names.root", |config, value| {
-        config.names.root = path(&value)?;
-        Ok(())
-    }),
-    key("names.labels", |config, value| {
-        config.names.labels = lists(&value)?;
-        Ok(())
-    }),
-    key("series.max", |config, value| {
-        config.series.max = value.to()?;
-        Ok(())
-    }),
-    key("series.labels", |config, value| {
-        config.series.labels = value.to()?;
-        match config.series.labels.keys().find(|name| !is_label(name)) {
-            None => Ok(()),
-            Some(name) => Err(format!(
-                "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
-                 with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
-                RESERVED_LABELS.join(", ")
-            )),
-        }
-    }),
-    key("http.listen", |config, value| {
-        config.http.listen = address(&value.to::<String>()?)?;
-        Ok(())
-    }),
-    key("http.web_config", |config, value| {
-        config.http.web_config = Some(path(&value)?);
-        Ok(())
-    }),
-    key("json.path", |config, value| {
-        config.json = Some(match value.to::<String>()?.as_str() {
-            "-" => JsonDestination::Stdout,
-            _ => JsonDestination::File(path(&value)?),
-        });
-        Ok(())
-    }),
-    key("pins.path", |config, value| {
-        config.pins.path = Some(path(&value)?);
-        Ok(())
-    }),
-    key("pins.keep", |config, value| {
-        config.pins.keep = value.to()?;
-        Ok(())
-    }),
-    key("state.path", |config, value| {
-        config.state = Some(path(&value)?);
-        Ok(())
-    }),
-    key("verdict.peak_bandwidth", |config, value| {
-        config.verdict.peak_bandwidth = Some(bandwidth(&value)?);
-        Ok(())
-    }),
-    key("otlp.endpoint", |config, value| {
-        let endpoint: String = value.to()?;
-        otlp::check(&endpoint)?;
-        config.otlp.endpoint = Some(endpoint);
-        Ok(())
-    }),
-    key("otlp.headers", |config, value| {
-        config.otlp.headers = value.to()?;
-        otlp::headers(&config.otlp.headers).map(|_| ())
-    }),
-    key("otlp.ca_file", |config, value| {
-        config.otlp.tls.ca_file = Some(path(&value)?);
-        Ok(())
-    }),
-    key("otlp.cert_file", |config, value| {
-        config.otlp.tls.cert_file = Some(path(&value)?);
-        Ok(())
-    }),
-    key("otlp.key_file", |config, value| {
-        config.otlp.tls.key_file = Some(path(&value)?);
-        Ok(())
-    }),
-    key("run.directory", |config, value| {
-        config.run = path(&value)?;
-        Ok(())
-    }),
-];
 
 /// The most shown processes.
 const MOST_PROCESSES: usize = 1000;
@@ -215,11 +33,56 @@ const MOST_PROCESSES: usize = 1000;
 /// The most samples of memory accesses per second, CPU and event, where each is an interrupt.
 const MOST_INTERRUPTS: u64 = 10_000;
 
-const fn key(
-    name: &'static str,
-    set: fn(&mut Config, SettingValue<'_>) -> Result<(), String>,
-) -> ConfigKey {
-    ConfigKey { name, set }
+/// All keys, each with the assignment of its value. The part before a point is the section.
+macro_rules! keys {
+    (|$config:ident, $value:ident| $($name:literal => $assignment:expr,)+) => {
+        const KEYS: &[ConfigKey] = &[$(ConfigKey {
+            name: $name,
+            set: |$config, $value| {
+                $assignment;
+                Ok(())
+            },
+        },)+];
+    };
+}
+
+keys! { |config, value|
+    "interval" => config.interval = interval(value)?,
+    "max_overhead" => config.max_overhead = percent_or_off(value)?,
+    "kernel_log" => config.kernel_log = value.to()?,
+    "count.events" => config.count.events = lists(value)?,
+    "count.metrics" => config.count.metrics = lists(value)?,
+    "count.by" => config.count.by = container_or_pod(value)?,
+    "count.chip" => config.count.chip = Some(choice(value)?),
+    "count.reserve_counters" => config.count.reserve_counters = value.to()?,
+    "count.hook" => config.count.hook = choice(value)?,
+    "count.max_rows" => config.count.max_rows = Some(number(value, &(1..=MOST_ROWS), "")?),
+    "count.top_processes" => config.count.top_processes = number(value, &(0..=MOST_PROCESSES), "")?,
+    "count.sample" => config.count.sample = lists(value)?,
+    "count.sample_budget" => config.count.sample_budget = percent(value)?,
+    "spe.enabled" => config.spe.enabled = enabled(value)?,
+    "spe.period" => config.spe.period = period(value)?,
+    "spe.frequency" =>
+        config.spe.frequency = number(value, &(1..=MOST_INTERRUPTS), " samples a second")?,
+    "spe.budget" => config.spe.budget = percent(value)?,
+    "names.cri" => config.names.cri = value.to::<String>()?.parse()?,
+    "names.root" => config.names.root = path(value)?,
+    "names.labels" => config.names.labels = lists(value)?,
+    "series.max" => config.series.max = value.to()?,
+    "series.labels" => config.series.labels = labels(value)?,
+    "http.listen" => config.http.listen = address(&value.to::<String>()?)?,
+    "http.web_config" => config.http.web_config = Some(path(value)?),
+    "json.path" => config.json = Some(json_destination(value)?),
+    "pins.path" => config.pins.path = Some(path(value)?),
+    "pins.keep" => config.pins.keep = value.to()?,
+    "state.path" => config.state = Some(path(value)?),
+    "verdict.peak_bandwidth" => config.verdict.peak_bandwidth = Some(bandwidth(value)?),
+    "otlp.endpoint" => config.otlp.endpoint = Some(endpoint(value)?),
+    "otlp.headers" => config.otlp.headers = headers(value)?,
+    "otlp.ca_file" => config.otlp.tls.ca_file = Some(path(value)?),
+    "otlp.cert_file" => config.otlp.tls.cert_file = Some(path(value)?),
+    "otlp.key_file" => config.otlp.tls.key_file = Some(path(value)?),
+    "run.directory" => config.run = path(value)?,
 }
 
 /// Finds the key of a name.
@@ -247,11 +110,61 @@ fn lists(value: &SettingValue<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-fn duration(value: &SettingValue<'_>) -> Result<Duration, String> {
+/// A number in a range. In the error `unit` follows the range.
+fn number<T>(value: &SettingValue<'_>, range: &RangeInclusive<T>, unit: &str) -> Result<T, String>
+where
+    T: DeserializeOwned + Display + PartialOrd,
+{
+    let number: T = value.to()?;
+    match range.contains(&number) {
+        true => Ok(number),
+        false => Err(format!("is {} to {}{unit}", range.start(), range.end())),
+    }
+}
+
+fn interval(value: &SettingValue<'_>) -> Result<Duration, String> {
     let wanted = "is a time such as \"10s\" or \"500ms\"";
     // For a number without a unit, TOML's own error would not mention times.
     let text: String = value.to().map_err(|_| wanted.to_owned())?;
-    humantime::parse_duration(&text).map_err(|error| format!("{wanted}: {error}"))
+    let interval =
+        humantime::parse_duration(&text).map_err(|error| format!("{wanted}: {error}"))?;
+    match (Duration::from_millis(10)..=Duration::from_hours(1)).contains(&interval) {
+        true => Ok(interval),
+        false => Err("is from 10ms to 1h".to_owned()),
+    }
+}
+
+fn container_or_pod(value: &SettingValue<'_>) -> Result<By, String> {
+    match choice(value)? {
+        by @ (By::Container | By::Pod) => Ok(by),
+        By::Cgroup | By::Process => Err("is container or pod".to_owned()),
+    }
+}
+
+fn enabled(value: &SettingValue<'_>) -> Result<Enabled, String> {
+    match (value.to::<bool>(), value.to::<String>().as_deref()) {
+        (Ok(true), _) => Ok(Enabled::On),
+        (Ok(false), _) => Ok(Enabled::Off),
+        (_, Ok("auto")) => Ok(Enabled::Auto),
+        _ => Err("is true, false or \"auto\"".to_owned()),
+    }
+}
+
+fn period(value: &SettingValue<'_>) -> Result<u64, String> {
+    match value.to()? {
+        period @ LOWEST_IN_BUDGET.. => Ok(period),
+        _ => Err(format!(
+            "is {LOWEST_IN_BUDGET} at least, as the period follows the budget"
+        )),
+    }
+}
+
+/// A share; None for `off`.
+fn percent_or_off(value: &SettingValue<'_>) -> Result<Option<f64>, String> {
+    match value.to::<String>().as_deref() {
+        Ok("off") => Ok(None),
+        _ => percent(value).map(Some),
+    }
 }
 
 /// `0.5%` as 0.005.
@@ -284,6 +197,35 @@ fn path(value: &SettingValue<'_>) -> Result<PathBuf, String> {
     match path.is_absolute() {
         true => Ok(path),
         false => Err("is a path from the root, such as \"/run/pmuscope\"".to_owned()),
+    }
+}
+
+fn json_destination(value: &SettingValue<'_>) -> Result<JsonDestination, String> {
+    match value.to::<String>()?.as_str() {
+        "-" => Ok(JsonDestination::Stdout),
+        _ => path(value).map(JsonDestination::File),
+    }
+}
+
+fn endpoint(value: &SettingValue<'_>) -> Result<String, String> {
+    let endpoint: String = value.to()?;
+    otlp::check(&endpoint).map(|()| endpoint)
+}
+
+fn headers(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> {
+    let headers: BTreeMap<String, String> = value.to()?;
+    otlp::headers(&headers).map(|_| headers)
+}
+
+fn labels(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> {
+    let labels: BTreeMap<String, String> = value.to()?;
+    match labels.keys().find(|name| !is_label(name)) {
+        None => Ok(labels),
+        Some(name) => Err(format!(
+            "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
+             with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
+            RESERVED_LABELS.join(", ")
+        )),
     }
 }
 

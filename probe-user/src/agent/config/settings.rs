@@ -24,7 +24,7 @@ impl ConfigSetting<'_> {
     pub(super) fn apply(self, config: &mut Config) -> Result<(), Mistake> {
         let Self { origin, key, value } = self;
         let result = match keys::find(&key) {
-            Some(known) => (known.set)(config, SettingValue(value)),
+            Some(known) => (known.set)(config, &SettingValue(value)),
             None => {
                 let nearest = Nearest::to(&key, keys::names());
                 Err(format!("there is no such key; the nearest are {nearest}"))

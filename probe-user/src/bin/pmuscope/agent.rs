@@ -81,6 +81,7 @@ fn save_state(directory: &Path) -> Command {
 
 impl Args {
     fn sources(&self) -> Sources {
+        let kernel_log = self.kernel_log.then(|| "true".to_owned());
         let flags = [
             ("--listen", "http.listen", &self.listen),
             ("--interval", "interval", &self.interval),
@@ -93,13 +94,13 @@ impl Args {
                 "count.top_processes",
                 &self.top_processes,
             ),
+            ("--kernel-log", "kernel_log", &kernel_log),
         ];
-        let kernel_log = self.kernel_log.then(|| "true".to_owned());
-        let all_flags = { flags.into_iter() }.chain([("--kernel-log", "kernel_log", &kernel_log)]);
         Sources {
             file: self.config.clone(),
             environment: env::vars_os().collect(),
-            flags: all_flags
+            flags: flags
+                .into_iter()
                 .filter_map(|(flag, key, value)| Some((flag, key, value.clone()?)))
                 .collect(),
         }
