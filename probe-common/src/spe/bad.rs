@@ -1,5 +1,7 @@
 //! Kinds of undecodable bytes, and their counts.
 
+use crate::pod::Field;
+
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -69,13 +71,8 @@ pub struct BadCounts([u64; BadKind::ALL.len()]);
 impl BadCounts {
     /// Counts one bad record of this kind.
     pub const fn add(&mut self, kind: BadKind) {
-        self.add_many(kind, 1);
-    }
-
-    /// Counts `more` bad records of this kind.
-    pub const fn add_many(&mut self, kind: BadKind, more: u64) {
         let count = &mut self.0[kind as usize];
-        *count = count.wrapping_add(more);
+        *count = count.wrapping_add(1);
     }
 
     /// Number of bad records of this kind.
@@ -88,5 +85,11 @@ impl BadCounts {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, n| sum.wrapping_add(*n))
+    }
+}
+
+impl core::ops::AddAssign for BadCounts {
+    fn add_assign(&mut self, more: Self) {
+        Field::add(&mut self.0, &more.0);
     }
 }

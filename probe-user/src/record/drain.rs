@@ -8,7 +8,7 @@ use std::{
 
 use probe_common::{
     sample::DataSource,
-    spe::{Class, Record, Records, VirtualAddress},
+    spe::{Class, Record, Records},
 };
 
 use super::{
@@ -210,38 +210,26 @@ impl Drain {
             self.counts.left_out += 1;
             return None;
         }
-        let address = Some(taken.address).filter(|address| *address > 0);
-        let (tid, time) = (known(taken.tid), Some(taken.time));
-        // An exited thread has no id any more; its process has one while other threads live.
-        let id = tid.or(known(taken.pid));
-        let task = id.and_then(|tid| self.task(tid, time, shared.tasks));
-        let (region, phase) = match (shared.region_index, id, &task) {
-            (Some(region_index), Some(tid), Some(task)) => {
-                self.views
-                    .lookup(region_index, (task.pid, tid), address, time)
-            }
-            _ => (None, None),
-        };
-        let counts = &mut self.counts;
-        counts.samples += 1;
-        counts.without_thread += u64::from(tid.is_none());
-        counts.without_process += u64::from(id.is_some() && task.is_none());
-        Some(Sample {
-            time,
+        let mut sample = Sample {
+            time: Some(taken.time),
             cpu: Some(taken.cpu),
-            tid,
-            cgroup: cgroup.or_else(|| task.as_ref()?.cgroup.clone()),
-            task,
+            tid: known(taken.tid),
+            task: None,
+            cgroup,
             origin: None,
-            region,
-            phase,
+            region: None,
+            phase: None,
             data: SampleData::Access(Access {
                 pc: taken.pc,
-                address,
+                address: Some(taken.address).filter(|address| *address > 0),
                 cycles,
                 word: taken.data_source,
             }),
-        })
+        };
+        // An exited thread has no id any more; its process has one while other threads live.
+        let id = sample.tid.or(known(taken.pid));
+        self.attribute(&mut sample, id, Some(taken.time), shared);
+        Some(sample)
     }
 
     fn flush(&mut self, shared: &SharedInputs<'_>) -> io::Result<()> {
@@ -252,6 +240,7 @@ impl Drain {
         Ok(())
     }
 
+    /// Attributes an SPE record of these AUX bytes.
     fn sample(&mut self, record: Record, owner: AuxOwner, shared: &SharedInputs<'_>) -> Sample {
         let ticks = record.timestamp();
         let times = shared.clock.zip(ticks).map(|(clock, at)| clock.times(at));
@@ -263,35 +252,47 @@ impl Drain {
         let tid = own.or(stretch.map(|(tid, _)| tid));
         let perf_time = times.map(|times| times.perf);
         let at = perf_time.or(owner.stretch.map(|(_, time)| time));
-        let task = tid.and_then(|tid| self.task(tid, at, shared.tasks));
-        let (region, phase) = match (shared.region_index, tid, &task) {
-            (Some(region_index), Some(tid), Some(task)) => {
-                let address = record.virtual_address().map(VirtualAddress::address);
-                self.views
-                    .lookup(region_index, (task.pid, tid), address, time)
-            }
-            _ => (None, None),
-        };
-        let counts = &mut self.counts;
-        counts.samples += 1;
-        counts.invalid += u64::from(Class::from_record(&record).is_invalid(&record));
-        counts.without_time += u64::from(time.is_none());
-        counts.without_thread += u64::from(tid.is_none());
-        counts.without_process += u64::from(tid.is_some() && task.is_none());
-        counts.thread_by_buffer += u64::from(own.is_none() && tid.is_some());
-        Sample {
+        let mut sample = Sample {
             time,
             cpu: owner.cpu,
             tid,
-            cgroup: task.as_ref().and_then(|task| task.cgroup.clone()),
-            task,
+            task: None,
+            cgroup: None,
             origin: owner
                 .cpu
                 .and_then(|cpu| shared.sources.origin(cpu, &record)),
-            region,
-            phase,
+            region: None,
+            phase: None,
             data: SampleData::Record(record),
+        };
+        self.counts.invalid += u64::from(Class::from_record(&record).is_invalid(&record));
+        self.counts.thread_by_buffer += u64::from(own.is_none() && tid.is_some());
+        self.attribute(&mut sample, tid, at, shared);
+        sample
+    }
+
+    /// Adds the task of thread `id` at `at` (ns of perf's clock), the region and the phase, and
+    /// counts the sample.
+    fn attribute(
+        &mut self,
+        sample: &mut Sample,
+        id: Option<u32>,
+        at: Option<u64>,
+        shared: &SharedInputs<'_>,
+    ) {
+        sample.task = id.and_then(|tid| self.task(tid, at, shared.tasks));
+        if let (Some(index), Some(tid), Some(task)) = (shared.region_index, id, &sample.task) {
+            let (thread, address) = ((task.pid, tid), sample.address());
+            (sample.region, sample.phase) = self.views.lookup(index, thread, address, sample.time);
         }
+        if sample.cgroup.is_none() {
+            sample.cgroup = sample.task.as_ref().and_then(|task| task.cgroup.clone());
+        }
+        let counts = &mut self.counts;
+        counts.samples += 1;
+        counts.without_time += u64::from(sample.time.is_none());
+        counts.without_thread += u64::from(sample.tid.is_none());
+        counts.without_process += u64::from(id.is_some() && sample.task.is_none());
     }
 
     fn task(&mut self, tid: u32, at: Option<u64>, tasks: &Mutex<Tasks>) -> Option<Arc<TaskInfo>> {

@@ -59,7 +59,7 @@ impl Recorder {
         };
         let decoded = decode(&mut self.cpu_buffers, &mut self.drains, &shared);
         for drain in &mut self.drains {
-            self.counts.add(&std::mem::take(&mut drain.counts));
+            self.counts += std::mem::take(&mut drain.counts);
             drain.round_ends(|pid| self.address_spaces.pass_new_mappings(pid, sink));
         }
         self.counts.mappings_left_out = self.address_spaces.left_out;

@@ -232,7 +232,7 @@ fn mappings_that_have_no_room_are_counted() {
     assert!(
         index
             .counts
-            .losses()
+            .loss_counts()
             .iter()
             .any(|(name, count)| name.contains("mappings") && *count > 0)
     );

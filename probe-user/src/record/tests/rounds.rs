@@ -165,7 +165,7 @@ impl Rounds {
         };
         decode(cpu_buffers, &mut self.drains, &shared).unwrap();
         for drain in &mut self.drains {
-            self.counts.add(&std::mem::take(&mut drain.counts));
+            self.counts += std::mem::take(&mut drain.counts);
             drain.round_ends(|_| ());
         }
         sink.round(&Vec::new).unwrap();
