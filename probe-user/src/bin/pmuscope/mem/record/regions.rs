@@ -8,9 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use comfy_table::{CellAlignment, Table, presets};
 use probe_user::{
-    emit::printable::{printable, printable_json},
+    emit::{
+        printable::{printable, printable_json},
+        table_lines,
+    },
     record::{
         MarkerPrograms,
         regions::{GroupBy, RegionRow, RegionSummary},
@@ -99,9 +101,7 @@ fn tables(summary: &RegionSummary) -> String {
 
 fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -> String {
     let all: u64 = rows.iter().map(|row| row.samples).sum();
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header([
+    let heads = [
         head,
         "samples",
         "share",
@@ -109,12 +109,9 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
         "stores",
         "mean cycles",
         "loads from",
-    ]);
-    for column in table.column_iter_mut().skip(1).take(5) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for row in &rows[..rows.len().min(MOST_ROWS)] {
-        table.add_row([
+    ];
+    let shown = rows.iter().take(MOST_ROWS).map(|row| {
+        vec![
             printable(&label(row)).into_owned(),
             row.samples.to_string(),
             percent(row.samples, all),
@@ -123,9 +120,10 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
             row.mean_latency_cycles
                 .map_or("-".to_owned(), |mean| format!("{mean:.1}")),
             sources(row),
-        ]);
-    }
-    let mut text = table.trim_fmt() + "\n";
+        ]
+    });
+    let lines = table_lines(&heads, shown, |at| (1..6).contains(&at));
+    let mut text = lines.join("\n") + "\n";
     if let Some(left) = rows.get(MOST_ROWS..).filter(|left| !left.is_empty()) {
         let samples: u64 = left.iter().map(|row| row.samples).sum();
         let _ = writeln!(
