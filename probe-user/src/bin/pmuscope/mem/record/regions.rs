@@ -21,18 +21,10 @@ use probe_user::{
 
 use serde_json::json;
 
+use crate::print::Format;
+
 /// The most rows of a table. JSON and the file have all.
 const MOST_ROWS: usize = 30;
-
-/// How sums are printed.
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-pub(super) enum Format {
-    /// By region, by phase, and by thread
-    #[default]
-    Table,
-    /// One line for each region in each phase of each thread
-    Json,
-}
 
 /// The named programs, and the command's own.
 pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> MarkerPrograms {
@@ -54,17 +46,16 @@ fn find_in_path(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
     files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
 }
 
-impl Format {
-    /// The sums as text.
-    pub(super) fn render(self, summary: &RegionSummary) -> String {
-        match self {
-            Self::Table => tables(summary),
-            Self::Json => {
-                let rows = summary.rows(GroupBy::All).into_iter();
-                rows.fold(String::new(), |text, row| {
-                    text + &printable_json(&json!(row)) + "\n"
-                })
-            }
+/// The sums as text: tables by region, by phase, and by thread, or a line of JSON for each region
+/// in each phase of each thread.
+pub(super) fn render(format: Format, summary: &RegionSummary) -> String {
+    match format {
+        Format::Table => tables(summary),
+        Format::Json => {
+            let rows = summary.rows(GroupBy::All).into_iter();
+            rows.fold(String::new(), |text, row| {
+                text + &printable_json(&json!(row)) + "\n"
+            })
         }
     }
 }
@@ -191,11 +182,11 @@ mod tests {
         };
         summary.samples(0, &[sample]).unwrap();
         for format in [Format::Table, Format::Json] {
-            let text = format.render(&summary);
+            let text = render(format, &summary);
             let acts = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
             assert!(!text.contains(acts), "{text:?}");
         }
-        let row: serde_json::Value = serde_json::from_str(&Format::Json.render(&summary)).unwrap();
+        let row: serde_json::Value = serde_json::from_str(&render(Format::Json, &summary)).unwrap();
         for name in ["region", "phase", "comm"] {
             assert_eq!(row[name], EVIL);
         }
