@@ -14,8 +14,8 @@ pub(crate) mod tests;
 use std::io::{self, Write};
 
 pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
-pub use self::table::{Sheet, SheetColumn, Sheets};
-pub(crate) use self::table::{fitted, width, wrapped};
+pub use self::table::{Sheet, SheetColumn, Sheets, table_lines};
+pub(crate) use self::table::{TextColumns, fitted, width, wrapped};
 pub use self::{
     label::display_name,
     openmetrics::{Dialect, Exposition, RESERVED_LABELS, is_reserved_label},

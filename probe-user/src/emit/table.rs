@@ -12,6 +12,7 @@ mod sheet;
 #[cfg(test)]
 mod tests;
 mod text;
+mod text_columns;
 mod uncore;
 
 use std::io::{self, Write};
@@ -19,12 +20,12 @@ use std::io::{self, Write};
 pub(super) use self::names::names;
 pub use self::sheet::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::text::wrapped;
+pub use self::text_columns::table_lines;
 use self::{
     grid::Grid,
     number::{NumberFormat, TableNumber},
-    text::{left, right},
 };
-pub(crate) use self::{names::fitted, text::width};
+pub(crate) use self::{names::fitted, text::width, text_columns::TextColumns};
 use super::{EmitOptions, Screen};
 use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value};
 
@@ -167,9 +168,9 @@ impl<'a> TablePage<'a> {
                 .filter(|group| group.section == ReportSection::SelfCounters)
             {
                 lines.extend(group.series.iter().map(|series| {
-                    let name = left(&self.report.metric(series).name, SELF_NAME);
-                    let value = right(&self.self_value(series), SELF_VALUE);
-                    format!("  self {name} {value}")
+                    let name = &self.report.metric(series).name;
+                    let value = self.self_value(series);
+                    format!("  self {name:<SELF_NAME$} {value:>SELF_VALUE$}")
                 }));
             }
         }

@@ -8,12 +8,14 @@ use std::{
 
 use serde::Serialize;
 use serde_json::json;
-use unicode_width::UnicodeWidthStr as _;
 
 use super::{Derived, DerivedRow};
 use crate::{
     derive::{Advice, ddio_advice, ddio_finding},
-    emit::printable::{PrintableJson, printable},
+    emit::{
+        TextColumns,
+        printable::{PrintableJson, printable},
+    },
     formula::{FormulaValue, NoValue},
 };
 
@@ -98,28 +100,19 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
 /// so that no line is kept.
 fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     let heading = ["metric", "for", "value", "unit", "live"].map(str::to_owned);
-    let mut widths = heading.each_ref().map(|text| text.width());
+    let mut columns = TextColumns::new(|at| at == 2 || at == 4);
+    columns.measure(&heading);
     let mut cells = heading.clone();
     for (row, value) in shown(derived) {
         fill(&mut cells, row, value);
-        for (width, cell) in widths.iter_mut().zip(&cells) {
-            *width = (*width).max(cell.width());
-        }
+        columns.measure(&cells);
     }
     if shown(derived).next().is_none() {
         return writeln!(out, "no metric has a value");
     }
     let mut line = String::new();
     let mut write = |cells: &[String; 5]| {
-        line.clear();
-        for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
-            let spaces = width.saturating_sub(cell.width());
-            let before = if RIGHT.contains(&at) { spaces } else { 0 };
-            pad(&mut line, before + 1);
-            line.push_str(cell);
-            pad(&mut line, spaces - before + 1);
-        }
-        line.truncate(line.trim_end().len());
+        columns.draw(&mut line, cells.iter().map(String::as_str));
         line.push('\n');
         out.write_all(line.as_bytes())
     };
@@ -130,19 +123,6 @@ fn lines(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     }
     Ok(())
 }
-
-/// Adds spaces, many at a time.
-fn pad(line: &mut String, mut count: usize) {
-    const SPACES: &str = "                                ";
-    while count > 0 {
-        let some = &SPACES[..count.min(SPACES.len())];
-        line.push_str(some);
-        count -= some.len();
-    }
-}
-
-/// The columns of numbers.
-const RIGHT: [usize; 2] = [2, 4];
 
 fn fill(cells: &mut [String; 5], row: &DerivedRow<'_>, value: &FormulaValue) {
     let [metric, place, number, unit, live] = cells;

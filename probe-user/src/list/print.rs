@@ -5,11 +5,14 @@ use std::{
     io::{self, Write},
 };
 
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::{Availability, EventItem, EventSection, Inventory, MetricItem, PmuItem};
-use crate::{emit::printable::printable_json, event::Counter, machine::PmuKind};
+use crate::{
+    emit::{printable::printable_json, table_lines},
+    event::Counter,
+    machine::PmuKind,
+};
 
 /// A part of the inventory that can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -119,13 +122,8 @@ pub fn write_metrics(out: &mut impl Write, metrics: &[&MetricItem]) -> io::Resul
 }
 
 fn lines(out: &mut impl Write, rows: impl Iterator<Item = Vec<String>>) -> io::Result<()> {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    for row in rows {
-        table.add_row(row);
-    }
-    for line in table.lines() {
-        writeln!(out, " {}", line.trim_end())?;
+    for line in table_lines(&[], rows, |_| false) {
+        writeln!(out, " {line}")?;
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +10,7 @@ use super::{
     svg::{escaped, short},
     text::number,
 };
-use crate::emit::printable::printable;
+use crate::emit::{printable::printable, table_lines};
 
 const HEADS: [&str; 7] = ["", "metric", "A", "B", "B/A", "B-A", "by chance"];
 
@@ -79,25 +78,11 @@ fn notes(comparison: &Comparison) -> Vec<String> {
 /// The comparison as a text table.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(HEADS);
-    for it in sorted(comparison) {
-        table.add_row(cells(it).map(|cell| printable(&cell).into_owned()));
-    }
-    for column in 2..HEADS.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let mut text = String::new();
-    for line in table.lines() {
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    for note in notes(comparison) {
-        let _ = writeln!(text, " {}", printable(&note));
-    }
-    text
+    let row = |it| Vec::from(cells(it).map(|cell| printable(&cell).into_owned()));
+    let mut lines = table_lines(&HEADS, sorted(comparison).into_iter().map(row), |at| at > 1);
+    let notes = notes(comparison).into_iter();
+    lines.extend(notes.map(|note| format!(" {}", printable(&note))));
+    lines.join("\n") + "\n"
 }
 
 /// The comparison as JSON.

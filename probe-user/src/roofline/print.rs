@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use super::{MeasuredCpus, Roofline, Stores};
-use crate::emit::printable::printable_json;
+use crate::emit::{printable::printable_json, table_lines};
 
 /// CPUs that other tasks use on any quiet machine.
 const QUIET: f64 = 0.05;
@@ -25,21 +23,20 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
         roofline.platform, roofline.cpus, roofline.vectors, roofline.line
     )?;
     writeln!(out, "\nIdle latency (a chase of pointers, one thread)")?;
-    let mut latencies =
-        empty_table(&["socket", "level", "size", "ns best", "median", "huge pages"]);
-    for latency in &roofline.latencies {
-        latencies.add_row([
+    let heads = ["socket", "level", "size", "ns best", "median", "huge pages"];
+    let latencies = roofline.latencies.iter().map(|latency| {
+        vec![
             latency.socket.to_string(),
             latency.level.clone(),
             bytes(latency.bytes),
             number(latency.nanoseconds.best),
             number(latency.nanoseconds.median),
             share(latency.huge_pages),
-        ]);
-    }
-    lines(out, &latencies)?;
+        ]
+    });
+    lines(out, &heads, latencies)?;
     writeln!(out, "\nBandwidth of the triad (24 bytes an element)")?;
-    let mut bandwidths = empty_table(&[
+    let heads = [
         "socket",
         "threads",
         "level",
@@ -51,9 +48,9 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
         "lines per core",
         "huge pages",
         "waited",
-    ]);
-    for bandwidth in &roofline.bandwidths {
-        bandwidths.add_row([
+    ];
+    let bandwidths = roofline.bandwidths.iter().map(|bandwidth| {
+        vec![
             socket(&bandwidth.on),
             bandwidth.on.threads.to_string(),
             bandwidth.level.clone(),
@@ -67,11 +64,11 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
                 .map_or("-".into(), number),
             share(bandwidth.huge_pages),
             share(Some(bandwidth.bytes_per_second.waited)),
-        ]);
-    }
-    lines(out, &bandwidths)?;
+        ]
+    });
+    lines(out, &heads, bandwidths)?;
     writeln!(out, "\nPeak (fused multiply-adds in registers) and roof")?;
-    let columns = [
+    let heads = [
         "socket",
         "threads",
         "GFLOP/s best",
@@ -80,10 +77,9 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
         "ridge FLOP/B",
         "waited",
     ];
-    let mut peaks = empty_table(&columns);
-    for peak in &roofline.peaks {
+    let peaks = roofline.peaks.iter().map(|peak| {
         let roof = roofline.roofs.iter().find(|roof| roof.on == peak.on);
-        peaks.add_row([
+        vec![
             socket(&peak.on),
             peak.on.threads.to_string(),
             number(peak.flops.best / 1e9),
@@ -91,18 +87,22 @@ pub fn table(out: &mut impl Write, roofline: &Roofline) -> io::Result<()> {
             roof.map_or("-".into(), |roof| number(roof.bytes_per_second / 1e9)),
             roof.map_or("-".into(), |roof| number(roof.ridge)),
             share(Some(peak.flops.waited)),
-        ]);
-    }
-    lines(out, &peaks)?;
+        ]
+    });
+    lines(out, &heads, peaks)?;
     for sentence in sentences(roofline) {
         writeln!(out, " {sentence}")?;
     }
     Ok(())
 }
 
-fn lines(out: &mut impl Write, table: &Table) -> io::Result<()> {
-    for line in table.lines() {
-        writeln!(out, " {}", line.trim_end())?;
+fn lines(
+    out: &mut impl Write,
+    heads: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> io::Result<()> {
+    for line in table_lines(heads, rows, |_| true) {
+        writeln!(out, " {line}")?;
     }
     Ok(())
 }
@@ -147,16 +147,6 @@ fn sentences(roofline: &Roofline) -> Vec<String> {
     }
     sentences.extend(roofline.notes.iter().map(|note| format!("- {note}")));
     sentences
-}
-
-fn empty_table(columns: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(columns);
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn socket(on: &MeasuredCpus) -> String {

@@ -14,7 +14,7 @@ pub(crate) enum Format {
     /// For people.
     #[default]
     Table,
-    /// One JSON object.
+    /// For programs.
     Json,
 }
 

@@ -7,7 +7,8 @@ use super::{
     columns::{DrawnColumn, GAP, packed, widest, widths},
     names::fitted,
     number::{NumberFormat, TableNumber},
-    text::{left, right, width},
+    text::width,
+    text_columns::TextColumns,
 };
 
 /// Width at which a column name is broken into lines, if that saves width.
@@ -261,6 +262,11 @@ fn lines(columns: &[Cow<'_, DrawnColumn>], labels: &GridLabels) -> Vec<String> {
     let most = |of: fn(&DrawnColumn) -> usize| columns.iter().map(|column| of(column)).max();
     let names = most(|column| column.name.len()).unwrap_or(0);
     let under = most(|column| column.under.len()).unwrap_or(0);
+    let column_widths = columns.iter().map(|column| column.width);
+    let aligned = TextColumns {
+        is_right: |at: usize| at >= labels.widths.len(),
+        widths: labels.widths.iter().copied().chain(column_widths).collect(),
+    };
     let mut all = Vec::new();
     for line in 0..names + under {
         // Column names end in the line of the label headings, and units start in the next.
@@ -277,30 +283,14 @@ fn lines(columns: &[Cow<'_, DrawnColumn>], labels: &GridLabels) -> Vec<String> {
             };
             text.map_or("", String::as_str)
         });
-        all.push(drawn(heads, texts, columns, labels));
+        all.push(aligned.line(heads.chain(texts)));
     }
     for row in 0..labels.texts[0].len() {
         if columns.iter().any(|column| column.used[row]) {
             let heads = labels.texts.iter().map(|texts| texts[row].as_str());
             let texts = columns.iter().map(|column| column.texts[row].as_str());
-            all.push(drawn(heads, texts, columns, labels));
+            all.push(aligned.line(heads.chain(texts)));
         }
     }
     all
-}
-
-fn drawn<'a>(
-    heads: impl Iterator<Item = &'a str>,
-    texts: impl Iterator<Item = &'a str>,
-    columns: &[Cow<'_, DrawnColumn>],
-    labels: &GridLabels,
-) -> String {
-    let heads = heads.zip(&labels.widths).map(|(text, to)| left(text, *to));
-    let texts = texts
-        .zip(columns)
-        .map(|(text, column)| right(text, column.width));
-    let cells: Vec<String> = heads.chain(texts).collect();
-    format!(" {}", cells.join(&" ".repeat(GAP)))
-        .trim_end()
-        .to_owned()
 }

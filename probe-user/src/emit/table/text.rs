@@ -10,20 +10,6 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Pads the text on the right.
-pub(super) fn left(text: &str, to: usize) -> String {
-    format!("{text}{}", spaces(to, text))
-}
-
-/// Pads the text on the left.
-pub(super) fn right(text: &str, to: usize) -> String {
-    format!("{}{text}", spaces(to, text))
-}
-
-fn spaces(to: usize, text: &str) -> String {
-    " ".repeat(to.saturating_sub(width(text)))
-}
-
 /// The prefixes of a text: end and width of each. Widths of characters do not add up, since several
 /// may be drawn as one.
 fn prefixes(text: &str) -> impl Iterator<Item = (usize, usize)> {

@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use comfy_table::{CellAlignment, Table, presets};
-use probe_user::record::{
-    CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, RecordCounts, Size, Unsampled,
+use probe_user::{
+    emit::table_lines,
+    record::{
+        CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, RecordCounts, Size, Unsampled,
+    },
 };
 
 /// One setting of the study.
@@ -187,9 +189,7 @@ impl Study {
                 cost * 100.0
             );
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header([
+        let heads = [
             "period",
             "aux",
             "threads",
@@ -200,15 +200,15 @@ impl Study {
             "collisions",
             "truncated",
             "lost",
-        ]);
-        for tested in &self.points {
+        ];
+        let rows = self.points.iter().map(|tested| {
             let count = |of| tested.count(of).mean;
             let Point {
                 period,
                 aux,
                 threads,
             } = tested.point;
-            table.add_row([
+            vec![
                 period.to_string(),
                 aux.to_string(),
                 threads.map_or("-".to_owned(), |n| n.to_string()),
@@ -219,14 +219,11 @@ impl Study {
                 format!("{:.1}", count(|c| c.collided)),
                 format!("{:.1}", count(|c| c.truncated)),
                 format!("{:.1}", count(|c| c.lost_ring_records + c.bad.total())),
-            ]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let _ = writeln!(text, "{table}");
+            ]
+        });
+        text.push_str(&table_lines(&heads, rows, |_| true).join("\n"));
         text.push_str(
-            "means of all runs ± standard deviation; collisions and truncated are buffers, lost \
+            "\nmeans of all runs ± standard deviation; collisions and truncated are buffers, lost \
              are records;\n\
              invalid are the samples with an address or time of zero: as in NMO they are no part \
              of the accuracy\n",

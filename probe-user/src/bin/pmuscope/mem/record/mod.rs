@@ -24,12 +24,11 @@ use probe_user::{
 
 use self::{
     files::Paths,
-    regions::Format,
     run::{End, until_the_end},
 };
 use crate::{
     ending::{NotStarted, exit_code, runtime},
-    print::{command_line, note, to_stdout},
+    print::{Format, command_line, note, to_stdout},
 };
 
 /// Default number of CPUs per draining thread. docs/mem-record.md says for which load it suffices.
@@ -96,14 +95,9 @@ pub(crate) struct Args {
         default_missing_value = ""
     )]
     regions: Vec<OsString>,
-    /// How the sums by regions are printed
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value_t,
-        requires = "regions"
-    )]
+    /// Output format of the sums by regions; json has a line for each region in each phase of each
+    /// thread
+    #[arg(long, value_enum, default_value_t, requires = "regions")]
     format: Format,
     /// Record this command until it ends
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -227,7 +221,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         note(format_args!("{samples} samples into {paths}; {losses}"));
     }
     if let Some(summary) = summary {
-        to_stdout(|out| out.write_all(args.format.render(&summary).as_bytes()))?;
+        to_stdout(|out| out.write_all(regions::render(args.format, &summary).as_bytes()))?;
     }
     let ended = ended?;
     finished?;

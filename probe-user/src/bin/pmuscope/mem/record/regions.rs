@@ -8,9 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use comfy_table::{CellAlignment, Table, presets};
 use probe_user::{
-    emit::printable::{printable, printable_json},
+    emit::{
+        printable::{printable, printable_json},
+        table_lines,
+    },
     record::{
         MarkerPrograms,
         regions::{GroupBy, RegionRow, RegionSummary},
@@ -19,18 +21,10 @@ use probe_user::{
 
 use serde_json::json;
 
+use crate::print::Format;
+
 /// The most rows of a table. JSON and the file have all.
 const MOST_ROWS: usize = 30;
-
-/// How sums are printed.
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-pub(super) enum Format {
-    /// By region, by phase, and by thread
-    #[default]
-    Table,
-    /// One line for each region in each phase of each thread
-    Json,
-}
 
 /// The named programs, and the command's own.
 pub(super) fn programs(named: &[OsString], command: Option<&OsString>) -> MarkerPrograms {
@@ -52,17 +46,16 @@ fn find_in_path(word: &Path, path: Option<OsString>) -> Option<PathBuf> {
     files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
 }
 
-impl Format {
-    /// The sums as text.
-    pub(super) fn render(self, summary: &RegionSummary) -> String {
-        match self {
-            Self::Table => tables(summary),
-            Self::Json => {
-                let rows = summary.rows(GroupBy::All).into_iter();
-                rows.fold(String::new(), |text, row| {
-                    text + &printable_json(&json!(row)) + "\n"
-                })
-            }
+/// The sums as text: tables by region, by phase, and by thread, or a line of JSON for each region
+/// in each phase of each thread.
+pub(super) fn render(format: Format, summary: &RegionSummary) -> String {
+    match format {
+        Format::Table => tables(summary),
+        Format::Json => {
+            let rows = summary.rows(GroupBy::All).into_iter();
+            rows.fold(String::new(), |text, row| {
+                text + &printable_json(&json!(row)) + "\n"
+            })
         }
     }
 }
@@ -99,9 +92,7 @@ fn tables(summary: &RegionSummary) -> String {
 
 fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -> String {
     let all: u64 = rows.iter().map(|row| row.samples).sum();
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header([
+    let heads = [
         head,
         "samples",
         "share",
@@ -109,12 +100,9 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
         "stores",
         "mean cycles",
         "loads from",
-    ]);
-    for column in table.column_iter_mut().skip(1).take(5) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for row in &rows[..rows.len().min(MOST_ROWS)] {
-        table.add_row([
+    ];
+    let shown = rows.iter().take(MOST_ROWS).map(|row| {
+        vec![
             printable(&label(row)).into_owned(),
             row.samples.to_string(),
             percent(row.samples, all),
@@ -123,9 +111,10 @@ fn table(head: &str, rows: &[RegionRow], label: impl Fn(&RegionRow) -> String) -
             row.mean_latency_cycles
                 .map_or("-".to_owned(), |mean| format!("{mean:.1}")),
             sources(row),
-        ]);
-    }
-    let mut text = table.trim_fmt() + "\n";
+        ]
+    });
+    let lines = table_lines(&heads, shown, |at| (1..6).contains(&at));
+    let mut text = lines.join("\n") + "\n";
     if let Some(left) = rows.get(MOST_ROWS..).filter(|left| !left.is_empty()) {
         let samples: u64 = left.iter().map(|row| row.samples).sum();
         let _ = writeln!(
@@ -193,11 +182,11 @@ mod tests {
         };
         summary.samples(0, &[sample]).unwrap();
         for format in [Format::Table, Format::Json] {
-            let text = format.render(&summary);
+            let text = render(format, &summary);
             let acts = |char: char| char.is_control() && char != '\n' || char == '\u{202e}';
             assert!(!text.contains(acts), "{text:?}");
         }
-        let row: serde_json::Value = serde_json::from_str(&Format::Json.render(&summary)).unwrap();
+        let row: serde_json::Value = serde_json::from_str(&render(Format::Json, &summary)).unwrap();
         for name in ["region", "phase", "comm"] {
             assert_eq!(row[name], EVIL);
         }
