@@ -15,7 +15,8 @@
 //!
 //! [`symbols`] names the addresses of samples. [`state`] saves totals across restarts. [`record`]
 //! is separate: it writes whole SPE samples to files. [`recording`] stores snapshots with the
-//! values of their windows, and replays them; [`profile`] shows a whole recording at once.
+//! values of their windows, and replays them; [`profile`] shows a whole recording at once. [`plot`]
+//! has the axes and pictures of all plots.
 //! [`formula`] evaluates metrics, [`import`] does so for counts taken elsewhere. [`doctor`] checks
 //! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
 //! peaks of its cores and memory. `top` is the interactive view of windows.
@@ -38,6 +39,7 @@ pub mod machine;
 pub mod names;
 pub mod pipeline;
 pub mod plan;
+pub mod plot;
 pub mod profile;
 pub mod record;
 pub mod recording;

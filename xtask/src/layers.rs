@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "derive",
     "emit",
     "pipeline",
+    "plot",
     "record",
     "recording",
     "profile",

@@ -4,13 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{
-    ComparedValue, Comparison,
-    compare::SideStatistics,
-    svg::{escaped, short},
-    text::number,
+use super::{ComparedValue, Comparison, compare::SideStatistics, text::number};
+use crate::{
+    emit::{printable::printable, table_lines},
+    plot::{escaped, short},
 };
-use crate::emit::{printable::printable, table_lines};
 
 const HEADS: [&str; 7] = ["", "metric", "A", "B", "B/A", "B-A", "by chance"];
 

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     LineSummary, Profile, Selection,
-    svg::escaped,
     text::{derived_views, line_fields, recording_fields},
 };
+use crate::plot::escaped;
 
 /// plotly.js, compressed by the build script.
 const PLOTLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Size;
+use crate::plot::extent;
 
 /// Version of the JSON: it rises when a field changes its meaning or is removed.
 pub const CALIBRATED_FORMAT: u32 = 1;
@@ -102,6 +103,19 @@ pub enum SweptOption {
     Threads,
 }
 
+/// A plot of a sweep: one value of its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepPlot {
+    /// Name of the value.
+    pub value: &'static str,
+    /// The option.
+    pub over: SweptOption,
+    /// Range of the value's axis.
+    pub ends: (f64, f64),
+    /// Name and value of each setting, in the order of the sweep.
+    pub means: Vec<(String, Mean)>,
+}
+
 impl SweptOption {
     /// Its name in plots.
     #[must_use]
@@ -163,18 +177,40 @@ impl Calibrated {
             .collect()
     }
 
-    /// A range that includes the means of a sweep with their deviations, and `always`.
+    /// Two plots of each sweep: accuracy, whose axis includes 1, and time overhead, whose axis
+    /// includes 0.
     #[must_use]
-    pub fn range(means: &[Mean], always: f64) -> (f64, f64) {
-        let around = means.iter().fold((always, always), |(low, high), it| {
-            (
-                low.min(it.mean - it.deviation),
-                high.max(it.mean + it.deviation),
-            )
-        });
-        match around {
-            (low, high) if high - low < 1e-6 => (low - 0.005, high + 0.005),
-            around => around,
+    pub fn plots(&self) -> Vec<SweepPlot> {
+        type Pick = fn(&CalibratedSetting) -> Mean;
+        let plotted: [(_, _, Pick); 2] = [
+            ("accuracy", 1.0, |it| it.accuracy),
+            ("time overhead", 0.0, |it| it.overhead),
+        ];
+        let mut plots = Vec::new();
+        for Sweep { over, settings } in self.sweeps() {
+            for (value, always, pick) in plotted {
+                let means: Vec<_> = { settings.iter() }
+                    .map(|at| &self.settings[*at])
+                    .map(|it| (over.value_of(it), pick(it)))
+                    .collect();
+                plots.push(SweepPlot {
+                    value,
+                    over,
+                    ends: range(&means, always),
+                    means,
+                });
+            }
         }
+        plots
+    }
+}
+
+/// A range that includes the means with their deviations, and `always`.
+fn range(means: &[(String, Mean)], always: f64) -> (f64, f64) {
+    let ends =
+        { means.iter() }.flat_map(|(_, it)| [it.mean - it.deviation, it.mean + it.deviation]);
+    match extent(ends.chain([always])) {
+        (low, high) if high - low < 1e-6 => (low - 0.005, high + 0.005),
+        around => around,
     }
 }

@@ -56,7 +56,8 @@ pub use self::{
     backend::{AccessSampling, SamplingMethod},
     baseline::AccessCounter,
     calibrated::{
-        CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Sweep, SweptOption, Unsampled,
+        CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Sweep, SweepPlot, SweptOption,
+        Unsampled,
     },
     clock::TickClock,
     error::RecordError,

@@ -7,10 +7,10 @@ use ratatui::{
 };
 
 use super::Top;
-use crate::emit::Sheet;
+use crate::{emit::Sheet, plot::Axis};
 
 /// Steps in the height of a bar.
-const STEPS: f64 = 10_000.0;
+const STEPS: u16 = 10_000;
 
 impl Top {
     /// Draws the value of a row and column over time: one bar for each window, the newest on the
@@ -65,27 +65,17 @@ impl Top {
         );
         // Bars are aligned to the right.
         let empty = usize::from(bars.width).saturating_sub(values.len());
+        let axis = Axis::linear((0.0, most), Vec::new());
         let bar = |value: &Option<f64>| {
-            let height = value
-                .filter(|_| most > 0.0)
-                .map(|value| value.max(0.0) / most * STEPS);
-            SparklineBar::from(height.map(steps))
+            let drawn = value.filter(|_| most > 0.0);
+            SparklineBar::from(drawn.map(|value| u64::from(axis.cell(value, STEPS))))
         };
         let all =
             std::iter::repeat_n(SparklineBar::from(None), empty).chain(values.iter().map(bar));
         Sparkline::default()
             .data(all)
-            .max(steps(STEPS))
+            .max(u64::from(STEPS))
             .absent_value_symbol(" ")
             .render(bars, buffer);
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "between 0 and STEPS"
-)]
-fn steps(height: f64) -> u64 {
-    height.round() as u64
 }

@@ -7,58 +7,18 @@ use serde_json::Value;
 
 use super::{
     super::{Scatter, samples::SamplePhase},
-    plane::{Axis, Look, Plane, PlotSeries},
-    quarters, short,
+    Across,
 };
+use crate::plot::{Axis, Look, Plane, PlotSeries, extent, short};
 
 /// Most shaded phases; the longest are kept, as on the page.
 const MAX_PHASES: usize = 200;
 
-const fn plot_series(name: String, look: Look, points: Vec<Vec<(f64, f64)>>) -> PlotSeries {
-    PlotSeries {
-        name,
-        look,
-        points,
-        bars: Vec::new(),
-    }
-}
-
-/// Range of some values.
+/// Ends of a linear axis for some values.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let start = (f64::INFINITY, f64::NEG_INFINITY);
-    let (low, high) = values.fold(start, |(low, high), it| (low.min(it), high.max(it)));
-    match low < high {
-        true => (low, high),
-        false => (low - 0.5, low + 0.5),
-    }
-}
-
-/// Logarithmic axis, a factor `beyond` wider than the values, with labels at powers of ten.
-fn factors(values: impl Iterator<Item = f64>, beyond: f64) -> Axis {
-    let values = values.filter(|it| *it > 0.0 && it.is_finite());
-    let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), it| {
-        (low.min(it), high.max(it))
-    });
-    let ends = match low.is_finite() {
-        true => (low / beyond, high * beyond),
-        false => (1.0, 10.0),
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a power of ten of a double"
-    )]
-    let powers = (ends.0.log10().ceil() as i32)..=(ends.1.log10().floor() as i32);
-    let mut names: Vec<(f64, String)> = powers
-        .map(|power| 10_f64.powi(power))
-        .map(|at| (at, short(at)))
-        .collect();
-    if names.len() < 2 {
-        names = [ends.0, ends.1].map(|at| (at, short(at))).to_vec();
-    }
-    Axis {
-        ends,
-        logarithmic: true,
-        names,
+    match extent(values) {
+        (low, high) if low < high => (low, high),
+        (low, _) => (low - 0.5, low + 0.5),
     }
 }
 
@@ -90,22 +50,13 @@ pub(in crate::profile) fn samples(
     let seconds = |time: u64| Scatter::seconds(began, time);
     #[expect(clippy::cast_precision_loss, reason = "an address, for the eye")]
     let place = |address: u64| address as f64;
+    let series = |name: String| PlotSeries::new(name, Look::Points, Vec::new());
     let mut drawn: Vec<PlotSeries> = { order.iter().take(top) }
-        .map(|(name, _)| {
-            plot_series(
-                name.unwrap_or("unknown").to_owned(),
-                Look::Points,
-                Vec::new(),
-            )
-        })
+        .map(|(name, _)| series(name.unwrap_or("unknown").to_owned()))
         .collect();
     let others = order.len().saturating_sub(top);
     if others > 0 {
-        drawn.push(plot_series(
-            format!("{others} others"),
-            Look::Points,
-            Vec::new(),
-        ));
+        drawn.push(series(format!("{others} others")));
     }
     let (mut times, mut addresses) = (Vec::new(), Vec::new());
     for point in &scatter.points {
@@ -140,16 +91,8 @@ pub(in crate::profile) fn samples(
             "addresses over time, {count} points of {} samples",
             scatter.samples
         ),
-        x: Axis {
-            ends: x,
-            names: quarters(x, |at| format!("{} s", short(at))),
-            ..Axis::default()
-        },
-        y: Axis {
-            ends: y,
-            names: quarters(y, hexadecimal),
-            ..Axis::default()
-        },
+        x: Across::Seconds.axis(x),
+        y: Axis::divided(y, 4, hexadecimal),
         spans: spans.collect(),
         drawn,
     };
@@ -178,17 +121,13 @@ pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
     );
     let placed = list(&view["points"]);
     let intensities = placed.clone().map(|it| number_field(it, "flops_per_byte"));
-    let x = factors(intensities.chain([peak / bandwidth]), 4.0);
+    let x = Axis::powers_of_ten(intensities.chain([peak / bandwidth]), 4.0);
     let reach = |x: f64, bandwidth: f64| (x * bandwidth).min(peak);
     let line = |name: String, bandwidth: f64, look| {
         let turn = (peak / bandwidth).clamp(x.ends.0, x.ends.1);
         let at = [x.ends.0, turn, x.ends.1];
-        PlotSeries {
-            name,
-            look,
-            points: vec![at.map(|it| (it, reach(it, bandwidth))).to_vec()],
-            bars: Vec::new(),
-        }
+        let points = at.map(|it| (it, reach(it, bandwidth)));
+        PlotSeries::new(name, look, vec![points.to_vec()])
     };
     let memory = format!("memory: {}B/s", short(bandwidth));
     let mut drawn = vec![line(memory, bandwidth, Look::Line)];
@@ -203,11 +142,11 @@ pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
             number_field(it, "flops_per_byte"),
             number_field(it, "flops"),
         );
-        plot_series(label(it), Look::Marks, vec![vec![at]])
+        PlotSeries::new(label(it), Look::Marks, vec![vec![at]])
     }));
     let heights = placed.map(|it| number_field(it, "flops"));
     let lowest = reach(x.ends.0, bandwidth);
-    let y = factors(heights.chain([peak, lowest]), 1.5);
+    let y = Axis::powers_of_ten(heights.chain([peak, lowest]), 1.5);
     let plane = Plane {
         title: format!("FLOP/s over FLOP/B, peak {}FLOP/s", short(peak)),
         x,
@@ -222,25 +161,21 @@ pub(in crate::profile) fn roofline(view: &Value) -> Option<String> {
 pub(in crate::profile) fn estimate(pair: &Value) -> Option<String> {
     let rows = list(&pair["points"]);
     rows.clone().next()?;
-    let x = factors(rows.clone().map(|it| number_field(it, "count")), 2.0);
+    let x = Axis::powers_of_ten(rows.clone().map(|it| number_field(it, "count")), 2.0);
     let ratios = rows.clone().flat_map(|it| {
         let ends = ["low", "high"].map(|key| number_field(it, key) / number_field(it, "count"));
         [number_field(it, "ratio"), ends[0], ends[1], 1.0]
     });
     let (low, high) = ends(ratios.filter(|it| it.is_finite()));
-    let one = PlotSeries {
-        name: "equal".to_owned(),
-        look: Look::Dashes,
-        points: vec![vec![(x.ends.0, 1.0), (x.ends.1, 1.0)]],
-        bars: Vec::new(),
-    };
+    let equal = vec![(x.ends.0, 1.0), (x.ends.1, 1.0)];
+    let one = PlotSeries::new("equal".to_owned(), Look::Dashes, vec![equal]);
     let drawn = rows.map(|it| {
         let (at, ratio) = (number_field(it, "count"), number_field(it, "ratio"));
         let (low, high) = (number_field(it, "low") / at, number_field(it, "high") / at);
         let bars = (low.is_finite() && high.is_finite()).then_some((at, low, high));
         PlotSeries {
             bars: bars.into_iter().collect(),
-            ..plot_series(label(it), Look::Marks, vec![vec![(at, ratio)]])
+            ..PlotSeries::new(label(it), Look::Marks, vec![vec![(at, ratio)]])
         }
     });
     let text = |key: &str| pair[key].as_str().unwrap_or_default();
@@ -254,11 +189,7 @@ pub(in crate::profile) fn estimate(pair: &Value) -> Option<String> {
             text("count")
         ),
         x,
-        y: Axis {
-            ends: range,
-            names: quarters(range, |at| format!("{at:.3}")),
-            ..Axis::default()
-        },
+        y: Axis::divided(range, 4, |at| format!("{at:.3}")),
         drawn: [one].into_iter().chain(drawn).collect(),
         ..Plane::default()
     };

@@ -49,7 +49,8 @@ fn a_distribution_is_over_the_bounds_of_its_buckets() {
 #[test]
 fn many_buckets_have_few_names() {
     let bounds: Vec<f64> = (0..37).map(f64::from).collect();
-    let names = Across::Buckets(&bounds, "cycles").names((0.0, 37.0));
+    let axis = Across::Buckets(&bounds, "cycles").axis((0.0, 37.0));
+    let names = axis.labels;
     let texts: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(texts[0], "\u{2264} 0.00 cycles");
     assert_eq!(texts.last(), Some(&"> 36.0"));

@@ -1,112 +1,42 @@
 //! Draws a calibration: accuracy and overhead over periods, buffer sizes and threads.
 
-use std::fmt::Write as _;
-
-use super::{Calibrated, CalibratedSetting, Mean, Sweep};
-
-/// Size of a panel, and its margins.
-const PANEL: (f64, f64) = (420.0, 240.0);
-const MARGIN: (f64, f64) = (60.0, 40.0);
+use super::{Calibrated, Mean, SweepPlot};
+use crate::plot::{Axis, Look, Plane, PlotSeries};
 
 impl Calibrated {
     /// One row of panels for each sweep: accuracy, and overhead.
     #[must_use]
     pub fn svg(&self) -> String {
-        let all = self.sweeps();
-        #[expect(clippy::cast_precision_loss, reason = "three rows at most")]
-        let height = PANEL.1 * all.len().max(1) as f64;
-        let width = 2.0 * PANEL.0;
-        let mut text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             font-family=\"sans-serif\" \
-             font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-        );
-        let mut top = 0.0;
-        for Sweep { over, settings } in &all {
-            let means = |pick: fn(&CalibratedSetting) -> Mean| {
-                let of = settings
-                    .iter()
-                    .map(|at| &self.settings[*at])
-                    .map(|setting| (over.value_of(setting), pick(setting)));
-                of.collect::<Vec<_>>()
-            };
-            let titled = |what: &str| format!("{what}, % over {}", over.title());
-            let (accuracy, overhead) = (means(|it| it.accuracy), means(|it| it.overhead));
-            panel(&mut text, (0.0, top), &titled("accuracy"), 1.0, &accuracy);
-            let place = (PANEL.0, top);
-            panel(&mut text, place, &titled("time overhead"), 0.0, &overhead);
-            top += PANEL.1;
-        }
-        text.push_str("</svg>\n");
-        text
+        let panels: Vec<Plane> = self.plots().iter().map(panel).collect();
+        Plane::panels(&panels)
     }
 }
 
 /// Points with error bars, joined by a line.
-fn panel(
-    text: &mut String,
-    (left, top): (f64, f64),
-    title: &str,
-    always: f64,
-    points: &[(String, Mean)],
-) {
-    let means: Vec<Mean> = points.iter().map(|(_, mean)| *mean).collect();
-    let (low, high) = Calibrated::range(&means, always);
-    let (wide, tall) = (PANEL.0 - 2.0 * MARGIN.0, PANEL.1 - 2.0 * MARGIN.1);
-    let y = |value: f64| top + MARGIN.1 + tall * (1.0 - (value - low) / (high - low));
-    #[expect(clippy::cast_precision_loss, reason = "a handful of points")]
-    let x = |at: usize| left + MARGIN.0 + wide * at as f64 / (points.len().max(2) - 1) as f64;
-    let (x0, y0) = (left + MARGIN.0, top + MARGIN.1);
-    let _ = writeln!(
-        text,
-        "<text x=\"{x0}\" y=\"{}\" font-size=\"13\">{title}</text>",
-        y0 - 14.0
-    );
-    let _ = writeln!(
-        text,
-        "<rect x=\"{x0}\" y=\"{y0}\" width=\"{wide}\" height=\"{tall}\" fill=\"none\" \
-         stroke=\"gray\"/>"
-    );
-    for value in [low, f64::midpoint(low, high), high] {
-        let _ = writeln!(
-            text,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{:.2}</text>",
-            x0 - 6.0,
-            y(value) + 4.0,
-            value * 100.0
-        );
+fn panel(plot: &SweepPlot) -> Plane {
+    let placed = || (0_u32..).map(f64::from).zip(&plot.means);
+    let labels = placed().map(|(at, (name, _))| (at, name.clone()));
+    let points = placed().map(|(at, (_, it))| (at, it.mean));
+    let bars = placed()
+        .map(|(at, (_, Mean { mean, deviation }))| (at, mean - deviation, mean + deviation));
+    let last = placed().map(|(at, _)| at).fold(1.0, f64::max);
+    let series = PlotSeries {
+        bars: bars.collect(),
+        ..PlotSeries::new(String::new(), Look::Means, vec![points.collect()])
+    };
+    Plane {
+        title: format!("{}, % over {}", plot.value, plot.over.title()),
+        x: Axis::linear((0.0, last), labels.collect()),
+        y: Axis::divided(plot.ends, 2, |value| format!("{:.2}", value * 100.0)),
+        drawn: vec![series],
+        ..Plane::default()
     }
-    let mut path = String::new();
-    for (at, (name, Mean { mean, deviation })) in points.iter().enumerate() {
-        let (x, bottom) = (x(at), top + PANEL.1 - MARGIN.1 + 16.0);
-        let _ = writeln!(
-            text,
-            "<text x=\"{x:.1}\" y=\"{bottom:.1}\" text-anchor=\"middle\">{name}</text>"
-        );
-        let (from, to) = (y(mean - deviation), y(mean + deviation));
-        let _ = writeln!(
-            text,
-            "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{from:.1}\" y2=\"{to:.1}\" \
-             stroke=\"steelblue\"/>"
-        );
-        let _ = writeln!(
-            text,
-            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"steelblue\"/>",
-            y(*mean)
-        );
-        let _ = write!(path, "{x:.1},{:.1} ", y(*mean));
-    }
-    let _ = writeln!(
-        text,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"steelblue\"/>",
-        path.trim_end()
-    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::CALIBRATED_FORMAT;
+    use crate::record::{CALIBRATED_FORMAT, CalibratedSetting};
 
     fn calibrated() -> Calibrated {
         let mean = |mean| Mean {
@@ -167,8 +97,8 @@ mod tests {
                 let rest = circle.split_once(name).unwrap().1;
                 rest.split('"').nth(1).unwrap().parse().unwrap()
             };
-            assert!((0.0..=2.0 * PANEL.0).contains(&value("cx")));
-            assert!((0.0..=2.0 * PANEL.1).contains(&value("cy")));
+            assert!((0.0..=840.0).contains(&value("cx")));
+            assert!((0.0..=480.0).contains(&value("cy")));
         }
         assert!(!text.contains("NaN") && !text.contains("inf"));
     }

@@ -3,59 +3,40 @@
 
 use std::fmt::Write as _;
 
-use probe_user::record::{Calibrated, CalibratedSetting, Mean, Sweep};
+use probe_user::{
+    plot::Axis,
+    record::{Calibrated, Mean},
+};
 
 /// Cells of a line of the plot.
-const WIDTH: usize = 48;
-
-/// A plotted value: its title, a value that the axis always includes, and how to get its mean.
-type Plotted = (&'static str, f64, fn(&CalibratedSetting) -> Mean);
+const WIDTH: u16 = 48;
 
 /// Plots with one line for each setting: `*` is the mean, `-` its deviation.
 pub(crate) fn text_plots(calibrated: &Calibrated) -> String {
-    let drawn: [Plotted; 2] = [
-        ("accuracy", 1.0, |it| it.accuracy),
-        ("time overhead", 0.0, |it| it.overhead),
-    ];
     let mut text = String::new();
-    for Sweep { over, settings } in calibrated.sweeps() {
-        let settings: Vec<&CalibratedSetting> = { settings.iter() }
-            .map(|at| &calibrated.settings[*at])
-            .collect();
-        for (what, always, pick) in drawn {
-            let means: Vec<Mean> = settings.iter().map(|it| pick(it)).collect();
-            let (low, high) = Calibrated::range(&means, always);
-            let left = format!("{:.1}%", low * 100.0);
-            let right = format!("{:.1}%", high * 100.0);
-            let _ = writeln!(
-                text,
-                "\n{what} over {}\n{:>10}  {left:<24}{right:>24}",
-                over.title(),
-                ""
-            );
-            for (setting, mean) in settings.iter().zip(&means) {
-                let name = over.value_of(setting);
-                let _ = writeln!(text, "{name:>10} |{}|", line(*mean, low, high));
-            }
+    for plot in calibrated.plots() {
+        let left = format!("{:.1}%", plot.ends.0 * 100.0);
+        let right = format!("{:.1}%", plot.ends.1 * 100.0);
+        let _ = writeln!(
+            text,
+            "\n{} over {}\n{:>10}  {left:<24}{right:>24}",
+            plot.value,
+            plot.over.title(),
+            ""
+        );
+        let axis = Axis::linear(plot.ends, Vec::new());
+        for (name, mean) in &plot.means {
+            let _ = writeln!(text, "{name:>10} |{}|", line(*mean, &axis));
         }
     }
     text.push('\n');
     text
 }
 
-fn line(Mean { mean, deviation }: Mean, low: f64, high: f64) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a cell of the plot, clamped to its width"
-    )]
-    let cell = |value: f64| {
-        let place = (value - low) / (high - low) * (WIDTH - 1) as f64;
-        place.round().clamp(0.0, (WIDTH - 1) as f64) as usize
-    };
+fn line(Mean { mean, deviation }: Mean, axis: &Axis) -> String {
+    let cell = |value: f64| usize::from(axis.cell(value, WIDTH - 1));
     let (from, at, to) = (cell(mean - deviation), cell(mean), cell(mean + deviation));
-    let mut cells = vec![b' '; WIDTH];
+    let mut cells = vec![b' '; WIDTH.into()];
     cells[from..=to].fill(b'-');
     cells[at] = b'*';
     cells.into_iter().map(char::from).collect()
@@ -92,9 +73,10 @@ mod tests {
         // 80% and 100% of the range from 80% to 100%; both cost 10%.
         let lines: Vec<&str> = text.lines().filter(|line| line.contains('|')).collect();
         let star = |line: &str| line.find('*').unwrap() - line.find('|').unwrap();
+        let last = usize::from(WIDTH);
         assert_eq!(lines.len(), 4, "{text}");
-        assert_eq!((star(lines[0]), star(lines[1])), (1, WIDTH), "{text}");
-        assert_eq!((star(lines[2]), star(lines[3])), (WIDTH, WIDTH), "{text}");
+        assert_eq!((star(lines[0]), star(lines[1])), (1, last), "{text}");
+        assert_eq!((star(lines[2]), star(lines[3])), (last, last), "{text}");
         assert!(text.contains("80.0%") && text.contains("100.0%"), "{text}");
         assert!(!text.contains("buffer"), "one size is no series: {text}");
     }
@@ -105,8 +87,8 @@ mod tests {
             mean: 0.5,
             deviation: 0.5,
         };
-        let drawn = line(mean, 0.0, 1.0);
-        assert_eq!(drawn.matches('-').count(), WIDTH - 1);
+        let drawn = line(mean, &Axis::linear((0.0, 1.0), Vec::new()));
+        assert_eq!(drawn.matches('-').count(), usize::from(WIDTH) - 1);
         assert_eq!(drawn.find('*'), Some(24));
     }
 }
