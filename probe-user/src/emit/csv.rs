@@ -2,11 +2,7 @@
 
 use std::{borrow::Cow, io};
 
-use super::{
-    EmitOptions,
-    label::{label, short},
-    printable::printable,
-};
+use super::{EmitOptions, label::short, printable::printable};
 use crate::derive::{
     MetricKind, Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
     mem_level_name,
@@ -77,7 +73,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         if group.section == ReportSection::SelfCounters && !options.with_self {
             continue;
         }
-        let (mut kind, mut name) = label(group.subject);
+        let (mut kind, mut name) = group.subject.kind_and_name();
         if let Subject::Place(..) = group.subject {
             name = short(group.subject).into();
         }
@@ -215,7 +211,7 @@ impl CsvWriter<'_> {
                 TableCell::Address(address) => row_line.address = format!("{address:#x}"),
                 TableCell::Text(text) if is_location(column) => row_line.address.clone_from(text),
                 TableCell::Text(text) if *column == "event" => event.clone_from(text),
-                TableCell::Owner(owner) => name = label(owner).1,
+                TableCell::Owner(owner) => name = owner.kind_and_name().1,
                 TableCell::Count(_) | TableCell::Text(_) | TableCell::Estimate(_) => {}
             }
         }

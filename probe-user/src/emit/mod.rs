@@ -18,7 +18,7 @@ pub use self::table::{Sheet, SheetColumn, Sheets};
 pub(crate) use self::table::{fitted, width, wrapped};
 pub use self::{
     label::display_name,
-    openmetrics::{Dialect, Exposition, RESERVED_LABELS, is_reserved_label},
+    openmetrics::{Dialect, Exposition, is_reserved_label, reserved_labels},
     screen::Screen,
 };
 use crate::derive::Report;

@@ -12,7 +12,7 @@ use super::{Config, Enabled, JsonDestination, settings::SettingValue};
 use crate::{
     agent::otlp,
     catalogue::Chip,
-    emit::{RESERVED_LABELS, is_reserved_label},
+    emit::{is_reserved_label, reserved_labels},
     event::Nearest,
     join::By,
     session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
@@ -146,7 +146,7 @@ const KEYS: &[ConfigKey] = &[
             Some(name) => Err(format!(
                 "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
                  with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
-                RESERVED_LABELS.join(", ")
+                reserved_labels().join(", ")
             )),
         }
     }),
