@@ -13,10 +13,12 @@ pub(crate) const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
 pub(crate) fn container(at: usize) -> LineSubject {
     LineSubject {
         part: "row",
-        kind: "container",
-        name: format!("{at:064x}"),
         label: format!("shop/web-{at}/app"),
-        ..LineSubject::default()
+        labels: [
+            ("kind", "container".to_owned()),
+            ("name", format!("{at:064x}")),
+        ]
+        .into(),
     }
 }
 

@@ -9,6 +9,7 @@ mod agent_health;
 mod capacity;
 mod counts;
 mod ddio;
+mod labels;
 mod latency;
 mod lines;
 mod metrics;
@@ -29,6 +30,7 @@ mod value;
 
 use std::sync::Arc;
 
+pub(crate) use self::labels::{LABELS, LabelFill, LabelReach, SubjectLabels};
 use self::{
     accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
     sampled_events::SampledEvents,

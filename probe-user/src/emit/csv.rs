@@ -1,169 +1,173 @@
 //! A report as CSV: one line per value.
 
-use std::{borrow::Cow, io};
+use std::{borrow::Cow, io, time::Duration};
 
-use super::{
-    EmitOptions,
-    label::{label, short},
-    printable::printable,
-};
+use super::{EmitOptions, label::short, printable::printable};
 use crate::derive::{
     MetricKind, Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
     mem_level_name,
 };
 
-const HEADING: [&str; 23] = [
-    "elapsed_s",
-    "duration_s",
-    "kind",
-    "name",
-    "metric",
-    "value",
-    "running",
-    "unit",
-    "reason",
-    "socket",
-    "method",
-    "counting_error",
-    "device",
-    "low",
-    "high",
-    "raw",
-    "operation",
-    "source",
-    "address",
-    "group",
-    "enabled_ns",
-    "running_ns",
-    "validated",
-];
+type CsvWriter<'a> = csv::Writer<&'a mut Vec<u8>>;
 
-/// A line. A field without a value is empty.
-#[derive(Clone, Debug, Default)]
-struct CsvLine<'a> {
-    kind: &'a str,
-    name: &'a str,
-    metric: &'a str,
-    value: String,
-    running: String,
-    unit: &'a str,
-    reason: String,
-    socket: String,
-    method: String,
-    counting_error: String,
-    device: &'a str,
-    low: String,
-    high: String,
-    raw: String,
-    operation: &'a str,
-    source: String,
-    address: String,
-    group: String,
-    enabled: String,
-    running_nanos: String,
-    validated: &'a str,
+/// Makes the heading and the lines from one list of columns.
+macro_rules! columns {
+    ($($column:ident,)*) => {
+        const HEADING: &[&str] = &[$(stringify!($column)),*];
+
+        /// A line. A field without a value is empty.
+        #[derive(Clone, Debug, Default)]
+        struct CsvLine<'a> {
+            $($column: Cow<'a, str>,)*
+        }
+
+        impl CsvLine<'_> {
+            fn fields(&self) -> [&str; HEADING.len()] {
+                [$(&self.$column),*]
+            }
+        }
+    };
+}
+
+columns! {
+    elapsed_s,
+    duration_s,
+    kind,
+    name,
+    metric,
+    value,
+    running,
+    unit,
+    reason,
+    socket,
+    method,
+    counting_error,
+    device,
+    low,
+    high,
+    raw,
+    operation,
+    source,
+    address,
+    group,
+    enabled_ns,
+    running_ns,
+    validated,
 }
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
-    let mut writer = CsvWriter {
-        csv: csv::Writer::from_writer(out),
-        elapsed: format!("{:.6}", report.elapsed().as_secs_f64()),
-        length: format!("{:.6}", report.length().as_secs_f64()),
-    };
+    let mut csv = csv::Writer::from_writer(out);
     if options.first {
-        writer.csv.write_record(HEADING)?;
+        csv.write_record(HEADING)?;
     }
+    let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
+    let (elapsed, length) = (seconds(report.elapsed()), seconds(report.length()));
+    let window = CsvLine {
+        elapsed_s: elapsed.as_str().into(),
+        duration_s: length.as_str().into(),
+        ..CsvLine::default()
+    };
     for group in report.groups() {
         if group.section == ReportSection::SelfCounters && !options.with_self {
             continue;
         }
-        let (mut kind, mut name) = label(group.subject);
+        let (mut kind, mut name) = group.subject.kind_and_name();
         if let Subject::Place(..) = group.subject {
             name = short(group.subject).into();
         }
         if group.section == ReportSection::Missing {
             (kind, name) = ("machine", "machine".into());
         }
+        let subject = CsvLine {
+            kind: kind.into(),
+            name: (&*name).into(),
+            ..window.clone()
+        };
         for series in group.series {
-            let metric = report.metric(series);
             // Histograms count since the session began. Accesses without a sample in the window
             // have no line.
             let sampled = report.attributes(series).operation.is_some();
             let none =
                 series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();
-            if metric.kind == MetricKind::Histogram || sampled && none {
+            if report.metric(series).kind == MetricKind::Histogram || sampled && none {
                 continue;
             }
-            writer.add(&CsvLine {
-                kind,
-                name: &name,
-                metric: &metric.name,
-                unit: &metric.unit,
-                ..series_line(report, series)
-            })?;
+            add(&mut csv, &series_line(&subject, report, series))?;
         }
     }
     for table in &report.tables {
+        let list = CsvLine {
+            kind: table.name.into(),
+            ..window.clone()
+        };
         for row in &table.rows {
-            writer.add_row(table, row)?;
+            add_row(&mut csv, &list, table, row)?;
         }
         for (metric, count) in &table.counts {
-            writer.add(&CsvLine {
-                kind: table.name,
-                metric,
-                value: count.to_string(),
-                raw: count.to_string(),
-                ..CsvLine::default()
-            })?;
+            let line = CsvLine {
+                metric: (*metric).into(),
+                value: count.to_string().into(),
+                raw: count.to_string().into(),
+                ..list.clone()
+            };
+            add(&mut csv, &line)?;
         }
     }
-    writer.csv.flush()
+    csv.flush()
 }
 
-fn series_line<'a>(report: &'a Report, series: &Series) -> CsvLine<'a> {
-    let attributes = report.attributes(series);
+/// The line of a series, from that of its subject.
+fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -> CsvLine<'a> {
+    let (metric, attributes) = (report.metric(series), report.attributes(series));
     let mut line = CsvLine {
+        metric: (&metric.name).into(),
+        unit: (&metric.unit).into(),
         socket: text(attributes.socket),
         method: match &attributes.method {
-            ValueMethod::Counted => String::new(),
-            method => method.to_string(),
+            ValueMethod::Counted => Cow::default(),
+            method => method.to_string().into(),
         },
         group: text(attributes.group),
-        device: attributes.device.as_deref().unwrap_or_default(),
+        device: attributes.device.as_deref().unwrap_or_default().into(),
         operation: attributes
             .operation
-            .map_or("", |operation| operation.name()),
-        source: attributes.source.map(mem_level_name).unwrap_or_default(),
-        ..CsvLine::default()
+            .map_or("", |operation| operation.name())
+            .into(),
+        source: attributes
+            .source
+            .map(mem_level_name)
+            .unwrap_or_default()
+            .into(),
+        ..subject.clone()
     };
     match &series.value {
         // A missing value has no method.
         Err(reason) => {
-            line.method.clear();
-            line.reason = reason.to_string();
+            line.method = Cow::default();
+            line.reason = reason.to_string().into();
         }
-        Ok(Value::State(state, _)) => (*state).clone_into(&mut line.value),
+        Ok(Value::State(state, _)) => line.value = (*state).into(),
         Ok(Value::Info(texts)) => {
             let texts = texts.iter().map(|(name, text)| format!("{name}={text}"));
-            line.value = texts.collect::<Vec<_>>().join(" ");
+            line.value = texts.collect::<Vec<_>>().join(" ").into();
         }
         Ok(value) => {
             let Some(estimate) = value.estimate() else {
                 return line;
             };
-            line.value = estimate.value.to_string();
-            line.running = estimate.running_ratio.to_string();
+            line.value = estimate.value.to_string().into();
+            line.running = estimate.running_ratio.to_string().into();
             if let Some(counter) = series.counter() {
-                line.raw = counter.raw.to_string();
-                line.enabled = text(counter.time.map(|time| time.enabled));
-                line.running_nanos = text(counter.time.map(|time| time.running));
+                line.raw = counter.raw.to_string().into();
+                line.enabled_ns = text(counter.time.map(|time| time.enabled));
+                line.running_ns = text(counter.time.map(|time| time.running));
             }
             interval_ends(&mut line, estimate.sampled_interval());
             if let Some(bound) = estimate.above_bound {
-                line.reason = above_bound(bound);
+                line.reason = above_bound(bound).into();
             }
             if attributes.method.is_not_validated() {
-                line.validated = "false";
+                line.validated = "false".into();
             }
             let error = estimate.counting_error();
             line.counting_error =
@@ -183,8 +187,8 @@ fn interval_ends(line: &mut CsvLine<'_>, interval: Option<(f64, f64)>) {
     line.high = text(interval.map(|(_, high)| high));
 }
 
-fn text(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
+fn text(value: Option<impl ToString>) -> Cow<'static, str> {
+    value.map_or_else(Cow::default, |value| value.to_string().into())
 }
 
 /// Whether a text column of a list locates the row in memory.
@@ -192,92 +196,61 @@ fn is_location(column: &str) -> bool {
     matches!(column, "line" | "function" | "page")
 }
 
-struct CsvWriter<'a> {
-    csv: csv::Writer<&'a mut Vec<u8>>,
-    elapsed: String,
-    length: String,
+/// Writes a row of a list as lines that repeat its identifying columns. A number goes into the line
+/// of its estimate; each count has a line of its own.
+fn add_row(
+    csv: &mut CsvWriter<'_>,
+    list: &CsvLine<'_>,
+    table: &ReportTable,
+    row: &[TableCell],
+) -> io::Result<()> {
+    let cells = || table.columns.iter().zip(row);
+    let mut row_line = list.clone();
+    for (column, cell) in cells() {
+        match cell {
+            TableCell::Number(number) if *column == "pid" => {
+                row_line.name = number.to_string().into();
+            }
+            TableCell::Number(number) => row_line.raw = number.to_string().into(),
+            TableCell::Address(address) => row_line.address = format!("{address:#x}").into(),
+            TableCell::Text(text) if is_location(column) => row_line.address = text.into(),
+            TableCell::Text(text) if *column == "event" => row_line.operation = text.into(),
+            TableCell::Owner(owner) => row_line.name = owner.kind_and_name().1,
+            TableCell::Count(_) | TableCell::Text(_) | TableCell::Estimate(_) => {}
+        }
+    }
+    for (column, cell) in cells() {
+        let mut line = CsvLine {
+            metric: (*column).into(),
+            ..row_line.clone()
+        };
+        match cell {
+            TableCell::Count(count) => {
+                line.value = count.to_string().into();
+                line.raw.clone_from(&line.value);
+            }
+            TableCell::Text(text) if !is_location(column) && *column != "event" => {
+                line.value = text.into();
+            }
+            TableCell::Estimate(Some(estimate)) => {
+                line.value = estimate.value.to_string().into();
+                interval_ends(&mut line, estimate.sampled_interval());
+            }
+            TableCell::Estimate(None) => {}
+            TableCell::Number(_)
+            | TableCell::Address(_)
+            | TableCell::Owner(_)
+            | TableCell::Text(_) => continue,
+        }
+        add(csv, &line)?;
+    }
+    Ok(())
 }
 
-impl CsvWriter<'_> {
-    /// Writes a row of a list as lines that repeat its identifying columns. A number goes into the
-    /// line of its estimate; each count has a line of its own.
-    fn add_row(&mut self, table: &ReportTable, row: &[TableCell]) -> io::Result<()> {
-        let cells = || table.columns.iter().zip(row);
-        let mut row_line = CsvLine {
-            kind: table.name,
-            ..CsvLine::default()
-        };
-        let (mut name, mut event) = (Cow::default(), String::new());
-        for (column, cell) in cells() {
-            match cell {
-                TableCell::Number(number) if *column == "pid" => name = number.to_string().into(),
-                TableCell::Number(number) => row_line.raw = number.to_string(),
-                TableCell::Address(address) => row_line.address = format!("{address:#x}"),
-                TableCell::Text(text) if is_location(column) => row_line.address.clone_from(text),
-                TableCell::Text(text) if *column == "event" => event.clone_from(text),
-                TableCell::Owner(owner) => name = label(owner).1,
-                TableCell::Count(_) | TableCell::Text(_) | TableCell::Estimate(_) => {}
-            }
-        }
-        (row_line.name, row_line.operation) = (&name, &event);
-        for (column, cell) in cells() {
-            let mut line = CsvLine {
-                metric: column,
-                ..row_line.clone()
-            };
-            match cell {
-                TableCell::Count(count) => {
-                    line.value = count.to_string();
-                    line.raw.clone_from(&line.value);
-                }
-                TableCell::Text(text) if !is_location(column) && *column != "event" => {
-                    line.value.clone_from(text);
-                }
-                TableCell::Estimate(Some(estimate)) => {
-                    line.value = estimate.value.to_string();
-                    interval_ends(&mut line, estimate.sampled_interval());
-                }
-                TableCell::Estimate(None) => {}
-                TableCell::Number(_)
-                | TableCell::Address(_)
-                | TableCell::Owner(_)
-                | TableCell::Text(_) => continue,
-            }
-            self.add(&line)?;
-        }
-        Ok(())
+/// Writes one line, with printable text.
+fn add(csv: &mut CsvWriter<'_>, line: &CsvLine<'_>) -> io::Result<()> {
+    for field in line.fields() {
+        csv.write_field(printable(field).as_bytes())?;
     }
-
-    /// Writes one line, with printable text.
-    fn add(&mut self, line: &CsvLine<'_>) -> io::Result<()> {
-        let fields: [&str; HEADING.len()] = [
-            &self.elapsed,
-            &self.length,
-            line.kind,
-            line.name,
-            line.metric,
-            &line.value,
-            &line.running,
-            line.unit,
-            &line.reason,
-            &line.socket,
-            &line.method,
-            &line.counting_error,
-            line.device,
-            &line.low,
-            &line.high,
-            &line.raw,
-            line.operation,
-            &line.source,
-            &line.address,
-            &line.group,
-            &line.enabled,
-            &line.running_nanos,
-            line.validated,
-        ];
-        for field in fields {
-            self.csv.write_field(printable(field).as_bytes())?;
-        }
-        Ok(self.csv.write_record(None::<&[u8]>)?)
-    }
+    Ok(csv.write_record(None::<&[u8]>)?)
 }

@@ -18,7 +18,7 @@ pub use self::table::{Sheet, SheetColumn, Sheets, table_lines};
 pub(crate) use self::table::{TextColumns, fitted, width, wrapped};
 pub use self::{
     label::display_name,
-    openmetrics::{Dialect, Exposition, RESERVED_LABELS, is_reserved_label},
+    openmetrics::{Dialect, Exposition, is_reserved_label, reserved_labels},
     screen::Screen,
 };
 use crate::derive::Report;

@@ -20,18 +20,15 @@ use std::{collections::BTreeMap, io};
 pub use self::otlp::{OtlpEncoder, OtlpRequest};
 pub use self::{
     exposition::{Dialect, Exposition},
-    text::{RESERVED_LABELS, is_reserved_label},
+    text::{is_reserved_label, reserved_labels},
 };
 use self::{
     family::{Aspect, Families, MetricFamily, SubjectLevel},
     text::ExpositionText,
 };
-use super::{
-    EmitOptions,
-    label::{RuntimeNames, container_id, label, pid, pod, unit_of},
-};
+use super::EmitOptions;
 use crate::derive::{
-    Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Report,
+    Attributes, CounterSource, CounterValue, Estimate, LabelReach, MetricInfo, MetricKind, Report,
     ReportSection, Series, Subject, SubjectSeries, Value, ValueMethod, mem_level_name,
 };
 
@@ -298,7 +295,7 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
                 labels.push(("socket", socket.to_string()));
             }
             // The socket label identifies a whole socket.
-            let (kind, name) = label(subject);
+            let (kind, name) = subject.kind_and_name();
             if kind == "device" || *name != format!("socket {}", place.socket.unwrap_or_default()) {
                 labels.push(("device", name.into_owned()));
             }
@@ -307,14 +304,7 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
             }
         }
         Subject::Entity(_) | Subject::Io | Subject::Unattributed | Subject::Unknown => {
-            let (kind, name) = label(subject);
-            labels.extend([("kind", kind.to_owned()), ("name", name.into_owned())]);
-            labels.extend(pod(subject).map(|pod| ("pod_uid", pod.to_owned())));
-            labels.extend(container_id(subject).map(|id| ("container_id", id.to_owned())));
-            labels.extend(pid(subject).map(|pid| ("pid", pid.to_string())));
-            labels.extend(unit_of(subject).map(|unit| ("unit", unit.to_owned())));
-            let names = RuntimeNames::for_subject(report, subject).names();
-            labels.extend(names.map(|(what, name)| (what, name.to_owned())));
+            labels.extend(subject.labels(&report.described).texts(LabelReach::Series));
         }
     }
     labels

@@ -95,7 +95,7 @@ impl Calibration {
             let subject = &profile.subjects[point.subject];
             json!({
                 "label": subject.label,
-                "name": subject.name,
+                "name": subject.name(),
                 "part": subject.part,
                 "windows": point.windows,
                 "count": number(point.count),

@@ -163,9 +163,8 @@ fn lines<'a>(
 ) -> HashMap<LineKey, (&'a ProfileLine, SideStatistics)> {
     let wanted = |subject: &LineSubject| {
         side.of.as_deref().is_none_or(|of| {
-            let names = [subject.pod.as_deref(), subject.container.as_deref()];
-            let own = [subject.name.as_str(), subject.label.as_str()];
-            names.contains(&Some(of)) || own.contains(&of)
+            let names = ["name", "pod", "container"].map(|label| subject.get(label));
+            names.contains(&Some(of)) || subject.label == of
         })
     };
     let lines = profile
@@ -191,17 +190,23 @@ fn pairs(
 ) -> HashMap<usize, usize> {
     type Name = fn(&LineSubject) -> Option<(&'static str, String)>;
     let plain: [Name; 3] = [
-        |subject| Some((subject.part, format!("{} {}", subject.kind, subject.name))),
         |subject| {
-            Some((
-                subject.part,
-                subject.pod.as_ref().map(|_| subject.label.clone())?,
-            ))
+            let kind = subject.get("kind").unwrap_or_default();
+            Some((subject.part, format!("{kind} {}", subject.name())))
+        },
+        |subject| {
+            subject
+                .get("pod")
+                .map(|_| (subject.part, subject.label.clone()))
         },
         |subject| Some((subject.part, without_hash(subject)?)),
     ];
-    let by_container: [Name; 1] =
-        [|subject| Some((subject.part, subject.container.clone().unwrap_or_default()))];
+    let by_container: [Name; 1] = [|subject| {
+        Some((
+            subject.part,
+            subject.get("container").unwrap_or_default().to_owned(),
+        ))
+    }];
     let names: &[Name] = if chosen { &by_container } else { &plain };
     let mut pairs = HashMap::new();
     let mut taken = HashSet::new();
@@ -230,7 +235,7 @@ fn pairs(
 /// Namespace, workload and container: workload `web` for the pods `web-7d4b9c6f5-x2k4q` and
 /// `web-58c9f7d6b4-9zv7h`.
 fn without_hash(subject: &LineSubject) -> Option<String> {
-    let pod = subject.pod.as_deref()?;
+    let pod = subject.get("pod")?;
     let is_hash = |part: &str, lengths: std::ops::RangeInclusive<usize>| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         lengths.contains(&part.len()) && part.chars().all(plain)
@@ -243,8 +248,8 @@ fn without_hash(subject: &LineSubject) -> Option<String> {
         Some((workload, hash)) if is_hash(hash, 8..=10) => workload,
         _ => rest,
     };
-    let container = subject.container.as_deref().unwrap_or_default();
-    let namespace = subject.namespace.as_deref().unwrap_or_default();
+    let container = subject.get("container").unwrap_or_default();
+    let namespace = subject.get("namespace").unwrap_or_default();
     Some(format!("{namespace}/{workload}/{container}"))
 }
 

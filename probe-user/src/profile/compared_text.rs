@@ -97,8 +97,8 @@ pub fn json(comparison: &Comparison) -> Value {
     let both = sorted(comparison).into_iter().map(|it| {
         json!({
             "part": it.subject.part,
-            "kind": it.subject.kind,
-            "name": it.subject.name,
+            "kind": it.subject.get("kind"),
+            "name": it.subject.name(),
             "label": it.subject.label,
             "metric": it.metric.name,
             "unit": it.metric.shown_unit(),

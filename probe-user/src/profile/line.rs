@@ -1,13 +1,13 @@
 //! Lines: the values of one subject and metric over the windows of a recording.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     derive::{
-        Attributes, Estimate, MetricInfo, MetricKind, Reason, Report, ReportSection, Subject,
-        Value, ValueMethod, mem_level_name,
+        Attributes, Estimate, LabelReach, MetricInfo, MetricKind, Reason, Report, ReportSection,
+        Subject, Value, ValueMethod, mem_level_name,
     },
-    emit::label::{RuntimeNames, label, short},
+    emit::label::short,
 };
 
 /// An unknown interval.
@@ -18,42 +18,32 @@ const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 pub struct LineSubject {
     /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
     pub part: &'static str,
-    /// Kind of the subject, for programs.
-    pub kind: &'static str,
-    /// Name of the subject, for programs.
-    pub name: String,
     /// Name of the subject, for people.
     pub label: String,
-    /// The namespace's name, from the container runtime.
-    pub namespace: Option<String>,
-    /// The pod's name.
-    pub pod: Option<String>,
-    /// The container's name.
-    pub container: Option<String>,
+    /// Labels of the subject, for programs: `kind` and `name`, and names from its runtime.
+    pub labels: BTreeMap<&'static str, String>,
 }
 
 impl LineSubject {
     pub(super) fn new(report: &Report, part: ReportSection, subject: &Subject) -> Self {
-        let (kind, name) = label(subject);
-        let called = RuntimeNames::for_subject(report, subject);
-        let name_of = |what: &str| {
-            let mut names = called.names();
-            let found = names.find(|(of, _)| *of == what);
-            found.map(|(_, name)| name.to_owned())
-        };
-        let names: Vec<&str> = called.names().map(|(_, name)| name).collect();
+        let labels = subject.labels(&report.described);
         Self {
             part: part.name(),
-            kind,
-            label: match names.is_empty() {
-                true => short(subject),
-                false => names.join("/"),
-            },
-            name: name.into_owned(),
-            namespace: name_of("namespace"),
-            pod: name_of("pod"),
-            container: name_of("container"),
+            label: labels.runtime_path().unwrap_or_else(|| short(subject)),
+            labels: labels.texts(LabelReach::Reports).collect(),
         }
+    }
+
+    /// The value of a label, if the subject has it.
+    #[must_use]
+    pub fn get(&self, label: &str) -> Option<&str> {
+        self.labels.get(label).map(String::as_str)
+    }
+
+    /// Name of the subject, for programs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.get("name").unwrap_or_default()
     }
 }
 

@@ -261,8 +261,10 @@ impl Profile {
             self.subjects.push(LineSubject::new(report, part, subject));
             self.subjects.len() - 1
         });
+        let known = &self.subjects[at];
+        let was_named = known.get("namespace").or(known.get("container")).is_some();
         // The runtime may report a container's name after its first window.
-        if self.subjects[at].namespace.is_none() && self.subjects[at].container.is_none() {
+        if !was_named && subject.labels(&report.described).is_named() {
             self.subjects[at] = LineSubject::new(report, part, subject);
         }
         at

@@ -210,7 +210,7 @@ impl ProfileRoofline {
             let subject = &profile.subjects[it.subject];
             json!({
                 "label": subject.label,
-                "name": subject.name,
+                "name": subject.name(),
                 "part": subject.part,
                 "intensity_metric": profile.metrics[it.per_byte].name,
                 "flops_per_byte": number(it.intensity),

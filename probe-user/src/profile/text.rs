@@ -50,20 +50,11 @@ pub(super) fn line_fields(
 }
 
 fn subject_fields(subject: &LineSubject) -> Map<String, Value> {
-    let names = [
-        ("part", Some(subject.part)),
-        ("kind", Some(subject.kind)),
-        ("name", Some(subject.name.as_str())),
-        ("label", Some(subject.label.as_str())),
-        ("namespace", subject.namespace.as_deref()),
-        ("pod", subject.pod.as_deref()),
-        ("container", subject.container.as_deref()),
-    ];
-    let known = names
-        .into_iter()
-        .filter_map(|(key, name)| Some((key, name?)));
-    known
-        .map(|(key, name)| (key.to_owned(), name.into()))
+    let own = [("part", subject.part), ("label", subject.label.as_str())];
+    let labels = subject.labels.iter();
+    own.into_iter()
+        .chain(labels.map(|(name, value)| (*name, value.as_str())))
+        .map(|(key, text)| (key.to_owned(), text.into()))
         .collect()
 }
 
@@ -217,8 +208,8 @@ pub fn csv(out: impl io::Write, profile: &Profile, selection: &Selection) -> io:
                 &format!("{start:.6}"),
                 &format!("{end:.6}"),
                 subject.part,
-                subject.kind,
-                &subject.name,
+                subject.get("kind").unwrap_or_default(),
+                subject.name(),
                 &subject.label,
                 &metric.name,
                 &line.of,

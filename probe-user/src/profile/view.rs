@@ -55,7 +55,7 @@ impl Selection {
 
     fn matches_subject(&self, profile: &Profile, subject: usize) -> bool {
         let subject = &profile.subjects[subject];
-        self.matches_any([subject.label.as_str(), &subject.name].into_iter())
+        self.matches_any([subject.label.as_str(), subject.name()].into_iter())
     }
 
     /// Whether one of these names matches the search.

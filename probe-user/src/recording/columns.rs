@@ -1,7 +1,10 @@
 //! The columns of the file: name, type, unit, and how to get the value from a [`WindowRow`].
 //! docs/recordings.md documents them; a test compares the two.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, LazyLock},
+};
 
 use parquet::{
     basic::{Compression, LogicalType, Repetition, Type as Physical},
@@ -16,7 +19,7 @@ use parquet::{
 
 use super::row::WindowRow;
 use crate::{
-    derive::{MetricKind, ValueMethod, mem_level_name},
+    derive::{LABELS, LabelFill, LabelReach, MetricKind, ValueMethod, mem_level_name},
     record::parts::{Layout, ParquetWriter, into_io_error},
 };
 
@@ -28,6 +31,7 @@ pub(super) enum WindowFill {
     Double(fn(&WindowRow<'_>) -> Option<f64>),
     Text(fn(&WindowRow<'_>) -> Option<String>),
     Bytes(for<'a> fn(&WindowRow<'a>) -> Option<&'a [u8]>),
+    Label(LabelFill),
 }
 
 /// A column.
@@ -47,11 +51,10 @@ const fn column(name: &'static str, unit: &'static str, fill: WindowFill) -> Win
 pub(super) const SNAPSHOT: &str = "snapshot";
 
 /// All columns, in their order.
-#[expect(
-    clippy::redundant_closure_for_method_calls,
-    reason = "a method is one of rows of a single lifetime"
-)]
-pub(super) const COLUMNS: &[WindowColumn] = &[
+pub(super) static COLUMNS: LazyLock<Vec<WindowColumn>> =
+    LazyLock::new(|| [WINDOW_COLUMNS, label_columns().as_slice(), VALUE_COLUMNS].concat());
+
+const WINDOW_COLUMNS: &[WindowColumn] = &[
     column("window", "number", WindowFill::Int(|row| Some(row.window))),
     column(
         "start_ns",
@@ -68,25 +71,22 @@ pub(super) const COLUMNS: &[WindowColumn] = &[
         "name",
         WindowFill::Text(|row| Some(row.part().to_owned())),
     ),
-    column(
-        "kind",
-        "name",
-        WindowFill::Text(|row| row.kind().map(str::to_owned)),
-    ),
-    column("name", "name", WindowFill::Text(|row| row.name())),
-    column(
-        "namespace",
-        "name",
-        WindowFill::Text(|row| row.called("namespace")),
-    ),
-    column("pod", "name", WindowFill::Text(|row| row.called("pod"))),
-    column(
-        "container",
-        "name",
-        WindowFill::Text(|row| row.called("container")),
-    ),
-    column("pod_uid", "uid", WindowFill::Text(|row| row.pod_uid())),
-    column("pid", "process", WindowFill::Int(|row| row.pid())),
+];
+
+/// The columns of labels: those of reports first.
+fn label_columns() -> Vec<WindowColumn> {
+    let of_reach = |reach: LabelReach| LABELS.iter().filter(move |label| label.reach == reach);
+    of_reach(LabelReach::Reports)
+        .chain(of_reach(LabelReach::Recordings))
+        .map(|label| column(label.name, label.unit, WindowFill::Label(label.fill)))
+        .collect()
+}
+
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method is one of rows of a single lifetime"
+)]
+const VALUE_COLUMNS: &[WindowColumn] = &[
     column(
         "metric",
         "name",
@@ -242,9 +242,11 @@ impl WindowRows {
     pub(super) fn new() -> Self {
         let columns = COLUMNS.iter().map(|column| match column.fill {
             WindowFill::Long(_) => WindowValues::Long(NullableValues::default()),
-            WindowFill::Int(_) => WindowValues::Int(NullableValues::default()),
+            WindowFill::Int(_) | WindowFill::Label(LabelFill::Number(_)) => {
+                WindowValues::Int(NullableValues::default())
+            }
             WindowFill::Double(_) => WindowValues::Double(NullableValues::default()),
-            WindowFill::Text(_) | WindowFill::Bytes(_) => {
+            WindowFill::Text(_) | WindowFill::Label(LabelFill::Text(_)) | WindowFill::Bytes(_) => {
                 WindowValues::Bytes(NullableValues::default())
             }
         });
@@ -266,6 +268,12 @@ impl WindowRows {
                 }
                 (WindowFill::Bytes(get), WindowValues::Bytes(to)) => {
                     to.push(get(row).map(ByteArray::from));
+                }
+                (WindowFill::Label(LabelFill::Number(get)), WindowValues::Int(to)) => {
+                    to.push(row.labels().and_then(get).map(u32::cast_signed));
+                }
+                (WindowFill::Label(LabelFill::Text(get)), WindowValues::Bytes(to)) => {
+                    to.push(row.labels().and_then(get).map(ByteArray::from));
                 }
                 _ => unreachable!("the values are made for the same columns"),
             }
@@ -315,9 +323,13 @@ fn schema() -> Result<Arc<Type>, ParquetError> {
     let fields = COLUMNS.iter().map(|column| {
         let (physical, logical) = match column.fill {
             WindowFill::Long(_) => (Physical::INT64, integer(64)),
-            WindowFill::Int(_) => (Physical::INT32, integer(32)),
+            WindowFill::Int(_) | WindowFill::Label(LabelFill::Number(_)) => {
+                (Physical::INT32, integer(32))
+            }
             WindowFill::Double(_) => (Physical::DOUBLE, None),
-            WindowFill::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            WindowFill::Text(_) | WindowFill::Label(LabelFill::Text(_)) => {
+                (Physical::BYTE_ARRAY, Some(LogicalType::String))
+            }
             WindowFill::Bytes(_) => (Physical::BYTE_ARRAY, None),
         };
         let field = Type::primitive_type_builder(column.name, physical)

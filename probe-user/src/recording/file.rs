@@ -13,7 +13,7 @@ use flate2::{Compression, write::GzEncoder};
 use super::{
     columns::{COLUMNS, WindowRows, layout},
     key,
-    row::{RowSource, WindowRow, rows},
+    row::{RowSource, WindowRow, for_each_row},
 };
 use crate::{
     derive::Report,
@@ -102,9 +102,7 @@ impl RecordingFile {
     /// Where the file cannot be written.
     pub fn add(&mut self, report: &Report, snapshot: &Snapshot) -> io::Result<()> {
         self.window += 1;
-        for row in rows(report, self.window) {
-            self.rows.push(&row);
-        }
+        for_each_row(report, self.window, |row| self.rows.push(row));
         self.add_snapshot(snapshot)?;
         if self.since.elapsed() >= PART_DURATION {
             self.end_part()

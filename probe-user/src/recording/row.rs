@@ -3,8 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    derive::{CounterValue, Report, ReportSection, Series, Subject, Value},
-    emit::label::{RuntimeNames, label, pid, pod},
+    derive::{CounterValue, Report, ReportSection, Series, SubjectLabels, Value},
     sys::clock::nanos,
 };
 
@@ -21,29 +20,31 @@ pub(super) struct WindowRow<'a> {
 /// A value or a snapshot.
 #[derive(Clone, Copy)]
 pub(super) enum RowSource<'a> {
-    Series(&'a Report, ReportSection, &'a Subject, &'a Series),
+    Series(&'a Report, ReportSection, &'a SubjectLabels<'a>, &'a Series),
     /// Compressed.
     Snapshot(&'a [u8]),
 }
 
-/// The rows of a window, except its snapshot.
-pub(super) fn rows(report: &Report, window: u32) -> impl Iterator<Item = WindowRow<'_>> {
+/// Passes each row of a window to `add`, except its snapshot.
+pub(super) fn for_each_row(report: &Report, window: u32, mut add: impl FnMut(&WindowRow<'_>)) {
     let time = (nanos(report.start), nanos(report.end));
-    report.groups().flat_map(move |group| {
+    for group in report.groups() {
+        let labels = group.subject.labels(&report.described);
         let series = group.series.iter();
-        let shown = series.filter(|series| !matches!(series.value, Ok(Value::Info(_))));
-        shown.map(move |series| WindowRow {
-            window,
-            time,
-            source: RowSource::Series(report, group.section, group.subject, series),
-        })
-    })
+        for series in series.filter(|series| !matches!(series.value, Ok(Value::Info(_)))) {
+            add(&WindowRow {
+                window,
+                time,
+                source: RowSource::Series(report, group.section, &labels, series),
+            });
+        }
+    }
 }
 
 impl<'a> WindowRow<'a> {
-    fn series(&self) -> Option<(&'a Report, &'a Subject, &'a Series)> {
+    fn series(&self) -> Option<(&'a Report, &'a Series)> {
         match self.source {
-            RowSource::Series(report, _, subject, series) => Some((report, subject, series)),
+            RowSource::Series(report, .., series) => Some((report, series)),
             RowSource::Snapshot(_) => None,
         }
     }
@@ -62,51 +63,34 @@ impl<'a> WindowRow<'a> {
         }
     }
 
-    pub(super) fn kind(&self) -> Option<&'static str> {
-        Some(label(self.series()?.1).0)
-    }
-
-    pub(super) fn name(&self) -> Option<String> {
-        Some(label(self.series()?.1).1.into_owned())
-    }
-
-    /// A name from the container runtime: `namespace`, `pod` or `container`.
-    pub(super) fn called(&self, what: &str) -> Option<String> {
-        let (report, subject, _) = self.series()?;
-        let mut names = RuntimeNames::for_subject(report, subject).names();
-        let (_, name) = names.find(|(of, _)| *of == what)?;
-        Some(name.to_owned())
-    }
-
-    pub(super) fn pod_uid(&self) -> Option<String> {
-        pod(self.series()?.1).map(str::to_owned)
-    }
-
-    pub(super) fn pid(&self) -> Option<u32> {
-        pid(self.series()?.1)
+    pub(super) fn labels(&self) -> Option<&'a SubjectLabels<'a>> {
+        match self.source {
+            RowSource::Series(_, _, labels, _) => Some(labels),
+            RowSource::Snapshot(_) => None,
+        }
     }
 
     pub(super) fn metric(&self) -> Option<&'a crate::derive::MetricInfo> {
-        let (report, _, series) = self.series()?;
+        let (report, series) = self.series()?;
         Some(report.metric(series))
     }
 
     pub(super) fn attributes(&self) -> Option<&'a crate::derive::Attributes> {
-        let (report, _, series) = self.series()?;
+        let (report, series) = self.series()?;
         Some(report.attributes(series))
     }
 
     pub(super) fn estimate(&self) -> Option<&'a crate::derive::Estimate> {
-        self.series()?.2.estimate()
+        self.series()?.1.estimate()
     }
 
     pub(super) fn counter(&self) -> Option<&'a CounterValue> {
-        self.series()?.2.counter()
+        self.series()?.1.counter()
     }
 
     /// Why there is no value; for a state metric, the state.
     pub(super) fn reason(&self) -> Option<String> {
-        match &self.series()?.2.value {
+        match &self.series()?.1.value {
             Err(reason) => Some(reason.to_string()),
             Ok(Value::State(state, _)) => Some((*state).to_owned()),
             Ok(_) => None,
@@ -114,7 +98,7 @@ impl<'a> WindowRow<'a> {
     }
 
     pub(super) fn histogram(&self) -> Option<String> {
-        match &self.series()?.2.value {
+        match &self.series()?.1.value {
             Ok(Value::Histogram(histogram)) => Some(
                 json!({
                     "bounds": histogram.bounds,

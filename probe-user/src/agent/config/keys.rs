@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use super::{Config, Enabled, JsonDestination, settings::SettingValue};
 use crate::{
     agent::otlp,
-    emit::{RESERVED_LABELS, is_reserved_label},
+    emit::{is_reserved_label, reserved_labels},
     event::Nearest,
     join::By,
     session::{MOST_ROWS, spe::LOWEST_IN_BUDGET},
@@ -224,7 +224,7 @@ fn labels(value: &SettingValue<'_>) -> Result<BTreeMap<String, String>, String> 
         Some(name) => Err(format!(
             "`{name}` cannot be a label: a name has letters, digits and `_`, does not begin \
              with a digit or `__`, and is none of pmuscope's own ({}, label_*, pmuscope_*)",
-            RESERVED_LABELS.join(", ")
+            reserved_labels().join(", ")
         )),
     }
 }

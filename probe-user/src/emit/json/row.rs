@@ -3,11 +3,9 @@
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{LazyObject, value::SeriesFields};
-use crate::{
-    derive::{
-        MetricKind, Report, Series, Subject, SubjectSeries, find_sample_counter, mem_level_name,
-    },
-    emit::label::{RuntimeNames, container_id, label, pid, pod, unit_of},
+use crate::derive::{
+    LabelReach, MetricKind, Report, Series, Subject, SubjectSeries, find_sample_counter,
+    mem_level_name,
 };
 
 /// An entity, a socket or the whole machine with all its values.
@@ -137,34 +135,13 @@ pub(super) fn serialize_subject<M: SerializeMap>(
     report: &Report,
     subject: &Subject,
 ) -> Result<(), M::Error> {
-    let (kind, name) = label(subject);
-    map.serialize_entry("kind", kind)?;
-    map.serialize_entry("name", &name)?;
-    if let Some(pod) = pod(subject) {
-        map.serialize_entry("pod_uid", pod)?;
+    let labels = subject.labels(&report.described);
+    for (name, value) in labels.values(LabelReach::Info) {
+        map.serialize_entry(name, &value)?;
     }
-    if let Some(id) = container_id(subject) {
-        map.serialize_entry("container_id", id)?;
-    }
-    if let Some(pid) = pid(subject) {
-        map.serialize_entry("pid", &pid)?;
-    }
-    if let Some(unit) = unit_of(subject) {
-        map.serialize_entry("unit", unit)?;
-    }
-    let called = RuntimeNames::for_subject(report, subject);
-    for (what, name) in called.names() {
-        map.serialize_entry(what, name)?;
-    }
-    if let Some(container) = called.container {
-        map.serialize_entry("runtime", &container.runtime)?;
-        if let Some(image) = &container.image {
-            map.serialize_entry("image", image)?;
-        }
-    }
-    let labels = called.labels();
-    if !labels.is_empty() {
-        map.serialize_entry("labels", &labels)?;
+    let selected = labels.selected();
+    if !selected.is_empty() {
+        map.serialize_entry("labels", &selected)?;
     }
     Ok(())
 }

@@ -3,13 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    super::label::RuntimeNames,
-    subject,
-    text::{self, ExpositionText},
-};
+use super::text::{self, ExpositionText};
 use crate::{
-    derive::{Report, Subject},
+    derive::{LabelReach, Report, Subject},
     join::Entity,
 };
 
@@ -65,25 +61,18 @@ pub(super) fn write(text: &mut ExpositionText<'_>, report: &Report) {
 }
 
 fn labels(report: &Report, entity: &Subject) -> Option<Vec<InfoLabel>> {
-    let called = RuntimeNames::for_subject(report, entity);
-    called.names().next()?;
-    let base_labels = subject(report, entity).into_iter();
-    let mut labels: Vec<InfoLabel> = base_labels
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    let mut add = |name: &str, value: &str| labels.push((name.to_owned(), value.to_owned()));
-    if let Some(container) = called.container {
-        add("runtime", &container.runtime);
-        if let Some(image) = &container.image {
-            add("image", image);
-        }
+    let known = entity.labels(&report.described);
+    if !known.is_named() {
+        return None;
     }
-    let chosen = called.labels();
+    let own = known.texts(LabelReach::Info);
+    let mut labels: Vec<InfoLabel> = own.map(|(name, value)| (name.to_owned(), value)).collect();
+    let selected = known.selected();
     let mut uses: BTreeMap<String, u32> = BTreeMap::new();
-    let names = chosen.keys().map(|key| label_name(key));
+    let names = selected.keys().map(|key| label_name(key));
     names.for_each(|name| *uses.entry(name).or_default() += 1);
     let mut conflicts: BTreeMap<String, u32> = BTreeMap::new();
-    for (key, value) in chosen {
+    for (key, value) in selected {
         let mut name = label_name(key);
         // Keys that differ only in characters invalid in label names are numbered, as in
         // kube-state-metrics.
@@ -92,7 +81,7 @@ fn labels(report: &Report, entity: &Subject) -> Option<Vec<InfoLabel>> {
             *number += 1;
             name = format!("{name}_conflict{number}");
         }
-        add(&name, value);
+        labels.push((name, value.to_owned()));
     }
     Some(labels)
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::Dialect;
 use crate::{
-    derive::Histogram,
+    derive::{Histogram, LABELS},
     emit::printable::{distinct, printable},
 };
 
@@ -16,39 +16,37 @@ pub(super) struct ExpositionText<'a> {
     labels: &'a str,
 }
 
-/// Label names that series use themselves. In addition there are labels of containers
-/// (`label_KEY`), and labels of state sets, named after the metric.
-pub const RESERVED_LABELS: &[&str] = &[
-    "container",
-    "container_id",
+/// Label names of series in addition to those of their subjects.
+const SERIES_LABELS: [&str; 12] = [
     "device",
     "event",
     "group",
-    "image",
-    "kind",
     "le",
     "method",
-    "name",
-    "namespace",
     "operation",
     "pci_devices",
-    "pid",
-    "pod",
-    "pod_uid",
     "quantile",
     "reason",
-    "runtime",
     "socket",
     "source",
-    "unit",
     "version",
 ];
+
+/// Label names that series use themselves, sorted. In addition there are labels of containers
+/// (`label_KEY`), and labels of state sets, named after the metric.
+#[must_use]
+pub fn reserved_labels() -> Vec<&'static str> {
+    let of_subjects = LABELS.iter().map(|label| label.name);
+    let mut names: Vec<&str> = of_subjects.chain(SERIES_LABELS).collect();
+    names.sort_unstable();
+    names
+}
 
 /// Whether series use a label of this name themselves.
 #[must_use]
 pub fn is_reserved_label(name: &str) -> bool {
     let begins = |with| name.starts_with(with);
-    RESERVED_LABELS.contains(&name) || begins("label_") || begins("pmuscope_")
+    reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_")
 }
 
 /// `name="value"`. In addition to the escapes of the format, characters that a terminal acts on are

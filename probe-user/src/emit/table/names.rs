@@ -4,10 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
-    super::{
-        label::{self, RuntimeNames},
-        printable::printable,
-    },
+    super::{label, printable::printable},
     text::{MeasuredText, last_parts, width},
 };
 use crate::{
@@ -42,19 +39,18 @@ pub(in crate::emit) fn names(report: &Report, in_full: bool) -> Vec<String> {
 
 /// The name that a runtime gave, for people; None without one.
 fn runtime_name(report: &Report, subject: &Subject, heading: &str) -> Option<String> {
-    let called = RuntimeNames::for_subject(report, subject);
+    let labels = subject.labels(&report.described);
     let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
-    if is_container && called.container.is_none() {
+    if is_container && labels.container.is_none() {
         return None;
     }
-    let names: Vec<&str> = called.names().map(|(_, name)| name).collect();
+    let path = labels.runtime_path()?;
     let kind = match is_container {
-        _ if names.is_empty() => return None,
         true if heading == CONTAINER => "",
         true => "container ",
         false => "pod ",
     };
-    Some(printable(&format!("{kind}{}", names.join("/"))).into_owned())
+    Some(printable(&format!("{kind}{path}")).into_owned())
 }
 
 /// The name to show for each subject, from its id and the name that a runtime gave: the given name

@@ -16,8 +16,7 @@ fn subject(part: &'static str, label: &str) -> LineSubject {
     LineSubject {
         part,
         label: label.to_owned(),
-        name: label.to_owned(),
-        ..LineSubject::default()
+        labels: [("name", label.to_owned())].into(),
     }
 }
 

@@ -144,14 +144,15 @@ fn it_is_welchs_interval() {
 }
 
 fn subject(kind: &'static str, name: &str, pod: Option<&str>) -> LineSubject {
+    let own = [("kind", kind), ("name", name)];
+    let named = pod.map(|pod| [("namespace", "shop"), ("pod", pod), ("container", "app")]);
+    let labels = own.into_iter().chain(named.into_iter().flatten());
     LineSubject {
         part: "row",
-        kind,
-        name: name.to_owned(),
         label: pod.map_or(name.to_owned(), |pod| format!("shop/{pod}/app")),
-        namespace: pod.map(|_| "shop".to_owned()),
-        pod: pod.map(str::to_owned),
-        container: pod.map(|_| "app".to_owned()),
+        labels: labels
+            .map(|(label, value)| (label, value.to_owned()))
+            .collect(),
     }
 }
 

@@ -6,10 +6,8 @@ use super::{
 fn profile() -> Profile {
     let subject = |name: &str| LineSubject {
         part: "row",
-        kind: "container",
-        name: name.to_owned(),
         label: name.to_owned(),
-        ..LineSubject::default()
+        labels: [("kind", "container".to_owned()), ("name", name.to_owned())].into(),
     };
     let distribution = |subject, counts: [u64; 4]| Distribution {
         subject,

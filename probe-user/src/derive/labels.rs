@@ -1,0 +1,231 @@
+//! Labels: what identifies a subject for programs, and what container runtimes say about it.
+//! [`LABELS`] is the only list of them; every format takes its labels from [`Subject::labels`].
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::Serialize;
+
+use self::LabelReach::{Info, Recordings, Reports, Series};
+use super::Subject;
+use crate::{
+    join::Entity,
+    names::{
+        RuntimeNames,
+        runtime_names::{Container, Pod},
+        unit,
+    },
+};
+
+/// The outputs that have a label. Each reach includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LabelReach {
+    /// JSON, and the info metrics of containers and pods.
+    Info,
+    /// All series of `OpenMetrics` and OTLP.
+    Series,
+    /// Columns of recordings.
+    Recordings,
+    /// Reports of recordings.
+    Reports,
+}
+
+type TextLabel = for<'a> fn(&'a SubjectLabels<'a>) -> Option<&'a str>;
+
+/// How a label gets its value; None if a subject does not have the label.
+#[derive(Clone, Copy)]
+pub(crate) enum LabelFill {
+    Text(TextLabel),
+    Number(fn(&SubjectLabels<'_>) -> Option<u32>),
+}
+
+/// A label.
+pub(crate) struct SubjectLabel {
+    pub(crate) name: &'static str,
+    /// Unit or kind of its values, for the metadata of recordings.
+    pub(crate) unit: &'static str,
+    pub(crate) reach: LabelReach,
+    pub(crate) fill: LabelFill,
+}
+
+/// All labels, in the order of JSON and `OpenMetrics`.
+pub(crate) const LABELS: &[SubjectLabel] = &[
+    text("kind", "name", Reports, |of| Some(of.kind)),
+    text("name", "name", Reports, |of| Some(&of.name)),
+    text("pod_uid", "uid", Recordings, |of| of.pod_uid),
+    text("container_id", "id", Series, |of| of.container_id),
+    SubjectLabel {
+        name: "pid",
+        unit: "process",
+        reach: Recordings,
+        fill: LabelFill::Number(|of| of.pid),
+    },
+    text("unit", "name", Series, |of| of.unit),
+    text("namespace", "name", Reports, |of| Some(&of.pod?.namespace)),
+    text("pod", "name", Reports, |of| Some(&of.pod?.name)),
+    text("container", "name", Reports, |of| Some(&of.container?.name)),
+    text("runtime", "name", Info, |of| Some(&of.container?.runtime)),
+    text("image", "name", Info, |of| of.container?.image.as_deref()),
+];
+
+const fn text(
+    name: &'static str,
+    unit: &'static str,
+    reach: LabelReach,
+    get: TextLabel,
+) -> SubjectLabel {
+    let fill = LabelFill::Text(get);
+    SubjectLabel {
+        name,
+        unit,
+        reach,
+        fill,
+    }
+}
+
+/// The value of a label.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum LabelValue<'a> {
+    Text(&'a str),
+    Number(u32),
+}
+
+/// The labels of a subject.
+#[derive(Default)]
+pub(crate) struct SubjectLabels<'a> {
+    kind: &'static str,
+    name: Cow<'a, str>,
+    /// None for a pod, whose name is its uid.
+    pod_uid: Option<&'a str>,
+    /// None for a container, whose name is its id.
+    container_id: Option<&'a str>,
+    pid: Option<u32>,
+    /// The systemd unit of a cgroup.
+    unit: Option<&'a str>,
+    /// Its pod, if the runtime named it.
+    pod: Option<&'a Pod>,
+    /// Its container, if the runtime named it.
+    pub(crate) container: Option<&'a Container>,
+}
+
+impl Subject {
+    /// Its labels, with the names that container runtimes gave.
+    pub(crate) fn labels<'a>(&'a self, described: &'a RuntimeNames) -> SubjectLabels<'a> {
+        let (kind, name) = self.kind_and_name();
+        // A row, or a process and the row that it is in.
+        let (pid, row) = match self {
+            Self::Entity(Entity::ProcessOf { tgid, row, .. }) => (Some(*tgid), Some(&**row)),
+            Self::Entity(Entity::Process { tgid, .. }) => (Some(*tgid), None),
+            Self::Entity(row) => (None, Some(row)),
+            _ => (None, None),
+        };
+        let mut labels = SubjectLabels {
+            kind,
+            name,
+            pid,
+            ..SubjectLabels::default()
+        };
+        match row {
+            Some(Entity::Container { id, pod }) => {
+                let known = described.container(id);
+                // The pod of an unknown container may be known by its cgroup path.
+                let by_path = || described.pod(pod.as_deref()?);
+                labels.container_id = pid.map(|_| &**id);
+                labels.pod_uid = pod.as_deref();
+                labels.pod = known.and_then(|(_, pod)| pod).or_else(by_path);
+                labels.container = known.map(|(container, _)| container);
+            }
+            Some(Entity::Pod(uid)) => {
+                labels.pod_uid = pid.map(|_| &**uid);
+                labels.pod = described.pod(uid);
+            }
+            Some(Entity::Cgroup(path)) if pid.is_none() => labels.unit = unit(path),
+            _ => {}
+        }
+        labels
+    }
+
+    /// Kind and name for programs.
+    pub(crate) fn kind_and_name(&self) -> (&'static str, Cow<'_, str>) {
+        match self {
+            Self::Entity(entity) => entity_kind_and_name(entity),
+            Self::Machine => ("total", "total".into()),
+            Self::Socket(socket) => ("socket", socket.to_string().into()),
+            Self::Place(place, _) if place.device.is_some() => ("device", place.to_string().into()),
+            Self::Place(place, _) => ("socket", place.to_string().into()),
+            Self::Io => ("io", "io".into()),
+            Self::Unattributed => ("unattributed", "unattributed".into()),
+            Self::Unknown => ("unknown", "unknown".into()),
+            Self::Pmuscope => ("self", "pmuscope".into()),
+        }
+    }
+}
+
+impl<'a> SubjectLabels<'a> {
+    /// Its labels of at least this reach, each with its name.
+    pub(crate) fn values(
+        &self,
+        reach: LabelReach,
+    ) -> impl Iterator<Item = (&'static str, LabelValue<'_>)> {
+        let labels = LABELS.iter().filter(move |label| label.reach >= reach);
+        labels.filter_map(move |label| {
+            let value = match label.fill {
+                LabelFill::Text(get) => LabelValue::Text(get(self)?),
+                LabelFill::Number(get) => LabelValue::Number(get(self)?),
+            };
+            Some((label.name, value))
+        })
+    }
+
+    /// [`Self::values`] as texts.
+    pub(crate) fn texts(&self, reach: LabelReach) -> impl Iterator<Item = (&'static str, String)> {
+        self.values(reach).map(|(name, value)| match value {
+            LabelValue::Text(text) => (name, text.to_owned()),
+            LabelValue::Number(number) => (name, number.to_string()),
+        })
+    }
+
+    /// Whether a container runtime gave a name to it.
+    pub(crate) fn is_named(&self) -> bool {
+        self.pod.is_some() || self.container.is_some()
+    }
+
+    /// The names that a container runtime gave: `namespace/pod/container`, as far as known.
+    pub(crate) fn runtime_path(&self) -> Option<String> {
+        let of_pod = self.pod.map(|pod| [pod.namespace.as_str(), &pod.name]);
+        let of_container = self.container.map(|container| container.name.as_str());
+        let names = of_pod.into_iter().flatten().chain(of_container);
+        self.is_named().then(|| names.collect::<Vec<_>>().join("/"))
+    }
+
+    /// The labels selected by the user: of the container, and of its pod.
+    pub(crate) fn selected(&self) -> BTreeMap<&'a str, &'a str> {
+        let of_pod = self.pod.into_iter().flat_map(|pod| &pod.labels);
+        let of_container = self.container.into_iter().flat_map(|it| &it.labels);
+        let labels = of_pod.chain(of_container);
+        labels
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect()
+    }
+}
+
+fn entity_kind_and_name(entity: &Entity) -> (&'static str, Cow<'_, str>) {
+    match entity {
+        Entity::Command(name) => ("command", (&**name).into()),
+        Entity::Pod(uid) => ("pod", (&**uid).into()),
+        Entity::Container { id, .. } => ("container", (&**id).into()),
+        Entity::Cgroup(path) => ("cgroup", (&**path).into()),
+        Entity::Process { tgid, name } | Entity::ProcessOf { tgid, name, .. } => {
+            let name = name.as_deref().unwrap_or("(name not known)");
+            ("process", format!("{name} {tgid}").into())
+        }
+        Entity::EndedProcesses => ("ended", "other processes that ended".into()),
+        Entity::Unnamed(id) => ("cgroup", format!("id {id} (name lost)").into()),
+        Entity::Others => ("other", "other".into()),
+        Entity::System => ("system", "system".into()),
+        Entity::Overflow => ("overflow", "system (overflow)".into()),
+        Entity::Unattributed => ("unattributed", "unattributed".into()),
+        Entity::Idle => ("idle", "idle".into()),
+        Entity::SystemAndIdle => ("system+idle", "system+idle".into()),
+    }
+}
