@@ -43,11 +43,19 @@ impl FreeableRow for UsageRow {
     }
 
     fn add(&mut self, other: &Self) {
-        for (sum, count) in self.counts.iter_mut().zip(other.counts) {
-            *sum = sum.wrapping_add(count);
+        let Self {
+            counts,
+            enabled,
+            running,
+            estimated,
+            made: _,
+        } = other;
+        for (sum, count) in self.counts.iter_mut().zip(counts) {
+            *sum = sum.wrapping_add(*count);
         }
-        self.enabled += other.enabled;
-        self.running += other.running;
+        self.enabled += enabled;
+        self.running += running;
+        self.estimated += estimated;
     }
 }
 
@@ -140,7 +148,7 @@ mod tests {
             counts: [1; GROUP_COUNTERS],
             enabled: ran,
             running: ran,
-            estimated: 0,
+            estimated: 10 * ran,
             made,
         };
         (key, row)
@@ -163,6 +171,8 @@ mod tests {
         // A cgroup's row, a row of the last snapshot, a row that ran longer than others, a row that
         // was added after the sum, and the sum.
         assert_eq!(found, [(0, 1), (1, 1), (4, 1), (5, 1), (ENDED, 2)]);
+        let sum = taken.last().unwrap().1;
+        assert_eq!((sum.enabled, sum.running, sum.estimated), (2, 2, 20));
         assert!(freed.take(200).is_empty());
     }
 
