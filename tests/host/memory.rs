@@ -151,7 +151,7 @@ fn a_command_has_its_memory_by_whatever_rows_are() {
     for by in ["container", "pod", "cgroup", "process"] {
         let output = pmuscope()
             .args(["stat", "--capacity", "--format", "json", "-e", "task-clock"])
-            .args(["--by", by, "-o", "/dev/stderr", "--"])
+            .args(["--by", by, "-o", "/proc/self/fd/2", "--"])
             .arg(&load)
             .args(["touch", &pages])
             .output()
