@@ -200,11 +200,14 @@ fn a_cgroup_is_recorded_and_what_a_small_ring_lost_is_counted() {
             let rows = Rows::read(&recording.path());
             let lost = rows.count("lost_samples");
             let paths: Vec<_> = rows.texts("cgroup").into_keys().collect();
-            assert_eq!(paths, std::slice::from_ref(&a.path), "{set}");
             if !loses {
+                assert_eq!(paths, std::slice::from_ref(&a.path), "{set}");
                 assert_raised(&rows, events, &a, 2, MIXES[0]);
                 continue;
             }
+            // The recorder's own samples fill a ring of a page within 2 ms of its drain, so that
+            // none of the cgroup's may be in it.
+            assert!(paths.iter().all(|path| *path == a.path), "{set}: {paths:?}");
             let all: u64 = MIXES[0].iter().map(|op| raised(events, &a, op)).sum();
             let seen = rows.count("samples") + rows.count("samples_left_out");
             println!("{set}: {seen} of {all}, {lost} lost; {:?}", rows.about);
