@@ -21,8 +21,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sh::check(cargo.args(["--bin", "pmuscope", "--example", "load"]))?;
     let mut cargo = sh::cargo();
     cargo.arg("test").args(package);
-    cargo.args(["--test", "host", "soak::", "agent::kills::"]);
-    cargo.args(["--", "--nocapture", "--test-threads=1"]);
+    cargo.args(["--test", "host", "--", "soak::", "agent::kills::"]);
+    cargo.args(["--nocapture", "--test-threads=1"]);
     cargo.env("PMUSCOPE_SOAK", (60 * args.minutes).to_string());
     cargo.env("PMUSCOPE_KILLS", "100");
     sh::check(&mut cargo)
