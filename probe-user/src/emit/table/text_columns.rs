@@ -4,8 +4,8 @@ use std::iter;
 
 use super::{columns::GAP, text::width};
 
-/// The lines of a table: its heading, if it has one, and its rows. `is_right` chooses the columns to
-/// align right, such as numbers.
+/// The lines of a table: its heading, if it has one, and its rows. `is_right` chooses the columns
+/// to align right, such as numbers.
 #[must_use]
 pub fn table_lines(
     heads: &[&str],
