@@ -115,7 +115,10 @@ proptest! {
         let (bytes, fields) = cell(fields, &mut Random(seed));
         let mut record = Record::EMPTY;
         let found = one(&window(&bytes, behind), offset.into(), &mut record);
-        let expected = if fields == Fields::default() { WindowContent::Padding(64) } else { WindowContent::Record };
+        let expected = match fields == Fields::default() {
+            true => WindowContent::Padding(64),
+            false => WindowContent::Record,
+        };
         prop_assert_eq!(found, expected);
         prop_assert_eq!(Fields::of(&record), fields);
         prop_assert_eq!(record.skipped(), 0);
@@ -182,7 +185,9 @@ proptest! {
         // Where the end of a record was hit, what it is a part of may reach into the next cell.
         let (lost, own) = match alone {
             WindowContent::Padding(64) => (0, Some(vec![])),
-            WindowContent::Bad { kind, .. } if kind != BadKind::CutShort => (0, Some(vec![Err(kind)])),
+            WindowContent::Bad { kind, .. } if kind != BadKind::CutShort => {
+                (0, Some(vec![Err(kind)]))
+            }
             WindowContent::Padding(65..) => return Err(TestCaseError::reject("alignment")),
             _ => (1, None),
         };

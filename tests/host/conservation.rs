@@ -18,7 +18,7 @@ const EVENTS: [(u32, u64, &str); 3] = [
     (1, 3, "context-switches"),
 ];
 
-/// Number of pulls, each of which gives one bracket.
+/// Number of pulls. Each gives one bracket.
 const PULLS: u32 = 25;
 
 /// Counters of one CPU that the test opens directly.

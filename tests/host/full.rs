@@ -92,7 +92,7 @@ fn a_command_outlasts_its_output() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut lines = lines.by_ref().map(Result::unwrap);
     let line = lines.find(|line| line.contains("the command goes on"));
-    let line = line.expect("the error is told while the command waits");
+    let line = line.expect("an error is printed while the command waits");
     assert!(line.contains("cannot write /dev/full"), "{line}");
     assert!(child.try_wait().unwrap().is_none());
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();

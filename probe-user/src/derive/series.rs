@@ -85,7 +85,7 @@ pub enum CounterSource {
     /// A user-defined event name, which may be any text, with the factor from one count to its
     /// unit.
     Event(f64),
-    /// Samples, each of which represents several occurrences.
+    /// Samples. Each represents several occurrences.
     Samples,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn check(
                 AREA.stops(
                     "cgroup2",
                     error.to_string(),
-                    Loss::new("everything: containers are told apart by cgroup2")
+                    Loss::new("everything: cgroup2 identifies containers")
                         .run("mount procfs", "sudo mount -t proc none /proc"),
                 ),
             ];
@@ -38,7 +38,7 @@ pub(super) fn check(
 }
 
 fn not_mounted() -> Finding {
-    let loss = Loss::new("everything: containers are told apart by cgroup2")
+    let loss = Loss::new("everything: cgroup2 identifies containers")
         .advise(UNIFIED)
         .run(
             "or mount it beside the others, for containers that are made on it",

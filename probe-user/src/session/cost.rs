@@ -8,7 +8,7 @@ use probe_common::SLOTS;
 use super::{EventSampling, Session, SessionError, object::READ_COST, spe::SpeSampling};
 use crate::{plan::Plan, snapshot::ReadCost};
 
-/// Runs of which the fastest counts, as one that nothing disturbed.
+/// Number of runs. The fastest counts, since nothing disturbed it.
 const RUNS: u32 = 8;
 
 /// Read costs by kind of core (None if the machine has only one kind): each kind has its own

@@ -25,7 +25,7 @@ pub(super) const MAX_EXITED: u32 = 1 << 16;
 /// Bytes of the lifecycle ring.
 const RING: usize = 256 << 10;
 
-/// Pages of a ring besides its bytes: two for positions and one for its own data.
+/// Pages of a ring in addition to its bytes: two for positions and one for its own data.
 const RING_PAGES: usize = 3;
 
 /// Bytes of a bucket.

@@ -93,7 +93,7 @@ fn totals_go_on_in_the_next_session() {
 }
 
 #[test]
-fn a_row_that_began_anew_in_a_session_goes_on_too() {
+fn a_row_that_restarted_in_a_session_goes_on_too() {
     let mut ledger = Ledger::default();
     ledger.apply_totals(&mut report(&[(1, 0, 100)]), &folded(&[]));
     // More than before: only the start shows the reset.
@@ -186,10 +186,10 @@ fn the_folded_row_goes_on_after_a_restart() {
     // A session that does not continue the totals: its counts are added.
     let mut ledger = restarted(&ledger);
     ledger.begin_session(Vec::new(), false);
-    let mut anew = report(&[(1, 9, 1), (2, 9, 4)]);
-    ledger.apply_totals(&mut anew, &folded(&[2]));
-    assert_eq!(raw(&anew, &container(1)), Some(111));
-    assert_eq!(raw(&anew, &Entity::Others), Some(17));
+    let mut restarted = report(&[(1, 9, 1), (2, 9, 4)]);
+    ledger.apply_totals(&mut restarted, &folded(&[2]));
+    assert_eq!(raw(&restarted, &container(1)), Some(111));
+    assert_eq!(raw(&restarted, &Entity::Others), Some(17));
 }
 
 #[test]

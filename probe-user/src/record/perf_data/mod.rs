@@ -136,7 +136,7 @@ impl<W: Write + Seek> PerfData<W> {
         self.out.write_all(records)
     }
 
-    /// Adds bytes of AUX area number `area`, of which `offset` bytes came before.
+    /// Adds bytes of AUX area number `area`, after its first `offset` bytes.
     ///
     /// # Errors
     ///

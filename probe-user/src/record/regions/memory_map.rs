@@ -245,7 +245,9 @@ mod tests {
     proptest! {
         /// Each address has the range that was added last.
         #[test]
-        fn the_last_mapping_holds(puts in prop::collection::vec((0..32_u64, 0..32_u64, 0..6_usize), 1..30)) {
+        fn the_last_mapping_holds(
+            puts in prop::collection::vec((0..32_u64, 0..32_u64, 0..6_usize), 1..30),
+        ) {
             let mut map = MemoryMap::default();
             let mut expected = [None; 40];
             for (start, end, kind) in puts {

@@ -120,7 +120,7 @@ impl SamplingConfig {
     }
 
     /// Slots of each CPU in a table of addresses, given the number of possible CPUs: a power of
-    /// two, if possible twice the number of samples between two readings, each of which may have a
+    /// two, if possible twice the number of samples between two readings. Each sample may have a
     /// new address.
     pub(super) fn slots(&self, possible: usize) -> u64 {
         /// Most slots of all CPUs: 128 MiB.

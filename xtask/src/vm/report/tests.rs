@@ -37,7 +37,8 @@ fn results_are_counted_and_reasons_said_at_the_end() {
     let (totals, shown) = read(&console(), Show::All, Some(Death::Quit));
     assert_eq!(
         totals.to_string(),
-        "failed: [guest] b\n    thread 'b' panicked\nfailed in guest: b\n1 passed, 1 failed, 1 skipped"
+        "failed: [guest] b\n    thread 'b' panicked\nfailed in guest: b\n\
+         1 passed, 1 failed, 1 skipped"
     );
     assert!(shown.iter().any(|line| line == "    skipped: no PMU"));
     assert!(shown.iter().any(|line| line == "    0.2% off"));

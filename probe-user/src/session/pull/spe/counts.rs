@@ -90,9 +90,9 @@ impl WeighedRows {
         rows.collect()
     }
 
-    /// The rows to free if so many of `max_rows` are taken that new rows may find no room before
-    /// the next reading: rows without a sample since the last reading, the longest idle first, so
-    /// many that half of the map is free.
+    /// The rows to free once three quarters of `max_rows` are taken: rows without a sample since
+    /// the last reading, the longest idle first, until half of the map is free. New rows then
+    /// fit until the next reading.
     pub(super) fn idle(&self, max_rows: usize) -> Vec<SpeKey> {
         if self.rows.len() < (max_rows / 4 * 3).max(1) {
             return Vec::new();

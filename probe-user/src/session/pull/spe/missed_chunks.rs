@@ -1,5 +1,6 @@
-//! Missed chunks: chunks whose end did not call the program. The kernel skips a kprobe's program
-//! while its CPU is in a bpf(2) call that reads or changes a map, or runs another such program.
+//! Missed chunks: chunks that ended without a call of the program. The kernel skips a kprobe's
+//! program while its CPU is in a bpf(2) call that reads or changes a map, or runs another such
+//! program.
 //!
 //! A missed chunk stays in the buffer until it is overwritten, and the next call reads it too. So a
 //! drain that shows fewer bytes than the kernel's log of the buffer is repeated. Bytes that were
