@@ -46,7 +46,8 @@ pod! {
     pub struct SampleRow {
         /// Samples.
         pub samples: u64,
-        /// Sum of their periods: the number of events that they stand for.
+        /// Sum of their periods: the number of events that they stand for. The period of a sample
+        /// is what the event counted since its last sample on this CPU.
         pub periods: u64,
         /// Sum of the squared periods, low 64 bits.
         pub squares: u64,
@@ -151,8 +152,14 @@ pod! {
     pub struct SampleCpu {
         /// All samples, including dropped ones.
         pub samples: u64,
-        /// Sum of their periods.
+        /// Sum of their periods: what the event counted up to the last sample.
         pub periods: u64,
+        /// Sum of their periods as the kernel reports them.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub reported: u64,
+        /// Count of the event at its last sample.
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub last_count: u64,
         /// Samples of memory-access events that are no access or are below the requested latency:
         /// they are in no row.
         #[cfg_attr(feature = "serde", serde(default))]

@@ -36,6 +36,10 @@ use crate::{
 offsets! {
     /// `bpf_perf_event_data_kern.data`
     EVENT_DATA;
+    /// `bpf_perf_event_data_kern.event`
+    DATA_EVENT;
+    /// `perf_event.count`
+    EVENT_COUNT;
     /// `perf_sample_data.sample_flags`
     SAMPLE_FLAGS;
     /// `perf_sample_data.weight`
@@ -50,6 +54,8 @@ offsets! {
     SAMPLE_WITH_ADDRESSES;
     /// 1: the table of data pages is filled.
     SAMPLE_WITH_PAGES;
+    /// Bit n: event n counts at the same privilege levels at which it samples.
+    SAMPLE_COUNTED;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
     /// Bit n: samples of event n may have a data address, and the table of data pages is filled.
@@ -144,8 +150,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     } else {
         0
     };
-    // SAFETY: fields of the context, which the kernel translates.
-    let period = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
+    let period = period(counts, ctx, event);
     counts.periods = counts.periods.wrapping_add(period);
     let data = sample_data(ctx, event);
     // A sample without a weight is not known to be short.
@@ -162,6 +167,30 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     // User space reads only the results of finished runs, so it sees no partly added sample.
     keep_order();
     counts.finished = counts.samples;
+}
+
+/// What the event counted since its last sample on this CPU. All drivers update the count before
+/// they report an overflow.
+///
+/// The period that the kernel reports is the one of the moment. Where it adapts the period to a
+/// frequency, that may be far from the number of events since the last sample, and samples that the
+/// kernel drops are in no period.
+#[inline(always)]
+fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> u64 {
+    // SAFETY: a field of the context, which the kernel translates.
+    let reported = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
+    counts.reported = counts.reported.wrapping_add(reported);
+    if SAMPLE_COUNTED.load() >> (event & 63) & 1 == 0 {
+        return reported;
+    }
+    // The context is the kernel's own structure; its fields are read as memory.
+    let event = read::<u64>(ctx as u64 + DATA_EVENT.load());
+    let Some(count) = event.and_then(|event| read::<u64>(event + EVENT_COUNT.load())) else {
+        return reported;
+    };
+    let period = count.wrapping_sub(counts.last_count);
+    counts.last_count = count;
+    period
 }
 
 /// Adds a sample to its owner's row, and to its instruction and data page.
@@ -370,6 +399,19 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, increment: &AddressRow) 
         tried += 1;
     }
     false
+}
+
+/// Expects counts from 0 on this CPU, on which no event is open.
+#[inline(always)]
+pub(crate) fn reset_counts() {
+    let mut event = 0;
+    while event < SAMPLED_EVENTS as u32 {
+        if let Some(counts) = SAMPLE_CPU.get_ptr_mut(event) {
+            // SAFETY: a per-CPU value; without an open event no other program writes it.
+            unsafe { (*counts).last_count = 0 };
+        }
+        event += 1;
+    }
 }
 
 /// Makes the kernel keep more free rows on this CPU. It starts with one to four and refills after

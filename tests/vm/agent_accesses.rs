@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, mem,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    access_support::{MIXES, Op, Truth, set_mix},
+    access_support::{MIXES, OTHER, Op, Truth, set_mix},
     agent_process::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
     collector::{Collector, Point, unix_time},
     guest::{skip, value},
@@ -25,8 +25,8 @@ use crate::{
 struct Containers {
     // Dropped before their parent.
     all: Vec<(String, TestCgroup)>,
-    /// Runs before the containers.
-    first: TestCgroup,
+    /// Run before the containers, one on each CPU.
+    first: [TestCgroup; 2],
     _pods: TestCgroup,
     pmu: TestPmu,
 }
@@ -45,38 +45,57 @@ impl Containers {
         for ((_, cgroup), mix) in all.iter().zip(MIXES) {
             set_mix(&pmu, cgroup.id, mix);
         }
+        let first = ["first", "second"].map(TestCgroup::new);
+        for cgroup in &first {
+            set_mix(&pmu, cgroup.id, &[OTHER]);
+        }
         Self {
             all,
-            first: TestCgroup::new("first"),
+            first,
             _pods: pods,
             pmu,
         }
     }
 
-    /// Runs both containers. Before them another cgroup runs, until the kernel has found the
-    /// periods: it begins with a period of one operation, so that a tick of these PMUs is a burst.
-    /// No operations are executed before and after.
+    /// Runs both containers. No operations are executed before and after.
+    ///
+    /// Before them other cgroups run, until the kernel has found the periods: it begins with one
+    /// operation, so that a tick of these PMUs is a burst of samples, after which the period may
+    /// have the length of hundreds of ticks.
     fn work(&self) {
-        self.work_after_burst(100_000, 100_000, 600);
+        let raised = || {
+            let truth = Truth::read("ibs_op");
+            self.first.each_ref().map(|it| truth.raised(it.id, &OTHER))
+        };
+        let mut before = raised();
+        let found = (0..50).any(|_| {
+            self.run(self.first.each_ref(), 100_000, 100);
+            let last = mem::replace(&mut before, raised());
+            let mut samples = before.iter().zip(last).map(|(now, last)| now - last);
+            // By the frequency there are twenty, and on a busy machine fewer.
+            samples.all(|samples| (5..40).contains(&samples))
+        });
+        assert!(found, "the kernel has not found the periods: {before:?}");
+        self.run_containers();
     }
 
-    /// As `work`, for `millis`, with `burst` operations in a tick (1 ms) of the other cgroup, and
-    /// then `operations` in a tick of the containers. Returns the time for which both ran.
-    fn work_after_burst(&self, burst: u64, operations: u64, millis: u32) -> Duration {
-        let run = |cgroups: [&TestCgroup; 2], millis: u32| {
-            let mut loads: Vec<Load> = (0..)
-                .zip(cgroups)
-                .map(|(cpu, it)| it.load(&format!("burn {cpu} {millis}")))
-                .collect();
-            loads.iter_mut().for_each(Load::go);
-            loads.into_iter().for_each(|load| drop(load.finish()));
-        };
-        self.pmu.control(&format!("sample ops_per_tick {burst}"));
-        run([&self.first, &self.first], 400);
+    /// Runs both containers alone.
+    fn run_containers(&self) {
+        self.run([&self.all[0].1, &self.all[1].1], 100_000, 600);
+    }
+
+    /// Runs two cgroups, each on its CPU, for `millis`, with `operations` in a tick (1 ms). Returns
+    /// the time for which both ran.
+    fn run(&self, cgroups: [&TestCgroup; 2], operations: u64, millis: u32) -> Duration {
+        let mut loads: Vec<Load> = (0..)
+            .zip(cgroups)
+            .map(|(cpu, it)| it.load(&format!("burn {cpu} {millis}")))
+            .collect();
         self.pmu
             .control(&format!("sample ops_per_tick {operations}"));
         let began = Instant::now();
-        run([&self.all[0].1, &self.all[1].1], millis);
+        loads.iter_mut().for_each(Load::go);
+        loads.into_iter().for_each(|load| drop(load.finish()));
         let took = began.elapsed();
         self.pmu.control("sample ops_per_tick 0");
         took
@@ -269,7 +288,7 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     };
     let without = agent.wait_until(|series| count(series, id) == 0);
     assert!(agent.log().contains("sampling of memory accesses ended"));
-    containers.work();
+    containers.run_containers();
     agent.next_window();
     let series = agent.series();
     assert_eq!(count(&series, id), 0, "absent, not zero");
@@ -319,7 +338,9 @@ fn intels_events_take_no_counter_unasked() {
         ..AgentOptions::default()
     };
     let mut agent = Agent::with(&options, |_| {});
-    let took = containers.work_after_burst(400_000, 40_000, 2500);
+    containers.run(containers.first.each_ref(), 400_000, 400);
+    let both = [&containers.all[0].1, &containers.all[1].1];
+    let took = containers.run(both, 40_000, 2500);
     agent.next_window();
     let first = agent.series();
     let (loads, stores) = (Truth::read("mem-loads"), Truth::read("mem-stores"));
@@ -363,7 +384,7 @@ fn intels_events_take_no_counter_unasked() {
     let five = (1..=5).map(aux).collect::<Vec<_>>().join(",");
     let (id, _) = &containers.all[0];
     agent.reload(&config(&five, "\"auto\""));
-    containers.work();
+    containers.run_containers();
     agent.next_window();
     assert_eq!(count(&agent.series(), id), 0);
     let log = agent.log();
@@ -373,7 +394,7 @@ fn intels_events_take_no_counter_unasked() {
     );
 
     agent.reload(&config(&five, "true"));
-    containers.work();
+    containers.run_containers();
     let again = agent.wait_until(|series| count(series, id) > 0);
     assert_no_step_back(&first, &again);
 }

@@ -174,9 +174,9 @@ fn a_container_has_a_sample_for_each_period() {
         "{}",
         counts.samples
     );
-    // This task missed no samples, so estimates that make up for others' are not below the truth.
+    // The first period began with another task, and the last one did not end.
     assert!(
-        counts.operations >= 0.99 * executed as f64,
+        (counts.operations - executed as f64).abs() <= 2.0 * PERIOD as f64,
         "{}",
         counts.operations
     );
@@ -185,5 +185,5 @@ fn a_container_has_a_sample_for_each_period() {
         event.missed <= (event.counted - executed) / PERIOD + 1,
         "{event:?}"
     );
-    assert_eq!(event.sum.periods, PERIOD * event.sum.samples);
+    assert_eq!(event.sum.reported, PERIOD * event.sum.samples);
 }

@@ -49,9 +49,7 @@ pub type CodeKey = (u32, u64, u64);
 /// Samples of one row, and the number of events that they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledCounts {
-    /// Sum of the samples' periods as reported by the kernel.
-    pub periods: u64,
-    /// The samples, scaled by the event's own count, with weights as latencies.
+    /// The samples, scaled if the event was multiplexed, with weights as latencies.
     pub counts: SpeCounts,
     /// In a window, if the event is a clock: the counted running time of this row in nanoseconds.
     /// Never 0, so that it takes one word.
@@ -64,9 +62,7 @@ pub struct SampledCounts {
 pub struct AddressCounts {
     /// Samples.
     pub samples: u64,
-    /// Sum of their periods as reported by the kernel.
-    pub periods: u64,
-    /// The same, scaled by the event's own count on the CPU of each sample.
+    /// The events that they stand for, scaled if the event was multiplexed.
     #[serde(default)]
     pub events: f64,
     /// Samples with a latency, of a data page.
@@ -128,7 +124,7 @@ pub struct SampledHealth {
     #[serde(default)]
     pub running: u64,
     /// With a fixed period: samples that were due by that count but reached no program. The kernel
-    /// suppressed them, or the CPU was in a bpf(2) call.
+    /// suppressed them, or the CPU was in a bpf(2) call. The next sample stands for them too.
     pub missed: u64,
     /// Times that the sample rate of a CPU came near `kernel.perf_event_max_sample_rate` in a
     /// reading: the kernel stops a counter that reaches it, which neither count nor samples show.
@@ -170,7 +166,6 @@ impl SampledCounts {
         let buckets =
             |at: usize| f64::from(now.histogram[at].wrapping_sub(before.histogram[at])) * weight;
         Self {
-            periods,
             counts: SpeCounts {
                 samples,
                 operations: events,
@@ -192,7 +187,6 @@ impl SampledCounts {
         let same = earlier.filter(|earlier| earlier.counts.made == self.counts.made);
         let before = same.copied().unwrap_or_default();
         Self {
-            periods: self.periods.saturating_sub(before.periods),
             counts: self.counts.since(&before.counts),
             counted: None,
         }
@@ -200,7 +194,6 @@ impl SampledCounts {
 
     /// Adds the counts of another row; the generation stays.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.periods = self.periods.wrapping_add(other.periods);
         self.counts.add(&other.counts);
         let counted = [self.counted, other.counted].into_iter().flatten();
         self.counted = counted.reduce(|a, b| a.saturating_add(b.get()));
@@ -225,7 +218,6 @@ impl AddressCounts {
         let before = same.copied().unwrap_or_default();
         Self {
             samples: self.samples.saturating_sub(before.samples),
-            periods: self.periods.saturating_sub(before.periods),
             events: (self.events - before.events).max(0.0),
             timed: self.timed.saturating_sub(before.timed),
             cycles: self.cycles.saturating_sub(before.cycles),
@@ -257,7 +249,7 @@ mod tests {
         now.histogram[9] += 1;
         let gained = SampledCounts::between(&before, &now, 2.0);
         let counts = gained.counts;
-        assert_eq!((gained.periods, counts.samples), (4000, 2));
+        assert_eq!(counts.samples, 2);
         assert_eq!((counts.operations, counts.variance), (8000.0, 4e7));
         // Two samples stand for 8000: each latency for 4000.
         assert_eq!((counts.cycles, counts.histogram[9]), (80_000.0, 4000.0));
@@ -271,7 +263,6 @@ mod tests {
     fn rows_made_anew_count_as_a_whole() {
         let row = |samples, made| AddressCounts {
             samples,
-            periods: 10 * samples,
             events: 20.0 * samples as f64,
             timed: samples,
             cycles: 30 * samples,

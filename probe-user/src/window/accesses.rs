@@ -126,7 +126,6 @@ mod tests {
 
     fn counts(samples: u64) -> SampledCounts {
         SampledCounts {
-            periods: 10 * samples,
             counts: SpeCounts {
                 samples,
                 ..SpeCounts::default()

@@ -203,11 +203,9 @@ mod tests {
                 event: 0,
                 source: 0,
             };
-            let mut row = SampledCounts {
-                periods: 10 * samples,
-                ..SampledCounts::default()
-            };
+            let mut row = SampledCounts::default();
             row.counts.samples = samples;
+            row.counts.operations = 10.0 * crate::window::float(samples);
             row.counts.made = made;
             (key, row)
         };
@@ -228,6 +226,7 @@ mod tests {
         let found: Vec<u64> = window.usage.values().map(samples).collect();
         assert_eq!(found, [30, 60, 4]);
         assert_eq!(samples(&window.total.delta), 94);
-        assert_eq!(window.total.delta[&(0, 0)].periods, 940);
+        let counts = window.total.delta[&(0, 0)].counts;
+        assert_eq!(counts.operations, 940.0);
     }
 }

@@ -5,7 +5,6 @@ use crate::{snapshot::SpeCounts, window::EventGain};
 
 fn counts(samples: u64) -> SampledCounts {
     SampledCounts {
-        periods: 1000 * samples,
         counts: SpeCounts {
             samples,
             operations: 1000.0 * float(samples),
@@ -131,7 +130,6 @@ fn what_was_not_kept_widens_the_upper_end() {
 #[test]
 fn one_heavy_sample_is_one() {
     let mut row = counts(400);
-    row.periods += 70_000;
     row.counts.samples += 1;
     row.counts.operations += 70_000.0;
     row.counts.variance += 70_000.0 * 70_000.0;

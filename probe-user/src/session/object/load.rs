@@ -57,6 +57,7 @@ impl EbpfObject {
         let with_pages = u64::from(sampling.is_some_and(|it| it.pages));
         let slots = sampling.map_or(1, |it| it.slots(possible));
         let weighed = sampling.map_or(0, SamplingConfig::weighed);
+        let counted = sampling.map_or(0, SamplingConfig::counted);
         let addressed = sampling.map_or(0, SamplingConfig::addressed);
         let accesses = sampling.map_or(0, SamplingConfig::accesses);
         let least_weight = sampling.map_or(0, |it| it.least_weight);
@@ -103,6 +104,7 @@ impl EbpfObject {
             globals::SAMPLE_SLOTS.set(&mut loader, &slots);
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
             globals::SAMPLE_WITH_PAGES.set(&mut loader, &with_pages);
+            globals::SAMPLE_COUNTED.set(&mut loader, &counted);
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
             globals::SAMPLE_ADDRESSED.set(&mut loader, &addressed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);

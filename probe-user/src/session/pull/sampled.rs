@@ -1,10 +1,9 @@
-//! Pulls sampled events: reads the rows that the program added to, and weights each sample by the
-//! count of its event.
+//! Pulls sampled events: reads the rows that the program added to.
 
 mod totals;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -91,8 +90,7 @@ impl Session {
 }
 
 impl EventSampling {
-    /// Adds the samples since the last reading. Rows are read before counts, so that every sample
-    /// read is included in the counts.
+    /// Adds the samples since the last reading.
     fn read(&mut self, object: &mut EbpfObject, moment: u64) -> Result<(), SessionError> {
         let closed = self.next_generation(object)?;
         let rows = object.maps.sample_rows.all()?;
@@ -106,16 +104,14 @@ impl EventSampling {
         self.release_addresses(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
-        let mut dropped = HashSet::new();
         for event in &mut self.open {
             let delta = totals.count(event);
-            if event.adjust_period(&delta) {
-                dropped.insert((event.event, event.cpu));
-            }
+            event.adjust_period(&delta);
         }
         totals.readings += 1;
         totals.count_limited(&cpus, moment, max_sample_rate());
-        let factors = totals.factors(&self.config.events, &cpus, &dropped);
+        totals.count_missed(&self.config.events, &cpus);
+        let factors = totals.factors();
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
             let sampled = SampledKey {
@@ -207,7 +203,6 @@ impl EventSampling {
         let health = events.map(|(at, event)| {
             let mut sum = SampleCpu::ZERO;
             totals.cpus[at].values().for_each(|cpu| sum.add(cpu));
-            let scales = totals.scales.iter().filter(|((of, _), _)| *of == at);
             let (period, frequency) = match self.rate(event) {
                 Rate::Period(period) => (Some(period), None),
                 Rate::Frequency(frequency) => (None, Some(frequency)),
@@ -223,7 +218,7 @@ impl EventSampling {
                 counted: totals.counted[at].counted,
                 enabled: totals.counted[at].enabled,
                 running: totals.counted[at].running,
-                missed: scales.map(|(_, scale)| scale.missed).sum(),
+                missed: totals.missed[at],
                 sum,
                 pushed_out: totals.pushed_out[at],
                 limited: totals.limited[at],

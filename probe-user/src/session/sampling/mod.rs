@@ -1,14 +1,10 @@
 //! Sampled events: opens them on every CPU, and attaches the program to their overflows. There is
 //! no ring buffer and no wake-up: user space reads the rows that the program adds to.
-//!
-//! `scale` compares the count of an event with its samples, so that samples dropped by the kernel
-//! are known and compensated.
 
 mod error;
 mod function_names;
 mod open_event;
 mod period_control;
-mod scale;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +23,6 @@ pub(crate) use self::{
     function_names::FunctionNames,
     open_event::{EventDelta, OpenEvent},
     period_control::FixedPeriod,
-    scale::{PeriodKind, Scale},
 };
 use super::{
     EbpfObject, SessionError,
@@ -99,6 +94,11 @@ impl SamplingConfig {
     /// Bit n: samples of event n are memory accesses.
     pub(crate) fn accesses(&self) -> u64 {
         self.bits(|event| event.accesses.is_some())
+    }
+
+    /// Bit n: event n counts at the same privilege levels at which it samples.
+    pub(super) fn counted(&self) -> u64 {
+        self.bits(SampledEvent::counts_as_it_samples)
     }
 
     /// Bit n: samples of event n may have a weight and a data source.

@@ -7,7 +7,7 @@ use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    session::sampling::{EventDelta, OpenEvent, PeriodKind, Scale},
+    session::sampling::{EventDelta, OpenEvent},
     snapshot::{AddressCounts, ENDED, SampledAddress, SampledCounts, SampledKey},
 };
 
@@ -17,12 +17,12 @@ pub(crate) struct SampleTotals {
     pub(super) addresses: HashMap<SampledAddress, AddressTotals>,
     /// The programs' counts at the last reading, by event and CPU.
     pub(super) cpus: Vec<BTreeMap<u32, SampleCpu>>,
-    /// By event and CPU.
-    pub(super) scales: HashMap<(usize, u32), Scale>,
     /// Counts and times of events since the last reading, by event and CPU.
     pub(super) deltas: HashMap<(usize, u32), EventDelta>,
     /// Counts and times of events since the session began, over all CPUs.
     pub(super) counted: Vec<EventDelta>,
+    /// By event: with a fixed period, samples that were due and reached no program.
+    pub(super) missed: Vec<u64>,
     /// By event: samples of evicted addresses.
     pub(super) pushed_out: Vec<u64>,
     /// By event: number of CPUs and readings in which samples came near the kernel's limit.
@@ -61,9 +61,9 @@ impl SampleTotals {
             rows: HashMap::new(),
             addresses: HashMap::new(),
             cpus: vec![BTreeMap::new(); events],
-            scales: HashMap::new(),
             deltas: HashMap::new(),
             counted: vec![EventDelta::default(); events],
+            missed: vec![0; events],
             pushed_out: vec![0; events],
             limited: vec![0; events],
             moment: None,
@@ -79,10 +79,10 @@ impl SampleTotals {
         self.rows.retain(|key, _| usize::from(key.event) < events);
         self.addresses
             .retain(|key, _| usize::from(key.event) < events);
-        self.scales.retain(|(event, _), _| *event < events);
         self.deltas.retain(|(event, _), _| *event < events);
         self.cpus.truncate(events);
         self.counted.truncate(events);
+        self.missed.truncate(events);
         self.pushed_out.truncate(events);
         self.limited.truncate(events);
     }
@@ -101,38 +101,28 @@ impl SampleTotals {
         delta
     }
 
-    /// Events that each event of the samples' periods represents, by event and CPU. The events in
-    /// `dropped` have started a new period.
-    pub(super) fn factors(
+    /// Factors by which the samples of multiplexed events are scaled to the whole time, by event
+    /// and CPU.
+    pub(super) fn factors(&mut self) -> HashMap<(usize, u32), f64> {
+        let deltas = self.deltas.drain();
+        deltas.map(|(key, delta)| (key, delta.scale())).collect()
+    }
+
+    /// Counts the samples that were due and reached no program, of events with a fixed period: the
+    /// next sample has their events too.
+    pub(super) fn count_missed(
         &mut self,
         events: &[SampledEvent],
         cpus: &[BTreeMap<u32, SampleCpu>],
-        dropped: &HashSet<(usize, u32)>,
-    ) -> HashMap<(usize, u32), f64> {
-        let mut factors = HashMap::new();
-        let compared = |(event, _): &(usize, _)| events[*event].counts_as_it_samples();
-        for (event, of_event) in cpus.iter().enumerate().filter(compared) {
-            for (&cpu, now) in of_event {
-                let delta = self.deltas.get(&(event, cpu)).copied().unwrap_or_default();
-                if delta.counted == 0 && now.samples == 0 {
-                    continue;
-                }
-                let before = self.cpus[event].get(&cpu).copied().unwrap_or_default();
-                let samples = now.samples - before.samples;
-                let periods = now.periods.wrapping_sub(before.periods);
-                let scale = self.scales.entry((event, cpu)).or_default();
-                let of = match events[event].rate {
-                    Rate::Period(_) => PeriodKind::Fixed,
-                    Rate::Frequency(_) if dropped.contains(&(event, cpu)) => PeriodKind::Dropped,
-                    Rate::Frequency(_) => PeriodKind::Adapted,
-                };
-                let factor = scale.factor(delta.counted, (samples, periods), of);
-                // Scaled to the count if the event had been on the PMU all the time.
-                factors.insert((event, cpu), factor * delta.scale());
-            }
+    ) {
+        let fixed = |event: usize| {
+            matches!(events[event].rate, Rate::Period(_)) && events[event].counts_as_it_samples()
+        };
+        for (event, of_event) in cpus.iter().enumerate().filter(|(event, _)| fixed(*event)) {
+            // A late sample may be made up for by the next one: the number never decreases.
+            let missed = of_event.values().map(missed).sum();
+            self.missed[event] = self.missed[event].max(missed);
         }
-        self.deltas.clear();
-        factors
     }
 
     /// Counts CPUs with so many samples that the kernel may have throttled the event, which stops
@@ -209,7 +199,6 @@ impl SampleTotals {
         });
         let counts = &mut kept.counts;
         counts.samples += u64::from(row.samples);
-        counts.periods += row.periods;
         counts.events += row.periods as f64 * factor;
         counts.timed += u64::from(row.timed);
         counts.cycles += row.cycles;
@@ -289,6 +278,13 @@ impl SampleTotals {
             self.ended.insert(sum);
         }
     }
+}
+
+/// The samples that were due by the event's count at its last sample and did not come.
+fn missed(cpu: &SampleCpu) -> u64 {
+    let late = cpu.periods.saturating_sub(cpu.reported);
+    let missed = u128::from(late) * u128::from(cpu.samples) / u128::from(cpu.reported.max(1));
+    u64::try_from(missed).unwrap_or(u64::MAX)
 }
 
 /// Whether `samples` in `elapsed` nanoseconds are at least nine tenths of a CPU's limit. The kernel

@@ -322,10 +322,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         event,
         source: 0x92,
     };
-    let mut counts = SampledCounts {
-        periods: samples,
-        ..SampledCounts::default()
-    };
+    let mut counts = SampledCounts::default();
     counts.counts.samples = samples;
     let address = SampledAddress {
         cgroup,
@@ -337,7 +334,6 @@ fn sampled_events(samples: u64) -> SampledReading {
     };
     let at = AddressCounts {
         samples,
-        periods: samples,
         events: samples as f64,
         timed: samples / 2,
         cycles: samples,

@@ -3,8 +3,6 @@
 
 use probe_common::CgroupId;
 
-use std::collections::HashSet;
-
 use test_support::sysfs;
 
 use super::*;
@@ -13,8 +11,6 @@ use crate::{event::sampling::sampled, machine::Pmus};
 /// An event that was on the PMU for a fifth of the time was counted and sampled only for that time.
 #[test]
 fn what_took_turns_stands_for_the_whole_time() {
-    let pmus = Pmus::read(&sysfs("spr")).unwrap();
-    let events = sampled("cycles/period=1000/", &pmus, None).unwrap();
     let mut totals = SampleTotals::new(1);
     let gain = EventDelta {
         counted: 20_000,
@@ -22,14 +18,37 @@ fn what_took_turns_stands_for_the_whole_time() {
         running: 100,
     };
     totals.deltas.insert((0, 0), gain);
-    let cpu = SampleCpu {
-        samples: 20,
-        periods: 20_000,
-        ..SampleCpu::ZERO
-    };
-    let factors = totals.factors(&events, &[[(0, cpu)].into()], &HashSet::new());
-    assert_eq!(factors, [((0, 0), 5.0)].into());
-    assert_eq!(totals.scales[&(0, 0)].missed, 0);
+    assert_eq!(totals.factors(), [((0, 0), 5.0)].into());
+    assert_eq!(totals.factors(), [].into());
+}
+
+#[test]
+fn samples_that_were_due_and_did_not_come_are_missed() {
+    let pmus = Pmus::read(&sysfs("spr")).unwrap();
+    let events = "cycles/period=1000/,instructions/freq=99/,cpu-clock/period=10000/u";
+    let events = sampled(events, &pmus, None).unwrap();
+    let mut totals = SampleTotals::new(events.len());
+    // With a frequency the next sample would be after a longer period; a clock of one level counts
+    // the other level too.
+    for (samples, periods, missed) in [
+        ([20, 5], [20_000, 5_000], 0),
+        ([30, 5], [45_900, 5_000], 15),
+        // What was late is not missed.
+        ([31, 6], [46_000, 6_000], 15),
+        ([32, 6], [50_000, 6_000], 18),
+    ] {
+        let cpu = |(samples, periods)| SampleCpu {
+            samples,
+            periods,
+            reported: 1000 * samples,
+            ..SampleCpu::ZERO
+        };
+        let of_event: BTreeMap<u32, _> = (0..)
+            .zip(samples.into_iter().zip(periods).map(cpu))
+            .collect();
+        totals.count_missed(&events, &vec![of_event; events.len()]);
+        assert_eq!(totals.missed, [missed, 0, 0]);
+    }
 }
 
 #[test]
@@ -53,7 +72,7 @@ fn samples_near_the_kernels_limit_are_noted() {
     }
 }
 
-/// Samples of one CPU were missed, those of the other were not.
+/// The event was multiplexed on one CPU, and not on the other.
 #[test]
 fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     let mut totals = SampleTotals::new(1);
@@ -73,10 +92,9 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     };
     totals.add_address(&key(0, 2), &row(10), 0, 3.0);
     totals.add_address(&key(1, 2), &row(10), 0, 1.0);
-    // Later none is missed.
+    // Later it was on the PMU all the time.
     totals.add_address(&key(0, 3), &row(4), 0, 1.0);
     let all: Vec<_> = totals.addresses.values().map(|kept| kept.counts).collect();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].samples, all[0].periods), (24, 24_000));
-    assert_eq!(all[0].events, 44_000.0);
+    assert_eq!((all[0].samples, all[0].events), (24, 44_000.0));
 }
