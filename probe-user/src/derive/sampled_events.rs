@@ -63,12 +63,12 @@ impl<'a> SampledEvents<'a> {
                 event_counts(&row.total, event),
             );
             let counter =
-                |of: &SampledCounts, estimate, limited, start, time: Option<RunningTime>| {
+                |of: &SampledCounts, estimate, biased, start, time: Option<RunningTime>| {
                     let mut estimate = Estimate {
                         running_ratio: time.map_or(1.0, RunningTime::running_ratio),
                         ..estimate
                     };
-                    if limited && of.counted.is_none() {
+                    if biased && of.counted.is_none() {
                         estimate.spread = Spread::Unknown;
                     }
                     CounterValue {
@@ -85,21 +85,23 @@ impl<'a> SampledEvents<'a> {
                     .map_or_else(|| sampled_estimate(sampled()), known)
             };
             let time = self.window.multiplexed_time(event.into());
-            let limited = self.window.was_limited(event.into());
+            // Samples of a clock miss whoever wakes by timers (`SampledWindow::with_clock`).
+            let clock = self.window.events[usize::from(event)].clock;
+            let biased = clock || self.window.was_limited(event.into());
             let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
                 _ if delta.counted.is_some() => Ok(all(&delta)),
-                0 if limited => Err(Reason::NotMeasured),
+                0 if biased => Err(Reason::NotMeasured),
                 0 => self.without_samples(event).map(sampled_estimate),
                 _ => Ok(all(&delta)),
             };
             let value = estimate.map(|estimate| {
-                Value::Counter(counter(&delta, estimate, limited, report.start, time))
+                Value::Counter(counter(&delta, estimate, biased, report.start, time))
             });
             let is_known = total.counts.samples > 0 || total.counted.is_some();
             let total = is_known.then(|| {
-                let limited = self.window.was_ever_limited(event.into());
-                counter(&total, all(&total), limited, row.since, None)
+                let biased = clock || self.window.was_ever_limited(event.into());
+                counter(&total, all(&total), biased, row.since, None)
             });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
@@ -163,7 +165,7 @@ pub(super) fn warnings(window: &SampledWindow) -> Vec<String> {
         let SampledHealth { name, .. } = event;
         format!(
             "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
-             those that were stand for them too"
+             the next ones stand for them too"
         )
     });
     let limited = window
