@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd as _, OwnedFd},
+    time::Duration,
 };
 
 use probe_common::{CpuState, FlushMode};
@@ -51,9 +52,9 @@ pub(crate) enum SchedExitHook {
 /// Switches that the hook must see on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Rounds of the test load on a CPU. Other load may keep the CPU from idling, or delay a sleep
-/// until it is over.
-const ADMISSION_ROUNDS: u32 = 5;
+/// Microseconds between these switches, by round of the test load. Other load may keep the CPU from
+/// idling, or delay a wake-up until the pause is over.
+const ADMISSION_PAUSES: [u64; 5] = [200, 200, 1_000, 5_000, 25_000];
 
 /// Attaches the default hook.
 pub(crate) fn attach_sched_switch(object: &mut EbpfObject) -> Result<(), SessionError> {
@@ -184,21 +185,22 @@ impl CgroupSwitches {
         self.watches.iter().zip(switches).map(missed).sum()
     }
 
-    /// Causes switches into and out of idle on every CPU and compares the counts. An error is the
-    /// reason why the hook cannot be used.
+    /// Causes switches on every CPU, into and out of idle on at least one, and compares the counts.
+    /// An error is the reason why the hook cannot be used.
     pub(crate) fn admit(
         &self,
         states: &PerCpu<CpuState>,
         hierarchy: &Hierarchy,
     ) -> Result<(), String> {
-        let mut open: Vec<&SwitchWatch> = self.watches.iter().collect();
+        let mut open: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
+        let mut turns = open.clone().into_iter().cycle();
         let mut why_incomplete = String::new();
-        for _ in 0..ADMISSION_ROUNDS {
-            let cpus: Vec<u32> = open.iter().map(|watch| watch.cpu).collect();
-            cause_switches(hierarchy, &cpus)?;
+        for pause in ADMISSION_PAUSES {
+            cause_switches(hierarchy, &open, Duration::from_micros(pause))?;
             let switches = self.switches();
             let states = states.get(0).map_err(|error| error.to_string())?;
             open.clear();
+            let mut out_of_idle = 0;
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
                 let state = states.get(&watch.cpu);
@@ -214,18 +216,21 @@ impl CgroupSwitches {
                          made at least {ADMISSION_SWITCHES} (is the perf_event controller on the \
                          cgroup2 hierarchy, and its cgroup.subtree_control in use?)"
                     );
-                    open.push(watch);
-                } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
-                    why_incomplete = format!(
-                        "CPU {cpu} was never idle while a test load ran on it, so it was not shown \
-                         that the hook sees switches out of idle"
-                    );
-                    open.push(watch);
+                    open.push(cpu);
                 }
+                out_of_idle += state.map_or(0, |state| state.counts.idle_runs);
             }
-            if open.is_empty() {
+            if !open.is_empty() {
+                continue;
+            }
+            if out_of_idle > 0 {
                 return Ok(());
             }
+            "no CPU was idle while a test load ran on it, so it was not shown that the hook sees \
+             switches out of idle"
+                .clone_into(&mut why_incomplete);
+            // One CPU suffices, since all run the same kernel.
+            open.extend(turns.next());
         }
         Err(why_incomplete)
     }
@@ -245,9 +250,10 @@ impl SwitchWatch {
 
 /// Has a child in a cgroup of its own sleep and wake on each CPU. This causes switches between two
 /// cgroups, most of them into and out of idle.
-fn cause_switches(hierarchy: &Hierarchy, cpus: &[u32]) -> Result<(), String> {
+fn cause_switches(hierarchy: &Hierarchy, cpus: &[u32], pause: Duration) -> Result<(), String> {
     let failed =
         |error: std::io::Error| format!("a test load in a cgroup of its own failed: {error}");
     let cgroup = TemporaryCgroup::make(hierarchy, "admission").map_err(failed)?;
-    spawn::sleep_on_cpus(cgroup.directory.as_fd(), cpus, ADMISSION_SWITCHES).map_err(failed)
+    let directory = cgroup.directory.as_fd();
+    spawn::sleep_on_cpus(directory, cpus, ADMISSION_SWITCHES, pause).map_err(failed)
 }

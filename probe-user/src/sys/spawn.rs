@@ -9,6 +9,7 @@ use std::{
         unix::{ffi::OsStringExt as _, process::ExitStatusExt as _},
     },
     process::ExitStatus,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
@@ -133,9 +134,18 @@ impl AsRawFd for RunningChild {
     }
 }
 
-/// Test load: a child in `cgroup` sleeps `sleeps` times on each CPU. Each sleep is a switch out of
-/// the cgroup and one into it, which a hook that counts such switches must see.
-pub(crate) fn sleep_on_cpus(cgroup: BorrowedFd<'_>, cpus: &[u32], sleeps: u64) -> io::Result<()> {
+/// Test load: a child in `cgroup` sleeps `sleeps` times on each CPU, for `pause`. Each sleep is a
+/// switch out of the cgroup and one into it, which a hook that counts such switches must see.
+pub(crate) fn sleep_on_cpus(
+    cgroup: BorrowedFd<'_>,
+    cpus: &[u32],
+    sleeps: u64,
+    pause: Duration,
+) -> io::Result<()> {
+    let pause = libc::timespec {
+        tv_sec: pause.as_secs().cast_signed(),
+        tv_nsec: pause.subsec_nanos().into(),
+    };
     // SAFETY: the child calls only async-signal-safe functions until it exits.
     match unsafe { clone_into(Some(cgroup)) }? {
         Some((_, pidfd)) => match (RunningChild { pidfd }).wait()?.code() {
@@ -147,10 +157,6 @@ pub(crate) fn sleep_on_cpus(cgroup: BorrowedFd<'_>, cpus: &[u32], sleeps: u64) -
         None => {
             // SAFETY: plain system calls on this process's own memory.
             unsafe {
-                let pause = libc::timespec {
-                    tv_sec: 0,
-                    tv_nsec: 200_000,
-                };
                 for &cpu in cpus {
                     let mut set: libc::cpu_set_t = std::mem::zeroed();
                     libc::CPU_SET(cpu as usize, &mut set);
