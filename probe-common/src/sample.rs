@@ -47,7 +47,8 @@ pod! {
         /// Samples.
         pub samples: u64,
         /// Sum of their periods: the number of events that they stand for. The period of a sample
-        /// is what the event counted since its last sample on this CPU.
+        /// is what the event counted since its last sample on this CPU, or, of an event whose count
+        /// has more than its samples, what the kernel reports.
         pub periods: u64,
         /// Sum of the squared periods, low 64 bits.
         pub squares: u64,
@@ -112,7 +113,7 @@ pod! {
         pub event: u8,
         /// 1: a data page.
         pub page: u8,
-        /// CPU number: the number of events that a sample stands for differs between CPUs.
+        /// CPU number: the factor of a multiplexed event differs between CPUs.
         pub cpu: u16,
         /// Generation (module documentation).
         pub generation: u64,
@@ -152,7 +153,7 @@ pod! {
     pub struct SampleCpu {
         /// All samples, including dropped ones.
         pub samples: u64,
-        /// Sum of their periods: what the event counted up to the last sample.
+        /// Sum of their periods, as in [`SampleRow::periods`].
         pub periods: u64,
         /// Sum of their periods as the kernel reports them.
         #[cfg_attr(feature = "serde", serde(default))]

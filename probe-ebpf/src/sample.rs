@@ -11,8 +11,13 @@
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST, bpf_perf_event_data},
-    helpers::{bpf_ktime_get_ns, generated::bpf_get_attach_cookie},
+    bindings::{
+        BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST, bpf_perf_event_data, bpf_perf_event_value,
+    },
+    helpers::{
+        bpf_ktime_get_ns,
+        generated::{bpf_get_attach_cookie, bpf_perf_prog_read_value},
+    },
     macros::map,
     maps::{Array, HashMap, PerCpuArray},
 };
@@ -36,10 +41,6 @@ use crate::{
 offsets! {
     /// `bpf_perf_event_data_kern.data`
     EVENT_DATA;
-    /// `bpf_perf_event_data_kern.event`
-    DATA_EVENT;
-    /// `perf_event.count`
-    EVENT_COUNT;
     /// `perf_sample_data.sample_flags`
     SAMPLE_FLAGS;
     /// `perf_sample_data.weight`
@@ -54,7 +55,7 @@ offsets! {
     SAMPLE_WITH_ADDRESSES;
     /// 1: the table of data pages is filled.
     SAMPLE_WITH_PAGES;
-    /// Bit n: event n counts at the same privilege levels at which it samples.
+    /// Bit n: event n counts nothing but what it samples.
     SAMPLE_COUNTED;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
@@ -169,8 +170,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     counts.finished = counts.samples;
 }
 
-/// What the event counted since its last sample on this CPU. All drivers update the count before
-/// they report an overflow.
+/// What the event counted since its last sample on this CPU.
 ///
 /// The period that the kernel reports is the one of the moment. Where it adapts the period to a
 /// frequency, that may be far from the number of events since the last sample, and samples that the
@@ -183,14 +183,26 @@ fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> 
     if SAMPLE_COUNTED.load() >> (event & 63) & 1 == 0 {
         return reported;
     }
-    // The context is the kernel's own structure; its fields are read as memory.
-    let event = read::<u64>(ctx as u64 + DATA_EVENT.load());
-    let Some(count) = event.and_then(|event| read::<u64>(event + EVENT_COUNT.load())) else {
-        return reported;
+    let mut now = bpf_perf_event_value {
+        counter: 0,
+        enabled: 0,
+        running: 0,
     };
-    let period = count.wrapping_sub(counts.last_count);
-    counts.last_count = count;
-    period
+    let size = size_of::<bpf_perf_event_value>() as u32;
+    // Drivers may add to `perf_event.count` after they report the overflow (Intel's PEBS since
+    // Linux 6.14), so that the counter is read.
+    // SAFETY: `now` has that size.
+    let error = unsafe { bpf_perf_prog_read_value(ctx, &raw mut now, size) };
+    let last = counts.last_count;
+    if error != 0 {
+        counts.last_count = last.wrapping_add(reported);
+        return reported;
+    }
+    counts.last_count = now.counter;
+    if now.counter < last {
+        return reported;
+    }
+    now.counter - last
 }
 
 /// Adds a sample to its owner's row, and to its instruction and data page.
@@ -401,16 +413,13 @@ fn add_to(table: &Array<AddressSlot>, key: &AddressKey, increment: &AddressRow) 
     false
 }
 
-/// Expects counts from 0 on this CPU, on which no event is open.
+/// Lets the period of an event's next sample on this CPU begin at `count`: 0 for an event that is
+/// opened next.
 #[inline(always)]
-pub(crate) fn reset_counts() {
-    let mut event = 0;
-    while event < SAMPLED_EVENTS as u32 {
-        if let Some(counts) = SAMPLE_CPU.get_ptr_mut(event) {
-            // SAFETY: a per-CPU value; without an open event no other program writes it.
-            unsafe { (*counts).last_count = 0 };
-        }
-        event += 1;
+pub(crate) fn count_from(event: u64, count: u64) {
+    if let Some(counts) = SAMPLE_CPU.get_ptr_mut(event as u32) {
+        // SAFETY: a per-CPU value; a sample in between only makes its period a part too long.
+        unsafe { (*counts).last_count = count };
     }
 }
 

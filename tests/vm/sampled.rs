@@ -64,6 +64,13 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
         named = samples_of_window(&mut counting, pid);
     }
     let [all, known] = named;
+    // The new event of that CPU counts from 0.
+    let window = counting.window().sampled.unwrap();
+    let event = &window.events[0];
+    assert!(
+        event.sum.periods < 2 * event.counted && event.counted < 2 * event.sum.periods,
+        "{event:?}"
+    );
     // On a CPU whose processes are not followed, no sample would have a name.
     assert!(all > 0 && known == all, "{known} of {all}");
 }

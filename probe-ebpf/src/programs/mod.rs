@@ -20,7 +20,7 @@ mod marker_exit;
 mod marker_fork;
 mod process_exit;
 mod read_cost;
-mod sample_preallocate_rows;
+mod sample_prepare;
 mod sched_exit;
 mod sched_switch;
 mod spe_attach;

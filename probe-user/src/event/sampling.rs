@@ -143,11 +143,18 @@ impl SampledEvent {
         self.counter.is_clock()
     }
 
-    /// Whether its count excludes the same levels as its samples: a clock of the kernel counts at
-    /// all levels.
+    /// Whether it counts nothing but what it samples. A clock of the kernel and AMD's IBS count at
+    /// all privilege levels, and IBS also what its filters (`config1`: `ldlat`, `fetchlat`) leave
+    /// out of the samples (`arch/x86/events/amd/ibs.c`).
     #[must_use]
     pub fn counts_as_it_samples(&self) -> bool {
-        !self.is_clock() || !(self.exclude.user || self.exclude.kernel)
+        let filters = self.exclude.user || self.exclude.kernel;
+        let is_ibs = (self.counter.pmu.as_deref()).is_some_and(|pmu| pmu.starts_with("ibs_"));
+        match (self.is_clock(), is_ibs) {
+            (true, _) => !filters,
+            (_, true) => !filters && self.counter.config1 == 0,
+            _ => true,
+        }
     }
 
     /// The core counters that it occupies all the time, its leader's first. Empty if it is sampled

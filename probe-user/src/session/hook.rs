@@ -52,9 +52,12 @@ pub(crate) enum SchedExitHook {
 /// Switches that the hook must see on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Microseconds between these switches, by round of the test load. Other load may keep the CPU from
-/// idling, or delay a wake-up until the pause is over.
-const ADMISSION_PAUSES: [u64; 5] = [200, 200, 1_000, 5_000, 25_000];
+/// Rounds of the test load on a CPU. Other load may keep the CPU from idling, or delay a sleep
+/// until it is over.
+const ADMISSION_ROUNDS: u32 = 5;
+
+/// Pause between these switches.
+const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
 /// Attaches the default hook.
 pub(crate) fn attach_sched_switch(object: &mut EbpfObject) -> Result<(), SessionError> {
@@ -195,8 +198,9 @@ impl CgroupSwitches {
         let mut open: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
         let mut turns = open.clone().into_iter().cycle();
         let mut why_incomplete = String::new();
-        for pause in ADMISSION_PAUSES {
-            cause_switches(hierarchy, &open, Duration::from_micros(pause))?;
+        let mut pause = ADMISSION_PAUSE;
+        for _ in 0..ADMISSION_ROUNDS {
+            cause_switches(hierarchy, &open, pause)?;
             let switches = self.switches();
             let states = states.get(0).map_err(|error| error.to_string())?;
             open.clear();
@@ -231,6 +235,7 @@ impl CgroupSwitches {
                 .clone_into(&mut why_incomplete);
             // One CPU suffices, since all run the same kernel.
             open.extend(turns.next());
+            pause *= 5;
         }
         Err(why_incomplete)
     }

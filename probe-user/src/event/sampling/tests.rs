@@ -33,9 +33,9 @@ fn rates_and_precision_are_taken_out_of_the_event() {
     let event = one("cpu-clock/freq=1000/").unwrap();
     assert_eq!(event.rate, Rate::Period(1_000_000));
     // Their counts include all levels.
-    let compared = |text: &str| one(text).unwrap().counts_as_it_samples();
-    assert!(compared("cpu-clock") && compared("page-faults:u") && compared("cycles:k"));
-    assert!(!compared("cpu-clock:u") && !compared("task-clock:k"));
+    let counted = |text: &str| one(text).unwrap().counts_as_it_samples();
+    assert!(counted("cpu-clock") && counted("page-faults:u") && counted("cycles:k"));
+    assert!(!counted("cpu-clock:u") && !counted("task-clock:k"));
 }
 
 #[test]

@@ -63,7 +63,7 @@ globals! {
     SAMPLE_WITH_ADDRESSES: u64;
     /// 1: the table of sampled data pages is filled.
     SAMPLE_WITH_PAGES: u64;
-    /// Bit n: event n counts at the same privilege levels at which it samples.
+    /// Bit n: event n counts nothing but what it samples.
     SAMPLE_COUNTED: u64;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;

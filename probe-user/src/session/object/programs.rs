@@ -117,8 +117,8 @@ programs! {
         READ_COST = "read_cost",
         /// Reads the programs' clock into `maps.clock`.
         CLOCK = "clock",
-        /// Prepares a CPU for sampled events.
-        SAMPLE_PREALLOCATE_ROWS = "sample_preallocate_rows",
+        /// Prepares a CPU for the samples of an event whose next period begins at a count.
+        SAMPLE_PREPARE = "sample_prepare",
         /// Prepares a CPU for SPE sampling.
         SPE_PREALLOCATE_ROWS = "spe_preallocate_rows",
     }

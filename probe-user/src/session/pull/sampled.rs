@@ -18,7 +18,7 @@ use crate::{
     event::sampling::{Rate, max_sample_rate},
     session::{
         EbpfObject, Session, SessionError,
-        object::EVENT_SAMPLE,
+        object::{EVENT_SAMPLE, SAMPLE_PREPARE},
         sampling::{EventSampling, FunctionNames},
     },
     snapshot::{
@@ -104,14 +104,24 @@ impl EventSampling {
         self.release_addresses(object, closed)?;
         let cpus = self.cpus(object)?;
         let totals = &mut self.totals;
+        let mut dropped = Vec::new();
         for event in &mut self.open {
             let delta = totals.count(event);
-            event.adjust_period(&delta);
+            if event.adjust_period(&delta) {
+                dropped.push((event.event, event.cpu, event.counted));
+            }
         }
         totals.readings += 1;
         totals.count_limited(&cpus, moment, max_sample_rate());
         totals.count_missed(&self.config.events, &cpus);
-        let factors = totals.factors();
+        let mut factors = totals.factors();
+        for (event, cpu, count) in dropped {
+            if let Some(factor) = totals.with_dropped_period(event, &cpus[event], cpu, count) {
+                *factors.entry((event, cpu)).or_insert(1.0) *= factor;
+                let programs = &mut object.programs;
+                programs.run(SAMPLE_PREPARE, Some(cpu), &[event as u64, count])?;
+            }
+        }
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
             let sampled = SampledKey {
@@ -203,6 +213,8 @@ impl EventSampling {
         let health = events.map(|(at, event)| {
             let mut sum = SampleCpu::ZERO;
             totals.cpus[at].values().for_each(|cpu| sum.add(cpu));
+            // A state of each CPU, of which there is no sum.
+            sum.last_count = 0;
             let (period, frequency) = match self.rate(event) {
                 Rate::Period(period) => (Some(period), None),
                 Rate::Frequency(frequency) => (None, Some(frequency)),

@@ -26,7 +26,7 @@ pub(crate) use self::{
 };
 use super::{
     EbpfObject, SessionError,
-    object::{EVENT_SAMPLE, SAMPLE_PREALLOCATE_ROWS},
+    object::{EVENT_SAMPLE, SAMPLE_PREPARE},
     spe::{Budget, UPKEEP},
 };
 use crate::{
@@ -96,7 +96,7 @@ impl SamplingConfig {
         self.bits(|event| event.accesses.is_some())
     }
 
-    /// Bit n: event n counts at the same privilege levels at which it samples.
+    /// Bit n: event n counts nothing but what it samples.
     pub(super) fn counted(&self) -> u64 {
         self.bits(SampledEvent::counts_as_it_samples)
     }
@@ -175,7 +175,7 @@ impl EventSampling {
         machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
-        object.programs.load(SAMPLE_PREALLOCATE_ROWS)?;
+        object.programs.load(SAMPLE_PREPARE)?;
         let mut sampling = Self {
             open: Vec::new(),
             budget: config.budget.map(Budget::for_events),
@@ -210,20 +210,19 @@ impl EventSampling {
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
-        // If the CPU went offline, opening the events fails.
-        object
-            .programs
-            .run(SAMPLE_PREALLOCATE_ROWS, Some(cpu), &[])?;
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
             }
             let failed = |error| SampleError::open(event, cpu, &error);
+            // If the CPU went offline, opening the event fails.
+            let programs = &mut object.programs;
+            programs.run(SAMPLE_PREPARE, Some(cpu), &[at as u64, 0])?;
             let rate = self.rate(event);
             let fixed_period = FixedPeriod::for_event(event, rate);
             let rate = FixedPeriod::open_rate(fixed_period.as_ref(), rate);
             let (fd, leader) = open(event, rate, cpu).map_err(failed)?;
-            let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
+            let link = programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             self.open
                 .push(OpenEvent::new((at, cpu), link, (fd, leader), fixed_period));

@@ -98,13 +98,15 @@ impl OpenEvent {
         delta
     }
 
-    /// Adjusts the period to its frequency, by the last delta.
-    pub(crate) fn adjust_period(&mut self, delta: &EventDelta) {
-        let adjusted = |fixed: &mut FixedPeriod| fixed.adjust(delta.counted, delta.running);
-        if let Some(period) = self.fixed_period.as_mut().and_then(adjusted) {
-            // If the CPU is offline the period does not matter.
-            let _ = perf::set_period(self.fd.as_fd(), period);
-        }
+    /// Adjusts the period to its frequency, by the last delta. Returns whether a new period has
+    /// started.
+    pub(crate) fn adjust_period(&mut self, delta: &EventDelta) -> bool {
+        let Some(fixed_period) = &mut self.fixed_period else {
+            return false;
+        };
+        let period = fixed_period.adjust(delta.counted, delta.running);
+        // If the CPU is offline the period does not matter.
+        period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
     }
 }
 

@@ -65,7 +65,9 @@ impl FixedPeriod {
     /// Takes in the event's count in so many nanoseconds. Returns a new period if the old one is
     /// off by a quarter or more.
     ///
-    /// Each change drops the incomplete period. The next sample has what was counted in it.
+    /// Each change drops the incomplete period, half a period on average. If the period was too
+    /// short, this is less than one of many samples. If it was too long, it may be the whole count.
+    /// The samples of this reading, or the next sample if there are none, stand for it.
     pub(crate) fn adjust(&mut self, counted: u64, nanos: u64) -> Option<u64> {
         const SECOND: u128 = 1_000_000_000;
         self.counted += counted;

@@ -108,6 +108,23 @@ impl SampleTotals {
         deltas.map(|(key, delta)| (key, delta.scale())).collect()
     }
 
+    /// The factor with which the samples since the last reading also stand for an incomplete period
+    /// that ends at `count`. None if there were none.
+    #[expect(clippy::cast_precision_loss, reason = "counts between two readings")]
+    pub(super) fn with_dropped_period(
+        &self,
+        event: usize,
+        now: &BTreeMap<u32, SampleCpu>,
+        cpu: u32,
+        count: u64,
+    ) -> Option<f64> {
+        let now = now.get(&cpu)?;
+        let before = self.cpus[event].get(&cpu).map_or(0, |cpu| cpu.periods);
+        let periods = now.periods.wrapping_sub(before);
+        let dropped = count.saturating_sub(now.last_count);
+        (periods > 0).then(|| 1.0 + dropped as f64 / periods as f64)
+    }
+
     /// Counts the samples that were due and reached no program, of events with a fixed period: the
     /// next sample has their events too.
     pub(super) fn count_missed(

@@ -98,3 +98,24 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].samples, all[0].events), (24, 44_000.0));
 }
+
+/// The samples of a phase with few events do not represent the long period that a busy phase left.
+#[test]
+fn a_period_that_was_dropped_is_its_own_samples() {
+    let mut totals = SampleTotals::new(1);
+    let cpu = |periods, last_count| SampleCpu {
+        periods,
+        last_count,
+        ..SampleCpu::ZERO
+    };
+    totals.cpus[0].insert(0, cpu(500, 0));
+    let now = [(0, cpu(1_000_500, 1_000_000))].into();
+    assert_eq!(
+        totals.with_dropped_period(0, &now, 0, 1_090_000),
+        Some(1.09)
+    );
+    // No sample: the next one has the count.
+    let now = [(0, cpu(500, 1_000_000))].into();
+    assert_eq!(totals.with_dropped_period(0, &now, 0, 1_090_000), None);
+    assert_eq!(totals.with_dropped_period(0, &now, 1, 1_090_000), None);
+}
