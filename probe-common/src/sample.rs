@@ -47,8 +47,8 @@ pod! {
         /// Samples.
         pub samples: u64,
         /// Sum of their periods: the number of events that they stand for. The period of a sample
-        /// is what the event counted since its last sample on this CPU, or, of an event whose count
-        /// has more than its samples, what the kernel reports.
+        /// is what the event counted since its last sample on this CPU, or what the kernel reports
+        /// if the event also counts what it does not sample.
         pub periods: u64,
         /// Sum of the squared periods, low 64 bits.
         pub squares: u64,

@@ -41,6 +41,10 @@ use crate::{
 offsets! {
     /// `bpf_perf_event_data_kern.data`
     EVENT_DATA;
+    /// `bpf_perf_event_data_kern.event`
+    DATA_EVENT;
+    /// `perf_event.count`
+    EVENT_COUNT;
     /// `perf_sample_data.sample_flags`
     SAMPLE_FLAGS;
     /// `perf_sample_data.weight`
@@ -57,6 +61,8 @@ offsets! {
     SAMPLE_WITH_PAGES;
     /// Bit n: event n counts nothing but what it samples.
     SAMPLE_COUNTED;
+    /// Bit n: event n is precise.
+    SAMPLE_PRECISE;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED;
     /// Bit n: samples of event n may have a data address, and the table of data pages is filled.
@@ -183,26 +189,37 @@ fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> 
     if SAMPLE_COUNTED.load() >> (event & 63) & 1 == 0 {
         return reported;
     }
-    let mut now = bpf_perf_event_value {
+    let last = counts.last_count;
+    let Some(count) = count(ctx, SAMPLE_PRECISE.load() >> (event & 63) & 1 == 1) else {
+        counts.last_count = last.wrapping_add(reported);
+        return reported;
+    };
+    counts.last_count = count;
+    if count < last {
+        return reported;
+    }
+    count - last
+}
+
+/// The count of the event at its overflow. Drivers update it before they report an overflow, but
+/// Intel's PEBS from Linux 6.14 on does so later: the counter of a precise event is read, which
+/// takes three times as long.
+#[inline(always)]
+fn count(ctx: *mut bpf_perf_event_data, precise: bool) -> Option<u64> {
+    if !precise {
+        // The context is the kernel's own structure; its fields are read as memory.
+        let event = read::<u64>(ctx as u64 + DATA_EVENT.load())?;
+        return read(event + EVENT_COUNT.load());
+    }
+    let mut value = bpf_perf_event_value {
         counter: 0,
         enabled: 0,
         running: 0,
     };
     let size = size_of::<bpf_perf_event_value>() as u32;
-    // Drivers may add to `perf_event.count` after they report the overflow (Intel's PEBS since
-    // Linux 6.14), so that the counter is read.
-    // SAFETY: `now` has that size.
-    let error = unsafe { bpf_perf_prog_read_value(ctx, &raw mut now, size) };
-    let last = counts.last_count;
-    if error != 0 {
-        counts.last_count = last.wrapping_add(reported);
-        return reported;
-    }
-    counts.last_count = now.counter;
-    if now.counter < last {
-        return reported;
-    }
-    now.counter - last
+    // SAFETY: `value` has that size.
+    let error = unsafe { bpf_perf_prog_read_value(ctx, &raw mut value, size) };
+    (error == 0).then_some(value.counter)
 }
 
 /// Adds a sample to its owner's row, and to its instruction and data page.

@@ -65,6 +65,8 @@ globals! {
     SAMPLE_WITH_PAGES: u64;
     /// Bit n: event n counts nothing but what it samples.
     SAMPLE_COUNTED: u64;
+    /// Bit n: event n is precise.
+    SAMPLE_PRECISE: u64;
     /// Bit n: samples of event n may have a weight and a data source.
     SAMPLE_WEIGHED: u64;
     /// Bit n: samples of event n may have a data address, and the table of data pages is filled.

@@ -58,6 +58,7 @@ impl EbpfObject {
         let slots = sampling.map_or(1, |it| it.slots(possible));
         let weighed = sampling.map_or(0, SamplingConfig::weighed);
         let counted = sampling.map_or(0, SamplingConfig::counted);
+        let precise = sampling.map_or(0, SamplingConfig::precise);
         let addressed = sampling.map_or(0, SamplingConfig::addressed);
         let accesses = sampling.map_or(0, SamplingConfig::accesses);
         let least_weight = sampling.map_or(0, |it| it.least_weight);
@@ -105,6 +106,7 @@ impl EbpfObject {
             globals::SAMPLE_WITH_ADDRESSES.set(&mut loader, &with_addresses);
             globals::SAMPLE_WITH_PAGES.set(&mut loader, &with_pages);
             globals::SAMPLE_COUNTED.set(&mut loader, &counted);
+            globals::SAMPLE_PRECISE.set(&mut loader, &precise);
             globals::SAMPLE_WEIGHED.set(&mut loader, &weighed);
             globals::SAMPLE_ADDRESSED.set(&mut loader, &addressed);
             globals::SAMPLE_ACCESSES.set(&mut loader, &accesses);

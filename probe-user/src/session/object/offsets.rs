@@ -91,9 +91,15 @@ const SPE_FIELDS: [Field; 7] = {
     ]
 };
 
+/// The members that the program of sampled events needs in addition.
+const SAMPLE_FIELDS: [Field; 2] = [
+    field("DATA_EVENT", "bpf_perf_event_data_kern", "event", Pointer),
+    field("EVENT_COUNT", "perf_event", "count", Integer(8)),
+];
+
 /// The members that the program of sampled events also reads. On a kernel without one of them,
 /// samples lack what it leads to.
-const SAMPLE_FIELDS: [Field; 4] = {
+const SAMPLE_DATA_FIELDS: [Field; 4] = {
     const DATA: &str = "perf_sample_data";
     [
         field("EVENT_DATA", "bpf_perf_event_data_kern", "data", Pointer),
@@ -140,7 +146,8 @@ pub(crate) fn kernel_types(
     }
     let mut optional = OPTIONAL.to_vec();
     if events {
-        optional.extend(SAMPLE_FIELDS);
+        needed.extend(SAMPLE_FIELDS);
+        optional.extend(SAMPLE_DATA_FIELDS);
     }
     read(vmlinux, &needed, &optional, programs::attach_targets())
 }
@@ -152,6 +159,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .into_iter()
         .chain(SPE_FIELDS)
         .chain(SAMPLE_FIELDS)
+        .chain(SAMPLE_DATA_FIELDS)
         .chain(OPTIONAL);
     fields.map(|field| field.global)
 }

@@ -213,7 +213,7 @@ impl EventSampling {
         let health = events.map(|(at, event)| {
             let mut sum = SampleCpu::ZERO;
             totals.cpus[at].values().for_each(|cpu| sum.add(cpu));
-            // A state of each CPU, of which there is no sum.
+            // The sum over CPUs has no meaning.
             sum.last_count = 0;
             let (period, frequency) = match self.rate(event) {
                 Rate::Period(period) => (Some(period), None),

@@ -101,6 +101,11 @@ impl SamplingConfig {
         self.bits(SampledEvent::counts_as_it_samples)
     }
 
+    /// Bit n: event n is precise.
+    pub(super) fn precise(&self) -> u64 {
+        self.bits(|event| event.precise > 0)
+    }
+
     /// Bit n: samples of event n may have a weight and a data source.
     pub(super) fn weighed(&self) -> u64 {
         self.bits(|event| event.counter.is_hardware())
