@@ -104,18 +104,18 @@ static void raise(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u6
 static void execute(struct sample_cpu *c, struct perf_event *event, u64 cgroup, u64 ops)
 {
 	struct hw_perf_event *hw = &event->hw;
-	s64 left;
+	s64 left, rest = ops;
 
 	if (hw->state & PERF_HES_STOPPED)
 		return;
-	local64_add(ops, &event->count);
 	sample_executed(event_kind(event), cgroup, ops);
-	if (!is_sampling_event(event))
-		return;
-	left = local64_sub_return(ops, &hw->period_left);
+	left = is_sampling_event(event) ? local64_sub_return(ops, &hw->period_left) : 1;
 	while (left <= 0) {
 		u64 period = hw->sample_period;
 
+		/* A counter has counted up to its overflow: -left operations follow. */
+		local64_add(rest + left, &event->count);
+		rest = -left;
 		hw->last_period = period;
 		/* Set before the overflow, which may change the period and its rest. */
 		local64_add(period, &hw->period_left);
@@ -124,6 +124,7 @@ static void execute(struct sample_cpu *c, struct perf_event *event, u64 cgroup, 
 			break;
 		left = local64_read(&hw->period_left);
 	}
+	local64_add(rest, &event->count);
 }
 
 static enum hrtimer_restart tick(struct hrtimer *timer)
