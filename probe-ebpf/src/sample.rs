@@ -162,7 +162,7 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     let data = sample_data(ctx, event);
     // A sample without a weight is not known to be short.
     let is_short = data.weight != 0 && data.weight < SAMPLE_LEAST_WEIGHT.load();
-    if SAMPLE_ACCESSES.load() >> (event & 63) & 1 == 1 && (!data.source.is_access() || is_short) {
+    if has(SAMPLE_ACCESSES.load(), event) && (!data.source.is_access() || is_short) {
         counts.others += 1;
     } else {
         add_to_tables(counts, ctx, event, &data, period);
@@ -176,21 +176,26 @@ pub(crate) fn add(ctx: *mut bpf_perf_event_data) {
     counts.finished = counts.samples;
 }
 
+/// Whether the bit of an event is set.
+#[inline(always)]
+fn has(bits: u64, event: u32) -> bool {
+    bits >> (event & 63) & 1 == 1
+}
+
 /// What the event counted since its last sample on this CPU.
 ///
-/// The period that the kernel reports is the one of the moment. Where it adapts the period to a
-/// frequency, that may be far from the number of events since the last sample, and samples that the
-/// kernel drops are in no period.
+/// The kernel reports its current period. While it adapts that to a frequency, the number of events
+/// since the last sample may be very different. Dropped samples are in no reported period.
 #[inline(always)]
 fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> u64 {
     // SAFETY: a field of the context, which the kernel translates.
     let reported = unsafe { (&raw const (*ctx).sample_period).read_volatile() };
     counts.reported = counts.reported.wrapping_add(reported);
-    if SAMPLE_COUNTED.load() >> (event & 63) & 1 == 0 {
+    if !has(SAMPLE_COUNTED.load(), event) {
         return reported;
     }
     let last = counts.last_count;
-    let Some(count) = count(ctx, SAMPLE_PRECISE.load() >> (event & 63) & 1 == 1) else {
+    let Some(count) = count(ctx, has(SAMPLE_PRECISE.load(), event)) else {
         counts.last_count = last.wrapping_add(reported);
         return reported;
     };
@@ -202,8 +207,8 @@ fn period(counts: &mut SampleCpu, ctx: *mut bpf_perf_event_data, event: u32) -> 
 }
 
 /// The count of the event at its overflow. Drivers update it before they report an overflow, but
-/// Intel's PEBS from Linux 6.14 on does so later: the counter of a precise event is read, which
-/// takes three times as long.
+/// Intel's PEBS from Linux 6.14 on does so later. So the counter of a precise event is read, though
+/// that makes a sample take nearly twice as long.
 #[inline(always)]
 fn count(ctx: *mut bpf_perf_event_data, precise: bool) -> Option<u64> {
     if !precise {
@@ -304,8 +309,8 @@ fn sample_data(ctx: *mut bpf_perf_event_data, event: u32) -> SampleData {
         walked: false,
         page: 0,
     };
-    let weighed = SAMPLE_WEIGHED.load() >> (event & 63) & 1 == 1;
-    let addressed = SAMPLE_ADDRESSED.load() >> (event & 63) & 1 == 1;
+    let weighed = has(SAMPLE_WEIGHED.load(), event);
+    let addressed = has(SAMPLE_ADDRESSED.load(), event);
     if !weighed && !addressed {
         return data;
     }

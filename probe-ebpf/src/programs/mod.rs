@@ -20,6 +20,7 @@ mod marker_exit;
 mod marker_fork;
 mod process_exit;
 mod read_cost;
+mod sample_count_from;
 mod sample_prepare;
 mod sched_exit;
 mod sched_switch;

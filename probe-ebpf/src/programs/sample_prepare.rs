@@ -1,14 +1,19 @@
-//! `sample_prepare`: prepares a CPU for the samples of an event.
+//! `sample_prepare`: prepares a CPU for sampled events.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 
+use probe_common::sample::SAMPLED_EVENTS;
+
 use crate::sample;
 
-/// Never attached: user space runs it on a CPU with the number of an event and the count at which
-/// the event's next period begins.
+/// Preallocates rows on a CPU for the burst of samples with which the kernel adapts the period to a
+/// frequency, and expects counts from 0. Never attached: user space runs it once on each CPU,
+/// before events are sampled.
 #[raw_tracepoint]
-fn sample_prepare(ctx: RawTracePointContext) -> i32 {
-    sample::count_from(ctx.arg(0), ctx.arg(1));
+fn sample_prepare(_ctx: RawTracePointContext) -> i32 {
+    for event in 0..SAMPLED_EVENTS as u64 {
+        sample::count_from(event, 0);
+    }
     sample::preallocate_rows();
     0
 }

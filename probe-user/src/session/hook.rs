@@ -235,7 +235,7 @@ impl CgroupSwitches {
                 .clone_into(&mut why_incomplete);
             // One CPU suffices, since all run the same kernel.
             open.extend(turns.next());
-            pause *= 5;
+            pause *= 4;
         }
         Err(why_incomplete)
     }

@@ -117,8 +117,10 @@ programs! {
         READ_COST = "read_cost",
         /// Reads the programs' clock into `maps.clock`.
         CLOCK = "clock",
-        /// Prepares a CPU for the samples of an event whose next period begins at a count.
+        /// Prepares a CPU for sampled events.
         SAMPLE_PREPARE = "sample_prepare",
+        /// Lets the next period of a sampled event begin at a count.
+        SAMPLE_COUNT_FROM = "sample_count_from",
         /// Prepares a CPU for SPE sampling.
         SPE_PREALLOCATE_ROWS = "spe_preallocate_rows",
     }

@@ -18,7 +18,7 @@ use crate::{
     event::sampling::{Rate, max_sample_rate},
     session::{
         EbpfObject, Session, SessionError,
-        object::{EVENT_SAMPLE, SAMPLE_PREPARE},
+        object::{EVENT_SAMPLE, SAMPLE_COUNT_FROM},
         sampling::{EventSampling, FunctionNames},
     },
     snapshot::{
@@ -119,7 +119,7 @@ impl EventSampling {
             if let Some(factor) = totals.with_dropped_period(event, &cpus[event], cpu, count) {
                 *factors.entry((event, cpu)).or_insert(1.0) *= factor;
                 let programs = &mut object.programs;
-                programs.run(SAMPLE_PREPARE, Some(cpu), &[event as u64, count])?;
+                programs.run(SAMPLE_COUNT_FROM, Some(cpu), &[event as u64, count])?;
             }
         }
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);

@@ -26,7 +26,7 @@ pub(crate) use self::{
 };
 use super::{
     EbpfObject, SessionError,
-    object::{EVENT_SAMPLE, SAMPLE_PREPARE},
+    object::{EVENT_SAMPLE, SAMPLE_COUNT_FROM, SAMPLE_PREPARE},
     spe::{Budget, UPKEEP},
 };
 use crate::{
@@ -181,6 +181,11 @@ impl EventSampling {
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
         object.programs.load(SAMPLE_PREPARE)?;
+        let is_adjusted =
+            |event: &SampledEvent| FixedPeriod::for_event(event, event.rate).is_some();
+        if config.events.iter().any(is_adjusted) {
+            object.programs.load(SAMPLE_COUNT_FROM)?;
+        }
         let mut sampling = Self {
             open: Vec::new(),
             budget: config.budget.map(Budget::for_events),
@@ -215,19 +220,18 @@ impl EventSampling {
         if let Some(names) = &mut self.names {
             names.follow(cpu);
         }
+        // If the CPU went offline, opening the events fails.
+        object.programs.run(SAMPLE_PREPARE, Some(cpu), &[])?;
         for (at, event) in self.config.events.iter().enumerate() {
             if !event.counter.scope.counts_on(cpu) {
                 continue;
             }
             let failed = |error| SampleError::open(event, cpu, &error);
-            // If the CPU went offline, opening the event fails.
-            let programs = &mut object.programs;
-            programs.run(SAMPLE_PREPARE, Some(cpu), &[at as u64, 0])?;
             let rate = self.rate(event);
             let fixed_period = FixedPeriod::for_event(event, rate);
             let rate = FixedPeriod::open_rate(fixed_period.as_ref(), rate);
             let (fd, leader) = open(event, rate, cpu).map_err(failed)?;
-            let link = programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
+            let link = object.programs.link(EVENT_SAMPLE, fd.as_fd(), at as u64)?;
             perf::enable(leader.as_ref().unwrap_or(&fd).as_fd()).map_err(failed)?;
             self.open
                 .push(OpenEvent::new((at, cpu), link, (fd, leader), fixed_period));
