@@ -6,17 +6,13 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-#[path = "../replay/browser.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod browser;
-#[path = "../replay/hour.rs"]
-mod hour;
-
 use std::{fs, process::Command, time::Instant};
 
-use browser::Browser;
-use hour::{VALUES, hour};
 use probe_user::profile;
+use test_harness::{
+    browser::Browser,
+    hour::{VALUES, hour},
+};
 
 const RUNS: usize = 7;
 

@@ -7,10 +7,6 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-#[path = "../host/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod support;
-
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -21,7 +17,7 @@ use probe_user::{
     machine::Pmus,
     plan::Plan,
 };
-use support::{Counting, TestCgroup, online_cpus};
+use test_harness::{Counting, TestCgroup, online_cpus};
 
 /// Seven events, as many as a Neoverse V2 core counts at once.
 const GROUP: &str =
@@ -47,7 +43,7 @@ fn plan(groups: usize, rotated: bool) -> Plan {
 }
 
 fn main() {
-    let Some(_machine) = support::machine() else {
+    let Some(_machine) = test_harness::machine() else {
         return;
     };
     exchange();
@@ -64,7 +60,7 @@ fn exchange() {
         .iter()
         .map(|cpu| load.load(&format!("burn {cpu} 600000")))
         .collect();
-    loads.iter_mut().for_each(support::Load::go);
+    loads.iter_mut().for_each(test_harness::Load::go);
     let mut counting = Counting::with_plan(plan(4, true), |_| {});
     std::thread::sleep(Duration::from_millis(200));
     let before = counting.session.pull().unwrap().health;

@@ -18,12 +18,6 @@
     reason = "times of a benchmark are below 2^53 ns"
 )]
 
-#[allow(dead_code, reason = "the other benchmarks use the rest")]
-mod bpf;
-#[path = "../host/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod support;
-
 use std::{
     hint::black_box,
     os::fd::{AsFd as _, FromRawFd as _, OwnedFd},
@@ -31,7 +25,6 @@ use std::{
 };
 
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT as AT_OVERFLOWS;
-use bpf::{EmptyProgram, RunTimeStats, busiest_program};
 use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
 use probe_user::{event::sampling::sampled, session::SamplingConfig, sys::spin::spin};
 use rustix::{
@@ -39,7 +32,11 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity},
     time::{ClockId, clock_gettime},
 };
-use support::{Counting, online_cpus, plan, this_machine};
+use test_harness::{
+    Counting,
+    bpf::{EmptyProgram, RunTimeStats, busiest_program},
+    online_cpus, plan, this_machine,
+};
 
 /// Rounds over all set-ups.
 const REPEAT: usize = 9;
@@ -98,7 +95,7 @@ const SET_UPS: [SetUp; 5] = [
 ];
 
 fn main() {
-    let Some(_machine) = support::machine() else {
+    let Some(_machine) = test_harness::machine() else {
         return;
     };
     // Uses the last CPU: others are busier on most machines.

@@ -12,18 +12,15 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
-#[allow(dead_code, reason = "the other benchmarks use the rest")]
-mod bpf;
-#[path = "../host/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod support;
-
 use std::os::fd::OwnedFd;
 
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_TRACING as TRACING;
-use bpf::{EmptyProgram, RunTimeStats, busiest_program};
 use probe_user::snapshot::Hook;
-use support::{Counting, TestCgroup, plan};
+use test_harness::{
+    Counting, TestCgroup,
+    bpf::{EmptyProgram, RunTimeStats, busiest_program},
+    plan,
+};
 
 /// Rounds over all set-ups.
 const REPEAT: usize = 15;
@@ -65,7 +62,7 @@ const SET_UPS: [SetUp; 5] = [
 ];
 
 fn main() {
-    let Some(_machine) = support::machine() else {
+    let Some(_machine) = test_harness::machine() else {
         return;
     };
     println!(
@@ -198,12 +195,12 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 
 /// Opens the events for all tasks on every CPU.
 fn open_all(events: &[(&str, u64)]) -> Vec<OwnedFd> {
-    support::online_cpus()
+    test_harness::online_cpus()
         .into_iter()
         .flat_map(|cpu| {
             events
                 .iter()
-                .map(move |(_, config)| support::open_event(cpu, 1, *config))
+                .map(move |(_, config)| test_harness::open_event(cpu, 1, *config))
         })
         .collect()
 }

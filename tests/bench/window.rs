@@ -10,12 +10,6 @@
     reason = "a benchmark's numbers are below 2^53"
 )]
 
-#[allow(dead_code, reason = "the other benchmarks use the rest")]
-mod bpf;
-#[path = "../host/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod support;
-
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -37,7 +31,7 @@ use probe_user::{
     snapshot::{Names, Snapshot},
     window::Window,
 };
-use support::Counting;
+use test_harness::{Counting, bpf};
 
 const RUNS: usize = 5;
 
@@ -206,10 +200,10 @@ fn measure_pull(number: u64) {
     let plan = plan(50);
     let rows_per_container = plan.groups.len() as u64 * u64::from(CPUS);
     let rows = snapshot(&plan, &Arc::new(names(number / rows_per_container)), 1).rows;
-    let Some(_machine) = support::machine() else {
+    let Some(_machine) = test_harness::machine() else {
         return;
     };
-    let mut counting = Counting::plain(support::plan("task-clock"), |config| {
+    let mut counting = Counting::plain(test_harness::plan("task-clock"), |config| {
         config.max_rows = Some(u32::try_from(2 * rows.len()).unwrap());
     });
     let (without, _) = fastest(|| counting.session.pull().unwrap());

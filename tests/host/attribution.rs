@@ -1,7 +1,7 @@
 //! Attribution, checked against the kernel's CPU accounting for each cgroup. A correct sum over all
 //! rows does not prove that each row is correct.
 
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus};
+use test_harness::{Counting, Load, TestCgroup, machine, online_cpus};
 
 fn check(counting: &mut Counting, cgroups: &[&TestCgroup]) {
     let window = counting.window();

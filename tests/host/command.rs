@@ -6,14 +6,11 @@ use std::{
 };
 
 use serde_json::Value;
-
-use crate::{
-    nobody::{Programs, become_nobody},
-    support::{
-        TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, pmuscope,
-        shared_machine,
-    },
+use test_harness::{
+    TestCgroup, hierarchy, limit_files, load_binary, machine, online_cpus, pmuscope, shared_machine,
 };
+
+use crate::nobody::{Programs, become_nobody};
 
 /// Runs `pmuscope stat ARGS`. Returns the windows and the whole output.
 fn stat(args: &[&str]) -> (Vec<Value>, Output) {
@@ -306,7 +303,7 @@ fn narrowed_to_a_cgroup_only_its_rows_are_shown() {
         b.load("burst 0 1000 1000 10000"),
     ];
     let mut loads = loads;
-    loads.iter_mut().for_each(crate::support::Load::go);
+    loads.iter_mut().for_each(test_harness::Load::go);
     let (windows, _) = stat(&[
         "--format",
         "json",

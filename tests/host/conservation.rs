@@ -8,8 +8,7 @@ use std::{
 
 use probe_common::{CgroupId, UsageKey, UsageRow};
 use probe_user::{machine::Machine, session::Config, window::Window};
-
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, open_event, plan};
+use test_harness::{Counting, Load, TestCgroup, machine, online_cpus, open_event, plan};
 
 /// Type, config and name of the events, with the numbers of `linux/perf_event.h`.
 const EVENTS: [(u32, u64, &str); 3] = [

@@ -6,8 +6,7 @@ use probe_user::{
     session::{Config, Session},
     snapshot::Hook,
 };
-
-use crate::support::{
+use test_harness::{
     Counting, limit_files, machine, online_cpus, plan, pmuscope, shared_machine, this_machine,
 };
 

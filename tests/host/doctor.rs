@@ -7,11 +7,9 @@ use std::{
 };
 
 use serde_json::Value;
+use test_harness::{TestCgroup, machine, pmuscope, shared_machine};
 
-use crate::{
-    nobody::{Programs, become_nobody},
-    support::{TestCgroup, machine, pmuscope, shared_machine},
-};
+use crate::nobody::{Programs, become_nobody};
 
 fn run(command: &mut Command) -> (Option<i32>, Value) {
     let output: Output = command.stdin(Stdio::null()).output().unwrap();

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::support::{pmuscope, shared_machine};
+use test_harness::{pmuscope, shared_machine};
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()

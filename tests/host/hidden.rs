@@ -7,8 +7,7 @@ use std::{
 };
 
 use probe_user::snapshot::Health;
-
-use crate::support::{Counting, Load, TestCgroup, machine, online_cpus, plan, pmuscope};
+use test_harness::{Counting, Load, TestCgroup, machine, online_cpus, plan, pmuscope};
 
 /// Timeout for a change of [`Health`].
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,14 +3,9 @@
 use std::{os::unix::process::CommandExt as _, process::Stdio};
 
 use serde_json::Value;
+use test_harness::{load_binary, machine, pmuscope, shared_machine};
 
-use crate::{
-    nobody::Programs,
-    peers::has,
-    rights::drop_rights,
-    runc::Container,
-    support::{load_binary, machine, pmuscope, shared_machine},
-};
+use crate::{nobody::Programs, peers::has, rights::drop_rights, runc::Container};
 
 /// The JSON of a run of `hot` with a load.
 fn hot(arguments: &[&str]) -> Value {

@@ -14,16 +14,13 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
     param::page_size,
 };
-
-use crate::{
+use test_harness::{
+    Counting, Messages, TestCgroup,
     agent::{Agent, AgentOptions},
-    bpffs::Bpffs,
-    pins,
-    support::{
-        Counting, Messages, TestCgroup, flood_the_ring, machine, on_cpu, online_cpus, plan,
-        pmuscope,
-    },
+    flood_the_ring, machine, on_cpu, online_cpus, plan, pmuscope,
 };
+
+use crate::{bpffs::Bpffs, pins};
 
 /// Start of the message about a row that could not be created.
 const REFUSED: &str = "no row for cgroup ";

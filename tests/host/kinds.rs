@@ -8,8 +8,7 @@ use probe_user::{
     plan::Plan,
     window::Owner,
 };
-
-use crate::support::{Counting, TestCgroup, machine, on_cpu};
+use test_harness::{Counting, TestCgroup, machine, on_cpu};
 
 /// CPUs of another kind do not read such counters and charge nothing for them.
 #[test]

@@ -11,8 +11,7 @@ use probe_user::{
     emit::printable::printable, machine::cgroup::Hierarchy, session::TemporaryCgroup,
 };
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::support::{TestCgroup, hierarchy, load_binary, machine, pmuscope, shared_machine};
+use test_harness::{TestCgroup, hierarchy, load_binary, machine, pmuscope, shared_machine};
 
 /// A short run of pmuscope.
 fn start() {

@@ -18,8 +18,7 @@ use probe_user::{
     window::Window,
 };
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
-
-use crate::support::{
+use test_harness::{
     Counting, Load, TestCgroup, flood_the_ring, hierarchy, load_binary, machine, online_cpus, plan,
     shared_machine,
 };

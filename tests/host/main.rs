@@ -35,8 +35,5 @@ mod roofline;
 mod runc;
 mod sampled;
 mod soak;
-mod support;
 mod terminal;
-#[path = "../replay/texts.rs"]
-mod texts;
 mod usage;

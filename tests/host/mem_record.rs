@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use crate::support::pmuscope;
+use test_harness::pmuscope;
 
 /// stderr and the exit code.
 fn refused(directory: &std::path::Path, words: &[&str]) -> (String, Option<i32>) {

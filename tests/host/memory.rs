@@ -11,10 +11,7 @@ use probe_user::{
 };
 
 use serde_json::Value;
-
-use crate::support::{
-    Counting, TestCgroup, hierarchy, load_binary, plan, pmuscope, shared_machine,
-};
+use test_harness::{Counting, TestCgroup, hierarchy, load_binary, plan, pmuscope, shared_machine};
 
 const MIB: u64 = 1 << 20;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Counting, TestCgroup, machine};
+use test_harness::{Counting, TestCgroup, machine};
 
 /// CPU time of a process in ns, from /proc/PID/schedstat.
 fn cpu_time(pid: u32) -> u64 {
@@ -216,7 +216,7 @@ fn by_process_every_process_has_its_row_and_name() {
     let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());
     let loads = [cgroup.load("burn 0 100"), cgroup.load("burn 0 200")];
     // Ids of the initial pid namespace. The test may run in another one.
-    let pids = loads.each_ref().map(super::support::Load::pid);
+    let pids = loads.each_ref().map(test_harness::Load::pid);
     let pids = pids.map(|pid| counting.session.process_id(pid).unwrap());
     loads.into_iter().for_each(|load| drop(load.finish()));
     let window = counting.window();

@@ -9,8 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-
-use crate::support::{
+use test_harness::{
     Counting, TestCgroup, assert_within, hierarchy, load_binary, machine, online_cpus, pmuscope,
     shared_machine,
 };

@@ -8,8 +8,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-
-use crate::support::{load_binary, pmuscope};
+use test_harness::{load_binary, pmuscope};
 
 const NOBODY: u32 = 65534;
 

@@ -7,11 +7,9 @@ use std::{
 };
 
 use probe_common::CpuCounts;
+use test_harness::{Counting, Load, TestCgroup, assert_within, machine, pmuscope, shared_machine};
 
-use crate::{
-    runc::{Container, busybox},
-    support::{Counting, Load, TestCgroup, assert_within, machine, pmuscope, shared_machine},
-};
+use crate::runc::{Container, busybox};
 
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program)
@@ -144,7 +142,7 @@ fn perf_stat_for_each_cgroup_counts_the_same() {
         // pmuscope counts a switch for the incoming task, perf for the outgoing one. At either end
         // of the window one switch per CPU may be open. One that the kernel hid goes to the task
         // before.
-        let slack = 2 * crate::support::online_cpus().len() as u64 + switches / 100 + hidden;
+        let slack = 2 * test_harness::online_cpus().len() as u64 + switches / 100 + hidden;
         assert!(
             ours("context-switches").abs_diff(switches) <= slack,
             "{name}: {} {switches}",

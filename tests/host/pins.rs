@@ -16,12 +16,11 @@ use probe_user::{
     snapshot::Snapshot,
     window::{Owner, Window},
 };
-
-use crate::{
-    bpffs::Bpffs,
-    sampled,
-    support::{Counting, TestCgroup, machine, online_cpus, plan, shared_machine, this_machine},
+use test_harness::{
+    Counting, TestCgroup, machine, online_cpus, plan, shared_machine, this_machine,
 };
+
+use crate::{bpffs::Bpffs, sampled};
 
 pub(crate) fn config(plan: Plan, place: PinPath) -> Config {
     Config {

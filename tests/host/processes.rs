@@ -3,8 +3,7 @@
 use std::fs::{self, File};
 
 use probe_user::{snapshot::ENDED, window::Window};
-
-use crate::support::{Counting, TestCgroup, flood_the_ring, machine};
+use test_harness::{Counting, TestCgroup, flood_the_ring, machine};
 
 /// Waits until a condition is true of a process.
 fn wait_for(pid: u32, condition: impl Fn(u32) -> bool) {

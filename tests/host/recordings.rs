@@ -8,11 +8,7 @@ use probe_user::{
     pipeline::Pipeline,
     recording::{ReadError, Recording, RecordingFile, RecordingMetadata, Replay},
 };
-
-use crate::{
-    support::{Counting, TestCgroup, plan, pmuscope, shared_machine},
-    texts::texts,
-};
+use test_harness::{Counting, TestCgroup, plan, pmuscope, shared_machine, texts};
 
 #[test]
 fn what_was_shown_live_is_replayed_the_same() {

@@ -18,13 +18,13 @@ use probe_user::{
     window::Window,
 };
 use rustix::mount::MountFlags;
+use test_harness::{
+    TestCgroup, assert_within, load_binary, machine, plan, shared_machine, this_machine,
+};
 
 use crate::{
     bpffs::Bpffs,
     pins::{Truth, config},
-    support::{
-        TestCgroup, assert_within, load_binary, machine, plan, shared_machine, this_machine,
-    },
 };
 
 /// A session with saved totals, as in a process that runs for months.

@@ -9,11 +9,9 @@ use std::{
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
 use serde_json::Value;
+use test_harness::{TestCgroup, load_binary, pmuscope, shared_machine};
 
-use crate::{
-    nobody::{Programs, become_nobody},
-    support::{TestCgroup, load_binary, pmuscope, shared_machine},
-};
+use crate::nobody::{Programs, become_nobody};
 
 /// Numbers of `linux/capability.h`.
 const CAP_PERFMON: libc::c_ulong = 38;

@@ -5,8 +5,7 @@ use std::{os::unix::process::CommandExt as _, process::Command};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
-
-use crate::support::pmuscope;
+use test_harness::pmuscope;
 
 fn measured(mut command: Command, arguments: &[&str]) -> Value {
     let tiny = ["roofline", "--runs", "1", "--format", "json"];

@@ -8,8 +8,7 @@ use std::{
 
 use serde_json::json;
 use tempfile::TempDir;
-
-use crate::support::hierarchy;
+use test_harness::hierarchy;
 
 /// The static busybox of Debian's busybox-static, if it is installed.
 pub(crate) fn busybox() -> Option<PathBuf> {

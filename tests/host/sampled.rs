@@ -19,8 +19,7 @@ use probe_user::{
     snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
     window::{Owner, SampledWindow},
 };
-
-use crate::support::{
+use test_harness::{
     Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, shared_machine,
     this_machine,
 };

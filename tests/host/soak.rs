@@ -13,10 +13,10 @@ use std::{
 use aya::maps::{HashMap, Map, MapData, MapInfo};
 use probe_common::{UsageKey, UsageRow};
 use serde_json::Value;
-
-use crate::{
+use test_harness::{
+    Load, TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, parse},
-    support::{Load, TestCgroup, assert_within, load_binary, machine, online_cpus, taken_time},
+    assert_within, load_binary, machine, online_cpus, taken_time,
 };
 
 /// Number of containers that stay.

@@ -13,8 +13,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcgetattr, tcsetwinsize},
 };
-
-use crate::support::{pmuscope, shared_machine};
+use test_harness::{pmuscope, shared_machine};
 
 /// A pseudoterminal: the side of the test, and the side of the programs.
 struct Terminal {

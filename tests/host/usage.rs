@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{pmuscope, shared_machine};
+use test_harness::{pmuscope, shared_machine};
 
 /// Arguments of `pmuscope`, exit code, and expected text on stderr.
 const CASES: &[(&[&str], i32, &str)] = &[

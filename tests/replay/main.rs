@@ -2,15 +2,12 @@
 //! format, without a kernel. The output is compared with golden files.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod browser;
-mod hour;
 mod measured;
 mod page;
 mod recorded;
 mod sampled;
 mod sampling;
 mod single;
-mod texts;
 
 use std::{
     fs::File,
@@ -25,8 +22,7 @@ use probe_user::{
     join::{By, Hottest, View},
     snapshot::{Hook, recording::Reader},
 };
-
-use self::texts::texts;
+use test_harness::texts;
 
 fn fixture(name: &str) -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/recordings");

@@ -5,10 +5,9 @@ use std::{fs, path::Path};
 
 use probe_user::profile::{self, LineMetric, Peaks, Profile, ProfileLine, Selection};
 use serde_json::{Value, json};
+use test_harness::{browser::Browser, hour::container};
 
 use super::{
-    browser::Browser,
-    hour::container,
     page::write_page,
     recorded::record,
     sampled::{report, stream},

@@ -11,10 +11,12 @@ use probe_user::{
     snapshot::Names,
 };
 use serde_json::Value;
-
-use super::{
+use test_harness::{
     browser::Browser,
     hour::{VALUES, hour},
+};
+
+use super::{
     recorded::{record, record_with},
     *,
 };

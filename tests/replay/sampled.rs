@@ -20,8 +20,7 @@ use probe_user::{
     recording::{ReadError, SampleReader},
 };
 use serde_json::{Value, json};
-
-use super::browser::Browser;
+use test_harness::browser::Browser;
 
 /// `CLOCK_MONOTONIC` at the first sample, beyond what a double holds to the ns.
 const BEGAN: u64 = 123_456_789_012_345_678;

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use probe_user::record::{CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Unsampled};
 use serde_json::Value;
+use test_harness::browser::Browser;
 
 use super::{
-    browser::Browser,
     measured::hover,
     recorded::record,
     sampled::{report, stream},

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, fs, path::Path, time::Instant};
 use parquet::record::Field;
 use probe_common::spe::Class;
 use probe_user::window::MemLevel;
+use test_harness::{Load, TestCgroup, load_binary, machine, pmuscope};
 
 use crate::{
     access_support::{MIXES, Op, Truth, set_mix},
     guest::{skip, value},
     mem_support::{Recording, Rows, end, now},
     regions::assert_moments,
-    support::{Load, TestCgroup, load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
 

@@ -14,8 +14,9 @@ use probe_user::{
     session::SamplingConfig,
     window::MemLevel,
 };
+use test_harness::this_machine;
 
-use crate::{support::this_machine, testpmu::TestPmu};
+use crate::testpmu::TestPmu;
 
 /// Operations from one sample to the next. A running task executes 100,000 in a tick.
 pub(crate) const PERIOD: u64 = 50_000;

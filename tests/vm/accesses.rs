@@ -12,12 +12,12 @@ use probe_user::{
     snapshot::{SampledHealth, SpeCounts},
     window::{MemLevel, Owner, SampleSource, SpeUsage, SpeWindow, Window},
 };
+use test_harness::{Counting, Load, TestCgroup, machine, pmuscope, this_machine};
 
 use crate::{
     access_support::{MIXES, OTHER, Op, PERIOD, Truth, events, sampling, set_mix},
     cli::{command, run_with_load},
     guest::{skip, value},
-    support::{Counting, Load, TestCgroup, machine, pmuscope, this_machine},
     testpmu::TestPmu,
 };
 

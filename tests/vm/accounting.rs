@@ -4,11 +4,9 @@
 //! on a `sched_switch` tracepoint are at one instant: charged counts must be exact.
 
 use probe_user::window::Window;
+use test_harness::{Counting, Load, TestCgroup, machine};
 
-use crate::{
-    support::{Counting, Load, TestCgroup, machine},
-    testpmu::{TestPmu, core, event},
-};
+use crate::testpmu::{TestPmu, core, event};
 
 /// Counts per nanosecond of the events in the group; the last is cycles.
 const RATES: [u64; 7] = [1, 2, 3, 5, 7, 11, 3];

@@ -4,14 +4,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
-
-use crate::{
-    agent_process::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
+use test_harness::{
+    Load, TestCgroup,
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
+    assert_within,
     collector::{Collector, Point, unix_time},
-    hotplug::set_online,
-    support::{Load, TestCgroup, assert_within, machine},
-    testpmu::TestPmu,
+    machine,
 };
+
+use crate::{hotplug::set_online, testpmu::TestPmu};
 
 const DAY: i64 = 86_400;
 

@@ -11,13 +11,16 @@ use probe_common::spe::Class;
 use probe_user::window::MemLevel;
 use rustix::process::Signal;
 use serde_json::Value;
+use test_harness::{
+    Load, TestCgroup,
+    agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
+    collector::{Collector, Point, unix_time},
+    machine,
+};
 
 use crate::{
     access_support::{MIXES, OTHER, Op, Truth, set_mix},
-    agent_process::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
-    collector::{Collector, Point, unix_time},
     guest::{skip, value},
-    support::{Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde_json::Value;
+use test_harness::machine;
 
 use crate::{
     cli::{command, run, run_with_load},
     guest::{skip, value},
-    support::machine,
     testpmu::{TestPmu, core},
 };
 

@@ -3,8 +3,7 @@
 use std::process::{Command, ExitStatus, Stdio};
 
 use serde_json::Value;
-
-use crate::support::{load_binary, pmuscope};
+use test_harness::{load_binary, pmuscope};
 
 /// The output of `pmuscope ARGUMENTS`: JSON and messages.
 pub(crate) fn run(arguments: &str) -> (Value, String) {

@@ -2,11 +2,11 @@
 //! cases.
 
 use probe_user::{session::Session, snapshot::Hook};
+use test_harness::{Counting, TestCgroup, assert_within, machine};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
     guest::{clock_slack, preempts_itself, skip, value},
-    support::{Counting, TestCgroup, assert_within, machine},
     testpmu::TestPmu,
 };
 

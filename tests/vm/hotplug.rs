@@ -14,10 +14,10 @@ use probe_user::{
     snapshot::Snapshot,
     window::Owner,
 };
+use test_harness::{Counting, TestCgroup, machine, plan};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
-    support::{Counting, TestCgroup, machine, plan},
     testpmu::{TestPmu, core, event as code},
 };
 
@@ -103,7 +103,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
     let mut counting = Counting::with_plan(plan, |_| {});
     for round in 0..2 {
         let mut loads = [a.load("burn 1 600"), a.load("burst 0 700 300 600")];
-        loads.iter_mut().for_each(crate::support::Load::go);
+        loads.iter_mut().for_each(test_harness::Load::go);
         for step in 0..30 {
             if step == 8 {
                 set_online(1, false);

@@ -8,12 +8,12 @@ use probe_user::{
     machine::Pmus,
     plan::{Capacity, Plan, ResolvedRequest},
 };
+use test_harness::{Counting, machine, online, this_machine};
 
 use crate::{
     accounting::{quiescent_window, run, watched},
     guest::{skip, value},
     report::row,
-    support::{Counting, machine, online, this_machine},
     testpmu::TestPmu,
 };
 

@@ -7,13 +7,13 @@ use probe_user::{
     sys::spin::spin,
     window::{Owner, SampledWindow},
 };
+use test_harness::{Counting, TestCgroup, machine, this_machine};
 
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::value,
     plans::metric_plan,
     report::row,
-    support::{Counting, TestCgroup, machine, this_machine},
 };
 
 /// Instructions in one round of `load count`.

@@ -9,14 +9,8 @@ mod accesses;
 mod accounting;
 mod agent;
 mod agent_accesses;
-#[path = "../host/agent/harness.rs"]
-#[allow(dead_code, reason = "the host tests use the rest")]
-mod agent_process;
 mod capacity;
 mod cli;
-#[path = "../host/agent/collector.rs"]
-#[allow(dead_code, reason = "the host tests use the rest")]
-mod collector;
 mod counter;
 mod guest;
 mod hooks;
@@ -47,9 +41,6 @@ mod spe_lines;
 mod spe_lives;
 mod spe_losses;
 mod spe_support;
-#[path = "../host/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the host tests use the rest")]
-mod support;
 mod testpmu;
 mod turns;
 mod uncore;

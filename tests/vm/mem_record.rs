@@ -7,11 +7,11 @@ mod losses;
 use std::{collections::BTreeSet, fs, process::Stdio};
 
 use parquet::record::Field;
+use test_harness::{Load, TestCgroup, load_binary, pmuscope};
 
 use crate::{
     guest::{is_6_1, skip, value},
     mem_support::{Recording, Rows, assert_exact, end, now, spe_machine},
-    support::{Load, TestCgroup, load_binary, pmuscope},
     testpmu::TestPmu,
 };
 

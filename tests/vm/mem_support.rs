@@ -17,11 +17,9 @@ use rustix::{
     process::{Pid, Signal, kill_process},
     time::{ClockId, clock_gettime},
 };
+use test_harness::{load_binary, machine, pmuscope};
 
-use crate::{
-    guest::{skip, value},
-    support::{load_binary, machine, pmuscope},
-};
+use crate::guest::{skip, value};
 
 /// The machine; None and a skip message if its architecture has no SPE.
 pub(crate) fn spe_machine() -> Option<File> {

@@ -16,13 +16,13 @@ use probe_user::{
     join::{By, Entity, View},
     window::{GroupCounts, Usage},
 };
+use test_harness::{Counting, Load, TestCgroup, machine};
 
 use self::known::{Planned, plan};
 use crate::{
     accounting::{quiescent_window, watched},
     guest::{clock_slack, clock_slack_of_one_cpu, skip, value},
     hotplug::Cpu1Offline,
-    support::{Counting, Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 

@@ -8,12 +8,12 @@ use probe_user::{
     formula::Implicit,
     join::View,
 };
+use test_harness::{Counting, machine};
 
 use crate::{
     cli::run,
     guest::clock_slack,
     metrics_uncore::{ROUNDING, enlarge_rates, plan},
-    support::{Counting, machine},
     testpmu::TestPmu,
 };
 

@@ -15,13 +15,9 @@ use probe_user::{
     snapshot::UncoreReading,
     window::Window,
 };
+use test_harness::{Counting, machine};
 
-use crate::{
-    guest::clock_slack,
-    plans::metric_plan,
-    support::{Counting, machine},
-    testpmu::TestPmu,
-};
+use crate::{guest::clock_slack, plans::metric_plan, testpmu::TestPmu};
 
 /// The relative error of one count in each multiplexing interval: with the smallest rates, an
 /// interval has about 100,000 counts.

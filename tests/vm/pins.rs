@@ -4,8 +4,7 @@
 use std::{fs, path::Path};
 
 use probe_user::session::{Config, Continuity, PinPath, unpin};
-
-use crate::support::{Counting, TestCgroup, machine, plan};
+use test_harness::{Counting, TestCgroup, machine, plan};
 
 fn config() -> Config {
     Config {

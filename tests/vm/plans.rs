@@ -7,8 +7,7 @@ use probe_user::{
     machine::Pmus,
     plan::{Capacity, Plan, ResolvedRequest},
 };
-
-use crate::support::online;
+use test_harness::online;
 
 /// The plan of `stat -M METRICS`.
 pub(crate) fn metric_plan(machine: Hardware, metrics: &[&Metric]) -> Plan {

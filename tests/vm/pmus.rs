@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
+use test_harness::{Counting, machine};
+
 use crate::{
     counter::pmu_type,
     guest::{is_6_1, value},
-    support::{Counting, machine},
     testpmu::TestPmu,
 };
 

@@ -16,13 +16,10 @@ use probe_user::{
         recording::{Reader, Writer},
     },
 };
+use test_harness::{Counting, Load, TestCgroup, machine, online, this_machine};
 
 use crate::{
-    guest::value,
-    hotplug::set_online,
-    mem_support::spe_machine,
-    regions, spe_support,
-    support::{Counting, Load, TestCgroup, machine, online, this_machine},
+    guest::value, hotplug::set_online, mem_support::spe_machine, regions, spe_support,
     testpmu::TestPmu,
 };
 

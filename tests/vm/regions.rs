@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, fs, process::Stdio};
 use parquet::record::Field;
 use probe_user::{profile::Scatter, recording::SampleReader};
 use serde_json::Value;
+use test_harness::{Load, TestCgroup};
 
 use crate::{
     mem_support::{Recording, Rows, assert_exact, spe_machine},
-    support::{Load, TestCgroup},
     testpmu::TestPmu,
 };
 

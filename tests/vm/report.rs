@@ -5,8 +5,7 @@ use probe_user::{
     join::{By, Entity, View},
     window::Window,
 };
-
-use crate::support::{Counting, TestCgroup};
+use test_harness::{Counting, TestCgroup};
 
 /// The values of a row, in the order of the plan.
 pub(crate) struct Row {

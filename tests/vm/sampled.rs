@@ -1,11 +1,9 @@
 //! Sampled events while CPUs go offline and online, and on Linux before 6.3.
 
 use probe_user::{event::sampling::sampled, session::SamplingConfig, window::SampledWindow};
+use test_harness::{Counting, TestCgroup, machine, on_cpu, this_machine};
 
-use crate::{
-    hotplug::set_online,
-    support::{Counting, TestCgroup, machine, on_cpu, this_machine},
-};
+use crate::hotplug::set_online;
 
 fn counting() -> Counting {
     let machine = this_machine();

@@ -7,11 +7,11 @@ use probe_user::{
     plan::{Plan, PlanRequest},
     session::SamplingConfig,
 };
+use test_harness::{Counting, TestCgroup, machine, this_machine};
 
 use crate::{
     counter::pmu_type,
     guest::{skip, value},
-    support::{Counting, TestCgroup, machine, this_machine},
 };
 
 /// Counters for any event; there is one more for cycles.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Counting, TestCgroup, machine};
+use test_harness::{Counting, TestCgroup, machine};
 
 const CGROUPS: usize = 5000;
 

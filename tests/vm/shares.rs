@@ -23,6 +23,7 @@ use probe_user::{
     snapshot::SpeCounts,
     window::{MemLevel, Owner, Window},
 };
+use test_harness::{Counting, Load, TestCgroup, machine};
 
 use self::errors::ShareErrors;
 use crate::{
@@ -30,7 +31,6 @@ use crate::{
     guest::{skip, value},
     hotplug::Cpu1Offline,
     spe_support,
-    support::{Counting, Load, TestCgroup, machine},
     testpmu::{TestPmu, core, event as code},
 };
 

@@ -16,11 +16,11 @@ use probe_user::{
     sys::spin::spin,
 };
 use rustix::time::{ClockId, clock_gettime};
+use test_harness::{plan, this_machine};
 
 use crate::{
     counter::{Counter, Target, pmu_type},
     guest::{skip, value},
-    support::{plan, this_machine},
 };
 
 /// One test, since each costs the start of a process.

@@ -13,6 +13,7 @@ use probe_user::{
     machine::Pmus,
     session::spe::{SpeEvents, Timeline},
 };
+use test_harness::{Load, TestCgroup, machine, pmuscope};
 
 use crate::{
     cli::{command, run_with_load},
@@ -21,7 +22,6 @@ use crate::{
         PERIOD, Sampling, Sums, assert_conserved, assert_exact, counted, sample, samples, stat,
         truth, written,
     },
-    support::{Load, TestCgroup, machine, pmuscope},
     testpmu::TestPmu,
 };
 

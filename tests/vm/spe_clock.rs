@@ -10,10 +10,10 @@ use std::{
 use parquet::record::Field;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 use serde_json::Value;
+use test_harness::{load_binary, machine, pmuscope};
 
 use crate::{
     mem_support::{Recording, Rows, assert_exact, now, spe_machine},
-    support::{load_binary, machine, pmuscope},
     testpmu::TestPmu,
 };
 

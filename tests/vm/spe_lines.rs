@@ -12,12 +12,12 @@ use probe_common::{
     spe::{LineKey, LineRow},
 };
 use probe_user::{machine::Pmus, session::spe::SpeEvents, snapshot::SpeReading};
+use test_harness::{Load, TestCgroup, machine, pmuscope};
 
 use crate::{
     guest::{skip, value},
     signals::kill,
     spe_support::{PERIOD, Sampling, assert_conserved, counted, samples},
-    support::{Load, TestCgroup, machine, pmuscope},
     testpmu::TestPmu,
 };
 

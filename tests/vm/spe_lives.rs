@@ -4,6 +4,7 @@
 use std::{thread, time::Duration};
 
 use probe_user::snapshot::ENDED;
+use test_harness::{Load, TestCgroup, machine};
 
 use crate::{
     cli::{command, run_with_load},
@@ -11,7 +12,6 @@ use crate::{
         PERIOD, Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
         written,
     },
-    support::{Load, TestCgroup, machine},
     testpmu::TestPmu,
 };
 

@@ -4,6 +4,7 @@ use std::{process::Command, thread, time::Duration};
 
 use probe_common::spe::SpeKey;
 use probe_user::snapshot::SpeHook;
+use test_harness::{Messages, TestCgroup, machine};
 
 use crate::{
     guest::{is_6_1, value},
@@ -11,7 +12,6 @@ use crate::{
         PERIOD, Sampling, assert_conserved, assert_exact, counted, sample, samples, stat, truth,
         written,
     },
-    support::{Messages, TestCgroup, machine},
     testpmu::TestPmu,
 };
 

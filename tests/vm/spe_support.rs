@@ -21,11 +21,9 @@ use probe_user::{
     },
     snapshot::{SpeCounts, SpeHook, SpeReading},
 };
+use test_harness::{Load, TestCgroup, this_machine};
 
-use crate::{
-    support::{Load, TestCgroup, this_machine},
-    testpmu::TestPmu,
-};
+use crate::testpmu::TestPmu;
 
 const DEBUG: &str = "/sys/kernel/debug/testpmu";
 

@@ -13,6 +13,7 @@ use probe_user::{
     machine::Pmus,
     plan::{Capacity, Plan, ResolvedRequest},
 };
+use test_harness::{Counting, TestCgroup, machine};
 
 use crate::{
     accounting::{run, watched},
@@ -21,7 +22,6 @@ use crate::{
     hotplug::Cpu1Offline,
     report::{Row, report, row, rows},
     signals::{kill, stop},
-    support::{self, Counting, TestCgroup, machine},
     testpmu::{TestPmu, core, event},
 };
 
@@ -204,7 +204,7 @@ fn turns_are_made_up_for_on_each_cpu() {
     let a = watched(&pmu, "a");
     let mut counting = Counting::with_plan(plan, |_| {});
     let mut loads = ["burn 0 2000", "burn 1 2000"].map(|words| a.load(words));
-    loads.iter_mut().for_each(support::Load::go);
+    loads.iter_mut().for_each(test_harness::Load::go);
     thread::sleep(Duration::from_millis(500));
     counting.session.rotate().unwrap();
     loads.into_iter().for_each(|load| drop(load.finish()));
@@ -217,7 +217,7 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=core");
     pmu.control("idle 1");
-    let mut others = support::plan(&format!("{{{}}}", events(&pmu, 6..12)));
+    let mut others = test_harness::plan(&format!("{{{}}}", events(&pmu, 6..12)));
     for planned in others.groups.iter_mut().flatten() {
         planned.counter.scope = Scope::Cpus("0".parse().unwrap());
     }
@@ -321,7 +321,8 @@ fn a_ratio_is_of_one_group() {
         cpus: 2,
         settings: MetricSettings::default(),
     };
-    let capacity = Capacity::of_this_machine(&catalogue, &machine, &pmus, support::online(), 1);
+    let capacity =
+        Capacity::of_this_machine(&catalogue, &machine, &pmus, test_harness::online(), 1);
     let plan = Plan::packed(&request, &pmus, &capacity).unwrap();
     assert_eq!(plan.rotated, 2);
     let a = watched(&pmu, "a");

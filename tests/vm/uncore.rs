@@ -9,10 +9,10 @@ use std::{
 };
 
 use probe_user::window::Window;
+use test_harness::{Counting, limit_files, machine, pmuscope};
 
 use crate::{
     guest::{skip, value},
-    support::{Counting, limit_files, machine, pmuscope},
     testpmu::TestPmu,
 };
 

@@ -3,10 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use probe_user::machine::cgroup::Hierarchy;
-
-use crate::{
-    agent::{Agent, container_id, find, own},
-    support::{TestCgroup, assert_within, cpu_time, hierarchy, machine, taken_time},
+use test_harness::{
+    TestCgroup,
+    agent::{Agent, Series, assert_no_step_back, container_id, find, own},
+    assert_within, cpu_time, hierarchy, machine, taken_time,
 };
 
 #[test]
@@ -82,7 +82,7 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     let time = "pmuscope_events_estimated_seconds_total{";
     let clock = "event=\"task-clock\"";
     // The rows of the containers of this test, and the folded row.
-    let sum = |series: &super::Series| -> f64 {
+    let sum = |series: &Series| -> f64 {
         let own = |name: &str| {
             ids.iter()
                 .any(|id| name.contains(&format!("name=\"{id}\"")))
@@ -112,8 +112,8 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
     agent.next_window();
     let after = agent.series();
     let others = time_of_others(&pods).saturating_sub(others);
-    super::assert_no_step_back(&before, &after);
-    super::assert_no_step_back(&folded, &after);
+    assert_no_step_back(&before, &after);
+    assert_no_step_back(&folded, &after);
     assert_eq!(own(&after, "folded_containers"), 0.0);
     assert!(find(&after, &[time, "kind=\"other\"", clock]).unwrap() >= other);
     let truth: u64 = containers.iter().map(TestCgroup::cpu_time).sum();

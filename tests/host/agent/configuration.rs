@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::{
+use test_harness::{
     agent::{Agent, AgentOptions, own},
-    support::{pmuscope, shared_machine},
+    pmuscope, shared_machine,
 };
 
 #[test]

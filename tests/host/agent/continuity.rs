@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use crate::{
-    agent::{Agent, Series, assert_no_step_back, container_id, find, own},
-    support::{TestCgroup, shared_machine},
+use test_harness::{
+    TestCgroup,
+    agent::{Agent, Series, assert_no_step_back, container_id, find, own, parse},
+    shared_machine,
 };
 
 /// CPU time of a container in seconds, as the agent shows it.
@@ -165,8 +166,7 @@ fn a_reload_that_is_wrong_changes_nothing() {
     // Two scrapes in the same window return the same text: a scrape does not end a window.
     loop {
         let [one, other] = [agent.get("/metrics"), agent.get("/metrics")];
-        let windows =
-            [&one, &other].map(|answer| own(&super::parse(&answer.text()), "windows_total"));
+        let windows = [&one, &other].map(|answer| own(&parse(&answer.text()), "windows_total"));
         if windows[0] == windows[1] {
             assert_eq!(one.text(), other.text());
             break;

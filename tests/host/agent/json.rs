@@ -9,10 +9,9 @@ use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::Signal,
 };
-
-use crate::{
+use test_harness::{
     agent::{Agent, AgentOptions, own},
-    support::shared_machine,
+    shared_machine,
 };
 
 #[test]

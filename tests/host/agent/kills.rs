@@ -9,13 +9,13 @@ use std::{
 
 use aya::programs::loaded_programs;
 use rustix::process::Signal;
-
-use crate::{
+use test_harness::{
+    TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find},
-    bpffs::Bpffs,
-    pins::program_id,
-    support::{TestCgroup, assert_within, machine, taken_time},
+    assert_within, machine, taken_time,
 };
+
+use crate::{bpffs::Bpffs, pins::program_id};
 
 /// Whether the test has made enough kills. `PMUSCOPE_KILLS` sets their number. Without it the test
 /// stops after `KILLS`, or after 15 s and 10 kills.

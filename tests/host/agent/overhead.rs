@@ -1,8 +1,9 @@
 //! `max_overhead`: what the agent reduces to stay within it, and that totals continue.
 
-use crate::{
+use test_harness::{
+    TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
-    support::{TestCgroup, machine, shared_machine},
+    machine, shared_machine,
 };
 
 /// Estimated count of an event in a container.

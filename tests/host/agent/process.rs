@@ -9,10 +9,9 @@ use rustix::{
     net::{RecvFlags, recv},
     process::{Pid, Signal, kill_process},
 };
-
-use crate::{
+use test_harness::{
     agent::{Agent, own},
-    support::shared_machine,
+    shared_machine,
 };
 
 #[test]

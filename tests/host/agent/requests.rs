@@ -9,10 +9,9 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
-
-use crate::{
-    agent::{Agent, AgentOptions, Answer, find, own, parse},
-    support::shared_machine,
+use test_harness::{
+    agent::{Agent, AgentOptions, Answer, Series, find, own, parse},
+    shared_machine,
 };
 
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -41,7 +40,7 @@ fn a_scrape_has_the_format_that_it_asks_for() {
     );
     assert!(!answer.text().contains("# EOF") && !answer.text().contains("# UNIT"));
     let plain = parse(&answer.text());
-    let names = |series: &super::Series| series.keys().cloned().collect::<Vec<_>>();
+    let names = |series: &Series| series.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&open), names(&plain));
     let zipped = agent.get_with("/metrics", "Accept-Encoding: gzip\r\n");
     assert!(

@@ -3,12 +3,13 @@
 use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{
+use test_harness::{
+    TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
-    bpffs::Bpffs,
-    support::{TestCgroup, pmuscope, shared_machine},
+    pmuscope, shared_machine,
 };
+
+use crate::bpffs::Bpffs;
 
 fn config(bpffs: &Bpffs, state: &Path) -> String {
     let pins = bpffs.place().0;

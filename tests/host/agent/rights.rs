@@ -2,12 +2,12 @@
 
 use std::{fs, os::unix::process::CommandExt as _};
 
-use crate::{
+use test_harness::{
     agent::{Agent, AgentOptions, own},
-    hidden::exits_can_be_watched,
-    nobody::Programs,
-    support::shared_machine,
+    shared_machine,
 };
+
+use crate::{hidden::exits_can_be_watched, nobody::Programs};
 
 /// `CAP_IPC_LOCK`, `CAP_PERFMON` and `CAP_BPF` of `linux/capability.h`.
 const KEPT: u64 = 1 << 14 | 1 << 38 | 1 << 39;

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use rustix::process::Signal;
-
-use crate::{
+use test_harness::{
+    TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
-    bpffs::Bpffs,
-    support::{TestCgroup, machine, shared_machine},
+    machine, shared_machine,
 };
+
+use crate::bpffs::Bpffs;
 
 /// With a period of 1 each fault is a sample.
 const SAMPLED: &str = "sample = \"page-faults/period=1/\"\nsample_budget = \"100%\"\n";

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, fs, process::Stdio, time::Duration};
 
-use crate::{
-    agent::{
-        Agent, AgentOptions,
-        collector::{Collector, Point, unix_time},
-    },
-    support::{pmuscope, shared_machine},
+use test_harness::{
+    agent::{Agent, AgentOptions},
+    collector::{Collector, Point, unix_time},
+    pmuscope, shared_machine,
 };
 
 /// Tolerance for two clocks that are read one after the other on a busy machine.

@@ -8,10 +8,10 @@ use std::{
 };
 
 use rustix::process::Signal;
-
-use crate::{
+use test_harness::{
+    TestCgroup,
     agent::{Agent, AgentOptions, Series, assert_no_step_back, container_id, find, own},
-    support::{TestCgroup, load_binary, shared_machine},
+    load_binary, shared_machine,
 };
 
 /// A process that echoes each byte, and so is switched in once for each byte.

@@ -9,15 +9,16 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use test_harness::{
+    agent::{Agent, AgentOptions, Answer, own, parse},
+    pmuscope, shared_machine,
+};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-use crate::{
-    agent::{Agent, AgentOptions, Answer, own, parse, requests::connected},
-    support::{pmuscope, shared_machine},
-};
+use crate::agent::requests::connected;
 
 fn fixture(name: &str) -> std::path::PathBuf {
     Path::new(concat!(

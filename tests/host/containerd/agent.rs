@@ -8,15 +8,16 @@ use std::{
     thread,
 };
 
+use test_harness::{
+    agent::{Answer, Series, find, own, parse},
+    cpu_time, hierarchy, machine, shared_machine, taken_time,
+};
+
 use super::{
     HOST_NETWORK, can_run,
     chart::Chart,
     cri::{ContainerConfig, ContainerStatusResponse, Cri, ExecSyncRequest, ExecSyncResponse, Id},
     daemon::{Containerd, Pod},
-};
-use crate::{
-    agent::{Answer, Series, find, own, parse},
-    support::{cpu_time, hierarchy, machine, shared_machine, taken_time},
 };
 
 /// The image of this build, which `cargo xtask test` makes. None, with a printed reason, where

@@ -17,15 +17,13 @@ use probe_user::{
     window::Window,
 };
 use serde_json::{Value, json};
+use test_harness::{Counting, plan, pmuscope, shared_machine};
 
 use self::{
     cri::NamespaceOption,
     daemon::{Containerd, NODE},
 };
-use crate::{
-    peers::has,
-    support::{Counting, plan, pmuscope, shared_machine},
-};
+use crate::peers::has;
 
 /// A CNI configuration with only the host's network.
 const HOST_NETWORK: NamespaceOption = NamespaceOption {

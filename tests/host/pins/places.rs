@@ -7,12 +7,10 @@ use probe_user::{
     snapshot::Hook,
 };
 use rustix::mount::MountFlags;
+use test_harness::{plan, shared_machine, this_machine};
 
 use super::{config, handed_over, refusal, restamp, start};
-use crate::{
-    bpffs::Bpffs,
-    support::{plan, shared_machine, this_machine},
-};
+use crate::bpffs::Bpffs;
 
 #[test]
 fn damaged_pins_are_removed() {

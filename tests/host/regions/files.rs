@@ -3,12 +3,12 @@
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use probe_user::session::markers::{MarkerScope, Markers, ScanResult};
+use test_harness::{shared_machine, this_machine};
 
 use super::{
     Observation,
     programs::{self, CompiledProgram, compile_marks},
 };
-use crate::support::{shared_machine, this_machine};
 
 #[test]
 fn a_program_whose_file_is_gone_is_told_of() {

@@ -12,8 +12,8 @@ use probe_user::{
     session::markers::{MarkerScope, Markers, ScanResult},
 };
 
-use crate::support::{Load, hierarchy, shared_machine, this_machine};
 use programs::compile_marks;
+use test_harness::{Load, hierarchy, shared_machine, this_machine};
 
 /// The markers of a program from its start to its end.
 struct Observation {
@@ -360,7 +360,7 @@ fn a_rust_program_marks_as_a_c_program_does() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let program = crate::support::load_binary();
+    let program = test_harness::load_binary();
     let words = "mark tag=a@1000-2000 start=x start=y stop stop stop tag=@0-3000";
     let seen = Observation::run(&program, words, found(&program));
     let expected = [

@@ -8,8 +8,7 @@ use std::{
 };
 
 use serde_json::json;
-
-use crate::support::hierarchy;
+use test_harness::hierarchy;
 
 /// The source of marks.c.
 const MARKS: &str = include_str!("marks.c");

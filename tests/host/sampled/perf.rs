@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, process::Command};
 
+use test_harness::{TestCgroup, machine};
+
 use super::{config, counting};
-use crate::{
-    peers::has,
-    support::{TestCgroup, machine},
-};
+use crate::peers::has;
 
 /// Accepted difference between two shares in standard errors. Chance exceeds it in 7 of a million
 /// cases, and the test compares five shares.

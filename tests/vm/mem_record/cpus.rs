@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use parquet::record::Field;
+use test_harness::TestCgroup;
 
 use crate::{
     guest::{skip, value},
     hotplug::set_online,
     mem_support::{Recording, Rows, assert_exact, end, now, samples, spe_machine, truth},
-    support::TestCgroup,
     testpmu::TestPmu,
 };
 

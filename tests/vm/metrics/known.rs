@@ -10,11 +10,11 @@ use probe_user::{
     plan::{CountSource, Plan, PlannedMetric},
     window::GroupCounts,
 };
+use test_harness::online_cpus;
 
 use crate::{
     guest::value,
     plans::metric_plan,
-    support::online_cpus,
     testpmu::{TestPmu, core},
 };
 

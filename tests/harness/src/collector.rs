@@ -21,30 +21,34 @@ use tonic::{
 };
 
 /// A running collector.
-pub(crate) struct Collector {
-    pub(crate) address: SocketAddr,
+pub struct Collector {
+    /// Where it listens.
+    pub address: SocketAddr,
     requests: Receiver<ExportMetricsServiceRequest>,
 }
 
 /// A data point of a metric.
 #[derive(Clone, Debug)]
-pub(crate) struct Point {
-    pub(crate) name: String,
+pub struct Point {
+    /// Name of the metric.
+    pub name: String,
     /// Unix time. A gauge has none.
-    pub(crate) start: Option<Duration>,
-    pub(crate) time: Duration,
+    pub start: Option<Duration>,
+    /// Unix time.
+    pub time: Duration,
     labels: String,
 }
 
 impl Point {
     /// Name and labels of the point's series.
-    pub(crate) fn series(&self) -> (&str, &str) {
+    pub fn series(&self) -> (&str, &str) {
         (&self.name, &self.labels)
     }
 }
 
 impl Collector {
-    pub(crate) fn start() -> Self {
+    /// Starts a collector on a free port of the loopback interface.
+    pub fn start() -> Self {
         let (sender, requests) = channel();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -64,7 +68,7 @@ impl Collector {
     }
 
     /// The points of the next request.
-    pub(crate) fn points(&self) -> Vec<Point> {
+    pub fn points(&self) -> Vec<Point> {
         let request = self.requests.recv().unwrap();
         let scopes = request.resource_metrics.into_iter();
         let scopes = scopes.flat_map(|resource| resource.scope_metrics);
@@ -83,7 +87,7 @@ impl Collector {
     }
 
     /// The points of the next request that is made after this call.
-    pub(crate) fn next_points(&self) -> Vec<Point> {
+    pub fn next_points(&self) -> Vec<Point> {
         while self.requests.try_recv().is_ok() {}
         self.points();
         self.points()
@@ -102,7 +106,7 @@ impl Point {
 }
 
 /// The current Unix time.
-pub(crate) fn unix_time() -> Duration {
+pub fn unix_time() -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.unwrap()
 }

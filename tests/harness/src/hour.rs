@@ -7,10 +7,10 @@ const METRICS: usize = 8;
 const WINDOWS: u32 = 3600;
 
 /// Number of its values.
-pub(crate) const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
+pub const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
 
 /// The container with this number.
-pub(crate) fn container(at: usize) -> LineSubject {
+pub fn container(at: usize) -> LineSubject {
     LineSubject {
         part: "row",
         label: format!("shop/web-{at}/app"),
@@ -23,7 +23,7 @@ pub(crate) fn container(at: usize) -> LineSubject {
 }
 
 /// The profile. Its values are noise, since regular values would compress to nothing.
-pub(crate) fn hour() -> Profile {
+pub fn hour() -> Profile {
     let metric = |at: usize| LineMetric {
         name: format!("metric_{at}"),
         help: "One of many".to_owned(),

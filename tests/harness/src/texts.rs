@@ -7,7 +7,7 @@ use probe_user::{
 };
 
 /// The text of reports in every format, in the order of the formats.
-pub(crate) fn texts(reports: &[Report]) -> Vec<String> {
+pub fn texts(reports: &[Report]) -> Vec<String> {
     let formats = OutputFormat::value_variants().iter();
     let text = |format: &OutputFormat| {
         let mut text = Vec::new();

@@ -11,26 +11,31 @@ use probe_user::{
     window::{Owner, Window},
 };
 
-use super::{assert_within, online_cpus, plan, this_machine};
+use crate::{assert_within, online_cpus, plan, this_machine};
 
 /// A session with its first snapshot.
-pub(crate) struct Counting {
-    pub(crate) session: Session,
-    pub(crate) first: Snapshot,
+pub struct Counting {
+    /// The session.
+    pub session: Session,
+    /// The snapshot at the start.
+    pub first: Snapshot,
     /// [`taken_time`] at the start.
     taken: u64,
 }
 
 impl Counting {
-    pub(crate) fn start(events: &str) -> Self {
+    /// Counts these events on this machine.
+    pub fn start(events: &str) -> Self {
         Self::with(events, |_| {})
     }
 
-    pub(crate) fn with(events: &str, change: impl FnOnce(&mut Config)) -> Self {
+    /// As `start`, with changes of the configuration.
+    pub fn with(events: &str, change: impl FnOnce(&mut Config)) -> Self {
         Self::with_plan(plan(events), change)
     }
 
-    pub(crate) fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+    /// As `with`, for a plan.
+    pub fn with_plan(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut counting = Self::plain(plan, change);
         // Some kernels hide switches of a task, such as init, from all programs.
         counting.session.watch_exits().unwrap();
@@ -39,12 +44,12 @@ impl Counting {
     }
 
     /// A session with the configuration of the subcommands.
-    pub(crate) fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+    pub fn plain(plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         Self::on(&this_machine(), plan, change)
     }
 
     /// As `plain`, on another machine description, for example with another cgroup2 mount.
-    pub(crate) fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
+    pub fn on(machine: &Arc<Machine>, plan: Plan, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             plan,
             ..Config::default()
@@ -67,7 +72,7 @@ impl Counting {
     }
 
     /// Starts a new session with the pins of this one. `meanwhile` runs while there is none.
-    pub(crate) fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
+    pub fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
         self.session.keep_pins();
         drop(self.session);
         meanwhile();
@@ -76,7 +81,7 @@ impl Counting {
     }
 
     /// The window since the start.
-    pub(crate) fn window(&mut self) -> Window {
+    pub fn window(&mut self) -> Window {
         let now = self.session.pull().unwrap();
         let window = Window::between(&self.first, &now, self.session.plan());
         println!("{:?}", window.health);
@@ -88,7 +93,7 @@ impl Counting {
     /// and of the hypervisor, estimated time of slices with a missed switch, and the gap of
     /// handovers, all since the start.
     #[track_caller]
-    pub(crate) fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
+    pub fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
         let since_start = |of: fn(&Health) -> u64| of(&window.health) - of(&self.first.health);
         let estimated = since_start(|health| health.sum.missed_nanos);
@@ -104,7 +109,7 @@ impl Counting {
     /// Asserts that the sum of the task-clocks of all owners is the elapsed time on all CPUs. Time
     /// during the two pulls may be inside or outside of the window.
     #[track_caller]
-    pub(crate) fn assert_whole_time(&self, window: &Window, counted: u64, percent: f64) {
+    pub fn assert_whole_time(&self, window: &Window, counted: u64, percent: f64) {
         let cpus = online_cpus().len() as u64;
         let truth = u64::try_from(window.length.as_nanos()).unwrap() * cpus;
         let skews = [&self.first.health, &window.health].map(|health| health.skew.unwrap());
@@ -115,16 +120,17 @@ impl Counting {
     }
 
     /// CPU time in ns on all CPUs of interrupts and of the hypervisor since the start.
-    pub(crate) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         taken_time() - self.taken
     }
 
     /// The count of an event for a cgroup in a window. None without a row.
-    pub(crate) fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
+    pub fn count(&self, window: &Window, event: &str, cgroup: CgroupId) -> Option<u64> {
         self.process_count(window, event, cgroup, 0)
     }
 
-    pub(crate) fn process_count(
+    /// The count of an event for a process in a window. None without a row.
+    pub fn process_count(
         &self,
         window: &Window,
         event: &str,
@@ -151,7 +157,7 @@ impl Counting {
 
 /// CPU time in ns on all CPUs that interrupts and the hypervisor have taken so far. The kernel's
 /// accounting excludes it from a task's time, and the task-clock includes it.
-pub(crate) fn taken_time() -> u64 {
+pub fn taken_time() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     // cpu user nice system idle iowait irq softirq steal ..., in ticks.
     let ticks: u64 = stat

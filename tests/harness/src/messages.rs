@@ -9,11 +9,11 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// The captured log.
 #[derive(Clone, Default)]
-pub(crate) struct Messages(Arc<Mutex<Vec<u8>>>);
+pub struct Messages(Arc<Mutex<Vec<u8>>>);
 
 impl Messages {
     /// Captures this thread's messages that pass the filter, until the guard is dropped.
-    pub(crate) fn in_thread(filter: &str) -> (Self, tracing::subscriber::DefaultGuard) {
+    pub fn in_thread(filter: &str) -> (Self, tracing::subscriber::DefaultGuard) {
         let messages = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(filter))
@@ -25,7 +25,7 @@ impl Messages {
     }
 
     /// Captures all messages of the process from here on, including those of the BPF programs.
-    pub(crate) fn with_kernel_log() -> Self {
+    pub fn with_kernel_log() -> Self {
         let messages = Self::default();
         tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new("info,kernel=debug"))
@@ -37,7 +37,7 @@ impl Messages {
     }
 
     /// The lines since the last call that contain this text.
-    pub(crate) fn take(&self, text: &str) -> Vec<String> {
+    pub fn take(&self, text: &str) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap());
         let all = String::from_utf8(bytes).unwrap();
         println!("{all}");

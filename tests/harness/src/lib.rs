@@ -1,21 +1,38 @@
-//! Common code of the tests on a running kernel: exclusive access to the machine, cgroups, loads,
-//! and counts.
+//! What the tests and benchmarks of pmuscope have in common: exclusive access to the machine,
+//! cgroups, loads and counts on a running kernel, and in modules whatever else two of them use.
+//!
+//! Unit tests of probe-user cannot use this crate: it is linked with another copy of the library.
+//! They use `test-support`.
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and by any error"
+)]
 
+pub mod agent;
+pub mod bpf;
+pub mod browser;
 mod cgroup;
+pub mod collector;
 mod counting;
+pub mod hour;
 mod load;
 mod messages;
+mod texts;
 
 use std::{
+    env,
     fs::File,
     io,
     os::fd::{FromRawFd as _, OwnedFd},
+    path::PathBuf,
     process::Command,
     sync::Arc,
 };
 
 use probe_user::{
-    event::{self},
+    event,
     machine::{Machine, cgroup::Hierarchy, cpus::CpuList},
     plan::Plan,
     sys::descriptors,
@@ -25,21 +42,22 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-pub(crate) use self::{
+pub use self::{
     cgroup::{TestCgroup, cpu_time, flood_the_ring},
     counting::{Counting, taken_time},
     load::{Load, load_binary},
     messages::Messages,
+    texts::texts,
 };
 
 /// Exclusive access to the machine, for tests whose measurement others would disturb. None, with a
 /// printed reason, where this process may not load programs or create cgroups.
-pub(crate) fn machine() -> Option<File> {
+pub fn machine() -> Option<File> {
     locked(File::lock)
 }
 
 /// Shared access to the machine, for tests whose result does not depend on what else runs.
-pub(crate) fn shared_machine() -> Option<File> {
+pub fn shared_machine() -> Option<File> {
     locked(File::lock_shared)
 }
 
@@ -50,30 +68,33 @@ fn locked(lock: fn(&File) -> io::Result<()>) -> Option<File> {
     }
     // Thousands of loads need two pipes each, so the soft limit is raised to the hard limit.
     descriptors::allow_most();
-    let file = File::create(std::env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
+    let file = File::create(env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock(&file).unwrap();
     Some(file)
 }
 
-pub(crate) fn hierarchy() -> Hierarchy {
+/// The mounted hierarchy of cgroups.
+pub fn hierarchy() -> Hierarchy {
     this_machine().hierarchy().unwrap().clone()
 }
 
 /// The description of the running machine, read again.
-pub(crate) fn this_machine() -> Arc<Machine> {
+pub fn this_machine() -> Arc<Machine> {
     Arc::new(Machine::this())
 }
 
-pub(crate) fn online_cpus() -> Vec<u32> {
+/// The numbers of the online CPUs.
+pub fn online_cpus() -> Vec<u32> {
     online().iter().collect()
 }
 
-pub(crate) fn online() -> CpuList {
+/// The online CPUs.
+pub fn online() -> CpuList {
     this_machine().online().unwrap()
 }
 
 /// Runs a closure on one CPU. Processes that it starts are pinned there.
-pub(crate) fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
+pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).unwrap();
     let mut only = CpuSet::new();
     only.set(usize::try_from(cpu).unwrap());
@@ -84,7 +105,7 @@ pub(crate) fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> T) -> T {
 }
 
 /// A counting plan for these events on this machine.
-pub(crate) fn plan(events: &str) -> Plan {
+pub fn plan(events: &str) -> Plan {
     let machine = this_machine();
     let pmus = machine.pmus().unwrap();
     Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
@@ -92,7 +113,7 @@ pub(crate) fn plan(events: &str) -> Plan {
 
 /// Asserts that `counted` is within `percent` of `truth`.
 #[track_caller]
-pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) {
+pub fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) {
     let error = (counted as f64 / truth as f64 - 1.0) * 100.0;
     println!("{what}: counted {counted}, truth {truth}, error {error:+.3}%");
     assert!(
@@ -102,16 +123,27 @@ pub(crate) fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) 
 }
 
 /// A command of the pmuscope binary.
-pub(crate) fn pmuscope() -> Command {
-    Command::new(std::env::var_os("PMUSCOPE_BIN").unwrap_or_else(|| {
-        option_env!("CARGO_BIN_EXE_pmuscope")
-            .unwrap_or("pmuscope")
-            .into()
-    }))
+pub fn pmuscope() -> Command {
+    Command::new(program("PMUSCOPE_BIN", "pmuscope"))
+}
+
+/// A program that cargo builds beside the test. In the guests the variable names it.
+fn program(variable: &str, built: &str) -> PathBuf {
+    if let Some(path) = env::var_os(variable) {
+        return path.into();
+    }
+    let test = env::current_exe().unwrap();
+    let built = test.ancestors().nth(2).unwrap().join(built);
+    assert!(
+        built.exists(),
+        "{} is not built: run `cargo xtask test`",
+        built.display()
+    );
+    built
 }
 
 /// Sets the soft and hard limits of open files for a command.
-pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
+pub fn limit_files(command: &mut Command, current: u64, maximum: u64) {
     use std::os::unix::process::CommandExt as _;
 
     let (current, maximum) = (Some(current), Some(maximum));
@@ -123,7 +155,7 @@ pub(crate) fn limit_files(command: &mut Command, current: u64, maximum: u64) {
 }
 
 /// Opens a counter of all tasks of a CPU with the system call, without pmuscope.
-pub(crate) fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
+pub fn open_event(cpu: u32, type_: u32, config: u64) -> OwnedFd {
     use perf_event_open_sys::{bindings::perf_event_attr, perf_event_open};
     let mut attr = perf_event_attr {
         type_,

@@ -6,12 +6,14 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use crate::program;
+
 /// A load. The drop kills it.
-pub(crate) struct Load(Child);
+pub struct Load(Child);
 
 impl Load {
     /// Starts a load that waits for [`Self::go`], in the cgroup of the test process.
-    pub(crate) fn waiting(binary: &Path, words: &str) -> Self {
+    pub fn waiting(binary: &Path, words: &str) -> Self {
         let mut command = Command::new(binary);
         command
             .args(words.split(' '))
@@ -22,7 +24,8 @@ impl Load {
         load
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
@@ -40,17 +43,17 @@ impl Load {
     }
 
     /// Whether the process has ended.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }
 
     /// Closes the standard input, which starts the work.
-    pub(crate) fn go(&mut self) {
+    pub fn go(&mut self) {
         drop(self.0.stdin.take());
     }
 
     /// Waits for the exit and returns stdout.
-    pub(crate) fn finish(mut self) -> String {
+    pub fn finish(mut self) -> String {
         self.go();
         let mut text = String::new();
         std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut text).unwrap();
@@ -66,17 +69,7 @@ impl Drop for Load {
     }
 }
 
-/// The example `load`, built next to the tests.
-pub(crate) fn load_binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("PMUSCOPE_LOAD") {
-        return path.into();
-    }
-    let test = std::env::current_exe().unwrap();
-    let built = test.ancestors().nth(2).unwrap().join("examples/load");
-    assert!(
-        built.exists(),
-        "{} is not built: run `cargo xtask test`",
-        built.display()
-    );
-    built
+/// The example `load`.
+pub fn load_binary() -> PathBuf {
+    program("PMUSCOPE_LOAD", "examples/load")
 }

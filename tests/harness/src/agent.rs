@@ -1,4 +1,4 @@
-//! Starts an agent and reads what it serves. The tests in guests use this module too.
+//! Starts an agent and reads what it serves.
 
 use std::{
     collections::BTreeMap,
@@ -16,30 +16,34 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::support::pmuscope;
+use crate::pmuscope;
 
 /// Values by series. The key is the name with the labels, as in the text.
-pub(crate) type Series = BTreeMap<String, f64>;
+pub type Series = BTreeMap<String, f64>;
 
 /// A running agent with its own run directory. The drop kills it.
-pub(crate) struct Agent {
+pub struct Agent {
     child: Child,
     /// The lines of JSON, one for each window.
     windows: Receiver<String>,
     /// The socket that stands for the service manager.
     manager: UnixDatagram,
-    pub(crate) address: SocketAddr,
-    pub(crate) directory: TempDir,
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Its directory: configuration, log, and `run`, the run directory.
+    pub directory: TempDir,
 }
 
 /// Configuration and arguments of an agent.
-pub(crate) struct AgentOptions<'a> {
-    pub(crate) config: &'a str,
-    pub(crate) flags: &'a [&'a str],
+pub struct AgentOptions<'a> {
+    /// Text of the configuration file.
+    pub config: &'a str,
+    /// Further arguments.
+    pub flags: &'a [&'a str],
     /// Destination of the lines of JSON.
-    pub(crate) json: &'a str,
+    pub json: &'a str,
     /// `http` or `https`.
-    pub(crate) scheme: &'a str,
+    pub scheme: &'a str,
 }
 
 impl Default for AgentOptions<'_> {
@@ -54,13 +58,14 @@ impl Default for AgentOptions<'_> {
 }
 
 impl Agent {
-    pub(crate) fn start() -> Self {
+    /// Starts an agent with the default options and waits until it is ready.
+    pub fn start() -> Self {
         Self::with(&AgentOptions::default(), |_| {})
     }
 
     /// Starts an agent and waits until it is ready. `prepare` gets the agent's directory, which
     /// contains `run`, the run directory.
-    pub(crate) fn with(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+    pub fn with(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
         let mut agent = Self::spawn(options, prepare);
         agent.wait_for_notification("READY=1");
         let log = agent.log();
@@ -71,7 +76,7 @@ impl Agent {
     }
 
     /// Starts an agent without a wait for readiness.
-    pub(crate) fn spawn(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
+    pub fn spawn(options: &AgentOptions<'_>, prepare: impl FnOnce(&TempDir)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("agent.toml"), options.config).unwrap();
@@ -108,12 +113,12 @@ impl Agent {
     }
 
     /// A handle of the service manager's socket, for tests that read it themselves.
-    pub(crate) fn manager(&self) -> UnixDatagram {
+    pub fn manager(&self) -> UnixDatagram {
         self.manager.try_clone().unwrap()
     }
 
     /// Waits until the agent sends this notification to the service manager.
-    pub(crate) fn wait_for_notification(&mut self, expected: &str) {
+    pub fn wait_for_notification(&mut self, expected: &str) {
         let mut message = [0; 4096];
         self.manager
             .set_read_timeout(Some(Duration::from_mins(2)))
@@ -131,21 +136,22 @@ impl Agent {
     }
 
     /// The agent's log.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// A path in the run directory.
-    pub(crate) fn run_file(&self, name: &str) -> PathBuf {
+    pub fn run_file(&self, name: &str) -> PathBuf {
         self.directory.path().join("run").join(name)
     }
 
     /// Waits for a window that began after this call.
-    pub(crate) fn next_window(&self) {
+    pub fn next_window(&self) {
         while self.windows.try_recv().is_ok() {}
         for _ in 0..2 {
             let window = self.windows.recv();
@@ -154,30 +160,31 @@ impl Agent {
     }
 
     /// The JSON of the next window in the queue.
-    pub(crate) fn window(&self) -> serde_json::Value {
+    pub fn window(&self) -> serde_json::Value {
         serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
     }
 
     /// The JSON of a window that ended after this call.
-    pub(crate) fn line(&self) -> serde_json::Value {
+    pub fn line(&self) -> serde_json::Value {
         while self.windows.try_recv().is_ok() {}
         serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid().cast_signed()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// Replaces the configuration file atomically.
-    pub(crate) fn configure(&self, config: &str) {
+    pub fn configure(&self, config: &str) {
         let path = |name: &str| self.directory.path().join(name);
         fs::write(path("agent.toml.new"), config).unwrap();
         fs::rename(path("agent.toml.new"), path("agent.toml")).unwrap();
     }
 
     /// Replaces the configuration and waits until the agent has read it.
-    pub(crate) fn reload(&mut self, config: &str) {
+    pub fn reload(&mut self, config: &str) {
         self.configure(config);
         self.signal(Signal::HUP);
         self.wait_for_notification("RELOADING=1");
@@ -185,29 +192,29 @@ impl Agent {
     }
 
     /// Waits until the agent exits.
-    pub(crate) fn ended(mut self) -> ExitStatus {
+    pub fn ended(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
     /// The response to a GET of a path.
-    pub(crate) fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         self.get_with(path, "")
     }
 
     /// As `get`, with additional headers, each with its line end.
-    pub(crate) fn get_with(&self, path: &str, headers: &str) -> Answer {
+    pub fn get_with(&self, path: &str, headers: &str) -> Answer {
         self.ask(&format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
         ))
     }
 
     /// The response to the text of a request.
-    pub(crate) fn ask(&self, request: &str) -> Answer {
+    pub fn ask(&self, request: &str) -> Answer {
         Answer::request(self.address, request)
     }
 
     /// All series of the last window.
-    pub(crate) fn series(&self) -> Series {
+    pub fn series(&self) -> Series {
         let answer = self.get("/metrics");
         assert_eq!(answer.status, 200, "{}", answer.text());
         parse(&answer.text())
@@ -215,7 +222,7 @@ impl Agent {
 
     /// Waits until the condition is true of the series.
     #[track_caller]
-    pub(crate) fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
+    pub fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
         self.answered("/metrics", |answer| {
             let series = (answer.status == 200).then(|| parse(&answer.text()));
             series.filter(&are)
@@ -224,7 +231,7 @@ impl Agent {
 
     /// Waits until a path returns this status.
     #[track_caller]
-    pub(crate) fn wait_for(&self, path: &str, status: u16) -> Answer {
+    pub fn wait_for(&self, path: &str, status: u16) -> Answer {
         self.answered(path, |answer| (answer.status == status).then_some(answer))
     }
 
@@ -260,23 +267,26 @@ impl Drop for Agent {
 
 /// A response of the server.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    /// Lower case.
-    pub(crate) headers: String,
-    pub(crate) body: Vec<u8>,
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Status line and headers, in lower case.
+    pub headers: String,
+    /// Body.
+    pub body: Vec<u8>,
 }
 
 impl Answer {
     /// Sends the text to a server and reads the response.
-    pub(crate) fn request(address: SocketAddr, request: &str) -> Self {
+    pub fn request(address: SocketAddr, request: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         // The server may refuse a request before it has read all of it.
         let _ = stream.write_all(request.as_bytes());
         Self::read(&mut stream)
     }
 
-    pub(crate) fn read(stream: &mut impl std::io::Read) -> Self {
+    /// Reads a response.
+    pub fn read(stream: &mut impl std::io::Read) -> Self {
         let mut all = Vec::new();
         // A response is complete also where the connection is reset after it.
         let _ = stream.read_to_end(&mut all);
@@ -291,11 +301,13 @@ impl Answer {
         }
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// The body as text.
+    pub fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    pub(crate) fn gunzipped(&self) -> String {
+    /// The compressed body as text.
+    pub fn gunzipped(&self) -> String {
         let mut text = String::new();
         flate2::read::GzDecoder::new(self.body.as_slice())
             .read_to_string(&mut text)
@@ -306,7 +318,7 @@ impl Answer {
 
 /// Parses the series of a text in either format. Asserts that the head of its family precedes each
 /// series, and that no series occurs twice.
-pub(crate) fn parse(text: &str) -> Series {
+pub fn parse(text: &str) -> Series {
     let mut series = Series::new();
     let mut family = "";
     for line in text.lines() {
@@ -330,7 +342,7 @@ pub(crate) fn parse(text: &str) -> Series {
 /// The value of the only series with all of these parts in its name or labels. None where no series
 /// matches.
 #[track_caller]
-pub(crate) fn find(series: &Series, parts: &[&str]) -> Option<f64> {
+pub fn find(series: &Series, parts: &[&str]) -> Option<f64> {
     let found = series.iter();
     let mut found = found.filter(|(name, _)| parts.iter().all(|part| name.contains(part)));
     let first = found.next();
@@ -340,13 +352,13 @@ pub(crate) fn find(series: &Series, parts: &[&str]) -> Option<f64> {
 
 /// A metric of the agent about itself.
 #[track_caller]
-pub(crate) fn own(series: &Series, name: &str) -> f64 {
+pub fn own(series: &Series, name: &str) -> f64 {
     series[&format!("pmuscope_self_agent_{name}")]
 }
 
 /// Asserts that no counter in both sets of series decreased.
 #[track_caller]
-pub(crate) fn assert_no_step_back(before: &Series, now: &Series) {
+pub fn assert_no_step_back(before: &Series, now: &Series) {
     let counters = before.iter().filter(|(name, _)| {
         let name = name.split('{').next().unwrap();
         name.ends_with("_total")
@@ -359,6 +371,6 @@ pub(crate) fn assert_no_step_back(before: &Series, now: &Series) {
 }
 
 /// A container id. The number must be unique among the tests.
-pub(crate) fn container_id(number: u32) -> String {
+pub fn container_id(number: u32) -> String {
     format!("{:08x}{number:056x}", std::process::id())
 }

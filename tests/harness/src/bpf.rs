@@ -15,7 +15,7 @@ use aya_obj::{
 /// A program that does nothing: its cost is the kernel's cost of running any program at its hook.
 /// Its two instructions are here, so that the product's eBPF object has no code only for
 /// benchmarks.
-pub(crate) struct EmptyProgram {
+pub struct EmptyProgram {
     _program: OwnedFd,
     _link: OwnedFd,
 }
@@ -23,7 +23,7 @@ pub(crate) struct EmptyProgram {
 impl EmptyProgram {
     /// Loads it as `tp_btf/sched_switch` and attaches it, by the same calls as aya for pmuscope's
     /// own program.
-    pub(crate) fn attach() -> io::Result<Self> {
+    pub fn attach() -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
         let tracepoint = btf
             .id_by_type_name_kind("btf_trace_sched_switch", BtfKind::Typedef)
@@ -46,7 +46,7 @@ impl EmptyProgram {
     }
 
     /// Loads it and attaches it to the overflows of a sampled event.
-    pub(crate) fn at_overflows(event: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn at_overflows(event: BorrowedFd<'_>) -> io::Result<Self> {
         let mut attr = zeroed();
         // SAFETY: writing a plain integer to the union's field.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
@@ -90,10 +90,11 @@ impl EmptyProgram {
 
 /// While this exists, the kernel measures the run time of every program (`BPF_ENABLE_STATS`, Linux
 /// 5.8). It reads its clock twice for each run.
-pub(crate) struct RunTimeStats(#[expect(dead_code, reason = "held open")] OwnedFd);
+pub struct RunTimeStats(#[expect(dead_code, reason = "held open")] OwnedFd);
 
 impl RunTimeStats {
-    pub(crate) fn enable() -> io::Result<Self> {
+    /// Switches the measurement on.
+    pub fn enable() -> io::Result<Self> {
         // All zeros is the run time.
         let mut attr = zeroed();
         // SAFETY: no pointer is passed.
@@ -103,7 +104,7 @@ impl RunTimeStats {
 
 /// Nanoseconds and number of runs, so far, of this process's program of a type with the most runs
 /// (`proc(5)`, fdinfo).
-pub(crate) fn busiest_program(kind: bpf_prog_type) -> io::Result<(u64, u64)> {
+pub fn busiest_program(kind: bpf_prog_type) -> io::Result<(u64, u64)> {
     let mut busiest = (0, 0);
     for fd in fs::read_dir("/proc/self/fdinfo")? {
         // The descriptor of the directory itself is already closed.
@@ -162,7 +163,7 @@ unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
 }
 
 /// A hash map of this process with keys and values of the sizes of these types (`proc(5)`, fdinfo).
-pub(crate) fn hash_map<K, V>() -> io::Result<RawFd> {
+pub fn hash_map<K, V>() -> io::Result<RawFd> {
     let wanted = [
         ("map_type:", bpf_map_type::BPF_MAP_TYPE_HASH as usize),
         ("key_size:", size_of::<K>()),
@@ -184,7 +185,7 @@ pub(crate) fn hash_map<K, V>() -> io::Result<RawFd> {
 }
 
 /// Puts a row into a map of [`hash_map`].
-pub(crate) fn put<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
+pub fn put<K, V>(map: RawFd, key: &K, value: &V) -> io::Result<()> {
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
     let element = unsafe { &mut attr.__bindgen_anon_2 };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A running browser with one page.
-pub(crate) struct Browser {
+pub struct Browser {
     child: Child,
     to: File,
     from: BufReader<File>,
@@ -26,7 +26,7 @@ pub(crate) struct Browser {
 impl Browser {
     /// Opens a page and waits until it is ready or shows an error. None, with a skip message, if
     /// there is no Chromium.
-    pub(crate) fn open(page: &Path, width: u32) -> Option<Self> {
+    pub fn open(page: &Path, width: u32) -> Option<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         if !env::split_paths(&path).any(|directory| directory.join("chromium").exists()) {
             println!("skipped: there is no chromium (Debian package chromium)");
@@ -94,7 +94,7 @@ impl Browser {
     }
 
     /// The value of an expression; a promise is awaited.
-    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+    pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({
             "expression": expression, "awaitPromise": true, "returnByValue": true,
         });
@@ -107,7 +107,7 @@ impl Browser {
     }
 
     /// Waits until an expression is true, for up to three minutes.
-    pub(crate) fn wait_for(&mut self, expression: &str) {
+    pub fn wait_for(&mut self, expression: &str) {
         self.evaluate(&format!(
             "new Promise((done, never) => {{ setTimeout(() => never('never true'), 180000); \
              const look = () => ({expression}) ? done() : setTimeout(look, 20); look(); }})"
@@ -115,7 +115,7 @@ impl Browser {
     }
 
     /// Sends a mouse event at a position in the window.
-    pub(crate) fn mouse(&mut self, what: &str, (x, y): (f64, f64)) {
+    pub fn mouse(&mut self, what: &str, (x, y): (f64, f64)) {
         let pressed = what != "mouseMoved";
         let button = if pressed { "left" } else { "none" };
         self.call(
@@ -127,7 +127,7 @@ impl Browser {
     }
 
     /// CPU time of the page's thread so far, in ms.
-    pub(crate) fn busy(&mut self) -> f64 {
+    pub fn busy(&mut self) -> f64 {
         let metrics = self.call("Performance.getMetrics", &json!({}));
         let mut metrics = metrics["metrics"].as_array().unwrap().iter();
         let task = metrics.find(|it| it["name"] == "TaskDuration").unwrap();
@@ -135,7 +135,7 @@ impl Browser {
     }
 
     /// All errors and warnings, and all network requests.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    pub fn complaints(&mut self) -> Vec<String> {
         // Events before this answer have been read.
         self.evaluate("1");
         let errors = self

@@ -9,18 +9,21 @@ use std::{
 
 use probe_common::CgroupId;
 
-use super::{Load, hierarchy, load_binary};
+use crate::{Load, hierarchy, load_binary};
 
 /// A cgroup and the processes in it. The drop removes it.
-pub(crate) struct TestCgroup {
-    pub(crate) directory: PathBuf,
-    pub(crate) path: String,
-    pub(crate) id: CgroupId,
+pub struct TestCgroup {
+    /// Its directory in the file system.
+    pub directory: PathBuf,
+    /// Its path below the mount.
+    pub path: String,
+    /// Its id in the kernel.
+    pub id: CgroupId,
 }
 
 impl TestCgroup {
     /// A new cgroup below the root of the tests.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
             "pmuscope-test-{}-{}-{name}",
@@ -31,7 +34,7 @@ impl TestCgroup {
     }
 
     /// A new child cgroup.
-    pub(crate) fn child(&self, name: &str) -> Self {
+    pub fn child(&self, name: &str) -> Self {
         Self::at(&format!("{}/{name}", self.path))
     }
 
@@ -48,24 +51,24 @@ impl TestCgroup {
 
     /// Starts a load and moves it here while it waits for [`Load::go`]. The programs charge a task
     /// that is moved while it runs to its old cgroup until its next switch.
-    pub(crate) fn load(&self, words: &str) -> Load {
+    pub fn load(&self, words: &str) -> Load {
         self.load_with(&load_binary(), words)
     }
 
     /// As `load`, with another binary.
-    pub(crate) fn load_with(&self, binary: &Path, words: &str) -> Load {
+    pub fn load_with(&self, binary: &Path, words: &str) -> Load {
         let load = Load::waiting(binary, words);
         self.adopt(load.pid());
         load
     }
 
     /// Moves a process into this cgroup.
-    pub(crate) fn adopt(&self, pid: u32) {
+    pub fn adopt(&self, pid: u32) {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
     /// CPU time in ns that the kernel charged to this cgroup and its descendants.
-    pub(crate) fn cpu_time(&self) -> u64 {
+    pub fn cpu_time(&self) -> u64 {
         cpu_time(&self.directory).unwrap()
     }
 }
@@ -83,7 +86,7 @@ impl Drop for TestCgroup {
 }
 
 /// The CPU time of any cgroup. None where it is gone.
-pub(crate) fn cpu_time(directory: &Path) -> Option<u64> {
+pub fn cpu_time(directory: &Path) -> Option<u64> {
     let stat = fs::read_to_string(directory.join("cpu.stat")).ok()?;
     let mut lines = stat.lines();
     let usage = lines.find_map(|line| line.strip_prefix("usage_usec "));
@@ -91,7 +94,7 @@ pub(crate) fn cpu_time(directory: &Path) -> Option<u64> {
 }
 
 /// Creates and removes more cgroups than the ring of lifecycle records holds.
-pub(crate) fn flood_the_ring() {
+pub fn flood_the_ring() {
     for _ in 0..5000 {
         drop(TestCgroup::new("flood"));
     }
