@@ -2,12 +2,9 @@
 //! costs what it touches and no more.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "support/mod.rs"]
-mod support;
-
 use probe_common::spe::{BadCounts, BadKind, Record, Records, Stream, WindowContent};
 use proptest::{collection::vec, option, prelude::*};
-use support::{fields::Fields, random::Random};
+use test_support::{Fields, Random};
 
 fn sized(sizes: std::ops::RangeInclusive<u8>) -> impl Strategy<Value = (u8, u64)> {
     (sizes, any::<u64>()).prop_map(|(log2, word)| (log2, word >> (64 - (8 << log2))))

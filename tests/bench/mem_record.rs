@@ -13,9 +13,6 @@
     reason = "a benchmark's numbers are below 2^53"
 )]
 
-#[path = "../../probe-common/tests/support/fields.rs"]
-mod fields;
-
 use std::{
     fs,
     hint::black_box,
@@ -24,12 +21,12 @@ use std::{
     time::Duration,
 };
 
-use fields::Fields;
 use probe_common::spe::Records;
 use probe_user::{
     machine::{Machine, Roots},
     record::{SampleFile, Sink, TickClock, replay, replay_events},
 };
+use test_support::Fields;
 
 const RECORDS: usize = 1 << 20;
 const RUNS: usize = 7;

@@ -1,9 +1,6 @@
 //! The page of access samples, in a browser: points, phases and sums, compared with the JSON of the
 //! same file.
 
-#[path = "../../probe-common/tests/support/fields.rs"]
-mod fields;
-
 use std::{
     fs,
     num::NonZeroUsize,
@@ -12,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use fields::Fields;
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
     profile::Scatter,
@@ -21,6 +17,7 @@ use probe_user::{
 };
 use serde_json::{Value, json};
 use test_harness::browser::Browser;
+use test_support::Fields;
 
 /// `CLOCK_MONOTONIC` at the first sample, beyond what a double holds to the ns.
 const BEGAN: u64 = 123_456_789_012_345_678;

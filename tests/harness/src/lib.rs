@@ -19,6 +19,7 @@ mod counting;
 pub mod hour;
 mod load;
 mod messages;
+pub mod perf;
 mod texts;
 
 use std::{

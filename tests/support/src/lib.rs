@@ -1,10 +1,18 @@
 //! What tests of several packages have in common, without a kernel.
+//!
+//! This crate does not name probe-user, so that the unit tests of probe-user can use it.
 #![allow(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
     reason = "a test fails by panicking"
 )]
 
+mod fields;
+mod random;
 mod tree;
 
-pub use self::tree::{Tree, fixture, sysfs};
+pub use self::{
+    fields::Fields,
+    random::Random,
+    tree::{Tree, fixture, sysfs},
+};

@@ -1,6 +1,4 @@
 //! Writes perf.data files (tools/perf/Documentation/perf.data-file-format.txt) that perf can read.
-//! Uses the standard library only, since the tests of the SPE decoder (probe-common/tests) include
-//! this file to compare with perf.
 //!
 //! The file is whole after each round, even if its writer is killed. For this, the sections that
 //! perf expects after the records are hidden among them, and the header is written last. Hidden

@@ -1,8 +1,6 @@
 //! Samples through rings in plain memory: attribution, losses and order.
 
 mod accesses;
-#[path = "../../../../probe-common/tests/support/fields.rs"]
-mod fields;
 mod files;
 mod order;
 mod perf;

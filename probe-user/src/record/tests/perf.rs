@@ -3,7 +3,7 @@
 use std::{fs::File, path::Path, process::Command};
 
 use perf_event_open_sys::bindings::{self, perf_event_attr};
-use test_support::Tree;
+use test_support::{Fields, Tree};
 
 use super::{
     super::{
@@ -12,9 +12,7 @@ use super::{
         raw_file::RawHead,
         wire::{SAMPLE_TYPE, Stamp, build},
     },
-    FakeKernel, Rounds, cell,
-    fields::Fields,
-    test_buffer,
+    FakeKernel, Rounds, cell, test_buffer,
 };
 use crate::machine::{Machine, Roots};
 

@@ -7,21 +7,19 @@ use std::{
 };
 
 use perf_event_open_sys::bindings;
+use test_support::Fields;
 
-use super::{
-    super::{
-        RecordCounts, Sample, Sink,
-        cpu_buffer::{CpuBuffer, decode, task_records},
-        drain::{Attribution, Drain, SampleFilter, SharedInputs},
-        machine::DataSourceTables,
-        open::Buffer,
-        process_tree::ProcessTree,
-        ring::{BufferRings, fake},
-        subtree::Subtree,
-        tasks::Tasks,
-        wire::{Stamp, build},
-    },
-    fields::Fields,
+use super::super::{
+    RecordCounts, Sample, Sink,
+    cpu_buffer::{CpuBuffer, decode, task_records},
+    drain::{Attribution, Drain, SampleFilter, SharedInputs},
+    machine::DataSourceTables,
+    open::Buffer,
+    process_tree::ProcessTree,
+    ring::{BufferRings, fake},
+    subtree::Subtree,
+    tasks::Tasks,
+    wire::{Stamp, build},
 };
 use crate::machine::cgroup::Hierarchy;
 

@@ -1,11 +1,12 @@
-//! Random records, the same on every run.
+//! Random SPE records, the same on every run.
 
-use super::fields::Fields;
+use crate::Fields;
 
 /// `SplitMix64` (Steele, Lea, Flood 2014): small, and good enough to draw test data.
 pub struct Random(pub u64);
 
 impl Random {
+    /// 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -14,32 +15,39 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.word() % n
     }
 
+    /// 8 bits.
     pub fn byte(&mut self) -> u8 {
         self.word().to_le_bytes()[0]
     }
 
+    /// 16 bits.
     pub fn half(&mut self) -> u16 {
         let [a, b, ..] = self.word().to_le_bytes();
         u16::from_le_bytes([a, b])
     }
 
+    /// 32 bits.
     pub fn single(&mut self) -> u32 {
         let [a, b, c, d, ..] = self.word().to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
     }
 
+    /// True in half of the calls.
     pub fn chance(&mut self) -> bool {
         self.word() & 1 == 0
     }
 
+    /// None in half of the calls.
     pub fn maybe<T>(&mut self, draw: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.chance().then(|| draw(self))
     }
 
+    /// Brings items into random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let j = self.below(i as u64 + 1);
@@ -52,7 +60,7 @@ impl Random {
         (log2, self.word() >> (64 - (8 << log2)))
     }
 
-    /// At least one: an end packet alone is no record.
+    /// Fields of a record. There is at least one: an end packet alone is no record.
     pub fn fields(&mut self) -> Fields {
         loop {
             let fields = self.any_fields();
@@ -87,8 +95,8 @@ impl Random {
         }
     }
 
-    /// The bytes of one record: its packets in random order, random ones with the
-    /// extended header, padding anywhere before the end.
+    /// The bytes of one record: its packets in random order, random ones with the extended header,
+    /// padding anywhere before the end.
     pub fn record(&mut self, fields: &Fields) -> Vec<u8> {
         let mut packets = fields.packets(|| self.chance());
         self.shuffle(&mut packets);
@@ -104,7 +112,8 @@ impl Random {
         bytes
     }
 
-    /// One record that fills a 64-byte cell, its end packet in the last byte.
+    /// One record that fills a 64-byte cell, its end packet in the last byte. Fields are removed
+    /// until it fits.
     pub fn cell(&mut self, fields: &mut Fields) -> [u8; 64] {
         let mut packets = loop {
             let packets = fields.packets(|| self.chance());

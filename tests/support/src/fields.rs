@@ -1,37 +1,43 @@
-//! A record as a plain list of payloads, its packets, and what the decoder found.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test binary uses its own part of this module"
-)]
+//! An SPE record as a plain list of payloads, its packets, and what the decoder found.
 
 use probe_common::spe::{InstructionAddress, Operation, PhysicalAddress, Record, VirtualAddress};
 
-/// A payload of two to the power of the first number of bytes.
-pub type Sized = (u8, u64);
-
+/// The payloads of an SPE record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
+    /// Address packet 0.
     pub pc: Option<u64>,
+    /// Address packet 1.
     pub branch_target: Option<u64>,
+    /// Address packet 2.
     pub virtual_address: Option<u64>,
+    /// Address packet 3.
     pub physical_address: Option<u64>,
+    /// Address packet 4.
     pub previous_target: Option<u64>,
+    /// `CONTEXTIDR_EL1`.
     pub context_el1: Option<u32>,
+    /// `CONTEXTIDR_EL2`.
     pub context_el2: Option<u32>,
     /// Class and payload.
     pub operation: Option<(u8, u8)>,
-    pub events: Option<Sized>,
-    pub data_source: Option<Sized>,
+    /// Binary logarithm of the payload's size in bytes, and payload.
+    pub events: Option<(u8, u64)>,
+    /// As `events`.
+    pub data_source: Option<(u8, u64)>,
+    /// Counter packet 0, in cycles.
     pub total_latency: Option<u16>,
+    /// Counter packet 1, in cycles.
     pub issue_latency: Option<u16>,
+    /// Counter packet 2, in cycles.
     pub translation_latency: Option<u16>,
+    /// In ticks of the generic timer.
     pub timestamp: Option<u64>,
 }
 
 impl Fields {
-    /// What the decoder found. The sizes of events and data source are not kept in
-    /// a record, so they read as eight bytes: compare with [`Fields::widened`].
+    /// What the decoder found. A record does not keep the sizes of events and data source, so they
+    /// read as eight bytes: compare with [`Fields::widened`].
     pub fn of(record: &Record) -> Self {
         Self {
             pc: record.pc().map(InstructionAddress::raw),
@@ -56,6 +62,7 @@ impl Fields {
         }
     }
 
+    /// With eight bytes of events and data source, as [`Fields::of`] reads them.
     #[must_use]
     pub fn widened(mut self) -> Self {
         self.events = self.events.map(|(_, bits)| (3, bits));
@@ -83,8 +90,8 @@ impl Fields {
         }
     }
 
-    /// All packets but the last one; `extended` says which address and counter
-    /// packets get the two-byte header.
+    /// All packets but the last one; `extended` says which address and counter packets get the
+    /// two-byte header.
     pub fn packets(&self, mut extended: impl FnMut() -> bool) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let mut indexed = |header: u8, payload: &[u8]| {
@@ -166,10 +173,8 @@ impl Fields {
         bytes
     }
 
-    /// The record as Neoverse cores lay it out: each packet has its place in a cell.
-    ///
-    /// # Panics
-    /// Where they have no place for a packet.
+    /// The record as Neoverse cores lay it out: each packet has its place in a cell. Panics where
+    /// they have no place for a packet.
     #[must_use]
     pub fn neoverse(&self) -> [u8; 64] {
         let mut cell = [0; 64];

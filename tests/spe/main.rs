@@ -1,17 +1,15 @@
-//! perf is an independent decoder of the same packets: on random records every
-//! field that perf prints, and every sample it makes, is what the decoder gives.
+//! perf is an independent decoder of the same packets: on random records every field that perf
+//! prints, and every sample it makes, is what the decoder gives.
 //!
 //! perf decodes SPE on any machine. Its texts are known here for 6.1 to 6.12.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "support/mod.rs"]
-mod support;
 
 use probe_common::spe::{
     Events, InstructionAddress, LoadStoreKind, Operation, Origin, PhysicalAddress, Record, Records,
     Source, SourceTable, VirtualAddress,
 };
-use support::{perf, random::Random};
+use test_harness::perf;
+use test_support::Random;
 
 const NEOVERSE_N1: u64 = 0x413f_d0c1;
 

@@ -1,14 +1,9 @@
 //! How fast SPE records are decoded in user space, beside perf on the same bytes.
 //!
-//! Run with `cargo xtask bench spe` (or `cargo bench -p probe-common --bench spe`).
-//! perf's times are those of whole processes, from the same run on the same
-//! machine: `perf script` printing one sample per record, and `perf script` asked
-//! for remote accesses only, of which the loads here have none, so that it decodes
-//! and prints nothing.
+//! perf's times are those of whole processes, from the same run on the same machine: `perf script`
+//! printing one sample per record, and `perf script` asked for remote accesses only, of which the
+//! loads here have none, so that it decodes and prints nothing.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
-
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::{
     hint::black_box,
@@ -19,7 +14,8 @@ use std::{
 use probe_common::spe::{
     Events, InstructionAddress, Operation, Record, Records, Stream, VirtualAddress, WindowContent,
 };
-use support::{fields::Fields, perf, random::Random};
+use test_harness::perf;
+use test_support::{Fields, Random};
 
 const RECORDS: usize = 500_000;
 const ROUNDS: usize = 15;

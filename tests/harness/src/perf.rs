@@ -7,17 +7,15 @@ use std::{
     process::Command,
 };
 
-#[path = "../../../probe-user/src/record/perf_data/mod.rs"]
-#[allow(dead_code, reason = "a recording uses the rest")]
-mod perf_data;
-
-use perf_data::{ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, feature, text};
+use probe_user::record::perf_data::{
+    ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, feature, text,
+};
 
 /// The PMU type in the file; nothing else here has that number.
 const PMU_TYPE: u32 = 77;
 
-/// Writes the file that `perf record -e arm_spe_0//` would have written for `aux`,
-/// recorded on a core with `midr`, without time.
+/// Writes the file that `perf record -e arm_spe_0//` would have written for `aux`, recorded on a
+/// core with `midr`, without time.
 pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
     let file = BufWriter::new(fs::File::create(path)?);
     // perf_event_attr: type, size, config, period, sample type (with TID, CPU and IDENTIFIER), read
