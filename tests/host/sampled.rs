@@ -17,7 +17,7 @@ use probe_user::{
     machine::Pmus,
     session::SamplingConfig,
     snapshot::{OVERFLOW, SampledAddress, SampledHealth, Snapshot},
-    window::{Owner, SampledWindow},
+    window::{Owner, SampleKind, SampleWindow},
 };
 use test_harness::{
     Counting, Load, TestCgroup, load_binary, machine, online_cpus, pmuscope, shared_machine,
@@ -42,13 +42,13 @@ fn counting(count: &str, sampling: SamplingConfig) -> Counting {
 /// Number of samples of an event for a cgroup in a window, and the estimate with its confidence
 /// interval.
 fn of_cgroup(
-    window: &SampledWindow,
+    window: &SampleWindow,
     cgroup: CgroupId,
     event: u8,
 ) -> (u64, statistics::ConfidenceInterval) {
     let usage = window.usage.get(&Owner { cgroup, tgid: 0 });
-    let counts = usage.and_then(|usage| usage.get(&(event, 0)));
-    let counts = counts.map(|counts| counts.counts).unwrap_or_default();
+    let counts = usage.and_then(|usage| usage.get(&SampleKind::event(event, None)));
+    let counts = counts.copied().unwrap_or_default();
     let estimate = statistics::count(counts.operations, counts.variance);
     (counts.samples, estimate)
 }
@@ -81,7 +81,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
             load.finish();
         }
         let window = counting.window();
-        let sampled = window.sampled.as_ref().unwrap();
+        let sampled = window.samples.as_ref().unwrap();
         for (at, cgroup) in cgroups.iter().enumerate() {
             let truth = counting.count(&window, "minor-faults", cgroup.id).unwrap() as f64;
             for (event, held) in (0..).zip(&mut held) {
@@ -180,14 +180,14 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     cgroup.load("count 1000000 1500").finish();
     let window = counting.window();
     let counted = counting.count(&window, "cpu-clock", cgroup.id).unwrap() as f64;
-    let sampled = window.sampled.as_ref().unwrap();
+    let sampled = window.samples.as_ref().unwrap();
     let owner = Owner {
         cgroup: cgroup.id,
         tgid: 0,
     };
     let of_load = |event: u8| {
-        let counts = sampled.usage[&owner].get(&(event, 0));
-        let counts = counts.map(|counts| counts.counts).unwrap_or_default();
+        let counts = sampled.usage[&owner].get(&SampleKind::event(event, None));
+        let counts = counts.copied().unwrap_or_default();
         let due = f64::from(PERIOD) * counts.samples as f64;
         assert_eq!(counts.operations, due);
         counts.operations
@@ -203,7 +203,7 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     }
     assert!((0.9 * counted..1.1 * counted).contains(&user), "{user}");
     assert!(kernel < 0.1 * counted, "{kernel}");
-    assert!(sampled.missed.iter().all(|(missed, _)| *missed == 0));
+    assert!(sampled.events_gained.iter().all(|it| it.missed == 0));
 }
 
 /// The time to resolve function names is not part of the window: counts are read before.
@@ -257,7 +257,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
     }
     let now = counting.session.pull().unwrap();
     let before = health(&counting.first).clone();
-    let window = SampledWindow::between(&counting.first, &now).unwrap();
+    let window = SampleWindow::between(&counting.first, &now).unwrap();
     let ours = |owner: &&Owner| owner.cgroup == cgroup.id;
     let processes = window.usage.keys().filter(ours).count();
     let sampled: f64 = window
@@ -265,7 +265,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
         .iter()
         .filter(|(owner, _)| owner.cgroup == cgroup.id)
         .flat_map(|(_, usage)| usage.values())
-        .map(|counts| counts.counts.operations)
+        .map(|counts| counts.operations)
         .sum();
     let rows = now.rows.iter();
     let rows = rows.chain(now.freed.iter().map(|(key, row)| (key, row)));
@@ -370,7 +370,7 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
     let mut counting = counting("task-clock", config("cpu-clock/period=100000/u"));
     let mut child = Command::new(first).arg(second).spawn().unwrap();
     let pid = child.id();
-    let samples = |window: &SampledWindow, function: &str| -> u64 {
+    let samples = |window: &SampleWindow, function: &str| -> u64 {
         let named = |key: &SampledAddress| {
             let place = window.places.get(&key.code_key());
             place.is_some_and(|place| place.function.as_deref() == Some(function))
@@ -384,7 +384,7 @@ fn a_program_that_is_executed_at_the_same_addresses_has_its_own_names() {
         counting.session.pull().unwrap();
         std::thread::sleep(Duration::from_millis(50));
     }
-    let window = counting.window().sampled.unwrap();
+    let window = counting.window().samples.unwrap();
     let [first, second] = ["first", "second"].map(|name| samples(&window, name));
     println!("{first} and {second} samples");
     assert!(first > 1000 && second > 1000, "{first} {second}");
@@ -408,7 +408,7 @@ fn samples_of_an_ended_container_are_in_one_snapshot_more() {
     let pull = |counting: &mut Counting| counting.session.pull().unwrap();
     let first = pull(&mut counting);
     assert!(owners(&first).contains(&id));
-    let window = SampledWindow::between(&counting.first, &first).unwrap();
+    let window = SampleWindow::between(&counting.first, &first).unwrap();
     let (samples, _) = of_cgroup(&window, id, 0);
     assert!(samples >= 300, "{samples}");
     // The end of the process may be sampled in a later snapshot.

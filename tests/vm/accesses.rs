@@ -1,7 +1,7 @@
 //! Memory accesses sampled by events, compared with test PMUs that know their samples: AMD's
 //! `ibs_op`, and Intel's events of loads and stores.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_common::{
     CgroupId,
@@ -10,7 +10,7 @@ use probe_common::{
 use probe_user::{
     session::SamplingConfig,
     snapshot::{SampledHealth, SpeCounts},
-    window::{MemLevel, Owner, SampleSource, SpeUsage, SpeWindow, Window},
+    window::{MemLevel, Owner, SampleUsage, SampleWindow, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine, pmuscope, this_machine};
 
@@ -43,17 +43,29 @@ fn sample(pmu: &TestPmu, config: SamplingConfig) -> ([TestCgroup; 2], Window) {
     (cgroups, counting.window())
 }
 
-fn access_window(window: &Window) -> &SpeWindow {
+fn access_window(window: &Window) -> &SampleWindow {
     window.samples.as_ref().unwrap()
 }
 
-fn cgroup_usage(window: &Window, cgroup: CgroupId) -> SpeUsage {
+type Accesses = BTreeMap<(Class, MemLevel), SpeCounts>;
+
+/// The samples of accesses; each kind of access is of one event.
+fn accesses(usage: &SampleUsage) -> Accesses {
+    let mut accesses = Accesses::new();
+    for (kind, counts) in usage {
+        let access = kind.access.unwrap();
+        if access.0 != Class::Other {
+            let other = accesses.insert(access, *counts);
+            assert!(other.is_none(), "{kind:?}");
+        }
+    }
+    accesses
+}
+
+fn cgroup_usage(window: &Window, cgroup: CgroupId) -> Accesses {
     let owner = Owner { cgroup, tgid: 0 };
-    access_window(window)
-        .usage
-        .get(&owner)
-        .cloned()
-        .unwrap_or_default()
+    let usage = access_window(window).usage.get(&owner);
+    usage.map_or_else(Accesses::new, accesses)
 }
 
 /// Asserts that an operation's taken samples are the raised ones, with their latencies and walks.
@@ -118,7 +130,7 @@ fn ibs_samples_are_their_containers() {
     let pmu = TestPmu::load("set=ibs");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
     let truth = Truth::read("ibs_op");
-    let health = &window.sampled.as_ref().unwrap().events[0];
+    let health = &window.samples.as_ref().unwrap().events[0];
     let (all, missed) = (truth.all_raised(), health.missed);
     println!("of {all} samples {missed} were missed: {health:?}");
     assert!(all > 100, "{all}");
@@ -136,9 +148,7 @@ fn ibs_samples_are_their_containers() {
     // Samples without an access are in no row, but counted.
     let others = truth.raised(cgroups[0].id, &OTHER) + truth.others;
     assert!(health.sum.others <= others && others <= health.sum.others + without_row);
-    let kinds = (access_window(&window).total.total.keys())
-        .filter(|(class, _)| *class != Class::Other)
-        .count();
+    let kinds = accesses(&access_window(&window).total.total).len();
     assert_eq!(kinds, 6, "{:?}", window.samples);
     let loads = |mix: &[Op]| -> Vec<Op> {
         let loads = mix.iter().filter(|op| op.data_src & 0x02 != 0);
@@ -192,7 +202,7 @@ fn samples_that_are_held_back_are_made_up_for() {
     pmu.control("sample lose_every 3");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
     let truth = Truth::read("ibs_op");
-    let health = &window.sampled.as_ref().unwrap().events[0];
+    let health = &window.samples.as_ref().unwrap().events[0];
     let due = truth.lost + truth.all_raised();
     println!("of {due} samples {} were held back: {health:?}", truth.lost);
     assert!(truth.lost > 30, "{}", truth.lost);
@@ -227,7 +237,7 @@ fn intels_loads_and_stores_are_their_containers() {
     }
     let pmu = TestPmu::load("set=pebs");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
-    let health = &window.sampled.as_ref().unwrap().events;
+    let health = &window.samples.as_ref().unwrap().events;
     println!("{health:?}");
     let without_rows: Vec<u64> = ["mem-loads", "mem-stores"]
         .iter()
@@ -261,9 +271,7 @@ fn intels_loads_and_stores_are_their_containers() {
         );
         assert!((estimated - executed).abs() <= 4.0 * PERIOD as f64 + executed * 0.01);
     }
-    let SampleSource::Events { tagged, .. } = &access_window(&window).sampler else {
-        panic!("{:?}", window.samples);
-    };
+    let tagged = access_window(&window).tagged();
     // Samples in the overflow row have no class.
     let mut classes = vec![Class::Load];
     classes.extend((health[0].sum.overflow.samples > 0).then_some(Class::Other));
@@ -284,7 +292,7 @@ fn the_burst_of_a_cold_start_is_in_rows() {
         }
         let pmu = TestPmu::load(&format!("set={set}"));
         let (_cgroups, window) = sample(&pmu, sampling(events(None, None)));
-        let health = &window.sampled.as_ref().unwrap().events;
+        let health = &window.samples.as_ref().unwrap().events;
         for (name, health) in names.iter().zip(health) {
             let raised = Truth::read(name).all_raised();
             println!("{set}: of {raised} samples of {name}: {health:?}");
@@ -314,7 +322,7 @@ fn short_loads_are_left_out() {
         };
         let (cgroups, window) = sample(&pmu, config);
         let truth = Truth::read(event);
-        let health = &window.sampled.as_ref().unwrap().events[0];
+        let health = &window.samples.as_ref().unwrap().events[0];
         let without_row = without_row(truth.all_raised(), health);
         let mut kept = BTreeSet::new();
         for (cgroup, mix) in cgroups.iter().zip(MIXES) {
@@ -333,12 +341,9 @@ fn short_loads_are_left_out() {
             }
         }
         // Samples in the overflow row have the class `other`.
-        let kinds: BTreeSet<_> = (access_window(&window).total.total.keys().copied())
-            .filter(|(class, _)| match class {
-                Class::Other => false,
-                Class::Store => set == "ibs",
-                _ => true,
-            })
+        let kinds: BTreeSet<_> = accesses(&access_window(&window).total.total)
+            .into_keys()
+            .filter(|(class, _)| *class != Class::Store || set == "ibs")
             .collect();
         assert_eq!(kinds, kept, "{set}");
     }

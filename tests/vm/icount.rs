@@ -5,7 +5,7 @@ use probe_user::{
     event::sampling::sampled,
     session::SamplingConfig,
     sys::spin::spin,
-    window::{Owner, SampledWindow},
+    window::{Owner, SampleKind, SampleWindow},
 };
 use test_harness::{Counting, TestCgroup, machine, this_machine};
 
@@ -157,9 +157,9 @@ fn a_container_has_a_sample_for_each_period() {
     let before = counting.session.pull().unwrap();
     cgroup.load(&format!("count {ROUNDS} {CALLS}")).finish();
     let now = counting.session.pull().unwrap();
-    let window = SampledWindow::between(&before, &now).unwrap();
+    let window = SampleWindow::between(&before, &now).unwrap();
     let (cgroup, tgid) = (cgroup.id, 0);
-    let counts = window.usage[&Owner { cgroup, tgid }][&(0, 0)].counts;
+    let counts = window.usage[&Owner { cgroup, tgid }][&SampleKind::event(0, None)];
     let whole = counting.window();
     let executed = counting.count(&whole, "user", cgroup).unwrap();
     let event = &window.events[0];

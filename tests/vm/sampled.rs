@@ -1,6 +1,6 @@
 //! Sampled events while CPUs go offline and online, and on Linux before 6.3.
 
-use probe_user::{event::sampling::sampled, session::SamplingConfig, window::SampledWindow};
+use probe_user::{event::sampling::sampled, session::SamplingConfig, window::SampleWindow};
 use test_harness::{Counting, TestCgroup, machine, on_cpu, this_machine};
 
 use crate::hotplug::set_online;
@@ -17,7 +17,7 @@ fn counting() -> Counting {
 }
 
 /// User-space samples of a process: all, and those in a known file.
-fn samples(window: &SampledWindow, pid: u32) -> [u64; 2] {
+fn samples(window: &SampleWindow, pid: u32) -> [u64; 2] {
     let count = |known: bool| -> u64 {
         (window.addresses.iter())
             .filter(|(key, _)| key.tgid == pid && !key.page && key.address >> 63 == 0)
@@ -32,7 +32,7 @@ fn samples(window: &SampledWindow, pid: u32) -> [u64; 2] {
 }
 
 fn samples_of_window(counting: &mut Counting, pid: u32) -> [u64; 2] {
-    let named = samples(&counting.window().sampled.unwrap(), pid);
+    let named = samples(&counting.window().samples.unwrap(), pid);
     println!("{} of {} samples are in a known file", named[1], named[0]);
     named
 }
@@ -63,7 +63,7 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     }
     let [all, known] = named;
     // The new event of that CPU counts from 0.
-    let window = counting.window().sampled.unwrap();
+    let window = counting.window().samples.unwrap();
     let event = &window.events[0];
     assert!(
         event.sum.periods < 2 * event.counted && event.counted < 2 * event.sum.periods,
@@ -81,7 +81,7 @@ fn samples_of_a_clock_have_no_data_page() {
     let mut counting = counting();
     cgroup.load("burn 0 300").finish();
     cgroup.load("touch 2000").finish();
-    let window = counting.window().sampled.unwrap();
+    let window = counting.window().samples.unwrap();
     let pages = window.addresses.iter().filter(|(key, _)| key.page);
     let pages: Vec<_> = pages.map(|(key, _)| key.address).collect();
     assert!(

@@ -73,7 +73,7 @@ fn what_the_plan_promises_runs_all_the_time() {
         let group = window.total.delta[0].as_ref().unwrap();
         assert!(group.enabled > 0);
         assert_eq!(group.running, group.enabled, "{sample} sampled");
-        let health = &window.sampled.as_ref().unwrap().events;
+        let health = &window.samples.as_ref().unwrap().events;
         assert_eq!(health.len(), sample + 1);
         for event in health {
             assert!(event.enabled > 0, "{event:?}");

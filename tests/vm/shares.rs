@@ -21,7 +21,7 @@ use probe_user::{
     plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight},
     session::spe::SpeEvents,
     snapshot::SpeCounts,
-    window::{MemLevel, Owner, Window},
+    window::{MemLevel, Owner, SampleKind, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine};
 
@@ -66,13 +66,13 @@ fn sampled(window: &Window) -> Weights {
     let containers = samples.on_socket.iter();
     for (key, usage) in containers.filter(|((_, owner), _)| is_container(owner)) {
         let mut loads = SpeCounts::default();
-        for ((class, _), counts) in usage {
-            if *class == Class::Load {
+        for (kind, counts) in usage {
+            if kind.access.is_some_and(|(class, _)| class == Class::Load) {
                 loads.samples += counts.samples;
                 loads.operations += counts.operations;
             }
         }
-        let from_memory = (Class::Load, MemLevel::By(Source::Dram));
+        let from_memory = SampleKind::spe(Class::Load, MemLevel::By(Source::Dram));
         on_socket.insert(*key, BTreeMap::from([(from_memory, loads)]));
     }
     Weights::sampled(&on_socket)

@@ -1,7 +1,7 @@
 //! Values from samples of memory accesses: number, data sources and latencies, each with its 95%
 //! interval.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use probe_common::spe::{Class, LATENCY_BUCKETS};
 
@@ -14,16 +14,23 @@ use super::{
 use crate::{
     formula::NoValue,
     snapshot::SpeCounts,
-    window::{Gained, MemLevel, RunningTime, SampleSource, SpeUsage, float},
+    window::{Gained, MemLevel, RunningTime, SampleUsage, SampleWindow, float},
 };
 
 /// The metric shown instead of the number of operations.
 const SAMPLES: &str = "spe_samples";
 
 /// The metrics of sampled accesses: their indices in a report.
-pub(super) struct AccessMetrics<'a> {
-    /// None without sampling.
-    sampler: Option<&'a SampleSource>,
+pub(super) struct AccessMetrics {
+    /// Classes without a number of operations.
+    tagged: BTreeSet<Class>,
+    /// Whether samples of this window may be missing, since the kernel may have stopped a counter.
+    limited: bool,
+    /// Whether samples of the totals may be missing.
+    ever_limited: bool,
+    /// The time of the event with the lowest running ratio, if any event is multiplexed.
+    time: Option<RunningTime>,
+    max_latency: f64,
     operations: u32,
     /// Used instead of `operations` if their number is unknown.
     samples: Option<u32>,
@@ -36,9 +43,13 @@ pub(super) struct AccessMetrics<'a> {
     histogram: u32,
 }
 
-impl<'a> AccessMetrics<'a> {
-    pub(super) fn new(report: &mut Report, sampler: Option<&'a SampleSource>) -> Self {
-        let by_events = matches!(sampler, Some(SampleSource::Events { .. }));
+impl AccessMetrics {
+    /// `samples`: None if no accesses are sampled.
+    pub(super) fn new(report: &mut Report, samples: Option<&SampleWindow>) -> Self {
+        let by_events = samples.is_some_and(|samples| samples.spe.is_none());
+        let events = |of: fn(&SampleWindow, usize) -> bool| {
+            samples.is_some_and(|it| it.access_events().any(|event| of(it, event)))
+        };
         let mut metric = |name: &str, unit: &str, kind, help: &str| {
             report.add_metric(MetricInfo {
                 name: name.to_owned(),
@@ -63,7 +74,16 @@ impl<'a> AccessMetrics<'a> {
             ),
         ];
         Self {
-            sampler,
+            tagged: samples.map_or_else(BTreeSet::new, SampleWindow::tagged),
+            limited: events(SampleWindow::was_limited),
+            ever_limited: events(SampleWindow::was_ever_limited),
+            time: samples.and_then(|samples| {
+                let events = samples.access_events();
+                events
+                    .filter_map(|event| samples.multiplexed_time(event))
+                    .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio()))
+            }),
+            max_latency: samples.map_or(u16::MAX.into(), SampleWindow::max_latency),
             operations: metric(
                 "spe_operations",
                 "",
@@ -128,17 +148,18 @@ impl<'a> AccessMetrics<'a> {
         &self,
         report: &mut Report,
         subject: u32,
-        row: &Gained<SpeUsage>,
-        everyone: &SpeUsage,
+        row: &Gained<SampleUsage>,
+        everyone: &SampleUsage,
     ) {
         let none = SpeCounts::default();
         for class in Class::ALL {
-            let of_class = row
-                .total
-                .iter()
-                .filter(|((of, _), total)| *of == class && total.samples > 0);
-            let parts: Vec<(MemLevel, &SpeCounts, &SpeCounts)> = of_class
-                .map(|(kind, total)| (kind.1, row.delta.get(kind).unwrap_or(&none), total))
+            let (deltas, totals) = (
+                spe::by_level(&row.delta, class),
+                spe::by_level(&row.total, class),
+            );
+            let sampled = totals.iter().filter(|(_, total)| total.samples > 0);
+            let parts: Vec<(MemLevel, &SpeCounts, &SpeCounts)> = sampled
+                .map(|(served, total)| (*served, deltas.get(served).unwrap_or(&none), total))
                 .collect();
             if parts.is_empty() {
                 continue;
@@ -161,8 +182,8 @@ impl<'a> AccessMetrics<'a> {
                 }
                 // Some cores never report a page walk. A count of 0 is trusted only if any access
                 // of the machine walked.
-                let walked =
-                    self.is_spe() || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
+                let walked = self.parts.is_some()
+                    || spe::parts(everyone, class).any(|(_, all)| all.walks > 0.0);
                 if walked {
                     add.gauge(self.walks, spe::walks(&all));
                 }
@@ -179,10 +200,6 @@ impl<'a> AccessMetrics<'a> {
         }
     }
 
-    fn is_spe(&self) -> bool {
-        !matches!(self.sampler, Some(SampleSource::Events { .. }))
-    }
-
     fn adder<'r>(
         &self,
         report: &'r mut Report,
@@ -190,11 +207,20 @@ impl<'a> AccessMetrics<'a> {
         operation: Class,
         source: Option<MemLevel>,
     ) -> SeriesAdder<'r> {
-        let mut adder = SeriesAdder::new(report, subject, operation, source);
-        if let Some(SampleSource::Events { limited, time, .. }) = self.sampler {
-            (adder.limited, adder.time) = (*limited, *time);
+        let attributes = report.add_attributes(Attributes {
+            method: ValueMethod::Sampled,
+            operation: Some(operation),
+            source,
+            ..Attributes::default()
+        });
+        SeriesAdder {
+            report,
+            subject,
+            class: operation,
+            attributes,
+            limited: self.limited,
+            time: self.time,
         }
-        adder
     }
 
     fn add_counts(
@@ -204,16 +230,13 @@ impl<'a> AccessMetrics<'a> {
         total: &SpeCounts,
         since: Duration,
     ) {
-        let counts = self.sampler.is_none_or(|it| it.counts(add.class));
+        let counts = !self.tagged.contains(&add.class);
         if counts {
             let mut value = operation_counter(delta, add.report.start);
             value.estimate = add.as_sampled(value.estimate);
             value.time = add.time;
             let mut total = operation_counter(total, since);
-            if let Some(SampleSource::Events {
-                ever_limited: true, ..
-            }) = self.sampler
-            {
+            if self.ever_limited {
                 total.estimate.spread = Spread::Unknown;
             }
             add.push(self.operations, Ok(Value::Counter(value)), Some(total));
@@ -225,10 +248,7 @@ impl<'a> AccessMetrics<'a> {
                 add.push(samples, Ok(value), Some(sample_counter(total, since)));
             }
         }
-        let max_latency = self
-            .sampler
-            .map_or(u16::MAX.into(), SampleSource::max_latency);
-        let mean = latency::mean(delta, max_latency);
+        let mean = latency::mean(delta, self.max_latency);
         let quantile = |q| spe::quantile(delta, q);
         let latency = [mean, quantile(0.5), quantile(0.9), quantile(0.99)];
         for (metric, value) in self.latency.into_iter().zip(latency) {
@@ -252,29 +272,7 @@ struct SeriesAdder<'a> {
     time: Option<RunningTime>,
 }
 
-impl<'a> SeriesAdder<'a> {
-    fn new(
-        report: &'a mut Report,
-        subject: u32,
-        operation: Class,
-        source: Option<MemLevel>,
-    ) -> Self {
-        let attributes = report.add_attributes(Attributes {
-            method: ValueMethod::Sampled,
-            operation: Some(operation),
-            source,
-            ..Attributes::default()
-        });
-        Self {
-            report,
-            subject,
-            class: operation,
-            attributes,
-            limited: false,
-            time: None,
-        }
-    }
-
+impl SeriesAdder<'_> {
     /// The estimate with the running ratio of sampling, and without an interval if an unknown
     /// number of samples is missing.
     fn as_sampled(&self, estimate: Estimate) -> Estimate {

@@ -11,7 +11,7 @@ use crate::{
     devices::Device,
     formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    window::{GroupCounts, SpeUsage, Usage, Window, float},
+    window::{GroupCounts, SampleUsage, Usage, Window, float},
 };
 
 /// A value, or the reason for its absence.
@@ -55,9 +55,8 @@ impl<'a> CoreMetrics<'a> {
             planned,
             source,
             sampled: window
-                .samples
-                .as_ref()
-                .and_then(|samples| SpeMetric::new(plan, planned, source, samples)),
+                .access_samples()
+                .and_then(|samples| SpeMetric::new(plan, planned, source, samples, window.length)),
         });
         Self {
             plan,
@@ -81,7 +80,7 @@ impl<'a> CoreMetrics<'a> {
         report: &mut Report,
         subject: u32,
         usage: &Usage,
-        samples: &SpeUsage,
+        samples: &SampleUsage,
     ) {
         let ran = usage.iter().flatten().any(|row| row.enabled > 0);
         for metric in &self.list {

@@ -51,7 +51,7 @@ pub use crate::window::RunningTime;
 use crate::{
     join::{Entity, Hottest, Joined, MemoryCapacity, Rows, View},
     plan::Plan,
-    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
+    window::{Gained, SampleUsage, Usage, Window},
 };
 
 impl Report {
@@ -73,19 +73,17 @@ impl Report {
         self.described = Arc::clone(&window.names.described);
         let columns = CountColumns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
-        let sampler = window.samples.as_ref().map(|samples| &samples.sampler);
-        let accesses = view.accesses.map(|_| AccessMetrics::new(self, sampler));
+        let access_samples = window.access_samples();
+        let accesses = (view.accesses).map(|_| AccessMetrics::new(self, access_samples));
         let capacity = joined
             .memory
             .as_ref()
             .map(|all| capacity::MemoryMetrics::new(self, all));
         let sampled = window
-            .sampled
-            .as_ref()
-            .map(|window| SampledEvents::new(self, window));
-        let unsampled = Gained::<SampledUsage>::default();
+            .event_samples()
+            .map(|samples| SampledEvents::new(self, samples));
         let unused = Gained::first(vec![None; plan.groups.len()], window.start);
-        let nothing = Gained::<SpeUsage>::default();
+        let nothing = Gained::<SampleUsage>::default();
         let samples = window.samples.as_ref();
         let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
         let add = |report: &mut Self, subject: u32, row: &EntityRow<'_>| {
@@ -108,8 +106,7 @@ impl Report {
                     .iter()
                     .flat_map(|usage| usage.delta.iter().flatten());
                 let ran = usage.map(|counted| counted.enabled).sum::<u64>() > 0;
-                let gained = row.sampled.unwrap_or(&unsampled);
-                sampled.add_row(report, subject, gained, ran);
+                sampled.add_row(report, subject, samples, ran);
             }
         };
         let rows = rows(plan, joined);
@@ -139,8 +136,7 @@ impl Report {
             entity: &Entity::System,
             memory: joined.memory.as_ref().and_then(|all| all.machine.as_ref()),
             usage: Some(&window.total),
-            samples: window.samples.as_ref().map(|samples| &samples.total),
-            sampled: window.sampled.as_ref().map(|sampled| &sampled.total),
+            samples: samples.map(|samples| &samples.total),
         };
         add(self, machine, &total);
         metrics::add_missing(self, machine, plan);
@@ -165,15 +161,12 @@ impl Report {
         self.advice = ddio::advice(self, first_uncore);
         shares::add(self, plan, window, joined);
         self_report::add(self, window);
-        if let Some(sampled) = window.sampled.as_ref().filter(|_| view.hot > 0) {
+        if let Some(samples) = window.event_samples().filter(|_| view.hot > 0) {
             self.tables
-                .extend(sampled_events::hottest(sampled, joined, view.hot));
+                .extend(sampled_events::hottest(samples, joined, view.hot));
         }
-        self.warnings = window
-            .sampled
-            .as_ref()
-            .map_or_else(Vec::new, sampled_events::warnings);
-        if let (Some(samples), Some(Hottest { pages, lines })) = (samples, view.accesses) {
+        self.warnings = samples.map_or_else(Vec::new, sampled_events::warnings);
+        if let (Some(samples), Some(Hottest { pages, lines })) = (access_samples, view.accesses) {
             if pages > 0 {
                 self.tables.push(pages::hottest(&samples.pages, pages));
             }
@@ -205,14 +198,13 @@ struct EntityRow<'a> {
     entity: &'a Entity,
     memory: Option<&'a MemoryCapacity>,
     usage: Option<&'a Gained<Usage>>,
-    samples: Option<&'a Gained<SpeUsage>>,
-    sampled: Option<&'a Gained<SampledUsage>>,
+    samples: Option<&'a Gained<SampleUsage>>,
 }
 
 /// Every entity that was counted or sampled, in output order: within a kind, by the count of the
 /// first event, then by the number of accesses, largest first.
 fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
-    let (samples, events) = (joined.samples.as_ref(), joined.sampled.as_ref());
+    let samples = joined.samples.as_ref();
     let memory = joined.memory.as_ref().map(|all| &all.entities);
     let memory_of = |entity| memory.and_then(|all| all.get(entity));
     let counted = joined.rows.iter().map(|(entity, usage)| EntityRow {
@@ -220,10 +212,13 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
         memory: memory_of(entity),
         usage: Some(usage),
         samples: samples.and_then(|samples| samples.of(entity)),
-        sampled: events.and_then(|events| events.of(entity)),
     });
     let sampled = samples.into_iter().flat_map(Rows::iter);
-    let known = |samples: &Gained<SpeUsage>| samples.total.values().any(|it| it.samples > 0);
+    let known = |samples: &Gained<SampleUsage>| {
+        let mut kinds = samples.total.iter();
+        kinds.any(|(kind, counts)| kind.access.is_none() || counts.samples > 0)
+    };
+    // Samples of `unattributed`, and of owners without a row of counts.
     let only_sampled = sampled
         .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))
         .map(|(entity, samples)| EntityRow {
@@ -231,34 +226,17 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
             memory: memory_of(entity),
             usage: None,
             samples: Some(samples),
-            sampled: events.and_then(|events| events.of(entity)),
-        });
-    // Samples of `unattributed`, and of owners without a row of counts.
-    let only_events = events
-        .into_iter()
-        .flat_map(Rows::iter)
-        .filter(|(entity, _)| {
-            joined.of(entity).is_none() && samples.and_then(|it| it.of(entity)).is_none()
-        })
-        .map(|(entity, sampled)| EntityRow {
-            entity,
-            memory: memory_of(entity),
-            usage: None,
-            samples: None,
-            sampled: Some(sampled),
         });
     // Entities that were idle since the session began.
     let with_memory = memory.into_iter().flatten();
     let only_memory = with_memory
         .filter(|(entity, _)| joined.of(entity).is_none())
         .filter(|(entity, _)| samples.is_none_or(|samples| samples.of(entity).is_none()))
-        .filter(|(entity, _)| events.is_none_or(|events| events.of(entity).is_none()))
         .map(|(entity, memory)| EntityRow {
             entity,
             memory: Some(memory),
             usage: None,
             samples: None,
-            sampled: None,
         });
     let first = |row: &EntityRow<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
@@ -267,15 +245,12 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
             .unwrap_or(-1.0)
     };
     let accesses = |row: &EntityRow<'_>| -> f64 {
-        let samples = row
-            .samples
-            .into_iter()
-            .flat_map(|samples| samples.delta.values());
-        samples.map(|counts| counts.operations).sum()
+        let samples = row.samples.into_iter().flat_map(|samples| &samples.delta);
+        let accesses = samples.filter(|(kind, _)| kind.access.is_some());
+        accesses.map(|(_, counts)| counts.operations).sum()
     };
     let mut rows: Vec<_> = counted
         .chain(only_sampled)
-        .chain(only_events)
         .chain(only_memory)
         .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
         .collect();

@@ -1,7 +1,7 @@
 //! Values of sampled events: the events that each owner's samples represent, and the addresses of
 //! the samples, each with its 95% interval.
 
-use std::{collections::BTreeMap, num::NonZeroU64};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Report,
@@ -12,20 +12,20 @@ use super::{
 use crate::{
     formula::NoValue,
     join::{Entity, Hotspot, HotspotCounts, Joined},
-    snapshot::{SampledCounts, SampledHealth},
-    window::{Gained, RunningTime, SampledUsage, SampledWindow, float},
+    snapshot::{SampledHealth, SpeCounts},
+    window::{EventGain, Gained, RunningTime, SampleSource, SampleUsage, SampleWindow, float},
 };
 
 /// The metrics of sampled events: their indices in a report.
 pub(super) struct SampledEvents<'a> {
-    window: &'a SampledWindow,
+    window: &'a SampleWindow,
     /// By event; None for memory accesses, which are shown by class and source.
     metrics: Vec<Option<u32>>,
     attributes: u32,
 }
 
 impl<'a> SampledEvents<'a> {
-    pub(super) fn new(report: &mut Report, window: &'a SampledWindow) -> Self {
+    pub(super) fn new(report: &mut Report, window: &'a SampleWindow) -> Self {
         let metric = |event: &SampledHealth| {
             let metric = MetricInfo {
                 name: format!("sampled_{}", event.name),
@@ -53,58 +53,86 @@ impl<'a> SampledEvents<'a> {
         &self,
         report: &mut Report,
         subject: u32,
-        row: &Gained<SampledUsage>,
+        row: &Gained<SampleUsage>,
         ran: bool,
     ) {
         let metrics = (0_u8..).zip(&self.metrics);
         for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
-            let (delta, total) = (
-                event_counts(&row.delta, event),
-                event_counts(&row.total, event),
-            );
-            let counter =
-                |of: &SampledCounts, estimate, biased, start, time: Option<RunningTime>| {
-                    let mut estimate = Estimate {
-                        running_ratio: time.map_or(1.0, RunningTime::running_ratio),
-                        ..estimate
-                    };
-                    if biased && of.counted.is_none() {
-                        estimate.spread = Spread::Unknown;
-                    }
-                    CounterValue {
-                        start,
-                        raw: of.counts.samples,
-                        estimate,
-                        time,
-                    }
-                };
-            let all = |of: &SampledCounts| {
-                let sampled = || statistics::count(of.counts.operations, of.counts.variance);
-                let known = |ns: NonZeroU64| Estimate::exact(float(ns.get()));
-                of.counted
-                    .map_or_else(|| sampled_estimate(sampled()), known)
-            };
+            let [delta, total] = [&row.delta, &row.total].map(|of| EventSum::new(of, event));
             let time = self.window.multiplexed_time(event.into());
-            // Samples of a clock miss whoever wakes by timers (`SampledWindow::with_clock`).
+            // Samples of a clock miss whoever wakes by timers (`SampleWindow::add_clock`).
             let clock = self.window.events[usize::from(event)].clock;
             let biased = clock || self.window.was_limited(event.into());
             let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
-                _ if delta.counted.is_some() => Ok(all(&delta)),
+                _ if delta.counted.is_some() => Ok(delta.estimate()),
                 0 if biased => Err(Reason::NotMeasured),
                 0 => self.without_samples(event).map(sampled_estimate),
-                _ => Ok(all(&delta)),
+                _ => Ok(delta.estimate()),
             };
             let value = estimate.map(|estimate| {
-                Value::Counter(counter(&delta, estimate, biased, report.start, time))
+                let counter = delta.counter(estimate, biased, report.start, time);
+                Value::Counter(counter)
             });
             let is_known = total.counts.samples > 0 || total.counted.is_some();
             let total = is_known.then(|| {
                 let biased = clock || self.window.was_ever_limited(event.into());
-                counter(&total, all(&total), biased, row.since, None)
+                let since = row.since.max(self.window.events_since);
+                total.counter(total.estimate(), biased, since, None)
             });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
+        }
+    }
+}
+
+/// The samples of an event, of all kinds of access.
+struct EventSum {
+    counts: SpeCounts,
+    /// The counted time, if the event is a clock.
+    counted: Option<f64>,
+}
+
+impl EventSum {
+    fn new(usage: &SampleUsage, event: u8) -> Self {
+        let (mut counts, mut counted) = (SpeCounts::default(), 0.0);
+        for (kind, of_kind) in usage {
+            if kind.source == SampleSource::Event(event) {
+                counts.add(of_kind);
+            } else if kind.source == SampleSource::Clock(event) {
+                counted += of_kind.operations;
+            }
+        }
+        Self {
+            counts,
+            counted: (counted > 0.0).then_some(counted),
+        }
+    }
+
+    /// The number of events.
+    fn estimate(&self) -> Estimate {
+        let sampled = || statistics::count(self.counts.operations, self.counts.variance);
+        self.counted
+            .map_or_else(|| sampled_estimate(sampled()), Estimate::exact)
+    }
+
+    /// `biased`: samples are or may be missing.
+    fn counter(
+        &self,
+        mut estimate: Estimate,
+        biased: bool,
+        start: Duration,
+        time: Option<RunningTime>,
+    ) -> CounterValue {
+        estimate.running_ratio = time.map_or(1.0, RunningTime::running_ratio);
+        if biased && self.counted.is_none() {
+            estimate.spread = Spread::Unknown;
+        }
+        CounterValue {
+            start,
+            raw: self.counts.samples,
+            estimate,
+            time,
         }
     }
 }
@@ -118,7 +146,7 @@ impl SampledEvents<'_> {
         if multiplexed.is_some_and(|time| time.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
-        let everyone = |of: &SampledUsage| event_counts(of, event).counts;
+        let everyone = |of: &SampleUsage| EventSum::new(of, event).counts;
         let now = everyone(&self.window.total.delta);
         if now.operations > 0.0 {
             // The expected weight of a sample if periods vary: each event is weighted by its own
@@ -147,33 +175,19 @@ impl SampledEvents<'_> {
     }
 }
 
-/// The samples of an event, from all data sources.
-fn event_counts(usage: &SampledUsage, event: u8) -> SampledCounts {
-    let mut sum = SampledCounts::default();
-    for (_, counts) in usage.range((event, 0)..=(event, u8::MAX)) {
-        sum.add(counts);
-    }
-    sum
-}
-
 /// A warning for each event with more than 1% of its samples missed in a window, and for each event
 /// that the kernel may have throttled.
-pub(super) fn warnings(window: &SampledWindow) -> Vec<String> {
-    let events = window.events.iter().zip(&window.missed);
-    let missed = events.filter(|(_, (missed, due))| missed * 100 > *due);
-    let lines = missed.map(|(event, (missed, due))| {
+pub(super) fn warnings(window: &SampleWindow) -> Vec<String> {
+    let events = || window.events.iter().zip(&window.events_gained);
+    let missed = events().filter(|(_, gained)| gained.missed * 100 > gained.due);
+    let lines = missed.map(|(event, EventGain { missed, due, .. })| {
         let SampledHealth { name, .. } = event;
         format!(
             "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
              the next ones stand for them too"
         )
     });
-    let limited = window
-        .events
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| window.was_limited(*at));
-    let limits = limited.map(|(_, event)| {
+    let limits = events().filter(|(_, gained)| gained.limited).map(|(event, _)| {
         format!(
             "{}: on some CPU its samples came near kernel.perf_event_max_sample_rate, at which the \
              kernel stops a counter until its next tick: its values may be too small, and have no \
@@ -192,15 +206,15 @@ const PAGES: [&str; 5] = ["owner", "event", "page", "share", "samples"];
 
 /// The `shown` addresses with most samples of each row and event, and their shares of the row's
 /// events: instructions, then data pages if any.
-pub(super) fn hottest(window: &SampledWindow, joined: &Joined, shown: usize) -> Vec<ReportTable> {
+pub(super) fn hottest(window: &SampleWindow, joined: &Joined, shown: usize) -> Vec<ReportTable> {
     [false, true]
         .into_iter()
         .filter_map(|page| table(window, joined, shown, page))
         .collect()
 }
 
-fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> Option<ReportTable> {
-    let rows = joined.sampled.as_ref()?;
+fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Option<ReportTable> {
+    let rows = joined.samples.as_ref()?;
     let mut groups: BTreeMap<(u8, &Entity), Vec<(&Hotspot, &HotspotCounts)>> = BTreeMap::new();
     for (spot, counts) in joined.hotspots.iter().filter(|(spot, _)| spot.page == page) {
         let group = groups.entry((spot.event, &spot.entity)).or_default();
@@ -223,19 +237,21 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
     // Includes rows without an address in the table.
     let all: u64 = rows
         .iter()
-        .flat_map(|(_, row)| row.delta.values())
-        .map(|counts| counts.counts.samples)
+        .flat_map(|(_, row)| &row.delta)
+        .filter(|(kind, _)| matches!(kind.source, SampleSource::Event(_)))
+        .map(|(_, counts)| counts.samples)
         .sum();
     let mut sorted: Vec<_> = groups
         .into_iter()
         .map(|((event, entity), spots)| {
-            let of_entity = rows.of(entity).map(|row| event_counts(&row.delta, event));
-            (event, entity, of_entity.unwrap_or_default(), spots)
+            let row = rows.of(entity).map(|row| EventSum::new(&row.delta, event));
+            let of_entity = row.map_or_else(SpeCounts::default, |row| row.counts);
+            (event, entity, of_entity, spots)
         })
         .collect();
     sorted.sort_by(|a, b| {
-        let events = |it: &SampledCounts| it.counts.operations;
-        a.0.cmp(&b.0).then(events(&b.2).total_cmp(&events(&a.2)))
+        a.0.cmp(&b.0)
+            .then(b.2.operations.total_cmp(&a.2.operations))
     });
     for (event, entity, of_entity, mut spots) in sorted {
         let here = HotspotCounts {
@@ -277,8 +293,7 @@ fn table(window: &SampledWindow, joined: &Joined, shown: usize, page: bool) -> O
 /// The share of a row's events at one of its addresses. `kept` are the samples of the row with an
 /// address in the table. Any other sample may have been at this address too, which widens the upper
 /// end. `kept` exceeds the row's own samples if the map of rows was full.
-fn share(at: HotspotCounts, kept: HotspotCounts, of_entity: &SampledCounts) -> Option<Estimate> {
-    let whole = of_entity.counts;
+fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SpeCounts) -> Option<Estimate> {
     let samples = whole.samples.max(kept.samples);
     let events = whole.operations.max(kept.events);
     let n = match whole.samples {

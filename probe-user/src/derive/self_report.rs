@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     snapshot::{Hook, SpeHealth},
-    window::{SampleSource, Window, float},
+    window::{Window, float},
 };
 
 const HOOKS: &[&str] = &["sched-switch", "cgroup-switches"];
@@ -39,14 +39,15 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     if let Some(names) = &window.health.names {
         series.add_table(NAMING, names);
     }
-    if let Some(SampleSource::Spe(health)) = window.samples.as_ref().map(|it| &it.sampler) {
+    let spe = (window.samples.as_ref()).and_then(|samples| samples.spe.as_deref());
+    if let Some(health) = spe {
         series.add_table(SAMPLING, health);
         for (name, count) in composed_counters(health) {
             let described = (name.as_str(), "", "Of sampling: see docs/self.md");
             series.add_number(described, MetricKind::Counter, Some(count));
         }
     }
-    if let Some(sampled) = &window.sampled {
+    if let Some(sampled) = window.event_samples() {
         series.add_table(SAMPLED, &sampled.events);
         if let Some(names) = &sampled.names {
             series.add_table(FUNCTIONS, names);

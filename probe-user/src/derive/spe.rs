@@ -1,5 +1,7 @@
 //! Sums of samples of memory accesses, and estimates from them, each with its 95% interval.
 
+use std::collections::BTreeMap;
+
 use probe_common::spe::{Class, Source};
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::{
     snapshot::SpeCounts,
-    window::{MemLevel, SpeUsage},
+    window::{MemLevel, SampleUsage},
 };
 
 /// Sources on another socket.
@@ -76,13 +78,24 @@ fn effective(counts: &SpeCounts) -> f64 {
     counts.effective(counts.operations)
 }
 
-/// The samples of one class, by memory level.
+/// The samples of one class, by source and memory level.
 pub(super) fn parts(
-    usage: &SpeUsage,
+    usage: &SampleUsage,
     class: Class,
 ) -> impl Iterator<Item = (MemLevel, &SpeCounts)> + Clone {
-    let of_class = usage.iter().filter(move |((of, _), _)| *of == class);
-    of_class.map(|((_, served), counts)| (*served, counts))
+    usage.iter().filter_map(move |(kind, counts)| {
+        let (of, served) = kind.access?;
+        (of == class).then_some((served, counts))
+    })
+}
+
+/// The sums of the samples of one class by memory level.
+pub(super) fn by_level(usage: &SampleUsage, class: Class) -> BTreeMap<MemLevel, SpeCounts> {
+    let mut sums: BTreeMap<MemLevel, SpeCounts> = BTreeMap::new();
+    for (served, counts) in parts(usage, class) {
+        sums.entry(served).or_default().add(counts);
+    }
+    sums
 }
 
 /// The estimate with a sampled interval.

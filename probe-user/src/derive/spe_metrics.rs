@@ -1,4 +1,7 @@
-//! Documented metrics from SPE samples, for each entity of a report, with 95% intervals.
+//! Documented metrics from samples of memory accesses, for each entity of a report, with 95%
+//! intervals.
+
+use std::time::Duration;
 
 use probe_common::spe::{Class, Source};
 
@@ -13,7 +16,7 @@ use crate::{
     formula::{EventCount, NoValue},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
     snapshot::SpeCounts,
-    window::{MemLevel, SpeUsage, SpeWindow},
+    window::{MemLevel, SampleUsage, SampleWindow},
 };
 
 /// The events of a source that are estimated from samples.
@@ -31,7 +34,9 @@ pub(super) struct SpeMetric<'a> {
     planned: &'a PlannedMetric,
     /// All events of its formula.
     events: Vec<(String, SampledQuantity)>,
-    window: &'a SpeWindow,
+    window: &'a SampleWindow,
+    /// Length of the window.
+    length: Duration,
 }
 
 impl<'a> SpeMetric<'a> {
@@ -40,7 +45,8 @@ impl<'a> SpeMetric<'a> {
         plan: &'a Plan,
         planned: &'a PlannedMetric,
         source: &MetricSource,
-        window: &'a SpeWindow,
+        window: &'a SampleWindow,
+        length: Duration,
     ) -> Option<Self> {
         let events = sampled_events(source);
         (!events.is_empty()).then_some(Self {
@@ -48,11 +54,12 @@ impl<'a> SpeMetric<'a> {
             planned,
             events,
             window,
+            length,
         })
     }
 
-    pub(super) fn value(&self, usage: &SpeUsage) -> MetricValue {
-        let max_latency = self.window.sampler.max_latency();
+    pub(super) fn value(&self, usage: &SampleUsage) -> MetricValue {
+        let max_latency = self.window.max_latency();
         let estimated = |(_, what): &(String, SampledQuantity)| quantity(*what, usage, max_latency);
         let quantities: Vec<Quantity> = self
             .events
@@ -81,7 +88,7 @@ impl<'a> SpeMetric<'a> {
     }
 
     fn evaluate(&self, values: &[f64]) -> MetricValue {
-        let mut counts = MetricCounts::for_cpus(self.window.length);
+        let mut counts = MetricCounts::for_cpus(self.length);
         for ((event, _), count) in self.events.iter().zip(values) {
             let (count, running_ratio) = (*count, 1.0);
             counts.add_sample(
@@ -106,7 +113,7 @@ impl<'a> SpeMetric<'a> {
                     // An unsampled operation may have any latency.
                     let each = match self.events[0].1 {
                         SampledQuantity::LoadCycles | SampledQuantity::StoreCycles => {
-                            self.window.sampler.max_latency()
+                            self.window.max_latency()
                         }
                         _ => 1.0,
                     };
@@ -146,7 +153,7 @@ enum SampleSum {
 
 /// The estimate of a quantity; None for a mean of too few samples. No latency exceeds `max_latency`
 /// cycles.
-fn quantity(what: SampledQuantity, usage: &SpeUsage, max_latency: f64) -> Option<Quantity> {
+fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Option<Quantity> {
     let (class, sum) = match what {
         SampledQuantity::Loads => (Class::Load, SampleSum::Operations),
         SampledQuantity::LoadCycles => (Class::Load, SampleSum::Cycles),
@@ -207,14 +214,14 @@ fn quantity(what: SampledQuantity, usage: &SpeUsage, max_latency: f64) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::collections::BTreeMap;
 
     use probe_common::spe::SpeRow;
 
     use super::*;
     use crate::{
         catalogue::{Catalogue, Chip, Hardware},
-        window::{Gained, sampled_window},
+        window::{Gained, SampleKind, sampled_window},
     };
 
     /// Samples of weight 1,000 and `cycles` each, every other one with a walk.
@@ -234,12 +241,16 @@ mod tests {
         }
     }
 
-    fn usage() -> SpeUsage {
-        SpeUsage::from([
-            ((Class::Load, MemLevel::By(Source::L1d)), samples(600, 4)),
-            ((Class::Load, MemLevel::By(Source::Dram)), samples(200, 400)),
-            ((Class::Load, MemLevel::Number(77)), samples(200, 10)),
-            ((Class::Store, MemLevel::Unknown), samples(4000, 7)),
+    fn usage() -> SampleUsage {
+        let spe = SampleKind::spe;
+        SampleUsage::from([
+            (spe(Class::Load, MemLevel::By(Source::L1d)), samples(600, 4)),
+            (
+                spe(Class::Load, MemLevel::By(Source::Dram)),
+                samples(200, 400),
+            ),
+            (spe(Class::Load, MemLevel::Number(77)), samples(200, 10)),
+            (spe(Class::Store, MemLevel::Unknown), samples(4000, 7)),
         ])
     }
 
@@ -272,7 +283,7 @@ mod tests {
     }
 
     /// The values of all metrics of the group.
-    fn metrics(usage: &SpeUsage) -> BTreeMap<String, MetricValue> {
+    fn metrics(usage: &SampleUsage) -> BTreeMap<String, MetricValue> {
         let (catalogue, machine) = (
             Catalogue::builtin().unwrap(),
             Hardware::of_chip(Chip::named("grace-cpu-superchip").unwrap()),
@@ -298,7 +309,8 @@ mod tests {
         let mut window = sampled_window(BTreeMap::new());
         window.total = Gained::first(self::usage(), Duration::ZERO);
         let value = |(planned, source): (&PlannedMetric, &MetricSource)| {
-            let metric = SpeMetric::new(&plan, planned, source, &window).unwrap();
+            let length = Duration::from_secs(1);
+            let metric = SpeMetric::new(&plan, planned, source, &window, length).unwrap();
             (planned.metric.name.clone(), metric.value(usage))
         };
         metrics::cores(&plan).map(value).collect()
@@ -373,7 +385,7 @@ mod tests {
 
     #[test]
     fn without_samples_the_rate_may_be_that_of_a_few() {
-        let values = metrics(&SpeUsage::new());
+        let values = metrics(&SampleUsage::new());
         // The exact Poisson limit of none is 3.689.
         let limit = 3.689 * 32_768.0;
         assert_interval(&values["spe_load_rate"], [0.0, 0.0, limit], 1000.0);
@@ -385,7 +397,8 @@ mod tests {
 
     #[test]
     fn few_samples_have_a_rate_and_no_mean() {
-        let one = SpeUsage::from([((Class::Load, MemLevel::Unknown), samples(29, 4))]);
+        let kind = SampleKind::spe(Class::Load, MemLevel::Unknown);
+        let one = SampleUsage::from([(kind, samples(29, 4))]);
         let values = metrics(&one);
         assert_eq!(values["spe_load_latency"], Err(NoValue::TooFewSamples));
         assert!(values["spe_load_rate"].is_ok());

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{Entity, Naming};
 use crate::{
     snapshot::{CodeLocation, SampledAddress},
-    window::{Owner, SampledWindow},
+    window::{Owner, SampleWindow},
 };
 
 /// A function, address or data page with samples of an event, for one row of the view.
@@ -13,7 +13,7 @@ use crate::{
 pub struct Hotspot {
     /// The row.
     pub entity: Entity,
-    /// Index into [`SampledWindow::events`].
+    /// Index into [`SampleWindow::events`].
     pub event: u8,
     /// Whether it is a data page.
     pub page: bool,
@@ -40,10 +40,7 @@ pub struct HotspotCounts {
 }
 
 /// All hotspots of a window; hidden owners are left out.
-pub(super) fn by_owner(
-    window: &SampledWindow,
-    naming: &Naming,
-) -> BTreeMap<Hotspot, HotspotCounts> {
+pub(super) fn by_owner(window: &SampleWindow, naming: &Naming) -> BTreeMap<Hotspot, HotspotCounts> {
     let mut hotspots: BTreeMap<Hotspot, HotspotCounts> = BTreeMap::new();
     for (key, counts) in &window.addresses {
         let owner = Owner {

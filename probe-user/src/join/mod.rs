@@ -25,7 +25,7 @@ pub use self::{
 use crate::{
     plan::Plan,
     snapshot::Names,
-    window::{Gained, SampledUsage, SpeUsage, Usage, Window},
+    window::{Gained, SampleUsage, Usage, Window},
 };
 
 /// What a row of the output stands for.
@@ -175,10 +175,8 @@ pub struct Joined {
     pub rows: Rows<Usage>,
     /// Processes in addition to these rows, if shown.
     pub processes: Option<Rows<Usage>>,
-    /// Sampled memory accesses, in a session that samples them.
-    pub samples: Option<Rows<SpeUsage>>,
-    /// Samples of events, in a session that samples events.
-    pub sampled: Option<Rows<SampledUsage>>,
+    /// Samples, in a session that samples memory accesses or other events.
+    pub samples: Option<Rows<SampleUsage>>,
     /// The sampled addresses, if kept.
     pub hotspots: BTreeMap<Hotspot, HotspotCounts>,
     /// The accessed cache lines, if kept.
@@ -223,10 +221,6 @@ impl View {
             before.map(|before| &before.rows),
             samples,
         );
-        joined.sampled = window.sampled.as_ref().map(|now| {
-            let before = before.and_then(|before| before.sampled.as_ref());
-            Rows::new(&joined.naming, &now.usage, window.start, before)
-        });
         let processes = before.and_then(|before| before.processes.as_ref());
         joined.processes = self.processes(&joined.naming, window, processes);
         joined.with_memory(window, before.and_then(|before| before.memory.as_ref()))
@@ -238,7 +232,7 @@ impl View {
         plan: &Plan,
         window: &Window,
         rows: &Rows<Usage>,
-        samples: Option<&Rows<SpeUsage>>,
+        samples: Option<&Rows<SampleUsage>>,
     ) -> Joined {
         let naming = Arc::new(self.naming(&window.names));
         let mut joined = joined(plan, window, naming, Some(rows), samples);
@@ -269,7 +263,7 @@ fn joined(
     window: &Window,
     naming: Arc<Naming>,
     before: Option<&Rows<Usage>>,
-    samples: Option<&Rows<SpeUsage>>,
+    samples: Option<&Rows<SampleUsage>>,
 ) -> Joined {
     let shared = |of: MetricShares| {
         let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
@@ -282,17 +276,13 @@ fn joined(
         .into_iter()
         .map(shared)
         .collect();
-    let sampled = window.samples.as_ref();
+    let now = window.samples.as_ref();
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
         processes: None,
-        samples: sampled.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
-        sampled: None,
-        hotspots: window
-            .sampled
-            .as_ref()
-            .map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
-        lines: sampled.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
+        samples: now.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
+        hotspots: now.map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
+        lines: now.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
         shares,
         monitored: share::monitored(window, &naming),
         memory: None,

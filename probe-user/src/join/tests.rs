@@ -7,7 +7,7 @@ use probe_common::{CgroupId, UsageKey, UsageRow, spe::Class};
 use super::*;
 use crate::{
     snapshot::{ENDED, OVERFLOW, SpeCounts, UNATTRIBUTED},
-    window::{GroupCounts, MemLevel, Owner, tests::snapshot},
+    window::{GroupCounts, MemLevel, Owner, SampleKind, tests::snapshot},
 };
 
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -211,10 +211,10 @@ fn samples_are_rolled_up_and_go_on() {
         below: Some("/a".to_owned()),
         ..View::default()
     };
-    let kind = (Class::Load, MemLevel::Unknown);
-    let samples = |rows: &Rows<SpeUsage>, entity: &Entity| {
+    let kind = SampleKind::spe(Class::Load, MemLevel::Unknown);
+    let samples = |rows: &Rows<SampleUsage>, entity: &Entity| {
         let row = rows.of(entity)?;
-        let count = |usage: &SpeUsage| usage[&kind].samples;
+        let count = |usage: &SampleUsage| usage[&kind].samples;
         Some((count(&row.delta), count(&row.total), row.since.as_secs()))
     };
     let mut usage = BTreeMap::new();
@@ -227,7 +227,7 @@ fn samples_are_rolled_up_and_go_on() {
             cgroup: CgroupId(cgroup),
             tgid: 0,
         };
-        usage.insert(owner, SpeUsage::from([(kind, counts)]));
+        usage.insert(owner, SampleUsage::from([(kind, counts)]));
     }
     let naming = view.naming(&names);
     let at = Duration::from_secs;

@@ -1,6 +1,6 @@
 //! Samples of events: by owner, by address, and their accounting.
 
-use std::{collections::HashMap, num::NonZeroU64};
+use std::collections::HashMap;
 
 use probe_common::{
     CgroupId,
@@ -51,10 +51,6 @@ pub type CodeKey = (u32, u64, u64);
 pub struct SampledCounts {
     /// The samples, scaled if the event was multiplexed, with weights as latencies.
     pub counts: SpeCounts,
-    /// In a window, if the event is a clock: the counted running time of this row in nanoseconds.
-    /// Never 0, so that it takes one word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<NonZeroU64>,
 }
 
 /// Samples at an address.
@@ -178,25 +174,12 @@ impl SampledCounts {
                 histogram: std::array::from_fn(buckets),
                 ..SpeCounts::default()
             },
-            counted: None,
-        }
-    }
-
-    /// The increase since an earlier reading. A row that was created again counts as a whole.
-    pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
-        let same = earlier.filter(|earlier| earlier.counts.made == self.counts.made);
-        let before = same.copied().unwrap_or_default();
-        Self {
-            counts: self.counts.since(&before.counts),
-            counted: None,
         }
     }
 
     /// Adds the counts of another row; the generation stays.
     pub(crate) fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
-        let counted = [self.counted, other.counted].into_iter().flatten();
-        self.counted = counted.reduce(|a, b| a.saturating_add(b.get()));
     }
 }
 

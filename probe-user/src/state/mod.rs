@@ -35,7 +35,7 @@ use crate::{
     machine::Machine,
     plan::Plan,
     snapshot::{Names, Snapshot, SpeReading, UncoreReading, UsageRows},
-    window::{SpeUsage, Totals, Usage, Window},
+    window::{SampleSource, SampleUsage, Totals, Usage, Window},
 };
 
 /// The saved totals of a session, at one of its snapshots.
@@ -55,7 +55,7 @@ pub struct SavedState<'a> {
     names: Cow<'a, Names>,
     totals: Totals<'a>,
     entities: Cow<'a, Rows<Usage>>,
-    sampled: Option<Cow<'a, Rows<SpeUsage>>>,
+    samples: Option<Cow<'a, Rows<SampleUsage>>>,
 }
 
 /// Saves the names of cgroups and processes. Runtimes are asked again for the names of containers.
@@ -117,12 +117,14 @@ impl<'a> SavedState<'a> {
             rows: Cow::Borrowed(&snapshot.rows),
             names: Cow::Borrowed(&snapshot.names),
             totals: Totals {
-                // Their events are not saved: they begin with each session.
-                sampled: None,
+                // The totals of sampled events begin with each session.
+                events_since: None,
                 ..window.totals()
             },
             entities: Cow::Borrowed(&joined.rows),
-            sampled: joined.samples.as_ref().map(Cow::Borrowed),
+            samples: (joined.samples.as_ref())
+                .filter(|_| snapshot.spe.is_some())
+                .map(Cow::Borrowed),
         }
     }
 
@@ -169,12 +171,26 @@ impl<'a> SavedState<'a> {
         };
         let before = before(first, self.at, rows);
         let mut window = Window::between(&before, first, plan);
-        window.apply_totals(&positions.totals(self.totals));
+        let mut totals = positions.totals(self.totals);
+        if let Some(samples) = totals.samples.as_mut().map(Cow::to_mut) {
+            samples.total = of_spe(&samples.total);
+        }
+        window.apply_totals(&totals);
         let entities = positions.rows(self.entities.into_owned());
-        let sampled = self.sampled.map(Cow::into_owned);
-        let joined = view.resume(plan, &window, &entities, sampled.as_ref());
+        let samples = self
+            .samples
+            .map(|rows| rows.into_owned().map_totals(of_spe));
+        let joined = view.resume(plan, &window, &entities, samples.as_ref());
         Ok((window, joined))
     }
+}
+
+/// The samples of SPE: the totals of events begin with each session.
+fn of_spe(usage: &SampleUsage) -> SampleUsage {
+    let samples = usage.iter().map(|(kind, counts)| (*kind, *counts));
+    samples
+        .filter(|(kind, _)| kind.source == SampleSource::Spe)
+        .collect()
 }
 
 /// A snapshot with these rows, and otherwise as at the beginning of the session of `first`: uncore

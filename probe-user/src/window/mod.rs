@@ -68,10 +68,8 @@ pub struct Window {
     /// Memory that cgroups or processes held at both ends of the window, in a session that measures
     /// it.
     pub memory: Option<[MemoryReading; 2]>,
-    /// Sampled memory accesses, in a session that samples them.
-    pub samples: Option<SpeWindow>,
-    /// Samples of events, in a session that samples events.
-    pub sampled: Option<SampledWindow>,
+    /// Samples, in a session that samples memory accesses or other events.
+    pub samples: Option<SampleWindow>,
     /// Names as of the later snapshot.
     pub names: Arc<Names>,
     /// The programs' counts of their own work since the session began, as of the later snapshot.
@@ -90,10 +88,10 @@ impl Window {
         // Slices that were split between owners stay in the machine's total.
         total.iter_mut().flatten().for_each(|it| it.estimated = 0);
         let uncore = uncore(&earlier.uncore, &later.uncore);
-        let sampled = SampledWindow::between(earlier, later).map(|sampled| match plan.clock() {
-            Some(clock) => sampled.with_clock(&usage, clock),
-            None => sampled,
-        });
+        let mut samples = SampleWindow::between(earlier, later);
+        if let Some((samples, clock)) = samples.as_mut().zip(plan.clock()) {
+            samples.add_clock(&usage, clock);
+        }
         Self {
             began: earlier.at,
             boot_time: earlier.boot_time,
@@ -112,9 +110,7 @@ impl Window {
             monitored: resctrl::deltas(&earlier.monitored, &later.monitored),
             memory: (earlier.memory.clone().zip(later.memory.clone()))
                 .map(|(earlier, later)| [earlier, later]),
-            samples: SpeWindow::between(earlier, later)
-                .or_else(|| accesses::of_events(sampled.as_ref()?, earlier, later)),
-            sampled,
+            samples,
             names: Arc::clone(&later.names),
             health: later.health.clone(),
         }
@@ -128,6 +124,20 @@ impl Window {
         next
     }
 
+    /// The samples, if memory accesses are among them.
+    pub(crate) fn access_samples(&self) -> Option<&SampleWindow> {
+        let accesses = |samples: &&SampleWindow| {
+            samples.spe.is_some() || samples.access_events().next().is_some()
+        };
+        self.samples.as_ref().filter(accesses)
+    }
+
+    /// The samples, if those of events are among them.
+    pub(crate) fn event_samples(&self) -> Option<&SampleWindow> {
+        let samples = self.samples.as_ref();
+        samples.filter(|samples| !samples.events.is_empty())
+    }
+
     /// Its totals, without those of its rows.
     #[must_use]
     pub fn totals(&self) -> Totals<'_> {
@@ -138,7 +148,7 @@ impl Window {
             total: Cow::Borrowed(&self.total),
             uncore: Cow::Borrowed(&self.uncore_totals),
             samples: samples.map(|samples| Cow::Borrowed(&samples.total)),
-            sampled: self.sampled.as_ref().map(|it| Cow::Borrowed(&it.total)),
+            events_since: self.event_samples().map(|samples| samples.events_since),
         }
     }
 
@@ -148,11 +158,11 @@ impl Window {
         self.boot_time = before.boot_time;
         self.total.continue_from(&before.total);
         self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
-        if let Some((samples, before)) = self.samples.as_mut().zip(before.samples.as_ref()) {
-            samples.total.continue_from(before);
-        }
-        if let Some((sampled, before)) = self.sampled.as_mut().zip(before.sampled.as_ref()) {
-            sampled.total.continue_from(before);
+        if let Some(samples) = &mut self.samples {
+            if let Some(before) = &before.samples {
+                samples.total.continue_from(before);
+            }
+            samples.events_since = before.events_since.unwrap_or(samples.events_since);
         }
     }
 }
@@ -189,20 +199,17 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
         .collect()
 }
 
-mod accesses;
 mod cache_lines;
 mod group_counts;
-mod sampled;
-mod spe;
+mod samples;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
 mod usage;
 
 #[cfg(test)]
-pub(crate) use self::{group_counts::tests::Random, spe::tests::sampled as sampled_window};
+pub(crate) use self::{group_counts::tests::Random, samples::sampled_window};
 pub use self::{
-    sampled::{EventGain, SampledUsage, SampledWindow},
-    spe::{MemLevel, SampleSource, SpeUsage, SpeWindow},
+    samples::{EventGain, MemLevel, SampleKind, SampleSource, SampleUsage, SampleWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{SampledUsage, SpeUsage, Usage};
+use super::{SampleUsage, Usage};
 use crate::snapshot::UncoreReading;
 
 /// The delta of a window, and the total since counting began.
@@ -30,11 +30,12 @@ pub struct Totals<'a> {
     pub(crate) total: Cow<'a, Gained<Usage>>,
     /// Its uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
-    /// Its sampled memory accesses.
-    pub(crate) samples: Option<Cow<'a, Gained<SpeUsage>>>,
-    /// Its sampled events; not part of a saved state.
+    /// Its samples.
+    pub(crate) samples: Option<Cow<'a, Gained<SampleUsage>>>,
+    /// [`SampleWindow::events_since`](super::SampleWindow::events_since), if events are sampled.
+    /// Not part of a saved state.
     #[serde(skip)]
-    pub(crate) sampled: Option<Cow<'a, Gained<SampledUsage>>>,
+    pub(crate) events_since: Option<Duration>,
 }
 
 /// Counts that can be added up.
@@ -78,7 +79,7 @@ impl Sum for Usage {
     }
 }
 
-impl Sum for SpeUsage {
+impl Sum for SampleUsage {
     fn nothing(&self) -> Self {
         Self::new()
     }

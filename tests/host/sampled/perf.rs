@@ -80,7 +80,7 @@ fn sample_with_perf() -> (Addresses, Addresses) {
     load.finish();
     assert!(perf.wait().unwrap().success());
     let window = counting.window();
-    let sampled = window.sampled.unwrap();
+    let sampled = window.samples.unwrap();
     let ours = sampled.addresses.iter();
     let ours = ours.filter(|(key, _)| key.tgid == pid && !key.page);
     let ours = ours

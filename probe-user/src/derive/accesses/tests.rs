@@ -3,7 +3,7 @@
 use probe_common::spe::{Source, SpeRow};
 
 use super::*;
-use crate::derive::Subject;
+use crate::{derive::Subject, event::AccessScaling, snapshot::SampledHealth, window::SampleKind};
 
 fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
     let mut counts = SpeCounts::default();
@@ -19,16 +19,32 @@ fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
     counts
 }
 
-fn usage() -> SpeUsage {
+fn usage() -> SampleUsage {
+    let spe = SampleKind::spe;
     [
-        ((Class::Load, MemLevel::By(Source::L1d)), counts(900, 4, 0)),
         (
-            (Class::Load, MemLevel::By(Source::Remote)),
+            spe(Class::Load, MemLevel::By(Source::L1d)),
+            counts(900, 4, 0),
+        ),
+        (
+            spe(Class::Load, MemLevel::By(Source::Remote)),
             counts(100, 600, 50),
         ),
-        ((Class::Store, MemLevel::Unknown), counts(20, 8, 2)),
+        (spe(Class::Store, MemLevel::Unknown), counts(20, 8, 2)),
     ]
     .into()
+}
+
+/// A window with an event of memory accesses that may have stood still so many times.
+fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
+    SampleWindow {
+        events: vec![SampledHealth {
+            accesses: Some(accesses),
+            limited,
+            ..SampledHealth::default()
+        }],
+        ..SampleWindow::default()
+    }
 }
 
 #[test]
@@ -78,13 +94,8 @@ fn loads_and_stores_are_estimated_apart() {
 fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let sampler = SampleSource::Events {
-        tagged: [Class::Load].into(),
-        limited: false,
-        ever_limited: false,
-        time: None,
-    };
-    let accesses = AccessMetrics::new(&mut report, Some(&sampler));
+    let window = by_event(AccessScaling::Tagged, 0);
+    let accesses = AccessMetrics::new(&mut report, Some(&window));
     let subject = report.subject(Subject::Machine);
     let row = Gained::first(usage(), Duration::from_secs(3));
     accesses.add_row(&mut report, subject, &row, &usage());
@@ -125,13 +136,8 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
     for ever_limited in [false, true] {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        let sampler = SampleSource::Events {
-            tagged: [].into(),
-            limited: false,
-            ever_limited,
-            time: None,
-        };
-        let accesses = AccessMetrics::new(&mut report, Some(&sampler));
+        let window = by_event(AccessScaling::Counted, ever_limited.into());
+        let accesses = AccessMetrics::new(&mut report, Some(&window));
         let subject = report.subject(Subject::Machine);
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, &usage());
@@ -150,7 +156,7 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
 /// rows, or the reverse, has the interval of the row alone.
 #[test]
 fn a_mean_does_not_depend_on_neighbours() {
-    let latency = |everyone: &SpeUsage| {
+    let latency = |everyone: &SampleUsage| {
         let mut report = Report::default();
         report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let accesses = AccessMetrics::new(&mut report, None);
@@ -173,7 +179,7 @@ fn a_mean_does_not_depend_on_neighbours() {
             Source::Dram
         });
         let of_others = counts(20_000, cycles, 0);
-        let others = SpeUsage::from([((Class::Load, served), of_others)]);
+        let others = SampleUsage::from([(SampleKind::spe(Class::Load, served), of_others)]);
         assert_eq!(latency(&others), alone, "{cycles}");
     }
 }

@@ -1,34 +1,32 @@
 //! Values without samples, shares with their errors, and warnings.
 
 use super::*;
-use crate::{snapshot::SpeCounts, window::EventGain};
+use crate::window::SampleKind;
 
-fn counts(samples: u64) -> SampledCounts {
-    SampledCounts {
-        counts: SpeCounts {
-            samples,
-            operations: 1000.0 * float(samples),
-            variance: 1e6 * float(samples),
-            ..SpeCounts::default()
-        },
-        counted: None,
+fn counts(samples: u64) -> SpeCounts {
+    SpeCounts {
+        samples,
+        operations: 1000.0 * float(samples),
+        variance: 1e6 * float(samples),
+        ..SpeCounts::default()
     }
 }
 
 /// Samples with these periods.
-fn of_periods(periods: &[f64]) -> SampledCounts {
-    let mut counts = SampledCounts::default();
-    counts.counts.samples = periods.len() as u64;
-    counts.counts.operations = periods.iter().sum();
-    counts.counts.variance = periods.iter().map(|period| period * period).sum();
-    counts
+fn of_periods(periods: &[f64]) -> SpeCounts {
+    SpeCounts {
+        samples: periods.len() as u64,
+        operations: periods.iter().sum(),
+        variance: periods.iter().map(|period| period * period).sum(),
+        ..SpeCounts::default()
+    }
 }
 
 #[test]
 fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
     // Periods of samples of other owners in earlier windows, and in this one.
     let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
-        let mut window = SampledWindow {
+        let mut window = SampleWindow {
             events: vec![SampledHealth {
                 name: "cycles".to_owned(),
                 period,
@@ -37,13 +35,14 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
             events_gained: vec![EventGain {
                 counted,
                 time: RunningTime { enabled, running },
-                limited: false,
+                ..EventGain::default()
             }],
-            ..SampledWindow::default()
+            ..SampleWindow::default()
         };
         let all = [before, now].concat();
-        window.total.delta.insert((0, 0), of_periods(now));
-        window.total.total.insert((0, 0), of_periods(&all));
+        let kind = SampleKind::event(0, None);
+        window.total.delta.insert(kind, of_periods(now));
+        window.total.total.insert(kind, of_periods(&all));
         let events = SampledEvents {
             window: &window,
             metrics: Vec::new(),
@@ -130,9 +129,9 @@ fn what_was_not_kept_widens_the_upper_end() {
 #[test]
 fn one_heavy_sample_is_one() {
     let mut row = counts(400);
-    row.counts.samples += 1;
-    row.counts.operations += 70_000.0;
-    row.counts.variance += 70_000.0 * 70_000.0;
+    row.samples += 1;
+    row.operations += 70_000.0;
+    row.variance += 70_000.0 * 70_000.0;
     let heavy = HotspotCounts {
         samples: 1,
         events: 70_000.0,
@@ -154,10 +153,15 @@ fn missed_samples_are_told_from_one_in_a_hundred_on() {
         name: name.to_owned(),
         ..SampledHealth::default()
     };
-    let window = SampledWindow {
+    let gained = |(missed, due)| EventGain {
+        missed,
+        due,
+        ..EventGain::default()
+    };
+    let window = SampleWindow {
         events: vec![event("cycles"), event("cpu-clock")],
-        missed: vec![(1, 100), (20, 200)],
-        ..SampledWindow::default()
+        events_gained: [(1, 100), (20, 200)].map(gained).into(),
+        ..SampleWindow::default()
     };
     let lines = warnings(&window);
     assert_eq!(lines.len(), 1);
@@ -167,10 +171,10 @@ fn missed_samples_are_told_from_one_in_a_hundred_on() {
         limited: true,
         ..EventGain::default()
     };
-    let window = SampledWindow {
+    let window = SampleWindow {
         events: vec![event("cycles")],
         events_gained: vec![limited],
-        ..SampledWindow::default()
+        ..SampleWindow::default()
     };
     let lines = warnings(&window);
     assert!(

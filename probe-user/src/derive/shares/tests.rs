@@ -21,7 +21,7 @@ use crate::{
     },
     plan::{CountSource, tests::of_metrics},
     snapshot::{SpeCounts, UncoreReading},
-    window::{self, GroupCounts, MemLevel, Owner, SpeUsage},
+    window::{self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage},
 };
 
 pub(super) fn plan(tree: &str, chip: Chip, metrics: &str) -> Plan {

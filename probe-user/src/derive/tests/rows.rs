@@ -7,7 +7,7 @@ use probe_common::spe::Class;
 use super::*;
 use crate::{
     snapshot::{SpeCounts, UncoreReading},
-    window::{MemLevel, Owner, Sum as _, sampled_window},
+    window::{MemLevel, Owner, SampleKind, Sum as _, sampled_window},
 };
 
 /// The plan with an uncore event of half a MiB, an event that only metrics need, and the clock.
@@ -218,11 +218,10 @@ fn who_was_only_sampled_has_a_row() {
             cgroup: CgroupId(id),
             tgid: 0,
         };
-        samples
-            .usage
-            .insert(owner, [((Class::Load, MemLevel::Unknown), counts)].into());
+        let kind = SampleKind::spe(Class::Load, MemLevel::Unknown);
+        samples.usage.insert(owner, [(kind, counts)].into());
     }
-    let mut total = SpeUsage::new();
+    let mut total = SampleUsage::new();
     samples
         .usage
         .values()

@@ -93,8 +93,9 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
         };
         counted = counted.into_iter().map(like).collect();
     }
-    let samples = window.samples.iter();
-    let sampled = samples.map(|samples| Weights::sampled(&samples.on_socket));
+    let sampled = window
+        .access_samples()
+        .map(|samples| Weights::sampled(&samples.on_socket));
     counted.extend(sampled);
     counted
 }

@@ -7,7 +7,7 @@ use probe_common::spe::{Class, Source};
 use super::{Method, SocketWeights, Weight, Weights};
 use crate::{
     catalogue::MemoryTraffic,
-    window::{MemLevel, Owner, SpeUsage},
+    window::{MemLevel, Owner, SampleUsage},
 };
 
 /// Fewer samples of a socket make an error of more than 10% of its shares.
@@ -15,21 +15,22 @@ const MIN_SAMPLES: u64 = 100;
 
 impl Weights {
     /// Weights from the samples of a window
-    /// ([`SpeWindow::on_socket`](crate::window::SpeWindow::on_socket)): loads served by the
+    /// ([`SampleWindow::on_socket`](crate::window::SampleWindow::on_socket)): loads served by the
     /// socket's own memory, and loads served by another socket. A socket with few samples has no
     /// weights.
     #[must_use]
-    pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SpeUsage>) -> Self {
+    pub fn sampled(on_socket: &BTreeMap<(u32, Owner), SampleUsage>) -> Self {
         let mut sockets: BTreeMap<u32, SocketWeights> = BTreeMap::new();
         for ((socket, owner), usage) in on_socket {
             let of_socket = sockets.entry(*socket).or_default();
             of_socket.apart = true;
-            for ((class, served), counts) in usage {
-                let weights = match (class, served) {
-                    (Class::Load, MemLevel::By(Source::Dram)) => &mut of_socket.local,
-                    (Class::Load, MemLevel::By(Source::Remote | Source::RemoteDram)) => {
-                        &mut of_socket.remote
-                    }
+            for (kind, counts) in usage {
+                let Some((Class::Load, MemLevel::By(source))) = kind.access else {
+                    continue;
+                };
+                let weights = match source {
+                    Source::Dram => &mut of_socket.local,
+                    Source::Remote | Source::RemoteDram => &mut of_socket.remote,
                     _ => continue,
                 };
                 let weight: &mut Weight = weights.entry(*owner).or_default();
@@ -63,7 +64,7 @@ mod tests {
     use probe_common::CgroupId;
 
     use super::*;
-    use crate::{join::share::NoShare, snapshot::SpeCounts};
+    use crate::{join::share::NoShare, snapshot::SpeCounts, window::SampleKind};
 
     fn samples(count: u64) -> SpeCounts {
         SpeCounts {
@@ -79,24 +80,27 @@ mod tests {
             cgroup: CgroupId(cgroup),
             tgid: 0,
         };
-        let by = |source| (Class::Load, MemLevel::By(source));
+        let by = |source| SampleKind::spe(Class::Load, MemLevel::By(source));
         let mut on_socket = BTreeMap::new();
         on_socket.insert(
             (0, owner(7)),
-            SpeUsage::from([
+            SampleUsage::from([
                 (by(Source::L1d), samples(500)),
                 (by(Source::Dram), samples(300)),
                 (by(Source::Remote), samples(4)),
                 (by(Source::RemoteDram), samples(1)),
-                ((Class::Load, MemLevel::Number(77)), samples(9)),
-                ((Class::Store, MemLevel::Unknown), samples(9)),
+                (
+                    SampleKind::spe(Class::Load, MemLevel::Number(77)),
+                    samples(9),
+                ),
+                (SampleKind::spe(Class::Store, MemLevel::Unknown), samples(9)),
             ]),
         );
         on_socket.insert(
             (0, owner(8)),
-            SpeUsage::from([(by(Source::L2), samples(9))]),
+            SampleUsage::from([(by(Source::L2), samples(9))]),
         );
-        let few = SpeUsage::from([(by(Source::Dram), samples(99))]);
+        let few = SampleUsage::from([(by(Source::Dram), samples(99))]);
         on_socket.insert((1, owner(7)), few);
         let weights = Weights::sampled(&on_socket);
         let weight = |count| Weight {

@@ -12,10 +12,12 @@ use super::*;
 use crate::{
     derive::{Report, Subject},
     emit::{Dialect, Exposition},
+    event::AccessScaling,
     join::Entity,
-    snapshot::SpeCounts,
+    snapshot::{SampledHealth, SpeCounts},
     window::{
-        self, GroupCounts, MemLevel, Owner, SampleSource, SpeUsage, Usage, Window, sampled_window,
+        self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage, SampleWindow, Usage, Window,
+        sampled_window,
     },
 };
 
@@ -113,29 +115,40 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
                 Source::Device,
             ],
         };
+        // Loads and stores are one event of AMD, and two of Intel.
+        let (events, of_stores): (&[AccessScaling], _) = match sampled {
+            Sampled::Pebs => (&[AccessScaling::Tagged, AccessScaling::Counted], 1),
+            _ => (&[AccessScaling::Counted], 0),
+        };
+        let kind = |class, level| match (sampled, class) {
+            (Sampled::Spe, _) => SampleKind::spe(class, level),
+            (_, Class::Store) => SampleKind::event(of_stores, Some((class, level))),
+            _ => SampleKind::event(0, Some((class, level))),
+        };
+        let event = |accesses: &AccessScaling| SampledHealth {
+            accesses: Some(*accesses),
+            ..SampledHealth::default()
+        };
         let loads = sources
             .iter()
-            .map(|source| ((Class::Load, MemLevel::By(*source)), counts));
-        let mut samples: SpeUsage = loads.collect();
-        samples.insert((Class::Store, MemLevel::Unknown), counts);
+            .map(|source| (kind(Class::Load, MemLevel::By(*source)), counts));
+        let mut samples: SampleUsage = loads.collect();
+        samples.insert(kind(Class::Store, MemLevel::Unknown), counts);
         if sampled != Sampled::Spe {
-            samples.insert((Class::Load, MemLevel::Unknown), counts);
+            samples.insert(kind(Class::Load, MemLevel::Unknown), counts);
         }
-        let mut all = sampled_window(BTreeMap::new());
+        let mut all = match sampled {
+            Sampled::Spe => sampled_window(BTreeMap::new()),
+            _ => SampleWindow {
+                events: events.iter().map(event).collect(),
+                ..SampleWindow::default()
+            },
+        };
         for (id, _) in containers {
             all.usage.insert(owner(*id), samples.clone());
         }
         all.total.total = samples.clone();
         all.total.delta = samples;
-        if sampled != Sampled::Spe {
-            let tagged = (sampled == Sampled::Pebs).then_some(Class::Load);
-            all.sampler = SampleSource::Events {
-                tagged: tagged.into_iter().collect(),
-                limited: false,
-                ever_limited: false,
-                time: None,
-            };
-        }
         window.samples = Some(all);
     }
     window

@@ -364,7 +364,8 @@ fn counters_weigh_before_samples() {
             operations,
             ..SpeCounts::default()
         };
-        SpeUsage::from([((Class::Load, MemLevel::By(Source::Remote)), counts)])
+        let kind = SampleKind::spe(Class::Load, MemLevel::By(Source::Remote));
+        SampleUsage::from([(kind, counts)])
     };
     let on_socket = BTreeMap::from([
         ((0, owner(7)), loads(100, 3e6)),

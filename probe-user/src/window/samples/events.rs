@@ -1,0 +1,101 @@
+//! What overflows of events sampled between two snapshots.
+
+use std::collections::BTreeMap;
+
+use probe_common::{
+    sample::DataSource,
+    spe::{Class, PageKey, PageRow},
+};
+
+use super::{EventGain, MemLevel, Owner, RunningTime, SampleKind, SampleWindow, delta};
+use crate::snapshot::{AddressCounts, SampledAddress, SampledHealth, SampledReading};
+
+impl SampleWindow {
+    /// Adds what events sampled between two readings.
+    pub(super) fn add_events(&mut self, before: &SampledReading, now: &SampledReading) {
+        for (key, counts) in &now.rows {
+            let owner = Owner {
+                cgroup: key.cgroup,
+                tgid: key.tgid,
+            };
+            let event = now.events.get(usize::from(key.event));
+            let access = event
+                .and_then(|event| event.accesses)
+                .map(|_| access(DataSource(key.source)));
+            let of_owner = self.usage.entry(owner).or_default();
+            let sum = of_owner
+                .entry(SampleKind::event(key.event, access))
+                .or_default();
+            let before = before.rows.get(key).map(|before| &before.counts);
+            sum.add(&delta(before, &counts.counts));
+        }
+        self.events.clone_from(&now.events);
+        self.events_gained = events_gained(&before.events, &now.events);
+        self.addresses = addresses(before, now);
+        self.places.clone_from(&now.places);
+        self.names = now.names;
+        if self.access_events().next().is_some() {
+            self.pages = pages(&self.addresses);
+        }
+    }
+}
+
+/// Class and memory level of an access.
+fn access(source: DataSource) -> (Class, MemLevel) {
+    match source.decode() {
+        Some(access) => {
+            let level = access.source.map_or(MemLevel::Unknown, MemLevel::By);
+            (access.class, level)
+        }
+        // Samples that did not fit into the map.
+        None => (Class::Other, MemLevel::Unknown),
+    }
+}
+
+/// Data pages by process.
+fn pages(addresses: &[(SampledAddress, AddressCounts)]) -> Vec<(PageKey, PageRow)> {
+    let size = rustix::param::page_size() as u64;
+    let mut pages: BTreeMap<(u32, u64), PageRow> = BTreeMap::new();
+    for (key, counts) in addresses.iter().filter(|(key, _)| key.page) {
+        let page = pages.entry((key.tgid, key.address / size)).or_default();
+        page.samples += counts.samples;
+        page.timed += counts.timed;
+        page.cycles += counts.cycles;
+    }
+    pages
+        .into_iter()
+        .map(|((tgid, page), row)| {
+            let tgid = tgid.into();
+            (PageKey { page, tgid }, row)
+        })
+        .collect()
+}
+
+fn addresses(
+    before: &SampledReading,
+    now: &SampledReading,
+) -> Vec<(SampledAddress, AddressCounts)> {
+    let all = now.addresses.iter();
+    let gained = all.map(|(key, counts)| (*key, counts.since(before.addresses.get(key))));
+    let mut gained: Vec<_> = gained.filter(|(_, counts)| counts.samples > 0).collect();
+    gained.sort_unstable_by_key(|(key, _)| *key);
+    gained
+}
+
+fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGain> {
+    let pairs = now.iter().zip(before);
+    let gained = pairs.map(|(now, before)| {
+        let missed = now.missed.saturating_sub(before.missed);
+        EventGain {
+            counted: now.counted.saturating_sub(before.counted),
+            time: RunningTime {
+                enabled: now.enabled.saturating_sub(before.enabled),
+                running: now.running.saturating_sub(before.running),
+            },
+            limited: now.limited > before.limited,
+            missed,
+            due: missed + now.sum.samples.saturating_sub(before.sum.samples),
+        }
+    });
+    gained.collect()
+}

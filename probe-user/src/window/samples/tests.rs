@@ -1,0 +1,250 @@
+//! Rows that come and go, and both sources of samples.
+
+use std::sync::Arc;
+
+use probe_common::{
+    CgroupId,
+    sample::DataSource,
+    spe::{SpeAccess, SpeCpu, SpeKey},
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::snapshot::{MapMemory, SampledCounts, SampledKey, SampledReading, SpeHook, SpeReading};
+
+/// A window with these samples of SPE on sockets, and nothing else.
+pub(crate) fn sampled_window(on_socket: BTreeMap<(u32, Owner), SampleUsage>) -> SampleWindow {
+    SampleWindow {
+        on_socket,
+        spe: Some(Box::new(SpeHealth {
+            hook: SpeHook::Fentry,
+            period: 32_768,
+            max_latency: 4095,
+            sum: SpeCpu::default(),
+            longest: 0,
+            rows: 0,
+            freed_idle: 0,
+            memory: MapMemory::default(),
+            sampler: BTreeMap::new(),
+            aux_size: 8192,
+            unlogged: 0,
+            bpf_stats: None,
+        })),
+        ..SampleWindow::default()
+    }
+}
+
+const KEY: SpeKey = SpeKey {
+    cgroup: CgroupId(7),
+    tgid: 0,
+    cpu: 0,
+    access: SpeAccess::new(Class::Store, None),
+};
+
+fn counts(samples: u32, made: u64) -> SpeCounts {
+    let mut counts = SpeCounts {
+        made,
+        operations: 100.0 * f64::from(samples),
+        variance: 100.0 * f64::from(samples),
+        ..SpeCounts::default()
+    };
+    counts.samples = samples.into();
+    counts.cycles = 900.0 * f64::from(samples);
+    counts.histogram[3] = 100.0 * f64::from(samples);
+    counts
+}
+
+fn snapshot(rows: HashMap<SpeKey, SpeCounts>, freed: Vec<(SpeKey, SpeCounts)>) -> Snapshot {
+    let health = sampled_window(BTreeMap::new()).spe.unwrap();
+    let mut snapshot = crate::window::tests::snapshot([]);
+    snapshot.spe = Some(SpeReading {
+        rows,
+        freed,
+        pages: Vec::new(),
+        lines: Vec::new(),
+        tables: Arc::default(),
+        health: *health,
+    });
+    snapshot
+}
+
+/// The sum of an owner over the windows between these snapshots.
+fn gained(snapshots: &[Snapshot]) -> SpeCounts {
+    let mut sum = SpeCounts::default();
+    for pair in snapshots.windows(2) {
+        let window = SampleWindow::between(&pair[0], &pair[1]).unwrap();
+        let deltas = window.usage.values().flat_map(BTreeMap::values);
+        deltas.for_each(|delta| sum.add(delta));
+    }
+    sum
+}
+
+proptest! {
+    /// Rows grow, are freed and are created again with smaller or larger counts, also more than
+    /// once between two snapshots: the windows add up to everything that was sampled.
+    #[test]
+    fn rows_made_anew_are_told_by_their_number(
+        steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
+    ) {
+        let (mut now, mut made, mut all) = (0, 1, 0);
+        let mut freed_before = Vec::new();
+        let mut snapshots = vec![snapshot(HashMap::new(), Vec::new())];
+        for (delta, freed, shown) in steps {
+            now += delta;
+            all += delta;
+            if shown {
+                let rows = HashMap::from([(KEY, counts(now, made))]);
+                snapshots.push(snapshot(rows, std::mem::take(&mut freed_before)));
+            }
+            if freed {
+                // The snapshot that frees a row is the last that has it.
+                if !shown {
+                    freed_before.push((KEY, counts(now, made)));
+                }
+                (now, made) = (0, made + 1);
+            }
+        }
+        let rows = [(KEY, counts(now, made))].into_iter().filter(|_| now > 0);
+        snapshots.push(snapshot(rows.collect(), freed_before));
+        prop_assert_eq!(gained(&snapshots), counts(all, 0));
+    }
+
+    /// A row that went back has a delta of 0, not its whole history.
+    #[test]
+    fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
+        let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
+        let delta = counts(now.saturating_sub(before), 0);
+        prop_assert_eq!(gained(&[at(before), at(now)]), delta);
+    }
+}
+
+/// Readings of samples of an event: cgroup, samples and generation.
+fn event_rows(rows: &[(u64, u64, u64)]) -> Snapshot {
+    let row = |&(cgroup, samples, made): &(u64, u64, u64)| {
+        let mut row = SampledCounts::default();
+        row.counts.samples = samples;
+        row.counts.operations = f64::from(u32::try_from(10 * samples).unwrap());
+        row.counts.made = made;
+        (event_key(cgroup, 0, 0), row)
+    };
+    let mut snapshot = crate::window::tests::snapshot([]);
+    snapshot.sampled = Some(SampledReading {
+        rows: rows.iter().map(row).collect(),
+        ..SampledReading::default()
+    });
+    snapshot
+}
+
+fn event_key(cgroup: u64, event: u8, source: u8) -> SampledKey {
+    SampledKey {
+        cgroup: CgroupId(cgroup),
+        tgid: 0,
+        event,
+        source,
+    }
+}
+
+#[test]
+fn owners_gain_what_was_added_and_new_rows_count_as_a_whole() {
+    let before = event_rows(&[(7, 100, 1), (8, 50, 1)]);
+    let now = event_rows(&[(7, 130, 1), (8, 60, 5), (9, 4, 6)]);
+    let window = SampleWindow::between(&before, &now).unwrap();
+    let kind = SampleKind::event(0, None);
+    let found: Vec<u64> = window.usage.values().map(|it| it[&kind].samples).collect();
+    assert_eq!(found, [30, 60, 4]);
+    let total = &window.total.delta[&kind];
+    assert_eq!((total.samples, total.operations), (94, 940.0));
+}
+
+/// `PERF_MEM_OP_LOAD` with L2 hit, `PERF_MEM_OP_STORE`.
+const L2: u64 = 0x02 | 0x22 << 5;
+const STORE: u64 = 0x04;
+
+#[test]
+fn accesses_of_events_have_class_and_level_and_others_have_none() {
+    let source = |word| DataSource::from_word(word).0;
+    // Loads of two kinds of core, stores, cycles, and samples that did not fit into the map.
+    let rows = [
+        (0, source(L2), 3),
+        (1, source(L2), 4),
+        (2, source(STORE), 5),
+        (3, 0, 100),
+        (0, 0, 1),
+    ];
+    let rows = rows.map(|(event, source, samples)| {
+        let mut row = SampledCounts::default();
+        row.counts.samples = samples;
+        (event_key(7, event, source), row)
+    });
+    let event = |accesses| SampledHealth {
+        accesses,
+        ..SampledHealth::default()
+    };
+    let page = |cgroup, page| {
+        let key = SampledAddress {
+            cgroup: CgroupId(cgroup),
+            address: 3 * rustix::param::page_size() as u64,
+            tgid: 9,
+            event: 0,
+            page,
+            image: 0,
+        };
+        let row = AddressCounts {
+            samples: 2,
+            timed: 1,
+            cycles: 40,
+            ..AddressCounts::default()
+        };
+        (key, row)
+    };
+    let tagged = Some(AccessScaling::Tagged);
+    let mut before = crate::window::tests::snapshot([]);
+    before.sampled = Some(SampledReading::default());
+    let mut now = before.clone();
+    now.sampled = Some(SampledReading {
+        rows: rows.into(),
+        events: [tagged, tagged, Some(AccessScaling::Counted), None]
+            .map(event)
+            .into(),
+        addresses: [page(7, true), page(8, true), page(7, false)].into(),
+        ..SampledReading::default()
+    });
+    let found = SampleWindow::between(&before, &now).unwrap();
+    let owner = Owner {
+        cgroup: CgroupId(7),
+        tgid: 0,
+    };
+    let samples: Vec<_> = found.usage[&owner]
+        .iter()
+        .map(|(kind, counts)| (*kind, counts.samples))
+        .collect();
+    let l2 = Some((Class::Load, MemLevel::By(Source::L2)));
+    let expected = [
+        (0, l2, 3),
+        (0, Some((Class::Other, MemLevel::Unknown)), 1),
+        (1, l2, 4),
+        (2, Some((Class::Store, MemLevel::Unknown)), 5),
+        (3, None, 100),
+    ];
+    let expected =
+        expected.map(|(event, access, samples)| (SampleKind::event(event, access), samples));
+    assert_eq!(samples, expected);
+    assert_eq!(found.access_events().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(found.tagged(), [Class::Load, Class::Other].into());
+    // The page of both cgroups, without the instruction.
+    let [(key, page)] = found.pages.as_slice() else {
+        panic!("{:?}", found.pages);
+    };
+    assert_eq!((key.page, key.tgid), (3, 9));
+    assert_eq!((page.samples, page.timed, page.cycles), (4, 2, 80));
+    // Loads are tagged in a window without any, and without accesses there are no pages of them.
+    let mut reading = now.sampled.unwrap();
+    reading.rows.clear();
+    now.sampled = Some(reading.clone());
+    let found = SampleWindow::between(&before, &now).unwrap();
+    assert_eq!(found.tagged(), [Class::Load].into());
+    reading.events = vec![event(None)];
+    now.sampled = Some(reading);
+    let found = SampleWindow::between(&before, &now).unwrap();
+    assert_eq!((found.access_events().count(), found.pages.len()), (0, 0));
+}
