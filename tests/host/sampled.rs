@@ -318,7 +318,7 @@ fn what_finds_no_room_is_counted() {
         .rows
         .iter()
         .filter(|(key, _)| key.cgroup == OVERFLOW);
-    let overflow: u64 = overflow.map(|(_, counts)| counts.counts.samples).sum();
+    let overflow: u64 = overflow.map(|(_, counts)| counts.samples).sum();
     assert!(
         overflow > 1000 && overflow == health.sum.overflow.samples,
         "{overflow}"
@@ -330,7 +330,7 @@ fn what_finds_no_room_is_counted() {
             "{what}: {found} of {least} to {most}"
         );
     };
-    let rows: u64 = reading.rows.values().map(|it| it.counts.samples).sum();
+    let rows: u64 = reading.rows.values().map(|it| it.samples).sum();
     all("rows", rows);
     let of = |page: bool| -> u64 {
         let addresses = reading.addresses.iter().filter(|(key, _)| key.page == page);

@@ -9,7 +9,7 @@ use probe_common::{
 };
 use probe_user::{
     session::SamplingConfig,
-    snapshot::{SampledHealth, SpeCounts},
+    snapshot::{SampleCounts, SampledHealth},
     window::{MemLevel, Owner, SampleUsage, SampleWindow, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine, pmuscope, this_machine};
@@ -47,7 +47,7 @@ fn access_window(window: &Window) -> &SampleWindow {
     window.samples.as_ref().unwrap()
 }
 
-type Accesses = BTreeMap<(Class, MemLevel), SpeCounts>;
+type Accesses = BTreeMap<(Class, MemLevel), SampleCounts>;
 
 /// The samples of accesses; each kind of access is of one event.
 fn accesses(usage: &SampleUsage) -> Accesses {
@@ -88,7 +88,7 @@ fn assert_taken(window: &Window, cgroup: CgroupId, op: &Op, raised: u64, missed:
         return;
     }
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs();
-    let SpeCounts {
+    let SampleCounts {
         operations,
         cycles,
         histogram,

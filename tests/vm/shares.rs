@@ -20,7 +20,7 @@ use probe_user::{
     machine::Pmus,
     plan::{CountSource, MetricSource, Plan, PlannedMetric, PlannedWeight},
     session::spe::SpeEvents,
-    snapshot::SpeCounts,
+    snapshot::SampleCounts,
     window::{MemLevel, Owner, SampleKind, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine};
@@ -65,7 +65,7 @@ fn sampled(window: &Window) -> Weights {
     let mut on_socket = BTreeMap::new();
     let containers = samples.on_socket.iter();
     for (key, usage) in containers.filter(|((_, owner), _)| is_container(owner)) {
-        let mut loads = SpeCounts::default();
+        let mut loads = SampleCounts::default();
         for (kind, counts) in usage {
             if kind.access.is_some_and(|(class, _)| class == Class::Load) {
                 loads.samples += counts.samples;

@@ -19,7 +19,7 @@ use probe_user::{
         Config, Session, SpeConfig,
         spe::{SpeEvents, Timeline, UPKEEP},
     },
-    snapshot::{SpeCounts, SpeHook, SpeReading},
+    snapshot::{SampleCounts, SpeHook, SpeReading},
 };
 use test_harness::{Load, TestCgroup, this_machine};
 
@@ -33,7 +33,7 @@ pub(crate) const PERIOD: u64 = 4096;
 pub(crate) struct Sampling {
     pub(crate) session: Session,
     /// Rows that were freed so far.
-    freed: Vec<(SpeKey, SpeCounts)>,
+    freed: Vec<(SpeKey, SampleCounts)>,
 }
 
 impl Sampling {
@@ -136,7 +136,7 @@ pub(crate) fn stat(name: &str) -> u64 {
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
 /// All rows of a reading, including freed ones.
-fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SpeCounts)> {
+fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SampleCounts)> {
     let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
     reading.rows.iter().chain(freed)
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     formula::NoValue,
-    snapshot::SpeCounts,
+    snapshot::SampleCounts,
     window::{Gained, MemLevel, RunningTime, SampleUsage, SampleWindow, float},
 };
 
@@ -151,14 +151,14 @@ impl AccessMetrics {
         row: &Gained<SampleUsage>,
         everyone: &SampleUsage,
     ) {
-        let none = SpeCounts::default();
+        let none = SampleCounts::default();
         for class in Class::ALL {
             let (deltas, totals) = (
                 spe::by_level(&row.delta, class),
                 spe::by_level(&row.total, class),
             );
             let sampled = totals.iter().filter(|(_, total)| total.samples > 0);
-            let parts: Vec<(MemLevel, &SpeCounts, &SpeCounts)> = sampled
+            let parts: Vec<(MemLevel, &SampleCounts, &SampleCounts)> = sampled
                 .map(|(served, total)| (*served, deltas.get(served).unwrap_or(&none), total))
                 .collect();
             if parts.is_empty() {
@@ -226,8 +226,8 @@ impl AccessMetrics {
     fn add_counts(
         &self,
         add: &mut SeriesAdder<'_>,
-        delta: &SpeCounts,
-        total: &SpeCounts,
+        delta: &SampleCounts,
+        total: &SampleCounts,
         since: Duration,
     ) {
         let counts = !self.tagged.contains(&add.class);
@@ -307,7 +307,7 @@ impl SeriesAdder<'_> {
 }
 
 /// The estimated number of operations.
-fn operation_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
+fn operation_counter(counts: &SampleCounts, start: Duration) -> CounterValue {
     CounterValue {
         start,
         raw: counts.samples,
@@ -317,7 +317,7 @@ fn operation_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
 }
 
 /// The number of samples.
-fn sample_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
+fn sample_counter(counts: &SampleCounts, start: Duration) -> CounterValue {
     CounterValue {
         start,
         raw: counts.samples,
@@ -332,7 +332,7 @@ fn sample_counter(counts: &SpeCounts, start: Duration) -> CounterValue {
     clippy::cast_sign_loss,
     reason = "estimates of operations, rounded"
 )]
-fn latency_histogram(counts: &SpeCounts, start: Duration) -> Histogram {
+fn latency_histogram(counts: &SampleCounts, start: Duration) -> Histogram {
     let bounds = (0..LATENCY_BUCKETS - 1).map(|bucket| statistics::bucket_ends(bucket).1);
     Histogram {
         start,

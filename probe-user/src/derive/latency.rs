@@ -12,14 +12,14 @@ use super::{
     spe,
     statistics::{ConfidenceInterval, bucket_ends, byar, student, unseen_limit},
 };
-use crate::snapshot::SpeCounts;
+use crate::snapshot::SampleCounts;
 
 /// The fewest samples for a valid interval of the mean.
 const MIN_SAMPLES: f64 = 30.0;
 
 /// The mean total latency of samples, each of at most `max_latency` cycles. None with too few
 /// samples for an interval.
-pub(super) fn mean(samples: &SpeCounts, max_latency: f64) -> Option<ConfidenceInterval> {
+pub(super) fn mean(samples: &SampleCounts, max_latency: f64) -> Option<ConfidenceInterval> {
     let timed = samples.timed();
     let n = samples.effective(timed);
     if n < MIN_SAMPLES {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     formula::NoValue,
     join::{Entity, Hotspot, HotspotCounts, Joined},
-    snapshot::{SampledHealth, SpeCounts},
+    snapshot::{SampleCounts, SampledHealth},
     window::{EventGain, Gained, RunningTime, SampleSource, SampleUsage, SampleWindow, float},
 };
 
@@ -77,8 +77,7 @@ impl<'a> SampledEvents<'a> {
             let is_known = total.counts.samples > 0 || total.counted.is_some();
             let total = is_known.then(|| {
                 let biased = clock || self.window.was_ever_limited(event.into());
-                let since = row.since.max(self.window.events_since);
-                total.counter(total.estimate(), biased, since, None)
+                total.counter(total.estimate(), biased, row.since, None)
             });
             let ids = [subject, metric, self.attributes];
             report.push(ids, value, total);
@@ -88,14 +87,14 @@ impl<'a> SampledEvents<'a> {
 
 /// The samples of an event, of all kinds of access.
 struct EventSum {
-    counts: SpeCounts,
+    counts: SampleCounts,
     /// The counted time, if the event is a clock.
     counted: Option<f64>,
 }
 
 impl EventSum {
     fn new(usage: &SampleUsage, event: u8) -> Self {
-        let (mut counts, mut counted) = (SpeCounts::default(), 0.0);
+        let (mut counts, mut counted) = (SampleCounts::default(), 0.0);
         for (kind, of_kind) in usage {
             if kind.source == SampleSource::Event(event) {
                 counts.add(of_kind);
@@ -245,7 +244,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
         .into_iter()
         .map(|((event, entity), spots)| {
             let row = rows.of(entity).map(|row| EventSum::new(&row.delta, event));
-            let of_entity = row.map_or_else(SpeCounts::default, |row| row.counts);
+            let of_entity = row.map_or_else(SampleCounts::default, |row| row.counts);
             (event, entity, of_entity, spots)
         })
         .collect();
@@ -293,7 +292,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
 /// The share of a row's events at one of its addresses. `kept` are the samples of the row with an
 /// address in the table. Any other sample may have been at this address too, which widens the upper
 /// end. `kept` exceeds the row's own samples if the map of rows was full.
-fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SpeCounts) -> Option<Estimate> {
+fn share(at: HotspotCounts, kept: HotspotCounts, whole: &SampleCounts) -> Option<Estimate> {
     let samples = whole.samples.max(kept.samples);
     let events = whole.operations.max(kept.events);
     let n = match whole.samples {

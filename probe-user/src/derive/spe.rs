@@ -9,7 +9,7 @@ use super::{
     statistics::{self, ConfidenceInterval},
 };
 use crate::{
-    snapshot::SpeCounts,
+    snapshot::SampleCounts,
     window::{MemLevel, SampleUsage},
 };
 
@@ -18,10 +18,10 @@ pub(super) const REMOTE: &[Source] = &[Source::Remote, Source::RemoteDram];
 
 /// The sum of the samples with a wanted memory level.
 pub(super) fn sum<'a>(
-    parts: impl IntoIterator<Item = (MemLevel, &'a SpeCounts)>,
+    parts: impl IntoIterator<Item = (MemLevel, &'a SampleCounts)>,
     wanted: impl Fn(MemLevel) -> bool,
-) -> SpeCounts {
-    let mut sum = SpeCounts::default();
+) -> SampleCounts {
+    let mut sum = SampleCounts::default();
     for (served, counts) in parts {
         if wanted(served) {
             sum.add(counts);
@@ -41,23 +41,23 @@ pub(super) fn by(sources: &'static [Source]) -> impl Fn(MemLevel) -> bool {
 }
 
 /// The share of the operations of `whole` that `part` represents.
-pub(super) fn share(part: &SpeCounts, whole: &SpeCounts) -> Option<ConfidenceInterval> {
+pub(super) fn share(part: &SampleCounts, whole: &SampleCounts) -> Option<ConfidenceInterval> {
     statistics::share(part.operations, whole.operations, effective(whole))
 }
 
 /// The share of operations with a page-table walk.
-pub(super) fn walks(counts: &SpeCounts) -> Option<ConfidenceInterval> {
+pub(super) fn walks(counts: &SampleCounts) -> Option<ConfidenceInterval> {
     statistics::share(counts.walks, counts.operations, effective(counts))
 }
 
 /// A quantile of total latency.
-pub(super) fn quantile(counts: &SpeCounts, q: f64) -> Option<ConfidenceInterval> {
+pub(super) fn quantile(counts: &SampleCounts, q: f64) -> Option<ConfidenceInterval> {
     let n = counts.effective(counts.timed());
     statistics::quantile(&counts.histogram, n, q)
 }
 
 /// The mean square of total latency; 0 without samples.
-pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
+pub(super) fn mean_square(counts: &SampleCounts) -> f64 {
     let timed = counts.timed();
     if timed > 0.0 {
         counts.squares / timed
@@ -68,13 +68,13 @@ pub(super) fn mean_square(counts: &SpeCounts) -> f64 {
 
 /// The mean of another latency: its sum over the operations with a total latency. Its distribution
 /// is not kept, so the error is unknown.
-pub(super) fn other_latency(cycles: f64, counts: &SpeCounts) -> Option<Estimate> {
+pub(super) fn other_latency(cycles: f64, counts: &SampleCounts) -> Option<Estimate> {
     let timed = counts.timed();
     (timed > 0.0).then(|| Estimate::exact(cycles / timed))
 }
 
 /// Effective sample size of the operations (Kish).
-fn effective(counts: &SpeCounts) -> f64 {
+fn effective(counts: &SampleCounts) -> f64 {
     counts.effective(counts.operations)
 }
 
@@ -82,7 +82,7 @@ fn effective(counts: &SpeCounts) -> f64 {
 pub(super) fn parts(
     usage: &SampleUsage,
     class: Class,
-) -> impl Iterator<Item = (MemLevel, &SpeCounts)> + Clone {
+) -> impl Iterator<Item = (MemLevel, &SampleCounts)> + Clone {
     usage.iter().filter_map(move |(kind, counts)| {
         let (of, served) = kind.access?;
         (of == class).then_some((served, counts))
@@ -90,8 +90,8 @@ pub(super) fn parts(
 }
 
 /// The sums of the samples of one class by memory level.
-pub(super) fn by_level(usage: &SampleUsage, class: Class) -> BTreeMap<MemLevel, SpeCounts> {
-    let mut sums: BTreeMap<MemLevel, SpeCounts> = BTreeMap::new();
+pub(super) fn by_level(usage: &SampleUsage, class: Class) -> BTreeMap<MemLevel, SampleCounts> {
+    let mut sums: BTreeMap<MemLevel, SampleCounts> = BTreeMap::new();
     for (served, counts) in parts(usage, class) {
         sums.entry(served).or_default().add(counts);
     }

@@ -15,7 +15,7 @@ use crate::{
     catalogue::{MetricCounts, SampledQuantity},
     formula::{EventCount, NoValue},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    snapshot::SpeCounts,
+    snapshot::SampleCounts,
     window::{MemLevel, SampleUsage, SampleWindow},
 };
 
@@ -184,7 +184,7 @@ fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Opt
     } else {
         SampledQuantity::Stores
     };
-    let counted = |counts: &SpeCounts| statistics::count(counts.operations, counts.variance);
+    let counted = |counts: &SampleCounts| statistics::count(counts.operations, counts.variance);
     let (total, per_unit) = match sum {
         SampleSum::Operations => (counted(&all), None),
         SampleSum::Cycles if all.samples == 0 => (counted(&all), None),
@@ -225,11 +225,11 @@ mod tests {
     };
 
     /// Samples of weight 1,000 and `cycles` each, every other one with a walk.
-    fn samples(count: u32, cycles: u16) -> SpeCounts {
+    fn samples(count: u32, cycles: u16) -> SampleCounts {
         let (operations, cycles_of_each) = (1000.0 * f64::from(count), f64::from(cycles));
         let mut histogram = [0.0; _];
         histogram[SpeRow::bucket(cycles)] = operations;
-        SpeCounts {
+        SampleCounts {
             samples: count.into(),
             operations,
             variance: 1000.0 * operations,
@@ -237,7 +237,7 @@ mod tests {
             cycles: operations * cycles_of_each,
             squares: operations * cycles_of_each * cycles_of_each,
             histogram,
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         }
     }
 

@@ -277,6 +277,8 @@ fn joined(
         .map(shared)
         .collect();
     let now = window.samples.as_ref();
+    // Rows go on if the machine's total does.
+    let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < window.start));
     Joined {
         rows: Rows::new(&naming, &window.usage, window.start, before),
         processes: None,

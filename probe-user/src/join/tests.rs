@@ -6,7 +6,7 @@ use probe_common::{CgroupId, UsageKey, UsageRow, spe::Class};
 
 use super::*;
 use crate::{
-    snapshot::{ENDED, OVERFLOW, SpeCounts, UNATTRIBUTED},
+    snapshot::{ENDED, OVERFLOW, SampleCounts, UNATTRIBUTED},
     window::{GroupCounts, MemLevel, Owner, SampleKind, tests::snapshot},
 };
 
@@ -219,9 +219,9 @@ fn samples_are_rolled_up_and_go_on() {
     };
     let mut usage = BTreeMap::new();
     for (cgroup, samples) in [(3, 1), (4, 2), (5, 4)] {
-        let counts = SpeCounts {
+        let counts = SampleCounts {
             samples,
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         };
         let owner = Owner {
             cgroup: CgroupId(cgroup),

@@ -240,7 +240,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         plan::Plan,
-        snapshot::{SampledCounts, SampledKey, SpeCounts},
+        snapshot::{SampleCounts, SampledKey},
     };
 
     fn config(groups: usize) -> Config {
@@ -280,7 +280,7 @@ pub(crate) mod tests {
         let (key, row, counts) = (
             size_of::<SpeKey>(),
             size_of::<SpeRow>(),
-            size_of::<SpeCounts>(),
+            size_of::<SampleCounts>(),
         );
         let rows = rows as usize;
         let slots = (rows * 8).div_ceil(7).next_power_of_two();
@@ -292,7 +292,7 @@ pub(crate) mod tests {
     /// them: the kernel's rows, twice; their weighted counts; and two snapshots.
     pub(crate) fn sampled_event_bytes(cpus: usize, rows: u32) -> usize {
         let (key, row) = (size_of::<SampleKey>(), size_of::<SampleRow>());
-        let counts = size_of::<SampledKey>() + size_of::<SampledCounts>();
+        let counts = size_of::<SampledKey>() + size_of::<SampleCounts>();
         let maps = events_memory(rows as usize, rows, cpus).total();
         let rows = rows as usize;
         let slots = (rows * 8).div_ceil(7).next_power_of_two();

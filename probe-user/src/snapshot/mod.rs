@@ -27,11 +27,8 @@ pub use self::{
     layout::layout,
     refused::Refused,
     rows::UsageRows,
-    sampled::{
-        AddressCounts, CodeKey, SampledAddress, SampledCounts, SampledHealth, SampledKey,
-        SampledReading,
-    },
-    spe::{SpeCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
+    sampled::{AddressCounts, CodeKey, SampledAddress, SampledHealth, SampledKey, SampledReading},
+    spe::{SampleCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
 use crate::{
     devices::DeviceUse,

@@ -8,7 +8,7 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CodeLocation, NameCounts, SpeCounts, pairs};
+use super::{CodeLocation, NameCounts, SampleCounts, pairs};
 use crate::event::AccessScaling;
 
 /// Owner, event and data source of samples.
@@ -46,13 +46,6 @@ pub struct SampledAddress {
 /// Identity of code: process (0: the kernel), address, and [`SampledAddress::image`].
 pub type CodeKey = (u32, u64, u64);
 
-/// Samples of one row, and the number of events that they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SampledCounts {
-    /// The samples, scaled if the event was multiplexed, with weights as latencies.
-    pub counts: SpeCounts,
-}
-
 /// Samples at an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AddressCounts {
@@ -79,7 +72,7 @@ pub struct SampledReading {
     pub events: Vec<SampledHealth>,
     /// By owner. Rows of ended owners are in one more snapshot, then left out.
     #[serde(with = "pairs")]
-    pub rows: HashMap<SampledKey, SampledCounts>,
+    pub rows: HashMap<SampledKey, SampleCounts>,
     /// By address; empty if none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
@@ -142,11 +135,11 @@ impl SampledHealth {
     }
 }
 
-impl SampledCounts {
-    /// The samples of a row since its value was `before`, with each event of a period counted
-    /// `factor` times.
+impl SampleCounts {
+    /// The samples of a row since its value was `before`, with weights as latencies. Each event of
+    /// a period counts `factor` times.
     #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
-    pub(crate) fn between(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
+    pub(crate) fn from_periods(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
         let samples = now.samples.saturating_sub(before.samples);
         if samples == 0 {
             return Self::default();
@@ -162,24 +155,17 @@ impl SampledCounts {
         let buckets =
             |at: usize| f64::from(now.histogram[at].wrapping_sub(before.histogram[at])) * weight;
         Self {
-            counts: SpeCounts {
-                samples,
-                operations: events,
-                // Equal samples have the least variance. The sum may be less, since periods are
-                // clamped before they are squared.
-                variance: (squares as f64 * factor * factor).max(events * weight),
-                walks: gained(now.walks, before.walks),
-                cycles: gained(now.weight.cycles, before.weight.cycles),
-                squares: gained(now.weight.squares, before.weight.squares),
-                histogram: std::array::from_fn(buckets),
-                ..SpeCounts::default()
-            },
+            samples,
+            operations: events,
+            // Equal samples have the least variance. The sum may be less, since periods are clamped
+            // before they are squared.
+            variance: (squares as f64 * factor * factor).max(events * weight),
+            walks: gained(now.walks, before.walks),
+            cycles: gained(now.weight.cycles, before.weight.cycles),
+            squares: gained(now.weight.squares, before.weight.squares),
+            histogram: std::array::from_fn(buckets),
+            ..Self::default()
         }
-    }
-
-    /// Adds the counts of another row; the generation stays.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.counts.add(&other.counts);
     }
 }
 
@@ -230,15 +216,14 @@ mod tests {
         now.add(3000);
         now.weight.add(20);
         now.histogram[9] += 1;
-        let gained = SampledCounts::between(&before, &now, 2.0);
-        let counts = gained.counts;
+        let counts = SampleCounts::from_periods(&before, &now, 2.0);
         assert_eq!(counts.samples, 2);
         assert_eq!((counts.operations, counts.variance), (8000.0, 4e7));
         // Two samples stand for 8000: each latency for 4000.
         assert_eq!((counts.cycles, counts.histogram[9]), (80_000.0, 4000.0));
         assert_eq!(
-            SampledCounts::between(&now, &now, 2.0),
-            SampledCounts::default()
+            SampleCounts::from_periods(&now, &now, 2.0),
+            SampleCounts::default()
         );
     }
 

@@ -28,10 +28,11 @@ pub enum SpeHook {
     Kprobe,
 }
 
-/// Samples of one row, and the number of operations that they stand for. The weight of a sample is
-/// the current period, times the ratio of written to decoded bytes of its CPU.
+/// Samples of one row, and the number of operations that they stand for. The weight of a sample of
+/// SPE is the current period, times the ratio of written to decoded bytes of its CPU; that of a
+/// sample of an event is what the event counted since the last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SpeCounts {
+pub struct SampleCounts {
     /// Raw number of samples.
     pub samples: u64,
     /// Operations that they stand for: the sum of the weights.
@@ -55,7 +56,7 @@ pub struct SpeCounts {
     pub made: u64,
 }
 
-impl SpeCounts {
+impl SampleCounts {
     /// The samples of a row since its value was `before`, each with this weight.
     #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
     pub(crate) fn between(before: &SpeRow, now: &SpeRow, weight: f64) -> Self {
@@ -134,10 +135,10 @@ impl SpeCounts {
 pub struct SpeReading {
     /// By owner, CPU and data source. Rows of ended owners are freed one pull later.
     #[serde(with = "pairs")]
-    pub rows: HashMap<SpeKey, SpeCounts>,
+    pub rows: HashMap<SpeKey, SampleCounts>,
     /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
-    /// and in `rows` too: [`SpeCounts::made`] distinguishes the rows.
-    pub freed: Vec<(SpeKey, SpeCounts)>,
+    /// and in `rows` too: [`SampleCounts::made`] distinguishes the rows.
+    pub freed: Vec<(SpeKey, SampleCounts)>,
     /// Pages by process; empty if none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
     /// Cache lines by owner and CPU; empty if none are kept.
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn sums_keep_every_field() {
-        let counts = |n| SpeCounts::between(&SpeRow::ZERO, &row(n), 1.0);
+        let counts = |n| SampleCounts::between(&SpeRow::ZERO, &row(n), 1.0);
         let mut sum = counts(1);
         sum.add(&counts(2));
         assert_eq!(sum, counts(3));
@@ -228,8 +229,8 @@ mod tests {
     /// unweighted latencies would be wrong for both.
     #[test]
     fn every_number_of_a_sample_has_its_weight() {
-        let mut all = SpeCounts::between(&SpeRow::ZERO, &row(1), 1000.0);
-        all.add(&SpeCounts::between(&row(1), &row(2), 3000.0));
+        let mut all = SampleCounts::between(&SpeRow::ZERO, &row(1), 1000.0);
+        all.add(&SampleCounts::between(&row(1), &row(2), 3000.0));
         let expected = 4000.0;
         let weighted = [
             all.operations,
@@ -251,7 +252,10 @@ mod tests {
         before.histogram[3] = u32::MAX;
         let mut now = row(7);
         now.histogram[3] = 1;
-        assert_eq!(SpeCounts::between(&before, &now, 1.0).histogram[3], 2.0);
-        assert_eq!(SpeCounts::between(&now, &before, 1.0), SpeCounts::default());
+        assert_eq!(SampleCounts::between(&before, &now, 1.0).histogram[3], 2.0);
+        assert_eq!(
+            SampleCounts::between(&now, &before, 1.0),
+            SampleCounts::default()
+        );
     }
 }

@@ -34,8 +34,8 @@ use crate::{
     join::{Joined, Rows, View},
     machine::Machine,
     plan::Plan,
-    snapshot::{Names, Snapshot, SpeReading, UncoreReading, UsageRows},
-    window::{SampleSource, SampleUsage, Totals, Usage, Window},
+    snapshot::{Names, SampledReading, Snapshot, SpeReading, UncoreReading, UsageRows},
+    window::{SampleUsage, Totals, Usage, Window},
 };
 
 /// The saved totals of a session, at one of its snapshots.
@@ -116,15 +116,9 @@ impl<'a> SavedState<'a> {
             counts: PlanEvents::from_plan(plan),
             rows: Cow::Borrowed(&snapshot.rows),
             names: Cow::Borrowed(&snapshot.names),
-            totals: Totals {
-                // The totals of sampled events begin with each session.
-                events_since: None,
-                ..window.totals()
-            },
+            totals: window.totals(),
             entities: Cow::Borrowed(&joined.rows),
-            samples: (joined.samples.as_ref())
-                .filter(|_| snapshot.spe.is_some())
-                .map(Cow::Borrowed),
+            samples: joined.samples.as_ref().map(Cow::Borrowed),
         }
     }
 
@@ -171,26 +165,11 @@ impl<'a> SavedState<'a> {
         };
         let before = before(first, self.at, rows);
         let mut window = Window::between(&before, first, plan);
-        let mut totals = positions.totals(self.totals);
-        if let Some(samples) = totals.samples.as_mut().map(Cow::to_mut) {
-            samples.total = of_spe(&samples.total);
-        }
-        window.apply_totals(&totals);
+        window.apply_totals(&positions.totals(self.totals));
         let entities = positions.rows(self.entities.into_owned());
-        let samples = self
-            .samples
-            .map(|rows| rows.into_owned().map_totals(of_spe));
-        let joined = view.resume(plan, &window, &entities, samples.as_ref());
+        let joined = view.resume(plan, &window, &entities, self.samples.as_deref());
         Ok((window, joined))
     }
-}
-
-/// The samples of SPE: the totals of events begin with each session.
-fn of_spe(usage: &SampleUsage) -> SampleUsage {
-    let samples = usage.iter().map(|(kind, counts)| (*kind, *counts));
-    samples
-        .filter(|(kind, _)| kind.source == SampleSource::Spe)
-        .collect()
 }
 
 /// A snapshot with these rows, and otherwise as at the beginning of the session of `first`: uncore
@@ -202,6 +181,10 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         enabled: 0,
         running: 0,
         ..*reading
+    };
+    let no_overflows = |sampled: &SampledReading| SampledReading {
+        events: sampled.events.clone(),
+        ..SampledReading::default()
     };
     let unsampled = |spe: &SpeReading| SpeReading {
         rows: Default::default(),
@@ -222,7 +205,7 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         monitored: first.monitored.clone(),
         memory: first.memory.clone(),
         spe: first.spe.as_ref().map(unsampled),
-        sampled: None,
+        sampled: first.sampled.as_ref().map(no_overflows),
         names: Arc::clone(&first.names),
         health: first.health.clone(),
     }

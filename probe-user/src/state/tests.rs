@@ -2,7 +2,10 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use probe_common::{CgroupId, GROUP_COUNTERS, UsageKey, UsageRow};
+use probe_common::{
+    CgroupId, GROUP_COUNTERS, UsageKey, UsageRow,
+    spe::{Class, SpeAccess, SpeKey},
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,8 +13,8 @@ use crate::{
     event::{Counter, Exclude, Scope},
     join::{By, Entity},
     plan::Planned,
-    snapshot::Health,
-    window::GroupCounts,
+    snapshot::{Health, SampleCounts, SampledHealth, SampledKey},
+    window::{GroupCounts, SampleSource, spe_reading},
 };
 
 const BOOT: &str = "2c9e1d6e-7b4b-4f0e-9a53-0d0e3a3b8f11";
@@ -96,7 +99,11 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
 
 /// The bytes saved after a window from zero to these counts.
 fn saved(now: &Snapshot) -> Vec<u8> {
-    let window = Window::between(&snapshot(0, &[]), now, &plan());
+    let window = Window::between(
+        &before(now, Duration::ZERO, UsageRows::default()),
+        now,
+        &plan(),
+    );
     let joined = view().join(&plan(), &window, None);
     let mut bytes = Vec::new();
     let state = SavedState::new(BOOT, 7, &plan(), now, &window, &joined);
@@ -187,13 +194,93 @@ fn uncore_counters_begin_with_their_session() {
     assert_eq!((total.raw, total.since), (10 + 30, Duration::ZERO));
 }
 
+/// A snapshot with samples of the second cgroup, by SPE if it samples, and by these events.
+fn sampled(at: u64, spe: bool, events: &[&str], samples: u64) -> Snapshot {
+    let mut now = snapshot(at, &[1]);
+    let (cgroup, tgid) = (CgroupId(2), 0);
+    let counts = SampleCounts {
+        samples,
+        ..SampleCounts::default()
+    };
+    let event = |name: &&str| SampledHealth {
+        name: (*name).to_owned(),
+        ..SampledHealth::default()
+    };
+    let of_event = |event| SampledKey {
+        cgroup,
+        tgid,
+        event,
+        source: 0,
+    };
+    now.sampled = Some(SampledReading {
+        events: events.iter().map(event).collect(),
+        rows: (0..)
+            .zip(events)
+            .map(|(event, _)| (of_event(event), counts))
+            .collect(),
+        ..SampledReading::default()
+    });
+    let key = SpeKey {
+        cgroup,
+        tgid,
+        cpu: 0,
+        access: SpeAccess::new(Class::Store, None),
+    };
+    now.spe = spe.then(|| spe_reading([(key, counts)].into()));
+    now
+}
+
+/// Totals of samples of the machine and of the second cgroup, each with its start in seconds.
+fn totals_of_samples(window: &Window, joined: &Joined) -> Vec<(SampleSource, u64, u64)> {
+    let total = &window.samples.as_ref().unwrap().total;
+    let row = joined.samples.as_ref().unwrap();
+    let row = row.of(&Entity::Cgroup("/\u{1f600}\n2".into())).unwrap();
+    assert_eq!((&row.total, row.since), (&total.total, total.since));
+    let kinds = total.total.iter();
+    kinds
+        .map(|(kind, counts)| (kind.source, counts.samples, total.since.as_secs()))
+        .collect()
+}
+
+#[test]
+fn samples_go_on_as_long_as_the_same_sources_sample() {
+    use SampleSource::{Event, Spe};
+    let zero = sampled(0, true, &["faults"], 0);
+    let first = sampled(10, true, &["faults"], 30);
+    let window = Window::between(&zero, &first, &plan());
+    let joined = view().join(&plan(), &window, None);
+    let next = |now: &Snapshot| {
+        let next = window.next(&first, now, &plan());
+        let joined = view().join(&plan(), &next, Some(&joined));
+        totals_of_samples(&next, &joined)
+    };
+    let same = next(&sampled(20, true, &["faults"], 34));
+    assert_eq!(same, [(Spe, 34, 0), (Event(0), 34, 0)]);
+    let without_spe = next(&sampled(20, false, &["faults"], 34));
+    assert_eq!(without_spe, [(Event(0), 4, 10)]);
+
+    // A session begins to sample before its first snapshot.
+    let restarted = |now: &Snapshot| {
+        let mut bytes = Vec::new();
+        let state = SavedState::new(BOOT, 7, &plan(), &first, &window, &joined);
+        file::write(&state, &mut bytes).unwrap();
+        let state = file::parse::<SavedState<'static>>(&bytes).unwrap();
+        let (window, joined) = state.resume(now, 7, &plan(), &view()).unwrap();
+        totals_of_samples(&window, &joined)
+    };
+    let same = restarted(&sampled(20, true, &["faults"], 4));
+    assert_eq!(same, [(Spe, 34, 0), (Event(0), 34, 0)]);
+    let others = restarted(&sampled(20, true, &["loads", "faults"], 4));
+    assert_eq!(others, [(Spe, 4, 10), (Event(0), 4, 10), (Event(1), 4, 10)]);
+}
+
 /// The encoding does not describe itself: if it changes, the format must change too, or older files
 /// would be misread.
 #[test]
 fn the_format_is_raised_with_every_change() {
-    let bytes = saved(&snapshot(10, &[1, 1 << 40]));
+    let bytes = saved(&sampled(10, true, &["faults"], 1));
     let sum = bytes.last_chunk::<8>().unwrap();
-    let known = ("7-1x130x2x12x6x16", 3_795_807_765_525_842_940);
+    let known = ("6-1x130x2x12x6x16", 15_600_658_758_760_693_037);
     let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(

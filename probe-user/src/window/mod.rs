@@ -142,13 +142,13 @@ impl Window {
     #[must_use]
     pub fn totals(&self) -> Totals<'_> {
         let samples = self.samples.as_ref();
+        let samples = samples.map(|it| (it.sources(), Cow::Borrowed(&it.total)));
         Totals {
             began: self.began,
             boot_time: self.boot_time,
             total: Cow::Borrowed(&self.total),
             uncore: Cow::Borrowed(&self.uncore_totals),
-            samples: samples.map(|samples| Cow::Borrowed(&samples.total)),
-            events_since: self.event_samples().map(|samples| samples.events_since),
+            samples,
         }
     }
 
@@ -158,11 +158,10 @@ impl Window {
         self.boot_time = before.boot_time;
         self.total.continue_from(&before.total);
         self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
-        if let Some(samples) = &mut self.samples {
-            if let Some(before) = &before.samples {
-                samples.total.continue_from(before);
-            }
-            samples.events_since = before.events_since.unwrap_or(samples.events_since);
+        if let (Some(samples), Some((sources, before))) = (&mut self.samples, &before.samples)
+            && *sources == samples.sources()
+        {
+            samples.total.continue_from(before);
         }
     }
 }
@@ -208,7 +207,10 @@ mod totals;
 mod usage;
 
 #[cfg(test)]
-pub(crate) use self::{group_counts::tests::Random, samples::sampled_window};
+pub(crate) use self::{
+    group_counts::tests::Random,
+    samples::{sampled_window, spe_reading},
+};
 pub use self::{
     samples::{EventGain, MemLevel, SampleKind, SampleSource, SampleUsage, SampleWindow},
     totals::{Gained, Sum, Totals, UncoreTotal},

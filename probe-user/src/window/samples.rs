@@ -14,13 +14,13 @@ use probe_common::spe::{Class, PageKey, PageRow, Source};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
-pub(crate) use self::tests::sampled_window;
+pub(crate) use self::tests::{sampled_window, spe_reading};
 use super::{CacheLines, Gained, Owner, RunningTime, Sum as _, Usage, float};
 use crate::{
     event::AccessScaling,
     snapshot::{
-        AddressCounts, CodeKey, CodeLocation, NameCounts, SampledAddress, SampledHealth, Snapshot,
-        SpeCounts, SpeHealth,
+        AddressCounts, CodeKey, CodeLocation, NameCounts, SampleCounts, SampledAddress,
+        SampledHealth, Snapshot, SpeHealth,
     },
 };
 
@@ -56,7 +56,7 @@ pub struct SampleKind {
 }
 
 /// Samples of one owner by their kind.
-pub type SampleUsage = BTreeMap<SampleKind, SpeCounts>;
+pub type SampleUsage = BTreeMap<SampleKind, SampleCounts>;
 
 /// The count of a sampled event itself in a window, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,9 +95,6 @@ pub struct SampleWindow {
     pub events: Vec<SampledHealth>,
     /// The count of each event itself in this window.
     pub events_gained: Vec<EventGain>,
-    /// `CLOCK_MONOTONIC` at the start of the session's first window: the totals of events begin
-    /// with their session.
-    pub events_since: Duration,
     /// Deltas of events by address; empty if none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// Locations of instructions, by [`SampledAddress::code_key`].
@@ -135,10 +132,7 @@ impl SampleWindow {
         if spe.is_none() && events.is_none() {
             return None;
         }
-        let mut window = Self {
-            events_since: earlier.at,
-            ..Self::default()
-        };
+        let mut window = Self::default();
         if let Some((before, now)) = spe {
             window.add_spe(before, now, later.topology.as_deref());
         }
@@ -155,6 +149,13 @@ impl SampleWindow {
             total.add_all(of_owner);
         }
         self.total = Gained::first(total, since);
+    }
+
+    /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        let spe = self.spe.iter().map(|_| "spe".to_owned());
+        let events = self.events.iter().map(|event| event.name.clone());
+        spe.chain(events).collect()
     }
 
     /// Adds the counted running time of each owner for events that are clocks.
@@ -266,7 +267,7 @@ impl SampleWindow {
 
 /// The difference of two readings of a row. A row that was freed and created again counts as a
 /// whole. Rows only grow: one that shrank counts nothing.
-fn delta(earlier: Option<&SpeCounts>, now: &SpeCounts) -> SpeCounts {
+fn delta(earlier: Option<&SampleCounts>, now: &SampleCounts) -> SampleCounts {
     let same = earlier.filter(|earlier| earlier.made == now.made);
     now.since(&same.copied().unwrap_or_default())
 }

@@ -30,12 +30,8 @@ pub struct Totals<'a> {
     pub(crate) total: Cow<'a, Gained<Usage>>,
     /// Its uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
-    /// Its samples.
-    pub(crate) samples: Option<Cow<'a, Gained<SampleUsage>>>,
-    /// [`SampleWindow::events_since`](super::SampleWindow::events_since), if events are sampled.
-    /// Not part of a saved state.
-    #[serde(skip)]
-    pub(crate) events_since: Option<Duration>,
+    /// Its samples, with [`SampleWindow::sources`](super::SampleWindow::sources).
+    pub(crate) samples: Option<(Vec<String>, Cow<'a, Gained<SampleUsage>>)>,
 }
 
 /// Counts that can be added up.

@@ -5,8 +5,8 @@ use probe_common::spe::{Source, SpeRow};
 use super::*;
 use crate::{derive::Subject, event::AccessScaling, snapshot::SampledHealth, window::SampleKind};
 
-fn counts(samples: u32, cycles: u16, walks: u32) -> SpeCounts {
-    let mut counts = SpeCounts::default();
+fn counts(samples: u32, cycles: u16, walks: u32) -> SampleCounts {
+    let mut counts = SampleCounts::default();
     let weight = 1000.0;
     let latency = f64::from(cycles) * weight;
     counts.samples = u64::from(samples);
@@ -87,6 +87,27 @@ fn loads_and_stores_are_estimated_apart() {
     let not_said = Some(MemLevel::Unknown);
     assert!(value("spe_operations", Class::Store, not_said).is_some());
     assert_eq!(mem_level_name(MemLevel::Unknown), "not_said");
+}
+
+/// Kinds of core have an event of loads each.
+#[test]
+fn loads_of_two_events_are_one_series() {
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let accesses = AccessMetrics::new(&mut report, None);
+    let subject = report.subject(Subject::Machine);
+    let level = MemLevel::By(Source::L2);
+    let kind = |event| SampleKind::event(event, Some((Class::Load, level)));
+    let usage = [(kind(0), counts(30, 4, 0)), (kind(1), counts(70, 4, 0))].into();
+    let row = Gained::first(usage, Duration::ZERO);
+    accesses.add_row(&mut report, subject, &row, &row.delta);
+    let of_level = report
+        .find_series(&Subject::Machine, "spe_operations")
+        .filter(|series| report.attributes(series).source == Some(level));
+    let raw: Vec<u64> = of_level
+        .map(|series| series.counter().unwrap().raw)
+        .collect();
+    assert_eq!(raw, [100]);
 }
 
 /// If the number of operations is unknown, values that need it have none; other values remain.

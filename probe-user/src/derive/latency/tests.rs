@@ -96,17 +96,17 @@ const LOADS: [(&str, Load); 10] = [
 ];
 
 /// Samples of weight 1,000.
-fn sampled(latencies: impl IntoIterator<Item = u16>) -> SpeCounts {
+fn sampled(latencies: impl IntoIterator<Item = u16>) -> SampleCounts {
     let mut row = SpeRow::ZERO;
     for cycles in latencies {
         row.samples += 1;
         row.total.add(cycles);
         row.histogram[SpeRow::bucket(cycles)] += 1;
     }
-    SpeCounts::between(&SpeRow::ZERO, &row, 1000.0)
+    SampleCounts::between(&SpeRow::ZERO, &row, 1000.0)
 }
 
-fn drawn(load: Load, n: u32, draw: &mut Draw) -> SpeCounts {
+fn drawn(load: Load, n: u32, draw: &mut Draw) -> SampleCounts {
     sampled((0..n).map(|_| load(draw)))
 }
 
@@ -148,7 +148,7 @@ const PERIOD: u32 = 32_768;
 
 /// Samples of a loop with this many operations; its last quarter goes to memory. Jitter adds to
 /// each period, or moves only the sample (`caps/ernd` 1).
-fn of_a_loop(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SpeCounts {
+fn of_a_loop(length: u32, ernd: bool, n: u32, draw: &mut Draw) -> SampleCounts {
     let mut at = u32::try_from(draw.word() % u64::from(length)).unwrap();
     sampled((0..n).map(|_| {
         let jitter = u32::from(draw.between(0, 255));
@@ -223,7 +223,7 @@ fn a_mean_is_weighted_as_counts_are() {
         };
         (0..n).for_each(|_| row.total.add(cycles));
         row.histogram[SpeRow::bucket(cycles)] = n;
-        SpeCounts::between(&SpeRow::ZERO, &row, weight)
+        SampleCounts::between(&SpeRow::ZERO, &row, weight)
     };
     let mut counts = of(1000, 10, 1000.0);
     counts.add(&of(1000, 100, 9000.0));

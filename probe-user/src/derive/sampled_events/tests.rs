@@ -3,22 +3,22 @@
 use super::*;
 use crate::window::SampleKind;
 
-fn counts(samples: u64) -> SpeCounts {
-    SpeCounts {
+fn counts(samples: u64) -> SampleCounts {
+    SampleCounts {
         samples,
         operations: 1000.0 * float(samples),
         variance: 1e6 * float(samples),
-        ..SpeCounts::default()
+        ..SampleCounts::default()
     }
 }
 
 /// Samples with these periods.
-fn of_periods(periods: &[f64]) -> SpeCounts {
-    SpeCounts {
+fn of_periods(periods: &[f64]) -> SampleCounts {
+    SampleCounts {
         samples: periods.len() as u64,
         operations: periods.iter().sum(),
         variance: periods.iter().map(|period| period * period).sum(),
-        ..SpeCounts::default()
+        ..SampleCounts::default()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
         resctrl::{GroupBytes, MonitoringGroup},
     },
     plan::{CountSource, tests::of_metrics},
-    snapshot::{SpeCounts, UncoreReading},
+    snapshot::{SampleCounts, UncoreReading},
     window::{self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage},
 };
 

@@ -6,7 +6,7 @@ use probe_common::spe::Class;
 
 use super::*;
 use crate::{
-    snapshot::{SpeCounts, UncoreReading},
+    snapshot::{SampleCounts, UncoreReading},
     window::{MemLevel, Owner, SampleKind, Sum as _, sampled_window},
 };
 
@@ -208,11 +208,11 @@ fn who_was_only_sampled_has_a_row() {
     );
     let mut samples = sampled_window(BTreeMap::new());
     for (id, count) in [(7, 1_u32), (8, 2), (9, 3), (10, 0)] {
-        let counts = SpeCounts {
+        let counts = SampleCounts {
             samples: count.into(),
             operations: f64::from(count),
             variance: f64::from(count),
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         };
         let owner = Owner {
             cgroup: CgroupId(id),

@@ -64,13 +64,13 @@ mod tests {
     use probe_common::CgroupId;
 
     use super::*;
-    use crate::{join::share::NoShare, snapshot::SpeCounts, window::SampleKind};
+    use crate::{join::share::NoShare, snapshot::SampleCounts, window::SampleKind};
 
-    fn samples(count: u64) -> SpeCounts {
-        SpeCounts {
+    fn samples(count: u64) -> SampleCounts {
+        SampleCounts {
             samples: count,
             operations: 1000.0 * f64::from(u32::try_from(count).unwrap()),
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         }
     }
 

@@ -135,7 +135,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::snapshot::SpeCounts;
+    use crate::snapshot::SampleCounts;
 
     fn row(tgid: u32, made: u64, ran: u64) -> (UsageKey, UsageRow) {
         let key = UsageKey {
@@ -187,16 +187,16 @@ mod tests {
                 cpu: u16::from(tgid.is_multiple_of(3)),
                 access: SpeAccess::new(Class::ALL[tgid as usize % 4], None),
             };
-            let mut counts = SpeCounts {
+            let mut counts = SampleCounts {
                 samples: tgid.into(),
                 operations: 5.0 * f64::from(tgid),
                 made,
-                ..SpeCounts::default()
+                ..SampleCounts::default()
             };
             counts.histogram[4] = tgid.into();
             (key, counts)
         };
-        let mut freed: FreedRows<SpeCounts> = FreedRows::default();
+        let mut freed: FreedRows<SampleCounts> = FreedRows::default();
         freed.take(3);
         let (mut all, mut whole) = (Vec::new(), 0);
         for pull in 0..100 {
@@ -206,8 +206,8 @@ mod tests {
             assert!(freed.rows.len() <= LIMIT);
         }
         assert!(whole > 0, "it sums no sooner than it must");
-        let sums = |rows: &[(SpeKey, SpeCounts)]| {
-            let mut sums: BTreeMap<SpeKey, SpeCounts> = BTreeMap::new();
+        let sums = |rows: &[(SpeKey, SampleCounts)]| {
+            let mut sums: BTreeMap<SpeKey, SampleCounts> = BTreeMap::new();
             for (key, counts) in rows {
                 let sum = sums.entry(SpeKey { tgid: 0, ..*key });
                 sum.or_default().add(counts);

@@ -29,7 +29,7 @@ use self::{
 use super::{FreedRows, lifecycle::EndedOwners};
 use crate::{
     session::{DrainOutcome, EbpfObject, Session, SessionError, SpeSampling, object::Hash},
-    snapshot::{OVERFLOW, SpeCounts, SpeReading},
+    snapshot::{OVERFLOW, SampleCounts, SpeReading},
     sys::clock::now,
 };
 
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) struct SpeTotals {
     weighed: WeighedRows,
     /// Rows that were freed since the last snapshot.
-    freed: FreedRows<SpeCounts>,
+    freed: FreedRows<SampleCounts>,
     /// Rows that were freed since the session began because their owners were idle.
     freed_idle: u64,
     /// The programs' counts of each CPU at the last reading.

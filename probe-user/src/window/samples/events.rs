@@ -26,8 +26,7 @@ impl SampleWindow {
             let sum = of_owner
                 .entry(SampleKind::event(key.event, access))
                 .or_default();
-            let before = before.rows.get(key).map(|before| &before.counts);
-            sum.add(&delta(before, &counts.counts));
+            sum.add(&delta(before.rows.get(key), counts));
         }
         self.events.clone_from(&now.events);
         self.events_gained = events_gained(&before.events, &now.events);

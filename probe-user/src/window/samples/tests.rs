@@ -10,7 +10,7 @@ use probe_common::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::{MapMemory, SampledCounts, SampledKey, SampledReading, SpeHook, SpeReading};
+use crate::snapshot::{MapMemory, SampleCounts, SampledKey, SampledReading, SpeHook, SpeReading};
 
 /// A window with these samples of SPE on sockets, and nothing else.
 pub(crate) fn sampled_window(on_socket: BTreeMap<(u32, Owner), SampleUsage>) -> SampleWindow {
@@ -41,12 +41,12 @@ const KEY: SpeKey = SpeKey {
     access: SpeAccess::new(Class::Store, None),
 };
 
-fn counts(samples: u32, made: u64) -> SpeCounts {
-    let mut counts = SpeCounts {
+fn counts(samples: u32, made: u64) -> SampleCounts {
+    let mut counts = SampleCounts {
         made,
         operations: 100.0 * f64::from(samples),
         variance: 100.0 * f64::from(samples),
-        ..SpeCounts::default()
+        ..SampleCounts::default()
     };
     counts.samples = samples.into();
     counts.cycles = 900.0 * f64::from(samples);
@@ -54,23 +54,30 @@ fn counts(samples: u32, made: u64) -> SpeCounts {
     counts
 }
 
-fn snapshot(rows: HashMap<SpeKey, SpeCounts>, freed: Vec<(SpeKey, SpeCounts)>) -> Snapshot {
-    let health = sampled_window(BTreeMap::new()).spe.unwrap();
-    let mut snapshot = crate::window::tests::snapshot([]);
-    snapshot.spe = Some(SpeReading {
+/// A reading of SPE with these rows, and nothing else.
+pub(crate) fn spe_reading(rows: HashMap<SpeKey, SampleCounts>) -> SpeReading {
+    SpeReading {
         rows,
-        freed,
+        freed: Vec::new(),
         pages: Vec::new(),
         lines: Vec::new(),
         tables: Arc::default(),
-        health: *health,
+        health: *sampled_window(BTreeMap::new()).spe.unwrap(),
+    }
+}
+
+fn snapshot(rows: HashMap<SpeKey, SampleCounts>, freed: Vec<(SpeKey, SampleCounts)>) -> Snapshot {
+    let mut snapshot = crate::window::tests::snapshot([]);
+    snapshot.spe = Some(SpeReading {
+        freed,
+        ..spe_reading(rows)
     });
     snapshot
 }
 
 /// The sum of an owner over the windows between these snapshots.
-fn gained(snapshots: &[Snapshot]) -> SpeCounts {
-    let mut sum = SpeCounts::default();
+fn gained(snapshots: &[Snapshot]) -> SampleCounts {
+    let mut sum = SampleCounts::default();
     for pair in snapshots.windows(2) {
         let window = SampleWindow::between(&pair[0], &pair[1]).unwrap();
         let deltas = window.usage.values().flat_map(BTreeMap::values);
@@ -121,10 +128,10 @@ proptest! {
 /// Readings of samples of an event: cgroup, samples and generation.
 fn event_rows(rows: &[(u64, u64, u64)]) -> Snapshot {
     let row = |&(cgroup, samples, made): &(u64, u64, u64)| {
-        let mut row = SampledCounts::default();
-        row.counts.samples = samples;
-        row.counts.operations = f64::from(u32::try_from(10 * samples).unwrap());
-        row.counts.made = made;
+        let mut row = SampleCounts::default();
+        row.samples = samples;
+        row.operations = f64::from(u32::try_from(10 * samples).unwrap());
+        row.made = made;
         (event_key(cgroup, 0, 0), row)
     };
     let mut snapshot = crate::window::tests::snapshot([]);
@@ -172,8 +179,8 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
         (0, 0, 1),
     ];
     let rows = rows.map(|(event, source, samples)| {
-        let mut row = SampledCounts::default();
-        row.counts.samples = samples;
+        let mut row = SampleCounts::default();
+        row.samples = samples;
         (event_key(7, event, source), row)
     });
     let event = |accesses| SampledHealth {

@@ -14,7 +14,7 @@ use crate::{
     emit::{Dialect, Exposition},
     event::AccessScaling,
     join::Entity,
-    snapshot::{SampledHealth, SpeCounts},
+    snapshot::{SampleCounts, SampledHealth},
     window::{
         self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage, SampleWindow, Usage, Window,
         sampled_window,
@@ -68,13 +68,13 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         }
     }
     if sampled != Sampled::Nothing {
-        let mut counts = SpeCounts {
+        let mut counts = SampleCounts {
             operations: 1e6,
             variance: 1e4,
             cycles: 9e6,
             walks: 1e5,
             squares: 1e8,
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         };
         counts.samples = 1000;
         counts.histogram[3] = 1e6;

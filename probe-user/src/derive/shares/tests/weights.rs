@@ -359,10 +359,10 @@ fn counters_weigh_before_samples() {
         tgid: 0,
     };
     let loads = |samples: u64, operations: f64| {
-        let counts = SpeCounts {
+        let counts = SampleCounts {
             samples,
             operations,
-            ..SpeCounts::default()
+            ..SampleCounts::default()
         };
         let kind = SampleKind::spe(Class::Load, MemLevel::By(Source::Remote));
         SampleUsage::from([(kind, counts)])

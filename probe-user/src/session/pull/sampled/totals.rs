@@ -8,12 +8,12 @@ use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 use crate::{
     event::sampling::{Rate, SampledEvent},
     session::sampling::{EventDelta, OpenEvent},
-    snapshot::{AddressCounts, ENDED, SampledAddress, SampledCounts, SampledKey},
+    snapshot::{AddressCounts, ENDED, SampleCounts, SampledAddress, SampledKey},
 };
 
 /// State of event sampling from pull to pull.
 pub(crate) struct SampleTotals {
-    pub(super) rows: HashMap<SampledKey, SampledCounts>,
+    pub(super) rows: HashMap<SampledKey, SampleCounts>,
     pub(super) addresses: HashMap<SampledAddress, AddressTotals>,
     /// The programs' counts at the last reading, by event and CPU.
     pub(super) cpus: Vec<BTreeMap<u32, SampleCpu>>,
@@ -173,15 +173,14 @@ impl SampleTotals {
         now: &SampleRow,
         factor: f64,
     ) {
-        let gained = SampledCounts::between(before, now, factor);
-        if gained.counts.samples == 0 || !self.is_sampled(key.event) {
+        let gained = SampleCounts::from_periods(before, now, factor);
+        if gained.samples == 0 || !self.is_sampled(key.event) {
             return;
         }
         let made = self.readings;
-        let row = self.rows.entry(key).or_insert_with(|| {
-            let mut row = SampledCounts::default();
-            row.counts.made = made;
-            row
+        let row = self.rows.entry(key).or_insert_with(|| SampleCounts {
+            made,
+            ..SampleCounts::default()
         });
         row.add(&gained);
     }
@@ -275,7 +274,7 @@ impl SampleTotals {
         let snapshot = self.snapshot;
         let ended: Vec<SampledKey> = self.ended.iter().copied().collect();
         for key in ended {
-            let can_be_summed = |row: &SampledCounts| row.counts.made > snapshot;
+            let can_be_summed = |row: &SampleCounts| row.made > snapshot;
             if key.tgid == 0 || key.tgid == ENDED || !self.rows.get(&key).is_some_and(can_be_summed)
             {
                 continue;
@@ -285,11 +284,10 @@ impl SampleTotals {
             };
             self.ended.remove(&key);
             let sum = SampledKey { tgid: ENDED, ..key };
-            let made = row.counts.made;
-            let into = self.rows.entry(sum).or_insert_with(|| {
-                let mut row = SampledCounts::default();
-                row.counts.made = made;
-                row
+            let made = row.made;
+            let into = self.rows.entry(sum).or_insert_with(|| SampleCounts {
+                made,
+                ..SampleCounts::default()
             });
             into.add(&row);
             self.ended.insert(sum);

@@ -7,10 +7,10 @@ use probe_common::spe::{SpeKey, SpeRow};
 
 use crate::{
     session::pull::freed::FreeableRow,
-    snapshot::{OVERFLOW, SpeCounts},
+    snapshot::{OVERFLOW, SampleCounts},
 };
 
-impl FreeableRow for SpeCounts {
+impl FreeableRow for SampleCounts {
     type Key = SpeKey;
 
     fn process(key: &SpeKey) -> u32 {
@@ -46,7 +46,7 @@ pub(super) struct WeighedRows {
 /// A row at the last reading, with the weighted counts of its samples.
 struct WeighedRow {
     row: SpeRow,
-    counts: SpeCounts,
+    counts: SampleCounts,
     /// Number of the last reading that found more samples in it.
     grew: u64,
 }
@@ -55,7 +55,8 @@ impl WeighedRow {
     /// Adds the weighted counts of the samples since the last reading.
     fn add(&mut self, key: &SpeKey, row: &SpeRow, weights: &BTreeMap<u32, f64>) {
         let weight = weights.get(&key.cpu.into()).copied().unwrap_or(0.0);
-        self.counts.add(&SpeCounts::between(&self.row, row, weight));
+        self.counts
+            .add(&SampleCounts::between(&self.row, row, weight));
         if row.samples > self.row.samples {
             self.row = *row;
         }
@@ -69,15 +70,15 @@ impl WeighedRows {
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
         weights: &BTreeMap<u32, f64>,
-    ) -> HashMap<SpeKey, SpeCounts> {
+    ) -> HashMap<SpeKey, SampleCounts> {
         self.readings += 1;
         let now = self.readings;
         let rows = raw.iter().map(|(key, row)| {
             let last = self.rows.entry(*key).or_insert(WeighedRow {
                 row: SpeRow::ZERO,
-                counts: SpeCounts {
+                counts: SampleCounts {
                     made: now,
-                    ..SpeCounts::default()
+                    ..SampleCounts::default()
                 },
                 grew: now,
             });
@@ -114,7 +115,7 @@ impl WeighedRows {
         &mut self,
         freed: Vec<(SpeKey, SpeRow)>,
         weights: &BTreeMap<u32, f64>,
-    ) -> Vec<(SpeKey, SpeCounts)> {
+    ) -> Vec<(SpeKey, SampleCounts)> {
         let ended = freed.into_iter().filter_map(|(key, row)| {
             let mut last = self.rows.remove(&key)?;
             last.add(&key, &row, weights);

@@ -26,8 +26,8 @@ use crate::{
     },
     snapshot::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
-        Names, SampledAddress, SampledCounts, SampledHealth, SampledKey, SampledReading, Snapshot,
-        SpeCounts, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        Names, SampleCounts, SampledAddress, SampledHealth, SampledKey, SampledReading, Snapshot,
+        SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -53,7 +53,7 @@ fn number() -> impl Strategy<Value = f64> {
     prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO
 }
 
-fn sampled() -> impl Strategy<Value = (SpeKey, SpeCounts)> {
+fn sampled() -> impl Strategy<Value = (SpeKey, SampleCounts)> {
     let access = (0..4_usize, prop::option::of(0..99_u64));
     let histogram = collection::vec(number(), LATENCY_BUCKETS);
     let sums = prop::array::uniform7(number());
@@ -75,7 +75,7 @@ fn sampled() -> impl Strategy<Value = (SpeKey, SpeCounts)> {
                 issue,
                 translation,
             ] = sums;
-            let counts = SpeCounts {
+            let counts = SampleCounts {
                 samples,
                 operations,
                 variance,
@@ -322,8 +322,8 @@ fn sampled_events(samples: u64) -> SampledReading {
         event,
         source: 0x92,
     };
-    let mut counts = SampledCounts::default();
-    counts.counts.samples = samples;
+    let mut counts = SampleCounts::default();
+    counts.samples = samples;
     let address = SampledAddress {
         cgroup,
         address: u64::MAX - samples % 4096,
