@@ -203,7 +203,7 @@ fn a_clock_of_one_level_stands_for_the_time_at_that_level() {
     }
     assert!((0.9 * counted..1.1 * counted).contains(&user), "{user}");
     assert!(kernel < 0.1 * counted, "{kernel}");
-    assert!(sampled.events_gained.iter().all(|it| it.missed == 0));
+    assert!(sampled.events.iter().all(|it| it.gained.missed == 0));
 }
 
 /// The time to resolve function names is not part of the window: counts are read before.

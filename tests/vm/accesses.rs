@@ -47,6 +47,12 @@ fn access_window(window: &Window) -> &SampleWindow {
     window.samples.as_ref().unwrap()
 }
 
+/// The accounting of each sampled event.
+fn health_of(window: &Window) -> Vec<&SampledHealth> {
+    let events = access_window(window).events.iter();
+    events.map(|event| &event.health).collect()
+}
+
 type Accesses = BTreeMap<(Class, MemLevel), SampleCounts>;
 
 /// The samples of accesses; each kind of access is of one event.
@@ -130,7 +136,7 @@ fn ibs_samples_are_their_containers() {
     let pmu = TestPmu::load("set=ibs");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
     let truth = Truth::read("ibs_op");
-    let health = &window.samples.as_ref().unwrap().events[0];
+    let health = health_of(&window)[0];
     let (all, missed) = (truth.all_raised(), health.missed);
     println!("of {all} samples {missed} were missed: {health:?}");
     assert!(all > 100, "{all}");
@@ -202,7 +208,7 @@ fn samples_that_are_held_back_are_made_up_for() {
     pmu.control("sample lose_every 3");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
     let truth = Truth::read("ibs_op");
-    let health = &window.samples.as_ref().unwrap().events[0];
+    let health = health_of(&window)[0];
     let due = truth.lost + truth.all_raised();
     println!("of {due} samples {} were held back: {health:?}", truth.lost);
     assert!(truth.lost > 30, "{}", truth.lost);
@@ -237,11 +243,11 @@ fn intels_loads_and_stores_are_their_containers() {
     }
     let pmu = TestPmu::load("set=pebs");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
-    let health = &window.samples.as_ref().unwrap().events;
+    let health = health_of(&window);
     println!("{health:?}");
     let without_rows: Vec<u64> = ["mem-loads", "mem-stores"]
         .iter()
-        .zip(health)
+        .zip(&health)
         .map(|(event, health)| {
             let all = Truth::read(event).all_raised();
             assert!(all > 100, "{event}: {all}");
@@ -292,8 +298,8 @@ fn the_burst_of_a_cold_start_is_in_rows() {
         }
         let pmu = TestPmu::load(&format!("set={set}"));
         let (_cgroups, window) = sample(&pmu, sampling(events(None, None)));
-        let health = &window.samples.as_ref().unwrap().events;
-        for (name, health) in names.iter().zip(health) {
+        let health = health_of(&window);
+        for (name, health) in names.iter().zip(&health) {
             let raised = Truth::read(name).all_raised();
             println!("{set}: of {raised} samples of {name}: {health:?}");
             let sum = &health.sum;
@@ -322,7 +328,7 @@ fn short_loads_are_left_out() {
         };
         let (cgroups, window) = sample(&pmu, config);
         let truth = Truth::read(event);
-        let health = &window.samples.as_ref().unwrap().events[0];
+        let health = health_of(&window)[0];
         let without_row = without_row(truth.all_raised(), health);
         let mut kept = BTreeSet::new();
         for (cgroup, mix) in cgroups.iter().zip(MIXES) {

@@ -162,7 +162,7 @@ fn a_container_has_a_sample_for_each_period() {
     let counts = window.usage[&Owner { cgroup, tgid }][&SampleKind::event(0, None)];
     let whole = counting.window();
     let executed = counting.count(&whole, "user", cgroup).unwrap();
-    let event = &window.events[0];
+    let event = &window.events[0].health;
     println!(
         "{} samples of {executed} instructions, {event:?}",
         counts.samples

@@ -64,7 +64,7 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     let [all, known] = named;
     // The new event of that CPU counts from 0.
     let window = counting.window().samples.unwrap();
-    let event = &window.events[0];
+    let event = &window.events[0].health;
     assert!(
         event.sum.periods < 2 * event.counted && event.counted < 2 * event.sum.periods,
         "{event:?}"

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     formula::NoValue,
     snapshot::SampleCounts,
-    window::{Gained, MemLevel, RunningTime, SampleUsage, SampleWindow, float},
+    window::{EventWindow, Gained, MemLevel, RunningTime, SampleUsage, SampleWindow, float},
 };
 
 /// The metric shown instead of the number of operations.
@@ -47,9 +47,7 @@ impl AccessMetrics {
     /// `samples`: None if no accesses are sampled.
     pub(super) fn new(report: &mut Report, samples: Option<&SampleWindow>) -> Self {
         let by_events = samples.is_some_and(|samples| samples.spe.is_none());
-        let events = |of: fn(&SampleWindow, usize) -> bool| {
-            samples.is_some_and(|it| it.access_events().any(|event| of(it, event)))
-        };
+        let events = || samples.into_iter().flat_map(SampleWindow::access_events);
         let mut metric = |name: &str, unit: &str, kind, help: &str| {
             report.add_metric(MetricInfo {
                 name: name.to_owned(),
@@ -75,14 +73,11 @@ impl AccessMetrics {
         ];
         Self {
             tagged: samples.map_or_else(BTreeSet::new, SampleWindow::tagged),
-            limited: events(SampleWindow::was_limited),
-            ever_limited: events(SampleWindow::was_ever_limited),
-            time: samples.and_then(|samples| {
-                let events = samples.access_events();
-                events
-                    .filter_map(|event| samples.multiplexed_time(event))
-                    .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio()))
-            }),
+            limited: events().any(|event| event.gained.limited),
+            ever_limited: events().any(|event| event.ever_limited),
+            time: events()
+                .filter_map(EventWindow::multiplexed_time)
+                .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio())),
             max_latency: samples.map_or(u16::MAX.into(), SampleWindow::max_latency),
             operations: metric(
                 "spe_operations",

@@ -12,8 +12,10 @@ use super::{
 use crate::{
     formula::NoValue,
     join::{Entity, Hotspot, HotspotCounts, Joined},
-    snapshot::{SampleCounts, SampledHealth},
-    window::{EventGain, Gained, RunningTime, SampleSource, SampleUsage, SampleWindow, float},
+    snapshot::SampleCounts,
+    window::{
+        EventGain, EventWindow, Gained, RunningTime, SampleSource, SampleUsage, SampleWindow, float,
+    },
 };
 
 /// The metrics of sampled events: their indices in a report.
@@ -26,7 +28,7 @@ pub(super) struct SampledEvents<'a> {
 
 impl<'a> SampledEvents<'a> {
     pub(super) fn new(report: &mut Report, window: &'a SampleWindow) -> Self {
-        let metric = |event: &SampledHealth| {
+        let metric = |EventWindow { health: event, .. }: &EventWindow| {
             let metric = MetricInfo {
                 name: format!("sampled_{}", event.name),
                 help: format!("What the samples of {} stand for", event.name),
@@ -59,10 +61,11 @@ impl<'a> SampledEvents<'a> {
         let metrics = (0_u8..).zip(&self.metrics);
         for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
             let [delta, total] = [&row.delta, &row.total].map(|of| EventSum::new(of, event));
-            let time = self.window.multiplexed_time(event.into());
+            let window = &self.window.events[usize::from(event)];
+            let time = window.multiplexed_time();
             // Samples of a clock miss whoever wakes by timers (`SampleWindow::add_clock`).
-            let clock = self.window.events[usize::from(event)].clock;
-            let biased = clock || self.window.was_limited(event.into());
+            let clock = window.health.clock;
+            let biased = clock || window.gained.limited;
             let estimate = match delta.counts.samples {
                 0 if !ran => Err(Reason::NoValue(NoValue::DidNotRun)),
                 _ if delta.counted.is_some() => Ok(delta.estimate()),
@@ -76,7 +79,7 @@ impl<'a> SampledEvents<'a> {
             });
             let is_known = total.counts.samples > 0 || total.counted.is_some();
             let total = is_known.then(|| {
-                let biased = clock || self.window.was_ever_limited(event.into());
+                let biased = clock || window.ever_limited;
                 total.counter(total.estimate(), biased, row.since, None)
             });
             let ids = [subject, metric, self.attributes];
@@ -139,9 +142,9 @@ impl EventSum {
 impl SampledEvents<'_> {
     /// The number of events of an owner without a sample in the window.
     fn without_samples(&self, event: u8) -> Result<ConfidenceInterval, Reason> {
-        let at = usize::from(event);
-        let health = &self.window.events[at];
-        let multiplexed = self.window.multiplexed_time(at);
+        let window = &self.window.events[usize::from(event)];
+        let health = &window.health;
+        let multiplexed = window.multiplexed_time();
         if multiplexed.is_some_and(|time| time.running == 0) {
             return Err(Reason::NoValue(NoValue::NeverRan(health.name.clone())));
         }
@@ -152,8 +155,7 @@ impl SampledEvents<'_> {
             // sample.
             return Ok(statistics::unsampled(now.variance / now.operations));
         }
-        let gained = self.window.events_gained.get(at).copied();
-        let counted = float(gained.unwrap_or_default().counted);
+        let counted = float(window.gained.counted);
         let running_ratio = multiplexed.map_or(1.0, RunningTime::running_ratio);
         match health.period {
             _ if counted <= 0.0 => {
@@ -177,21 +179,23 @@ impl SampledEvents<'_> {
 /// A warning for each event with more than 1% of its samples missed in a window, and for each event
 /// that the kernel may have throttled.
 pub(super) fn warnings(window: &SampleWindow) -> Vec<String> {
-    let events = || window.events.iter().zip(&window.events_gained);
-    let missed = events().filter(|(_, gained)| gained.missed * 100 > gained.due);
-    let lines = missed.map(|(event, EventGain { missed, due, .. })| {
-        let SampledHealth { name, .. } = event;
+    let missed =
+        { window.events.iter() }.filter(|event| event.gained.missed * 100 > event.gained.due);
+    let lines = missed.map(|event| {
+        let EventGain { missed, due, .. } = event.gained;
         format!(
-            "{name}: {missed} of {due} samples were due by the event's count and were not taken; \
-             the next ones stand for them too"
+            "{}: {missed} of {due} samples were due by the event's count and were not taken; the \
+             next ones stand for them too",
+            event.health.name
         )
     });
-    let limits = events().filter(|(_, gained)| gained.limited).map(|(event, _)| {
+    let limited = window.events.iter().filter(|event| event.gained.limited);
+    let limits = limited.map(|event| {
         format!(
             "{}: on some CPU its samples came near kernel.perf_event_max_sample_rate, at which the \
              kernel stops a counter until its next tick: its values may be too small, and have no \
              interval; sample less often",
-            event.name
+            event.health.name
         )
     });
     lines.chain(limits).collect()
@@ -262,13 +266,13 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
         for (spot, counts) in spots.into_iter().take(shown) {
             let mut share = share(*counts, here, &of_entity);
             if let Some(share) = &mut share
-                && window.was_limited(event.into())
+                && window.events[usize::from(event)].gained.limited
             {
                 share.spread = Spread::Unknown;
             }
             let mut row = vec![
                 TableCell::Owner(Subject::Entity(entity.clone())),
-                TableCell::Text(window.events[usize::from(event)].name.clone()),
+                TableCell::Text(window.events[usize::from(event)].health.name.clone()),
                 TableCell::Text(location(spot)),
             ];
             if !page {

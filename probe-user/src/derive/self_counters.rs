@@ -10,6 +10,7 @@ use super::MetricKind;
 use crate::{
     names::resolver::ResolverHealth,
     snapshot::{Health, NameCounts, SampledHealth, SpeHealth},
+    window::EventWindow,
 };
 
 /// A value of `--self`.
@@ -232,7 +233,7 @@ self_counters! {
 
 self_counters! {
     /// Counters of sampled events, over all events.
-    SAMPLED of Vec<SampledHealth> {
+    SAMPLED of Vec<EventWindow> {
         Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
         Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
             "Samples that were due by what the events counted, and were not shown to the program";
@@ -254,7 +255,7 @@ self_counters! {
         Gauge "ns_per_sample" "ns" = |it| sum(it, |it| it.sum.nanos)
             .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.measured)?)),
             "Mean time that the program takes for a sample, by its own clock";
-        Gauge "ns_per_sample_of_kernel" "ns" = |it| it.first().and_then(|it| it.bpf_stats)
+        Gauge "ns_per_sample_of_kernel" "ns" = |it| it.first().and_then(|it| it.health.bpf_stats)
             .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.samples)?)),
             "The same as the kernel measures it, where `kernel.bpf_stats_enabled` is on";
     }
@@ -281,8 +282,8 @@ self_counters! {
 }
 
 /// A sum over all sampled events.
-fn sum(events: &[SampledHealth], of: fn(&SampledHealth) -> u64) -> Option<u64> {
-    Some(events.iter().map(of).sum())
+fn sum(events: &[EventWindow], of: fn(&SampledHealth) -> u64) -> Option<u64> {
+    Some(events.iter().map(|event| of(&event.health)).sum())
 }
 
 self_counters! {

@@ -248,7 +248,16 @@ impl View {
         before: Option<&Rows<Usage>>,
     ) -> Option<Rows<Usage>> {
         let entity = |owner| naming.process_of(owner);
-        (self.processes > 0).then(|| Rows::of_owners(entity, &window.usage, window.start, before))
+        let rows = || {
+            Rows::new(
+                entity,
+                &window.usage,
+                window.start,
+                before,
+                Entity::never_ends,
+            )
+        };
+        (self.processes > 0).then(rows)
     }
 
     /// The rows of owners, by these names of all cgroups.
@@ -276,13 +285,16 @@ fn joined(
         .into_iter()
         .map(shared)
         .collect();
+    let (entity, start) = (|owner| naming.entity(owner), window.start);
+    let rows = Rows::new(entity, &window.usage, start, before, Entity::never_ends);
     let now = window.samples.as_ref();
-    // Rows go on if the machine's total does.
-    let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < window.start));
+    // Rows go on if the machine's total does, and as long as there are rows of counts.
+    let samples = samples.filter(|_| now.is_some_and(|now| now.total.since < start));
+    let exists = |entity: &Entity| entity.never_ends() || rows.of(entity).is_some();
     Joined {
-        rows: Rows::new(&naming, &window.usage, window.start, before),
+        samples: now.map(|now| Rows::new(entity, &now.usage, start, samples, exists)),
+        rows,
         processes: None,
-        samples: now.map(|now| Rows::new(&naming, &now.usage, window.start, samples)),
         hotspots: now.map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
         lines: now.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
         shares,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entity, Naming};
+use super::Entity;
 use crate::window::{Gained, Owner, Sum};
 
 /// Deltas and totals by entity, in the order of entities.
@@ -47,29 +47,20 @@ impl<T: Sum + Default> Rows<T> {
 
 impl<T: Sum> Rows<T> {
     /// The rows of a window that began at `start`, continuing the totals of the previous window.
+    /// `exists`: whether an entity that gained nothing keeps its total.
     pub(super) fn new(
-        naming: &Naming,
-        usage: &BTreeMap<Owner, T>,
-        start: Duration,
-        before: Option<&Self>,
-    ) -> Self {
-        Self::of_owners(|owner| naming.entity(owner), usage, start, before)
-    }
-
-    /// As [`Self::new`], with `entity` as the function from an owner to its row.
-    pub(super) fn of_owners(
         entity: impl Fn(Owner) -> Option<Entity>,
         usage: &BTreeMap<Owner, T>,
         start: Duration,
         before: Option<&Self>,
+        exists: impl Fn(&Entity) -> bool,
     ) -> Self {
         let owners = usage.iter();
         let named = owners.filter_map(|(owner, usage)| Some((entity(*owner)?, usage)));
         let sums = roll_up(named, T::add_all);
         let mut list = Vec::with_capacity(sums.len());
-        // An entity that never ends keeps its total even if it gained nothing.
         let keep = |list: &mut Vec<_>, (entity, gained): (&Entity, &Gained<T>)| {
-            if entity.never_ends() {
+            if exists(entity) {
                 let gained = Gained {
                     delta: gained.total.nothing(),
                     total: gained.total.clone(),

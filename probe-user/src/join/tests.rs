@@ -231,8 +231,9 @@ fn samples_are_rolled_up_and_go_on() {
     }
     let naming = view.naming(&names);
     let at = Duration::from_secs;
-    let first = Rows::new(&naming, &usage, at(5), None);
-    let second = Rows::new(&naming, &usage, at(6), Some(&first));
+    let entity = |owner| naming.entity(owner);
+    let first = Rows::new(entity, &usage, at(5), None, Entity::never_ends);
+    let second = Rows::new(entity, &usage, at(6), Some(&first), Entity::never_ends);
     assert_eq!(samples(&first, &Entity::System), Some((3, 3, 5)));
     assert_eq!(samples(&second, &Entity::System), Some((3, 6, 5)));
     assert_eq!(samples(&second, &Entity::Idle), None);
@@ -301,10 +302,14 @@ fn what_never_ends_keeps_its_total() {
         owners.map(of).collect()
     };
     let start = Duration::from_secs(1);
+    let entity = |owner| naming.entity(owner);
     let all = usage(&[CgroupId::IDLE, CgroupId::ROOT, CgroupId(7)]);
-    let first = Rows::new(&naming, &all, start, None);
+    let first = Rows::new(entity, &all, start, None, Entity::never_ends);
     let later = Duration::from_secs(2);
-    let rows = Rows::new(&naming, &usage(&[CgroupId::ROOT]), later, Some(&first));
+    let rows = {
+        let usage = usage(&[CgroupId::ROOT]);
+        Rows::new(entity, &usage, later, Some(&first), Entity::never_ends)
+    };
     let found: Vec<_> = rows.iter().map(|(entity, _)| entity.clone()).collect();
     assert_eq!(found, [Entity::System, Entity::Idle]);
     let count = |usage: &Usage| usage[0].as_ref().map(|row| row.counts[0]);

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 
 /// The format that this program writes, and the only one that it reads. To be raised with every
 /// change after which older recordings would be misread or unreadable.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Identifies a recording: the first fields of its head.
 #[derive(Deserialize, Serialize)]

@@ -30,7 +30,8 @@ pub enum SpeHook {
 
 /// Samples of one row, and the number of operations that they stand for. The weight of a sample of
 /// SPE is the current period, times the ratio of written to decoded bytes of its CPU; that of a
-/// sample of an event is what the event counted since the last sample.
+/// sample of an event is what the event counted since the last sample, scaled if the event was
+/// multiplexed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleCounts {
     /// Raw number of samples.
@@ -45,9 +46,9 @@ pub struct SampleCounts {
     pub cycles: f64,
     /// Sum of the squares of these latencies.
     pub squares: f64,
-    /// Cycles from dispatch to issue.
+    /// Cycles from dispatch to issue; only SPE has them.
     pub issue: f64,
-    /// Cycles of address translation.
+    /// Cycles of address translation; only SPE has them.
     pub translation: f64,
     /// Operations by total latency; operations without it are in no bucket.
     pub histogram: [f64; LATENCY_BUCKETS],

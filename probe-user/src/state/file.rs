@@ -35,7 +35,8 @@ const MAX_LINE: usize = 64;
 /// Bytes of the checksum at the end.
 const CHECKSUM: usize = 8;
 
-/// Maximum file size in bytes: 100,000 containers take less.
+/// Maximum file size in bytes: 100,000 containers without samples take less, or 30,000 with ten
+/// kinds of samples each.
 const MAX_SIZE: u64 = 128 << 20;
 
 /// Name and content of a file.

@@ -145,7 +145,8 @@ impl<'a> SavedState<'a> {
     /// state's snapshot to `first`, and its rows, with the state's totals plus the counts since.
     /// The window serves as the predecessor of the next one; its length is the length of the pause.
     ///
-    /// If the session has other maps than the state, all counts in them are new.
+    /// If the session has other maps than the state, all counts in them are new. Totals of samples
+    /// continue if the same sources sample.
     ///
     /// # Errors
     ///

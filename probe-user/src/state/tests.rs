@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    event::{Counter, Exclude, Scope},
+    event::{AccessScaling, Counter, Exclude, Scope},
     join::{By, Entity},
     plan::Planned,
     snapshot::{Health, SampleCounts, SampledHealth, SampledKey},
@@ -270,6 +270,11 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
     };
     let same = restarted(&sampled(20, true, &["faults"], 4));
     assert_eq!(same, [(Spe, 34, 0), (Event(0), 34, 0)]);
+    // The cgroup sleeps, and has counts alone.
+    let mut sleeps = sampled(20, true, &["faults"], 0);
+    sleeps.spe.as_mut().unwrap().rows.clear();
+    sleeps.sampled.as_mut().unwrap().rows.clear();
+    assert_eq!(restarted(&sleeps), [(Spe, 30, 0), (Event(0), 30, 0)]);
     let others = restarted(&sampled(20, true, &["loads", "faults"], 4));
     assert_eq!(others, [(Spe, 4, 10), (Event(0), 4, 10), (Event(1), 4, 10)]);
 }
@@ -278,9 +283,16 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
 /// would be misread.
 #[test]
 fn the_format_is_raised_with_every_change() {
-    let bytes = saved(&sampled(10, true, &["faults"], 1));
+    let mut now = sampled(10, true, &["loads"], 1 << 40);
+    let spe = now.spe.as_mut().unwrap();
+    let (mut load, counts) = spe.rows.iter().next().map(|(key, it)| (*key, *it)).unwrap();
+    load.access = SpeAccess::new(Class::Load, Some(8));
+    spe.rows.insert(load, counts);
+    let events = now.sampled.as_mut().unwrap();
+    events.events[0].accesses = Some(AccessScaling::Counted);
+    let bytes = saved(&now);
     let sum = bytes.last_chunk::<8>().unwrap();
-    let known = ("6-1x130x2x12x6x16", 15_600_658_758_760_693_037);
+    let known = ("6-1x130x2x12x6x16", 6_901_790_736_036_341_666);
     let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(

@@ -141,14 +141,12 @@ impl Window {
     /// Its totals, without those of its rows.
     #[must_use]
     pub fn totals(&self) -> Totals<'_> {
-        let samples = self.samples.as_ref();
-        let samples = samples.map(|it| (it.sources(), Cow::Borrowed(&it.total)));
         Totals {
             began: self.began,
             boot_time: self.boot_time,
             total: Cow::Borrowed(&self.total),
             uncore: Cow::Borrowed(&self.uncore_totals),
-            samples,
+            samples: self.samples.as_ref().map(SampleWindow::totals),
         }
     }
 
@@ -158,10 +156,8 @@ impl Window {
         self.boot_time = before.boot_time;
         self.total.continue_from(&before.total);
         self.uncore_totals = totals::uncore(&self.uncore, self.start, &before.uncore);
-        if let (Some(samples), Some((sources, before))) = (&mut self.samples, &before.samples)
-            && *sources == samples.sources()
-        {
-            samples.total.continue_from(before);
+        if let (Some(samples), Some(before)) = (&mut self.samples, &before.samples) {
+            samples.apply_totals(before);
         }
     }
 }
@@ -212,6 +208,8 @@ pub(crate) use self::{
     samples::{sampled_window, spe_reading},
 };
 pub use self::{
-    samples::{EventGain, MemLevel, SampleKind, SampleSource, SampleUsage, SampleWindow},
+    samples::{
+        EventGain, EventWindow, MemLevel, SampleKind, SampleSource, SampleUsage, SampleWindow,
+    },
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

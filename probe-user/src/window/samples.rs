@@ -6,6 +6,7 @@ mod spe;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 pub(crate) use self::tests::{sampled_window, spe_reading};
-use super::{CacheLines, Gained, Owner, RunningTime, Sum as _, Usage, float};
+use super::{CacheLines, Gained, Owner, RunningTime, Sum as _, Usage, float, totals::SampleTotals};
 use crate::{
     event::AccessScaling,
     snapshot::{
@@ -74,6 +75,17 @@ pub struct EventGain {
     pub due: u64,
 }
 
+/// A sampled event in a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventWindow {
+    /// The event, with the accounting of its samples since the session began.
+    pub health: SampledHealth,
+    /// Its own count in the window.
+    pub gained: EventGain,
+    /// Its sample rate came near the kernel's limit since totals began: these may lack samples.
+    pub ever_limited: bool,
+}
+
 /// Samples between two snapshots.
 #[derive(Clone, Debug, Default)]
 pub struct SampleWindow {
@@ -91,10 +103,8 @@ pub struct SampleWindow {
     /// The programs' accounting of SPE since the session began, as of the later snapshot; None
     /// without SPE.
     pub spe: Option<Box<SpeHealth>>,
-    /// The sampled events, with the accounting of their samples since the session began.
-    pub events: Vec<SampledHealth>,
-    /// The count of each event itself in this window.
-    pub events_gained: Vec<EventGain>,
+    /// The sampled events.
+    pub events: Vec<EventWindow>,
     /// Deltas of events by address; empty if none are kept.
     pub addresses: Vec<(SampledAddress, AddressCounts)>,
     /// Locations of instructions, by [`SampledAddress::code_key`].
@@ -119,6 +129,14 @@ impl SampleKind {
         Self {
             source: SampleSource::Event(event),
             access,
+        }
+    }
+
+    /// The kind of the counted time of an event that is a clock.
+    const fn clock(event: u8) -> Self {
+        Self {
+            source: SampleSource::Clock(event),
+            access: None,
         }
     }
 }
@@ -154,8 +172,34 @@ impl SampleWindow {
     /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.
     pub(crate) fn sources(&self) -> Vec<String> {
         let spe = self.spe.iter().map(|_| "spe".to_owned());
-        let events = self.events.iter().map(|event| event.name.clone());
+        let events = (0_u8..).zip(&self.events).map(|(at, event)| {
+            let name = &event.health.name;
+            match self.total.total.contains_key(&SampleKind::clock(at)) {
+                true => format!("{name}, counted"),
+                false => name.clone(),
+            }
+        });
         spe.chain(events).collect()
+    }
+
+    /// Continues the totals of the previous window, if the same sources sampled then.
+    pub(super) fn apply_totals(&mut self, before: &SampleTotals<'_>) {
+        if before.sources != self.sources() {
+            return;
+        }
+        self.total.continue_from(&before.total);
+        for (event, limited) in self.events.iter_mut().zip(&before.limited) {
+            event.ever_limited |= limited;
+        }
+    }
+
+    /// The totals.
+    pub(super) fn totals(&self) -> SampleTotals<'_> {
+        SampleTotals {
+            sources: self.sources(),
+            limited: self.events.iter().map(|event| event.ever_limited).collect(),
+            total: Cow::Borrowed(&self.total),
+        }
     }
 
     /// Adds the counted running time of each owner for events that are clocks.
@@ -168,16 +212,13 @@ impl SampleWindow {
         (group, at): (usize, usize),
     ) {
         let events = (0_u8..).zip(&self.events);
-        let clocks = events.filter(|(_, event)| event.is_whole_clock());
+        let clocks = events.filter(|(_, event)| event.health.is_whole_clock());
         let clocks: Vec<u8> = clocks.map(|(event, _)| event).collect();
         if clocks.is_empty() {
             return;
         }
         for event in clocks {
-            let kind = SampleKind {
-                source: SampleSource::Clock(event),
-                access: None,
-            };
+            let kind = SampleKind::clock(event);
             for of_owner in self.usage.values_mut() {
                 if let Some(sampled) = of_owner.get(&SampleKind::event(event, None)) {
                     // The default, if there is no row of counts.
@@ -195,19 +236,19 @@ impl SampleWindow {
         self.sum_owners(self.total.since);
     }
 
-    /// The events of memory accesses: their indices.
-    pub(crate) fn access_events(&self) -> impl Iterator<Item = usize> {
-        let events = self.events.iter().enumerate();
-        events.filter_map(|(at, event)| event.accesses.map(|_| at))
+    /// The events of memory accesses.
+    pub(crate) fn access_events(&self) -> impl Iterator<Item = &EventWindow> {
+        let events = self.events.iter();
+        events.filter(|event| event.health.accesses.is_some())
     }
 
     /// Classes without a number of operations: the core chose the operations that it timed.
     #[must_use]
     pub fn tagged(&self) -> BTreeSet<Class> {
-        let is_tagged = |event: &SampledHealth| event.accesses == Some(AccessScaling::Tagged);
+        let is_tagged = |event: &EventWindow| event.health.accesses == Some(AccessScaling::Tagged);
         let sampled = self
             .total
-            .delta
+            .total
             .keys()
             .filter_map(|kind| match kind.source {
                 SampleSource::Spe | SampleSource::Clock(_) => None,
@@ -216,7 +257,7 @@ impl SampleWindow {
                     is_tagged(self.events.get(usize::from(event))?).then_some(class)
                 }
             });
-        // Includes loads even if the window has none of them, since their totals continue.
+        // Loads from the first window on, also if it has none of them.
         let loads = self.events.iter().any(is_tagged).then_some(Class::Load);
         sampled.chain(loads).collect()
     }
@@ -234,34 +275,24 @@ impl SampleWindow {
         if let Some(spe) = &self.spe {
             return spe.period as f64;
         }
-        let (mut samples, mut operations) = (0, 0.0);
-        for (kind, counts) in &self.total.total {
-            if kind.access.is_some() {
-                samples += counts.samples;
-                operations += counts.operations;
-            }
-        }
-        operations / samples.max(1) as f64
+        let sum = |usage: &SampleUsage| {
+            let mut sum = SampleCounts::default();
+            let accesses = usage.iter().filter(|(kind, _)| kind.access.is_some());
+            accesses.for_each(|(_, counts)| sum.add(counts));
+            sum
+        };
+        // The rate may have changed since totals began.
+        let of_window = Some(sum(&self.total.delta)).filter(|sum| sum.samples > 0);
+        let sum = of_window.unwrap_or_else(|| sum(&self.total.total));
+        sum.operations / sum.samples.max(1) as f64
     }
+}
 
-    /// Whether the sample rate of an event came near the kernel's limit in this window: the kernel
-    /// may have stopped its counter.
-    pub(crate) fn was_limited(&self, event: usize) -> bool {
-        let gained = self.events_gained.get(event);
-        gained.is_some_and(|gained| gained.limited)
-    }
-
-    /// Whether it came near that limit since the session began: totals may lack lost samples.
-    pub(crate) fn was_ever_limited(&self, event: usize) -> bool {
-        self.events
-            .get(event)
-            .is_some_and(|event| event.limited > 0)
-    }
-
-    /// The time of a multiplexed event; None if it was on the PMU all the time.
-    pub(crate) fn multiplexed_time(&self, event: usize) -> Option<RunningTime> {
-        let gained = self.events_gained.get(event)?;
-        (gained.time.running < gained.time.enabled).then_some(gained.time)
+impl EventWindow {
+    /// Its time if it was multiplexed; None if it was on the PMU all the time.
+    pub(crate) fn multiplexed_time(&self) -> Option<RunningTime> {
+        let time = self.gained.time;
+        (time.running < time.enabled).then_some(time)
     }
 }
 

@@ -30,8 +30,19 @@ pub struct Totals<'a> {
     pub(crate) total: Cow<'a, Gained<Usage>>,
     /// Its uncore counters.
     pub(crate) uncore: Cow<'a, [UncoreTotal]>,
-    /// Its samples, with [`SampleWindow::sources`](super::SampleWindow::sources).
-    pub(crate) samples: Option<(Vec<String>, Cow<'a, Gained<SampleUsage>>)>,
+    /// Its samples.
+    pub(crate) samples: Option<SampleTotals<'a>>,
+}
+
+/// The totals of a window's samples, without those of its rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SampleTotals<'a> {
+    /// [`SampleWindow::sources`](super::SampleWindow::sources)
+    pub(crate) sources: Vec<String>,
+    /// [`EventWindow::ever_limited`](super::EventWindow::ever_limited) of each event.
+    pub(crate) limited: Vec<bool>,
+    /// The samples of the machine.
+    pub(crate) total: Cow<'a, Gained<SampleUsage>>,
 }
 
 /// Counts that can be added up.

@@ -38,10 +38,14 @@ fn usage() -> SampleUsage {
 /// A window with an event of memory accesses that may have stood still so many times.
 fn by_event(accesses: AccessScaling, limited: u64) -> SampleWindow {
     SampleWindow {
-        events: vec![SampledHealth {
-            accesses: Some(accesses),
-            limited,
-            ..SampledHealth::default()
+        events: vec![EventWindow {
+            health: SampledHealth {
+                accesses: Some(accesses),
+                limited,
+                ..SampledHealth::default()
+            },
+            ever_limited: limited > 0,
+            ..EventWindow::default()
         }],
         ..SampleWindow::default()
     }

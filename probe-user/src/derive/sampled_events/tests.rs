@@ -1,7 +1,7 @@
 //! Values without samples, shares with their errors, and warnings.
 
 use super::*;
-use crate::window::SampleKind;
+use crate::{snapshot::SampledHealth, window::SampleKind};
 
 fn counts(samples: u64) -> SampleCounts {
     SampleCounts {
@@ -27,15 +27,18 @@ fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
     // Periods of samples of other owners in earlier windows, and in this one.
     let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
         let mut window = SampleWindow {
-            events: vec![SampledHealth {
-                name: "cycles".to_owned(),
-                period,
-                ..SampledHealth::default()
-            }],
-            events_gained: vec![EventGain {
-                counted,
-                time: RunningTime { enabled, running },
-                ..EventGain::default()
+            events: vec![EventWindow {
+                health: SampledHealth {
+                    name: "cycles".to_owned(),
+                    period,
+                    ..SampledHealth::default()
+                },
+                gained: EventGain {
+                    counted,
+                    time: RunningTime { enabled, running },
+                    ..EventGain::default()
+                },
+                ..EventWindow::default()
             }],
             ..SampleWindow::default()
         };
@@ -149,18 +152,24 @@ fn one_heavy_sample_is_one() {
 
 #[test]
 fn missed_samples_are_told_from_one_in_a_hundred_on() {
-    let event = |name: &str| SampledHealth {
-        name: name.to_owned(),
-        ..SampledHealth::default()
+    let event = |name: &str, gained| EventWindow {
+        health: SampledHealth {
+            name: name.to_owned(),
+            ..SampledHealth::default()
+        },
+        gained,
+        ..EventWindow::default()
     };
-    let gained = |(missed, due)| EventGain {
+    let gained = |missed, due| EventGain {
         missed,
         due,
         ..EventGain::default()
     };
     let window = SampleWindow {
-        events: vec![event("cycles"), event("cpu-clock")],
-        events_gained: [(1, 100), (20, 200)].map(gained).into(),
+        events: vec![
+            event("cycles", gained(1, 100)),
+            event("cpu-clock", gained(20, 200)),
+        ],
         ..SampleWindow::default()
     };
     let lines = warnings(&window);
@@ -172,8 +181,7 @@ fn missed_samples_are_told_from_one_in_a_hundred_on() {
         ..EventGain::default()
     };
     let window = SampleWindow {
-        events: vec![event("cycles")],
-        events_gained: vec![limited],
+        events: vec![event("cycles", limited)],
         ..SampleWindow::default()
     };
     let lines = warnings(&window);

@@ -175,12 +175,12 @@ fn what_is_no_recording_is_refused_by_name_and_line() {
         said.starts_with("a.jsonl, line 2 is not what pmuscope wrote: "),
         "{said}"
     );
-    let old = whole.replacen("\"pmuscope_recording\":1", "\"pmuscope_recording\":0", 1);
+    let old = whole.replacen("\"pmuscope_recording\":2", "\"pmuscope_recording\":1", 1);
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
         refusal(&old),
         format!(
-            "a.jsonl has format 0 of pmuscope {version}, and this program reads format 1 only: \
+            "a.jsonl has format 1 of pmuscope {version}, and this program reads format 2 only: \
              record it again, or read it with that version"
         )
     );

@@ -7,7 +7,9 @@ use probe_common::{
     spe::{Class, PageKey, PageRow},
 };
 
-use super::{EventGain, MemLevel, Owner, RunningTime, SampleKind, SampleWindow, delta};
+use super::{
+    EventGain, EventWindow, MemLevel, Owner, RunningTime, SampleKind, SampleWindow, delta,
+};
 use crate::snapshot::{AddressCounts, SampledAddress, SampledHealth, SampledReading};
 
 impl SampleWindow {
@@ -28,8 +30,17 @@ impl SampleWindow {
                 .or_default();
             sum.add(&delta(before.rows.get(key), counts));
         }
-        self.events.clone_from(&now.events);
-        self.events_gained = events_gained(&before.events, &now.events);
+        let events = now.events.iter().enumerate();
+        self.events = events
+            .map(|(at, event)| EventWindow {
+                health: event.clone(),
+                ever_limited: event.limited > 0,
+                gained: before
+                    .events
+                    .get(at)
+                    .map_or_else(EventGain::default, |before| gained(before, event)),
+            })
+            .collect();
         self.addresses = addresses(before, now);
         self.places.clone_from(&now.places);
         self.names = now.names;
@@ -81,20 +92,16 @@ fn addresses(
     gained
 }
 
-fn events_gained(before: &[SampledHealth], now: &[SampledHealth]) -> Vec<EventGain> {
-    let pairs = now.iter().zip(before);
-    let gained = pairs.map(|(now, before)| {
-        let missed = now.missed.saturating_sub(before.missed);
-        EventGain {
-            counted: now.counted.saturating_sub(before.counted),
-            time: RunningTime {
-                enabled: now.enabled.saturating_sub(before.enabled),
-                running: now.running.saturating_sub(before.running),
-            },
-            limited: now.limited > before.limited,
-            missed,
-            due: missed + now.sum.samples.saturating_sub(before.sum.samples),
-        }
-    });
-    gained.collect()
+fn gained(before: &SampledHealth, now: &SampledHealth) -> EventGain {
+    let missed = now.missed.saturating_sub(before.missed);
+    EventGain {
+        counted: now.counted.saturating_sub(before.counted),
+        time: RunningTime {
+            enabled: now.enabled.saturating_sub(before.enabled),
+            running: now.running.saturating_sub(before.running),
+        },
+        limited: now.limited > before.limited,
+        missed,
+        due: missed + now.sum.samples.saturating_sub(before.sum.samples),
+    }
 }

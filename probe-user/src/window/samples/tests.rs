@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe_common::{
-    CgroupId,
+    CgroupId, GROUP_COUNTERS, UsageRow,
     sample::DataSource,
     spe::{SpeAccess, SpeCpu, SpeKey},
 };
@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::snapshot::{MapMemory, SampleCounts, SampledKey, SampledReading, SpeHook, SpeReading};
+use crate::window::GroupCounts;
 
 /// A window with these samples of SPE on sockets, and nothing else.
 pub(crate) fn sampled_window(on_socket: BTreeMap<(u32, Owner), SampleUsage>) -> SampleWindow {
@@ -128,10 +129,12 @@ proptest! {
 /// Readings of samples of an event: cgroup, samples and generation.
 fn event_rows(rows: &[(u64, u64, u64)]) -> Snapshot {
     let row = |&(cgroup, samples, made): &(u64, u64, u64)| {
-        let mut row = SampleCounts::default();
-        row.samples = samples;
-        row.operations = f64::from(u32::try_from(10 * samples).unwrap());
-        row.made = made;
+        let row = SampleCounts {
+            samples,
+            operations: f64::from(u32::try_from(10 * samples).unwrap()),
+            made,
+            ..SampleCounts::default()
+        };
         (event_key(cgroup, 0, 0), row)
     };
     let mut snapshot = crate::window::tests::snapshot([]);
@@ -179,8 +182,10 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
         (0, 0, 1),
     ];
     let rows = rows.map(|(event, source, samples)| {
-        let mut row = SampleCounts::default();
-        row.samples = samples;
+        let row = SampleCounts {
+            samples,
+            ..SampleCounts::default()
+        };
         (event_key(7, event, source), row)
     });
     let event = |accesses| SampledHealth {
@@ -236,7 +241,7 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     let expected =
         expected.map(|(event, access, samples)| (SampleKind::event(event, access), samples));
     assert_eq!(samples, expected);
-    assert_eq!(found.access_events().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(found.access_events().count(), 3);
     assert_eq!(found.tagged(), [Class::Load, Class::Other].into());
     // The page of both cgroups, without the instruction.
     let [(key, page)] = found.pages.as_slice() else {
@@ -254,4 +259,62 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     now.sampled = Some(reading);
     let found = SampleWindow::between(&before, &now).unwrap();
     assert_eq!((found.access_events().count(), found.pages.len()), (0, 0));
+}
+
+/// The window of a clock that is sampled, with 30 samples of one owner.
+fn clock_window() -> (SampleWindow, Owner) {
+    let [mut before, mut now] = [70, 100].map(|samples| event_rows(&[(7, samples, 1)]));
+    for snapshot in [&mut before, &mut now] {
+        snapshot.sampled.as_mut().unwrap().events = vec![SampledHealth {
+            name: "cpu-clock".to_owned(),
+            clock: true,
+            counts_as_it_samples: true,
+            ..SampledHealth::default()
+        }];
+    }
+    let window = SampleWindow::between(&before, &now).unwrap();
+    let owner = *window.usage.keys().next().unwrap();
+    (window, owner)
+}
+
+/// Totals of counted time and of time by samples are not added up.
+#[test]
+fn a_clock_that_is_counted_is_another_source() {
+    let (sampled, owner) = clock_window();
+    let mut counted = sampled.clone();
+    let row = UsageRow {
+        counts: [5; GROUP_COUNTERS],
+        ..UsageRow::ZERO
+    };
+    let usage = [(owner, vec![Some(GroupCounts::of(&row))])].into();
+    counted.add_clock(&usage, (0, 0));
+    assert_ne!(sampled.sources(), counted.sources());
+    let totals = |window: &SampleWindow| {
+        let [event, clock] = [SampleKind::event(0, None), SampleKind::clock(0)];
+        let of = |kind| window.total.total.get(&kind);
+        (of(event).unwrap().samples, of(clock).unwrap().operations)
+    };
+    let mut next = counted.clone();
+    next.apply_totals(&sampled.totals());
+    assert_eq!(totals(&next), (30, 5.0));
+    next.apply_totals(&counted.totals());
+    assert_eq!(totals(&next), (60, 10.0));
+}
+
+/// A container's total has kinds of which the window has no samples.
+#[test]
+fn a_class_is_tagged_if_totals_alone_have_it() {
+    let mut window = SampleWindow {
+        events: vec![EventWindow {
+            health: SampledHealth {
+                accesses: Some(AccessScaling::Tagged),
+                ..SampledHealth::default()
+            },
+            ..EventWindow::default()
+        }],
+        ..SampleWindow::default()
+    };
+    let kind = SampleKind::event(0, Some((Class::Other, MemLevel::Unknown)));
+    window.total.total.insert(kind, SampleCounts::default());
+    assert_eq!(window.tagged(), [Class::Load, Class::Other].into());
 }

@@ -16,8 +16,8 @@ use crate::{
     join::Entity,
     snapshot::{SampleCounts, SampledHealth},
     window::{
-        self, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage, SampleWindow, Usage, Window,
-        sampled_window,
+        self, EventWindow, GroupCounts, MemLevel, Owner, SampleKind, SampleUsage, SampleWindow,
+        Usage, Window, sampled_window,
     },
 };
 
@@ -125,9 +125,12 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
             (_, Class::Store) => SampleKind::event(of_stores, Some((class, level))),
             _ => SampleKind::event(0, Some((class, level))),
         };
-        let event = |accesses: &AccessScaling| SampledHealth {
-            accesses: Some(*accesses),
-            ..SampledHealth::default()
+        let event = |accesses: &AccessScaling| EventWindow {
+            health: SampledHealth {
+                accesses: Some(*accesses),
+                ..SampledHealth::default()
+            },
+            ..EventWindow::default()
         };
         let loads = sources
             .iter()

@@ -322,8 +322,10 @@ fn sampled_events(samples: u64) -> SampledReading {
         event,
         source: 0x92,
     };
-    let mut counts = SampleCounts::default();
-    counts.samples = samples;
+    let counts = SampleCounts {
+        samples,
+        ..SampleCounts::default()
+    };
     let address = SampledAddress {
         cgroup,
         address: u64::MAX - samples % 4096,
