@@ -62,13 +62,13 @@ enum Verb {
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
-    /// Run an agent for ten minutes among 1,000 containers, and 100 more each second that go again
+    /// Run an agent for ten minutes among 1,000 containers, while 100 more start and end each second
     Soak(soak::Args),
     /// Test what is in deploy/: chart, rules, dashboards, unit
     Deploy(deploy::Args),
-    /// Make what is handed out, in target/packages: static binaries, chart, image, packages
+    /// Build the release in target/packages: static binaries, chart, image, packages
     Dist(dist::Args),
-    /// Change the sources in small ways, and tell which changes no test notices
+    /// Change the sources in small ways, and list the changes that no test notices
     Mutants(mutants::Args),
 }
 

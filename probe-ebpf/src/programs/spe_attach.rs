@@ -57,7 +57,8 @@ fn spe_attach(ctx: BtfTracePointContext) -> i32 {
         return 0;
     };
     let head = signal.wrapping_add(SIGNAL_THREAD_HEAD.load());
-    // SAFETY: this CPU's value; tracepoints run with preemption off, and no chunk uses it.
+    // SAFETY: this CPU's value. Only this program uses it, and the kernel does not run a program
+    // again on a CPU on which it was interrupted.
     unsafe {
         (*shift).head = head;
         (*shift).node = read(head).unwrap_or(head);

@@ -78,9 +78,9 @@ impl MemoryCapacities {
 }
 
 impl MemoryPeak {
-    /// The peak of a window. If the kernel's own maximum rose in the window, it is the peak; else
-    /// only the values at both ends are known. The maximum of a holder that was created in the
-    /// window is of the window; that does not hold for a process that slept until then.
+    /// The peak of a window: the kernel's own maximum if it rose in the window, else the higher of
+    /// the values at both ends. A holder that was created in the window has its maximum in it. A
+    /// process without an earlier value may be older than the window: `age` says so.
     fn from_window(
         was: Option<&MemoryUse>,
         now: MemoryUse,
@@ -132,8 +132,8 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
     let mut found: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
     for (holder, held) in &reading.held {
         let entity = match holder {
-            // The last in their order. The memory controller's value for its cgroup takes
-            // precedence: it includes the page cache.
+            // The command comes last in the order of holders. If it has a cgroup of its own, the
+            // value of the memory controller is used, since it includes the page cache.
             MemoryHolder::Command => naming.command().filter(|it| !found.contains_key(it)),
             MemoryHolder::Process(tgid) => Some(naming.process(*tgid)),
             MemoryHolder::Cgroup(id) => path(id).and_then(|path| {
