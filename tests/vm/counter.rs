@@ -19,6 +19,13 @@ pub(crate) enum Target<'a> {
     Cgroup(&'a File, i32),
 }
 
+/// The privilege levels at which an event counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Levels {
+    User,
+    All,
+}
+
 pub(crate) struct Counter(File);
 
 impl Counter {
@@ -27,6 +34,19 @@ impl Counter {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn open(kind: u32, config: u64, target: &Target<'_>) -> io::Result<Self> {
+        Self::open_at(Levels::User, kind, config, target)
+    }
+
+    /// Opens a disabled event that counts at these levels.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn open_at(
+        levels: Levels,
+        kind: u32,
+        config: u64,
+        target: &Target<'_>,
+    ) -> io::Result<Self> {
         let mut attr = perf_event_attr {
             type_: kind,
             size: u32::try_from(size_of::<perf_event_attr>()).expect("a small struct"),
@@ -34,8 +54,9 @@ impl Counter {
             ..Default::default()
         };
         attr.set_disabled(1);
-        attr.set_exclude_kernel(1);
-        attr.set_exclude_hv(1);
+        let user_alone = u64::from(levels == Levels::User);
+        attr.set_exclude_kernel(user_alone);
+        attr.set_exclude_hv(user_alone);
         let (pid, cpu, flags) = match target {
             Target::This => (0, -1, 0),
             Target::Cgroup(directory, cpu) => (
@@ -60,16 +81,20 @@ impl Counter {
     /// The event's count while `work` ran.
     pub(crate) fn count(&mut self, work: impl FnOnce()) -> u64 {
         let before = self.read();
-        let fd = self.0.as_raw_fd();
-        // SAFETY: fd is an open perf event.
-        assert_eq!(unsafe { ioctls::ENABLE(fd, 0) }, 0);
+        self.enable();
         work();
+        let fd = self.0.as_raw_fd();
         // SAFETY: as above.
         assert_eq!(unsafe { ioctls::DISABLE(fd, 0) }, 0);
         self.read() - before
     }
 
-    fn read(&mut self) -> u64 {
+    pub(crate) fn enable(&self) {
+        // SAFETY: the descriptor is an open perf event.
+        assert_eq!(unsafe { ioctls::ENABLE(self.0.as_raw_fd(), 0) }, 0);
+    }
+
+    pub(crate) fn read(&mut self) -> u64 {
         let mut value = [0; 8];
         self.0
             .read_exact(&mut value)
