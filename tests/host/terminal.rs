@@ -132,7 +132,8 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
         elapsed.split_whitespace().last()?.parse::<f64>().ok()
     });
     let elapsed: Vec<f64> = elapsed.collect();
-    assert!(elapsed.last() > elapsed.first(), "{text:?}");
+    // The end may follow the tick within a millisecond.
+    assert!(elapsed.len() > 1 && elapsed.is_sorted(), "{text:?}");
 }
 
 /// The text that a shell writes between Ctrl-Z and `fg` remains.
