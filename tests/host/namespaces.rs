@@ -85,10 +85,8 @@ fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     let command = of("command", None).unwrap();
     assert!(task_clock(command) > 150_000_000, "{command}");
     let names = rows.iter().filter_map(|row| row["name"].as_str());
-    assert!(
-        !names.into_iter().any(|name| name.contains("..")),
-        "{rows:?}"
-    );
+    let mut parts = names.flat_map(|name| name.split('/'));
+    assert!(!parts.any(|part| part == ".."), "{rows:?}");
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<TestCounts>> {
     if let Some(image) = image(filter)? {
         cargo.env("PMUSCOPE_IMAGE", image);
     }
+    if !only.is_empty() {
+        // Without the examples cargo leaves the load as it was built for the image: optimised.
+        load()?;
+    }
     let report = sh::target_dir().join("nextest/default/junit.xml");
     // Removes the report of an earlier run.
     let _ = fs::remove_file(&report);
