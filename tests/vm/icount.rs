@@ -25,8 +25,8 @@ const PER_ROUND: u64 = 2;
 const INST_RETIRED: u64 = 0x08;
 const CPU_CYCLES: u64 = 0x11;
 
-/// Instructions by which pmuscope and perf's counters of a cgroup may differ: at a switch perf reads
-/// its counters after the hook has run, and the hook's instructions are its own. Measured: 1,143 to
+/// Instructions by which pmuscope and perf's counters of a cgroup may differ: at a switch perf
+/// reads its counters after the hook, and counts the hook's own instructions. Measured: 1,143 to
 /// 1,343 in eight slices.
 const NOISE: u64 = 5_000;
 

@@ -50,14 +50,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         set_up(stages, PEERS)?;
         let filter = args.filter.as_deref();
         if args.beside {
-            let load = stages.stage("build of the load", load);
-            if let Some(load) = load {
+            // The load comes last: the build for the image leaves an optimised one, without names
+            // of its functions, and cargo builds no examples for a selected test.
+            let built = stages.stage("image and load", || Ok((image(filter)?, load()?)));
+            if let Some((image, load)) = built {
                 stages.tests("host tests", || {
-                    foreign_containers::run(&load, || host(&["--test", "host"], filter))
+                    foreign_containers::run(&load, || host(&["--test", "host"], filter, image))
                 });
             }
         } else {
-            stages.tests("host tests", || host(&[], filter));
+            stages.tests("host tests", || host(&[], filter, image(filter)?));
         }
         Ok(())
     })
@@ -71,13 +73,13 @@ pub(crate) fn all(stages: &Stages) -> Result<()> {
     if let Err(reason) = &can_run {
         println!("xtask: the guest tests (other kernels, arm64, PMUs) are skipped: {reason}");
         set_up(stages, PEERS)?;
-        stages.tests("host tests", || host(&[], None));
+        stages.tests("host tests", || host(&[], None, image(None)?));
         deploy_tests(stages, None);
         return Ok(());
     }
     set_up(stages, &[PEERS, vm::TOOLS].concat())?;
     let (kernels, binaries) = guests.build(stages);
-    stages.tests("host tests", || host(&[], None));
+    stages.tests("host tests", || host(&[], None, image(None)?));
     thread::scope(|scope| {
         // The tests of deploy/ mostly wait, so they run at the same time.
         scope.spawn(|| deploy_tests(stages, binaries.get(&Arch::HOST)));
@@ -100,8 +102,7 @@ fn deploy_tests(stages: &Stages, binaries: Option<&Binaries>) {
     });
 }
 
-/// Builds the load as the host tests need it. The guests' load is optimised, so some of its
-/// functions have no name.
+/// Builds the load as the host tests need it.
 fn load() -> Result<PathBuf> {
     let triple = Arch::HOST.triple();
     let mut cargo = sh::cargo();
@@ -111,7 +112,7 @@ fn load() -> Result<PathBuf> {
 }
 
 /// Runs unit, property and host tests; `only` are cargo's options that select test binaries.
-fn host(only: &[&str], filter: Option<&str>) -> Result<Option<TestCounts>> {
+fn host(only: &[&str], filter: Option<&str>, image: Option<PathBuf>) -> Result<Option<TestCounts>> {
     nextest()?;
     let mut cargo = sh::cargo();
     cargo.args(["nextest", "run"]);
@@ -120,12 +121,8 @@ fn host(only: &[&str], filter: Option<&str>) -> Result<Option<TestCounts>> {
     // One run shows all failures.
     cargo.arg("--no-fail-fast");
     cargo.args(only).args(filter);
-    if let Some(image) = image(filter)? {
+    if let Some(image) = image {
         cargo.env("PMUSCOPE_IMAGE", image);
-    }
-    if !only.is_empty() {
-        // Without the examples cargo leaves the load as it was built for the image: optimised.
-        load()?;
     }
     let report = sh::target_dir().join("nextest/default/junit.xml");
     // Removes the report of an earlier run.

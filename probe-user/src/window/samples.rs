@@ -8,7 +8,6 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    time::Duration,
 };
 
 use probe_common::spe::{Class, PageKey, PageRow, Source};
@@ -157,16 +156,12 @@ impl SampleWindow {
         if let Some((before, now)) = events {
             window.add_events(before, now);
         }
-        window.sum_owners(earlier.at);
-        Some(window)
-    }
-
-    fn sum_owners(&mut self, since: Duration) {
         let mut total = SampleUsage::new();
-        for of_owner in self.usage.values() {
+        for of_owner in window.usage.values() {
             total.add_all(of_owner);
         }
-        self.total = Gained::first(total, since);
+        window.total = Gained::first(total, earlier.at);
+        Some(window)
     }
 
     /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.
@@ -214,9 +209,6 @@ impl SampleWindow {
         let events = (0_u8..).zip(&self.events);
         let clocks = events.filter(|(_, event)| event.health.is_whole_clock());
         let clocks: Vec<u8> = clocks.map(|(event, _)| event).collect();
-        if clocks.is_empty() {
-            return;
-        }
         for event in clocks {
             let kind = SampleKind::clock(event);
             for of_owner in self.usage.values_mut() {
@@ -232,8 +224,13 @@ impl SampleWindow {
                     of_owner.entry(kind).or_default().operations = float(counted.counts[at]);
                 }
             }
+            let of_owners = self.usage.values().filter_map(|it| it.get(&kind));
+            for counts in of_owners {
+                for sum in [&mut self.total.delta, &mut self.total.total] {
+                    sum.entry(kind).or_default().add(counts);
+                }
+            }
         }
-        self.sum_owners(self.total.since);
     }
 
     /// The events of memory accesses.
@@ -270,10 +267,9 @@ impl SampleWindow {
     }
 
     /// Mean number of operations that a sample of an access stands for.
-    #[expect(clippy::cast_precision_loss, reason = "a period is below 2^53")]
     pub(crate) fn weight(&self) -> f64 {
         if let Some(spe) = &self.spe {
-            return spe.period as f64;
+            return float(spe.period);
         }
         let sum = |usage: &SampleUsage| {
             let mut sum = SampleCounts::default();
@@ -284,7 +280,7 @@ impl SampleWindow {
         // The rate may have changed since totals began.
         let of_window = Some(sum(&self.total.delta)).filter(|sum| sum.samples > 0);
         let sum = of_window.unwrap_or_else(|| sum(&self.total.total));
-        sum.operations / sum.samples.max(1) as f64
+        sum.operations / float(sum.samples.max(1))
     }
 }
 
