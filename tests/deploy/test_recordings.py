@@ -1,5 +1,8 @@
 """The script of docs/recordings.md reads a recording, and finds in it what pmuscope shows of it."""
 
+import csv
+import gzip
+import io
 import json
 import os
 import pathlib
@@ -20,7 +23,6 @@ def why_not():
     """Why this test cannot run here."""
     try:
         import matplotlib  # noqa: F401
-        import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         return f"{error}: pip install -r tests/deploy/requirements-pictures.txt"
     if os.geteuid() != 0:
@@ -37,40 +39,44 @@ class Script(unittest.TestCase):
         (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
         self.assertLessEqual(len(script.splitlines()), 30)
         with tempfile.TemporaryDirectory() as directory:
-            recording = pathlib.Path(directory, "run.parquet")
+            recording = pathlib.Path(directory, "run.jsonl.gz")
             picture = pathlib.Path(directory, "run.png")
             words = ["record", "-e", "task-clock", "-I", "100", "-o", recording]
             subprocess.run([PMUSCOPE, *words, "--", "sleep", "0.5"], check=True)
+            words = [PMUSCOPE, "stat", "--format", "json", "--replay", recording]
+            shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
             file = pathlib.Path(directory, "lines.py")
             file.write_text(script)
-            words = [sys.executable, file, recording, picture, "cpus_used"]
-            drawn = subprocess.run(words, capture_output=True, text=True, check=True)
+            words = [sys.executable, file, picture, "cpus_used"]
+            drawn = subprocess.run(words, input=shown, capture_output=True, text=True, check=True)
             self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
-            self.assertIn("sleep: ", drawn.stdout)
+            windows = [json.loads(line) for line in shown.splitlines()]
+            self.assertIn(f"sleep: {len(windows)} windows", drawn.stdout)
 
-            # The same values as a replay shows.
-            import pyarrow.parquet
-
-            table = pyarrow.parquet.read_table(recording).to_pylist()
-            words = [PMUSCOPE, "stat", "--format", "json", "--replay", recording]
-            shown = subprocess.run(words, capture_output=True, text=True, check=True)
-            windows = [json.loads(line) for line in shown.stdout.splitlines()]
-            rows = {
-                (row["window"], row["name"]): row
-                for row in table
-                if row["part"] == "row" and row["metric"] == "cpus_used"
+            # The same values over all windows.
+            words = [PMUSCOPE, "report", recording, "--format", "csv", "-M", "cpus_used"]
+            table = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            values = {
+                (row["start_s"], row["name"]): row["value"]
+                for row in csv.DictReader(io.StringIO(table))
+                if row["part"] == "row" and row["value"]
             }
-            count = 0
-            for number, window in enumerate(windows, 1):
+            starts = sorted({start for start, _ in values})
+            self.assertEqual(len(starts), len(windows))
+            for start, window in zip(starts, windows):
                 for row in window["rows"]:
-                    told = rows[number, row["name"]]
-                    value = row["metrics"]["cpus_used"]
-                    self.assertEqual(told["value"], value["value"])
-                    self.assertEqual(told["reason"], value.get("reason"))
-                    count += 1
-            self.assertEqual(count, len(rows))
-            snapshots = [row for row in table if row["part"] == "snapshot"]
-            self.assertEqual(len(snapshots), len(windows) + 1)
+                    value = row["metrics"]["cpus_used"].get("value")
+                    if value is not None:
+                        self.assertEqual(float(values[start, row["name"]]), value)
+
+            # And the file, as the page describes it.
+            lines = gzip.decompress(recording.read_bytes()).decode().splitlines()
+            head, end = json.loads(lines[0]), json.loads(lines[-1])
+            self.assertEqual(
+                list(head), ["pmuscope_recording", "version", "about", "view", "plan"]
+            )
+            self.assertEqual(end, {"windows": len(windows)})
+            self.assertEqual(len(lines), len(windows) + 3)
 
 
 if __name__ == "__main__":

@@ -108,9 +108,9 @@ mod killed {
     use probe_user::{
         profile::Scatter,
         record::{
-            Mapping, Sample, SampleData, SampleFile, Sink as _, metadata, regions::RegionIndex,
+            Mapping, Sample, SampleData, SampleFile, SampleReader, Sink as _, metadata,
+            regions::RegionIndex,
         },
-        recording::SampleReader,
     };
 
     /// The environment variable that makes this test the writer, with the path to write to.

@@ -1,12 +1,18 @@
 //! `pmuscope record` on the running kernel: a replay shows the same as the live view, and what a
 //! kill leaves can be read.
 
-use std::{fs, path::Path, process::Stdio, thread::sleep, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
 
 use probe_user::{
     join::{By, View},
     pipeline::Pipeline,
-    recording::{ReadError, Recording, RecordingFile, RecordingMetadata, Replay},
+    recording::{ReadError, Recording, RecordingFile, RecordingHead, Replay},
 };
 use test_harness::{Counting, TestCgroup, plan, pmuscope, shared_machine, texts};
 
@@ -16,7 +22,7 @@ fn what_was_shown_live_is_replayed_the_same() {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     let cgroup = TestCgroup::new("recorded");
     let mut load = cgroup.load("burn 0 60000");
     load.go();
@@ -32,17 +38,17 @@ fn what_was_shown_live_is_replayed_the_same() {
     let runtime = runtime.unwrap();
     let _guard = runtime.enter();
     let mut pipeline = Pipeline::start(session, view, None).unwrap();
-    let about = RecordingMetadata {
-        plan: pipeline.plan(),
-        view: pipeline.view(),
-        more: Vec::new(),
+    let head = RecordingHead {
+        view: pipeline.view().clone(),
+        plan: pipeline.plan().clone(),
+        ..RecordingHead::default()
     };
-    let mut file = RecordingFile::begin(&path, about, pipeline.snapshot()).unwrap();
+    let mut file = RecordingFile::begin(&path, &head, pipeline.snapshot()).unwrap();
     let mut shown = Vec::new();
     for _ in 0..5 {
         sleep(Duration::from_millis(20));
         pipeline.advance().unwrap();
-        file.add(pipeline.report(), pipeline.snapshot()).unwrap();
+        file.add(pipeline.snapshot()).unwrap();
         shown.push(pipeline.report().clone());
     }
     file.finish().unwrap();
@@ -58,7 +64,7 @@ fn what_was_shown_live_is_replayed_the_same() {
     assert_eq!(texts.0, texts.1);
 }
 
-/// Number of windows that can be read. Zero before the first part is complete.
+/// Number of windows that can be read; 0 before the recording has begun.
 fn windows(path: &Path) -> usize {
     let Ok(recording) = Recording::open(path) else {
         return 0;
@@ -75,14 +81,14 @@ fn windows(path: &Path) -> usize {
     }
 }
 
-/// Parts are replaced atomically, so the existing windows can be read whenever the kill comes.
+/// The windows until then can be read whenever the kill comes.
 #[test]
 fn a_kill_leaves_whole_windows() {
     let Some(_machine) = shared_machine() else {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     let mut child = pmuscope()
         .args(["record", "-e", "task-clock", "-I", "1000", "-o"])
         .arg(&path)
@@ -97,7 +103,7 @@ fn a_kill_leaves_whole_windows() {
     child.wait().unwrap();
     let left = windows(&path);
     assert!(left >= 3);
-    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    assert!(!path.exists());
     let replayed = pmuscope()
         .args(["stat", "--format", "json", "--replay"])
         .arg(&path)
@@ -116,6 +122,37 @@ fn a_kill_leaves_whole_windows() {
     assert!(stderr.contains("did not come to its end"), "{stderr}");
 }
 
+/// What is on a full disk are the windows until then.
+#[test]
+fn a_full_disk_leaves_whole_windows() {
+    const LIMITED: &str = "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"";
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.jsonl.gz");
+    let pmuscope = pmuscope();
+    let output = Command::new("sh")
+        .args(["-c", LIMITED])
+        .arg(pmuscope.get_program())
+        .args(["record", "-e", "task-clock", "-I", "10", "-o"])
+        .arg(&path)
+        .args(["--", "sleep", "2"])
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("File too large"), "{message}");
+    let length = fs::metadata(&path).unwrap().len();
+    assert!(length <= 32_768, "{length}");
+    let left = windows(&path);
+    assert!(
+        message.contains(&format!("{left} windows into")),
+        "{message}"
+    );
+    assert!(left > 0 && left < 190, "{left}");
+}
+
 /// The exit code is that of the command. A command that cannot be started leaves no file.
 #[test]
 fn a_command_is_recorded_until_it_ends() {
@@ -123,7 +160,7 @@ fn a_command_is_recorded_until_it_ends() {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     let record = |words: &[&str]| {
         let mut command = pmuscope();
         command
@@ -168,7 +205,7 @@ fn views_and_comparisons_of_a_recording() {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     let recorded = pmuscope()
         .args(["record", "-e", "task-clock,page-faults", "-I", "50", "-o"])
         .arg(&path)

@@ -9,18 +9,15 @@ mod sampled;
 mod sampling;
 mod single;
 
-use std::{
-    fs::File,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum as _;
 use probe_user::{
     derive::{Report, Stages},
     emit::OutputFormat,
     join::{By, Hottest, View},
-    snapshot::{Hook, recording::Reader},
+    recording::Recording,
+    snapshot::Hook,
 };
 use test_harness::texts;
 
@@ -31,17 +28,14 @@ fn fixture(name: &str) -> PathBuf {
 
 /// The reports of a recording's windows, as a live session makes them.
 fn reports(name: &str, view: View) -> Vec<Report> {
-    let file = fixture(name);
-    let name = file.display().to_string();
-    let reader = Reader::new(BufReader::new(File::open(&file).unwrap()), &name).unwrap();
-    read_reports(reader, view)
+    read_reports(Recording::open(&fixture(name)).unwrap(), view)
 }
 
-fn read_reports(mut reader: Reader<impl BufRead>, view: View) -> Vec<Report> {
-    let plan = reader.plan().clone();
+fn read_reports(mut recording: Recording, view: View) -> Vec<Report> {
+    let plan = recording.plan.clone();
     // As in a session, each report reuses the memory of the previous one.
-    let mut stages = Stages::new(view, reader.next().unwrap().unwrap());
-    let windows = reader.map(Result::unwrap).map(|now| {
+    let mut stages = Stages::new(view, recording.next().unwrap().unwrap());
+    let windows = recording.map(Result::unwrap).map(|now| {
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
         stages.advance(&plan, now, merged_idle);
         stages.report().clone()

@@ -62,7 +62,7 @@ pub(crate) fn profile() -> Profile {
         is_counter,
     };
     let mut profile = Profile {
-        file: "measured.parquet".to_owned(),
+        file: "measured.jsonl.gz".to_owned(),
         windows: (0_u32..30)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
@@ -220,7 +220,7 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
 fn without_flops_there_is_a_reason_and_no_plot() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let (recording, samples) = (at("grace.parquet"), at("samples.parquet"));
+    let (recording, samples) = (at("grace.jsonl.gz"), at("samples.parquet"));
     record("grace", &by(By::Container), &recording, false);
     stream(&samples, 5000);
     for (file, platform) in [("peaks", "grace"), ("others", "spr"), ("none", "")] {
@@ -244,7 +244,7 @@ fn without_flops_there_is_a_reason_and_no_plot() {
     for (words, sentence) in [
         (
             with("--roofline", "others"),
-            "were measured on spr, and grace.parquet was recorded on grace",
+            "were measured on spr, and grace.jsonl.gz was recorded on grace",
         ),
         (
             with("--roofline", "none"),
@@ -252,7 +252,7 @@ fn without_flops_there_is_a_reason_and_no_plot() {
         ),
         (with("--roofline", "absent"), "No such file"),
         (
-            with("--samples", "grace.parquet"),
+            with("--samples", "grace.jsonl.gz"),
             "has no samples: give a file of `pmuscope mem record`",
         ),
     ] {

@@ -28,7 +28,7 @@ pub(crate) fn read_profile(path: &Path) -> Profile {
     let recording = Recording::open(path).unwrap();
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
-    Profile::read("a.parquet", about, replay).unwrap()
+    Profile::read("a.jsonl.gz", about, replay).unwrap()
 }
 
 pub(crate) fn write_page(profile: &Profile, path: &Path) -> usize {
@@ -183,7 +183,7 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
 #[test]
 fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     record("grace", &by(By::Container), &path, false);
     let profile = read_profile(&path);
     let all = profile::json(&profile, &Selection::default());
@@ -278,7 +278,7 @@ fn names_are_only_names() {
     let Some(mut browser) = Browser::open(&page, 1280) else {
         return;
     };
-    assert_eq!(browser.evaluate("document.title"), "a.parquet - pmuscope");
+    assert_eq!(browser.evaluate("document.title"), "a.jsonl.gz - pmuscope");
     let names: Vec<String> = in_table(&mut browser)
         .into_iter()
         .map(|cell| cell.0)

@@ -3,16 +3,15 @@
 
 use std::{
     fs::{self, Permissions},
+    io::Cursor,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 use probe_user::{
     catalogue::Catalogue,
-    plan::Plan,
-    recording::{ReadError, Recording, RecordingFile, RecordingMetadata, Replay},
+    recording::{ReadError, RecordingFile, RecordingHead, Replay},
     snapshot::Snapshot,
 };
 
@@ -29,36 +28,35 @@ pub(crate) fn record_with(name: &str, view: &View, path: &Path, change: impl Fn(
 }
 
 fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut Snapshot)) {
-    let file = fixture(name);
-    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), name).unwrap();
-    let plan = reader.plan().clone();
-    let mut first: Snapshot = reader.next().unwrap().unwrap();
-    change(&mut first);
-    let about = RecordingMetadata {
-        plan: &plan,
-        view,
-        more: vec![("host".to_owned(), "test".to_owned())],
+    let mut recording = Recording::open(&fixture(name)).unwrap();
+    let mut next = || {
+        let mut snapshot = recording.next()?.unwrap();
+        change(&mut snapshot);
+        Some(snapshot)
     };
-    let mut recording = RecordingFile::begin(path, about, &first).unwrap();
-    let mut stages = Stages::new(view.clone(), first);
-    for mut now in reader.map(Result::unwrap) {
-        change(&mut now);
-        let merged_idle = now.health.hook == Hook::CgroupSwitches;
-        stages.advance(&plan, now, merged_idle);
-        recording.add(stages.report(), stages.snapshot()).unwrap();
-        // Normally time ends parts, but windows of a test follow each other at once.
-        if cut {
-            recording.end_part().unwrap();
-        }
-    }
+    let first = next().unwrap();
+    let mut rest = Vec::new();
+    rest.extend(std::iter::from_fn(next));
+    let head = RecordingHead {
+        about: [("host".to_owned(), "test".to_owned())].into(),
+        view: view.clone(),
+        plan: recording.plan.clone(),
+    };
+    let mut file = RecordingFile::begin(path, &head, &first).unwrap();
+    rest.iter().for_each(|it| file.add(it).unwrap());
     if !cut {
-        recording.finish().unwrap();
+        file.finish().unwrap();
     }
+}
+
+/// The name of a recording until it is whole.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_added_extension("unfinished")
 }
 
 fn replayed(path: &Path) -> Vec<Report> {
     let recording = Recording::open(path).unwrap();
-    assert_eq!(recording.about("host"), Some("test"));
+    assert_eq!(recording.about["host"], "test");
     let view = recording.view.clone();
     let mut replay = Replay::begin(recording, view).unwrap();
     let mut reports = Vec::new();
@@ -91,80 +89,70 @@ fn what_is_replayed_agrees_with_what_was_shown() {
             texts(&reports(name, view)),
             "{name}"
         );
-        assert!(!path.with_extension("parts").exists());
+        assert!(!unfinished(&path).exists());
     }
 }
 
-/// After a kill the file is empty and its parts have the windows. The name of their directory also
-/// opens them.
+/// What a kill leaves is opened by both names. Half a line at its end is ignored.
 #[test]
 fn a_recording_that_was_killed_has_its_whole_windows() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
+    let left = unfinished(&path);
     record("grace", &by(By::Container), &path, true);
-    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    assert!(!path.exists());
     let all = texts(&reports("grace", by(By::Container)));
     assert_eq!(texts(&replayed(&path)), all);
-    let parts = directory.path().join("a.parquet.parts");
-    assert_eq!(texts(&replayed(&parts)), all);
-    // Parts that are being written are ignored.
-    fs::write(parts.join(".000099.open"), "PAR1").unwrap();
-    assert_eq!(texts(&replayed(&parts)), all);
-    // A new recording does not overwrite these parts.
-    let again = RecordingFile::begin(
-        &path,
-        RecordingMetadata {
-            plan: &Plan::default(),
-            view: &View::default(),
-            more: Vec::new(),
-        },
-        &Snapshot::default(),
-    );
+    let whole = fs::read(&left).unwrap();
+    fs::write(&left, [&whole, &whole[..40]].concat()).unwrap();
+    assert_eq!(texts(&replayed(&path)), all);
+    assert_eq!(texts(&replayed(&left)), all);
+    // A new recording does not overwrite it.
+    let again = RecordingFile::begin(&path, &RecordingHead::default(), &Snapshot::default());
     let error = again.err().unwrap().to_string();
     assert!(error.contains("did not come to its end"), "{error}");
+    // By another name it has lost its end.
+    let moved = directory.path().join("b.jsonl.gz");
+    for (bytes, windows) in [(whole.clone(), 2), ([&whole, &whole[..40]].concat(), 2)] {
+        fs::write(&moved, bytes).unwrap();
+        let message = count_windows(&moved).unwrap_err().to_string();
+        let line = format!("b.jsonl.gz has lost its end, from line {} on", windows + 3);
+        assert!(message.contains(&line), "{message}");
+    }
 }
 
-/// A recording that does not start, finish or merge leaves the earlier file unchanged.
+/// A recording that does not start or finish leaves the earlier file unchanged.
 #[test]
 fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
-    let parts = directory.path().join("a.parquet.parts");
+    let path = directory.path().join("a.jsonl.gz");
+    let left = unfinished(&path);
     record("vera", &by(By::Cgroup), &path, false);
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let earlier = fs::read(&path).unwrap();
-    let begin = || {
-        let (plan, view) = (Plan::default(), View::default());
-        let (plan, view, more) = (&plan, &view, Vec::new());
-        let about = RecordingMetadata { plan, view, more };
-        RecordingFile::begin(&path, about, &Snapshot::default()).unwrap()
-    };
+    let head = RecordingHead::default();
+    let begin = || RecordingFile::begin(&path, &head, &Snapshot::default()).unwrap();
     begin().discard().unwrap();
     assert_eq!(fs::read(&path).unwrap(), earlier);
-    assert!(!parts.exists());
-    // A part is damaged before the merge.
+    assert!(!left.exists());
+    // It cannot get its name.
     let recording = begin();
-    fs::write(parts.join("000000.parquet"), "PAR1").unwrap();
+    fs::rename(&path, directory.path().join("away")).unwrap();
+    fs::create_dir(&path).unwrap();
     let message = recording.finish().unwrap_err().to_string();
     assert!(
-        message.contains("its parts are in") && message.contains("a.parquet.parts"),
+        message.contains("the recording is in") && message.contains("a.jsonl.gz.unfinished"),
         "{message}"
     );
-    assert_eq!(fs::read(&path).unwrap(), earlier);
-    let left = fs::read_dir(&parts)
-        .unwrap()
-        .map(|it| it.unwrap().file_name());
-    assert_eq!(left.collect::<Vec<_>>(), ["000000.parquet"]);
-    fs::remove_dir_all(&parts).unwrap();
+    fs::remove_dir(&path).unwrap();
+    fs::rename(directory.path().join("away"), &path).unwrap();
+    fs::remove_file(&left).unwrap();
     // The recording is killed.
     record("grace", &by(By::Container), &path, true);
     assert_eq!(fs::read(&path).unwrap(), earlier);
     let all = texts(&reports("grace", by(By::Container)));
-    assert_eq!(texts(&replayed(&parts)), all);
-    // The parts are read instead of an incomplete file.
-    fs::write(&path, &earlier[..earlier.len() / 2]).unwrap();
-    assert_eq!(texts(&replayed(&path)), all);
-    fs::remove_dir_all(&parts).unwrap();
+    assert_eq!(texts(&replayed(&left)), all);
+    fs::remove_file(&left).unwrap();
     // The recording is complete.
     record("grace", &by(By::Container), &path, false);
     assert_eq!(texts(&replayed(&path)), all);
@@ -176,66 +164,23 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     assert_eq!(fs::read(&path).unwrap(), earlier);
 }
 
-/// A part that could not be written does not block the next attempt.
+/// Other programs unpack it, and what they packed in one piece is read.
 #[test]
-fn a_part_is_written_after_an_error() {
+fn lines_are_read_unpacked_and_packed_again() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
-    let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
-    let about = RecordingMetadata { plan, view, more };
-    let mut snapshot = Snapshot::default();
-    let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
-    recording.end_part().unwrap();
-    snapshot.at += Duration::from_secs(1);
-    recording.add(&Report::default(), &snapshot).unwrap();
-    // The part cannot be replaced.
-    let part = directory.path().join("a.parquet.parts/000001.parquet");
-    let taken = part.with_file_name("taken");
-    let _ = fs::remove_file(&part);
-    fs::create_dir(&part).unwrap();
-    snapshot.at += Duration::from_secs(1);
-    while recording.add(&Report::default(), &snapshot).is_ok() {
-        snapshot.at += Duration::from_millis(1);
-    }
-    fs::rename(&part, &taken).unwrap();
-    let windows = recording.windows();
-    recording.finish().unwrap();
-    assert_eq!(count_windows(&path).unwrap(), windows as usize);
-}
-
-/// A day has 8,640 parts. Here there are more parts than files can be open.
-#[test]
-fn a_cut_recording_of_many_parts_is_read() {
-    const WINDOWS: u32 = 100;
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
-    let (plan, view, more) = (&Plan::default(), &View::default(), Vec::new());
-    let about = RecordingMetadata { plan, view, more };
-    let mut snapshot = Snapshot::default();
-    let mut recording = RecordingFile::begin(&path, about, &snapshot).unwrap();
-    for _ in 0..WINDOWS {
-        recording.end_part().unwrap();
-        snapshot.at += Duration::from_secs(1);
-        recording.add(&Report::default(), &snapshot).unwrap();
-    }
-    recording.end_part().unwrap();
-    drop(recording);
-    let replay = "ulimit -n 50 && exec \"$0\" stat --format json --replay \"$1\"";
-    let output = Command::new("sh")
-        .args(["-c", replay, env!("CARGO_BIN_EXE_pmuscope")])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{message}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.lines().count(), WINDOWS as usize, "{message}");
-    // A part is removed before it is opened.
-    let lost = directory.path().join("a.parquet.parts/000050.parquet");
-    let reader = Recording::open(&path).unwrap().into_snapshots();
-    fs::remove_file(lost).unwrap();
-    let last = reader.last().unwrap().unwrap_err().to_string();
-    assert!(last.contains("000050.parquet: No such file"), "{last}");
+    let path = directory.path().join("a.jsonl.gz");
+    record("grace", &by(By::Container), &path, false);
+    let all = texts(&replayed(&path));
+    let unpacked = directory.path().join("a.jsonl");
+    let gzip = |script: &str| {
+        let mut sh = Command::new("sh");
+        sh.current_dir(directory.path()).args(["-c", script]);
+        assert!(sh.status().unwrap().success(), "{script}");
+    };
+    gzip("gunzip < a.jsonl.gz > a.jsonl");
+    assert_eq!(texts(&replayed(&unpacked)), all);
+    gzip("gzip < a.jsonl > a.jsonl.gz");
+    assert_eq!(texts(&replayed(&path)), all);
 }
 
 fn count_windows(path: &Path) -> Result<usize, ReadError> {
@@ -252,33 +197,34 @@ fn count_windows(path: &Path) -> Result<usize, ReadError> {
 #[test]
 fn what_is_foreign_cut_or_damaged_is_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     record("grace", &by(By::Container), &path, false);
     let whole = fs::read(&path).unwrap();
     let windows = count_windows(&path).unwrap();
     assert!(windows > 1);
-    let other = directory.path().join("b.parquet");
+    let other = directory.path().join("b.jsonl.gz");
     let message = |bytes: &[u8]| {
         fs::write(&other, bytes).unwrap();
         let message = count_windows(&other).unwrap_err().to_string();
         assert!(
-            message.contains("b.parquet") && !message.contains('\n'),
+            message.contains("b.jsonl.gz") && !message.contains('\n'),
             "{message}"
         );
         message
     };
-    assert!(message(b"").contains("is no Parquet file, or has lost its end"));
-    assert!(message(b"name,value\n").contains("is no Parquet file"));
-    assert!(message(&whole[..whole.len() / 2]).contains("has lost its end"));
-    // Each snapshot is compressed with a checksum: a changed byte is found.
-    let gzip = [0x1f, 0x8b, 0x08];
-    let positions: Vec<usize> = (0..whole.len() - 3)
+    assert!(message(b"").contains("is no recording of `pmuscope record`"));
+    assert!(message(b"name,value\n").contains("is no recording of `pmuscope record`"));
+    assert!(message(b"PAR1").contains("it is a Parquet file"));
+    assert!(message(&whole[..whole.len() / 2]).contains("has lost its end, from line 2 on"));
+    // Each line has a checksum: a changed byte is found.
+    let gzip = [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0];
+    let positions: Vec<usize> = (0..whole.len() - gzip.len())
         .filter(|at| whole[*at..].starts_with(&gzip))
         .collect();
-    assert!(positions.len() > windows, "{positions:?}");
+    assert_eq!(positions.len(), windows + 3);
     let mut damaged = whole.clone();
     damaged[positions[1] + 40] ^= 0x10;
-    assert!(message(&damaged).contains("is damaged at snapshot 1"));
+    assert!(message(&damaged).contains("is damaged in line 2"));
     // Any other changed byte is an error or does not matter; it never ends the process.
     for at in (0..whole.len()).step_by(97) {
         let mut damaged = whole.clone();
@@ -298,17 +244,9 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
 #[test]
 fn what_ended_before_its_first_window_is_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
-    let file = fixture("grace");
-    let mut reader = Reader::new(BufReader::new(File::open(&file).unwrap()), "grace").unwrap();
-    let plan = reader.plan().clone();
-    let about = RecordingMetadata {
-        plan: &plan,
-        view: &by(By::Container),
-        more: Vec::new(),
-    };
-    let first = reader.next().unwrap().unwrap();
-    let recording = RecordingFile::begin(&path, about, &first).unwrap();
+    let path = directory.path().join("a.jsonl.gz");
+    let head = RecordingHead::default();
+    let recording = RecordingFile::begin(&path, &head, &Snapshot::default()).unwrap();
     let message = || count_windows(&path).unwrap_err().to_string();
     let sentence = "has no window: it ended before its first; record it again";
     assert!(message().ends_with(sentence), "{}", message());
@@ -324,6 +262,7 @@ fn a_changed_digit_of_the_plan_ends_no_process() {
         let (head, rest) = text.split_once('\n').unwrap();
         // One window is enough.
         let rest: String = rest.split_inclusive('\n').take(2).collect();
+        let rest = rest + "{\"windows\":1}\n";
         // The definitions of metrics come from the catalogue, and are parsed.
         let catalogue = head.find("\"catalogue\":").unwrap();
         let list = catalogue + head[catalogue..].find("\"list\":").unwrap();
@@ -334,8 +273,8 @@ fn a_changed_digit_of_the_plan_ends_no_process() {
         let mut refused = 0;
         for (at, digit) in positions.flat_map(|at| [(at, "4"), (at, "99")]) {
             let changed = format!("{}{digit}{}\n{rest}", &head[..at], &head[at + 1..]);
-            match Reader::new(changed.as_bytes(), name) {
-                Ok(reader) => drop(texts(&read_reports(reader, by(By::Container)))),
+            match Recording::read(Cursor::new(changed), name) {
+                Ok(recording) => drop(texts(&read_reports(recording, by(By::Container)))),
                 Err(error) => {
                     let message = error.to_string();
                     assert!(
@@ -365,7 +304,7 @@ fn values(reports: &[Report], metric: &str) -> Vec<f64> {
 #[test]
 fn other_metrics_of_what_was_counted() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.parquet");
+    let path = directory.path().join("a.jsonl.gz");
     record("turns", &by(By::Process), &path, false);
     let shown = replayed(&path);
     let catalogue = Catalogue::builtin().unwrap();

@@ -12,8 +12,7 @@ use std::{
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
     profile::Scatter,
-    record::{Sample, SampleData, SampleFile, Sink as _, TaskInfo},
-    recording::{ReadError, SampleReader},
+    record::{Sample, SampleData, SampleFile, SampleReadError, SampleReader, Sink as _, TaskInfo},
 };
 use serde_json::{Value, json};
 use test_harness::browser::Browser;
@@ -338,7 +337,7 @@ fn parts_are_read_and_damage_is_a_sentence() {
     let path = directory.path().join("samples.parquet");
     stream(&path, 3000);
     let read = |path: &Path| {
-        let samples = SampleReader::open(path)?.ok_or(ReadError::Empty(String::new()))?;
+        let samples = SampleReader::open(path)?.ok_or(SampleReadError::Empty(String::new()))?;
         Scatter::read("a.parquet", samples)
     };
     let whole = read(&path).unwrap();
@@ -371,11 +370,16 @@ fn parts_are_read_and_damage_is_a_sentence() {
         }
     }
     assert!(refused > 10, "{refused}");
-    fs::write(&other, "name,value\n").unwrap();
+    fs::write(&other, &bytes[..bytes.len() - 4]).unwrap();
+    let message = report(&[&other]).unwrap_err();
     assert!(
-        read(&other)
-            .unwrap_err()
-            .to_string()
-            .contains("is no Parquet file")
+        message.contains("is damaged, or has lost its end"),
+        "{message}"
+    );
+    fs::write(&other, "name,value\n").unwrap();
+    let message = report(&[&other]).unwrap_err();
+    assert!(
+        message.contains("is no recording of `pmuscope record`"),
+        "{message}"
     );
 }

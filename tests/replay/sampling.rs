@@ -94,7 +94,7 @@ fn same(drawn: &[(String, f64, f64)], all: &Value, names: &[&str], at: &[usize],
 fn the_page_has_the_accuracies_of_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let (recording, samples, file) = (at("grace.parquet"), at("samples.parquet"), at("node.json"));
+    let (recording, samples, file) = (at("grace.jsonl.gz"), at("samples.parquet"), at("node.json"));
     record("grace", &by(By::Container), &recording, false);
     stream(&samples, 2000);
     write(&file, "grace");
@@ -153,7 +153,7 @@ fn the_page_has_the_accuracies_of_the_file() {
 fn what_is_no_calibration_of_the_machine_is_refused_by_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let recording = at("grace.parquet");
+    let recording = at("grace.jsonl.gz");
     record("grace", &by(By::Container), &recording, false);
     write(&at("others"), "spr");
     fs::write(at("none"), "{}").unwrap();
@@ -166,7 +166,7 @@ fn what_is_no_calibration_of_the_machine_is_refused_by_a_sentence() {
     for (file, sentence) in [
         (
             "others",
-            "were measured on spr, and grace.parquet was recorded on grace",
+            "were measured on spr, and grace.jsonl.gz was recorded on grace",
         ),
         (
             "none",

@@ -143,7 +143,7 @@ fn samples_are_a_table_and_a_picture() {
             "{words:?}: {message}"
         );
     }
-    let recording = directory.path().join("grace.parquet");
+    let recording = directory.path().join("grace.jsonl.gz");
     record("grace", &by(By::Container), &recording, false);
     let words = ["--format", "csv", "--view", "samples"].map(Path::new);
     let message = report(&[&[recording.as_path()], &words[..]].concat()).unwrap_err();

@@ -244,7 +244,7 @@ fn report(files: &[&Path]) -> serde_json::Value {
 fn assert_reported(file: &Path, rows: &Rows) {
     let samples = rows.rows.len() as u64;
     let directory = tempfile::tempdir().unwrap();
-    let run = directory.path().join("run.parquet");
+    let run = directory.path().join("run.jsonl.gz");
     let mut command = pmuscope();
     command.args(["record", "-e", "task-clock", "-o"]).arg(&run);
     command

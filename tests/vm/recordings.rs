@@ -2,19 +2,24 @@
 //! tests the pure stages without a kernel. `cargo xtask vm --record tests/fixtures/recordings`
 //! writes them; other runs only check that they read back unchanged.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use base64::Engine as _;
+use flate2::read::MultiGzDecoder;
 use probe_user::{
     catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, MetricSettings},
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
     plan::{Capacity, Plan, ResolvedRequest},
+    recording::{Recording, RecordingFile, RecordingHead},
     session::Config,
-    snapshot::{
-        Snapshot,
-        recording::{Reader, Writer},
-    },
+    snapshot::Snapshot,
 };
 use test_harness::{Counting, Load, TestCgroup, machine, online, this_machine};
 
@@ -96,17 +101,23 @@ fn run(counting: &mut Counting, loads: &[(&TestCgroup, &str)]) {
 /// Prints a recording if one is requested, and checks that it reads back unchanged.
 #[track_caller]
 fn record(name: &str, plan: &Plan, snapshots: &[Snapshot]) {
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out, plan).unwrap();
-    for snapshot in snapshots {
-        writer.write(snapshot).unwrap();
-    }
-    let reader = Reader::new(out.as_slice(), name).unwrap();
-    let read: Vec<Snapshot> = reader.map(Result::unwrap).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    let head = RecordingHead {
+        plan: plan.clone(),
+        ..RecordingHead::default()
+    };
+    let (first, rest) = snapshots.split_first().unwrap();
+    let mut file = RecordingFile::begin(&path, &head, first).unwrap();
+    rest.iter().for_each(|it| file.add(it).unwrap());
+    file.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let read: Vec<Snapshot> = recording.map(Result::unwrap).collect();
     assert!(read == snapshots, "{name} reads back as something else");
     if !value("RECORD").is_empty() {
         // xtask reads these lines from the console (xtask/src/vm/report.rs).
-        for line in String::from_utf8(out).unwrap().lines() {
+        let lines = BufReader::new(MultiGzDecoder::new(File::open(path).unwrap())).lines();
+        for line in lines.map(Result::unwrap) {
             println!("recording {name} {line}");
         }
     }

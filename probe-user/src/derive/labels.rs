@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Serialize;
 
-use self::LabelReach::{Info, Recordings, Reports, Series};
+use self::LabelReach::{Info, Reports, Series};
 use super::Subject;
 use crate::{
     join::Entity,
@@ -23,8 +23,6 @@ pub(crate) enum LabelReach {
     Info,
     /// All series of `OpenMetrics` and OTLP.
     Series,
-    /// Columns of recordings.
-    Recordings,
     /// Reports of recordings.
     Reports,
 }
@@ -32,8 +30,7 @@ pub(crate) enum LabelReach {
 type TextLabel = for<'a> fn(&'a SubjectLabels<'a>) -> Option<&'a str>;
 
 /// How a label gets its value; None if a subject does not have the label.
-#[derive(Clone, Copy)]
-pub(crate) enum LabelFill {
+enum LabelFill {
     Text(TextLabel),
     Number(fn(&SubjectLabels<'_>) -> Option<u32>),
 }
@@ -41,45 +38,32 @@ pub(crate) enum LabelFill {
 /// A label.
 pub(crate) struct SubjectLabel {
     pub(crate) name: &'static str,
-    /// Unit or kind of its values, for the metadata of recordings.
-    pub(crate) unit: &'static str,
-    pub(crate) reach: LabelReach,
-    pub(crate) fill: LabelFill,
+    reach: LabelReach,
+    fill: LabelFill,
 }
 
 /// All labels, in the order of JSON and `OpenMetrics`.
 pub(crate) const LABELS: &[SubjectLabel] = &[
-    text("kind", "name", Reports, |of| Some(of.kind)),
-    text("name", "name", Reports, |of| Some(&of.name)),
-    text("pod_uid", "uid", Recordings, |of| of.pod_uid),
-    text("container_id", "id", Series, |of| of.container_id),
+    text("kind", Reports, |of| Some(of.kind)),
+    text("name", Reports, |of| Some(&of.name)),
+    text("pod_uid", Series, |of| of.pod_uid),
+    text("container_id", Series, |of| of.container_id),
     SubjectLabel {
         name: "pid",
-        unit: "process",
-        reach: Recordings,
+        reach: Series,
         fill: LabelFill::Number(|of| of.pid),
     },
-    text("unit", "name", Series, |of| of.unit),
-    text("namespace", "name", Reports, |of| Some(&of.pod?.namespace)),
-    text("pod", "name", Reports, |of| Some(&of.pod?.name)),
-    text("container", "name", Reports, |of| Some(&of.container?.name)),
-    text("runtime", "name", Info, |of| Some(&of.container?.runtime)),
-    text("image", "name", Info, |of| of.container?.image.as_deref()),
+    text("unit", Series, |of| of.unit),
+    text("namespace", Reports, |of| Some(&of.pod?.namespace)),
+    text("pod", Reports, |of| Some(&of.pod?.name)),
+    text("container", Reports, |of| Some(&of.container?.name)),
+    text("runtime", Info, |of| Some(&of.container?.runtime)),
+    text("image", Info, |of| of.container?.image.as_deref()),
 ];
 
-const fn text(
-    name: &'static str,
-    unit: &'static str,
-    reach: LabelReach,
-    get: TextLabel,
-) -> SubjectLabel {
+const fn text(name: &'static str, reach: LabelReach, get: TextLabel) -> SubjectLabel {
     let fill = LabelFill::Text(get);
-    SubjectLabel {
-        name,
-        unit,
-        reach,
-        fill,
-    }
+    SubjectLabel { name, reach, fill }
 }
 
 /// The value of a label.

@@ -30,7 +30,7 @@ mod value;
 
 use std::sync::Arc;
 
-pub(crate) use self::labels::{LABELS, LabelFill, LabelReach, SubjectLabels};
+pub(crate) use self::labels::{LABELS, LabelReach};
 use self::{
     accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
     sampled_events::SampledEvents,

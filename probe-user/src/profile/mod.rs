@@ -140,12 +140,12 @@ impl Profile {
     /// If it is damaged.
     pub fn read(
         file: &str,
-        about: Vec<(String, String)>,
+        about: impl IntoIterator<Item = (String, String)>,
         mut replay: Replay,
     ) -> Result<Self, ReadError> {
         let mut profile = Self {
             file: file.to_owned(),
-            about,
+            about: about.into_iter().collect(),
             platform: replay
                 .plan()
                 .metrics

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub use self::reduce::POINTS;
 use self::reduce::{GroupSums, PointSelection};
 use super::text::{metadata, number};
-use crate::recording::{ReadError, SampleReader, TextIndex};
+use crate::record::{SampleReadError, SampleReader, TextIndex};
 
 /// Most phases in the list; the longest are kept.
 const MAX_PHASES: usize = 2000;
@@ -112,7 +112,7 @@ impl Scatter {
     /// # Errors
     ///
     /// If it is damaged.
-    pub fn read(file: &str, mut samples: SampleReader) -> Result<Self, ReadError> {
+    pub fn read(file: &str, mut samples: SampleReader) -> Result<Self, SampleReadError> {
         let mut chosen = PointSelection::default();
         let mut sums = GroupSums::default();
         let mut scatter = Self {
@@ -134,7 +134,7 @@ impl Scatter {
             }
         })?;
         if scatter.samples == 0 {
-            return Err(ReadError::Empty(file.to_owned()));
+            return Err(SampleReadError::Empty(file.to_owned()));
         }
         scatter.times.0 = scatter.times.0.min(scatter.times.1);
         scatter.merged = sums.merged;

@@ -21,9 +21,11 @@ mod drain;
 mod error;
 mod losses;
 mod machine;
+mod marks;
 mod observer;
 mod open;
 mod options;
+mod part_files;
 pub(crate) mod parts;
 mod per_thread;
 pub mod perf_data;
@@ -38,6 +40,7 @@ mod ring;
 mod rows;
 mod sample;
 mod sample_file;
+mod sample_reader;
 mod subtree;
 mod synthesized_events;
 mod target;
@@ -64,11 +67,13 @@ pub use self::{
     losses::RecordCounts,
     observer::{MarkerPrograms, metadata},
     options::{Buffers, Size, SizeError, SpeSampling},
+    part_files::SampleReadError,
     raw_file::RawFile,
     recorder::{EventDescription, RecordConfig, Recorder},
     replay::{replay, replay_events},
     sample::{Access, AuxPosition, LazyMetadata, Sample, SampleData, Sink, TaskInfo},
     sample_file::SampleFile,
+    sample_reader::{SampleReader, SampleRow, TextIndex},
     target::RecordTarget,
 };
 pub use crate::symbols::Mapping;

@@ -1,30 +1,59 @@
-//! Recordings of whole runs, in one Parquet file: the values of every window as rows for other
-//! programs, and the snapshots. A [`Replay`] recomputes windows from the snapshots, also with
-//! another view.
+//! Recordings of whole runs: a file with the snapshots of a session, and everything that a
+//! [`Replay`] needs to compute the same windows again, also with another view.
 //!
-//! docs/recordings.md describes the file.
+//! A recording is lines of JSON, each compressed by gzip on its own, so that a kill leaves whole
+//! lines and a damaged one is found by its checksum. The first line is the [`RecordingHead`] after
+//! the format's version. Each other line is a [`Snapshot`](crate::snapshot::Snapshot), and the last
+//! one says how many windows these make. Lines that were unpacked are read too.
 
-mod columns;
-mod file;
-mod marks;
+mod lines;
 mod read;
 mod replay;
-mod row;
-mod samples;
 #[cfg(test)]
 mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 pub use self::{
-    file::{RecordingFile, RecordingMetadata},
-    read::{ReadError, Recording, Snapshots},
+    read::{ReadError, Recording},
     replay::Replay,
-    samples::{SampleReader, SampleRow, TextIndex},
+    write::RecordingFile,
 };
+use crate::{join::View, plan::Plan};
 
-/// Metadata keys that a replay needs, without the prefix.
-mod key {
-    /// The first line of the JSON codec: format and plan.
-    pub(super) const HEAD: &str = "recording";
-    /// The view of the recording, as JSON of a [`View`](crate::join::View).
-    pub(super) const VIEW: &str = "view";
+/// The format that this program writes, and the only one that it reads. To be raised with every
+/// change after which older recordings would be misread or unreadable.
+pub const FORMAT: u32 = 3;
+
+/// What is known of a recording at its begin.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RecordingHead {
+    /// The machine and the command line: keys and values.
+    pub about: BTreeMap<String, String>,
+    /// The view that its rows were shown by.
+    pub view: View,
+    /// What was counted where, with the definitions of its metrics.
+    pub plan: Plan,
 }
+
+/// Identifies a recording: the first fields of its first line.
+#[derive(Serialize, Deserialize)]
+struct RecordingMark {
+    /// [`FORMAT`].
+    pmuscope_recording: u32,
+    /// Version of the program that wrote it.
+    version: String,
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+struct RecordingEnd {
+    windows: u32,
+}
+
+/// The begins of the first and of the last line.
+const MARK: &[u8] = b"{\"pmuscope_recording\":";
+const END: &[u8] = b"{\"windows\":";

@@ -1,6 +1,6 @@
 //! Replays a recording: passes its snapshots through the stages of live runs.
 
-use super::{ReadError, Recording, Snapshots};
+use super::{ReadError, Recording};
 use crate::{
     derive::{Report, Stages},
     join::View,
@@ -10,11 +10,10 @@ use crate::{
 
 /// Recomputes a recording window by window.
 pub struct Replay {
-    plan: Plan,
+    recording: Recording,
     stages: Stages,
-    snapshots: Snapshots,
-    /// The file's name, until the first window.
-    empty: Option<String>,
+    /// Whether no window was read yet.
+    is_empty: bool,
 }
 
 impl Replay {
@@ -23,18 +22,14 @@ impl Replay {
     /// # Errors
     ///
     /// If the first snapshot is missing or damaged.
-    pub fn begin(recording: Recording, view: View) -> Result<Self, ReadError> {
-        let plan = recording.plan.clone();
-        let file = recording.file.clone();
-        let mut snapshots = recording.into_snapshots();
-        let Some(first) = snapshots.next() else {
-            return Err(ReadError::Empty(file));
+    pub fn begin(mut recording: Recording, view: View) -> Result<Self, ReadError> {
+        let Some(first) = recording.next().transpose()? else {
+            return Err(ReadError::Empty(recording.file));
         };
         Ok(Self {
-            plan,
-            stages: Stages::new(view, first?),
-            snapshots,
-            empty: Some(file),
+            stages: Stages::new(view, first),
+            recording,
+            is_empty: true,
         })
     }
 
@@ -44,22 +39,22 @@ impl Replay {
     ///
     /// If its snapshot is damaged, or the recording has no window.
     pub fn advance(&mut self) -> Result<Option<&Report>, ReadError> {
-        let Some(now) = self.snapshots.next().transpose()? else {
-            return self
-                .empty
-                .take()
-                .map_or(Ok(None), |file| Err(ReadError::Empty(file)));
+        let Some(now) = self.recording.next().transpose()? else {
+            return match self.is_empty {
+                true => Err(ReadError::Empty(self.recording.file.clone())),
+                false => Ok(None),
+            };
         };
-        self.empty = None;
+        self.is_empty = false;
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
-        self.stages.advance(&self.plan, now, merged_idle);
+        self.stages.advance(&self.recording.plan, now, merged_idle);
         Ok(Some(self.stages.report()))
     }
 
     /// The plan of what was counted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.recording.plan
     }
 
     /// The snapshot at the end of the last window.

@@ -5,7 +5,6 @@ mod cost;
 mod health;
 mod layout;
 mod pairs;
-pub mod recording;
 mod refused;
 mod rows;
 mod sampled;

@@ -36,7 +36,7 @@ pub fn hour() -> Profile {
         f64::from(state >> 8) / f64::from(1 << 24)
     };
     let mut profile = Profile {
-        file: "hour.parquet".to_owned(),
+        file: "hour.jsonl.gz".to_owned(),
         windows: (0..WINDOWS)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),

@@ -12,7 +12,7 @@ use probe_user::{
     machine::Machine,
     pipeline::Pipeline,
     record::machine_metadata,
-    recording::{RecordingFile, RecordingMetadata},
+    recording::{RecordingFile, RecordingHead},
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write the recording to FILE
-    #[arg(short, long, value_name = "FILE", default_value = "pmuscope.parquet")]
+    #[arg(short, long, value_name = "FILE", default_value = "pmuscope.jsonl.gz")]
     output: PathBuf,
     /// Also sample memory accesses as `mem` does: their data sources and latencies
     #[arg(long)]
@@ -89,12 +89,12 @@ struct RecordingSink<'a> {
 
 impl live::WindowSink for RecordingSink<'_> {
     fn begin(&mut self, pipeline: &Pipeline) -> Result<()> {
-        let about = RecordingMetadata {
-            plan: pipeline.plan(),
-            view: pipeline.view(),
-            more: self.about.clone(),
+        let head = RecordingHead {
+            about: self.about.iter().cloned().collect(),
+            view: pipeline.view().clone(),
+            plan: pipeline.plan().clone(),
         };
-        let file = RecordingFile::begin(self.path, about, pipeline.snapshot());
+        let file = RecordingFile::begin(self.path, &head, pipeline.snapshot());
         self.file = Some(file.context("cannot write the recording")?);
         if self.is_without_command {
             note(format_args!("recording; Ctrl-C ends it"));
@@ -104,7 +104,7 @@ impl live::WindowSink for RecordingSink<'_> {
 
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool> {
         if let Some(file) = &mut self.file {
-            let added = file.add(pipeline.report(), pipeline.snapshot());
+            let added = file.add(pipeline.snapshot());
             added.context("cannot write the recording")?;
         }
         Ok(true)

@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
     profile::{self, Peaks, Profile, Scatter, Selection, Single},
-    recording::{Recording, Replay, SampleReader},
+    record::SampleReader,
+    recording::{ReadError, Recording, Replay},
 };
 
 /// Default number of lines of a picture.
@@ -79,20 +80,29 @@ fn read_samples(path: &Path) -> Result<Option<Scatter>> {
     Ok(read.transpose()?)
 }
 
+/// Reads a recording, or the samples of one.
+fn read_first(path: &Path) -> Result<Profile> {
+    let error = match Recording::open(path) {
+        Ok(recording) => return profile_of(path, recording),
+        Err(error) => error,
+    };
+    match read_samples(path) {
+        Ok(Some(samples)) => Ok(Profile::from_samples(samples)),
+        Err(damaged) if matches!(error, ReadError::Parquet(_)) => Err(damaged),
+        Ok(None) | Err(_) => Err(error.into()),
+    }
+}
+
 /// Reads all given files into one profile.
 fn load_profile(args: &Args) -> Result<Profile> {
-    let alone = read_samples(&args.recording)?;
-    if alone.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
+    let mut profile = read_first(&args.recording)?;
+    if profile.samples.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
         bail!(
             "{} has samples: name the recording of `pmuscope record` first, --samples and \
              --roofline go beside that",
             args.recording.display()
         );
     }
-    let mut profile = match alone {
-        Some(samples) => Profile::from_samples(samples),
-        None => read_profile(&args.recording)?,
-    };
     if let Some(path) = &args.samples {
         let Some(samples) = read_samples(path)? else {
             bail!(
@@ -144,11 +154,13 @@ fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> 
 
 /// Reads a whole recording.
 pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
-    let recording = Recording::open(path)?;
-    let file = name_of(path);
+    profile_of(path, Recording::open(path)?)
+}
+
+fn profile_of(path: &Path, recording: Recording) -> Result<Profile> {
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view)?;
-    Ok(Profile::read(&file, about, replay)?)
+    Ok(Profile::read(&name_of(path), about, replay)?)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {

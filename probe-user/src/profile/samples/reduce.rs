@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
-use crate::recording::{SampleRow, TextIndex};
+use crate::record::{SampleRow, TextIndex};
 
 /// Points of a picture: a browser draws this many in half a second.
 pub const POINTS: usize = 12_000;

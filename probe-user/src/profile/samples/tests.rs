@@ -4,8 +4,8 @@ use probe_common::spe::Records;
 
 use super::{reduce::*, *};
 use crate::{
+    record::SampleRow,
     record::{RING_BYTES, Sample, SampleData, SampleFile, Sink as _},
-    recording::SampleRow,
 };
 
 /// Each sample is as likely as any other, and none is taken twice.

@@ -1,4 +1,4 @@
-//! Reads the samples of a `mem record` file one by one.
+//! Reads the samples of a [`SampleFile`](super::SampleFile) one by one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,10 +14,10 @@ use parquet::{
 };
 
 use super::{
+    RING_BYTES,
     marks::Marks,
-    read::{ReadError, metadata, open, parts_of},
+    part_files::{SampleReadError, is_parquet, metadata, open, parts_of},
 };
-use crate::record::RING_BYTES;
 
 /// Rows in memory at a time.
 const BATCH: usize = 8192;
@@ -79,11 +79,13 @@ impl SampleReader {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or is not a Parquet file.
-    pub fn open(path: &Path) -> Result<Option<Self>, ReadError> {
+    /// If it cannot be read, or is a damaged Parquet file.
+    pub fn open(path: &Path) -> Result<Option<Self>, SampleReadError> {
         let parts = VecDeque::from(parts_of(path)?);
-        let first = parts.front().map(|part| open(part)).transpose()?;
-        let about = first.as_ref().map(metadata).unwrap_or_default();
+        let about = match parts.front() {
+            Some(first) if is_parquet(first)? => metadata(&open(first)?),
+            _ => return Ok(None),
+        };
         let is_one = about.iter().any(|(key, _)| key == RING_BYTES);
         Ok(is_one.then(|| Self {
             file: path.display().to_string(),
@@ -109,14 +111,14 @@ impl SampleReader {
     /// # Errors
     ///
     /// If it is damaged.
-    pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), ReadError> {
+    pub fn read(&mut self, mut each: impl FnMut(&SampleRow)) -> Result<(), SampleReadError> {
         let mut marks = Marks::default();
         while let Some(part) = self.parts.pop_front() {
             let reader = open(&part)?;
             marks.add(&metadata(&reader));
             for group in 0..reader.num_row_groups() {
                 self.read_group(&reader, group, &mut each)
-                    .map_err(|error| ReadError::DamagedSamples {
+                    .map_err(|error| SampleReadError::Damaged {
                         file: part.display().to_string(),
                         number: self.rows,
                         reason: error.to_string(),
@@ -245,5 +247,47 @@ impl<T: DataType> SampleColumnReader<T> {
             put(row, value);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use probe_common::spe::Records;
+
+    use super::*;
+    use crate::record::{Sample, SampleData, SampleFile, Sink as _, metadata_of_each_method};
+
+    /// By the metadata that the recorder itself writes.
+    #[test]
+    fn a_file_of_each_method_is_known_as_one_of_samples() {
+        let directory = tempfile::tempdir().unwrap();
+        for about in metadata_of_each_method() {
+            let path = directory.path().join("samples.parquet");
+            let file = SampleFile::begin(&path, NonZeroUsize::MIN, about.clone()).unwrap();
+            // A load and its time.
+            let bytes = [&[0x49, 0x00, 0x71][..], &7_u64.to_le_bytes()].concat();
+            let record = Records::new(&bytes).next().unwrap().unwrap();
+            let sample = Sample {
+                time: Some(5),
+                cpu: Some(0),
+                tid: Some(7),
+                task: None,
+                cgroup: None,
+                origin: None,
+                region: None,
+                phase: None,
+                data: SampleData::Record(record),
+            };
+            file.samples(0, &[sample]).unwrap();
+            file.finish(&[]).unwrap();
+            let mut samples = SampleReader::open(&path)
+                .unwrap()
+                .unwrap_or_else(|| panic!("no file of samples: {about:?}"));
+            let mut times = Vec::new();
+            samples.read(|row| times.push(row.time)).unwrap();
+            assert_eq!(times, [Some(5)]);
+        }
     }
 }

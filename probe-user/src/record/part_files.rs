@@ -1,0 +1,158 @@
+//! Opens a file of samples: the file itself, or the parts of one that is not whole.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Seek as _},
+    path::{Path, PathBuf},
+};
+
+use parquet::{
+    errors::ParquetError,
+    file::{
+        metadata::KeyValue,
+        reader::{FileReader as _, SerializedFileReader},
+    },
+};
+
+use super::parts::{PREFIX, parts_directory};
+
+/// Parquet's magic number, at both ends of a file.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Why a file of samples cannot be read. Each message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleReadError {
+    /// The file cannot be opened or read.
+    #[error("cannot read {file}: {reason}")]
+    Open {
+        /// The file's name.
+        file: String,
+        /// The kernel's error.
+        reason: io::Error,
+    },
+    /// A Parquet file that is damaged, such as one without its footer.
+    #[error("{file} is damaged, or has lost its end: {reason}; give a file that is whole")]
+    Parquet {
+        /// The file's name.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A part is damaged.
+    #[error("{file} is damaged after {number} samples: {reason}; record it again")]
+    Damaged {
+        /// The file's name.
+        file: String,
+        /// Number of samples before the damage.
+        number: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It has no sample.
+    #[error("{0} has no sample: it ended before its first; record it again")]
+    Empty(String),
+}
+
+/// The metadata that pmuscope wrote, keys without their prefix.
+pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String)> {
+    let entries = part.metadata().file_metadata().key_value_metadata();
+    entries.into_iter().flatten().filter_map(own).collect()
+}
+
+/// Whether a file begins as a Parquet file.
+pub(super) fn is_parquet(path: &Path) -> Result<bool, SampleReadError> {
+    let first = || {
+        let mut first = Vec::new();
+        let mut file = File::open(path)?.take(MAGIC.len() as u64);
+        file.read_to_end(&mut first).map(|_| first)
+    };
+    let first = first().map_err(|reason| SampleReadError::Open {
+        file: path.display().to_string(),
+        reason,
+    });
+    Ok(first? == MAGIC)
+}
+
+/// Opens a file or part.
+pub(super) fn open(part: &Path) -> Result<SerializedFileReader<File>, SampleReadError> {
+    let file = || part.display().to_string();
+    let unread = |reason| SampleReadError::Open {
+        file: file(),
+        reason,
+    };
+    let bytes = File::open(part).map_err(unread)?;
+    SerializedFileReader::new(bytes).map_err(|error| match failed_read(error) {
+        Ok(reason) => unread(reason),
+        Err(error) => SampleReadError::Parquet {
+            file: file(),
+            reason: error.to_string(),
+        },
+    })
+}
+
+/// The kernel's error inside `error`, if there is one.
+fn failed_read(error: ParquetError) -> Result<io::Error, ParquetError> {
+    match error {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) if error.raw_os_error().is_some() => Ok(*error),
+            Ok(error) => Err(ParquetError::External(error)),
+            Err(error) => Err(ParquetError::External(error)),
+        },
+        error => Err(error),
+    }
+}
+
+/// The files to read: the file itself, or its parts in the order of their names.
+pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
+    let file = || path.display().to_string();
+    let parts = parts_directory(path);
+    let metadata = fs::metadata(path);
+    let directory = match &metadata {
+        Ok(found) if found.is_dir() => path.to_owned(),
+        // The file is empty until its parts are merged; a link's or a device's file is written in
+        // place.
+        Ok(found) if found.is_file() && parts.is_dir() && !has_end(path) => parts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && parts.is_dir() => parts,
+        Ok(_) => return Ok(vec![path.to_owned()]),
+        Err(_) => {
+            let reason = metadata
+                .err()
+                .unwrap_or_else(|| io::ErrorKind::Other.into());
+            return Err(SampleReadError::Open {
+                file: file(),
+                reason,
+            });
+        }
+    };
+    let entries = fs::read_dir(&directory).map_err(|reason| SampleReadError::Open {
+        file: directory.display().to_string(),
+        reason,
+    })?;
+    let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let whole = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".parquet") && !name.starts_with('.')
+    };
+    let mut found: Vec<PathBuf> = names.filter(whole).collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(SampleReadError::Empty(file()));
+    }
+    Ok(found)
+}
+
+/// Whether a file ends with Parquet's magic number.
+fn has_end(path: &Path) -> bool {
+    let last = || {
+        let mut file = File::open(path)?;
+        file.seek(io::SeekFrom::End(-4))?;
+        let mut last = [0; 4];
+        file.read_exact(&mut last).map(|()| last)
+    };
+    last().is_ok_and(|last| last == *MAGIC)
+}
+
+fn own(entry: &KeyValue) -> Option<(String, String)> {
+    let key = entry.key.strip_prefix(PREFIX)?;
+    Some((key.to_owned(), entry.value.clone()?))
+}

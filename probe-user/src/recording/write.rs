@@ -1,0 +1,173 @@
+//! Writes a recording. It has another name until it is whole, so that an earlier file of its name
+//! stays until then.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{FORMAT, RecordingEnd, RecordingHead, RecordingMark, lines::pack};
+use crate::{record::parts::with_path, snapshot::Snapshot};
+
+/// The file of a running recording.
+pub struct RecordingFile {
+    /// The name that it gets at its end; None for a device or a pipe, which is written in place.
+    whole: Option<PathBuf>,
+    /// The name that it has until then.
+    path: PathBuf,
+    file: File,
+    /// Length of its whole lines.
+    length: u64,
+    /// Number of windows so far.
+    windows: u32,
+}
+
+/// The first line.
+#[derive(Serialize)]
+struct FirstLine<'a> {
+    #[serde(flatten)]
+    mark: RecordingMark,
+    #[serde(flatten)]
+    head: &'a RecordingHead,
+}
+
+impl RecordingFile {
+    /// Creates it, with the snapshot at the begin of the first window.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or an earlier recording that did not come to its end is in the way.
+    pub fn begin(path: &Path, head: &RecordingHead, first: &Snapshot) -> io::Result<Self> {
+        let mut file = Self::create(path)?;
+        let mark = RecordingMark {
+            pmuscope_recording: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        file.add_line(&FirstLine { mark, head })
+            .and_then(|()| file.add_line(first))
+            .inspect_err(|_| {
+                // It has no window.
+                let _ = file.remove();
+            })?;
+        Ok(file)
+    }
+
+    fn create(path: &Path) -> io::Result<Self> {
+        // A link stays, and its target is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let known = fs::metadata(&target);
+        let (whole, path) = match known.map(|known| known.is_file()) {
+            Ok(false) => (None, target),
+            is_file => {
+                if is_file.is_ok() {
+                    // To find out early whether it may be replaced.
+                    let opened = File::options().write(true).open(&target);
+                    opened.map_err(|error| with_path(&target, &error))?;
+                }
+                let path = unfinished(&target);
+                (Some(target), path)
+            }
+        };
+        let mut options = File::options();
+        match whole {
+            Some(_) => options.append(true).create_new(true),
+            None => options.write(true),
+        };
+        let file = options.open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let message = format!(
+                    "{} is a recording that did not come to its end, or that is running: move it \
+                     away, or name another file",
+                    path.display()
+                );
+                io::Error::new(error.kind(), message)
+            }
+            _ => with_path(&path, &error),
+        })?;
+        Ok(Self {
+            whole,
+            path,
+            file,
+            length: 0,
+            windows: 0,
+        })
+    }
+
+    /// Adds the snapshot at the end of a window.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written: it has its earlier windows.
+    pub fn add(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.add_line(snapshot)?;
+        self.windows += 1;
+        Ok(())
+    }
+
+    /// Number of windows so far.
+    #[must_use]
+    pub fn windows(&self) -> u32 {
+        self.windows
+    }
+
+    /// Ends the recording, and gives it its name.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written: it keeps the name that it had until then.
+    pub fn finish(mut self) -> io::Result<()> {
+        let windows = self.windows;
+        let ended = self.add_line(&RecordingEnd { windows });
+        let Some(whole) = &self.whole else {
+            return ended;
+        };
+        let replace = || {
+            if let Ok(earlier) = fs::metadata(whole) {
+                self.file.set_permissions(earlier.permissions())?;
+            }
+            fs::rename(&self.path, whole)
+        };
+        ended.and_then(|()| replace()).map_err(|error| {
+            let (whole, path) = (whole.display(), self.path.display());
+            let message = format!("{whole}: {error}; the recording is in {path}");
+            io::Error::new(error.kind(), message)
+        })
+    }
+
+    /// Removes it: nothing was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be removed.
+    pub fn discard(self) -> io::Result<()> {
+        self.remove()
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match self.whole {
+            Some(_) => fs::remove_file(&self.path).map_err(|error| with_path(&self.path, &error)),
+            None => Ok(()),
+        }
+    }
+
+    fn add_line(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let line = pack(value)?;
+        let written = self.file.write_all(&line);
+        match written {
+            Ok(()) => self.length += line.len() as u64,
+            // The next line must not follow a part of this one. A pipe has no length.
+            Err(_) => drop(self.file.set_len(self.length)),
+        }
+        written.map_err(|error| with_path(&self.path, &error))
+    }
+}
+
+/// The name of a recording's file until it is whole.
+pub(super) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".unfinished");
+    PathBuf::from(name)
+}
