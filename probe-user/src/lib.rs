@@ -13,10 +13,10 @@
 //! 6. [`mod@derive`] computes values and metrics from counts;
 //! 7. [`emit`] writes them.
 //!
-//! [`symbols`] names the addresses of samples. [`state`] saves totals across restarts. [`record`]
-//! is separate: it writes whole SPE samples to files. [`recording`] stores snapshots with the
-//! values of their windows, and replays them; [`profile`] shows a whole recording at once. [`plot`]
-//! has the axes and pictures of all plots.
+//! [`symbols`] names the addresses of samples. [`state`] saves totals across restarts. [`samples`]
+//! is separate: it writes whole samples of memory accesses to files. [`recording`] stores snapshots
+//! and replays them; [`report`] shows a whole run at once. [`plot`] has the axes and pictures of all
+//! plots.
 //! [`formula`] evaluates metrics, [`import`] does so for counts taken elsewhere. [`doctor`] checks
 //! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
 //! peaks of its cores and memory. `top` is the interactive view of windows.
@@ -40,10 +40,10 @@ pub mod names;
 pub mod pipeline;
 pub mod plan;
 pub mod plot;
-pub mod profile;
-pub mod record;
 pub mod recording;
+pub mod report;
 pub mod roofline;
+pub mod samples;
 pub mod session;
 pub mod snapshot;
 pub mod state;

@@ -24,7 +24,7 @@ use std::{
 use probe_common::spe::Records;
 use probe_user::{
     machine::{Machine, Roots},
-    record::{SampleFile, Sink, TickClock, replay, replay_events},
+    samples::{SampleFile, Sink, TickClock, replay, replay_events},
 };
 use test_support::Fields;
 

@@ -8,7 +8,7 @@
 
 use std::{fs, process::Command, time::Instant};
 
-use probe_user::profile;
+use probe_user::report;
 use test_harness::{
     browser::Browser,
     hour::{VALUES, hour},
@@ -22,10 +22,10 @@ const WIDTH: u32 = 1280;
 fn main() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hour.html");
-    let profile = hour();
+    let run = hour();
     let begin = Instant::now();
     let mut page = Vec::new();
-    profile::page(&mut page, &profile).unwrap();
+    report::page(&mut page, &run).unwrap();
     let made = begin.elapsed().as_secs_f64();
     fs::write(&path, &page).unwrap();
     println!(

@@ -106,8 +106,8 @@ mod killed {
     };
     use probe_common::{MarkerEvent, MarkerRecord};
     use probe_user::{
-        profile::Scatter,
-        record::{
+        report::Scatter,
+        samples::{
             Mapping, Sample, SampleData, SampleFile, SampleReader, Sink as _, metadata,
             regions::RegionIndex,
         },

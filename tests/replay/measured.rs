@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use probe_user::profile::{self, LineMetric, Peaks, Profile, ProfileLine, Selection};
+use probe_user::report::{self, LineMetric, Peaks, Run, RunLine, Selection};
 use serde_json::{Value, json};
 use test_harness::{browser::Browser, hour::container};
 
@@ -51,8 +51,8 @@ fn peaks(platform: &str) -> String {
     .to_string()
 }
 
-/// A profile of twelve containers with FLOPS, and with both counted and sampled accesses.
-pub(crate) fn profile() -> Profile {
+/// A run of twelve containers with FLOPS, and with both counted and sampled accesses.
+pub(crate) fn run() -> Run {
     const CONTAINERS: usize = 12;
     const WINDOWS: usize = 30;
     let metric = |name: &str, unit: &str, is_counter| LineMetric {
@@ -61,7 +61,7 @@ pub(crate) fn profile() -> Profile {
         unit: unit.to_owned(),
         is_counter,
     };
-    let mut profile = Profile {
+    let mut run = Run {
         file: "measured.jsonl.gz".to_owned(),
         windows: (0_u32..30)
             .map(|at| (f64::from(at), f64::from(at + 1)))
@@ -74,7 +74,7 @@ pub(crate) fn profile() -> Profile {
             metric("spe_operations", "", true),
         ],
         peaks: Some(Peaks::parse(&peaks("neoverse-v2")).unwrap()),
-        ..Profile::default()
+        ..Run::default()
     };
     for subject in 0..CONTAINERS {
         let scale = 2_f64.powi(i32::try_from(subject).unwrap());
@@ -83,7 +83,7 @@ pub(crate) fn profile() -> Profile {
                 true => vec![(value - error, value + error); WINDOWS],
                 false => Vec::new(),
             };
-            profile.lines.push(ProfileLine {
+            run.lines.push(RunLine {
                 subject,
                 metric,
                 of: of.to_owned(),
@@ -105,7 +105,7 @@ pub(crate) fn profile() -> Profile {
         add(3, "load", 7e6 * scale * part, 4e5 * scale);
         add(3, "store", 3e6 * scale * part, 3e5 * scale);
     }
-    profile
+    run
 }
 
 /// A function that returns the markers of a plot: name of the trace, x, y.
@@ -158,8 +158,8 @@ pub(crate) fn hover(browser: &mut Browser, id: &str) -> String {
 #[test]
 fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
     let directory = tempfile::tempdir().unwrap();
-    let profile = profile();
-    let all = profile::json(&profile, &Selection::default());
+    let run = run();
+    let all = report::json(&run, &Selection::default());
     let points = all["roofline"]["points"].as_array().unwrap();
     assert_eq!(points.len(), 12);
     let pairs = all["calibrations"].as_array().unwrap();
@@ -169,7 +169,7 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
         .as_deref()
         .unwrap_or(directory.path())
         .join("measured.html");
-    write_page(&profile, &page);
+    write_page(&run, &page);
     for width in [1280, 500] {
         let Some(mut browser) = Browser::open(&page, width) else {
             return;

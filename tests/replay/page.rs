@@ -6,8 +6,8 @@ use std::{cell::RefCell, fs, path::Path, process::Command, sync::Arc};
 use probe_user::{
     join::Entity,
     names::runtime_names::{Container, RuntimeNames},
-    profile::{self, Profile, Selection},
     recording::{Recording, Replay},
+    report::{self, Run, Selection},
     snapshot::Names,
 };
 use serde_json::Value;
@@ -24,23 +24,23 @@ use super::{
 /// A name that would end the script that contains it.
 const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}\u{1b}]0;gone\u{7}";
 
-pub(crate) fn read_profile(path: &Path) -> Profile {
+pub(crate) fn read_run(path: &Path) -> Run {
     let recording = Recording::open(path).unwrap();
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
-    Profile::read("a.jsonl.gz", about, replay).unwrap()
+    Run::read("a.jsonl.gz", about, replay).unwrap()
 }
 
-pub(crate) fn write_page(profile: &Profile, path: &Path) -> usize {
+pub(crate) fn write_page(run: &Run, path: &Path) -> usize {
     let mut page = Vec::new();
-    profile::page(&mut page, profile).unwrap();
+    report::page(&mut page, run).unwrap();
     fs::write(path, &page).unwrap();
     page.len()
 }
 
 /// The means that the table of rows should have, by name and metric.
-fn means(profile: &Profile) -> Vec<(String, String, f64)> {
-    let all = profile::json(profile, &Selection::default());
+fn means(run: &Run) -> Vec<(String, String, f64)> {
+    let all = report::json(run, &Selection::default());
     let lines = all["lines"].as_array().unwrap().iter();
     let rows = lines.filter(|line| line["part"] == "row");
     let mut means: Vec<_> = rows
@@ -110,13 +110,13 @@ fn the_page_has_the_numbers_of_the_recording() {
     ] {
         let path = directory.path().join(name);
         record(name, &view, &path, false);
-        let profile = read_profile(&path);
+        let run = read_run(&path);
         let page = directory.path().join(format!("{name}.html"));
-        write_page(&profile, &page);
+        write_page(&run, &page);
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
         };
-        assert_eq!(in_table(&mut browser), means(&profile), "{name}");
+        assert_eq!(in_table(&mut browser), means(&run), "{name}");
         let entries = browser.evaluate("Object.entries(page.drawn)");
         let drawn: Vec<&str> = entries
             .as_array()
@@ -185,8 +185,8 @@ fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     record("grace", &by(By::Container), &path, false);
-    let profile = read_profile(&path);
-    let all = profile::json(&profile, &Selection::default());
+    let run = read_run(&path);
+    let all = report::json(&run, &Selection::default());
     let shares: Vec<&Value> = (all["lines"].as_array().unwrap().iter())
         .filter(|line| line["metric"].as_str().unwrap().ends_with("_apportioned"))
         .collect();
@@ -195,7 +195,7 @@ fn shares_by_a_weight_have_no_interval() {
         assert!(share.get("low").is_none(), "{share}");
     }
     let mut csv = Vec::new();
-    profile::csv(&mut csv, &profile, &Selection::default()).unwrap();
+    report::csv(&mut csv, &run, &Selection::default()).unwrap();
     let text = String::from_utf8(csv).unwrap();
     let values: Vec<&str> = text
         .lines()
@@ -233,18 +233,18 @@ fn names_are_only_names() {
             ..(*snapshot.names).clone()
         });
     });
-    let profile = read_profile(&path);
+    let run = read_run(&path);
     let selection = Selection {
         metric: Some("ipc".to_owned()),
         ..Selection::default()
     };
-    let svg = profile::svg(&profile, &selection).unwrap();
+    let svg = report::svg(&run, &selection).unwrap();
     assert!(
         svg.contains("&lt;/script&gt;") && !svg.contains("<script"),
         "{svg}"
     );
-    let both = profile::compare([&profile, &profile], &Default::default());
-    assert!(!profile::comparison_html(&both).contains("<script"));
+    let both = report::compare([&run, &run], &Default::default());
+    assert!(!report::comparison_html(&both).contains("<script"));
     // A terminal does not interpret it either.
     for words in [
         &["report", "--format", "json"][..],
@@ -272,7 +272,7 @@ fn names_are_only_names() {
         }
     }
     let page = directory.path().join("a.html");
-    write_page(&profile, &page);
+    write_page(&run, &page);
     let text = fs::read_to_string(&page).unwrap();
     assert!(!text.contains("document.title="));
     let Some(mut browser) = Browser::open(&page, 1280) else {
@@ -305,7 +305,7 @@ fn means_have_the_windows_in_which_nothing_ran() {
     let directory = tempfile::tempdir().unwrap();
     let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
     record("grace", &by(By::Container), &whole, false);
-    let whole = read_profile(&whole);
+    let whole = read_run(&whole);
     let windows = whole.windows.len();
     let before = RefCell::new(Vec::new());
     record_with("grace", &by(By::Container), &still, |snapshot| {
@@ -316,7 +316,7 @@ fn means_have_the_windows_in_which_nothing_ran() {
             snapshot.freed.clear();
         }
     });
-    let still = read_profile(&still);
+    let still = read_run(&still);
     let mut compared = [0, 0];
     for line in &still.lines {
         let (subject, metric) = (&still.subjects[line.subject], &still.metrics[line.metric]);
@@ -363,10 +363,10 @@ fn means_have_the_windows_in_which_nothing_ran() {
 /// Fifty containers for an hour, with eight metrics. Prints the time to open the page.
 #[test]
 fn an_hour_of_fifty_containers_is_a_page() {
-    let profile = hour();
+    let run = hour();
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("hour.html");
-    let size = write_page(&profile, &page);
+    let size = write_page(&run, &page);
     println!("{size} bytes for {VALUES} values");
     assert!(size < 20_000_000, "{size}");
     if let Some(mut browser) = Browser::open(&page, 1280) {

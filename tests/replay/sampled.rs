@@ -11,8 +11,8 @@ use std::{
 
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
-    profile::Scatter,
-    record::{Sample, SampleData, SampleFile, SampleReadError, SampleReader, Sink as _, TaskInfo},
+    report::Scatter,
+    samples::{Sample, SampleData, SampleFile, SampleReadError, SampleReader, Sink as _, TaskInfo},
 };
 use serde_json::{Value, json};
 use test_harness::browser::Browser;
@@ -203,7 +203,7 @@ fn samples_are_points_phases_and_sums() {
     let samples = &all["samples"];
     assert_eq!(samples["samples"], SAMPLES);
     assert_eq!(samples["without_time_or_address"], SAMPLES / 1000);
-    assert_eq!(samples["drawn"], probe_user::profile::POINTS);
+    assert_eq!(samples["drawn"], probe_user::report::POINTS);
     assert_eq!(samples["counts"], json!({"aux_buffers_truncated": 3}));
     assert_eq!(samples["phases"].as_array().unwrap().len(), 5);
     assert_eq!(samples["phases"][4]["until_s"], Value::Null);

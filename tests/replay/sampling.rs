@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use probe_user::record::{CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Unsampled};
+use probe_user::samples::{CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, Unsampled};
 use serde_json::Value;
 use test_harness::browser::Browser;
 

@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use probe_user::profile::{Selection, Single};
+use probe_user::report::{Selection, Single};
 use serde_json::Value;
 
 use super::{
-    measured::profile,
+    measured::run,
     recorded::record,
     sampled::{EVIL, json_report, report, stream},
     sampling::calibrated,
@@ -70,7 +70,7 @@ fn samples_are_a_table_and_a_picture() {
         view(&["--format", "csv", "--view", "samples"]).unwrap()
     );
     let table = rows(csv.as_bytes());
-    assert_eq!(table.len(), probe_user::profile::POINTS);
+    assert_eq!(table.len(), probe_user::report::POINTS);
     for (at, row) in table.iter().enumerate() {
         for key in [
             "seconds",
@@ -155,33 +155,33 @@ fn samples_are_a_table_and_a_picture() {
 
 #[test]
 fn a_roofline_is_a_table_and_a_picture() {
-    let profile = profile();
+    let run = run();
     let all = Selection::default();
-    let view = Single::Roofline.json(&profile, &all).unwrap();
-    let table = rows(&Single::Roofline.csv(&profile, &all).unwrap());
+    let view = Single::Roofline.json(&run, &all).unwrap();
+    let table = rows(&Single::Roofline.csv(&run, &all).unwrap());
     assert_eq!(table.len(), 12);
     for (row, point) in table.iter().zip(view["points"].as_array().unwrap()) {
         for (key, value) in row {
             assert_eq!(*value, text(&point[key]), "{key}");
         }
     }
-    let svg = Single::Roofline.svg(&profile, &all).unwrap();
+    let svg = Single::Roofline.svg(&run, &all).unwrap();
     assert_picture(&svg);
     // The ten largest containers; roofs of memory and two caches of both sockets.
     assert_eq!(svg.matches("<circle").count(), 10);
     assert_eq!(svg.matches("<polyline").count(), 3);
     assert!(svg.contains(">memory: 826GB/s</text>"), "{svg}");
-    let one = Single::Roofline.svg(&profile, &selected("WEB-3/")).unwrap();
+    let one = Single::Roofline.svg(&run, &selected("WEB-3/")).unwrap();
     assert_eq!(one.matches("<circle").count(), 1);
     insta::assert_snapshot!("roofline.svg", one);
 }
 
 #[test]
 fn estimates_are_a_table_and_a_picture() {
-    let mut profile = profile();
+    let mut run = run();
     let all = Selection::default();
-    let view = Single::Estimates.json(&profile, &all).unwrap();
-    let table = rows(&Single::Estimates.csv(&profile, &all).unwrap());
+    let view = Single::Estimates.json(&run, &all).unwrap();
+    let table = rows(&Single::Estimates.csv(&run, &all).unwrap());
     assert_eq!(table.len(), 12);
     for (row, point) in table.iter().zip(view[0]["points"].as_array().unwrap()) {
         assert_eq!(
@@ -194,26 +194,24 @@ fn estimates_are_a_table_and_a_picture() {
             assert_eq!(row[key], text(&point[key]), "{key}");
         }
     }
-    let svg = Single::Estimates.svg(&profile, &all).unwrap();
+    let svg = Single::Estimates.svg(&run, &all).unwrap();
     assert_picture(&svg);
     assert_eq!(svg.matches("<circle").count(), 10);
     assert_eq!(svg.matches("<polyline").count(), 1);
-    let one = Single::Estimates
-        .svg(&profile, &selected("web-11/"))
-        .unwrap();
+    let one = Single::Estimates.svg(&run, &selected("web-11/")).unwrap();
     insta::assert_snapshot!("estimates.svg", one);
     // With several pairs, one has to be named.
-    let mut more = profile.metrics[3].clone();
+    let mut more = run.metrics[3].clone();
     more.name = "sampled_mem_access".to_owned();
-    profile.metrics.push(more);
-    let more: Vec<_> = { profile.lines.iter().filter(|it| it.metric == 2) }
-        .map(|it| probe_user::profile::ProfileLine {
+    run.metrics.push(more);
+    let more: Vec<_> = { run.lines.iter().filter(|it| it.metric == 2) }
+        .map(|it| probe_user::report::RunLine {
             metric: 4,
             ..it.clone()
         })
         .collect();
-    profile.lines.extend(more);
-    let message = Single::Estimates.svg(&profile, &all).unwrap_err();
+    run.lines.extend(more);
+    let message = Single::Estimates.svg(&run, &all).unwrap_err();
     assert!(
         message.ends_with("name it with -M: spe_operations, sampled_mem_access"),
         "{message}"
@@ -223,23 +221,19 @@ fn estimates_are_a_table_and_a_picture() {
         ..Selection::default()
     };
     assert_eq!(
-        Single::Estimates.svg(&profile, &by_metric("spe_operations")),
+        Single::Estimates.svg(&run, &by_metric("spe_operations")),
         Ok(svg)
     );
-    assert!(
-        Single::Estimates
-            .csv(&profile, &by_metric("flops"))
-            .is_err()
-    );
+    assert!(Single::Estimates.csv(&run, &by_metric("flops")).is_err());
 }
 
 #[test]
 fn a_calibration_is_a_table_and_a_picture() {
-    let mut profile = profile();
+    let mut run = run();
     let calibrated = calibrated("neoverse-v2");
-    profile.calibrated = Some(calibrated.clone());
+    run.calibrated = Some(calibrated.clone());
     let all = Selection::default();
-    let table = rows(&Single::Calibration.csv(&profile, &all).unwrap());
+    let table = rows(&Single::Calibration.csv(&run, &all).unwrap());
     assert_eq!(table.len(), calibrated.settings.len());
     for (row, setting) in table.iter().zip(&calibrated.settings) {
         let number = |key: &str| row[key].parse::<f64>().unwrap().to_bits();
@@ -251,6 +245,6 @@ fn a_calibration_is_a_table_and_a_picture() {
         );
         assert_eq!(row["threads"], "");
     }
-    let svg = Single::Calibration.svg(&profile, &all).unwrap();
+    let svg = Single::Calibration.svg(&run, &all).unwrap();
     assert_eq!(svg, calibrated.svg());
 }

@@ -303,7 +303,7 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     println!("{printed}{}", String::from_utf8_lossy(&output.stderr));
-    let calibrated = probe_user::profile::calibrated(&printed).unwrap();
+    let calibrated = probe_user::report::calibrated(&printed).unwrap();
     assert_eq!((calibrated.runs, calibrated.settings.len()), (2, 1));
     assert_eq!(calibrated.settings[0].period, 65536);
     assert!(calibrated.settings[0].samples.mean > 0.0);

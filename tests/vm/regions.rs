@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fs, process::Stdio};
 
 use parquet::record::Field;
-use probe_user::{profile::Scatter, record::SampleReader};
+use probe_user::{report::Scatter, samples::SampleReader};
 use serde_json::Value;
 use test_harness::{Load, TestCgroup};
 

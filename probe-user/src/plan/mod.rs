@@ -9,9 +9,9 @@ mod error;
 mod pack;
 mod plan_request;
 mod planner;
-mod recorded;
-mod replayed;
 mod sampled;
+mod select_metrics;
+mod serialized;
 #[cfg(test)]
 pub(crate) mod tests;
 mod time_only;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     CountSource, EventColumn, Plan, Planned, RequestedEvent,
     capacity::{Capacity, Refusal},
-    recorded::RecordedMetrics,
     sampled,
+    serialized::SerializedMetrics,
 };
 use crate::{
     catalogue::{self, Hardware, Metric, MetricSettings},
@@ -43,7 +43,7 @@ pub struct ResolvedRequest<'a> {
 
 /// The metrics of a plan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(into = "RecordedMetrics", try_from = "RecordedMetrics")]
+#[serde(into = "SerializedMetrics", try_from = "SerializedMetrics")]
 pub struct PlannedMetrics {
     /// In the order of the request.
     pub list: Vec<PlannedMetric>,

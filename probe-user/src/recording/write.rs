@@ -10,7 +10,7 @@ use std::{
 use serde::Serialize;
 
 use super::{FORMAT, RecordingEnd, RecordingHead, RecordingMark, lines::pack};
-use crate::{record::parts::with_path, snapshot::Snapshot};
+use crate::{samples::parts::with_path, snapshot::Snapshot};
 
 /// The file of a running recording.
 pub struct RecordingFile {

@@ -1,6 +1,6 @@
-//! A profile as large as that of fifty containers in an hour, with a value each second.
+//! A run as large as that of fifty containers in an hour, with a value each second.
 
-use probe_user::profile::{LineMetric, LineSubject, Profile, ProfileLine};
+use probe_user::report::{LineMetric, LineSubject, Run, RunLine};
 
 const CONTAINERS: usize = 50;
 const METRICS: usize = 8;
@@ -22,8 +22,8 @@ pub fn container(at: usize) -> LineSubject {
     }
 }
 
-/// The profile. Its values are noise, since regular values would compress to nothing.
-pub fn hour() -> Profile {
+/// The run. Its values are noise, since regular values would compress to nothing.
+pub fn hour() -> Run {
     let metric = |at: usize| LineMetric {
         name: format!("metric_{at}"),
         help: "One of many".to_owned(),
@@ -35,17 +35,17 @@ pub fn hour() -> Profile {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         f64::from(state >> 8) / f64::from(1 << 24)
     };
-    let mut profile = Profile {
+    let mut run = Run {
         file: "hour.jsonl.gz".to_owned(),
         windows: (0..WINDOWS)
             .map(|at| (f64::from(at), f64::from(at + 1)))
             .collect(),
         subjects: (0..CONTAINERS).map(container).collect(),
         metrics: (0..METRICS).map(metric).collect(),
-        ..Profile::default()
+        ..Run::default()
     };
     for at in 0..CONTAINERS * METRICS {
-        profile.lines.push(ProfileLine {
+        run.lines.push(RunLine {
             subject: at / METRICS,
             metric: at % METRICS,
             of: String::new(),
@@ -55,5 +55,5 @@ pub fn hour() -> Profile {
             reason: None,
         });
     }
-    profile
+    run
 }

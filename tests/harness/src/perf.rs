@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use probe_user::record::perf_data::{
+use probe_user::samples::perf_data::{
     ATTR, FileEvent, FileHead, PerfData, SPE_SAMPLE, feature, text,
 };
 

@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 
 use probe_common::{MarkerEvent, MarkerRecord};
 use probe_user::{
-    record::regions::{MarkerCounts, RegionIndex},
+    samples::regions::{MarkerCounts, RegionIndex},
     session::markers::{MarkerScope, Markers, ScanResult},
 };
 

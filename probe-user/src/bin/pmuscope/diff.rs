@@ -5,10 +5,10 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    profile::{self, Profile, Side},
+    report::{self, Run, Side},
 };
 
-use crate::report::{read_profile, write};
+use crate::report::{read_run, write};
 
 /// Arguments of `diff`.
 #[derive(clap::Args)]
@@ -76,17 +76,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.second.is_none() && args.ranges.is_none() && args.pods.is_none() {
         bail!("nothing to compare with: give a second recording, --ranges or --pods");
     }
-    let first = read_profile(&args.first)?;
-    let second = args.second.as_deref().map(read_profile).transpose()?;
+    let first = read_run(&args.first)?;
+    let second = args.second.as_deref().map(read_run).transpose()?;
     let both = [&first, second.as_ref().unwrap_or(&first)];
     let sides = [0, 1].map(|at| Side {
         range: args.ranges.map_or((0.0, None), |ranges| ranges[at]),
         of: args.pods.as_ref().map(|pods| pods[at].clone()),
     });
-    for (profile, side) in both.iter().zip(&sides) {
-        check(profile, side)?;
+    for (run, side) in both.iter().zip(&sides) {
+        check(run, side)?;
     }
-    let comparison = profile::compare(both, &sides);
+    let comparison = report::compare(both, &sides);
     if comparison.both.is_empty() {
         bail!(
             "{} and {} have no value in common: no row of the same name has the same metric",
@@ -95,27 +95,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let text = match args.format {
-        Format::Table => profile::comparison_table(&comparison),
+        Format::Table => report::comparison_table(&comparison),
         Format::Json => format!(
             "{}\n",
-            printable_json(&profile::comparison_json(&comparison))
+            printable_json(&report::comparison_json(&comparison))
         ),
-        Format::Html => profile::comparison_html(&comparison),
+        Format::Html => report::comparison_html(&comparison),
     };
     write(args.output.as_deref(), text.as_bytes())
 }
 
 /// Refuses a range without windows.
-fn check(profile: &Profile, side: &Side) -> Result<()> {
+fn check(run: &Run, side: &Side) -> Result<()> {
     let (from, to) = side.range;
     let inside = |(start, end): &&(f64, f64)| *start >= from && to.is_none_or(|to| *end <= to);
-    if profile.windows.iter().any(|window| inside(&window)) {
+    if run.windows.iter().any(|window| inside(&window)) {
         return Ok(());
     }
-    let length = profile.windows.last().map_or(0.0, |window| window.1);
+    let length = run.windows.last().map_or(0.0, |window| window.1);
     bail!(
         "{} has no window from second {from} to {}: it is {length:.1} s long",
-        profile.file,
+        run.file,
         to.map_or("its end".to_owned(), |to| to.to_string())
     )
 }

@@ -11,8 +11,8 @@ use probe_user::{
     join::Hottest,
     machine::Machine,
     pipeline::Pipeline,
-    record::machine_metadata,
     recording::{RecordingFile, RecordingHead},
+    samples::machine_metadata,
 };
 
 use crate::{

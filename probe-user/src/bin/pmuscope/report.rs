@@ -10,9 +10,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    profile::{self, Peaks, Profile, Scatter, Selection, Single},
-    record::SampleReader,
     recording::{ReadError, Recording, Replay},
+    report::{self, Peaks, Run, Scatter, Selection, Single},
+    samples::SampleReader,
 };
 
 /// Default number of lines of a picture.
@@ -81,22 +81,22 @@ fn read_samples(path: &Path) -> Result<Option<Scatter>> {
 }
 
 /// Reads a recording, or the samples of one.
-fn read_first(path: &Path) -> Result<Profile> {
+fn read_first(path: &Path) -> Result<Run> {
     let error = match Recording::open(path) {
-        Ok(recording) => return profile_of(path, recording),
+        Ok(recording) => return run_of(path, recording),
         Err(error) => error,
     };
     match read_samples(path) {
-        Ok(Some(samples)) => Ok(Profile::from_samples(samples)),
+        Ok(Some(samples)) => Ok(Run::from_samples(samples)),
         Err(damaged) if matches!(error, ReadError::Parquet(_)) => Err(damaged),
         Ok(None) | Err(_) => Err(error.into()),
     }
 }
 
-/// Reads all given files into one profile.
-fn load_profile(args: &Args) -> Result<Profile> {
-    let mut profile = read_first(&args.recording)?;
-    if profile.samples.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
+/// Reads all given files into one run.
+fn load_run(args: &Args) -> Result<Run> {
+    let mut run = read_first(&args.recording)?;
+    if run.samples.is_some() && (args.samples.is_some() || args.roofline.is_some()) {
         bail!(
             "{} has samples: name the recording of `pmuscope record` first, --samples and \
              --roofline go beside that",
@@ -110,28 +110,28 @@ fn load_profile(args: &Args) -> Result<Profile> {
                 path.display()
             );
         };
-        if let Err(differs) = samples.check_same_boot(&profile.about) {
+        if let Err(differs) = samples.check_same_boot(&run.about) {
             bail!(
                 "the samples of {} were not taken beside {}: {differs}; make a page of each",
                 path.display(),
-                profile.file
+                run.file
             );
         }
-        profile.samples = Some(samples);
+        run.samples = Some(samples);
     }
     if let Some(path) = &args.roofline {
         let peaks = Peaks::parse(&read_text(path)?)
             .with_context(|| format!("cannot use {}", path.display()))?;
-        same_platform(&profile, path, "the peaks", peaks.platform())?;
-        profile.peaks = Some(peaks);
+        same_platform(&run, path, "the peaks", peaks.platform())?;
+        run.peaks = Some(peaks);
     }
     if let Some(path) = &args.calibration {
-        let calibrated = profile::calibrated(&read_text(path)?)
+        let calibrated = report::calibrated(&read_text(path)?)
             .with_context(|| format!("cannot use {}", path.display()))?;
-        same_platform(&profile, path, "the accuracies", &calibrated.platform)?;
-        profile.calibrated = Some(calibrated);
+        same_platform(&run, path, "the accuracies", &calibrated.platform)?;
+        run.calibrated = Some(calibrated);
     }
-    Ok(profile)
+    Ok(run)
 }
 
 fn read_text(path: &Path) -> Result<String> {
@@ -139,28 +139,28 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Refuses a file that was measured on another platform than the recording.
-fn same_platform(profile: &Profile, path: &Path, what: &str, platform: &str) -> Result<()> {
-    let known = profile.platform.as_deref();
+fn same_platform(run: &Run, path: &Path, what: &str, platform: &str) -> Result<()> {
+    let known = run.platform.as_deref();
     if let Some(known) = known.filter(|known| *known != platform) {
         bail!(
             "{what} of {} were measured on {platform}, and {} was recorded on {known}: measure \
              them on that machine",
             path.display(),
-            profile.file
+            run.file
         );
     }
     Ok(())
 }
 
 /// Reads a whole recording.
-pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
-    profile_of(path, Recording::open(path)?)
+pub(crate) fn read_run(path: &Path) -> Result<Run> {
+    run_of(path, Recording::open(path)?)
 }
 
-fn profile_of(path: &Path, recording: Recording) -> Result<Profile> {
+fn run_of(path: &Path, recording: Recording) -> Result<Run> {
     let (about, view) = (recording.about.clone(), recording.view.clone());
     let replay = Replay::begin(recording, view)?;
-    Ok(Profile::read(&name_of(path), about, replay)?)
+    Ok(Run::read(&name_of(path), about, replay)?)
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -169,23 +169,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         search: args.search.clone(),
         top: args.top.or((args.format == Format::Svg).then_some(TOP)),
     };
-    let profile = load_profile(args)?;
+    let run = load_run(args)?;
     // A file of samples has no metric over time. Its JSON has everything.
-    let only_samples = profile.windows.is_empty() && args.format != Format::Json;
+    let only_samples = run.windows.is_empty() && args.format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
     match (args.format, single) {
         (Format::Html, _) if args.view.is_some() => {
             bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
         }
         (Format::Html, _) | (_, None) => {}
-        (format, Some(view)) => return single_view(args, &profile, view, format),
+        (format, Some(view)) => return single_view(args, &run, view, format),
     }
-    let known = |name: &String| profile.metrics.iter().any(|metric| metric.name == *name);
+    let known = |name: &String| run.metrics.iter().any(|metric| metric.name == *name);
     match &args.metric {
         Some(name) if !known(name) => {
-            let names = profile.metrics.iter().map(|metric| metric.name.as_str());
+            let names = run.metrics.iter().map(|metric| metric.name.as_str());
             let names = names.collect::<Vec<_>>().join(", ");
-            bail!("{} has no metric {name}: it has {names}", profile.file);
+            bail!("{} has no metric {name}: it has {names}", run.file);
         }
         None if args.format == Format::Svg => {
             bail!("a picture is of one metric: name it with -M, or make a page (--format html)");
@@ -194,27 +194,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut out = Vec::new();
     match args.format {
-        Format::Html => profile::page(&mut out, &profile)?,
+        Format::Html => report::page(&mut out, &run)?,
         Format::Svg => {
-            let Some(picture) = profile::svg(&profile, &selection) else {
-                bail!(
-                    "nothing that --search finds in {} has a value",
-                    profile.file
-                );
+            let Some(picture) = report::svg(&run, &selection) else {
+                bail!("nothing that --search finds in {} has a value", run.file);
             };
             out = picture.into_bytes();
         }
         Format::Json => {
-            let view = profile::json(&profile, &selection);
+            let view = report::json(&run, &selection);
             out = format!("{}\n", printable_json(&view)).into_bytes();
         }
-        Format::Csv => profile::csv(&mut out, &profile, &selection)?,
+        Format::Csv => report::csv(&mut out, &run, &selection)?,
     }
     write(args.output.as_deref(), &out)
 }
 
 /// Writes a view other than a metric over time.
-fn single_view(args: &Args, profile: &Profile, view: Single, format: Format) -> Result<ExitCode> {
+fn single_view(args: &Args, run: &Run, view: Single, format: Format) -> Result<ExitCode> {
     if args.metric.is_some() && view != Single::Estimates {
         bail!("-M names a metric over time, or one of --view estimates: leave it out here");
     }
@@ -224,9 +221,9 @@ fn single_view(args: &Args, profile: &Profile, view: Single, format: Format) -> 
         top: args.top,
     };
     let text = match format {
-        Format::Svg => view.svg(profile, &selection).map(String::into_bytes),
-        Format::Csv => view.csv(profile, &selection),
-        _ => { view.json(profile, &selection) }
+        Format::Svg => view.svg(run, &selection).map(String::into_bytes),
+        Format::Csv => view.csv(run, &selection),
+        _ => { view.json(run, &selection) }
             .map(|json| format!("{}\n", printable_json(&json)).into_bytes()),
     };
     write(args.output.as_deref(), &text.map_err(anyhow::Error::msg)?)

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use probe_user::{
     machine::Machine,
-    record::{Size, SizeError},
     roofline::{RooflineOptions, json, measure, table},
+    samples::{Size, SizeError},
 };
 
 use crate::print::{Format, to_stdout};

@@ -22,7 +22,7 @@ use probe_user::{
     catalogue::Hardware,
     emit::printable::printable_json,
     machine::Machine,
-    record::{
+    samples::{
         AccessCounter, Buffers, RecordConfig, RecordCounts, RecordTarget, Recorder, SamplingMethod,
         Size, SpeSampling, machine_metadata,
     },

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use probe_user::{
     plot::Axis,
-    record::{Calibrated, Mean},
+    samples::{Calibrated, Mean},
 };
 
 /// Cells of a line of the plot.
@@ -46,7 +46,7 @@ fn line(Mean { mean, deviation }: Mean, axis: &Axis) -> String {
 mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
-    use probe_user::record::{RecordCounts, Size};
+    use probe_user::samples::{RecordCounts, Size};
 
     use super::*;
     use crate::mem::calibrate::study::{Study, Trial, points};

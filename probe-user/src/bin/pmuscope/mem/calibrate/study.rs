@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use probe_user::{
     emit::table_lines,
-    record::{
+    samples::{
         CALIBRATED_FORMAT, Calibrated, CalibratedSetting, Mean, RecordCounts, Size, Unsampled,
     },
 };

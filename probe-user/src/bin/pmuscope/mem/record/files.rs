@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use probe_user::record::{
+use probe_user::samples::{
     AuxPosition, EventDescription, LazyMetadata, Mapping, RawFile, Recorder, Sample, SampleFile,
     Sink,
     regions::{GroupBy, RegionSummary},

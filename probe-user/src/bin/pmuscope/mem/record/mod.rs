@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use probe_user::{
     event::accesses::describe_backend,
     machine::{Machine, Pmus},
-    record::{
+    samples::{
         AccessSampling, Buffers, RecordConfig, RecordTarget, Recorder, SamplingMethod, Size,
         SpeSampling, regions::RegionSummary,
     },

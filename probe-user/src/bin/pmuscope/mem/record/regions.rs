@@ -13,7 +13,7 @@ use probe_user::{
         printable::{printable, printable_json},
         table_lines,
     },
-    record::{
+    samples::{
         MarkerPrograms,
         regions::{GroupBy, RegionRow, RegionSummary},
     },
@@ -155,7 +155,7 @@ mod tests {
     use std::{num::NonZeroUsize, sync::Arc};
 
     use probe_common::spe::Records;
-    use probe_user::record::{Sample, SampleData, Sink as _, TaskInfo};
+    use probe_user::samples::{Sample, SampleData, Sink as _, TaskInfo};
 
     use super::*;
 

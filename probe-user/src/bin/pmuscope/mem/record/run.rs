@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_user::{
     pipeline::readable,
-    record::{RecordError, RecordTarget, Recorder, Sink},
+    samples::{RecordError, RecordTarget, Recorder, Sink},
     session::Command,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};

@@ -1,0 +1,234 @@
+//! Lines: the values of one subject and metric over the windows of a recording.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use crate::{
+    derive::{
+        Attributes, Estimate, LabelReach, MetricInfo, MetricKind, Reason, Report, ReportSection,
+        Subject, Value, ValueMethod, mem_level_name,
+    },
+    emit::label::short,
+};
+
+/// An unknown interval.
+const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
+
+/// The subject of lines.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineSubject {
+    /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
+    pub part: &'static str,
+    /// Name of the subject, for people.
+    pub label: String,
+    /// Labels of the subject, for programs: `kind` and `name`, and names from its runtime.
+    pub labels: BTreeMap<&'static str, String>,
+}
+
+impl LineSubject {
+    pub(super) fn new(report: &Report, part: ReportSection, subject: &Subject) -> Self {
+        let labels = subject.labels(&report.described);
+        Self {
+            part: part.name(),
+            label: labels.runtime_path().unwrap_or_else(|| short(subject)),
+            labels: labels.texts(LabelReach::Reports).collect(),
+        }
+    }
+
+    /// The value of a label, if the subject has it.
+    #[must_use]
+    pub fn get(&self, label: &str) -> Option<&str> {
+        self.labels.get(label).map(String::as_str)
+    }
+
+    /// Name of the subject, for programs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.get("name").unwrap_or_default()
+    }
+}
+
+/// The metric of lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineMetric {
+    /// Its name.
+    pub name: String,
+    /// Its help text, one line.
+    pub help: String,
+    /// Unit of the values.
+    pub unit: String,
+    /// Whether it is a counter, which is shown per second.
+    pub is_counter: bool,
+}
+
+impl LineMetric {
+    pub(super) fn new(metric: &MetricInfo) -> Self {
+        Self {
+            name: metric.name.clone(),
+            help: metric.help.clone(),
+            unit: metric.unit.clone(),
+            is_counter: metric.kind == MetricKind::Counter,
+        }
+    }
+
+    /// Unit of its values over time: per second for counters.
+    #[must_use]
+    pub fn shown_unit(&self) -> String {
+        match (self.is_counter, self.unit.as_str()) {
+            (false, unit) => unit.to_owned(),
+            (true, "") => "1/s".to_owned(),
+            (true, unit) => format!("{unit}/s"),
+        }
+    }
+}
+
+/// The values of one subject and metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunLine {
+    /// Index into [`Run::subjects`](super::Run::subjects).
+    pub subject: usize,
+    /// Index into [`Run::metrics`](super::Run::metrics).
+    pub metric: usize,
+    /// Distinguishes lines of one subject and metric: operation and source, or the socket of a
+    /// share.
+    pub of: String,
+    /// Index of the first window with a value, so that the memory of a line depends on its owner's
+    /// lifetime.
+    pub first: usize,
+    /// Values by window, from `first` to the last one, as in a live run; NaN without a value.
+    /// Metrics counted over time are 0 while the owner did not run.
+    pub values: Vec<f64>,
+    /// 95% intervals of these values, NaN without one. May be shorter than `values`.
+    pub intervals: Vec<(f64, f64)>,
+    /// Reason of the last window without a value.
+    pub reason: Option<String>,
+}
+
+/// Summary of a line's windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineSummary {
+    /// Number of windows with a value.
+    pub windows: usize,
+    /// Mean, weighted by window length; events per second for counters.
+    pub mean: f64,
+    /// Minimum of the windows.
+    pub min: f64,
+    /// Maximum of the windows.
+    pub max: f64,
+    /// For counters, the total of all windows.
+    pub total: Option<f64>,
+}
+
+impl RunLine {
+    pub(super) fn new(subject: usize, metric: usize, of: String, first: usize) -> Self {
+        Self {
+            subject,
+            metric,
+            of,
+            first,
+            values: Vec::new(),
+            intervals: Vec::new(),
+            reason: None,
+        }
+    }
+
+    /// Adds the value of a window later than the last one.
+    pub(super) fn push(&mut self, window: usize, value: Result<&Value, &Reason>) {
+        let estimate = match value {
+            Ok(value) => match value.estimate() {
+                Some(estimate) => Some(estimate),
+                None => return,
+            },
+            Err(reason) => {
+                self.reason = Some(reason.to_string());
+                None
+            }
+        };
+        let before = window.saturating_sub(self.first);
+        self.values.resize(before, f64::NAN);
+        self.values
+            .push(estimate.map_or(f64::NAN, |estimate| estimate.value));
+        if let Some(interval) = estimate.and_then(Estimate::interval) {
+            self.intervals.resize(before, NO_INTERVAL);
+            self.intervals.push(interval);
+        }
+    }
+
+    /// The value of a window; NaN without one.
+    #[must_use]
+    pub fn value(&self, window: usize) -> f64 {
+        let at = window.checked_sub(self.first);
+        let value = at.and_then(|at| self.values.get(at));
+        value.copied().unwrap_or(f64::NAN)
+    }
+
+    /// The 95% interval of a window's value; NaN without one.
+    #[must_use]
+    pub fn interval(&self, window: usize) -> (f64, f64) {
+        let at = window.checked_sub(self.first);
+        let interval = at.and_then(|at| self.intervals.get(at));
+        interval.copied().unwrap_or(NO_INTERVAL)
+    }
+
+    /// Indices of the windows from its first value to its last one.
+    #[must_use]
+    pub fn windows(&self) -> Range<usize> {
+        self.first..self.first + self.values.len()
+    }
+
+    /// The windows from its first value to its last one, each with the value shown over time: per
+    /// second for counters.
+    pub fn shown<'a>(
+        &'a self,
+        metric: &LineMetric,
+        windows: &'a [(f64, f64)],
+    ) -> impl Iterator<Item = (usize, f64)> + use<'a> {
+        let by_second = metric.is_counter;
+        let values = (self.first..).zip(&self.values);
+        values.map(move |(at, value)| {
+            let (start, end) = windows[at];
+            match by_second {
+                true => (at, value / (end - start)),
+                false => (at, *value),
+            }
+        })
+    }
+
+    /// Summary of its windows; None without values.
+    #[must_use]
+    pub fn summary(&self, metric: &LineMetric, windows: &[(f64, f64)]) -> Option<LineSummary> {
+        let shown = self.shown(metric, windows);
+        let known: Vec<(f64, f64)> = shown
+            .filter(|(_, value)| value.is_finite())
+            .map(|(at, value)| (value, windows[at].1 - windows[at].0))
+            .collect();
+        let seconds: f64 = known.iter().map(|(_, seconds)| seconds).sum();
+        if known.is_empty() || seconds <= 0.0 {
+            return None;
+        }
+        let sum: f64 = known.iter().map(|(value, seconds)| value * seconds).sum();
+        let values = || known.iter().map(|(value, _)| *value);
+        Some(LineSummary {
+            windows: known.len(),
+            mean: sum / seconds,
+            min: values().fold(f64::INFINITY, f64::min),
+            max: values().fold(f64::NEG_INFINITY, f64::max),
+            total: metric.is_counter.then_some(sum),
+        })
+    }
+}
+
+/// The text that distinguishes series of one subject and metric.
+pub(super) fn distinguishing_text(attributes: &Attributes) -> String {
+    let mut words = Vec::new();
+    words.extend(attributes.operation.map(|it| it.name().to_owned()));
+    words.extend(attributes.source.map(mem_level_name));
+    words.extend(attributes.socket.map(|socket| format!("socket {socket}")));
+    words.extend(attributes.device.clone());
+    if let ValueMethod::Apportioned(by) = &attributes.method {
+        words.push(format!("by {by}"));
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests;

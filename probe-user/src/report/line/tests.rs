@@ -1,0 +1,67 @@
+use super::*;
+use crate::{derive::Spread, formula::NoValue};
+
+fn gauge(value: f64, spread: Spread) -> Value {
+    Value::Gauge(Estimate {
+        spread,
+        ..Estimate::exact(value)
+    })
+}
+
+/// An owner that lives for two windows of a million takes the memory of two, and has no value in
+/// the others.
+#[test]
+fn a_line_has_the_windows_of_its_owner() {
+    let mut line = RunLine::new(0, 0, String::new(), 999_990);
+    line.push(999_990, Ok(&gauge(1.0, Spread::Unknown)));
+    line.push(999_992, Ok(&gauge(3.0, Spread::Sampled(2.0, 5.0))));
+    let reason = Reason::NoValue(NoValue::DidNotRun);
+    line.push(999_993, Err(&reason));
+    assert_eq!((line.values.len(), line.windows()), (4, 999_990..999_994));
+    let values = [0, 999_989, 999_990, 999_991, 999_992, 999_993, 999_994].map(|at| line.value(at));
+    assert_eq!(
+        values.map(f64::is_nan),
+        [true, true, false, true, false, true, true]
+    );
+    assert_eq!((values[2], values[4]), (1.0, 3.0));
+    assert!(line.interval(999_990).0.is_nan());
+    assert_eq!(line.interval(999_992), (2.0, 5.0));
+    assert!(line.interval(999_993).0.is_nan());
+    assert_eq!(line.reason, Some(reason.to_string()));
+    let metric = LineMetric {
+        name: "events".to_owned(),
+        help: String::new(),
+        unit: String::new(),
+        is_counter: true,
+    };
+    let windows: Vec<(f64, f64)> = (0..1_000_000)
+        .map(|at| (f64::from(at), f64::from(at) + 0.5))
+        .collect();
+    let summary = line.summary(&metric, &windows).unwrap();
+    assert_eq!(
+        (summary.windows, summary.mean, summary.total),
+        (2, 4.0, Some(4.0))
+    );
+}
+
+/// A share that is not validated has a counting error but no interval: the larger part of its error
+/// may not be included.
+#[test]
+fn only_a_validated_error_makes_an_interval() {
+    let mut line = RunLine::new(0, 0, String::new(), 0);
+    let spreads = [
+        Spread::CountingOnly(0.5),
+        Spread::Error(0.5),
+        Spread::Error(0.0),
+        Spread::Sampled(7.0, 10.0),
+        Spread::Unknown,
+    ];
+    for (at, spread) in spreads.into_iter().enumerate() {
+        line.push(at, Ok(&gauge(8.0, spread)));
+    }
+    let known: Vec<Option<(f64, f64)>> = (0..spreads.len())
+        .map(|at| Some(line.interval(at)).filter(|(low, _)| !low.is_nan()))
+        .collect();
+    let by_error = (8.0 - 0.979_982, 8.0 + 0.979_982);
+    assert_eq!(known, [None, Some(by_error), None, Some((7.0, 10.0)), None]);
+}

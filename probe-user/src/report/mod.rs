@@ -1,0 +1,355 @@
+//! A whole [`Run`]: the values of each subject and metric over its windows, with findings. The
+//! page, single views and comparisons are drawn from it.
+
+mod calibration;
+mod compare;
+mod compared_text;
+mod line;
+mod page;
+mod roofline;
+mod samples;
+mod single;
+mod svg;
+mod text;
+mod verb_json;
+mod view;
+
+use std::collections::{HashMap, HashSet};
+
+pub use self::page::page;
+pub use self::{
+    calibration::Calibration,
+    compare::{ComparedValue, Comparison, Side, compare},
+    compared_text::{html as comparison_html, json as comparison_json, table as comparison_table},
+    line::{LineMetric, LineSubject, LineSummary, RunLine},
+    roofline::{Peaks, PeaksError},
+    samples::{POINTS, Scatter},
+    single::Single,
+    svg::svg,
+    text::{csv, json},
+    verb_json::{VerbJsonError, calibrated},
+    view::Selection,
+};
+use crate::{
+    derive::{
+        Estimate, FindingSubject, MetricKind, Reason, Report, ReportSection, Series, Spread,
+        Subject, Value,
+    },
+    formula::NoValue,
+    recording::{ReadError, Replay},
+    samples::Calibrated,
+    sys::clock::nanos,
+};
+
+/// Most rows of a view; those with the smallest sums of their first metric are left out.
+const MAX_ROWS: usize = 500;
+
+/// A whole recording in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Name of its file.
+    pub file: String,
+    /// Metadata: keys and values.
+    pub about: Vec<(String, String)>,
+    /// Begin and end of each window, in seconds since the recording began.
+    pub windows: Vec<(f64, f64)>,
+    /// Unix time of its begin, in seconds.
+    pub began: f64,
+    /// The subjects of lines.
+    pub subjects: Vec<LineSubject>,
+    /// The metrics of lines.
+    pub metrics: Vec<LineMetric>,
+    /// The values.
+    pub lines: Vec<RunLine>,
+    /// Distributions over the whole recording.
+    pub histograms: Vec<Distribution>,
+    /// Findings at the end of the recording: label of the subject, and a sentence.
+    pub findings: Vec<(String, String)>,
+    /// Metrics without a value, with the reason.
+    pub missing: Vec<(String, String)>,
+    /// Distinct warnings.
+    pub warnings: Vec<String>,
+    /// Number of rows left out because of the limit.
+    pub left_out: usize,
+    /// Begin of the first window, in ns of `CLOCK_MONOTONIC`; None without windows.
+    pub origin: Option<u64>,
+    /// The machine's platform, as the catalogue calls it, if known.
+    pub platform: Option<String>,
+    /// Samples of memory accesses, from `mem record`.
+    pub samples: Option<Scatter>,
+    /// The machine's peaks, from `roofline`.
+    pub peaks: Option<Peaks>,
+    /// Accuracy and cost of sampling, from `mem calibrate`.
+    pub calibrated: Option<Calibrated>,
+}
+
+/// A histogram of a subject.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    /// Index into [`Run::subjects`].
+    pub subject: usize,
+    /// Index into [`Run::metrics`].
+    pub metric: usize,
+    /// Distinguishes series of one subject and metric, such as by operation; may be empty.
+    pub of: String,
+    /// Upper bound of each bucket; the last bucket has none.
+    pub bounds: Vec<f64>,
+    /// Count of each bucket, one more than `bounds`.
+    pub counts: Vec<u64>,
+}
+
+/// Indices into a run while it is built.
+#[derive(Default)]
+struct RunIndex {
+    subjects: HashMap<(ReportSection, Subject), usize>,
+    metrics: HashMap<(String, String), usize>,
+    /// By subject, metric, distinguishing text, and counter group.
+    lines: HashMap<(usize, usize, String, Option<u32>), usize>,
+    /// Lines by all that is shown of them.
+    shown_names: HashSet<(usize, usize, String)>,
+    /// Names of metrics that are 0 for an owner that did not run.
+    by_time: HashSet<String>,
+}
+
+/// The value of an owner that did not run.
+const ZERO: Value = Value::Gauge(Estimate {
+    value: 0.0,
+    running_ratio: 1.0,
+    spread: Spread::Unknown,
+    above_bound: None,
+});
+
+impl RunIndex {
+    /// The value of a window. Counters and rates of an owner that did not run are 0, so that means
+    /// over time include that window; a ratio of its counts stays unknown.
+    fn value<'a>(&self, report: &Report, series: &'a Series) -> Result<&'a Value, &'a Reason> {
+        let metric = report.metric(series);
+        let counted = metric.kind == MetricKind::Counter || self.by_time.contains(&metric.name);
+        match &series.value {
+            Err(Reason::NoValue(NoValue::DidNotRun)) if counted => Ok(&ZERO),
+            value => value.as_ref(),
+        }
+    }
+}
+
+impl Run {
+    /// Builds the run from a whole replay.
+    ///
+    /// # Errors
+    ///
+    /// If it is damaged.
+    pub fn read(
+        file: &str,
+        about: impl IntoIterator<Item = (String, String)>,
+        mut replay: Replay,
+    ) -> Result<Self, ReadError> {
+        let mut run = Self {
+            file: file.to_owned(),
+            about: about.into_iter().collect(),
+            platform: replay
+                .plan()
+                .metrics
+                .machine
+                .map(|it| it.platform.to_string()),
+            ..Self::default()
+        };
+        let mut index = RunIndex {
+            by_time: replay.plan().time_only_metrics().collect(),
+            ..RunIndex::default()
+        };
+        let mut last = None;
+        while let Some(report) = replay.advance()? {
+            run.add_window(&mut index, report);
+            last = Some(report.clone());
+        }
+        let Some(last) = last else {
+            return Err(ReadError::Empty(file.to_owned()));
+        };
+        run.add_final(&index, &last);
+        Ok(run)
+    }
+
+    /// A run of samples without a recording: it has no windows.
+    #[must_use]
+    pub fn from_samples(samples: Scatter) -> Self {
+        Self {
+            file: samples.file.clone(),
+            about: samples.about.clone(),
+            began: samples.began().unwrap_or_default(),
+            samples: Some(samples),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a window.
+    fn add_window(&mut self, index: &mut RunIndex, report: &Report) {
+        let seconds = |at: std::time::Duration| at.saturating_sub(report.began).as_secs_f64();
+        if self.windows.is_empty() {
+            self.origin = Some(nanos(report.began));
+            self.began = (report.boot_time + report.began).as_secs_f64();
+        }
+        let window = self.windows.len();
+        self.windows
+            .push((seconds(report.start), seconds(report.end)));
+        for group in report.groups() {
+            if matches!(
+                group.section,
+                ReportSection::SelfCounters | ReportSection::Missing
+            ) {
+                continue;
+            }
+            for series in group.series {
+                let Some(at) = self.line_of(index, report, group.section, group.subject, series)
+                else {
+                    continue;
+                };
+                self.lines[at].push(window, index.value(report, series));
+            }
+        }
+        for warning in &report.warnings {
+            if !self.warnings.contains(warning) {
+                self.warnings.push(warning.clone());
+            }
+        }
+    }
+
+    fn line_of(
+        &mut self,
+        index: &mut RunIndex,
+        report: &Report,
+        part: ReportSection,
+        subject: &Subject,
+        series: &Series,
+    ) -> Option<usize> {
+        if matches!(
+            series.value,
+            Ok(Value::Histogram(_) | Value::Info(_) | Value::State(..))
+        ) {
+            return None;
+        }
+        let subject = self.subject_index(index, report, part, subject);
+        let metric = self.metric_index(index, report, series);
+        let attributes = report.attributes(series);
+        let of = line::distinguishing_text(attributes);
+        // An event may be in several counter groups.
+        let key = (subject, metric, of.clone(), attributes.group);
+        if let Some(at) = index.lines.get(&key) {
+            return Some(*at);
+        }
+        let mut name = of;
+        if !index.shown_names.insert((subject, metric, name.clone()))
+            && let Some(group) = attributes.group
+        {
+            name = format!("{name} group {group}").trim().to_owned();
+        }
+        let (at, first) = (self.lines.len(), self.windows.len() - 1);
+        self.lines.push(RunLine::new(subject, metric, name, first));
+        index.lines.insert(key, at);
+        Some(at)
+    }
+
+    fn subject_index(
+        &mut self,
+        index: &mut RunIndex,
+        report: &Report,
+        part: ReportSection,
+        subject: &Subject,
+    ) -> usize {
+        let entry = index.subjects.entry((part, subject.clone()));
+        let at = *entry.or_insert_with(|| {
+            self.subjects.push(LineSubject::new(report, part, subject));
+            self.subjects.len() - 1
+        });
+        let known = &self.subjects[at];
+        let was_named = known.get("namespace").or(known.get("container")).is_some();
+        // The runtime may report a container's name after its first window.
+        if !was_named && subject.labels(&report.described).is_named() {
+            self.subjects[at] = LineSubject::new(report, part, subject);
+        }
+        at
+    }
+
+    fn metric_index(&mut self, index: &mut RunIndex, report: &Report, series: &Series) -> usize {
+        let metric = report.metric(series);
+        let key = (metric.name.clone(), metric.unit.clone());
+        *index.metrics.entry(key).or_insert_with(|| {
+            self.metrics.push(LineMetric::new(metric));
+            self.metrics.len() - 1
+        })
+    }
+
+    /// Adds distributions, findings and missing metrics at the end.
+    fn add_final(&mut self, index: &RunIndex, last: &Report) {
+        for group in last.groups() {
+            for series in group.series {
+                let metric = last.metric(series);
+                match &series.value {
+                    Ok(Value::Histogram(histogram)) => {
+                        let Some(subject) = index
+                            .subjects
+                            .get(&(group.section, group.subject.clone()))
+                            .copied()
+                        else {
+                            continue;
+                        };
+                        let key = (metric.name.clone(), metric.unit.clone());
+                        let at = index.metrics.get(&key).copied().unwrap_or_else(|| {
+                            self.metrics.push(LineMetric::new(metric));
+                            self.metrics.len() - 1
+                        });
+                        self.histograms.push(Distribution {
+                            subject,
+                            metric: at,
+                            of: line::distinguishing_text(last.attributes(series)),
+                            bounds: histogram.bounds.clone(),
+                            counts: histogram.counts.clone(),
+                        });
+                    }
+                    Err(reason) if group.section == ReportSection::Missing => {
+                        let missing = (metric.name.clone(), reason.to_string());
+                        self.missing.push(missing);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let findings = last.findings.iter().map(|finding| {
+            let who = match finding.about {
+                FindingSubject::Socket(_) => String::new(),
+                FindingSubject::Subject(at) => {
+                    let subject = &last.subjects[at as usize];
+                    LineSubject::new(last, ReportSection::Rows, subject).label
+                }
+            };
+            (who, finding.text.clone())
+        });
+        self.findings = findings.collect();
+        self.drop_excess_rows();
+    }
+
+    /// Drops rows beyond the page's limit.
+    fn drop_excess_rows(&mut self) {
+        let mut rows: Vec<(usize, f64)> = (0..self.subjects.len())
+            .filter(|at| self.subjects[*at].part == "row")
+            .map(|at| (at, self.first_metric_sum(at)))
+            .collect();
+        if rows.len() <= MAX_ROWS {
+            return;
+        }
+        rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let out: HashSet<usize> = rows[MAX_ROWS..].iter().map(|(at, _)| *at).collect();
+        self.left_out = out.len();
+        self.lines.retain(|line| !out.contains(&line.subject));
+        self.histograms.retain(|it| !out.contains(&it.subject));
+    }
+
+    /// Sum of the subject's values of its first metric.
+    fn first_metric_sum(&self, subject: usize) -> f64 {
+        let line = self.lines.iter().find(|line| line.subject == subject);
+        let values = line.into_iter().flat_map(|line| &line.values);
+        values.filter(|value| !value.is_nan()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

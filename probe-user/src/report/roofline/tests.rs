@@ -1,0 +1,91 @@
+use super::{
+    super::{LineMetric, LineSubject, RunLine},
+    *,
+};
+
+/// The verb's output, from its own golden file.
+fn written() -> &'static str {
+    let golden = include_str!(
+        "../../roofline/print/snapshots/probe_user__roofline__print__tests__json_has_the_fields_\
+         of_the_page.snap"
+    );
+    golden.splitn(3, "---\n").nth(2).unwrap()
+}
+
+/// One container with two windows, 10 FLOP/s at 0.5 FLOP/B and 30 at 3; then one without.
+fn run() -> Run {
+    let metric = |name: &str, unit: &str| LineMetric {
+        name: name.to_owned(),
+        help: String::new(),
+        unit: unit.to_owned(),
+        is_counter: false,
+    };
+    let line = |metric, values: &[f64]| RunLine {
+        subject: 0,
+        metric,
+        of: String::new(),
+        first: 1,
+        values: values.to_vec(),
+        intervals: Vec::new(),
+        reason: None,
+    };
+    Run {
+        windows: vec![(0.0, 1.0), (1.0, 2.0), (2.0, 5.0), (5.0, 6.0)],
+        subjects: vec![LineSubject {
+            part: "row",
+            label: "web".to_owned(),
+            ..LineSubject::default()
+        }],
+        metrics: vec![
+            metric("flops", "1/s"),
+            metric("flops_per_ll_read_miss_byte", "1/B"),
+        ],
+        lines: vec![line(0, &[10.0, 30.0, 0.0]), line(1, &[0.5, 3.0, f64::NAN])],
+        ..Run::default()
+    }
+}
+
+#[test]
+fn what_the_verb_writes_is_read() {
+    let peaks = Peaks::parse(written()).unwrap();
+    assert_eq!(peaks.platform(), "generic");
+    let json = RunRoofline::for_run(&run(), Some(&peaks))
+        .unwrap()
+        .json(&run());
+    let roof = &json["roofs"][0];
+    assert_eq!(roof["flops"], 1.07e12);
+    assert_eq!(roof["bytes_per_second"], 1.75e11);
+    assert_eq!(roof["levels"][0]["level"], "L1");
+    // 100 FLOPs of 20 + 30 bytes in four seconds.
+    let point = &json["points"][0];
+    assert_eq!(
+        (&point["flops"], &point["flops_per_byte"], &point["windows"]),
+        (&json!(25.0), &json!(2.0), &json!(2))
+    );
+    assert_eq!(point["intensity_metric"], "flops_per_ll_read_miss_byte");
+}
+
+#[test]
+fn what_is_no_roofline_is_refused_by_a_sentence() {
+    let said = |text: &str| Peaks::parse(text).unwrap_err().to_string();
+    assert!(said("name,value").contains("no output of `pmuscope roofline"));
+    assert!(said("{\"format\": 1}").contains("no output of `pmuscope roofline"));
+    let later = written().replace("\"format\": 1", "\"format\": 2");
+    assert!(said(&later).contains("its format is 2"));
+    let mut none: Value = serde_json::from_str(written()).unwrap();
+    none["roofs"] = json!([]);
+    assert!(said(&none.to_string()).contains("it has no roof"));
+}
+
+#[test]
+fn without_peaks_or_counts_there_is_a_reason() {
+    let peaks = Peaks::parse(written()).unwrap();
+    let why = |run: &Run, peaks| RunRoofline::for_run(run, peaks).unwrap_err();
+    assert!(why(&run(), None).contains("no peaks of the machine were given"));
+    let nothing = Run::default();
+    assert!(why(&nothing, Some(&peaks)).contains("no FLOPS and no FLOPs per byte"));
+    assert!(why(&nothing, None).contains("it needs FLOPS"));
+    let mut idle = run();
+    idle.lines[1].values = vec![f64::NAN; 3];
+    assert!(why(&idle, Some(&peaks)).contains("no row of the recording"));
+}

@@ -1,0 +1,57 @@
+use super::{
+    super::{LineMetric, LineSubject},
+    *,
+};
+
+fn run() -> Run {
+    let subject = |name: &str| LineSubject {
+        part: "row",
+        label: name.to_owned(),
+        labels: [("kind", "container".to_owned()), ("name", name.to_owned())].into(),
+    };
+    let distribution = |subject, counts: [u64; 4]| Distribution {
+        subject,
+        metric: 0,
+        of: "load".to_owned(),
+        bounds: vec![31.0, 1023.0, 4_095_000.0],
+        counts: counts.to_vec(),
+    };
+    Run {
+        subjects: ["small", "large", "middle"].map(subject).to_vec(),
+        metrics: vec![LineMetric {
+            name: "spe_latency_cycles".to_owned(),
+            help: String::new(),
+            unit: "cycles".to_owned(),
+            is_counter: false,
+        }],
+        histograms: vec![
+            distribution(0, [1, 0, 0, 0]),
+            distribution(1, [600, 300, 90, 10]),
+            distribution(2, [0, 10, 0, 0]),
+        ],
+        ..Run::default()
+    }
+}
+
+/// The axis has the bounds of the buckets and their unit; the largest distributions come first.
+#[test]
+fn a_distribution_is_over_the_bounds_of_its_buckets() {
+    let selection = Selection {
+        top: Some(2),
+        ..Selection::default()
+    };
+    insta::assert_snapshot!(svg(&run(), &selection).unwrap());
+}
+
+/// Of many buckets some have names, which do not run into each other.
+#[test]
+fn many_buckets_have_few_names() {
+    let bounds: Vec<f64> = (0..37).map(f64::from).collect();
+    let axis = Across::Buckets(&bounds, "cycles").axis((0.0, 37.0));
+    let names = axis.labels;
+    let texts: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(texts[0], "\u{2264} 0.00 cycles");
+    assert_eq!(texts.last(), Some(&"> 36.0"));
+    assert!(texts.len() <= 9, "{texts:?}");
+    assert!(names.windows(2).all(|two| two[1].0 - two[0].0 >= 5.0));
+}
