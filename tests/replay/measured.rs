@@ -71,7 +71,7 @@ pub(crate) fn run() -> Run {
             metric("flops", "1/s", false),
             metric("flops_per_ll_read_miss_byte", "1/B", false),
             metric("mem_access", "", true),
-            metric("spe_operations", "", true),
+            metric("memory_accesses", "", true),
         ],
         peaks: Some(Peaks::parse(&peaks("neoverse-v2")).unwrap()),
         ..Run::default()

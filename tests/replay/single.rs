@@ -186,7 +186,7 @@ fn estimates_are_a_table_and_a_picture() {
     for (row, point) in table.iter().zip(view[0]["points"].as_array().unwrap()) {
         assert_eq!(
             (&*row["estimated"], &*row["counted"]),
-            ("spe_operations", "mem_access")
+            ("memory_accesses", "mem_access")
         );
         for key in [
             "label", "windows", "estimate", "count", "low", "high", "ratio",
@@ -213,7 +213,7 @@ fn estimates_are_a_table_and_a_picture() {
     run.lines.extend(more);
     let message = Single::Estimates.svg(&run, &all).unwrap_err();
     assert!(
-        message.ends_with("name it with -M: spe_operations, sampled_mem_access"),
+        message.ends_with("name it with -M: memory_accesses, sampled_mem_access"),
         "{message}"
     );
     let by_metric = |metric: &str| Selection {
@@ -221,7 +221,7 @@ fn estimates_are_a_table_and_a_picture() {
         ..Selection::default()
     };
     assert_eq!(
-        Single::Estimates.svg(&run, &by_metric("spe_operations")),
+        Single::Estimates.svg(&run, &by_metric("memory_accesses")),
         Ok(svg)
     );
     assert!(Single::Estimates.csv(&run, &by_metric("flops")).is_err());

@@ -393,13 +393,13 @@ fn mem_shows_what_events_sampled() {
         let classes = &command(&json)["classes"];
         let loads = &classes["load"];
         let shares = |source: &str| {
-            let share = &loads["sources"][source]["spe_source_share"];
+            let share = &loads["sources"][source]["memory_access_source_share"];
             ["low", "value", "high"].map(|end| share[end].as_f64().unwrap_or_default())
         };
         let [low, value, high] = shares("dram");
         println!("{event}: {loads}");
         assert!(low <= 0.2 && 0.2 <= high && value > 0.0, "{loads}");
-        let operations = &loads["spe_operations"];
+        let operations = &loads["memory_accesses"];
         if set == "ibs" {
             assert!(operations["raw"].as_u64().unwrap() > 50, "{loads}");
         } else {
@@ -409,16 +409,20 @@ fn mem_shows_what_events_sampled() {
                 "{loads}"
             );
             assert!(
-                loads["spe_samples"]["raw"].as_u64().unwrap() > 50,
+                loads["memory_access_samples"]["raw"].as_u64().unwrap() > 50,
                 "{loads}"
             );
         }
-        assert!(classes["store"]["spe_operations"]["raw"].as_u64().unwrap() > 10);
-        let walks = &classes["store"]["spe_tlb_walk_share"]["value"];
+        assert!(classes["store"]["memory_accesses"]["raw"].as_u64().unwrap() > 10);
+        let walks = &classes["store"]["memory_access_tlb_walk_share"]["value"];
         let walks = walks.as_f64().unwrap();
         assert!((walks - 1.0).abs() < 1e-9, "{classes}");
         // Only SPE has issue latencies.
-        assert!(loads.get("spe_issue_latency_mean_cycles").is_none());
+        assert!(
+            loads
+                .get("memory_access_issue_latency_mean_cycles")
+                .is_none()
+        );
         let pages = json["pages"].as_array().unwrap().iter();
         let pages: Vec<&str> = pages.filter_map(|page| page["address"].as_str()).collect();
         assert!(pages.contains(&"0x7f0000010000"), "{pages:?}");

@@ -50,7 +50,7 @@ fn used(series: &Series, id: &str) -> u64 {
 fn sampled(series: &Series, id: &str) -> f64 {
     let name = format!("name=\"{id}\"");
     let container = series.iter().filter(|(series, _)| {
-        series.starts_with("pmuscope_spe_operations_estimated_total{") && series.contains(&name)
+        series.starts_with("pmuscope_memory_accesses_estimated_total{") && series.contains(&name)
     });
     container.map(|(_, value)| value).sum()
 }

@@ -165,7 +165,9 @@ impl JsonSamples {
                 for (source, values) in sources.into_iter().flatten() {
                     let name = row["name"].as_str().unwrap_or_default().to_owned();
                     let taken = self.0.entry((name, class, source.clone())).or_default();
-                    *taken += values["spe_operations"]["raw"].as_u64().unwrap_or_default();
+                    *taken += values["memory_accesses"]["raw"]
+                        .as_u64()
+                        .unwrap_or_default();
                 }
             }
         }
@@ -189,7 +191,7 @@ fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: 
             let key = (id.clone(), class, source.clone());
             let samples = taken.0.get(&key).copied().unwrap_or(0);
             let expected = executed * op.weight as f64 / weights as f64;
-            let family = "spe_operations_estimated";
+            let family = "memory_accesses_estimated";
             let found = counter(series, family, id, class, Some(&source)).unwrap();
             println!(
                 "{what}: {} {source}: {samples} of {raised} samples, {found:.0} of {expected:.0}",
@@ -267,7 +269,7 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     );
     let points = collector.next_points();
     let pushed = points.iter().map(Point::series).filter(|(name, labels)| {
-        name.contains("by_source_spe_operations_estimated") && labels.contains(id.as_str())
+        name.contains("by_source_memory_accesses_estimated") && labels.contains(id.as_str())
     });
     assert_eq!(
         pushed.count(),
@@ -364,7 +366,14 @@ fn intels_events_take_no_counter_unasked() {
             };
             // The number of loads is unknown, so the samples are shown.
             let raised = loads.raised(cgroup.id, op) as f64;
-            let taken = counter(&first, "spe_samples", id, Class::Load, Some(&source)).unwrap();
+            let taken = counter(
+                &first,
+                "memory_access_samples",
+                id,
+                Class::Load,
+                Some(&source),
+            )
+            .unwrap();
             println!("{source}: {taken} of {raised} samples");
             // Samples are missed at times, during the bpf(2) calls of a pull.
             assert!(
@@ -372,7 +381,7 @@ fn intels_events_take_no_counter_unasked() {
                 "{source}: {taken} of {raised}"
             );
         }
-        let operations = "spe_operations_estimated";
+        let operations = "memory_accesses_estimated";
         assert_eq!(counter(&first, operations, id, Class::Load, None), None);
         let executed = stores.executed[&cgroup.id.0] as f64;
         let found = counter(&first, operations, id, Class::Store, None).unwrap();

@@ -333,24 +333,36 @@ fn mem_shows_the_command() {
     );
     let loads = &command(&json)["classes"]["load"];
     let (samples, low, high) = (
-        loads["spe_operations"]["raw"].as_f64().unwrap(),
-        loads["spe_operations"]["low"].as_f64().unwrap(),
-        loads["spe_operations"]["high"].as_f64().unwrap(),
+        loads["memory_accesses"]["raw"].as_f64().unwrap(),
+        loads["memory_accesses"]["low"].as_f64().unwrap(),
+        loads["memory_accesses"]["high"].as_f64().unwrap(),
     );
     assert!(samples > 100.0);
     // Emulated decoding is slow: the estimate includes what the time limit skips.
     assert!(high >= samples * 4096.0 && low < high);
-    assert!(loads["spe_latency_mean_cycles"]["value"].as_f64().unwrap() > 4.0);
+    assert!(
+        loads["memory_access_latency_mean_cycles"]["value"]
+            .as_f64()
+            .unwrap()
+            > 4.0
+    );
     let pages = json["pages"].as_array().unwrap().iter();
     let page = pages
-        .max_by_key(|page| page["spe_samples"].as_u64())
+        .max_by_key(|page| page["memory_access_samples"].as_u64())
         .unwrap();
-    assert!(page["spe_samples"].as_u64().unwrap() > 1, "{page}");
+    assert!(
+        page["memory_access_samples"].as_u64().unwrap() > 1,
+        "{page}"
+    );
     // The distribution of a page's latencies is not kept, so the error of their mean is unknown.
-    let mean = &page["spe_latency_mean_cycles"];
+    let mean = &page["memory_access_latency_mean_cycles"];
     assert!(mean["value"].as_f64().unwrap() > 4.0, "{page}");
     assert!(mean["low"].is_null() && mean["high"].is_null(), "{page}");
-    let mean = |end: &str| loads["spe_latency_mean_cycles"][end].as_f64().unwrap();
+    let mean = |end: &str| {
+        loads["memory_access_latency_mean_cycles"][end]
+            .as_f64()
+            .unwrap()
+    };
     assert!(
         mean("low") < mean("value") && mean("value") < mean("high"),
         "{loads}"
@@ -380,7 +392,7 @@ fn intervals_of_mem_add_up() {
         let rows = (window["rows"].as_array().unwrap().iter())
             .filter(|row| pids.iter().any(|pid| row["pid"] == *pid));
         let classes = rows.flat_map(|row| row["classes"].as_object().unwrap().values());
-        let samples = classes.map(|class| class["spe_operations"]["raw"].as_u64().unwrap());
+        let samples = classes.map(|class| class["memory_accesses"]["raw"].as_u64().unwrap());
         samples.sum()
     };
     let (mut counted, mut pids) = (Vec::new(), Vec::new());

@@ -1,7 +1,11 @@
 //! Values from samples of memory accesses: number, data sources and latencies, each with its 95%
 //! interval.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use probe_common::spe::{Class, LATENCY_BUCKETS};
 
@@ -18,10 +22,12 @@ use crate::{
 };
 
 /// The metric shown instead of the number of operations.
-const SAMPLES: &str = "spe_samples";
+const SAMPLES: &str = "memory_access_samples";
 
 /// The metrics of sampled accesses: their indices in a report.
 pub(super) struct AccessMetrics {
+    /// What samples each class.
+    samplers: BTreeMap<Class, Arc<str>>,
     /// Classes without a number of operations.
     tagged: BTreeSet<Class>,
     /// Whether samples of this window may be missing, since the kernel may have stopped a counter.
@@ -63,15 +69,17 @@ impl AccessMetrics {
         let cycles = "cycles";
         let parts = [
             (
-                "spe_issue_latency_mean_cycles",
+                "memory_access_issue_latency_mean_cycles",
                 "Mean cycles from dispatch to issue",
             ),
             (
-                "spe_translation_latency_mean_cycles",
+                "memory_access_translation_latency_mean_cycles",
                 "Mean cycles of address translation",
             ),
         ];
+        let sampler = |class| Some((class, samples?.sampler(class).into()));
         Self {
+            samplers: Class::ALL.into_iter().filter_map(sampler).collect(),
             tagged: samples.map_or_else(BTreeSet::new, SampleWindow::tagged),
             limited: events().any(|event| event.gained.limited),
             ever_limited: events().any(|event| event.ever_limited),
@@ -80,7 +88,7 @@ impl AccessMetrics {
                 .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio())),
             max_latency: samples.map_or(u16::MAX.into(), SampleWindow::max_latency),
             operations: metric(
-                "spe_operations",
+                "memory_accesses",
                 "",
                 MetricKind::Counter,
                 "Operations that the samples stand for",
@@ -91,19 +99,19 @@ impl AccessMetrics {
             }),
             latency: [
                 (
-                    "spe_latency_mean_cycles",
+                    "memory_access_latency_mean_cycles",
                     "Mean cycles from dispatch to completion",
                 ),
                 (
-                    "spe_latency_p50_cycles",
+                    "memory_access_latency_p50_cycles",
                     "Median of the cycles from dispatch to completion",
                 ),
                 (
-                    "spe_latency_p90_cycles",
+                    "memory_access_latency_p90_cycles",
                     "90th percentile of the cycles from dispatch to completion",
                 ),
                 (
-                    "spe_latency_p99_cycles",
+                    "memory_access_latency_p99_cycles",
                     "99th percentile of the cycles from dispatch to completion",
                 ),
             ]
@@ -111,25 +119,25 @@ impl AccessMetrics {
             parts: (!by_events)
                 .then(|| parts.map(|(name, help)| metric(name, cycles, MetricKind::Gauge, help))),
             walks: metric(
-                "spe_tlb_walk_share",
+                "memory_access_tlb_walk_share",
                 "1",
                 MetricKind::Gauge,
                 "Share that needed a translation table walk",
             ),
             remote: metric(
-                "spe_remote_share",
+                "memory_access_remote_share",
                 "1",
                 MetricKind::Gauge,
                 "Share served by another socket, of those whose source is known",
             ),
             share: metric(
-                "spe_source_share",
+                "memory_access_source_share",
                 "1",
                 MetricKind::Gauge,
                 "Share of the operations of the class that were served there",
             ),
             histogram: metric(
-                "spe_latency_cycles",
+                "memory_access_latency_cycles",
                 cycles,
                 MetricKind::Histogram,
                 "Operations that the samples stand for, by cycles from dispatch to completion",
@@ -204,6 +212,7 @@ impl AccessMetrics {
     ) -> SeriesAdder<'r> {
         let attributes = report.add_attributes(Attributes {
             method: ValueMethod::Sampled,
+            sampler: self.samplers.get(&operation).cloned(),
             operation: Some(operation),
             source,
             ..Attributes::default()

@@ -24,7 +24,7 @@ const COLUMNS: [&str; 11] = [
     "spe_reads",
     "spe_writes",
     "spe_from_other_cores",
-    "spe_latency_mean_cycles",
+    "memory_access_latency_mean_cycles",
     "cpus",
     "line_cpus",
 ];

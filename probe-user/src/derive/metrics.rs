@@ -11,7 +11,7 @@ use crate::{
     devices::Device,
     formula::{Absent, EventCount, FormulaValue, Implicit, Input, NoValue},
     plan::{CountSource, MetricSource, Plan, PlannedMetric},
-    window::{GroupCounts, SampleUsage, Usage, Window, float},
+    window::{GroupCounts, SPE, SampleUsage, Usage, Window, float},
 };
 
 /// A value, or the reason for its absence.
@@ -64,6 +64,7 @@ impl<'a> CoreMetrics<'a> {
             length: window.length,
             sampled: report.add_attributes(Attributes {
                 method: ValueMethod::Sampled,
+                sampler: Some(SPE.into()),
                 ..Attributes::default()
             }),
         }

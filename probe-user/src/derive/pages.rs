@@ -18,7 +18,12 @@ pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable
     };
     ReportTable {
         name: "pages",
-        columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        columns: vec![
+            "pid",
+            "address",
+            "memory_access_samples",
+            "memory_access_latency_mean_cycles",
+        ],
         counts: Vec::new(),
         rows: hottest_pages(pages, shown).into_iter().map(row).collect(),
     }

@@ -1,5 +1,7 @@
 //! Series: a value with its subject, metric and attributes.
 
+use std::sync::Arc;
+
 use probe_common::spe::Class;
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +118,8 @@ pub struct Attributes {
     pub group: Option<u32>,
     /// How the values were obtained.
     pub method: ValueMethod,
+    /// What sampled accesses: `arm_spe`, or the events.
+    pub sampler: Option<Arc<str>>,
     /// Operation of a sampled access.
     pub operation: Option<Class>,
     /// Memory level that served a sampled access; None for all levels together.

@@ -317,6 +317,7 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
         device,
         group: _,
         method,
+        sampler,
         operation,
         source,
     } = attributes;
@@ -325,6 +326,7 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
         ("socket", socket.map(|socket| socket.to_string())),
         ("device", device.clone()),
         ("method", method),
+        ("sampler", sampler.as_deref().map(str::to_owned)),
         (
             "operation",
             operation.map(|operation| operation.name().to_owned()),

@@ -9,7 +9,7 @@ use super::{Run, RunLine, text::number};
 
 /// The metric that SPE samples estimate, and the event that counts the same accesses: loads and
 /// stores (Arm ARM, D18: `MEM_ACCESS` counts memory-read and memory-write operations).
-const OPERATIONS: &str = "spe_operations";
+const OPERATIONS: &str = "memory_accesses";
 const ACCESSES: &str = "mem_access";
 const CLASSES: [&str; 2] = ["load", "store"];
 

@@ -28,7 +28,7 @@ const MAX_TEXTS: usize = 1 << 16;
 /// Index of a text in [`SampleReader::texts`].
 pub type TextIndex = u32;
 
-/// The columns of a sample that a profile needs.
+/// The columns of a sample that a report needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleRow {
     /// ns of `CLOCK_MONOTONIC`.

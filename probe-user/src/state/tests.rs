@@ -292,7 +292,7 @@ fn the_format_is_raised_with_every_change() {
     events.events[0].accesses = Some(AccessScaling::Counted);
     let bytes = saved(&now);
     let sum = bytes.last_chunk::<8>().unwrap();
-    let known = ("6-1x130x2x12x6x16", 6_901_790_736_036_341_666);
+    let known = ("7-1x130x2x12x6x16", 8_989_365_190_300_234_084);
     let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(

@@ -202,6 +202,7 @@ pub(crate) mod tests;
 mod totals;
 mod usage;
 
+pub(crate) use self::samples::SPE;
 #[cfg(test)]
 pub(crate) use self::{
     group_counts::tests::Random,

@@ -35,6 +35,9 @@ pub enum MemLevel {
     Unknown,
 }
 
+/// Name of Arm's SPE, as that of its PMUs.
+pub(crate) const SPE: &str = "arm_spe";
+
 /// What takes samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SampleSource {
@@ -166,7 +169,7 @@ impl SampleWindow {
 
     /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.
     pub(crate) fn sources(&self) -> Vec<String> {
-        let spe = self.spe.iter().map(|_| "spe".to_owned());
+        let spe = self.spe.iter().map(|_| SPE.to_owned());
         let events = (0_u8..).zip(&self.events).map(|(at, event)| {
             let name = &event.health.name;
             match self.total.total.contains_key(&SampleKind::clock(at)) {
@@ -175,6 +178,20 @@ impl SampleWindow {
             }
         });
         spe.chain(events).collect()
+    }
+
+    /// What samples accesses of a class: `arm_spe`, or the events.
+    pub(crate) fn sampler(&self, class: Class) -> String {
+        let of_class = |(kind, _): &(&SampleKind, _)| kind.access.is_some_and(|it| it.0 == class);
+        let kinds = self.total.total.iter().filter(of_class);
+        let sources: BTreeSet<SampleSource> = kinds.map(|(kind, _)| kind.source).collect();
+        let name = |source| match source {
+            SampleSource::Event(at) | SampleSource::Clock(at) => {
+                &*self.events[usize::from(at)].health.name
+            }
+            SampleSource::Spe => SPE,
+        };
+        sources.into_iter().map(name).collect::<Vec<_>>().join(",")
     }
 
     /// Continues the totals of the previous window, if the same sources sampled then.

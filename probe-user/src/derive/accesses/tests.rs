@@ -71,7 +71,7 @@ fn loads_and_stores_are_estimated_apart() {
         let series = value(metric, Class::Load, source).unwrap();
         series.estimate().unwrap().value
     };
-    let operations = value("spe_operations", Class::Load, None).unwrap();
+    let operations = value("memory_accesses", Class::Load, None).unwrap();
     let total = report.total(&operations).unwrap();
     assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
     assert!((total.estimate.value - 1e6).abs() < 1e-6);
@@ -81,15 +81,18 @@ fn loads_and_stores_are_estimated_apart() {
     assert!((operations.estimate.value - 1e6).abs() < 1e-6);
     let (low, high) = operations.estimate.sampled_interval().unwrap();
     assert!(low < 1e6 && high > 1e6);
-    assert!((number("spe_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
-    assert!((number("spe_tlb_walk_share", None) - 0.05).abs() < 1e-12);
-    assert!((number("spe_remote_share", None) - 0.1).abs() < 1e-12);
+    assert!((number("memory_access_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
+    assert!((number("memory_access_tlb_walk_share", None) - 0.05).abs() < 1e-12);
+    assert!((number("memory_access_remote_share", None) - 0.1).abs() < 1e-12);
     let l1d = Some(MemLevel::By(Source::L1d));
-    assert!((number("spe_source_share", l1d) - 0.9).abs() < 1e-12);
+    assert!((number("memory_access_source_share", l1d) - 0.9).abs() < 1e-12);
     // Stores have no data source.
-    assert_eq!(value("spe_remote_share", Class::Store, None), None);
+    assert_eq!(
+        value("memory_access_remote_share", Class::Store, None),
+        None
+    );
     let not_said = Some(MemLevel::Unknown);
-    assert!(value("spe_operations", Class::Store, not_said).is_some());
+    assert!(value("memory_accesses", Class::Store, not_said).is_some());
     assert_eq!(mem_level_name(MemLevel::Unknown), "not_said");
 }
 
@@ -106,7 +109,7 @@ fn loads_of_two_events_are_one_series() {
     let row = Gained::first(usage, Duration::ZERO);
     accesses.add_row(&mut report, subject, &row, &row.delta);
     let of_level = report
-        .find_series(&Subject::Machine, "spe_operations")
+        .find_series(&Subject::Machine, "memory_accesses")
         .filter(|series| report.attributes(series).source == Some(level));
     let raw: Vec<u64> = of_level
         .map(|series| series.counter().unwrap().raw)
@@ -133,7 +136,7 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
         found.map(|series| series.value.clone())
     };
     let no_number = Err(Reason::NoValue(NoValue::ChosenByCore));
-    assert_eq!(value("spe_operations", Class::Load), Some(no_number));
+    assert_eq!(value("memory_accesses", Class::Load), Some(no_number));
     let Some(Ok(Value::Counter(samples))) = value(SAMPLES, Class::Load) else {
         panic!("no {SAMPLES}");
     };
@@ -142,17 +145,20 @@ fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
         (1000, None)
     );
     assert!(matches!(
-        value("spe_remote_share", Class::Load),
+        value("memory_access_remote_share", Class::Load),
         Some(Ok(_))
     ));
-    assert_eq!(value("spe_latency_cycles", Class::Load), None);
+    assert_eq!(value("memory_access_latency_cycles", Class::Load), None);
     // Stores are counted.
-    let stores = value("spe_operations", Class::Store);
+    let stores = value("memory_accesses", Class::Store);
     assert!(matches!(stores, Some(Ok(Value::Counter(_)))), "{stores:?}");
     assert_eq!(value(SAMPLES, Class::Store), None);
     // Only SPE records when an operation was issued.
-    assert_eq!(value("spe_issue_latency_mean_cycles", Class::Store), None);
-    assert!(value("spe_latency_cycles", Class::Store).is_some());
+    assert_eq!(
+        value("memory_access_issue_latency_mean_cycles", Class::Store),
+        None
+    );
+    assert!(value("memory_access_latency_cycles", Class::Store).is_some());
 }
 
 /// Totals lack the operations lost then.
@@ -167,7 +173,7 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, &usage());
         let mut all = 0;
-        for series in report.find_series(&Subject::Machine, "spe_operations") {
+        for series in report.find_series(&Subject::Machine, "memory_accesses") {
             let (value, total) = (series.estimate().unwrap(), report.total(series).unwrap());
             assert!(value.sampled_interval().is_some());
             assert_eq!(total.estimate.sampled_interval().is_some(), !ever_limited);
@@ -189,7 +195,7 @@ fn a_mean_does_not_depend_on_neighbours() {
         let row = Gained::first(usage(), Duration::from_secs(3));
         accesses.add_row(&mut report, subject, &row, everyone);
         let all: Vec<_> = report
-            .find_series(&Subject::Machine, "spe_latency_mean_cycles")
+            .find_series(&Subject::Machine, "memory_access_latency_mean_cycles")
             .map(|series| series.value.clone())
             .collect();
         // Loads and both places have values; stores are too few.

@@ -122,7 +122,10 @@ fn shared_lines_come_by_what_other_cores_served() {
         [&count(1), &count(2), &count(0)]
     );
     let mean = TableCell::Estimate(Some(Estimate::exact(10.0)));
-    assert_eq!(cells(&table, "spe_latency_mean_cycles"), [&mean; 3]);
+    assert_eq!(
+        cells(&table, "memory_access_latency_mean_cycles"),
+        [&mean; 3]
+    );
     // 18 + 2 + 4 + 3 of 100 samples are on lines that the table kept.
     let counts = [
         ("spe_line_samples", 100),

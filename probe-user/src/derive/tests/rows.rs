@@ -238,14 +238,14 @@ fn who_was_only_sampled_has_a_row() {
     let operations = |id| {
         let subject = cgroup(id);
         let series = report
-            .find_series(&subject, "spe_operations")
+            .find_series(&subject, "memory_accesses")
             .next()
             .unwrap();
         series.counter().unwrap().raw
     };
     assert_eq!([7, 8, 9].map(operations), [1, 2, 3]);
     let machine = report
-        .find_series(&Subject::Machine, "spe_operations")
+        .find_series(&Subject::Machine, "memory_accesses")
         .next()
         .unwrap();
     assert_eq!(machine.counter().unwrap().raw, 6);

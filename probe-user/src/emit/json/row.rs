@@ -67,6 +67,9 @@ impl Serialize for ClassObject<'_> {
         let Self { report, series } = *self;
         let mut parts = series.chunk_by(|a, b| a.attributes == b.attributes);
         let mut map = serializer.serialize_map(None)?;
+        if let Some(sampler) = &report.attributes(&series[0]).sampler {
+            map.serialize_entry("sampler", sampler)?;
+        }
         for (name, value) in accesses(report, parts.next().unwrap_or_default()) {
             map.serialize_entry(name, &value)?;
         }

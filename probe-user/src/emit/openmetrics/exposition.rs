@@ -35,10 +35,10 @@ pub struct Exposition {
 
 /// Gauges of samples to omit, for any operation.
 const LEFT_OUT: &[&str] = &[
-    "spe_latency_p50_cycles",
-    "spe_latency_p90_cycles",
-    "spe_issue_latency_mean_cycles",
-    "spe_translation_latency_mean_cycles",
+    "memory_access_latency_p50_cycles",
+    "memory_access_latency_p90_cycles",
+    "memory_access_issue_latency_mean_cycles",
+    "memory_access_translation_latency_mean_cycles",
 ];
 
 impl Exposition {

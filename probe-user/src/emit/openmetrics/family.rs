@@ -322,9 +322,9 @@ mod tests {
                 "pmuscope_read_bandwidth_bytes_per_second",
             ),
             (
-                "spe_latency_mean_cycles",
+                "memory_access_latency_mean_cycles",
                 "cycles",
-                "pmuscope_spe_latency_mean_cycles",
+                "pmuscope_memory_access_latency_mean_cycles",
             ),
             (
                 "ns_per_run_charging",
@@ -354,7 +354,7 @@ mod tests {
             CounterSource::Event(1.0),
         );
         let sampled = metric(
-            "spe_operations",
+            "memory_accesses",
             "",
             MetricKind::Counter,
             CounterSource::Samples,
@@ -375,8 +375,8 @@ mod tests {
                 Aspect::Error,
                 "events_estimated_counting_error_seconds",
             ),
-            (&sampled, Aspect::Samples, "spe_operations_samples"),
-            (&sampled, Aspect::Lower, "spe_operations_estimated_lower"),
+            (&sampled, Aspect::Samples, "memory_accesses_samples"),
+            (&sampled, Aspect::Lower, "memory_accesses_estimated_lower"),
             (&latency, Aspect::Value, "latency_cycles"),
             (&latency, Aspect::Upper, "latency_upper_cycles"),
             (&ratio, Aspect::RunningRatio, "miss_live_ratio"),

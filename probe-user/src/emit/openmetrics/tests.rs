@@ -162,19 +162,19 @@ fn every_kind_of_value_is_read_back() {
     // Samples have their number, the events that they represent, and its interval.
     let loads = with(&[("method", "sampled"), ("operation", "load")]);
     for (name, value) in [
-        ("spe_operations_samples_total", 31.0),
-        ("spe_operations_estimated_total", 1e6),
-        ("spe_operations_estimated_lower", 0.75e6),
-        ("spe_operations_estimated_upper", 1.25e6),
-        ("spe_latency_mean_cycles", 64.0),
-        ("spe_latency_mean_lower_cycles", 48.0),
-        ("spe_latency_mean_upper_cycles", 80.0),
-        ("spe_latency_cycles_created", began),
+        ("memory_accesses_samples_total", 31.0),
+        ("memory_accesses_estimated_total", 1e6),
+        ("memory_accesses_estimated_lower", 0.75e6),
+        ("memory_accesses_estimated_upper", 1.25e6),
+        ("memory_access_latency_mean_cycles", 64.0),
+        ("memory_access_latency_mean_lower_cycles", 48.0),
+        ("memory_access_latency_mean_upper_cycles", 80.0),
+        ("memory_access_latency_cycles_created", began),
     ] {
         let name = format!("pmuscope_{name}");
         assert_eq!(of(&name, &loads), Some(value), "{name}");
     }
-    let histogram = "pmuscope_spe_latency_cycles";
+    let histogram = "pmuscope_memory_access_latency_cycles";
     for (bound, count) in [("1.0", 1.0), ("3.0", 1.0), ("+Inf", 11.0)] {
         let labels = [&loads[..], &[("le", bound)]].concat();
         assert_eq!(of(&format!("{histogram}_bucket"), &labels), Some(count));

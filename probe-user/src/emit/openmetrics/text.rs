@@ -17,7 +17,7 @@ pub(super) struct ExpositionText<'a> {
 }
 
 /// Label names of series in addition to those of their subjects.
-const SERIES_LABELS: [&str; 12] = [
+const SERIES_LABELS: [&str; 13] = [
     "device",
     "event",
     "group",
@@ -27,6 +27,7 @@ const SERIES_LABELS: [&str; 12] = [
     "pci_devices",
     "quantile",
     "reason",
+    "sampler",
     "socket",
     "source",
     "version",

@@ -43,7 +43,7 @@ const fn percent(metric: &'static str, heading: &'static str) -> MetricColumn {
     }
 }
 
-const MEAN_LATENCY: MetricColumn = cycles("spe_latency_mean_cycles", "mean latency");
+const MEAN_LATENCY: MetricColumn = cycles("memory_access_latency_mean_cycles", "mean latency");
 
 /// The share of an address in its row.
 const SHARE: MetricColumn = percent("share", "share");
@@ -51,15 +51,18 @@ const SHARE: MetricColumn = percent("share", "share");
 /// Columns of accesses.
 const COLUMNS: [MetricColumn; 6] = [
     MEAN_LATENCY,
-    cycles("spe_latency_p50_cycles", "p50"),
-    cycles("spe_latency_p90_cycles", "p90"),
-    cycles("spe_latency_p99_cycles", "p99"),
-    percent("spe_tlb_walk_share", "TLB walk"),
-    percent("spe_remote_share", "remote"),
+    cycles("memory_access_latency_p50_cycles", "p50"),
+    cycles("memory_access_latency_p90_cycles", "p90"),
+    cycles("memory_access_latency_p99_cycles", "p99"),
+    percent("memory_access_tlb_walk_share", "TLB walk"),
+    percent("memory_access_remote_share", "remote"),
 ];
 
 /// Columns of the data sources of loads.
-const SOURCE_COLUMNS: [MetricColumn; 2] = [percent("spe_source_share", "of loads"), MEAN_LATENCY];
+const SOURCE_COLUMNS: [MetricColumn; 2] = [
+    percent("memory_access_source_share", "of loads"),
+    MEAN_LATENCY,
+];
 
 /// The accesses of each owner, and the data sources of its loads.
 pub(super) fn grids(page: &TablePage<'_>) -> [Grid; 2] {
@@ -208,8 +211,8 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
             "line_cpus" => grid
                 .columns
                 .push(without_sum(count_column(page, "CPUs of the line"))),
-            "spe_samples" => grid.columns.push(count_column(page, "samples")),
-            "spe_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
+            "memory_access_samples" => grid.columns.push(count_column(page, "samples")),
+            "memory_access_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
             // Only for programs.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),

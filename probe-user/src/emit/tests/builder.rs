@@ -30,7 +30,7 @@ pub(super) type Described<'a> = (&'a str, &'a str, MetricKind);
 pub(super) const CLOCK: Described<'_> = ("task-clock", "ns", MetricKind::Counter);
 pub(super) const CYCLES: Described<'_> = ("cycles", "", MetricKind::Counter);
 pub(super) const UNCORE: Described<'_> = ("nvidia_scf_pmu_0/cycles/", "", MetricKind::Counter);
-const OPERATIONS: Described<'_> = ("spe_operations", "", MetricKind::Counter);
+const OPERATIONS: Described<'_> = ("memory_accesses", "", MetricKind::Counter);
 
 /// Start of the session and of the window.
 pub(super) const BEGAN: Duration = Duration::from_secs(100);
@@ -224,8 +224,12 @@ impl Fixture {
         };
         self.add(OPERATIONS, Ok(Value::Counter(counter)), Some(total));
         match mean {
-            Some(mean) => self.gauge("spe_latency_mean_cycles", "cycles", sampled(mean)),
-            None => self.absent("spe_latency_mean_cycles", "cycles", NoValue::TooFewSamples),
+            Some(mean) => self.gauge("memory_access_latency_mean_cycles", "cycles", sampled(mean)),
+            None => self.absent(
+                "memory_access_latency_mean_cycles",
+                "cycles",
+                NoValue::TooFewSamples,
+            ),
         }
         let histogram = Value::Histogram(Box::new(Histogram {
             start: BEGAN,
@@ -233,12 +237,16 @@ impl Fixture {
             counts: vec![1, 0, samples],
             sum: 9.0,
         }));
-        let described = ("spe_latency_cycles", "cycles", MetricKind::Histogram);
+        let described = (
+            "memory_access_latency_cycles",
+            "cycles",
+            MetricKind::Histogram,
+        );
         self.add(described, Ok(histogram), None);
         if source.is_none() {
-            self.gauge("spe_tlb_walk_share", "1", sampled(0.25));
+            self.gauge("memory_access_tlb_walk_share", "1", sampled(0.25));
         } else {
-            self.gauge("spe_source_share", "1", sampled(0.75));
+            self.gauge("memory_access_source_share", "1", sampled(0.75));
         }
     }
 

@@ -98,7 +98,12 @@ pub(in crate::emit) fn report() -> Report {
     it.gauge("spe_period", "", Estimate::exact(32_768.0));
     it.report.tables.push(ReportTable {
         name: "pages",
-        columns: vec!["pid", "address", "spe_samples", "spe_latency_mean_cycles"],
+        columns: vec![
+            "pid",
+            "address",
+            "memory_access_samples",
+            "memory_access_latency_mean_cycles",
+        ],
         counts: Vec::new(),
         rows: [(7, Some(12.5)), (1, None)]
             .map(|(samples, mean)| {

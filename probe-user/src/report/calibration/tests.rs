@@ -47,7 +47,7 @@ fn run(metrics: Vec<LineMetric>, lines: Vec<RunLine>) -> Run {
 #[test]
 fn sampled_operations_beside_counted_ones() {
     let metrics = vec![
-        metric("spe_operations", "", true),
+        metric("memory_accesses", "", true),
         metric("mem_access", "", true),
     ];
     let none = f64::NAN;
@@ -87,7 +87,7 @@ fn sampled_operations_beside_counted_ones() {
     assert_eq!(json["points"][0]["ratio"], 304.0 / 300.0);
     assert_eq!(
         (&json["estimate"], &json["count"]),
-        (&"spe_operations".into(), &"mem_access".into())
+        (&"memory_accesses".into(), &"mem_access".into())
     );
 }
 

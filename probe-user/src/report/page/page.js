@@ -169,7 +169,7 @@ async function drawLatency() {
 }
 
 async function drawSources() {
-  const metric = page.head.metrics.findIndex((it) => it.name === "spe_operations");
+  const metric = page.head.metrics.findIndex((it) => it.name === "memory_accesses");
   const wanted = document.getElementById("source-operation").value;
   const lines = page.head.lines.filter((line) =>
     line.metric_at === metric && line.of.startsWith(`${wanted} `) && found(line));
@@ -322,7 +322,7 @@ function build() {
     redraw.push(drawLatency);
   }
   const served = lines.filter((line) =>
-    line.metric === "spe_operations" && / /.test(line.of || ""));
+    line.metric === "memory_accesses" && / /.test(line.of || ""));
   if (served.length) {
     const operation = options("source-operation",
       [...new Set(served.map((line) => line.of.split(" ")[0]))].map((of) => [of, of]));

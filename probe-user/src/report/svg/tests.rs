@@ -19,7 +19,7 @@ fn run() -> Run {
     Run {
         subjects: ["small", "large", "middle"].map(subject).to_vec(),
         metrics: vec![LineMetric {
-            name: "spe_latency_cycles".to_owned(),
+            name: "memory_access_latency_cycles".to_owned(),
             help: String::new(),
             unit: "cycles".to_owned(),
             is_counter: false,
