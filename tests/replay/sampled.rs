@@ -11,6 +11,7 @@ use std::{
 
 use probe_common::spe::{Records, SourceTable};
 use probe_user::{
+    recording::Recording,
     report::Scatter,
     samples::{Sample, SampleData, SampleFile, SampleReadError, SampleReader, Sink as _, TaskInfo},
 };
@@ -370,6 +371,20 @@ fn parts_are_read_and_damage_is_a_sentence() {
         }
     }
     assert!(refused > 10, "{refused}");
+    // A recording of windows is something else, and damaged parts are named.
+    let message = Recording::open(&path).err().unwrap().to_string();
+    assert!(
+        message.contains("as the samples of `pmuscope mem record` are"),
+        "{message}"
+    );
+    fs::write(parts.join("000000-00.parquet"), &bytes[..bytes.len() - 4]).unwrap();
+    for name in [&killed, &parts] {
+        let message = report(&[name]).unwrap_err();
+        assert!(
+            message.contains("000000-00.parquet is damaged"),
+            "{message}"
+        );
+    }
     fs::write(&other, &bytes[..bytes.len() - 4]).unwrap();
     let message = report(&[&other]).unwrap_err();
     assert!(

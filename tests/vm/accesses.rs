@@ -409,7 +409,7 @@ fn mem_shows_what_events_sampled() {
                 "{loads}"
             );
             assert!(
-                loads["memory_access_samples"]["raw"].as_u64().unwrap() > 50,
+                loads["chosen_access_samples"]["raw"].as_u64().unwrap() > 50,
                 "{loads}"
             );
         }

@@ -368,7 +368,7 @@ fn intels_events_take_no_counter_unasked() {
             let raised = loads.raised(cgroup.id, op) as f64;
             let taken = counter(
                 &first,
-                "memory_access_samples",
+                "chosen_access_samples",
                 id,
                 Class::Load,
                 Some(&source),

@@ -22,7 +22,13 @@ use crate::{
 };
 
 /// The metric shown instead of the number of operations.
-const SAMPLES: &str = "memory_access_samples";
+const SAMPLES: &str = "chosen_access_samples";
+
+/// The number of sampled accesses.
+pub(crate) const ACCESSES: &str = "memory_accesses";
+
+/// The mean latency of sampled accesses.
+pub(crate) const MEAN_LATENCY: &str = "memory_access_latency_mean_cycles";
 
 /// The metrics of sampled accesses: their indices in a report.
 pub(super) struct AccessMetrics {
@@ -88,7 +94,7 @@ impl AccessMetrics {
                 .min_by(|a, b| a.running_ratio().total_cmp(&b.running_ratio())),
             max_latency: samples.map_or(u16::MAX.into(), SampleWindow::max_latency),
             operations: metric(
-                "memory_accesses",
+                ACCESSES,
                 "",
                 MetricKind::Counter,
                 "Operations that the samples stand for",
@@ -98,10 +104,7 @@ impl AccessMetrics {
                 metric(SAMPLES, "", MetricKind::Counter, help)
             }),
             latency: [
-                (
-                    "memory_access_latency_mean_cycles",
-                    "Mean cycles from dispatch to completion",
-                ),
+                (MEAN_LATENCY, "Mean cycles from dispatch to completion"),
                 (
                     "memory_access_latency_p50_cycles",
                     "Median of the cycles from dispatch to completion",

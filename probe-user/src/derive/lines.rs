@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use probe_common::spe::{LINE_SHIFT, LineKey, LineRow};
 
-use super::{Estimate, ReportTable, Subject, TableCell};
+use super::{Estimate, MEAN_LATENCY, ReportTable, Subject, TableCell};
 use crate::{
     join::{CacheLine, Entity, add_lines},
     window::{CacheLines, float},
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 11] = [
     "spe_reads",
     "spe_writes",
     "spe_from_other_cores",
-    "memory_access_latency_mean_cycles",
+    MEAN_LATENCY,
     "cpus",
     "line_cpus",
 ];

@@ -30,10 +30,14 @@ mod value;
 
 use std::sync::Arc;
 
-pub(crate) use self::labels::{LABELS, LabelReach};
 use self::{
     accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
     sampled_events::SampledEvents,
+};
+pub(crate) use self::{
+    accesses::{ACCESSES, MEAN_LATENCY},
+    labels::{LABELS, LabelReach},
+    pages::SAMPLES,
 };
 pub use self::{
     accesses::{find_sample_counter, mem_level_name},

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use probe_common::spe::{PageKey, PageRow};
 
-use super::{Estimate, ReportTable, TableCell};
+use super::{Estimate, MEAN_LATENCY, ReportTable, TableCell};
+
+/// The number of samples of a page.
+pub(crate) const SAMPLES: &str = "memory_access_samples";
 
 /// The most accessed pages of each process.
 pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable {
@@ -18,12 +21,7 @@ pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable
     };
     ReportTable {
         name: "pages",
-        columns: vec![
-            "pid",
-            "address",
-            "memory_access_samples",
-            "memory_access_latency_mean_cycles",
-        ],
+        columns: vec!["pid", "address", SAMPLES, MEAN_LATENCY],
         counts: Vec::new(),
         rows: hottest_pages(pages, shown).into_iter().map(row).collect(),
     }

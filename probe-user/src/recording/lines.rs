@@ -9,8 +9,11 @@ use serde::Serialize;
 /// any length.
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
-/// The begin of each gzip member.
-pub(super) const GZIP: &[u8] = &[0x1f, 0x8b];
+/// The first byte of each gzip member, and of no line of JSON.
+pub(super) const GZIP: u8 = 0x1f;
+
+/// Bytes by which a file of another kind is known.
+const BEGIN_BYTES: u64 = 64;
 
 /// Packs a value as one line in one gzip member.
 pub(super) fn pack(value: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -22,6 +25,8 @@ pub(super) fn pack(value: &impl Serialize) -> io::Result<Vec<u8>> {
 
 /// Reads line by line.
 pub(super) struct Lines {
+    /// The first bytes of the file.
+    pub(super) begin: Vec<u8>,
     input: Box<dyn BufRead>,
     /// The gzip member that is being read: one line, unless it was packed by another program.
     member: Cursor<Vec<u8>>,
@@ -29,41 +34,50 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(input: impl Read + 'static) -> Self {
-        Self {
-            input: Box::new(BufReader::new(input)),
+    pub(super) fn new(mut input: impl Read + 'static) -> io::Result<Self> {
+        let mut begin = Vec::new();
+        (&mut input).take(BEGIN_BYTES).read_to_end(&mut begin)?;
+        let all = Cursor::new(begin.clone()).chain(input);
+        Ok(Self {
+            begin,
+            input: Box::new(BufReader::new(all)),
             member: Cursor::default(),
             max_bytes: MAX_LINE_BYTES,
-        }
+        })
     }
 
-    /// The first bytes of what is left; empty at the end.
-    pub(super) fn peek(&mut self) -> io::Result<&[u8]> {
-        match self.member.fill_buf()?.is_empty() {
-            true => self.input.fill_buf(),
-            false => self.member.fill_buf(),
+    /// Whether nothing is left. Empty members are skipped.
+    pub(super) fn is_at_end(&mut self) -> io::Result<bool> {
+        while self.member.fill_buf()?.is_empty() {
+            // A buffer may have one byte only.
+            match self.input.fill_buf()?.first() {
+                None => return Ok(true),
+                Some(&GZIP) => self.read_member()?,
+                Some(_) => return Ok(false),
+            }
         }
+        Ok(false)
+    }
+
+    fn read_member(&mut self) -> io::Result<()> {
+        let mut member = Vec::new();
+        let mut gzip = GzDecoder::new(&mut *self.input).take(self.max_bytes);
+        gzip.read_to_end(&mut member)?;
+        is_within(gzip.limit(), self.max_bytes)?;
+        self.member = Cursor::new(member);
+        Ok(())
     }
 
     /// The next line; None at the end. A checksum is compared before the first line of its member.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let max_bytes = self.max_bytes;
-        let begin = self.peek()?;
-        if begin.is_empty() {
+        if self.is_at_end()? {
             return Ok(None);
-        }
-        if begin.starts_with(GZIP) {
-            let mut member = Vec::new();
-            let mut gzip = GzDecoder::new(&mut *self.input).take(max_bytes);
-            gzip.read_to_end(&mut member)?;
-            is_within(gzip.limit(), max_bytes)?;
-            self.member = Cursor::new(member);
         }
         let mut line = Vec::new();
         if self.member.fill_buf()?.is_empty() {
-            let mut text = (&mut *self.input).take(max_bytes);
+            let mut text = (&mut *self.input).take(self.max_bytes);
             text.read_until(b'\n', &mut line)?;
-            is_within(text.limit(), max_bytes)?;
+            is_within(text.limit(), self.max_bytes)?;
         } else {
             self.member.read_until(b'\n', &mut line)?;
         }
@@ -85,7 +99,67 @@ fn is_within(left: u64, max_bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Gives one byte at a time.
+    struct Drip(Cursor<Vec<u8>>);
+
+    impl Read for Drip {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let some = bytes.len().min(1);
+            self.0.read(&mut bytes[..some])
+        }
+    }
+
+    fn all(mut lines: Lines) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| lines.next().unwrap()).collect()
+    }
+
+    /// Wherever a member starts in the reader's buffer, also with its last byte.
+    #[test]
+    fn lines_are_read_whatever_their_length() {
+        // Random text, which is packed to three quarters of its length.
+        let mut state = 1_u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            char::from(b'0' + u8::try_from(state >> 26).unwrap())
+        };
+        let mut starts = BTreeSet::new();
+        for length in (10_600..10_800).flat_map(|length| [length; 6]) {
+            let texts: [String; 2] =
+                std::array::from_fn(|_| (0..length).map(|_| random()).collect());
+            let packed = texts.each_ref().map(|text| pack(text).unwrap());
+            starts.insert(packed[0].len());
+            let found = all(Lines::new(Cursor::new(packed.concat())).unwrap());
+            let expected = texts.map(|text| serde_json::to_vec(&text).unwrap());
+            assert_eq!(found, expected, "{length}");
+        }
+        let buffer = 8192;
+        for last in [
+            buffer - 1,
+            buffer,
+            buffer - 1 + usize::try_from(BEGIN_BYTES).unwrap(),
+        ] {
+            assert!(starts.contains(&last), "{last}: {starts:?}");
+        }
+    }
+
+    #[test]
+    fn members_are_lines_however_they_come() {
+        let nothing = GzEncoder::new(Vec::new(), Compression::fast()).finish();
+        let mut two = GzEncoder::new(Vec::new(), Compression::fast());
+        two.write_all(b"[2]\n[3]\n").unwrap();
+        let members = [pack(&[1]).unwrap(), nothing.unwrap(), two.finish().unwrap()];
+        let bytes = [members.concat(), b"[4]\n".to_vec()].concat();
+        let expected = [b"[1]", b"[2]", b"[3]", b"[4]"];
+        assert_eq!(
+            all(Lines::new(Cursor::new(bytes.clone())).unwrap()),
+            expected
+        );
+        assert_eq!(all(Lines::new(Drip(Cursor::new(bytes))).unwrap()), expected);
+    }
 
     #[test]
     fn a_line_that_becomes_too_large_is_refused() {
@@ -95,7 +169,7 @@ mod tests {
             let input = Cursor::new(bytes.to_vec());
             let mut lines = Lines {
                 max_bytes,
-                ..Lines::new(input)
+                ..Lines::new(input).unwrap()
             };
             lines.next()
         };

@@ -28,7 +28,7 @@ use crate::{join::View, plan::Plan};
 /// change after which older recordings would be misread or unreadable.
 pub const FORMAT: u32 = 3;
 
-/// What is known of a recording at its begin.
+/// What is known of a recording at its start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RecordingHead {
     /// The machine and the command line: keys and values.
@@ -54,6 +54,8 @@ struct RecordingEnd {
     windows: u32,
 }
 
-/// The begins of the first and of the last line.
+/// How the first line starts.
 const MARK: &[u8] = b"{\"pmuscope_recording\":";
+
+/// How the last line starts.
 const END: &[u8] = b"{\"windows\":";

@@ -10,7 +10,7 @@ use std::{
 use super::{
     END, FORMAT, MARK, RecordingEnd, RecordingHead, RecordingMark,
     lines::{GZIP, Lines},
-    write::unfinished,
+    write::{UNFINISHED, resolved, unfinished},
 };
 use crate::{join::View, plan::Plan, snapshot::Snapshot};
 
@@ -34,7 +34,8 @@ pub enum ReadError {
     /// A Parquet file.
     #[error(
         "{0} is no recording of `pmuscope record`: it is a Parquet file, as the samples of \
-         `pmuscope mem record` are; give a file that is"
+         `pmuscope mem record` are, and recordings before format 3; record it again, or read it \
+         with the version that wrote it"
     )]
     Parquet(String),
     /// Written by a program with another format.
@@ -51,7 +52,10 @@ pub enum ReadError {
         version: String,
     },
     /// Its last lines are missing.
-    #[error("{file} has lost its end, from line {line} on: record it again")]
+    #[error(
+        "{file} has lost its end, from line {line} on: record it again, or give it a name that \
+         ends in .unfinished to read the windows until there"
+    )]
     Cut {
         /// The file's name.
         file: String,
@@ -106,19 +110,27 @@ impl Recording {
     ///
     /// If it cannot be read, or is not a recording.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let other = unfinished(path);
-        let is_unfinished = path.extension() == other.extension();
-        let (opened, is_unfinished) = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && other.exists() => {
-                (File::open(&other), true)
-            }
-            opened => (opened, is_unfinished),
+        let unfinished = unfinished(&resolved(path));
+        let is_missing = |opened: &io::Result<File>| {
+            let kind = opened.as_ref().err().map(io::Error::kind);
+            kind == Some(io::ErrorKind::NotFound)
         };
-        let file = path.display().to_string();
-        match opened {
-            Ok(input) => Self::from_lines(RecordingLines::new(input, file, is_unfinished)),
-            Err(reason) => Err(ReadError::Open { file, reason }),
+        let mut opened = (path, File::open(path));
+        if is_missing(&opened.1) {
+            opened = (&unfinished, File::open(&unfinished));
         }
+        if is_missing(&opened.1) {
+            // It may just have become whole.
+            opened = (path, File::open(path));
+        }
+        let (path, opened) = opened;
+        let file = path.display().to_string();
+        let input = opened.map_err(|reason| ReadError::Open {
+            file: file.clone(),
+            reason,
+        })?;
+        let is_unfinished = path.extension().is_some_and(|it| it == UNFINISHED);
+        Self::from_lines(RecordingLines::new(input, file, is_unfinished)?)
     }
 
     /// Reads a recording from `input`; `file` names it in errors.
@@ -127,7 +139,7 @@ impl Recording {
     ///
     /// If it cannot be read, or is not a recording.
     pub fn read(input: impl Read + 'static, file: &str) -> Result<Self, ReadError> {
-        Self::from_lines(RecordingLines::new(input, file.to_owned(), false))
+        Self::from_lines(RecordingLines::new(input, file.to_owned(), false)?)
     }
 
     fn from_lines(mut lines: RecordingLines) -> Result<Self, ReadError> {
@@ -143,22 +155,26 @@ impl Recording {
 }
 
 impl RecordingLines {
-    fn new(input: impl Read + 'static, file: String, is_unfinished: bool) -> Self {
-        Self {
-            file,
-            lines: Lines::new(input),
-            number: 0,
-            is_unfinished,
-            is_over: false,
+    fn new(
+        input: impl Read + 'static,
+        file: String,
+        is_unfinished: bool,
+    ) -> Result<Self, ReadError> {
+        match Lines::new(input) {
+            Ok(lines) => Ok(Self {
+                file,
+                lines,
+                number: 0,
+                is_unfinished,
+                is_over: false,
+            }),
+            Err(reason) => Err(ReadError::Open { file, reason }),
         }
     }
 
     fn head(&mut self) -> Result<RecordingHead, ReadError> {
-        let begin = self.lines.peek().map_err(|reason| ReadError::Open {
-            file: self.file.clone(),
-            reason,
-        })?;
-        let may_be_ours = begin.starts_with(GZIP) || begin.starts_with(MARK);
+        let begin = &self.lines.begin;
+        let may_be_ours = begin.first() == Some(&GZIP) || begin.starts_with(MARK);
         let foreign = match begin.starts_with(b"PAR1") {
             true => ReadError::Parquet(self.file.clone()),
             false => ReadError::Foreign(self.file.clone()),
@@ -166,7 +182,7 @@ impl RecordingLines {
         let first = match self.next_line() {
             Ok(Some(first)) => first,
             Err(error @ ReadError::Open { .. }) => return Err(error),
-            Err(error @ ReadError::Cut { .. }) if may_be_ours => return Err(error),
+            Err(error) if may_be_ours => return Err(error),
             Ok(None) | Err(_) => return Err(foreign),
         };
         let mark: RecordingMark = match serde_json::from_slice(&first) {
@@ -212,7 +228,7 @@ impl RecordingLines {
                 Ok(end) if end.windows as usize + 3 != self.number => {
                     Err(self.damaged(&format!("it is the end of {} windows", end.windows)))
                 }
-                Ok(_) if self.lines.peek().is_ok_and(|rest| !rest.is_empty()) => {
+                Ok(_) if !self.lines.is_at_end().is_ok_and(|is_at_end| is_at_end) => {
                     Err(self.damaged(&"it is the end, and more follows"))
                 }
                 Ok(_) => Ok(None),

@@ -191,7 +191,10 @@ fn what_is_no_recording_is_refused_by_name_and_line() {
         let message = refusal(&whole[..length]);
         assert_eq!(
             message,
-            format!("a.jsonl has lost its end, from line {line} on: record it again")
+            format!(
+                "a.jsonl has lost its end, from line {line} on: record it again, or give it a name \
+                 that ends in .unfinished to read the windows until there"
+            )
         );
     }
     for (lines, expected) in [

@@ -12,6 +12,9 @@ use serde::Serialize;
 use super::{FORMAT, RecordingEnd, RecordingHead, RecordingMark, lines::pack};
 use crate::{samples::parts::with_path, snapshot::Snapshot};
 
+/// Extension of a recording that is not whole.
+pub(super) const UNFINISHED: &str = "unfinished";
+
 /// The file of a running recording.
 pub struct RecordingFile {
     /// The name that it gets at its end; None for a device or a pipe, which is written in place.
@@ -46,36 +49,37 @@ impl RecordingFile {
             pmuscope_recording: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        file.add_line(&FirstLine { mark, head })
-            .and_then(|()| file.add_line(first))
-            .inspect_err(|_| {
-                // It has no window.
-                let _ = file.remove();
-            })?;
+        let lines = [pack(&FirstLine { mark, head })?, pack(first)?].concat();
+        file.write(&lines).inspect_err(|_| {
+            // It has no window.
+            let _ = file.remove();
+        })?;
         Ok(file)
     }
 
     fn create(path: &Path) -> io::Result<Self> {
-        // A link stays, and its target is replaced.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let known = fs::metadata(&target);
-        let (whole, path) = match known.map(|known| known.is_file()) {
-            Ok(false) => (None, target),
-            is_file => {
-                if is_file.is_ok() {
-                    // To find out early whether it may be replaced.
-                    let opened = File::options().write(true).open(&target);
-                    opened.map_err(|error| with_path(&target, &error))?;
-                }
-                let path = unfinished(&target);
-                (Some(target), path)
-            }
+        let target = resolved(path);
+        if target.extension().is_some_and(|it| it == UNFINISHED) {
+            let message = format!(
+                "{}: .{UNFINISHED} is for recordings that are not whole: name another file",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let is_file = fs::metadata(&target).map(|known| known.is_file());
+        // What /proc names is open already.
+        let is_special = target.starts_with("/proc") || is_file.as_ref().is_ok_and(|it| !it);
+        let (whole, path) = match is_special {
+            true => (None, target),
+            false => (Some(target.clone()), unfinished(&target)),
         };
+        if let (Some(target), Ok(_)) = (&whole, is_file) {
+            // To find out early whether it may be replaced.
+            let opened = File::options().write(true).open(target);
+            opened.map_err(|error| with_path(target, &error))?;
+        }
         let mut options = File::options();
-        match whole {
-            Some(_) => options.append(true).create_new(true),
-            None => options.write(true),
-        };
+        options.append(true).create_new(whole.is_some());
         let file = options.open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
                 let message = format!(
@@ -128,6 +132,7 @@ impl RecordingFile {
             if let Ok(earlier) = fs::metadata(whole) {
                 self.file.set_permissions(earlier.permissions())?;
             }
+            self.file.sync_data()?;
             fs::rename(&self.path, whole)
         };
         ended.and_then(|()| replace()).map_err(|error| {
@@ -154,20 +159,40 @@ impl RecordingFile {
     }
 
     fn add_line(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let line = pack(value)?;
-        let written = self.file.write_all(&line);
+        self.write(&pack(value)?)
+    }
+
+    /// Writes whole lines.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(lines);
         match written {
-            Ok(()) => self.length += line.len() as u64,
-            // The next line must not follow a part of this one. A pipe has no length.
-            Err(_) => drop(self.file.set_len(self.length)),
+            Ok(()) => self.length += lines.len() as u64,
+            // The next line must not follow a part of this one.
+            Err(_) if self.whole.is_some() => drop(self.file.set_len(self.length)),
+            Err(_) => {}
         }
         written.map_err(|error| with_path(&self.path, &error))
     }
 }
 
+/// The path that a link leads to, which may be of no file yet: a link stays, and its target is
+/// replaced. Links of /proc lead to files that are open.
+pub(super) fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    // The kernel's own limit (path_resolution(7)).
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&path) else {
+            break;
+        };
+        if path.starts_with("/proc") {
+            break;
+        }
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
+}
+
 /// The name of a recording's file until it is whole.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".unfinished");
-    PathBuf::from(name)
+    path.with_added_extension(UNFINISHED)
 }

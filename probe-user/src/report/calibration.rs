@@ -6,10 +6,10 @@
 use serde_json::{Value, json};
 
 use super::{Run, RunLine, text::number};
+use crate::derive;
 
-/// The metric that SPE samples estimate, and the event that counts the same accesses: loads and
-/// stores (Arm ARM, D18: `MEM_ACCESS` counts memory-read and memory-write operations).
-const OPERATIONS: &str = "memory_accesses";
+/// The event that counts the accesses that SPE samples: loads and stores (Arm ARM, D18: `MEM_ACCESS`
+/// counts memory-read and memory-write operations).
 const ACCESSES: &str = "mem_access";
 const CLASSES: [&str; 2] = ["load", "store"];
 
@@ -74,7 +74,7 @@ impl Calibration {
             if let Some(event) = event.filter(|event| !WHOLE_CLOCKS.contains(event)) {
                 all.extend(of(event, &[""]));
             }
-            if metric.name == OPERATIONS {
+            if metric.name == derive::ACCESSES {
                 all.extend(of(ACCESSES, &CLASSES));
             }
             if let Some(traffic) = metric.name.strip_suffix(PER_ACCESS) {

@@ -62,15 +62,7 @@ fn metric_fields(metric: &LineMetric) -> Map<String, Value> {
 
 /// Metadata for people: without plan, long lists and counts.
 pub(super) fn metadata(about: &[(String, String)]) -> Map<String, Value> {
-    let long = [
-        "recording",
-        "view",
-        "units",
-        "mappings",
-        "tags",
-        "phases",
-        "regions",
-    ];
+    let long = ["units", "mappings", "tags", "phases", "regions"];
     let known = about
         .iter()
         .filter(|(key, _)| !long.contains(&key.as_str()) && !key.starts_with("count."));

@@ -180,18 +180,27 @@ impl SampleWindow {
         spe.chain(events).collect()
     }
 
-    /// What samples accesses of a class: `arm_spe`, or the events.
+    /// What samples accesses of a class: `arm_spe`, or the events. It stays the same as long as the
+    /// sources do: an event of which the core chooses the samples has loads, where others have the
+    /// stores.
     pub(crate) fn sampler(&self, class: Class) -> String {
-        let of_class = |(kind, _): &(&SampleKind, _)| kind.access.is_some_and(|it| it.0 == class);
-        let kinds = self.total.total.iter().filter(of_class);
-        let sources: BTreeSet<SampleSource> = kinds.map(|(kind, _)| kind.source).collect();
-        let name = |source| match source {
-            SampleSource::Event(at) | SampleSource::Clock(at) => {
-                &*self.events[usize::from(at)].health.name
-            }
-            SampleSource::Spe => SPE,
+        if self.spe.is_some() {
+            return SPE.to_owned();
+        }
+        let scaling = match class {
+            Class::Load => AccessScaling::Tagged,
+            _ => AccessScaling::Counted,
         };
-        sources.into_iter().map(name).collect::<Vec<_>>().join(",")
+        let of_class = |event: &&EventWindow| event.health.accesses == Some(scaling);
+        let all: Vec<&EventWindow> = self.access_events().collect();
+        let mut names: Vec<&str> = (all.iter().copied().filter(of_class))
+            .map(|event| event.health.name.as_str())
+            .collect();
+        if names.is_empty() {
+            names.extend(all.iter().map(|event| event.health.name.as_str()));
+        }
+        // Names have commas.
+        names.join(" ")
     }
 
     /// Continues the totals of the previous window, if the same sources sampled then.

@@ -55,7 +55,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         return ended;
     };
     if let Err(error) = &ended
-        && error.is::<NotStarted>()
+        && (error.is::<NotStarted>() || file.windows() == 0)
     {
         if let Err(error) = file.discard() {
             tracing::warn!("cannot remove what is empty: {error}");

@@ -10,9 +10,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    recording::{ReadError, Recording, Replay},
+    recording::{Recording, Replay},
     report::{self, Peaks, Run, Scatter, Selection, Single},
-    samples::SampleReader,
+    samples::{SampleReadError, SampleReader},
 };
 
 /// Default number of lines of a picture.
@@ -74,10 +74,10 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Reads a file of samples; None if the file is something else.
-fn read_samples(path: &Path) -> Result<Option<Scatter>> {
+fn read_samples(path: &Path) -> Result<Option<Scatter>, SampleReadError> {
     let samples = SampleReader::open(path)?;
     let read = samples.map(|samples| Scatter::read(&name_of(path), samples));
-    Ok(read.transpose()?)
+    read.transpose()
 }
 
 /// Reads a recording, or the samples of one.
@@ -88,8 +88,9 @@ fn read_first(path: &Path) -> Result<Run> {
     };
     match read_samples(path) {
         Ok(Some(samples)) => Ok(Run::from_samples(samples)),
-        Err(damaged) if matches!(error, ReadError::Parquet(_)) => Err(damaged),
-        Ok(None) | Err(_) => Err(error.into()),
+        // A missing file is named once.
+        Ok(None) | Err(SampleReadError::Open { .. }) => Err(error.into()),
+        Err(damaged) => Err(damaged.into()),
     }
 }
 

@@ -43,7 +43,7 @@ const fn percent(metric: &'static str, heading: &'static str) -> MetricColumn {
     }
 }
 
-const MEAN_LATENCY: MetricColumn = cycles("memory_access_latency_mean_cycles", "mean latency");
+const MEAN_LATENCY: MetricColumn = cycles(derive::MEAN_LATENCY, "mean latency");
 
 /// The share of an address in its row.
 const SHARE: MetricColumn = percent("share", "share");
@@ -211,8 +211,8 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
             "line_cpus" => grid
                 .columns
                 .push(without_sum(count_column(page, "CPUs of the line"))),
-            "memory_access_samples" => grid.columns.push(count_column(page, "samples")),
-            "memory_access_latency_mean_cycles" => grid.columns.push(MEAN_LATENCY.column(page)),
+            derive::SAMPLES => grid.columns.push(count_column(page, "samples")),
+            derive::MEAN_LATENCY => grid.columns.push(MEAN_LATENCY.column(page)),
             // Only for programs.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
