@@ -391,6 +391,13 @@ fn parts_are_read_and_damage_is_a_sentence() {
         message.contains("is damaged, or has lost its end"),
         "{message}"
     );
+    let empty = directory.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let message = report(&[&empty]).unwrap_err();
+    assert!(
+        message.to_lowercase().contains("is a directory"),
+        "{message}"
+    );
     fs::write(&other, "name,value\n").unwrap();
     let message = report(&[&other]).unwrap_err();
     assert!(

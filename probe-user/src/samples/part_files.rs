@@ -136,7 +136,14 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
     let mut found: Vec<PathBuf> = names.filter(whole).collect();
     found.sort();
     if found.is_empty() {
-        return Err(SampleReadError::Empty(file()));
+        let is_ours = directory.extension().is_some_and(|it| it == "parts");
+        return Err(match is_ours {
+            true => SampleReadError::Empty(file()),
+            false => SampleReadError::Open {
+                file: file(),
+                reason: io::ErrorKind::IsADirectory.into(),
+            },
+        });
     }
     Ok(found)
 }
