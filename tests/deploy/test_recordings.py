@@ -70,7 +70,8 @@ class Script(unittest.TestCase):
                     if value is not None:
                         self.assertEqual(float(values[start, row["name"]]), value)
                         count += 1
-            self.assertGreaterEqual(count, 2 * len(windows))
+            # The system's in each window, and the command's where it ran.
+            self.assertGreater(count, len(windows))
 
             # And the file, as the page describes it.
             lines = gzip.decompress(recording.read_bytes()).decode().splitlines()

@@ -222,7 +222,7 @@ fn count(series: &Series, id: &str) -> usize {
     let id = label("name", id);
     let names = series.keys();
     names
-        .filter(|name| name.contains("_spe_") && name.contains(&id))
+        .filter(|name| name.contains("_access") && name.contains(&id))
         .count()
 }
 

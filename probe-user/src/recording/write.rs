@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 use serde::Serialize;
 
 use super::{FORMAT, RecordingEnd, RecordingHead, RecordingMark, lines::pack};
@@ -67,8 +68,7 @@ impl RecordingFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let is_file = fs::metadata(&target).map(|known| known.is_file());
-        // What /proc names is open already.
-        let is_special = target.starts_with("/proc") || is_file.as_ref().is_ok_and(|it| !it);
+        let is_special = is_open(&target) || is_file.as_ref().is_ok_and(|it| !it);
         let (whole, path) = match is_special {
             true => (None, target),
             false => (Some(target.clone()), unfinished(&target)),
@@ -176,7 +176,7 @@ impl RecordingFile {
 }
 
 /// The path that a link leads to, which may be of no file yet: a link stays, and its target is
-/// replaced. Links of /proc lead to files that are open.
+/// replaced.
 pub(super) fn resolved(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     // The kernel's own limit (path_resolution(7)).
@@ -184,12 +184,18 @@ pub(super) fn resolved(path: &Path) -> PathBuf {
         let Ok(target) = fs::read_link(&path) else {
             break;
         };
-        if path.starts_with("/proc") {
+        if is_open(&path) {
             break;
         }
         path = path.parent().unwrap_or(Path::new("")).join(target);
     }
     path
+}
+
+/// Whether procfs has the path: what its links name, such as standard output, is open already.
+fn is_open(path: &Path) -> bool {
+    let directory = path.parent().map(statfs);
+    directory.is_some_and(|it| it.is_ok_and(|it| it.f_type == PROC_SUPER_MAGIC))
 }
 
 /// The name of a recording's file until it is whole.
