@@ -15,8 +15,8 @@
 //!
 //! [`symbols`] names the addresses of samples. [`state`] saves totals across restarts. [`samples`]
 //! is separate: it writes whole samples of memory accesses to files. [`recording`] stores snapshots
-//! and replays them; [`report`] shows a whole run at once. [`plot`] has the axes and pictures of all
-//! plots.
+//! and replays them; [`report`] shows a whole run at once. [`plot`] has the axes and pictures of
+//! all plots.
 //! [`formula`] evaluates metrics, [`import`] does so for counts taken elsewhere. [`doctor`] checks
 //! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
 //! peaks of its cores and memory. `top` is the interactive view of windows.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Run, RunLine, text::number};
 use crate::derive;
 
-/// The event that counts the accesses that SPE samples: loads and stores (Arm ARM, D18: `MEM_ACCESS`
-/// counts memory-read and memory-write operations).
+/// The event that counts the accesses that SPE samples: loads and stores (Arm ARM, D18:
+/// `MEM_ACCESS` counts memory-read and memory-write operations).
 const ACCESSES: &str = "mem_access";
 const CLASSES: [&str; 2] = ["load", "store"];
 

@@ -41,7 +41,8 @@ enum Command {
     Stat(stat::Args),
     /// Watch what `stat` counts on a terminal: choose rows, sort, filter, go back in time
     Top(top::Args),
-    /// Record what `stat` counts into a file, for `stat --replay`, `top --replay`, `report` and `diff`
+    /// Record what `stat` counts into a file, for `report`, `diff`, `stat --replay` and `top
+    /// --replay`
     Record(record::Args),
     /// Show a whole recording: as a page with plots (HTML), or one view of it
     Report(report::Args),
