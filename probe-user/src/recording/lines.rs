@@ -12,7 +12,7 @@ const MAX_LINE_BYTES: u64 = 1 << 30;
 /// The first byte of each gzip member, and of no line of JSON.
 pub(super) const GZIP: u8 = 0x1f;
 
-/// Bytes by which a file of another kind is known.
+/// Bytes that are read first, to recognize files of other kinds.
 const BEGIN_BYTES: u64 = 64;
 
 /// Packs a value as one line in one gzip member.

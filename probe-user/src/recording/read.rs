@@ -12,7 +12,7 @@ use super::{
     lines::{GZIP, Lines},
     write::{UNFINISHED, resolved, unfinished},
 };
-use crate::{join::View, plan::Plan, snapshot::Snapshot};
+use crate::{join::View, plan::Plan, samples::PARQUET_MAGIC, snapshot::Snapshot};
 
 /// Why a recording cannot be read. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +79,6 @@ pub enum ReadError {
 
 /// A recording, and an iterator over its snapshots.
 pub struct Recording {
-    /// The file's name, for messages.
-    pub file: String,
     /// The machine and the command line: keys and values.
     pub about: BTreeMap<String, String>,
     /// The view that its rows were shown by.
@@ -98,13 +96,12 @@ struct RecordingLines {
     number: usize,
     /// Whether it may have no end.
     is_unfinished: bool,
-    /// Whether all was read, or something that cannot be.
+    /// Whether the end was reached, or damage.
     is_over: bool,
 }
 
 impl Recording {
-    /// Opens a recording. One that did not come to its end has its windows until then; it is opened
-    /// by the name that it was to have too.
+    /// Opens a recording. An unfinished one has its windows so far; its final name opens it too.
     ///
     /// # Errors
     ///
@@ -142,10 +139,15 @@ impl Recording {
         Self::from_lines(RecordingLines::new(input, file.to_owned(), false)?)
     }
 
+    /// The file's name, for messages.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.lines.file
+    }
+
     fn from_lines(mut lines: RecordingLines) -> Result<Self, ReadError> {
         let RecordingHead { about, view, plan } = lines.head()?;
         Ok(Self {
-            file: lines.file.clone(),
             about,
             view,
             plan,
@@ -175,7 +177,7 @@ impl RecordingLines {
     fn head(&mut self) -> Result<RecordingHead, ReadError> {
         let begin = &self.lines.begin;
         let may_be_ours = begin.first() == Some(&GZIP) || begin.starts_with(MARK);
-        let foreign = match begin.starts_with(b"PAR1") {
+        let foreign = match begin.starts_with(PARQUET_MAGIC) {
             true => ReadError::Parquet(self.file.clone()),
             false => ReadError::Foreign(self.file.clone()),
         };

@@ -24,7 +24,7 @@ impl Replay {
     /// If the first snapshot is missing or damaged.
     pub fn begin(mut recording: Recording, view: View) -> Result<Self, ReadError> {
         let Some(first) = recording.next().transpose()? else {
-            return Err(ReadError::Empty(recording.file));
+            return Err(ReadError::Empty(recording.file().to_owned()));
         };
         Ok(Self {
             stages: Stages::new(view, first),
@@ -41,7 +41,7 @@ impl Replay {
     pub fn advance(&mut self) -> Result<Option<&Report>, ReadError> {
         let Some(now) = self.recording.next().transpose()? else {
             return match self.is_empty {
-                true => Err(ReadError::Empty(self.recording.file.clone())),
+                true => Err(ReadError::Empty(self.recording.file().to_owned())),
                 false => Ok(None),
             };
         };

@@ -51,9 +51,9 @@ mod time_namespace;
 
 use crate::{symbols::maps as mapping, sys::wire};
 
-pub(crate) use self::about::RING_BYTES;
 #[cfg(test)]
 pub(crate) use self::about::metadata_of_each_method;
+pub(crate) use self::{about::RING_BYTES, part_files::PARQUET_MAGIC};
 pub use self::{
     about::machine_metadata,
     backend::{AccessSampling, SamplingMethod},

@@ -14,10 +14,10 @@ use parquet::{
     },
 };
 
-use super::parts::{PREFIX, parts_directory};
+use super::parts::{PARTS_SUFFIX, PREFIX, parts_directory};
 
 /// Parquet's magic number, at both ends of a file.
-const MAGIC: &[u8; 4] = b"PAR1";
+pub(crate) const PARQUET_MAGIC: &[u8; 4] = b"PAR1";
 
 /// Why a file of samples cannot be read. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -63,14 +63,14 @@ pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String
 pub(super) fn is_parquet(path: &Path) -> Result<bool, SampleReadError> {
     let first = || {
         let mut first = Vec::new();
-        let mut file = File::open(path)?.take(MAGIC.len() as u64);
+        let mut file = File::open(path)?.take(PARQUET_MAGIC.len() as u64);
         file.read_to_end(&mut first).map(|_| first)
     };
     let first = first().map_err(|reason| SampleReadError::Open {
         file: path.display().to_string(),
         reason,
     });
-    Ok(first? == MAGIC)
+    Ok(first? == PARQUET_MAGIC)
 }
 
 /// Opens a file or part.
@@ -136,7 +136,7 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
     let mut found: Vec<PathBuf> = names.filter(whole).collect();
     found.sort();
     if found.is_empty() {
-        let is_ours = directory.extension().is_some_and(|it| it == "parts");
+        let is_ours = directory.to_string_lossy().ends_with(PARTS_SUFFIX);
         return Err(match is_ours {
             true => SampleReadError::Empty(file()),
             false => SampleReadError::Open {
@@ -156,7 +156,7 @@ fn has_end(path: &Path) -> bool {
         let mut last = [0; 4];
         file.read_exact(&mut last).map(|()| last)
     };
-    last().is_ok_and(|last| last == *MAGIC)
+    last().is_ok_and(|last| last == *PARQUET_MAGIC)
 }
 
 fn own(entry: &KeyValue) -> Option<(String, String)> {

@@ -22,7 +22,7 @@ use parquet::{
 };
 
 /// Suffix of the directory of parts.
-const PARTS_SUFFIX: &str = ".parts";
+pub(super) const PARTS_SUFFIX: &str = ".parts";
 
 /// Prefix of all metadata keys.
 pub(crate) const PREFIX: &str = "pmuscope.";

@@ -180,9 +180,8 @@ impl SampleWindow {
         spe.chain(events).collect()
     }
 
-    /// What samples accesses of a class: `arm_spe`, or the events. It stays the same as long as the
-    /// sources do: an event of which the core chooses the samples has loads, where others have the
-    /// stores.
+    /// What samples accesses of a class: `arm_spe`, or the events. Constant while the sources are
+    /// the same. On Intel's cores one event samples loads, and another one stores.
     pub(crate) fn sampler(&self, class: Class) -> String {
         if self.spe.is_some() {
             return SPE.to_owned();

@@ -35,7 +35,7 @@ pub(crate) fn begin(
         let Some(machine) = recording.plan.metrics.machine else {
             bail!(
                 "{} has no counts of events, and so no metrics: leave out -M",
-                recording.file
+                recording.file()
             );
         };
         let mut catalogue = Catalogue::builtin()?;
@@ -49,7 +49,7 @@ pub(crate) fn begin(
     if counted.by == Some(By::Process) && view.by != By::Process {
         bail!(
             "{} was recorded without processes: record it with --by process",
-            recording.file
+            recording.file()
         );
     }
     view.by = counted.by.unwrap_or(view.by);
