@@ -7,7 +7,13 @@
 
 mod errors;
 
-use std::{collections::BTreeMap, path::Path, thread::sleep, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    thread::{self, sleep},
+    time::Duration,
+};
 
 use probe_common::{
     CgroupId,
@@ -118,6 +124,19 @@ impl Containers {
 
     fn finish(&mut self) {
         self.loads.drain(..).for_each(|load| drop(load.finish()));
+        wait_until_nothing_else_runs();
+    }
+}
+
+/// A process that its parent has reaped can still be about to run the last microseconds of its
+/// exit: it was preempted there.
+fn wait_until_nothing_else_runs() {
+    let only_this_thread = || {
+        let load = fs::read_to_string("/proc/loadavg").unwrap();
+        load.split([' ', '/']).nth(3) == Some("1")
+    };
+    while !only_this_thread() {
+        thread::yield_now();
     }
 }
 
