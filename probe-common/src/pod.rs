@@ -24,6 +24,9 @@ pub trait Field: Copy {
     fn write(&self, to: &mut Writer<'_>);
     /// Adds every number of `other`, wrapping.
     fn add(&mut self, other: &Self);
+    /// Each number minus that of `earlier`; 0 if it shrank.
+    #[must_use]
+    fn minus(&self, earlier: &Self) -> Self;
 }
 
 /// Reads the fields of a structure in their order. No field crosses the end of a word: `pod!`
@@ -91,6 +94,10 @@ macro_rules! numbers {
             fn add(&mut self, other: &Self) {
                 *self = self.wrapping_add(*other);
             }
+
+            fn minus(&self, earlier: &Self) -> Self {
+                self.saturating_sub(*earlier)
+            }
         }
 
         impl Plain for $number {
@@ -127,6 +134,10 @@ impl<T: Field, const N: usize> Field for [T; N] {
             field.add(other);
         }
     }
+
+    fn minus(&self, earlier: &Self) -> Self {
+        core::array::from_fn(|at| self[at].minus(&earlier[at]))
+    }
 }
 
 /// Makes a newtype of a number a [`Field`]: `number!(Name)` for `struct Name(u64)`.
@@ -145,6 +156,10 @@ macro_rules! number {
 
             fn add(&mut self, other: &Self) {
                 $crate::pod::Field::add(&mut self.0, &other.0);
+            }
+
+            fn minus(&self, earlier: &Self) -> Self {
+                Self($crate::pod::Field::minus(&self.0, &earlier.0))
             }
         }
     };
@@ -205,6 +220,10 @@ macro_rules! pod {
 
             fn add(&mut self, other: &Self) {
                 $($crate::pod::Field::add(&mut self.$field, &other.$field);)*
+            }
+
+            fn minus(&self, earlier: &Self) -> Self {
+                Self { $($field: $crate::pod::Field::minus(&self.$field, &earlier.$field),)* }
             }
         }
 
@@ -295,5 +314,14 @@ mod tests {
         assert_eq!(sum.pair[0].bytes, [6, 8]);
         // It wraps, and nothing is carried into the next field.
         assert_eq!((sum.pair[1].low, sum.pair[1].middle), (u32::MAX - 1, 10));
+    }
+
+    #[test]
+    fn a_difference_is_of_each_number_by_itself_and_at_least_0() {
+        let mut later = OUTER;
+        (later.pair[0].low, later.pair[1].middle) = (9, 1);
+        let [first, second] = later.minus(&OUTER).pair;
+        assert_eq!((first.low, first.middle, first.bytes), (8, 0, [0, 0]));
+        assert_eq!((second.low, second.middle), (0, 0));
     }
 }

@@ -22,7 +22,7 @@ use super::{
     state_directory::StateDirectory,
 };
 use crate::{
-    derive::{Neighbours, Report},
+    derive::{AgentHealth, Neighbours, Report},
     emit::Exposition,
     machine::Machine,
     names::resolver::Resolver,
@@ -355,7 +355,7 @@ impl Running {
             .config
             .series
             .max
-            .saturating_sub(Report::MAX_AGENT_SERIES);
+            .saturating_sub(AgentHealth::MAX_SERIES);
         let folded = folded::choose(pipeline.report(), most);
         self.self_report.health.folded = folded.rows.len() as u64;
         self.self_report.health.left_out = folded.left_out.len() as u64;
@@ -412,7 +412,7 @@ impl Running {
                 &mut self.last_report
             }
         };
-        report.add_agent(&health);
+        health.add_to(report);
         self.self_report.health.series =
             Some(Exposition::counts(report).iter().sum::<usize>() as u64);
         let exposition = &self.exposition;

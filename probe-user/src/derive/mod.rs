@@ -156,7 +156,7 @@ impl Report {
                 .and_then(|machine| machine.platform.spec().tlb.as_ref());
             let pages = joined.memory.as_ref().and_then(|all| all.pages);
             let advised = tlb.zip(pages).map_or_else(Vec::new, |(tlb, pages)| {
-                tlb::findings(tlb, pages, &holders, |subject| self.walk_ratio(subject))
+                tlb::findings(tlb, pages, &holders, |row| tlb::walk_ratio(self, row))
             });
             let more = capacity.findings(holders, machine, window.began);
             self.findings.extend(more);
@@ -179,21 +179,6 @@ impl Report {
                     .push(lines::most_shared(&samples.lines, &joined.lines, lines));
             }
         }
-    }
-}
-
-impl Report {
-    /// The ratio of page walks to data accesses of a subject, if counted.
-    fn walk_ratio(&self, subject: u32) -> Option<f64> {
-        let of_subject = |group: &SubjectSeries<'_>| {
-            let first = group.series.first();
-            group.section == ReportSection::Rows
-                && first.is_some_and(|series| series.subject == subject)
-        };
-        let row = self.groups().find(of_subject)?;
-        let mut series = row.series.iter();
-        let walks = series.find(|series| self.metric(series).name == tlb::WALK_RATIO)?;
-        Some(walks.estimate()?.value)
     }
 }
 

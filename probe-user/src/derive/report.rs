@@ -142,6 +142,14 @@ pub struct SubjectSeries<'a> {
 }
 
 impl Report {
+    /// A report for the self-counters of an agent alone.
+    #[must_use]
+    pub fn for_agent() -> Self {
+        let mut report = Self::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+        report
+    }
+
     /// Removes all series and sets the times of a window. The memory of long lists is reused.
     pub(super) fn clear(&mut self, began: Duration, start: Duration, length: Duration) {
         *self = Self {

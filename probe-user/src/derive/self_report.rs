@@ -55,27 +55,19 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     }
 }
 
-impl Report {
-    /// The most series of an agent's self-counters.
-    pub const MAX_AGENT_SERIES: usize = AGENT.len();
+impl AgentHealth {
+    /// The most series that [`Self::add_to`] adds.
+    pub const MAX_SERIES: usize = AGENT.len();
 
-    /// A report for the self-counters of an agent alone.
-    #[must_use]
-    pub fn for_agent() -> Self {
-        let mut report = Self::default();
-        report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        report
-    }
-
-    /// Adds the self-counters of an agent.
-    pub fn add_agent(&mut self, health: &AgentHealth) {
-        let subject = self.subject(Subject::Pmuscope);
+    /// Adds the self-counters to a report.
+    pub fn add_to(&self, report: &mut Report) {
+        let subject = report.subject(Subject::Pmuscope);
         let mut series = SelfReport {
-            report: self,
+            report,
             subject,
-            began: health.began,
+            began: self.began,
         };
-        series.add_table(AGENT, health);
+        series.add_table(AGENT, self);
     }
 }
 

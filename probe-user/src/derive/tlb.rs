@@ -1,7 +1,7 @@
 //! Advice about the page size, for memory beyond the reach of a core's TLB with small pages and
 //! within it with large pages.
 
-use super::{FindingSubject, ReportFinding, capacity::bytes, capacity::float};
+use super::{FindingSubject, Report, ReportFinding, Series, capacity::bytes, capacity::float};
 use crate::{
     catalogue::{TlbEntries, TlbSpec, walk_trips},
     join::MemoryCapacity,
@@ -15,7 +15,7 @@ const MAX_FINDINGS: usize = 3;
 const MIN_WALK_RATIO: f64 = 0.01;
 
 /// The metric of page walks.
-pub(super) const WALK_RATIO: &str = "dtlb_walk_ratio";
+const WALK_RATIO: &str = "dtlb_walk_ratio";
 
 /// Advice for the holders that pages of another size may help. `walks`: [`WALK_RATIO`] of a
 /// subject.
@@ -39,6 +39,14 @@ pub(super) fn findings(
     advised.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     advised.truncate(MAX_FINDINGS);
     advised.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// The ratio of page walks to data accesses of a row, if counted.
+pub(super) fn walk_ratio(report: &Report, subject: u32) -> Option<f64> {
+    let of_row = |series: &&Series| series.subject == subject;
+    let mut row = report.series.iter().filter(of_row);
+    let walks = row.find(|series| report.metric(series).name == WALK_RATIO)?;
+    Some(walks.estimate()?.value)
 }
 
 /// The memory accessed through the TLB: anonymous memory if known, else all.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use probe_common::spe::{LineKey, LineRow};
 
 use super::{Entity, Naming};
-use crate::window::{CacheLines, Owner};
+use crate::window::CacheLines;
 
 /// A cache line that was accessed.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,10 +28,7 @@ pub(super) fn by_owner(lines: &CacheLines, naming: &Naming) -> Vec<CacheLine> {
             space,
             owners: BTreeMap::new(),
         });
-        let owner = naming.entity(Owner {
-            cgroup: key.cgroup,
-            tgid: key.tgid,
-        });
+        let owner = naming.entity(key.into());
         let cpus = entry.owners.entry(owner).or_default();
         add(cpus.entry(key.cpu).or_default(), row);
     }

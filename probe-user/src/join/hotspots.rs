@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{Entity, Naming};
 use crate::{
     snapshot::{CodeLocation, SampledAddress},
-    window::{Owner, SampleWindow},
+    window::SampleWindow,
 };
 
 /// A function, address or data page with samples of an event, for one row of the view.
@@ -43,11 +43,7 @@ pub struct HotspotCounts {
 pub(super) fn by_owner(window: &SampleWindow, naming: &Naming) -> BTreeMap<Hotspot, HotspotCounts> {
     let mut hotspots: BTreeMap<Hotspot, HotspotCounts> = BTreeMap::new();
     for (key, counts) in &window.addresses {
-        let owner = Owner {
-            cgroup: key.cgroup,
-            tgid: key.tgid,
-        };
-        let Some(entity) = naming.entity(owner) else {
+        let Some(entity) = naming.entity(key.into()) else {
             continue;
         };
         let place = window.places.get(&key.code_key()).filter(|_| !key.page);

@@ -11,7 +11,7 @@ use probe_common::CgroupId;
 use super::{Entity, Naming};
 use crate::{
     machine::memory::{MemoryHolder, MemoryReading, MemoryUse, PageSizes},
-    window::{Owner, Window},
+    window::Window,
 };
 
 /// A peak of memory use.
@@ -119,7 +119,7 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
         let MemoryHolder::Cgroup(cgroup) = *holder else {
             return None;
         };
-        let entity = naming.entity(Owner { cgroup, tgid: 0 })?;
+        let entity = naming.entity(cgroup.into())?;
         let known = !matches!(entity, Entity::System | Entity::Unnamed(_));
         Some((path(&cgroup).filter(|_| known)?, entity))
     };

@@ -7,9 +7,13 @@ use probe_common::CgroupId;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
-    machine::cgroup::Hierarchy,
-    session::temporary_cgroup::TemporaryCgroup,
-    sys::spawn::{Child, RunningChild},
+    machine::{cgroup::Hierarchy, memory::CommandProcesses},
+    session::{EbpfObject, temporary_cgroup::TemporaryCgroup},
+    snapshot::Names,
+    sys::{
+        largest_child::largest_child,
+        spawn::{Child, RunningChild},
+    },
 };
 
 /// A command that is not started yet.
@@ -102,6 +106,28 @@ impl Command {
             process,
             _cgroup: cgroup,
         })
+    }
+}
+
+/// The processes of the command that `owner` is charged with: those in its cgroup and below, or
+/// those of its process tree. A process that cannot be read has ended.
+pub(super) fn processes(
+    object: &EbpfObject,
+    hierarchy: &Hierarchy,
+    owner: CgroupId,
+    names: &Names,
+) -> CommandProcesses {
+    let running = if owner == CgroupId::COMMAND {
+        let all = object.maps.command.all().unwrap_or_default();
+        all.into_iter().map(|(pid, _)| pid).collect()
+    } else {
+        let path = names.cgroups.get(&owner).map(String::as_str);
+        let found = path.map(|path| hierarchy.processes(path));
+        found.into_iter().flatten().collect()
+    };
+    CommandProcesses {
+        running,
+        largest_ended: largest_child(),
     }
 }
 

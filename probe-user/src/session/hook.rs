@@ -10,7 +10,7 @@ use std::{
 use probe_common::{CpuState, FlushMode};
 
 use super::{
-    EbpfObject, Session, SessionError, chain,
+    EbpfObject, SessionError, chain,
     object::{CGROUP_SWITCH, EventLinks, PerCpu, SCHED_EXIT, SCHED_SWITCH},
 };
 use crate::{
@@ -29,12 +29,6 @@ struct SwitchWatch {
     switches_before: u64,
     /// Runs of the hook at the first comparison.
     runs_before: u64,
-}
-
-/// The attached `cgroup_switch` programs.
-pub(crate) struct CgroupSwitches {
-    links: EventLinks,
-    watches: Vec<SwitchWatch>,
 }
 
 /// Whether the program `sched_exit` sees the switches that the kernel hides from `sched_switch`.
@@ -59,62 +53,99 @@ const ADMISSION_ROUNDS: u32 = 5;
 /// Pause between these switches.
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 
-/// Attaches the default hook.
-pub(crate) fn attach_sched_switch(object: &mut EbpfObject) -> Result<(), SessionError> {
-    object.programs.attach(SCHED_SWITCH)
+/// The hook in use.
+#[derive(Default)]
+pub(crate) struct SwitchHook {
+    /// The hook `cgroup-switches`, if it was requested, was admitted, and has missed nothing since.
+    links: Option<EventLinks>,
+    watches: Vec<SwitchWatch>,
+    pub(super) exits: SchedExitHook,
+    /// Switches that `cgroup-switches` missed.
+    pub(super) most_missed: u64,
 }
 
-impl Session {
-    /// Attaches the program `sched_exit`, which sees switches that the kernel hides from
-    /// `sched_switch`, right after them. It costs a program run at every switch, so a session
-    /// attaches it by itself only after the first missed switch. Callers that must not miss even
-    /// this one, or that know that the kernel hides switches, call this first. Does nothing on
-    /// kernels without the tracepoint `sched_exit_tp`.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses the program.
-    pub fn watch_exits(&mut self) -> Result<(), SessionError> {
-        let sees_switches = self.config.counts_on_cpus() && self.hook() == Hook::SchedSwitch;
-        if self.exits != SchedExitHook::NotNeeded || !sees_switches {
-            return Ok(());
+impl SwitchHook {
+    pub(super) fn kind(&self) -> Hook {
+        match self.links {
+            Some(_) => Hook::CgroupSwitches,
+            None => Hook::SchedSwitch,
         }
-        self.exits = SchedExitHook::Unknown;
-        if self.object.programs.can_attach(SCHED_EXIT) {
-            self.object.programs.attach(SCHED_EXIT)?;
+    }
+
+    /// The flush mode for this hook.
+    pub(super) fn charge_mode(&self) -> FlushMode {
+        match self.kind() {
+            Hook::SchedSwitch => FlushMode::Charge,
+            Hook::CgroupSwitches => FlushMode::ChargeAndForget,
+        }
+    }
+
+    /// Attaches the hook `wanted`, or `sched-switch` if that one is not complete here.
+    pub(super) fn attach(
+        &mut self,
+        object: &mut EbpfObject,
+        wanted: Hook,
+        hierarchy: &Hierarchy,
+        online: &[u32],
+    ) -> Result<(), SessionError> {
+        if wanted == Hook::CgroupSwitches {
+            self.watch_cgroup_switches(object, online)?;
+            let Err(reason) = self.admit(&object.maps.state, hierarchy) else {
+                return Ok(());
+            };
+            tracing::warn!(
+                "hook cgroup-switches is not complete here: {reason}; using sched-switch"
+            );
+            self.fall_back(object)?;
+        } else {
+            object.programs.attach(SCHED_SWITCH)?;
+        }
+        // An earlier process may have pinned it.
+        if object.programs.is_pinned(SCHED_EXIT) {
+            object.programs.attach(SCHED_EXIT)?;
             self.exits = SchedExitHook::Watched;
-            // A switch that was hidden before may have left open a slice of a task that no longer
-            // runs.
-            self.reopen_slices()?;
         }
         Ok(())
     }
 
+    /// Replaces the hook `cgroup-switches` by `sched-switch`. Returns whether it was in use.
+    pub(super) fn fall_back(&mut self, object: &mut EbpfObject) -> Result<bool, SessionError> {
+        let Some(links) = self.links.take() else {
+            return Ok(false);
+        };
+        self.watches.clear();
+        object.programs.detach(CGROUP_SWITCH, links)?;
+        object.programs.attach(SCHED_SWITCH)?;
+        Ok(true)
+    }
+
     /// Loads `sched_exit`, so that attaching it after a missed switch takes no time. A refusal is
     /// reported only then.
-    pub(crate) fn prepare_exits(&mut self) {
-        let programs = &mut self.object.programs;
+    pub(super) fn prepare_exits(&self, object: &mut EbpfObject) {
+        let programs = &mut object.programs;
         if self.exits == SchedExitHook::NotNeeded && programs.can_attach(SCHED_EXIT) {
             let _ = programs.prepare(SCHED_EXIT);
         }
     }
 
-    /// Takes over `sched_exit` if an earlier process has pinned it.
-    pub(crate) fn adopt_exits(&mut self) -> Result<(), SessionError> {
-        if self.object.programs.is_pinned(SCHED_EXIT) {
-            self.object.programs.attach(SCHED_EXIT)?;
-            self.exits = SchedExitHook::Watched;
+    /// Attaches `sched_exit` if the hook is `sched-switch` and this kernel has its tracepoint.
+    /// Returns whether it was attached now.
+    pub(super) fn watch_exits(&mut self, object: &mut EbpfObject) -> Result<bool, SessionError> {
+        if self.exits != SchedExitHook::NotNeeded || self.kind() != Hook::SchedSwitch {
+            return Ok(false);
         }
-        Ok(())
+        self.exits = SchedExitHook::Unknown;
+        if !object.programs.can_attach(SCHED_EXIT) {
+            return Ok(false);
+        }
+        object.programs.attach(SCHED_EXIT)?;
+        self.exits = SchedExitHook::Watched;
+        Ok(true)
     }
 
-    /// Reacts to the first missed switch: attaches `sched_exit` if possible, and logs the outcome.
-    pub(crate) fn react_to_missed(&mut self) {
-        if self.exits != SchedExitHook::NotNeeded {
-            return;
-        }
+    /// Logs a missed switch, after an attempt to attach `sched_exit` that may have been refused.
+    pub(super) fn log_missed(&self, refused: Option<&SessionError>) {
         let exit = SCHED_EXIT.at();
-        let refused = self.watch_exits().err();
         match (self.exits, refused) {
             (SchedExitHook::NotNeeded, _) => {}
             (SchedExitHook::Watched, None) => tracing::info!(
@@ -125,7 +156,7 @@ impl Session {
                 "this kernel did not show a context switch to the program at sched_switch: a \
                  second one, at \
                  {exit}, sees such switches, but the slices before it could not be closed: {}",
-                chain(&error)
+                chain(error)
             ),
             (SchedExitHook::Unknown, refused) => tracing::warn!(
                 "this kernel did not show a context switch to the program at sched_switch, and \
@@ -133,21 +164,18 @@ impl Session {
                  such switches are split by estimate (--self says how many and how long)",
                 refused.map_or_else(
                     || format!("has no {exit} where it could be seen"),
-                    |error| chain(&error)
+                    |error| chain(error)
                 )
             ),
         }
     }
 
-    /// Charges the open slices, and reopens them for the tasks that run now.
-    pub(crate) fn reopen_slices(&mut self) -> Result<(), SessionError> {
-        (0..self.counters.len()).try_for_each(|at| self.flush_as_is(at, FlushMode::Charge))
-    }
-}
-
-impl CgroupSwitches {
-    /// Attaches the program and opens its watch on every CPU.
-    pub(crate) fn attach(object: &mut EbpfObject, cpus: &[u32]) -> Result<Self, SessionError> {
+    /// Attaches `cgroup_switch` and opens its watch on every CPU.
+    fn watch_cgroup_switches(
+        &mut self,
+        object: &mut EbpfObject,
+        cpus: &[u32],
+    ) -> Result<(), SessionError> {
         let links = object
             .programs
             .attach_to_cgroup_switches(CGROUP_SWITCH, cpus)?;
@@ -170,31 +198,30 @@ impl CgroupSwitches {
             watch.runs_before = states.get(&watch.cpu).map_or(0, |state| state.counts.runs);
             watch.switches_before = watch.count();
         }
-        Ok(Self { links, watches })
+        (self.links, self.watches) = (Some(links), watches);
+        Ok(())
     }
 
-    /// Reads the number of switches on every CPU, for a comparison with states that are read later.
-    pub(crate) fn switches(&self) -> Vec<u64> {
+    /// The switches of every CPU that is watched, for a comparison with states that are read later.
+    pub(super) fn switches(&self) -> Vec<u64> {
         self.watches.iter().map(SwitchWatch::count).collect()
     }
 
-    /// Number of switches that the hook did not see.
-    pub(crate) fn missed(&self, switches: &[u64], states: &BTreeMap<u32, CpuState>) -> u64 {
+    /// Number of `switches` that the hook did not see.
+    pub(super) fn missed(&mut self, switches: &[u64], states: &BTreeMap<u32, CpuState>) -> u64 {
         let missed = |(watch, now): (&SwitchWatch, &u64)| {
             let runs =
                 states.get(&watch.cpu).map_or(0, |state| state.counts.runs) - watch.runs_before;
             (now - watch.switches_before).saturating_sub(runs)
         };
-        self.watches.iter().zip(switches).map(missed).sum()
+        let missed: u64 = self.watches.iter().zip(switches).map(missed).sum();
+        self.most_missed = self.most_missed.max(missed);
+        missed
     }
 
     /// Causes switches on every CPU, into and out of idle on at least one, and compares the counts.
     /// An error is the reason why the hook cannot be used.
-    pub(crate) fn admit(
-        &self,
-        states: &PerCpu<CpuState>,
-        hierarchy: &Hierarchy,
-    ) -> Result<(), String> {
+    fn admit(&self, states: &PerCpu<CpuState>, hierarchy: &Hierarchy) -> Result<(), String> {
         let mut open: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
         let mut turns = open.clone().into_iter().cycle();
         let mut why_incomplete = String::new();
@@ -238,11 +265,6 @@ impl CgroupSwitches {
             pause *= 4;
         }
         Err(why_incomplete)
-    }
-
-    /// Detaches the hook.
-    pub(crate) fn detach(self, object: &mut EbpfObject) -> Result<(), SessionError> {
-        object.programs.detach(CGROUP_SWITCH, self.links)
     }
 }
 

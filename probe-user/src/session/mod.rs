@@ -1,11 +1,15 @@
 //! Session: everything that is in the kernel for one run. It opens the counters, and loads and
 //! attaches the programs; dropping it removes all of them. [`Session::pull`] yields a
 //! [`Snapshot`](crate::snapshot::Snapshot).
+//!
+//! Each part of a session has its own methods; `Session` has what orders them: here, in `start`,
+//! in `pull` and in `pull/upkeep.rs`.
 
 mod clock;
 mod command;
 mod config;
 mod cost;
+mod counted_cpus;
 mod counters;
 mod error;
 mod flush;
@@ -18,29 +22,25 @@ pub mod pins;
 mod pull;
 mod required_descriptors;
 mod resctrl_reader;
-mod restore;
 mod rotation;
 pub mod sampling;
 mod schedule;
 pub mod spe;
+mod start;
 mod temporary_cgroup;
 mod uncore;
 mod walk;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use probe_common::{CgroupId, CpuState, ProcessWalk, ProgramClock};
+use probe_common::{CgroupId, CpuState, ProcessWalk, UsageRow};
 
 pub(crate) use self::{
     clock::KernelClock,
     cost::ReadCosts,
+    counted_cpus::CountedCpus,
     counters::CpuCounters,
     error::chain,
-    hook::{CgroupSwitches, SchedExitHook},
     hotplug::Hotplug,
     object::EbpfObject,
     rotation::Rotation,
@@ -59,45 +59,33 @@ pub use self::{
     temporary_cgroup::TemporaryCgroup,
 };
 use self::{
-    pins::{Handover, SessionPins},
-    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, Processes},
+    pins::SessionPins,
+    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker},
 };
 use crate::{
     devices::DeviceReader,
-    machine::{Machine, capabilities, cgroup::Hierarchy, memory::MemoryReader, resctrl},
+    machine::{Machine, memory::MemoryReader, resctrl},
     plan::Plan,
     snapshot::{Hook, Names, Refused},
-    sys::{
-        clock::{nanos, now},
-        descriptors,
-    },
+    sys::clock::nanos,
 };
 
 /// Everything that is in the kernel for one run.
 pub struct Session {
     pub(crate) machine: Arc<Machine>,
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     pub(crate) object: EbpfObject,
-    pub(crate) counters: Vec<CpuCounters>,
+    pub(crate) cpus: CountedCpus,
     pub(crate) uncore: Uncore,
-    pub(crate) cgroup_switches: Option<CgroupSwitches>,
     /// The programs' clock.
     pub(crate) clock: KernelClock,
-    pub(crate) hierarchy: Hierarchy,
     pub(crate) lifecycle: LifecycleTracker,
-    pub(crate) processes: Processes,
-    /// Processes that are looked up although they have no row.
-    pub(crate) watched: HashSet<u32>,
-    pub(crate) freed: FreedRows<probe_common::UsageRow>,
+    pub(crate) freed: FreedRows<UsageRow>,
     pub(crate) candidates: EvictionCandidates,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,
     pub(crate) idle: LastIdleRows,
     pub(crate) refused: Refused,
-    pub(crate) missed_switches: u64,
-    pub(crate) exits: SchedExitHook,
-    pub(crate) flushes: u64,
-    pub(crate) rotation: Rotation,
     pub(crate) read_costs: ReadCosts,
     pub(crate) began: Duration,
     pub(crate) spe: Option<SpeSampling>,
@@ -107,147 +95,70 @@ pub struct Session {
     pub(crate) memory: Option<MemoryReader>,
     /// The owner that the started command is charged to. The memory of its processes is read.
     pub(crate) command: Option<CgroupId>,
-    /// Times of the maps, which a pinned map stores.
-    pub(crate) times: ProgramClock,
-    /// The handover in progress, while counts are taken over.
-    pub(crate) handover: Option<Handover>,
     pub(crate) pins: Option<SessionPins>,
 }
 
 impl Session {
-    /// Loads and attaches everything, and starts counting on every online CPU of the running
-    /// machine.
+    /// Restores the state of an earlier session. `names` has the names of cgroups that are gone by
+    /// now. `owners` had counts: each that still exists gets a row for the next pull, so that its
+    /// totals continue even while it sleeps. Call it before the first pull.
     ///
     /// # Errors
     ///
-    /// If a right, a kernel feature or an event is missing. Each error says what to do.
-    pub fn start(mut config: Config, machine: &Arc<Machine>) -> Result<Self, SessionError> {
-        capabilities::check()?;
-        let hierarchy = machine.hierarchy()?;
-        if let Some(spe) = &mut config.spe {
-            spe.resolve_timeline(machine);
+    /// If a row cannot be inserted.
+    pub fn restore(
+        &mut self,
+        names: &Names,
+        owners: impl IntoIterator<Item = CgroupId>,
+    ) -> Result<(), SessionError> {
+        let current = self.lifecycle.names();
+        // Rows by process end with their process.
+        if self.config.by_process != ByProcess::All {
+            let exists = |id: &CgroupId| current.cgroups.contains_key(id);
+            let owners = owners.into_iter().filter(exists);
+            let now = nanos(self.clock.now());
+            self.cpus.make_rows(&self.object, now, owners)?;
         }
-        // Before the CPUs are looked up, so that no change is missed.
-        let hotplug = Hotplug::listen();
-        let online: Vec<u32> = machine.online()?.iter().collect();
-        let pins = config
-            .pins
+        self.lifecycle.restore(names);
+        Ok(())
+    }
+
+    /// Identifies the maps of this session among all since boot. A session that takes over the maps
+    /// of another has the same generation.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to describe the map.
+    pub fn generation(&self) -> Result<u64, SessionError> {
+        self.object.maps.usage.id().map(u64::from)
+    }
+
+    /// Whether this session is new or continues an earlier one.
+    #[must_use]
+    pub fn continuity(&self) -> Continuity {
+        self.pins
             .as_ref()
-            .map(|place| SessionPins::open(place, &config, machine))
-            .transpose()?;
-        let pinned_rows = pins.as_ref().and_then(SessionPins::row_capacity);
-        let possible = machine
-            .possible()?
-            .last()
-            .map_or(0, |last| last as usize + 1);
-        let max_rows = pinned_rows.unwrap_or_else(|| config.rows(online.len(), possible));
-        descriptors::allow(&config.descriptors(machine, &online))?;
-        let mut object = EbpfObject::load(&config, machine, max_rows, possible, pins.as_ref())?;
+            .map_or(Continuity::New, |pins| pins.continuity)
+    }
 
-        let opened = online
-            .iter()
-            .map(|cpu| CpuCounters::open(&config.plan, *cpu));
-        let cpu_counters = opened.collect::<Result<Vec<_>, _>>()?;
-        let uncore = Uncore::open(&config.plan, machine)?;
-
-        let programs = &mut object.programs;
-        programs.load(object::FLUSH)?;
-        programs.load(object::READ_COST)?;
-        for program in config.lifecycle(machine) {
-            programs.attach(program)?;
+    /// Keeps the pins of this session when it ends. Its programs continue counting, and the next
+    /// session with the same plan takes them over.
+    pub fn keep_pins(&mut self) {
+        if let Some(pins) = &mut self.pins {
+            pins.keep();
         }
-        // After the programs are attached, so that no cgroup falls between walk and events.
-        let cgroups = hierarchy.walk()?;
-        temporary_cgroup::remove_leftover(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
-        let mut lifecycle =
-            LifecycleTracker::new(Names::from_walk(cgroups), config.resolver.clone());
-
-        let clock = KernelClock::measure(&mut object)?;
-        let mut times = object.maps.clock.get(0)?;
-        let resumes = pins.as_ref().is_some_and(SessionPins::resumes);
-        if resumes {
-            // Owners that ended after the earlier process last handled ends still have rows.
-            lifecycle.mark_stale();
-        } else {
-            times.began = nanos(clock.now());
-        }
-        let before = nanos(clock.now()).saturating_sub(times.began);
-        let devices = config
-            .plan
-            .reads_devices()
-            .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
-        let memory = config
-            .memory
-            .then(|| match config.by_process.any() {
-                true => MemoryReader::for_processes(machine),
-                false => MemoryReader::for_cgroups(machine),
-            })
-            .transpose()?;
-        let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);
-        let mut session = Self {
-            machine: Arc::clone(machine),
-            config,
-            object,
-            counters: cpu_counters,
-            uncore,
-            cgroup_switches: None,
-            clock,
-            hierarchy: hierarchy.clone(),
-            lifecycle,
-            processes: Processes::default(),
-            watched: HashSet::new(),
-            freed: FreedRows::default(),
-            candidates: EvictionCandidates::default(),
-            hotplug,
-            max_rows,
-            idle: LastIdleRows::default(),
-            refused: Refused::default(),
-            missed_switches: 0,
-            exits: SchedExitHook::default(),
-            flushes: 0,
-            rotation: Rotation::default(),
-            read_costs: ReadCosts::default(),
-            began: now().saturating_sub(Duration::from_nanos(before)),
-            spe: None,
-            sampling: None,
-            devices,
-            resctrl,
-            memory,
-            command: None,
-            times,
-            handover: resumes.then(Handover::default),
-            pins,
-        };
-        if let Some(config) = session.config.spe.clone() {
-            let spe = SpeSampling::start(
-                config,
-                machine,
-                &mut session.object,
-                session.clock,
-                &online,
-                possible,
-            )?;
-            session.spe = Some(spe);
-        }
-        if session.config.counts_on_cpus() {
-            session.attach_hook(hierarchy, &online)?;
-            session.arm_all()?;
-            session.prepare_exits();
-            session.measure_reads()?;
-        }
-        if let Some(config) = session.config.sampling.clone() {
-            let sampling = EventSampling::start(config, &mut session.object, &online, machine)?;
-            session.sampling = Some(sampling);
-        }
-        session.complete_pins()?;
-        session.object.programs.release_types();
-        Ok(session)
     }
 
     /// The plan: what is counted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.config.plan
+    }
+
+    /// Whether this session samples. If so, callers that pull rarely must call [`Self::upkeep`].
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.spe.is_some() || self.sampling.is_some()
     }
 
     /// Ends the sampling of memory accesses, so that other programs can use the PMU.
@@ -275,11 +186,20 @@ impl Session {
     /// nothing since.
     #[must_use]
     pub fn hook(&self) -> Hook {
-        if self.cgroup_switches.is_some() {
-            Hook::CgroupSwitches
-        } else {
-            Hook::SchedSwitch
-        }
+        self.cpus.hook.kind()
+    }
+
+    /// Attaches the program `sched_exit`, which sees switches that the kernel hides from
+    /// `sched_switch`, right after them. It costs a program run at every switch, so a session
+    /// attaches it by itself only after the first missed switch. Callers that must not miss even
+    /// this one, or that know that the kernel hides switches, call this first. Does nothing on
+    /// kernels without the tracepoint `sched_exit_tp`.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the program.
+    pub fn watch_exits(&mut self) -> Result<(), SessionError> {
+        self.cpus.watch_exits(&mut self.object)
     }
 
     /// Converts `pid`, an id in the pid namespace of this process, to the id in the initial one,
@@ -319,38 +239,31 @@ impl Session {
         self.object.maps.state.get(0)
     }
 
-    fn attach_hook(&mut self, hierarchy: &Hierarchy, online: &[u32]) -> Result<(), SessionError> {
-        if self.config.hook == Hook::CgroupSwitches {
-            let hook = CgroupSwitches::attach(&mut self.object, online)?;
-            match hook.admit(&self.object.maps.state, hierarchy) {
-                Ok(()) => {
-                    self.cgroup_switches = Some(hook);
-                    return Ok(());
-                }
-                Err(reason) => {
-                    tracing::warn!(
-                        "hook cgroup-switches is not complete here: {reason}; using sched-switch"
-                    );
-                    hook.detach(&mut self.object)?;
-                }
-            }
-        }
-        if self.continuity() == Continuity::Replaced {
-            self.object.programs.prepare(object::SCHED_SWITCH)?;
-            self.stop_for_handover()?;
-        }
-        hook::attach_sched_switch(&mut self.object)?;
-        self.adopt_exits()
-    }
-
-    /// Replaces the hook `cgroup-switches` by `sched-switch`, after it missed switches.
-    pub(crate) fn fall_back(&mut self) -> Result<(), SessionError> {
-        let Some(hook) = self.cgroup_switches.take() else {
-            return Ok(());
-        };
-        hook.detach(&mut self.object)?;
-        hook::attach_sched_switch(&mut self.object)?;
-        // Open slices belong to the running tasks; from here on owners are known.
-        self.reopen_slices()
+    /// The programs' work, by possible CPU. The time for samples is that of the last reading.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to read the programs' state.
+    pub fn work(&self) -> Result<BTreeMap<u32, CpuWork>, SessionError> {
+        let accesses = self
+            .spe
+            .as_ref()
+            .map(SpeSampling::nanos)
+            .unwrap_or_default();
+        let events = self
+            .sampling
+            .as_ref()
+            .map(EventSampling::nanos)
+            .unwrap_or_default();
+        let on = |nanos: &BTreeMap<u32, u64>, cpu| nanos.get(&cpu).copied().unwrap_or(0);
+        let work = self.states()?.into_iter().map(|(cpu, state)| {
+            let work = CpuWork {
+                runs: state.counts.runs,
+                charges: state.counts.charges,
+                sampling: on(&accesses, cpu) + on(&events, cpu),
+            };
+            (cpu, work)
+        });
+        Ok(work.collect())
     }
 }

@@ -2,6 +2,7 @@
 
 mod code_location;
 mod cost;
+mod growth;
 mod health;
 mod layout;
 mod pairs;
@@ -19,6 +20,7 @@ use std::{
 use probe_common::{CgroupId, UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::growth::GrowingRow;
 pub use self::{
     code_location::{CodeLocation, NameCounts},
     cost::{CountingCost, ReadCost},
@@ -146,15 +148,6 @@ pub struct Names {
 
 fn is_nothing(described: &RuntimeNames) -> bool {
     described.is_empty()
-}
-
-impl Names {
-    pub(crate) fn from_walk(cgroups: Vec<(CgroupId, String)>) -> Self {
-        Self {
-            cgroups: cgroups.into_iter().collect(),
-            ..Self::default()
-        }
-    }
 }
 
 /// Which kernel hook accounts.

@@ -8,7 +8,7 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CodeLocation, NameCounts, SampleCounts, pairs};
+use super::{CodeLocation, GrowingRow, NameCounts, SampleCounts, pairs};
 use crate::event::AccessScaling;
 
 /// Owner, event and data source of samples.
@@ -180,16 +180,17 @@ impl SampledAddress {
     }
 }
 
-impl AddressCounts {
-    /// The increase since an earlier reading. An address that was added again counts as a whole.
-    pub(crate) fn since(&self, earlier: Option<&Self>) -> Self {
-        let same = earlier.filter(|earlier| earlier.made == self.made);
-        let before = same.copied().unwrap_or_default();
+impl GrowingRow for AddressCounts {
+    fn generation(&self) -> u64 {
+        self.made
+    }
+
+    fn growth(&self, earlier: &Self) -> Self {
         Self {
-            samples: self.samples.saturating_sub(before.samples),
-            events: (self.events - before.events).max(0.0),
-            timed: self.timed.saturating_sub(before.timed),
-            cycles: self.cycles.saturating_sub(before.cycles),
+            samples: self.samples.saturating_sub(earlier.samples),
+            events: (self.events - earlier.events).max(0.0),
+            timed: self.timed.saturating_sub(earlier.timed),
+            cycles: self.cycles.saturating_sub(earlier.cycles),
             made: 0,
         }
     }

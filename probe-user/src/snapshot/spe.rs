@@ -13,7 +13,7 @@ use probe_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{MapMemory, pairs};
+use super::{GrowingRow, MapMemory, pairs};
 
 /// Owner of samples without a known cgroup.
 pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
@@ -84,23 +84,6 @@ impl SampleCounts {
         }
     }
 
-    /// The increase since an earlier reading.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let gained = |now: f64, before: f64| (now - before).max(0.0);
-        Self {
-            samples: self.samples.saturating_sub(earlier.samples),
-            operations: gained(self.operations, earlier.operations),
-            variance: gained(self.variance, earlier.variance),
-            walks: gained(self.walks, earlier.walks),
-            cycles: gained(self.cycles, earlier.cycles),
-            squares: gained(self.squares, earlier.squares),
-            issue: gained(self.issue, earlier.issue),
-            translation: gained(self.translation, earlier.translation),
-            histogram: std::array::from_fn(|at| gained(self.histogram[at], earlier.histogram[at])),
-            made: 0,
-        }
-    }
-
     /// Adds the counts of another row.
     pub(crate) fn add(&mut self, other: &Self) {
         self.samples = self.samples.wrapping_add(other.samples);
@@ -127,6 +110,28 @@ impl SampleCounts {
             operations * self.operations / self.variance
         } else {
             0.0
+        }
+    }
+}
+
+impl GrowingRow for SampleCounts {
+    fn generation(&self) -> u64 {
+        self.made
+    }
+
+    fn growth(&self, earlier: &Self) -> Self {
+        let gained = |now: f64, before: f64| (now - before).max(0.0);
+        Self {
+            samples: self.samples.saturating_sub(earlier.samples),
+            operations: gained(self.operations, earlier.operations),
+            variance: gained(self.variance, earlier.variance),
+            walks: gained(self.walks, earlier.walks),
+            cycles: gained(self.cycles, earlier.cycles),
+            squares: gained(self.squares, earlier.squares),
+            issue: gained(self.issue, earlier.issue),
+            translation: gained(self.translation, earlier.translation),
+            histogram: std::array::from_fn(|at| gained(self.histogram[at], earlier.histogram[at])),
+            made: 0,
         }
     }
 }
@@ -223,7 +228,7 @@ mod tests {
         let mut sum = counts(1);
         sum.add(&counts(2));
         assert_eq!(sum, counts(3));
-        assert_eq!(sum.since(&counts(1)), counts(2));
+        assert_eq!(sum.growth(&counts(1)), counts(2));
     }
 
     /// The weight of a sample applies to all of its numbers: a mean of weighted counts and

@@ -61,6 +61,35 @@ pub(crate) struct CounterReading {
     pub(crate) running: u64,
 }
 
+impl CounterReading {
+    /// The growth since an earlier reading, at least 0.
+    pub(crate) const fn since(self, earlier: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            enabled: self.enabled.saturating_sub(earlier.enabled),
+            running: self.running.saturating_sub(earlier.running),
+        }
+    }
+
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.enabled += other.enabled;
+        self.running += other.running;
+    }
+
+    /// Factor by which the count is scaled if the event was multiplexed on the PMU.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nanoseconds between two readings"
+    )]
+    pub(crate) fn scale(self) -> f64 {
+        match self.running {
+            0 => 1.0,
+            running => self.enabled.max(running) as f64 / running as f64,
+        }
+    }
+}
+
 /// Opens a counter on one CPU, in the group of `leader` if given. A group counts from [`enable`]
 /// on: siblings that join a running leader of another software PMU (task-clock) are never scheduled
 /// in (seen on 6.18).

@@ -7,7 +7,7 @@ use std::{
 
 use probe_common::spe::{LineKey, LineRow, SourceTable};
 
-use crate::snapshot::SpeReading;
+use crate::snapshot::{GrowingRow as _, SpeReading};
 
 /// Samples of cache lines.
 #[derive(Clone, Debug, Default)]
@@ -28,31 +28,13 @@ impl CacheLines {
     pub(super) fn between(before: &SpeReading, now: &SpeReading) -> Self {
         let earlier: HashMap<LineKey, LineRow> = before.lines.iter().copied().collect();
         let rows = now.lines.iter();
-        let rows = rows.map(|(key, row)| (*key, delta(earlier.get(key), row)));
+        let rows = rows.map(|(key, row)| (*key, row.since(earlier.get(key))));
         let lined = |reading: &SpeReading| reading.health.sum.lined;
         Self {
             rows: rows.filter(|(_, row)| row.samples() > 0).collect(),
             samples: lined(now).saturating_sub(lined(before)),
             tables: Arc::clone(&now.tables),
         }
-    }
-}
-
-/// The difference of two readings of a row. A row that was evicted and added again counts as a
-/// whole.
-fn delta(earlier: Option<&LineRow>, now: &LineRow) -> LineRow {
-    let same = earlier.filter(|earlier| earlier.made == now.made);
-    let before = same.copied().unwrap_or_default();
-    LineRow {
-        loads: now.loads.saturating_sub(before.loads),
-        stores: now.stores.saturating_sub(before.stores),
-        atomics: now.atomics.saturating_sub(before.atomics),
-        peers: now.peers.saturating_sub(before.peers),
-        timed: now.timed.saturating_sub(before.timed),
-        cycles: now.cycles.saturating_sub(before.cycles),
-        read: now.read,
-        written: now.written,
-        made: 0,
     }
 }
 
@@ -74,10 +56,10 @@ mod tests {
                 let [read, written] = bytes;
                 LineRow { loads, stores, atomics, peers, timed, cycles, read, written, made }
             };
-            prop_assert_eq!(delta(None, &row(now, 5)), row(now, 0));
-            prop_assert_eq!(delta(Some(&row(before, 5)), &row(now, 7)), row(now, 0));
+            prop_assert_eq!(row(now, 5).since(None), row(now, 0));
+            prop_assert_eq!(row(now, 7).since(Some(&row(before, 5))), row(now, 0));
             let gained = std::array::from_fn(|at| now[at].saturating_sub(before[at]));
-            prop_assert_eq!(delta(Some(&row(before, 5)), &row(now, 5)), row(gained, 0));
+            prop_assert_eq!(row(now, 5).since(Some(&row(before, 5))), row(gained, 0));
         }
     }
 }

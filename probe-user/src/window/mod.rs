@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use probe_common::CgroupId;
+use probe_common::{
+    CgroupId, UsageKey,
+    spe::{LineKey, SpeKey},
+};
 
 pub(crate) use self::group_counts::float;
 use self::usage::Gains;
@@ -23,7 +26,7 @@ use crate::{
         resctrl::{self, GroupBytes},
     },
     plan::Plan,
-    snapshot::{Health, Names, Snapshot, UncoreReading},
+    snapshot::{Health, Names, SampledAddress, SampledKey, Snapshot, UncoreReading},
 };
 
 /// The owner of counts.
@@ -34,6 +37,29 @@ pub struct Owner {
     /// Process id; 0 unless counting by process.
     pub tgid: u32,
 }
+
+/// The owner of all counts of a cgroup.
+impl From<CgroupId> for Owner {
+    fn from(cgroup: CgroupId) -> Self {
+        Self { cgroup, tgid: 0 }
+    }
+}
+
+macro_rules! from_keys {
+    ($($key:ty),*) => {$(
+        /// The owner in a key.
+        impl From<&$key> for Owner {
+            fn from(key: &$key) -> Self {
+                Self {
+                    cgroup: key.cgroup,
+                    tgid: key.tgid,
+                }
+            }
+        }
+    )*};
+}
+
+from_keys!(UsageKey, SpeKey, LineKey, SampledKey, SampledAddress);
 
 /// The counts of an owner: one entry per counter group, None for a group without a row.
 pub type Usage = Vec<Option<GroupCounts>>;

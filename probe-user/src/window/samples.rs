@@ -316,10 +316,3 @@ impl EventWindow {
         (time.running < time.enabled).then_some(time)
     }
 }
-
-/// The difference of two readings of a row. A row that was freed and created again counts as a
-/// whole. Rows only grow: one that shrank counts nothing.
-fn delta(earlier: Option<&SampleCounts>, now: &SampleCounts) -> SampleCounts {
-    let same = earlier.filter(|earlier| earlier.made == now.made);
-    now.since(&same.copied().unwrap_or_default())
-}

@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use probe_common::{UsageKey, UsageRow};
+use probe_common::{Field as _, UsageKey, UsageRow};
 
 use super::{
     Owner, Usage,
     group_counts::{self, CpuRow, GroupCounts},
 };
-use crate::{machine::topology::Topology, plan::Plan, snapshot::Snapshot};
+use crate::{
+    machine::topology::Topology,
+    plan::Plan,
+    snapshot::{GrowingRow as _, Snapshot},
+};
 
 /// Deltas by owner, and by socket of the CPU and owner if the snapshot has the topology.
 #[derive(Debug, Default)]
@@ -32,15 +36,15 @@ impl Gains {
         let mut usage: Vec<(Owner, Usage)> = Vec::new();
         let mut on_socket: Vec<((u32, Owner), Usage)> = Vec::new();
         let mut of_owner = OwnerGains::new(plan, later.topology.as_deref());
-        for rows in rows.chunk_by(|(a, _), (b, _)| owner(a) == owner(b)) {
+        for rows in rows.chunk_by(|(a, _), (b, _)| Owner::from(*a) == Owner::from(*b)) {
             of_owner.clear();
             for (key, now) in rows {
                 while before.next_if(|(before, _)| before < key).is_some() {}
                 let same = before.peek().filter(|(before, _)| before == key);
-                let delta = delta(same.map(|(_, row)| *row), now);
+                let delta = now.since(same.map(|(_, row)| *row));
                 of_owner.charge(key.cpu.into(), key.group.into(), &delta);
             }
-            let owner = owner(rows[0].0);
+            let owner = Owner::from(rows[0].0);
             let sockets = on_socket.len();
             let sum = of_owner.sum(|socket, group, counted| {
                 let mut known = on_socket[sockets..].iter();
@@ -58,13 +62,6 @@ impl Gains {
             usage: usage.into_iter().collect(),
             on_socket: on_socket.into_iter().collect(),
         }
-    }
-}
-
-fn owner(key: &UsageKey) -> Owner {
-    Owner {
-        cgroup: key.cgroup,
-        tgid: key.tgid,
     }
 }
 
@@ -125,7 +122,8 @@ impl<'a> OwnerGains<'a> {
             own.enabled = 0;
         }
         if let Some(row) = rows.get_mut(group) {
-            add(row.get_or_insert(UsageRow::ZERO), &own);
+            // Sums wrap at 2^64 like the counters themselves.
+            row.get_or_insert(UsageRow::ZERO).add(&own);
         }
     }
 
@@ -152,28 +150,4 @@ impl<'a> OwnerGains<'a> {
         }
         usage
     }
-}
-
-/// The difference of two readings of a row. A row that was freed and created again counts as a
-/// whole. Rows only grow: a row that shrank counts nothing.
-fn delta(earlier: Option<&UsageRow>, now: &UsageRow) -> UsageRow {
-    let same = earlier.filter(|earlier| earlier.made == now.made);
-    let before = same.unwrap_or(&UsageRow::ZERO);
-    UsageRow {
-        counts: std::array::from_fn(|at| now.counts[at].saturating_sub(before.counts[at])),
-        enabled: now.enabled.saturating_sub(before.enabled),
-        running: now.running.saturating_sub(before.running),
-        estimated: now.estimated.saturating_sub(before.estimated),
-        made: 0,
-    }
-}
-
-/// Sums wrap at 2^64 like the counters themselves.
-pub(super) fn add(sum: &mut UsageRow, row: &UsageRow) {
-    for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
-        *sum = sum.wrapping_add(count);
-    }
-    sum.enabled = sum.enabled.wrapping_add(row.enabled);
-    sum.running = sum.running.wrapping_add(row.running);
-    sum.estimated = sum.estimated.wrapping_add(row.estimated);
 }

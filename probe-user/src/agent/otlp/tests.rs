@@ -88,7 +88,7 @@ fn exporter(to: SocketAddr, headers: &[(&str, &str)]) -> (Exporter, Arc<PushCoun
 
 fn window() -> Vec<OtlpRequest> {
     let mut report = Report::for_agent();
-    report.add_agent(&AgentHealth::default());
+    AgentHealth::default().add_to(&mut report);
     let requests = OtlpEncoder::default().requests(&report);
     assert_eq!(requests.len(), 1);
     requests

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use probe_common::SampledCost;
+use probe_common::{Field as _, SampledCost};
 
 use super::WindowCost;
 use crate::{
@@ -87,10 +87,7 @@ impl TimedRuns {
     /// The runs since `before`; for a kind that has none, all runs so far.
     fn since(self, before: Self) -> Self {
         let since = |now: SampledCost, before: SampledCost| {
-            let window = SampledCost {
-                samples: now.samples.saturating_sub(before.samples),
-                nanos: now.nanos.saturating_sub(before.nanos),
-            };
+            let window = now.minus(&before);
             match window.samples {
                 0 => now,
                 _ => window,

@@ -60,10 +60,7 @@ pub(super) fn window(
             }));
             row.counts[at] = *count;
         }
-        let owner = Owner {
-            cgroup: CgroupId(*cgroup),
-            tgid: 0,
-        };
+        let owner = Owner::from(CgroupId(*cgroup));
         window.on_socket.insert((*socket, owner), usage);
     }
     window
@@ -230,10 +227,7 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
             ..UsageRow::ZERO
         });
     }
-    let owner = Owner {
-        cgroup: CgroupId(8),
-        tgid: 0,
-    };
+    let owner = Owner::from(CgroupId(8));
     window.on_socket.insert((0, owner), unseen);
     let joined = View::default().join(&plan, &window, None);
     let shared = joined.shares.iter();

@@ -61,7 +61,7 @@ fn bytes(
     for of_block in blocks.filter_map(|block| deltas.moved.get(block)) {
         for (cgroup, moved) in of_block {
             let count = of_moved(moved)?;
-            let weight = weights.entry(owner(*cgroup)).or_default();
+            let weight = weights.entry(Owner::from(*cgroup)).or_default();
             weight.weight = weight.weight.saturating_add(count);
             weight.samples = weight.weight;
         }
@@ -96,18 +96,14 @@ fn only_owner(
         holders.extend(of_device.into_iter().flatten());
         *cards.entry(card(device)).or_default() |= of_device.is_some();
     }
-    let entity = |cgroup: &CgroupId| naming.entity(owner(*cgroup));
+    let entity = |cgroup: &CgroupId| naming.entity(Owner::from(*cgroup));
     let entities: BTreeSet<_> = holders.iter().map(entity).collect();
     match (holders.first(), entities.len()) {
         (Some(_), 2..) => Err(NoShare::SeveralOwners),
         (Some(_), _) if cards.values().any(|held| !held) => Err(NoShare::SeveralDevices),
         (None, _) | (Some(_), _) if deltas.unreadable => Err(NoShare::Unreadable),
         _ if deltas.stale => Err(NoShare::Stale),
-        (Some(first), _) => Ok(owner(*first)),
+        (Some(first), _) => Ok(Owner::from(*first)),
         (None, _) => Err(NoShare::NoOwner),
     }
-}
-
-fn owner(cgroup: CgroupId) -> Owner {
-    Owner { cgroup, tgid: 0 }
 }

@@ -6,7 +6,7 @@ use probe_common::CgroupId;
 
 use crate::{
     join::{By, Entity, Naming},
-    window::{Owner, Window},
+    window::Window,
 };
 
 /// Bytes by row and socket, from the groups with tasks of only that row.
@@ -16,13 +16,7 @@ pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u
     if naming.view.by == By::Process || window.monitored.is_empty() {
         return rows;
     }
-    let entity = |cgroup: &CgroupId| {
-        let owner = Owner {
-            cgroup: *cgroup,
-            tgid: 0,
-        };
-        naming.entity(owner)
-    };
+    let entity = |cgroup: &CgroupId| naming.entity((*cgroup).into());
     let only = |cgroups: &BTreeSet<CgroupId>| {
         let entities: BTreeSet<Option<Entity>> = cgroups.iter().map(entity).collect();
         let mut entities = entities.into_iter();

@@ -244,9 +244,8 @@ fn run(group: &[OwnedFd]) -> Option<Vec<u64>> {
     let ran = ran.ok()?;
     let before = before.unwrap_or_default();
     let delta = |(at, now): (usize, &perf::CounterReading)| {
-        let before = before.get(at).copied().unwrap_or_default();
-        let (enabled, running) = (now.enabled - before.enabled, now.running - before.running);
-        (running > 0 && running == enabled).then(|| now.count.saturating_sub(before.count))
+        let ran = now.since(before.get(at).copied().unwrap_or_default());
+        (ran.running > 0 && ran.running == ran.enabled).then_some(ran.count)
     };
     ran.iter().enumerate().map(delta).collect()
 }

@@ -1,28 +1,50 @@
 //! Handover from an ended process. Its counters cannot be reached: on each CPU this process
 //! replaces them by its own, as at an exchange of rotated groups.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use probe_common::{CpuState, FlushMode, NO_GROUP};
+use probe_common::{CpuState, FlushMode, NO_GROUP, ProgramClock};
 
-use super::Continuity;
 use crate::{
-    session::{EbpfObject, Session, SessionError, flush},
-    snapshot::{HandedOver, Refused},
-    sys::clock::nanos,
+    session::{EbpfObject, KernelClock, SessionError, flush},
+    snapshot::HandedOver,
+    sys::clock::{nanos, now},
 };
 
-/// A handover in progress.
+/// The times of pinned maps, and the handover in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    /// By CPU: the programs' time of the last reading of the old counters.
-    stopped: BTreeMap<u32, u64>,
+    /// Times of the maps, which a pinned map stores.
+    times: ProgramClock,
+    /// In a handover, by CPU: the programs' time of the last reading of the old counters.
+    stopped: Option<BTreeMap<u32, u64>>,
 }
 
 impl Handover {
-    /// Charges the last deltas of a CPU's old counters, and stops counting on it.
+    /// Reads the times of the maps, and begins a handover if they are those of an earlier process.
+    /// Returns when counting into them began, by this process's clock.
+    pub(crate) fn begin(
+        &mut self,
+        object: &EbpfObject,
+        clock: KernelClock,
+        resumes: bool,
+    ) -> Result<Duration, SessionError> {
+        self.times = object.maps.clock.get(0)?;
+        self.stopped = resumes.then(BTreeMap::new);
+        let at = nanos(clock.now());
+        if !resumes {
+            self.times.began = at;
+        }
+        let counted = at.saturating_sub(self.times.began);
+        Ok(now().saturating_sub(Duration::from_nanos(counted)))
+    }
+
+    /// Charges the last deltas of a CPU's old counters, and stops counting on it, in a handover.
     pub(crate) fn stop(&mut self, object: &mut EbpfObject, cpu: u32) -> Result<(), SessionError> {
-        if self.stopped.contains_key(&cpu) {
+        let Some(stopped) = &mut self.stopped else {
+            return Ok(());
+        };
+        if stopped.contains_key(&cpu) {
             return Ok(());
         }
         let state = |object: &EbpfObject| -> Result<Option<CpuState>, SessionError> {
@@ -37,106 +59,60 @@ impl Handover {
             flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
         }
         let read = state(object)?.map_or(0, |state| state.read);
-        self.stopped.insert(cpu, read);
+        stopped.insert(cpu, read);
         Ok(())
     }
 
-    /// Nanoseconds from the last reading of a CPU's old counters to the first of its new ones.
-    fn gap(&self, object: &EbpfObject, cpu: u32) -> Result<u64, SessionError> {
+    /// Stores at once for how long a CPU did not count: from the last reading of its old counters
+    /// to the first of its new ones. This process may be killed before its start is complete.
+    pub(crate) fn store_gap(
+        &mut self,
+        object: &mut EbpfObject,
+        cpu: u32,
+    ) -> Result<(), SessionError> {
+        let Some(stopped) = &self.stopped else {
+            return Ok(());
+        };
         let states = object.maps.state.get(0)?;
         let read = states.get(&cpu).map_or(0, |state| state.read);
         // A CPU that was never read has no gap: it has counted nothing yet.
-        let stopped = self.stopped.get(&cpu).filter(|stopped| **stopped > 0);
-        Ok(stopped.map_or(0, |stopped| read.saturating_sub(*stopped)))
-    }
-}
-
-impl Session {
-    /// Whether this session is new or continues an earlier one.
-    #[must_use]
-    pub fn continuity(&self) -> Continuity {
-        self.pins
-            .as_ref()
-            .map_or(Continuity::New, |pins| pins.continuity)
+        let stopped = stopped.get(&cpu).filter(|stopped| **stopped > 0);
+        self.times.gap += stopped.map_or(0, |stopped| read.saturating_sub(*stopped));
+        object.maps.clock.set(0, &self.times)
     }
 
-    /// Keeps the pins of this session when it ends. Its programs continue counting, and the next
-    /// session with the same plan takes them over.
-    pub fn keep_pins(&mut self) {
-        if let Some(pins) = &mut self.pins {
-            pins.keep();
+    /// Ends a handover: this session counts now.
+    pub(crate) fn end(&mut self, now: u64) {
+        if self.stopped.take().is_none() {
+            return;
         }
-    }
-
-    /// Handovers of these maps so far, with the time not counted and the time unattended; None in a
-    /// session without pins.
-    pub(crate) fn handed_over(&self) -> Option<HandedOver> {
-        self.pins.as_ref()?;
-        Some(HandedOver {
-            times: self.times.handovers,
-            gap: self.times.gap,
-            unattended: self.times.unattended,
-        })
-    }
-
-    /// Stops every CPU before its programs are replaced by those of this build.
-    pub(crate) fn stop_for_handover(&mut self) -> Result<(), SessionError> {
-        let Some(handover) = &mut self.handover else {
-            return Ok(());
-        };
-        let mut cpus = self.counters.iter();
-        cpus.try_for_each(|counters| handover.stop(&mut self.object, counters.cpu))
-    }
-
-    /// Stops a CPU before its counters are replaced, during a handover.
-    pub(crate) fn stop_before_arm(&mut self, cpu: u32) -> Result<(), SessionError> {
-        match &mut self.handover {
-            Some(handover) => handover.stop(&mut self.object, cpu),
-            None => Ok(()),
-        }
-    }
-
-    /// Stores at once for how long a CPU did not count: this process may be killed before its start
-    /// is complete.
-    pub(crate) fn store_gap(&mut self, cpu: u32) -> Result<(), SessionError> {
-        let Some(handover) = &self.handover else {
-            return Ok(());
-        };
-        self.times.gap += handover.gap(&self.object, cpu)?;
-        self.object.maps.clock.set(0, &self.times)
-    }
-
-    /// Completes the pins once this session counts, and sets the times of its maps.
-    pub(crate) fn complete_pins(&mut self) -> Result<(), SessionError> {
-        let now = nanos(self.clock.now());
-        if self.handover.take().is_some() {
-            let unattended = now.saturating_sub(self.times.pulled);
-            self.times.handovers += 1;
-            self.times.unattended += unattended;
-            // Rows that were refused to the earlier process are not reported again.
-            self.refused = Refused::from_counts(&self.sum_of_counts()?);
-            tracing::info!(
-                "took over the counts of an earlier process, which had read them {} ms ago; so far \
-                 {} us of CPU time were counted for nobody at such handovers",
-                unattended / 1_000_000,
-                self.times.gap / 1000
-            );
-        }
-        let Some(pins) = &mut self.pins else {
-            return Ok(());
-        };
-        pins.complete()?;
-        let directory = pins.directory();
-        self.object.programs.set_pin_directory(&directory);
-        self.store_pull_time(now)
+        let unattended = now.saturating_sub(self.times.pulled);
+        self.times.handovers += 1;
+        self.times.unattended += unattended;
+        tracing::info!(
+            "took over the counts of an earlier process, which had read them {} ms ago; so far {} \
+             us of CPU time were counted for nobody at such handovers",
+            unattended / 1_000_000,
+            self.times.gap / 1000
+        );
     }
 
     /// Stores when the maps were last read, for the next process.
-    pub(crate) fn store_pull_time(&mut self, at: u64) -> Result<(), SessionError> {
-        if self.pins.is_none() {
-            return Ok(());
-        }
+    pub(crate) fn store_pull_time(
+        &mut self,
+        object: &mut EbpfObject,
+        at: u64,
+    ) -> Result<(), SessionError> {
         self.times.pulled = at;
-        self.object.maps.clock.set(0, &self.times)
+        object.maps.clock.set(0, &self.times)
+    }
+
+    /// Handovers of these maps so far, with the time not counted and the time unattended.
+    pub(crate) fn counts(&self) -> HandedOver {
+        HandedOver {
+            times: self.times.handovers,
+            gap: self.times.gap,
+            unattended: self.times.unattended,
+        }
     }
 }

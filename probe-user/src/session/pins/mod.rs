@@ -13,8 +13,8 @@ mod stamp;
 use std::path::{Path, PathBuf};
 
 pub use self::error::PinError;
-pub(crate) use self::handover::Handover;
 use self::{
+    handover::Handover,
     pin_dir::{LINK, PinDir},
     stamp::{PinStamp, UNFINISHED},
 };
@@ -55,6 +55,7 @@ pub(crate) struct SessionPins {
     /// The current name of the directory.
     name: String,
     pub(crate) continuity: Continuity,
+    pub(crate) handover: Handover,
     /// Whether the pins stay when this is dropped.
     keep_on_drop: bool,
 }
@@ -124,6 +125,7 @@ impl SessionPins {
             stamp,
             name,
             continuity: found,
+            handover: Handover::default(),
             // A failed start must not end the counting that it found.
             keep_on_drop: found != Continuity::New,
         })

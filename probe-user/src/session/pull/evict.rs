@@ -8,9 +8,10 @@ use std::{
 
 use probe_common::{CgroupId, FlushMode, ROW_FREED, UsageKey, UsageRow};
 
+use super::LifecycleTracker;
 use crate::{
     names::{IdKind, path_ids},
-    session::{Session, SessionError, object::FLUSH},
+    session::{EbpfObject, SessionError, object::FLUSH},
     snapshot::{OVERFLOW, UsageRows},
 };
 
@@ -28,21 +29,24 @@ pub(crate) struct EvictionCandidates {
 /// Minimum time between two tries between pulls. Each reads all rows.
 const PAUSE: Duration = Duration::from_millis(250);
 
-impl Session {
+impl EvictionCandidates {
     /// Evicts rows if the map of counts is more than half full: rows of cgroups without processes,
     /// and rows of cgroups other than containers that have not changed since the last call. Returns
     /// the rows with their last values. Their owners get new rows as soon as they run.
-    pub(super) fn evict_rows(
+    pub(super) fn evict(
         &mut self,
+        object: &mut EbpfObject,
+        lifecycle: &mut LifecycleTracker,
         rows: &UsageRows,
+        max_rows: u32,
     ) -> Result<Vec<(UsageKey, UsageRow)>, SessionError> {
         // Overflow rows are in another map.
         let live = rows.keys().filter(|key| key.cgroup != OVERFLOW).count();
-        if live <= self.max_rows as usize / 2 {
+        if live <= max_rows as usize / 2 {
             return Ok(Vec::new());
         }
-        let before = std::mem::take(&mut self.candidates.sums);
-        let names = self.lifecycle.names();
+        let before = std::mem::take(&mut self.sums);
+        let names = lifecycle.names();
         // Whether a cgroup has processes, and whether it is a container.
         let mut cgroups: HashMap<CgroupId, Option<(bool, bool)>> = HashMap::new();
         let mut evicted = Vec::new();
@@ -50,53 +54,48 @@ impl Session {
             let cgroup = *cgroups.entry(key.cgroup).or_insert_with(|| {
                 let path = names.cgroups.get(&key.cgroup)?;
                 let container = path_ids(path).any(|found| found.kind == IdKind::Container);
-                Some((self.hierarchy.is_populated(path)?, container))
+                Some((lifecycle.hierarchy.is_populated(path)?, container))
             });
             // Rows of idle, and others that are never freed, have no creation time.
             let Some((populated, container)) = cgroup.filter(|_| row.made != 0) else {
                 continue;
             };
             let idle = before.get(key) == Some(&row.sum());
-            if (!populated || idle && !container) && self.free_row(key, row)? {
+            if (!populated || idle && !container) && free_row(object, key, row)? {
                 evicted.push((*key, *row));
             } else if !container {
-                self.candidates.sums.insert(*key, row.sum());
+                self.sums.insert(*key, row.sum());
             }
         }
-        if self.candidates.evicted == 0 && !evicted.is_empty() {
+        if self.evicted == 0 && !evicted.is_empty() {
             tracing::info!(
-                "{live} of {} rows of counts are in use: those of cgroups without processes, and \
-                 of idle ones that are no container, are evicted; count.max_rows, or --max-rows, \
-                 makes room for more",
-                self.max_rows
+                "{live} of {max_rows} rows of counts are in use: those of cgroups without \
+                 processes, and of idle ones that are no container, are evicted; count.max_rows, \
+                 or --max-rows, makes room for more"
             );
         }
-        self.candidates.evicted += evicted.len() as u64;
+        self.evicted += evicted.len() as u64;
         Ok(evicted)
     }
 
-    /// [`Self::evict_rows`] between two pulls, when the map is full. The next snapshot has the
-    /// rows.
-    pub(super) fn evict_in_between(&mut self) -> Result<(), SessionError> {
+    /// Whether enough time has passed since the last try between two pulls. Counts as a try if so.
+    pub(super) fn is_due(&mut self) -> bool {
         let now = Instant::now();
-        let tried = self.candidates.tried;
+        let tried = self.tried;
         if tried.is_some_and(|tried| now.duration_since(tried) < PAUSE) {
-            return Ok(());
+            return false;
         }
-        self.candidates.tried = Some(now);
-        let rows = self.object.maps.usage.all()?.into_iter().collect();
-        let evicted = self.evict_rows(&rows)?;
-        self.freed.add(evicted, self.max_rows as usize);
-        Ok(())
+        self.tried = Some(now);
+        true
     }
+}
 
-    /// Frees a row if nothing was added to it since it was read, and returns whether it did. It
-    /// cannot if the CPU is busy with a charge or offline.
-    fn free_row(&mut self, key: &UsageKey, row: &UsageRow) -> Result<bool, SessionError> {
-        let [first, second] = key.to_words();
-        let arguments = [FlushMode::FreeRow as u64, first, second, row.sum()];
-        let programs = &mut self.object.programs;
-        let returned = programs.run(FLUSH, Some(key.cpu.into()), &arguments)?;
-        Ok(returned == Some(ROW_FREED))
-    }
+/// Frees a row if nothing was added to it since it was read, and returns whether it did. It cannot
+/// if the CPU is busy with a charge or offline.
+fn free_row(object: &mut EbpfObject, key: &UsageKey, row: &UsageRow) -> Result<bool, SessionError> {
+    let [first, second] = key.to_words();
+    let arguments = [FlushMode::FreeRow as u64, first, second, row.sum()];
+    let programs = &mut object.programs;
+    let returned = programs.run(FLUSH, Some(key.cpu.into()), &arguments)?;
+    Ok(returned == Some(ROW_FREED))
 }

@@ -1,21 +1,23 @@
 //! Rows that were freed between two snapshots. The second snapshot has all of them.
 
-use std::{collections::HashMap, hash::Hash, mem};
+use std::{collections::HashMap, hash, mem};
 
-use probe_common::{UsageKey, UsageRow};
+use aya::Pod;
+use probe_common::{Plain, UsageKey, UsageRow};
 
-use crate::snapshot::ENDED;
+use crate::{
+    session::{SessionError, object::Hash},
+    snapshot::{ENDED, GrowingRow},
+};
 
 /// A row of a map that can be freed.
-pub(crate) trait FreeableRow: Copy + Default {
-    type Key: Copy + Eq + Hash;
+pub(crate) trait FreeableRow: GrowingRow {
+    type Key: Copy + Eq + hash::Hash;
 
     /// The process that the row belongs to; 0: no single process.
     fn process(key: &Self::Key) -> u32;
     /// The same key with another process.
     fn with_process(key: Self::Key, tgid: u32) -> Self::Key;
-    /// Distinguishes rows of one key: a row that was inserted later has a larger number.
-    fn generation(&self) -> u64;
     /// The size by which processes are ranked: those with a large sum keep their own rows the
     /// longest.
     fn size(&self) -> u64;
@@ -32,10 +34,6 @@ impl FreeableRow for UsageRow {
 
     fn with_process(key: UsageKey, tgid: u32) -> UsageKey {
         UsageKey { tgid, ..key }
-    }
-
-    fn generation(&self) -> u64 {
-        self.made
     }
 
     fn size(&self) -> u64 {
@@ -88,6 +86,11 @@ impl<R: FreeableRow> FreedRows<R> {
         rows
     }
 
+    /// The processes among the rows.
+    pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter().map(|(key, _)| R::process(key))
+    }
+
     /// Adds rows. If they exceed `limit`, sums the rows of the smaller half of the processes and
     /// returns true.
     pub(super) fn add(
@@ -123,6 +126,23 @@ impl<R: FreeableRow> FreedRows<R> {
         }
         true
     }
+}
+
+/// Removes the rows from a map whose keys are `ended`; `rows` keeps their last values. Returns the
+/// keys.
+pub(super) fn free_ended<'a, K: Plain<Raw: Pod> + 'a, V: Plain<Raw: Pod> + 'a>(
+    map: &Hash<K, V>,
+    rows: impl Iterator<Item = (&'a K, &'a mut V)>,
+    ended: impl Fn(&K) -> bool,
+) -> Result<Vec<K>, SessionError> {
+    let mut taken = Vec::new();
+    for (key, row) in rows.filter(|(key, _)| ended(key)) {
+        if let Some(last) = map.take(key)? {
+            *row = last;
+        }
+        taken.push(*key);
+    }
+    Ok(taken)
 }
 
 #[cfg(test)]

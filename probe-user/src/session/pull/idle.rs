@@ -10,7 +10,7 @@ use probe_common::{CgroupId, CpuState, UsageKey, UsageRow};
 
 use crate::{
     plan::Plan,
-    session::{Session, SessionError},
+    session::{CountedCpus, EbpfObject, SessionError},
     snapshot::UsageRows,
     sys::clock::nanos,
 };
@@ -23,51 +23,33 @@ const SOFTWARE: u32 = 1;
 #[derive(Default)]
 pub(crate) struct LastIdleRows(HashMap<UsageKey, UsageRow>);
 
-impl Session {
-    /// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice
-    /// before it is charged, so idle must have its row by then, even if the map has filled up
-    /// since.
-    pub(crate) fn make_idle_rows(&self, cpu: u32) -> Result<(), SessionError> {
-        let plan = &self.config.plan;
-        let usage = &self.object.maps.usage;
-        for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
-            let key = idle_key(cpu, group);
-            // A CPU that was offline still has its rows. If the map is too small for them, idle's
-            // time goes to the overflow row.
-            if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the open slices, up to `until`, of CPUs that were idle before the flush and so were not
-    /// flushed.
-    pub(super) fn add_idle(
+impl LastIdleRows {
+    /// Adds the open slices, up to `until`, of CPUs that were idle `before` the flush and so were
+    /// not flushed.
+    pub(super) fn add_open_slices(
         &mut self,
+        object: &EbpfObject,
+        plan: &Plan,
+        cpus: &CountedCpus,
         rows: &mut UsageRows,
-        before: &BTreeMap<u32, CpuState>,
-        after: &BTreeMap<u32, CpuState>,
+        [before, after]: [&BTreeMap<u32, CpuState>; 2],
         until: Duration,
     ) -> Result<(), SessionError> {
         let time = nanos(until);
-        for counters in &self.counters {
-            let cpu = &counters.cpu;
-            let (Some(before), Some(after)) = (before.get(cpu), after.get(cpu)) else {
+        for cpu in cpus.numbers() {
+            let (Some(before), Some(after)) = (before.get(&cpu), after.get(&cpu)) else {
                 continue;
             };
             if before.owner != CgroupId::IDLE || after.armed != CpuState::ARMED {
                 continue;
             }
             let same_slice = before.counts.charges == after.counts.charges;
-            let plan = &self.config.plan;
-            for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, counters.cpu))
-            {
-                let key = idle_key(counters.cpu, group);
+            for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
+                let key = idle_key(cpu, group);
                 if !same_slice {
                     // The CPU woke while the rows were read: its row may have been read before that
                     // charge.
-                    if let Some(row) = self.object.maps.usage.get(&key)? {
+                    if let Some(row) = object.maps.usage.get(&key)? {
                         *rows.get_or_zero(key) = row;
                     }
                 } else if let Some(row) = rows.get_mut(&key)
@@ -85,7 +67,7 @@ impl Session {
         }
         // Removes idle rows without any charge.
         rows.retain(|key, row| key.cgroup != CgroupId::IDLE || *row != UsageRow::ZERO);
-        let LastIdleRows(last) = &mut self.idle;
+        let Self(last) = self;
         // Idle rows come first: no cgroup has a smaller id.
         for (key, row) in rows
             .iter_mut()
@@ -101,6 +83,25 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice before
+/// it is charged, so idle must have its row by then, even if the map has filled up since.
+pub(crate) fn make_idle_rows(
+    object: &EbpfObject,
+    plan: &Plan,
+    cpu: u32,
+) -> Result<(), SessionError> {
+    let usage = &object.maps.usage;
+    for group in (0..plan.groups.len()).filter(|group| plan.counts_on(*group, cpu)) {
+        let key = idle_key(cpu, group);
+        // A CPU that was offline still has its rows. If the map is too small for them, idle's time
+        // goes to the overflow row.
+        if usage.get(&key)?.is_none() && usage.put(&key, &UsageRow::ZERO).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 fn idle_key(cpu: u32, group: usize) -> UsageKey {

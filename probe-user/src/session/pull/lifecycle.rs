@@ -5,13 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use probe_common::{CgroupId, LifecycleKind, LifecycleRecord, UsageKey};
+use probe_common::{CgroupId, LifecycleKind, LifecycleRecord};
 
-use super::processes::FoundProcesses;
+use super::{
+    cgroups::find_gone,
+    processes::{FoundProcesses, Processes},
+};
 use crate::{
     machine::cgroup::Hierarchy,
     names::{contested, resolver::Resolver},
-    session::object::RingMap,
+    session::{EbpfObject, SessionError, object::RingMap, temporary_cgroup::remove_leftover},
     snapshot::Names,
 };
 
@@ -23,21 +26,18 @@ pub(crate) struct EndedOwners {
 }
 
 impl EndedOwners {
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.cgroups.is_empty() && self.processes.is_empty()
     }
 
-    pub(crate) fn contains(&self, key: &UsageKey) -> bool {
-        self.owns(key.cgroup, key.tgid)
-    }
-
-    pub(crate) fn owns(&self, cgroup: CgroupId, tgid: u32) -> bool {
+    pub(super) fn owns(&self, cgroup: CgroupId, tgid: u32) -> bool {
         self.cgroups.contains(&cgroup) || self.processes.contains(&tgid)
     }
 }
 
 /// The names and ends that the lifecycle programs reported.
 pub(crate) struct LifecycleTracker {
+    pub(super) hierarchy: Hierarchy,
     names: Arc<Names>,
     /// Resolves the names of containers among the cgroups.
     resolver: Option<Arc<Resolver>>,
@@ -52,6 +52,9 @@ pub(crate) struct LifecycleTracker {
     lost: u64,
     /// Some cgroups or processes may have ended without a record.
     stale: bool,
+    processes: Processes,
+    /// Processes that are looked up although they have no row.
+    watched: HashSet<u32>,
     /// A switch was missed since [`Self::take_switch_missed`].
     switch_missed: bool,
     /// A program found the map of counts full since [`Self::take_rows_full`].
@@ -61,11 +64,23 @@ pub(crate) struct LifecycleTracker {
 }
 
 impl LifecycleTracker {
-    pub(crate) fn new(names: Names, resolver: Option<Arc<Resolver>>) -> Self {
+    /// Walks over the cgroups that exist. Must be called after the programs are attached, so that
+    /// no cgroup falls between walk and events.
+    pub(crate) fn start(
+        hierarchy: &Hierarchy,
+        resolver: Option<Arc<Resolver>>,
+    ) -> Result<Self, SessionError> {
+        let cgroups = hierarchy.walk()?;
+        remove_leftover(hierarchy, cgroups.iter().map(|(_, path)| path.as_str()));
+        let names = Names {
+            cgroups: cgroups.into_iter().collect(),
+            ..Names::default()
+        };
         if let Some(resolver) = &resolver {
             resolver.request(names.cgroups.values().map(String::as_str));
         }
-        Self {
+        Ok(Self {
+            hierarchy: hierarchy.clone(),
             names: Arc::new(names),
             resolver,
             ended: EndedOwners::default(),
@@ -73,10 +88,12 @@ impl LifecycleTracker {
             expired: Vec::new(),
             lost: 0,
             stale: false,
+            processes: Processes::default(),
+            watched: HashSet::new(),
             switch_missed: false,
             rows_full: false,
             changed: true,
-        }
+        })
     }
 
     /// Processes every record of the ring.
@@ -179,10 +196,30 @@ impl LifecycleTracker {
         self.expired = vec![Arc::new(ended)];
     }
 
-    /// Whether records were lost since the last call, or [`Self::mark_stale`] was called.
-    pub(super) fn lost_more(&mut self, lost: u64) -> bool {
+    /// Walks over all cgroups if more than before of the records were `lost`, or
+    /// [`Self::mark_stale`] was called. The rows of cgroups that no longer exist are freed at the
+    /// next pull, and cgroups that the mount shows get their names. A cgroup that is created or
+    /// removed during the walk has a record after it; if this is lost too, the next pull walks
+    /// again. `owners` have rows.
+    pub(super) fn resync(
+        &mut self,
+        object: &mut EbpfObject,
+        owners: impl Iterator<Item = CgroupId>,
+        lost: u64,
+    ) -> Result<(), SessionError> {
         let more = std::mem::replace(&mut self.lost, lost) < lost;
-        std::mem::take(&mut self.stale) || more
+        if !std::mem::take(&mut self.stale) && !more {
+            return Ok(());
+        }
+        // All of these existed before the walk.
+        let named = self.names.cgroups.keys().copied();
+        let mut known: HashSet<CgroupId> = owners.chain(named).collect();
+        known.retain(|id| id.is_cgroup());
+        self.add_cgroups(self.hierarchy.walk()?);
+        // The mount may show a part of the hierarchy only.
+        let gone = find_gone(object, &known)?;
+        self.add_ended(gone, []);
+        Ok(())
     }
 
     /// Marks the names as possibly outdated: an earlier process read records that this one cannot
@@ -204,13 +241,8 @@ impl LifecycleTracker {
         self.mark_stale();
     }
 
-    /// Cgroups with a name.
-    pub(super) fn named_cgroups(&self) -> impl Iterator<Item = CgroupId> {
-        self.names.cgroups.keys().copied()
-    }
-
     /// Adds the cgroups that a walk has found.
-    pub(super) fn add_cgroups(&mut self, found: Vec<(CgroupId, String)>) {
+    fn add_cgroups(&mut self, found: Vec<(CgroupId, String)>) {
         if let Some(resolver) = &self.resolver {
             resolver.request(found.iter().map(|(_, path)| path.as_str()));
         }
@@ -219,7 +251,7 @@ impl LifecycleTracker {
     }
 
     /// Adds owners that a walk has not found, and that ended without a record.
-    pub(super) fn add_ended(
+    fn add_ended(
         &mut self,
         cgroups: impl IntoIterator<Item = CgroupId>,
         processes: impl IntoIterator<Item = u32>,
@@ -237,13 +269,8 @@ impl LifecycleTracker {
     }
 
     /// Whether the kernel reported the exit of a process that may still have rows.
-    pub(super) fn has_ended(&self, tgid: u32) -> bool {
+    fn has_ended(&self, tgid: u32) -> bool {
         self.recent().any(|ended| ended.processes.contains(&tgid))
-    }
-
-    /// All ended processes that may still have rows.
-    pub(super) fn ended_processes(&self) -> impl Iterator<Item = u32> {
-        self.recent().flat_map(|ended| &ended.processes).copied()
     }
 
     /// Ended owners that may still have rows.
@@ -251,14 +278,28 @@ impl LifecycleTracker {
         self.previous.iter().map(AsRef::as_ref).chain([&self.ended])
     }
 
-    /// Adds the results of a walk for processes with rows. A name that exec changes is seen at the
-    /// next pull.
-    pub(super) fn add_processes(&mut self, found: FoundProcesses) {
+    /// Has each walk look for these processes, even if they have no row.
+    pub(super) fn watch(&mut self, processes: HashSet<u32>) {
+        self.watched = processes;
+    }
+
+    /// Walks for the processes with rows, and names the running ones. A name that exec changes is
+    /// seen at the next pull. Ended processes have reported their names; they are looked for as
+    /// long as their exits may last.
+    pub(super) fn name_processes(
+        &mut self,
+        object: &mut EbpfObject,
+        with_rows: impl Iterator<Item = u32>,
+    ) -> Result<(), SessionError> {
+        let ended = self.recent().flat_map(|ended| &ended.processes);
+        let others = self.watched.iter().chain(ended).copied();
+        let mut wanted: HashSet<u32> = with_rows.chain(others).collect();
+        wanted.remove(&0);
         let FoundProcesses {
             names,
             ending,
             gone,
-        } = found;
+        } = self.processes.find(object, wanted)?;
         for tgid in names.keys().filter(|tgid| !ending.contains(tgid)) {
             self.unmark_ended(*tgid);
         }
@@ -271,6 +312,7 @@ impl LifecycleTracker {
         self.add_ended([], gone);
         // Their ends were reported, but they run until they have freed their memory.
         self.add_ended([], ending);
+        Ok(())
     }
 
     /// Removes a process from the ended ones: a new process has its id.
@@ -285,7 +327,7 @@ impl LifecycleTracker {
 
     /// Looks up whether users other than root can create cgroups in the parents of cgroups that
     /// share an id. Does so only if the set of named cgroups changed.
-    pub(super) fn update_delegated(&mut self, hierarchy: &Hierarchy) {
+    pub(super) fn update_delegated(&mut self) {
         if !std::mem::take(&mut self.changed) {
             return;
         }
@@ -294,7 +336,7 @@ impl LifecycleTracker {
         self.changed = !contested.is_empty();
         // A removed directory keeps its last answer: cgroups in it still have their names.
         let known = |path| {
-            hierarchy
+            self.hierarchy
                 .is_delegated(path)
                 .or(self.names.delegated.get(path).copied())
         };

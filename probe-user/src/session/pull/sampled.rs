@@ -17,7 +17,7 @@ use super::lifecycle::EndedOwners;
 use crate::{
     event::sampling::{Rate, max_sample_rate},
     session::{
-        EbpfObject, Session, SessionError,
+        EbpfObject, KernelClock, SessionError,
         object::{EVENT_SAMPLE, SAMPLE_COUNT_FROM},
         sampling::{EventSampling, FunctionNames},
     },
@@ -34,64 +34,62 @@ const MAX_ADDRESSES: usize = 65_536;
 /// Rows between two snapshots beyond which those of ended processes are summed.
 const MAX_ROWS: usize = 32_768;
 
-impl Session {
-    /// Reads for a snapshot, which is the last one with the rows of ended owners. None if no event
-    /// is sampled.
-    pub(super) fn pull_sampled(
+impl EventSampling {
+    /// Reads for a snapshot, which is the last one with the rows of ended owners.
+    pub(super) fn pull(
         &mut self,
+        object: &mut EbpfObject,
+        clock: KernelClock,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<Option<SampledReading>, SessionError> {
-        self.read_sampled(ended)?;
-        let Some(sampling) = &mut self.sampling else {
-            return Ok(None);
-        };
+    ) -> Result<SampledReading, SessionError> {
+        self.read(object, clock, ended)?;
+        let events = self.health(object);
+        let places = self.places();
+        let totals = &mut self.totals;
         let reading = SampledReading {
-            events: sampling.health(&self.object),
-            rows: sampling.totals.rows.clone(),
-            addresses: sampling.totals.show_addresses(),
-            places: sampling.places(),
-            names: sampling.names.as_ref().map(FunctionNames::counts),
+            events,
+            rows: totals.rows.clone(),
+            addresses: totals.show_addresses(),
+            places,
+            names: self.names.as_ref().map(FunctionNames::counts),
         };
-        let totals = &mut sampling.totals;
         for key in totals.ended.drain() {
             totals.rows.remove(&key);
         }
         totals.snapshot = totals.readings;
-        Ok(Some(reading))
+        Ok(reading)
     }
 
-    /// Reads between two snapshots.
-    pub(super) fn read_sampled(&mut self, ended: &[Arc<EndedOwners>]) -> Result<(), SessionError> {
-        let Some(sampling) = &mut self.sampling else {
-            return Ok(());
-        };
-        let coarser = sampling.totals.next_coarser.take();
-        if let Some(coarser) = coarser {
-            sampling.reopen(&mut self.object, coarser);
+    /// Reads the samples, and changes the rate if their cost requires it.
+    pub(super) fn read(
+        &mut self,
+        object: &mut EbpfObject,
+        clock: KernelClock,
+        ended: &[Arc<EndedOwners>],
+    ) -> Result<(), SessionError> {
+        if let Some(coarser) = self.totals.next_coarser.take() {
+            self.reopen(object, coarser);
         } else {
-            sampling.retry(&mut self.object);
+            self.retry(object);
         }
-        let moment = nanos(self.clock.now());
-        sampling.read(&mut self.object, moment)?;
-        let totals = &mut sampling.totals;
+        self.read_rows(object, nanos(clock.now()))?;
+        let totals = &mut self.totals;
         let owners = totals.rows.keys();
         let gone = owners.filter(|key| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
         totals.ended.extend(gone);
         totals.sum_ended(MAX_ROWS);
-        sampling.adapt();
+        self.adapt();
         Ok(())
     }
 
     /// Processes with samples.
-    pub(super) fn processes_sampled(&self) -> impl Iterator<Item = u32> {
-        let rows = self.sampling.iter().flat_map(|it| it.totals.rows.keys());
-        rows.map(|key| key.tgid).filter(|tgid| *tgid != ENDED)
+    pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
+        let tgids = self.totals.rows.keys().map(|key| key.tgid);
+        tgids.filter(|tgid| *tgid != ENDED)
     }
-}
 
-impl EventSampling {
     /// Adds the samples since the last reading.
-    fn read(&mut self, object: &mut EbpfObject, moment: u64) -> Result<(), SessionError> {
+    fn read_rows(&mut self, object: &mut EbpfObject, moment: u64) -> Result<(), SessionError> {
         let closed = self.next_generation(object)?;
         let rows = object.maps.sample_rows.all()?;
         let mut addresses = Vec::new();
@@ -107,8 +105,8 @@ impl EventSampling {
         let mut dropped = Vec::new();
         for event in &mut self.open {
             let delta = totals.count(event);
-            if event.adjust_period(&delta) {
-                dropped.push((event.event, event.cpu, event.counted));
+            if event.adjust_period(delta) {
+                dropped.push((event.event, event.cpu, event.count()));
             }
         }
         totals.readings += 1;
@@ -227,7 +225,7 @@ impl EventSampling {
                 accesses: event.accesses,
                 period,
                 frequency,
-                counted: totals.counted[at].counted,
+                counted: totals.counted[at].count,
                 enabled: totals.counted[at].enabled,
                 running: totals.counted[at].running,
                 missed: totals.missed[at],

@@ -26,9 +26,12 @@ use self::{
     missed_chunks::CpuLog,
     threads::{all_exited, forget},
 };
-use super::{FreedRows, lifecycle::EndedOwners};
+use super::{
+    freed::{FreedRows, free_ended},
+    lifecycle::EndedOwners,
+};
 use crate::{
-    session::{DrainOutcome, EbpfObject, Session, SessionError, SpeSampling, object::Hash},
+    session::{DrainOutcome, EbpfObject, SessionError, SpeSampling, object::Hash},
     snapshot::{OVERFLOW, SampleCounts, SpeReading},
     sys::clock::now,
 };
@@ -61,99 +64,72 @@ pub(crate) struct SpeTotals {
 /// for stores, on one or two CPUs.
 const ROWS_OF_AN_OWNER: usize = 8;
 
-impl Session {
-    /// Whether this session samples. If so, callers that pull rarely must call [`Self::upkeep`].
-    #[must_use]
-    pub fn samples(&self) -> bool {
-        self.spe.is_some() || self.sampling.is_some()
-    }
-
-    /// Drains the buffers of a session that samples and reads its rows, for callers that pull
-    /// rarely. Also does the work of [`Self::drain`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Session::pull`].
-    pub fn upkeep(&mut self) -> Result<(), SessionError> {
-        self.drain()?;
-        self.read_sampled(&[])?;
-        self.read_spe(&[]).map(drop)
-    }
-
-    /// Drains and reads for a snapshot, and frees the rows of ended owners; None if this session
-    /// does not sample with SPE.
-    pub(super) fn pull_spe(
+impl SpeSampling {
+    /// Drains and reads for a snapshot, and frees the rows of ended owners.
+    pub(super) fn pull(
         &mut self,
+        object: &mut EbpfObject,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<Option<SpeReading>, SessionError> {
-        let Some(mut reading) = self.read_spe(ended)? else {
-            return Ok(None);
-        };
-        if let Some(spe) = &mut self.spe {
-            let totals = &mut spe.totals;
-            reading.freed = totals.freed.take(totals.weighed.readings);
-        }
-        Ok(Some(reading))
+    ) -> Result<SpeReading, SessionError> {
+        let mut reading = self.read(object, ended)?;
+        let totals = &mut self.totals;
+        reading.freed = totals.freed.take(totals.weighed.readings);
+        Ok(reading)
     }
 
     /// Frees the rows of ended owners between two snapshots; the next snapshot has them. Returns
     /// whether rows of processes were summed for that.
-    pub(super) fn free_spe(&mut self, ended: &[Arc<EndedOwners>]) -> Result<bool, SessionError> {
-        let Some(reading) = self.read_spe(ended)? else {
-            return Ok(false);
-        };
-        let Some(spe) = &mut self.spe else {
-            return Ok(false);
-        };
+    pub(super) fn free(
+        &mut self,
+        object: &mut EbpfObject,
+        ended: &[Arc<EndedOwners>],
+    ) -> Result<bool, SessionError> {
+        let reading = self.read(object, ended)?;
         let rows = reading
             .rows
             .into_iter()
             .filter(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
-        Ok(spe.totals.freed.add(rows, spe.max_rows as usize))
+        Ok(self.totals.freed.add(rows, self.max_rows as usize))
     }
 
     /// Whether so many owners ended that their rows may soon fill the map of samples.
-    pub(super) fn samples_fill_up(&self, ended: usize) -> bool {
-        let full =
-            |spe: &SpeSampling| ended * ROWS_OF_AN_OWNER >= (spe.max_rows as usize / 8).max(1);
-        self.spe.as_ref().is_some_and(full)
+    pub(super) fn fills_up(&self, ended: usize) -> bool {
+        ended * ROWS_OF_AN_OWNER >= (self.max_rows as usize / 8).max(1)
     }
 
     /// Processes among the rows that were freed since the last snapshot.
-    pub(super) fn sampled_processes(&self) -> impl Iterator<Item = u32> {
-        let freed = self.spe.iter().flat_map(|spe| &spe.totals.freed.rows);
-        freed.map(|(key, _)| key.tgid)
+    pub(super) fn freed_processes(&self) -> impl Iterator<Item = u32> {
+        self.totals.freed.processes()
     }
 
-    fn read_spe(&mut self, ended: &[Arc<EndedOwners>]) -> Result<Option<SpeReading>, SessionError> {
-        let Some(spe) = &mut self.spe else {
-            return Ok(None);
-        };
-        let object = &mut self.object;
-        spe.clock.recalibrate();
-        spe.set_clock(object)?;
+    /// Drains every CPU's buffer and reads the rows.
+    pub(super) fn read(
+        &mut self,
+        object: &mut EbpfObject,
+        ended: &[Arc<EndedOwners>],
+    ) -> Result<SpeReading, SessionError> {
+        self.clock.recalibrate();
+        self.set_clock(object)?;
         // A task that has exited by now may still run the end of its exit, so buffers may hold
         // records of it until the second drain from now.
         let exited = object.maps.spe_exited.drain()?;
 
-        let step = spe.totals.next_period.take();
+        let step = self.totals.next_period.take();
         let mut dead = Vec::new();
-        let mut idle = spe.idle_rows();
-        for at in 0..spe.events.len() {
-            if spe.drain(object, at, step, &mut idle)? == DrainOutcome::Dead {
-                dead.push(spe.events[at].cpu);
+        let mut idle = self.idle_rows();
+        for at in 0..self.events.len() {
+            if self.drain(object, at, step, &mut idle)? == DrainOutcome::Dead {
+                dead.push(self.events[at].cpu);
             }
         }
-        let idle = idle.finish(object, |cpu| spe.samples(cpu))?;
+        let idle = idle.finish(object, |cpu| self.samples(cpu))?;
         // The samples of this drain have the previous period.
-        let reading = spe.read(object, ended, idle)?;
-        spe.period = step.unwrap_or(spe.period);
-        spe.totals.next_period = spe.adapt();
-        spe.finish(object, reading, &dead, exited).map(Some)
+        let reading = self.read_rows(object, ended, idle)?;
+        self.period = step.unwrap_or(self.period);
+        self.totals.next_period = self.adapt();
+        self.finish(object, reading, &dead, exited)
     }
-}
 
-impl SpeSampling {
     /// Nanoseconds that decoding has taken on each CPU, at the last reading.
     pub(crate) fn nanos(&self) -> BTreeMap<u32, u64> {
         let cpus = self.totals.cpus.iter();
@@ -182,7 +158,7 @@ impl SpeSampling {
         IdleSpeRows::new(idle)
     }
 
-    fn read(
+    fn read_rows(
         &mut self,
         object: &EbpfObject,
         ended: &[Arc<EndedOwners>],
@@ -198,16 +174,8 @@ impl SpeSampling {
         let rows = &object.maps.spe_rows;
         let mut raw: HashMap<SpeKey, SpeRow> = rows.all()?.into_iter().collect();
         let live = raw.len();
-        let mut freed = Vec::new();
-        for (key, row) in raw
-            .iter_mut()
-            .filter(|(key, _)| ended.iter().any(|ended| ended.owns(key.cgroup, key.tgid)))
-        {
-            freed.push(*key);
-            if let Some(last) = rows.take(key)? {
-                *row = last;
-            }
-        }
+        let of_ended = |key: &SpeKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
+        let freed = free_ended(rows, raw.iter_mut(), of_ended)?;
         add_overflow(object, &mut raw)?;
         let weights = self.weights(&cpus);
         self.totals.freed_idle += idle.len() as u64;

@@ -19,9 +19,7 @@ pub use self::error::SampleError;
 use self::open_event::open;
 
 pub(crate) use self::{
-    error::refused,
-    function_names::FunctionNames,
-    open_event::{EventDelta, OpenEvent},
+    error::refused, function_names::FunctionNames, open_event::OpenEvent,
     period_control::FixedPeriod,
 };
 use super::{

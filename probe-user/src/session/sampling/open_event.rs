@@ -1,14 +1,14 @@
 //! An event that is open on a CPU, and its deltas between readings.
 
 use std::{
-    io,
+    io, mem,
     os::fd::{AsFd as _, OwnedFd},
 };
 
 use super::FixedPeriod;
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    sys::perf::{self, SamplingOptions},
+    sys::perf::{self, CounterReading, SamplingOptions},
 };
 
 /// An event on a CPU. Closing it ends the sampling on the CPU.
@@ -21,45 +21,10 @@ pub(crate) struct OpenEvent {
     fd: OwnedFd,
     /// The leader of its group, if it needs one.
     _leader: Option<OwnedFd>,
-    /// Count at the last reading.
-    pub(crate) counted: u64,
-    /// Nanoseconds enabled at the last reading ([`perf::CounterReading`]).
-    enabled: u64,
-    /// Nanoseconds on the PMU at the last reading.
-    running: u64,
+    /// The last reading.
+    last: CounterReading,
     /// Controls the period of an event whose frequency the kernel does not maintain.
     fixed_period: Option<FixedPeriod>,
-}
-
-/// Count and times of an event on a CPU between two readings.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EventDelta {
-    /// The count, not scaled.
-    pub(crate) counted: u64,
-    /// Nanoseconds for which it was enabled.
-    pub(crate) enabled: u64,
-    /// Nanoseconds for which it was on the PMU.
-    pub(crate) running: u64,
-}
-
-impl EventDelta {
-    pub(crate) const fn add(&mut self, other: &Self) {
-        self.counted += other.counted;
-        self.enabled += other.enabled;
-        self.running += other.running;
-    }
-
-    /// Factor by which the count is scaled if the event was multiplexed on the PMU.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "nanoseconds between two readings"
-    )]
-    pub(crate) fn scale(&self) -> f64 {
-        match self.running {
-            0 => 1.0,
-            running => self.enabled.max(running) as f64 / running as f64,
-        }
-    }
 }
 
 impl OpenEvent {
@@ -76,35 +41,31 @@ impl OpenEvent {
             _link: link,
             fd,
             _leader: leader,
-            counted: 0,
-            enabled: 0,
-            running: 0,
+            last: CounterReading::default(),
             fixed_period,
         }
     }
 
     /// Reads the event, and returns the delta since the last reading; zero if its CPU is offline.
-    pub(crate) fn read_delta(&mut self) -> EventDelta {
+    pub(crate) fn read_delta(&mut self) -> CounterReading {
         let Ok(now) = perf::read(self.fd.as_fd()) else {
-            return EventDelta::default();
+            return CounterReading::default();
         };
-        let delta = EventDelta {
-            counted: now.count.saturating_sub(self.counted),
-            enabled: now.enabled.saturating_sub(self.enabled),
-            running: now.running.saturating_sub(self.running),
-        };
-        self.counted = now.count;
-        (self.enabled, self.running) = (now.enabled, now.running);
-        delta
+        now.since(mem::replace(&mut self.last, now))
+    }
+
+    /// Count at the last reading.
+    pub(crate) const fn count(&self) -> u64 {
+        self.last.count
     }
 
     /// Adjusts the period to its frequency, by the last delta. Returns whether a new period has
     /// started.
-    pub(crate) fn adjust_period(&mut self, delta: &EventDelta) -> bool {
+    pub(crate) fn adjust_period(&mut self, delta: CounterReading) -> bool {
         let Some(fixed_period) = &mut self.fixed_period else {
             return false;
         };
-        let period = fixed_period.adjust(delta.counted, delta.running);
+        let period = fixed_period.adjust(delta.count, delta.running);
         // If the CPU is offline the period does not matter.
         period.is_some_and(|period| perf::set_period(self.fd.as_fd(), period).is_ok())
     }

@@ -81,9 +81,7 @@ impl UncoreUnit {
             readings.push(perf::read(event.as_fd())?);
         }
         for (counter, reading) in self.counters.iter().zip(&mut readings) {
-            reading.count += counter.base.count;
-            reading.enabled += counter.base.enabled;
-            reading.running += counter.base.running;
+            reading.add(counter.base);
         }
         Ok(readings)
     }

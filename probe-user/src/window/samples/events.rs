@@ -7,28 +7,24 @@ use probe_common::{
     spe::{Class, PageKey, PageRow},
 };
 
-use super::{
-    EventGain, EventWindow, MemLevel, Owner, RunningTime, SampleKind, SampleWindow, delta,
+use super::{EventGain, EventWindow, MemLevel, RunningTime, SampleKind, SampleWindow};
+use crate::snapshot::{
+    AddressCounts, GrowingRow as _, SampledAddress, SampledHealth, SampledReading,
 };
-use crate::snapshot::{AddressCounts, SampledAddress, SampledHealth, SampledReading};
 
 impl SampleWindow {
     /// Adds what events sampled between two readings.
     pub(super) fn add_events(&mut self, before: &SampledReading, now: &SampledReading) {
         for (key, counts) in &now.rows {
-            let owner = Owner {
-                cgroup: key.cgroup,
-                tgid: key.tgid,
-            };
             let event = now.events.get(usize::from(key.event));
             let access = event
                 .and_then(|event| event.accesses)
                 .map(|_| access(DataSource(key.source)));
-            let of_owner = self.usage.entry(owner).or_default();
+            let of_owner = self.usage.entry(key.into()).or_default();
             let sum = of_owner
                 .entry(SampleKind::event(key.event, access))
                 .or_default();
-            sum.add(&delta(before.rows.get(key), counts));
+            sum.add(&counts.since(before.rows.get(key)));
         }
         let events = now.events.iter().enumerate();
         self.events = events

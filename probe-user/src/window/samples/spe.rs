@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use probe_common::spe::{Class, PageKey, PageRow, SpeKey};
 
-use super::{CacheLines, MemLevel, Owner, SampleKind, SampleWindow, delta};
-use crate::{machine::topology::Topology, snapshot::SpeReading};
+use super::{CacheLines, MemLevel, Owner, SampleKind, SampleWindow};
+use crate::{
+    machine::topology::Topology,
+    snapshot::{GrowingRow as _, SpeReading},
+};
 
 impl SampleWindow {
     /// Adds what SPE sampled between two readings.
@@ -17,11 +20,8 @@ impl SampleWindow {
     ) {
         let freed = now.freed.iter().map(|(key, counts)| (key, counts));
         for (key, counts) in now.rows.iter().chain(freed) {
-            let delta = delta(before.rows.get(key), counts);
-            let owner = Owner {
-                cgroup: key.cgroup,
-                tgid: key.tgid,
-            };
+            let delta = counts.since(before.rows.get(key));
+            let owner = Owner::from(key);
             let kind = SampleKind::spe(key.access.class(), level(now, key));
             let of_owner = self.usage.entry(owner).or_default();
             of_owner.entry(kind).or_default().add(&delta);
@@ -40,7 +40,7 @@ impl SampleWindow {
         self.pages = now
             .pages
             .iter()
-            .map(|(key, row)| (*key, page_delta(pages_before.get(key), row)))
+            .map(|(key, row)| (*key, row.since(pages_before.get(key))))
             .filter(|(_, row)| row.samples > 0)
             .collect();
         self.lines = CacheLines::between(before, now);
@@ -62,19 +62,6 @@ fn level(now: &SpeReading, key: &SpeKey) -> MemLevel {
         })
 }
 
-/// The difference of two readings of a page. A page that was evicted and added again counts as a
-/// whole.
-fn page_delta(earlier: Option<&PageRow>, now: &PageRow) -> PageRow {
-    let same = earlier.filter(|earlier| earlier.made == now.made);
-    let before = same.copied().unwrap_or_default();
-    PageRow {
-        samples: now.samples.saturating_sub(before.samples),
-        timed: now.timed.saturating_sub(before.timed),
-        cycles: now.cycles.saturating_sub(before.cycles),
-        made: 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -85,9 +72,9 @@ mod tests {
         #[test]
         fn pages_that_came_back_are_told_by_their_age(before in 1..1000_u64, now in 0..1000_u64) {
             let page = |samples, made| PageRow::from_words(&[samples, samples, 9 * samples, made]);
-            prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 7)), page(now, 0));
+            prop_assert_eq!(page(now, 7).since(Some(&page(before, 5))), page(now, 0));
             let delta = page(now.saturating_sub(before), 0);
-            prop_assert_eq!(page_delta(Some(&page(before, 5)), &page(now, 5)), delta);
+            prop_assert_eq!(page(now, 5).since(Some(&page(before, 5))), delta);
         }
     }
 }

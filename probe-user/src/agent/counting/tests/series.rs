@@ -57,10 +57,7 @@ fn window(plan: &Plan, sampled: Sampled, containers: &[(u64, u64)]) -> Window {
         };
         plan.groups.iter().map(of).collect()
     };
-    let owner = |id| Owner {
-        cgroup: CgroupId(id),
-        tgid: 0,
-    };
+    let owner = |id| Owner::from(CgroupId(id));
     for &(id, scale) in containers {
         window.usage.insert(owner(id), usage(scale));
         for socket in [0, 1] {

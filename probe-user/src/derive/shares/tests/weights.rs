@@ -31,10 +31,7 @@ fn lines(event: &str, _: u32) -> u64 {
 fn add(window: &mut Window, plan: &Plan, of: MemoryTraffic, counts: &[(u32, u64, [u64; 2])]) {
     let weight = plan.weights.iter().find(|weight| weight.of == of).unwrap();
     for (socket, cgroup, counts) in counts {
-        let owner = Owner {
-            cgroup: CgroupId(*cgroup),
-            tgid: 0,
-        };
+        let owner = Owner::from(CgroupId(*cgroup));
         let usage = window.on_socket.entry((*socket, owner)).or_default();
         usage.resize(plan.groups.len(), None);
         for (place, count) in [Some(weight.all), weight.remote].into_iter().zip(counts) {
@@ -203,10 +200,7 @@ fn who_ran_and_was_not_counted_has_the_reason() {
         .unwrap()
         .iter()
         .map(|row| row.as_ref().map(|_| GroupCounts::of(&UsageRow::ZERO)));
-    let owner = Owner {
-        cgroup: CgroupId(9),
-        tgid: 0,
-    };
+    let owner = Owner::from(CgroupId(9));
     let idle = idle.collect();
     window.on_socket.insert((0, owner), idle);
     let rows = rows_of(&plan, &window);
@@ -354,10 +348,7 @@ fn counters_weigh_before_samples() {
     );
     let counted = [(1, 7, [100, 50])];
     let mut window = window(&plan, &|_, _| 1000, &counted);
-    let owner = |cgroup| Owner {
-        cgroup: CgroupId(cgroup),
-        tgid: 0,
-    };
+    let owner = |cgroup| Owner::from(CgroupId(cgroup));
     let loads = |samples: u64, operations: f64| {
         let counts = SampleCounts {
             samples,

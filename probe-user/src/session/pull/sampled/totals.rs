@@ -7,8 +7,9 @@ use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
 
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    session::sampling::{EventDelta, OpenEvent},
+    session::sampling::OpenEvent,
     snapshot::{AddressCounts, ENDED, SampleCounts, SampledAddress, SampledKey},
+    sys::perf::CounterReading,
 };
 
 /// State of event sampling from pull to pull.
@@ -18,9 +19,9 @@ pub(crate) struct SampleTotals {
     /// The programs' counts at the last reading, by event and CPU.
     pub(super) cpus: Vec<BTreeMap<u32, SampleCpu>>,
     /// Counts and times of events since the last reading, by event and CPU.
-    pub(super) deltas: HashMap<(usize, u32), EventDelta>,
+    pub(super) deltas: HashMap<(usize, u32), CounterReading>,
     /// Counts and times of events since the session began, over all CPUs.
-    pub(super) counted: Vec<EventDelta>,
+    pub(super) counted: Vec<CounterReading>,
     /// By event: with a fixed period, samples that were due and reached no program.
     pub(super) missed: Vec<u64>,
     /// By event: samples of evicted addresses.
@@ -62,7 +63,7 @@ impl SampleTotals {
             addresses: HashMap::new(),
             cpus: vec![BTreeMap::new(); events],
             deltas: HashMap::new(),
-            counted: vec![EventDelta::default(); events],
+            counted: vec![CounterReading::default(); events],
             missed: vec![0; events],
             pushed_out: vec![0; events],
             limited: vec![0; events],
@@ -93,11 +94,11 @@ impl SampleTotals {
     }
 
     /// Adds the delta of an event since its last reading, and returns it.
-    pub(crate) fn count(&mut self, event: &mut OpenEvent) -> EventDelta {
+    pub(crate) fn count(&mut self, event: &mut OpenEvent) -> CounterReading {
         let delta = event.read_delta();
-        self.counted[event.event].add(&delta);
+        self.counted[event.event].add(delta);
         let of_cpu = self.deltas.entry((event.event, event.cpu)).or_default();
-        of_cpu.add(&delta);
+        of_cpu.add(delta);
         delta
     }
 

@@ -21,10 +21,6 @@ impl FreeableRow for SampleCounts {
         SpeKey { tgid, ..key }
     }
 
-    fn generation(&self) -> u64 {
-        self.made
-    }
-
     fn size(&self) -> u64 {
         self.samples
     }

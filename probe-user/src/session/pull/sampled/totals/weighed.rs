@@ -12,8 +12,8 @@ use crate::{event::sampling::sampled, machine::Pmus};
 #[test]
 fn what_took_turns_stands_for_the_whole_time() {
     let mut totals = SampleTotals::new(1);
-    let gain = EventDelta {
-        counted: 20_000,
+    let gain = CounterReading {
+        count: 20_000,
         enabled: 500,
         running: 100,
     };

@@ -1,0 +1,267 @@
+//! The CPUs that a session counts on: their counters, the group that runs on each, and the hook that
+//! sees changes of the owner.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use probe_common::{CgroupId, CpuState, FlushMode, NO_GROUP, UsageKey, UsageRow};
+
+use super::{
+    Config, CpuCounters, EbpfObject, Rotation, SessionError, flush,
+    hook::{SchedExitHook, SwitchHook},
+    pins::SessionPins,
+    pull::make_idle_rows,
+};
+use crate::sys::clock::thread_time;
+
+/// The CPUs that a session counts on.
+pub(crate) struct CountedCpus {
+    config: Arc<Config>,
+    pub(crate) counters: Vec<CpuCounters>,
+    pub(crate) hook: SwitchHook,
+    pub(crate) rotation: Rotation,
+    /// Flushes of CPUs since the session began.
+    pub(crate) flushes: u64,
+}
+
+impl CountedCpus {
+    /// Opens the counters of these CPUs.
+    pub(super) fn open(config: &Arc<Config>, cpus: &[u32]) -> Result<Self, SessionError> {
+        let counters = cpus.iter().map(|cpu| CpuCounters::open(&config.plan, *cpu));
+        Ok(Self {
+            counters: counters.collect::<Result<_, _>>()?,
+            config: Arc::clone(config),
+            hook: SwitchHook::default(),
+            rotation: Rotation::default(),
+            flushes: 0,
+        })
+    }
+
+    /// The CPUs' numbers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.counters.iter().map(|counters| counters.cpu)
+    }
+
+    /// Arms every CPU. The hook returns at once on an unarmed CPU, so all counters of a CPU start
+    /// at one instant.
+    pub(super) fn arm_all(
+        &mut self,
+        object: &mut EbpfObject,
+        mut pins: Option<&mut SessionPins>,
+    ) -> Result<(), SessionError> {
+        let mut took = Duration::ZERO;
+        for at in 0..self.counters.len() {
+            let cpu = self.counters[at].cpu;
+            make_idle_rows(object, &self.config.plan, cpu)?;
+            if let Some(pins) = &mut pins {
+                pins.handover.stop(object, cpu)?;
+            }
+            let before = thread_time();
+            self.arm(object, at)?;
+            took += thread_time().saturating_sub(before);
+            if let Some(pins) = &mut pins {
+                pins.handover.store_gap(object, cpu)?;
+            }
+        }
+        self.rotation.start(self.counters.len(), took);
+        Ok(())
+    }
+
+    /// Gives the programs the counters of a CPU, and starts the accounting on it.
+    pub(super) fn arm(&mut self, object: &mut EbpfObject, at: usize) -> Result<(), SessionError> {
+        let plan = &self.config.plan;
+        let counters = &mut self.counters[at];
+        counters.insert_fixed(object, plan)?;
+        let live = self.rotation.due_group(plan, counters.cpu);
+        if let Some(group) = live {
+            counters.insert_rotated(object, plan, group)?;
+        }
+        counters.running = live;
+        self.flush_as_is(object, at, FlushMode::Arm)?;
+        match live {
+            Some(group) => self.counters[at].start(&self.config.plan, group),
+            None => Ok(()),
+        }
+    }
+
+    /// Inserts a row, created at `made`, on one CPU for each of these owners, unless it has one.
+    pub(super) fn make_rows(
+        &self,
+        object: &EbpfObject,
+        made: u64,
+        owners: impl Iterator<Item = CgroupId>,
+    ) -> Result<(), SessionError> {
+        let config = &self.config;
+        let counts = |cpu: &u32| config.counts_on_cpus() && config.plan.counts_on(0, *cpu);
+        let Some(cpu) = self.numbers().find(counts) else {
+            return Ok(());
+        };
+        let cpu = u16::try_from(cpu).expect("the key's CPU is 16 bits wide");
+        let row = UsageRow {
+            made,
+            ..UsageRow::ZERO
+        };
+        for cgroup in owners {
+            let key = UsageKey {
+                cgroup,
+                tgid: 0,
+                cpu,
+                group: 0,
+            };
+            object.maps.usage.add(&key, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes a CPU; see [`flush::run`].
+    pub(super) fn flush(
+        &mut self,
+        object: &mut EbpfObject,
+        cpu: u32,
+        mode: FlushMode,
+        live: (u64, u64),
+    ) -> Result<(), SessionError> {
+        let multiplexed = self.config.plan.multiplexed_groups(cpu).nth(1).is_some();
+        let ran = flush::run(object, cpu, mode, live, multiplexed)?;
+        self.flushes += u64::from(ran);
+        Ok(())
+    }
+
+    /// Flushes a CPU and keeps its running group.
+    fn flush_as_is(
+        &mut self,
+        object: &mut EbpfObject,
+        at: usize,
+        mode: FlushMode,
+    ) -> Result<(), SessionError> {
+        let counters = &self.counters[at];
+        let live = counters.running.map_or((NO_GROUP, 0), |group| {
+            (group as u64, self.config.plan.groups[group].len() as u64)
+        });
+        self.flush(object, counters.cpu, mode, live)
+    }
+
+    /// Flushes the CPUs that are not idle.
+    pub(super) fn flush_busy(
+        &mut self,
+        object: &mut EbpfObject,
+        states: &BTreeMap<u32, CpuState>,
+    ) -> Result<(), SessionError> {
+        let mode = self.hook.charge_mode();
+        for at in 0..self.counters.len() {
+            let state = states.get(&self.counters[at].cpu);
+            if state.is_none_or(|state| state.owner != CgroupId::IDLE) {
+                self.flush_as_is(object, at, mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges the open slices, and reopens them for the tasks that run now.
+    fn reopen_slices(&mut self, object: &mut EbpfObject) -> Result<(), SessionError> {
+        (0..self.counters.len()).try_for_each(|at| self.flush_as_is(object, at, FlushMode::Charge))
+    }
+
+    /// Replaces the hook `cgroup-switches` by `sched-switch`, after it missed switches.
+    pub(super) fn fall_back(&mut self, object: &mut EbpfObject) -> Result<(), SessionError> {
+        // Open slices belong to the running tasks; from here on owners are known.
+        match self.hook.fall_back(object)? {
+            true => self.reopen_slices(object),
+            false => Ok(()),
+        }
+    }
+
+    /// Attaches the program `sched_exit` unless it is attached or cannot be.
+    pub(super) fn watch_exits(&mut self, object: &mut EbpfObject) -> Result<(), SessionError> {
+        // A switch that was hidden before may have left open a slice of a task that no longer runs.
+        match self.config.counts_on_cpus() && self.hook.watch_exits(object)? {
+            true => self.reopen_slices(object),
+            false => Ok(()),
+        }
+    }
+
+    /// Reacts to the first missed switch: attaches `sched_exit` if possible, and logs the outcome.
+    pub(super) fn react_to_missed(&mut self, object: &mut EbpfObject) {
+        if self.hook.exits == SchedExitHook::NotNeeded {
+            let refused = self.watch_exits(object).err();
+            self.hook.log_missed(refused.as_ref());
+        }
+    }
+
+    /// The largest number of groups that are multiplexed on one CPU.
+    pub(super) fn round(&self) -> usize {
+        let groups = |cpu| self.config.plan.multiplexed_groups(cpu).count();
+        self.numbers().map(groups).max().unwrap_or(0)
+    }
+
+    /// Switches to the next group if the current interval is over. Its length is `fixed`, or
+    /// follows from the cost of exchanges. Returns the time until the next call.
+    pub(super) fn rotate_if_due(
+        &mut self,
+        object: &mut EbpfObject,
+        fixed: Option<Duration>,
+    ) -> Result<Duration, SessionError> {
+        let states = object.maps.state.get(0)?;
+        let cpus = self.awake(&states).len();
+        let interval = |rotation: &Rotation| fixed.unwrap_or_else(|| rotation.interval(cpus));
+        let left = self.rotation.left(interval(&self.rotation));
+        if !left.is_zero() {
+            return Ok(left);
+        }
+        self.rotate(object, &states)?;
+        Ok(interval(&self.rotation))
+    }
+
+    /// Switches to the next group on every CPU that was awake.
+    pub(super) fn rotate(
+        &mut self,
+        object: &mut EbpfObject,
+        states: &BTreeMap<u32, CpuState>,
+    ) -> Result<(), SessionError> {
+        // CPU time: an exchange that waits for a CPU costs nothing.
+        let (time, exchanges) = (thread_time(), self.rotation.exchanges);
+        let awake = self.awake(states);
+        self.rotation.begin(self.round().max(1), states);
+        for at in awake {
+            self.exchange(object, at)?;
+        }
+        let took = thread_time().saturating_sub(time);
+        self.rotation.exchanged(exchanges, took);
+        Ok(())
+    }
+
+    /// CPUs with multiplexed groups on which a task ran since the last exchange, as indices into
+    /// the counters.
+    fn awake(&self, states: &BTreeMap<u32, CpuState>) -> Vec<usize> {
+        let awake = |at: &usize| {
+            let cpu = self.counters[*at].cpu;
+            let state = states.get(&cpu);
+            self.config.plan.multiplexed_groups(cpu).nth(1).is_some()
+                && state.is_some_and(|state| self.rotation.was_awake(cpu, state))
+        };
+        (0..self.counters.len()).filter(awake).collect()
+    }
+
+    /// Exchanges the counters in the slots of one CPU. No group runs during the exchange: its time
+    /// goes to the new group, without counts.
+    fn exchange(&mut self, object: &mut EbpfObject, at: usize) -> Result<(), SessionError> {
+        let plan = &self.config.plan;
+        let counters = &self.counters[at];
+        let cpu = counters.cpu;
+        let (Some(old), Some(new)) = (counters.running, self.rotation.due_group(plan, cpu)) else {
+            return Ok(());
+        };
+        if old == new {
+            return Ok(());
+        }
+        let mode = self.hook.charge_mode();
+        counters.stop(old)?;
+        // Charges the counts of the old group since the last switch to their owner.
+        self.flush(object, cpu, mode, (new as u64, 0))?;
+        self.counters[at].insert_rotated(object, &self.config.plan, new)?;
+        self.counters[at].running = Some(new);
+        // The baseline is read while the group is stopped, so that all its events start at once.
+        self.flush_as_is(object, at, mode)?;
+        self.rotation.exchanges += 1;
+        self.counters[at].start(&self.config.plan, new)
+    }
+}
