@@ -41,7 +41,8 @@ pub(super) fn findings(
     advised.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// The ratio of page walks to data accesses of a row, if counted.
+/// The ratio of page walks to data accesses of a row, if counted. To be called before shares are
+/// added: until then all series of the subject are of its row.
 pub(super) fn walk_ratio(report: &Report, subject: u32) -> Option<f64> {
     let of_row = |series: &&Series| series.subject == subject;
     let mut row = report.series.iter().filter(of_row);

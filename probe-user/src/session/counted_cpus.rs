@@ -1,5 +1,5 @@
-//! The CPUs that a session counts on: their counters, the group that runs on each, and the hook that
-//! sees changes of the owner.
+//! The CPUs that a session counts on: their counters, the group that runs on each, and the hook
+//! that sees changes of the owner.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -56,11 +56,12 @@ const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
 /// The hook in use.
 #[derive(Default)]
 pub(crate) struct SwitchHook {
-    /// The hook `cgroup-switches`, if it was requested, was admitted, and has missed nothing since.
+    /// Links of `cgroup-switches`, while it is tried or in use.
     links: Option<EventLinks>,
     watches: Vec<SwitchWatch>,
+    /// Whether the program `sched_exit` sees hidden switches.
     pub(super) exits: SchedExitHook,
-    /// Switches that `cgroup-switches` missed.
+    /// The most switches that a pull found missed by `cgroup-switches`.
     pub(super) most_missed: u64,
 }
 

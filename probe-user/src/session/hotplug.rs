@@ -1,7 +1,7 @@
-//! CPU hotplug: the counters of a CPU that goes offline stay dead, so new ones are opened when it
-//! is back.
+//! Detects CPUs that go offline or come online: the counters of a CPU that went offline stay dead,
+//! and `pull/upkeep.rs` opens new ones.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, os::fd::RawFd};
 
 use probe_common::CpuState;
 
@@ -13,9 +13,9 @@ const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// Detects CPUs that go offline or come online, by the kernel's messages or by stalled counters.
 pub(crate) struct Hotplug {
-    pub(super) messages: CpuUevents,
+    messages: CpuUevents,
     /// By CPU: the enabled time of its first group, and when that value was first read.
-    pub(super) last_enabled: HashMap<u32, (u64, u64)>,
+    last_enabled: HashMap<u32, (u64, u64)>,
 }
 
 impl Hotplug {
@@ -24,6 +24,22 @@ impl Hotplug {
             messages: CpuUevents::listen(),
             last_enabled: HashMap::new(),
         }
+    }
+
+    /// The descriptor that is readable when a CPU came online or went offline, if there is one.
+    pub(super) fn raw_fd(&self) -> Option<RawFd> {
+        self.messages.raw_fd()
+    }
+
+    /// The CPUs that came online or went offline since the last call.
+    pub(super) fn changed(&mut self) -> Vec<u32> {
+        let changes = self.messages.changed().into_iter();
+        changes.map(|change| change.cpu).collect()
+    }
+
+    /// Forgets the readings of a CPU.
+    pub(super) fn forget(&mut self, cpu: u32) {
+        self.last_enabled.remove(&cpu);
     }
 
     /// Whether repeated readings show that the enabled time of a CPU's counters no longer grows.

@@ -72,8 +72,8 @@ impl Rotation {
         self.charges = charges.collect();
     }
 
-    /// Takes in that the exchanges from number `before` on took this CPU time together. The time of
-    /// the interval counts from here on.
+    /// Notes the CPU time that the exchanges since number `before` took: the next interval's length
+    /// follows from it. The interval begins here.
     pub(super) fn exchanged(&mut self, before: u64, took: Duration) {
         self.started = now();
         let exchanges = u32::try_from(self.exchanges - before).unwrap_or(u32::MAX);

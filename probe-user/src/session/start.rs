@@ -57,8 +57,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Loads the object, opens every counter, and tracks cgroups from here on. Nothing is charged
-    /// yet.
+    /// Loads the object, opens every counter, and tracks cgroups from here on. This session charges
+    /// nothing yet; pinned programs of an earlier process still do.
     fn open(
         config: &Arc<Config>,
         machine: &Arc<Machine>,
@@ -84,6 +84,7 @@ impl Session {
         for program in config.lifecycle(machine) {
             programs.attach(program)?;
         }
+        // After the programs are attached, so that no cgroup falls between walk and events.
         let mut lifecycle = LifecycleTracker::start(hierarchy, config.resolver.clone())?;
         let clock = KernelClock::measure(&mut object)?;
         let mut began = now();

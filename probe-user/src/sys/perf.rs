@@ -50,7 +50,7 @@ pub(crate) enum TaskScope<'a> {
     Cgroup(BorrowedFd<'a>),
 }
 
-/// One reading of a counter.
+/// A reading of a counter, or the growth between two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CounterReading {
     /// The count, not scaled.

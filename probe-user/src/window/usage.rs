@@ -122,7 +122,7 @@ impl<'a> OwnerGains<'a> {
             own.enabled = 0;
         }
         if let Some(row) = rows.get_mut(group) {
-            // Sums wrap at 2^64 like the counters themselves.
+            // Sums wrap at 2^64 like the counters themselves. A delta has no generation.
             row.get_or_insert(UsageRow::ZERO).add(&own);
         }
     }

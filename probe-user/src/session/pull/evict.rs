@@ -78,8 +78,8 @@ impl EvictionCandidates {
         Ok(evicted)
     }
 
-    /// Whether enough time has passed since the last try between two pulls. Counts as a try if so.
-    pub(super) fn is_due(&mut self) -> bool {
+    /// Begins a try between two pulls. Returns whether enough time has passed since the last one.
+    pub(super) fn begin_try(&mut self) -> bool {
         let now = Instant::now();
         let tried = self.tried;
         if tried.is_some_and(|tried| now.duration_since(tried) < PAUSE) {

@@ -85,8 +85,8 @@ impl LastIdleRows {
     }
 }
 
-/// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice before
-/// it is charged, so idle must have its row by then, even if the map has filled up since.
+/// Inserts the idle rows of a CPU, while the map has room. A snapshot shows idle's open slice
+/// before it is charged, so idle must have its row by then, even if the map has filled up since.
 pub(crate) fn make_idle_rows(
     object: &EbpfObject,
     plan: &Plan,

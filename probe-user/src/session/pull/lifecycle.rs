@@ -26,7 +26,7 @@ pub(crate) struct EndedOwners {
 }
 
 impl EndedOwners {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.cgroups.is_empty() && self.processes.is_empty()
     }
 
@@ -35,7 +35,7 @@ impl EndedOwners {
     }
 }
 
-/// The names and ends that the lifecycle programs reported.
+/// The names and ends of cgroups and processes, as the lifecycle programs and walks tell them.
 pub(crate) struct LifecycleTracker {
     pub(super) hierarchy: Hierarchy,
     names: Arc<Names>,
@@ -196,7 +196,7 @@ impl LifecycleTracker {
         self.expired = vec![Arc::new(ended)];
     }
 
-    /// Walks over all cgroups if more than before of the records were `lost`, or
+    /// Walks over all cgroups if the number of `lost` records grew since the last call, or
     /// [`Self::mark_stale`] was called. The rows of cgroups that no longer exist are freed at the
     /// next pull, and cgroups that the mount shows get their names. A cgroup that is created or
     /// removed during the walk has a record after it; if this is lost too, the next pull walks

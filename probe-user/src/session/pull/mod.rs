@@ -85,7 +85,9 @@ impl Session {
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
         let of_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
-        free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
+        if ended.iter().any(|ended| !ended.is_empty()) {
+            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
+        }
         self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
         let skipped_runs = self.object.programs.skipped_runs();

@@ -1,5 +1,5 @@
-//! Upkeep between two pulls: drains events and buffers, frees rows, rotates groups, and follows CPUs
-//! that come online or go offline.
+//! Upkeep, most of it between two pulls: drains events and buffers, frees rows, rotates groups, and
+//! follows CPUs that come online or go offline.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -28,7 +28,7 @@ impl Session {
     /// call [`Self::drain`] then.
     #[must_use]
     pub fn hotplug_fd(&self) -> Option<RawFd> {
-        self.hotplug.messages.raw_fd()
+        self.hotplug.raw_fd()
     }
 
     /// Processes events between pulls: starts and ends of cgroups and processes, so that the ring
@@ -148,7 +148,7 @@ impl Session {
 
     /// Evicts rows when the map is full. The next snapshot has them.
     fn evict_in_between(&mut self) -> Result<(), SessionError> {
-        if self.candidates.is_due() {
+        if self.candidates.begin_try() {
             let rows = self.object.maps.usage.all()?.into_iter().collect();
             let (object, max_rows) = (&mut self.object, self.max_rows);
             let candidates = &mut self.candidates;
@@ -161,8 +161,7 @@ impl Session {
     /// Opens the counters of CPUs that came (back) online, and closes those of CPUs that went
     /// offline.
     pub(super) fn update_cpus(&mut self) -> Result<(), SessionError> {
-        let changes = self.hotplug.messages.changed().into_iter();
-        let changed: Vec<u32> = changes.map(|change| change.cpu).collect();
+        let changed = self.hotplug.changed();
         let online = self.machine.online()?;
         let before: Vec<u32> = self.cpus.numbers().collect();
         self.uncore.rescan |= !changed.is_empty()
@@ -198,7 +197,7 @@ impl Session {
         });
         for cpu in dead {
             self.retain_cpus(|other| other != cpu);
-            self.hotplug.last_enabled.remove(&cpu);
+            self.hotplug.forget(cpu);
             self.open_online_cpu(cpu)?;
         }
         Ok(())
