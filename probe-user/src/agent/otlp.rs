@@ -31,7 +31,7 @@ use tonic::{
     transport::{Channel, Endpoint, Uri},
 };
 
-use self::tls::Tls;
+use self::tls::ClientTls;
 use super::{Config, config, privileges, published::PushCounters};
 use crate::{
     derive::Report,
@@ -133,7 +133,7 @@ impl Exporter {
     ) -> io::Result<Self> {
         let headers = headers(&config.headers).map_err(io::Error::other)?;
         let tls = is_https(&to)
-            .then(|| Tls::load(&config.tls))
+            .then(|| ClientTls::load(&config.tls))
             .transpose()?
             .map(Arc::new);
         // Keep-alives also notice, between windows, a peer that vanished without closing.
@@ -204,7 +204,7 @@ impl Drop for Exporter {
 struct ExporterThread {
     to: String,
     /// TLS to the collector, for an endpoint at `https://`.
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ClientTls>>,
     client: service::MetricsServiceClient<Channel>,
     endpoint: Endpoint,
     /// The most time for an answer to a request.
@@ -301,7 +301,10 @@ impl ExporterThread {
 }
 
 /// A client that connects with its first request.
-fn client(endpoint: &Endpoint, tls: Option<&Arc<Tls>>) -> service::MetricsServiceClient<Channel> {
+fn client(
+    endpoint: &Endpoint,
+    tls: Option<&Arc<ClientTls>>,
+) -> service::MetricsServiceClient<Channel> {
     service::MetricsServiceClient::new(match tls {
         Some(tls) => tls.channel(endpoint),
         None => endpoint.connect_lazy(),
@@ -376,7 +379,7 @@ fn is_https(endpoint: &str) -> bool {
 /// Reads the files for TLS.
 pub(super) fn check_files(otlp: &config::Otlp) -> io::Result<()> {
     match &otlp.endpoint {
-        Some(endpoint) if is_https(endpoint) => Tls::load(&otlp.tls).map(drop),
+        Some(endpoint) if is_https(endpoint) => ClientTls::load(&otlp.tls).map(drop),
         _ => Ok(()),
     }
 }

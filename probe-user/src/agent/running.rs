@@ -18,7 +18,7 @@ use super::{
     privileges,
     published::Published,
     run_directory::Switches,
-    self_report::SelfReport,
+    self_report::AgentSelfReport,
     state_directory::StateDirectory,
 };
 use crate::{
@@ -88,7 +88,7 @@ pub(super) struct Running {
     exposition: Exposition,
     json: Option<JsonLines>,
     push: Option<Push>,
-    self_report: SelfReport,
+    self_report: AgentSelfReport,
     published: Arc<Published>,
 }
 
@@ -136,7 +136,7 @@ impl Running {
             state_directory: state,
             json,
             push,
-            self_report: SelfReport::new(),
+            self_report: AgentSelfReport::new(),
             published,
         };
         match running.switches.all {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Collects the agent's own metrics.
-pub(super) struct SelfReport {
+pub(super) struct AgentSelfReport {
     pub(super) health: AgentHealth,
     machine: Machine,
     /// Start of the agent, by [`now`].
@@ -19,7 +19,7 @@ pub(super) struct SelfReport {
     pull_start: Duration,
 }
 
-impl SelfReport {
+impl AgentSelfReport {
     pub(super) fn new() -> Self {
         Self {
             health: AgentHealth::default(),

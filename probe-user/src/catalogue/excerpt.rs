@@ -98,7 +98,7 @@ fn add(file: &mut file::File, metric: &Metric) {
         notes.insert(key.clone(), text.clone());
         key
     };
-    file.metric.push(file::Metric {
+    file.metric.push(file::FileMetric {
         name: metric.name.clone(),
         aliases: metric.aliases.clone(),
         title: metric.title.clone(),
@@ -128,7 +128,7 @@ fn add(file: &mut file::File, metric: &Metric) {
 
 fn add_event(file: &mut file::File, pmu: &PmuSpec, event: &str) {
     let entry = file.pmu.entry(pmu.key.clone());
-    let file_pmu = entry.or_insert_with(|| file::Pmu {
+    let file_pmu = entry.or_insert_with(|| file::FilePmu {
         pattern: pmu.pattern.to_string(),
         product: pmu.product,
         per: pmu.per,

@@ -28,11 +28,11 @@ pub(super) struct File {
     pub(super) fallback: bool,
     pub(super) document: String,
     #[serde(default)]
-    pub(super) pmu: BTreeMap<String, Pmu>,
+    pub(super) pmu: BTreeMap<String, FilePmu>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) notes: BTreeMap<String, String>,
     #[serde(default)]
-    pub(super) metric: Vec<Metric>,
+    pub(super) metric: Vec<FileMetric>,
     /// The `files` module reads this key, `platform` and `driver`, before any family.
     #[serde(default, rename = "order", skip_serializing)]
     pub(super) _order: IgnoredAny,
@@ -44,7 +44,7 @@ pub(super) struct File {
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pmu {
+pub(super) struct FilePmu {
     pub(super) pattern: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) product: Option<u32>,
@@ -64,7 +64,7 @@ pub(super) struct Pmu {
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Metric {
+pub(super) struct FileMetric {
     pub(super) name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) aliases: Vec<String>,

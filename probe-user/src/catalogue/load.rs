@@ -161,8 +161,8 @@ fn platforms_of_arch(arch: Option<Arch>) -> Vec<Platform> {
     all.filter(own).collect()
 }
 
-fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
-    let file::Pmu {
+fn load_pmu(key: String, pmu: file::FilePmu) -> Result<Arc<PmuSpec>, Problem> {
+    let file::FilePmu {
         pattern,
         product,
         per,
@@ -207,7 +207,7 @@ fn load_pmu(key: String, pmu: file::Pmu) -> Result<Arc<PmuSpec>, Problem> {
 }
 
 fn load_metric(
-    raw: file::Metric,
+    raw: file::FileMetric,
     references: &References<'_>,
     family: &Arc<Family>,
     document: &str,

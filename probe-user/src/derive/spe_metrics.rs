@@ -143,7 +143,7 @@ struct Quantity {
 }
 
 /// What to sum over a class of operations.
-enum SampleSum {
+enum SummedPart {
     Operations,
     Cycles,
     Walks,
@@ -155,26 +155,26 @@ enum SampleSum {
 /// cycles.
 fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Option<Quantity> {
     let (class, sum) = match what {
-        SampledQuantity::Loads => (Class::Load, SampleSum::Operations),
-        SampledQuantity::LoadCycles => (Class::Load, SampleSum::Cycles),
-        SampledQuantity::LoadWalks => (Class::Load, SampleSum::Walks),
-        SampledQuantity::SourcedLoads => (Class::Load, SampleSum::Sourced),
-        SampledQuantity::L1Loads => (Class::Load, SampleSum::ServedBy(&[Source::L1d])),
-        SampledQuantity::L2Loads => (Class::Load, SampleSum::ServedBy(&[Source::L2])),
-        SampledQuantity::PeerLoads => (Class::Load, SampleSum::ServedBy(&[Source::PeerCore])),
+        SampledQuantity::Loads => (Class::Load, SummedPart::Operations),
+        SampledQuantity::LoadCycles => (Class::Load, SummedPart::Cycles),
+        SampledQuantity::LoadWalks => (Class::Load, SummedPart::Walks),
+        SampledQuantity::SourcedLoads => (Class::Load, SummedPart::Sourced),
+        SampledQuantity::L1Loads => (Class::Load, SummedPart::ServedBy(&[Source::L1d])),
+        SampledQuantity::L2Loads => (Class::Load, SummedPart::ServedBy(&[Source::L2])),
+        SampledQuantity::PeerLoads => (Class::Load, SummedPart::ServedBy(&[Source::PeerCore])),
         SampledQuantity::ClusterLoads => {
             let sources = &[Source::LocalCluster, Source::PeerCluster];
-            (Class::Load, SampleSum::ServedBy(sources))
+            (Class::Load, SummedPart::ServedBy(sources))
         }
         SampledQuantity::SystemCacheLoads => {
             let sources = &[Source::L3, Source::SystemCache];
-            (Class::Load, SampleSum::ServedBy(sources))
+            (Class::Load, SummedPart::ServedBy(sources))
         }
-        SampledQuantity::DramLoads => (Class::Load, SampleSum::ServedBy(&[Source::Dram])),
-        SampledQuantity::RemoteLoads => (Class::Load, SampleSum::ServedBy(REMOTE)),
-        SampledQuantity::Stores => (Class::Store, SampleSum::Operations),
-        SampledQuantity::StoreCycles => (Class::Store, SampleSum::Cycles),
-        SampledQuantity::StoreWalks => (Class::Store, SampleSum::Walks),
+        SampledQuantity::DramLoads => (Class::Load, SummedPart::ServedBy(&[Source::Dram])),
+        SampledQuantity::RemoteLoads => (Class::Load, SummedPart::ServedBy(REMOTE)),
+        SampledQuantity::Stores => (Class::Store, SummedPart::Operations),
+        SampledQuantity::StoreCycles => (Class::Store, SummedPart::Cycles),
+        SampledQuantity::StoreWalks => (Class::Store, SummedPart::Walks),
     };
     let parts = spe::parts(usage, class);
     let of_class = |wanted: &dyn Fn(MemLevel) -> bool| spe::sum(parts.clone(), wanted);
@@ -186,24 +186,24 @@ fn quantity(what: SampledQuantity, usage: &SampleUsage, max_latency: f64) -> Opt
     };
     let counted = |counts: &SampleCounts| statistics::count(counts.operations, counts.variance);
     let (total, per_unit) = match sum {
-        SampleSum::Operations => (counted(&all), None),
-        SampleSum::Cycles if all.samples == 0 => (counted(&all), None),
-        SampleSum::Cycles => {
+        SummedPart::Operations => (counted(&all), None),
+        SummedPart::Cycles if all.samples == 0 => (counted(&all), None),
+        SummedPart::Cycles => {
             let mean = latency::mean(&all, max_latency)?;
             let total = statistics::product(counted(&all), mean);
             (total, Some((whole, Some(mean))))
         }
-        SampleSum::Walks => {
+        SummedPart::Walks => {
             let share = spe::walks(&all);
             let factor = share.map_or(0.0, |share| share.value);
             let walked = statistics::count(all.operations * factor, all.variance * factor);
             (walked, Some((whole, share)))
         }
-        SampleSum::Sourced => {
+        SummedPart::Sourced => {
             let sourced = of_class(&spe::known);
             (counted(&sourced), Some((whole, spe::share(&sourced, &all))))
         }
-        SampleSum::ServedBy(sources) => {
+        SummedPart::ServedBy(sources) => {
             let (part, known) = (of_class(&spe::by(sources)), of_class(&spe::known));
             let each = spe::share(&part, &known);
             (counted(&part), Some((SampledQuantity::SourcedLoads, each)))

@@ -39,7 +39,7 @@ pub enum AccessScaling {
 
 /// The mechanism that samples memory accesses without SPE.
 #[derive(Clone, Copy)]
-enum Backend<'p> {
+enum AccessMechanism<'p> {
     Ibs(&'p Pmu),
     /// The cores' own events.
     Cores,
@@ -84,18 +84,20 @@ pub fn accesses(
     least: Option<u16>,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
     match backend(pmus) {
-        Some(Backend::Ibs(pmu)) => ibs(pmu, pmus, rate),
-        Some(Backend::Cores) => cores(pmus, rate, least),
+        Some(AccessMechanism::Ibs(pmu)) => ibs(pmu, pmus, rate),
+        Some(AccessMechanism::Cores) => cores(pmus, rate, least),
         None => Ok(Vec::new()),
     }
 }
 
-fn backend(pmus: &Pmus) -> Option<Backend<'_>> {
+fn backend(pmus: &Pmus) -> Option<AccessMechanism<'_>> {
     if let Some(Ok(pmu)) = pmus.get(IBS) {
-        return Some(Backend::Ibs(pmu));
+        return Some(AccessMechanism::Ibs(pmu));
     }
     let has_loads = |pmu: &Pmu| pmu.events.contains_key(LOADS);
-    pmus.cores().any(has_loads).then_some(Backend::Cores)
+    pmus.cores()
+        .any(has_loads)
+        .then_some(AccessMechanism::Cores)
 }
 
 fn ibs(pmu: &Pmu, pmus: &Pmus, rate: Option<Rate>) -> Result<Vec<SampledEvent>, NoAccesses> {
@@ -175,7 +177,7 @@ pub fn describe_backend(pmus: &Pmus) -> Option<String> {
     backend(pmus).map(|backend| backend.to_string())
 }
 
-impl fmt::Display for Backend<'_> {
+impl fmt::Display for AccessMechanism<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ibs(pmu) if pmu.formats.contains_key("cnt_ctl") => {

@@ -19,7 +19,7 @@ const PER_BYTE: (&str, &str) = ("flops_per_", "_byte");
 
 /// The CPUs of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct MeasuredCpus {
+struct PeakCpus {
     socket: Option<u32>,
     threads: usize,
     cpus: String,
@@ -33,7 +33,7 @@ struct BestOfRuns {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct PeakBandwidth {
     #[serde(flatten)]
-    on: MeasuredCpus,
+    on: PeakCpus,
     level: String,
     bytes_per_second: BestOfRuns,
 }
@@ -41,7 +41,7 @@ struct PeakBandwidth {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct PeakRoof {
     #[serde(flatten)]
-    on: MeasuredCpus,
+    on: PeakCpus,
     flops: f64,
     bytes_per_second: f64,
 }

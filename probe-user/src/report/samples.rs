@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 pub use self::reduce::POINTS;
-use self::reduce::{GroupSums, PointSelection};
+use self::reduce::{PointSelection, PointSumsByGroup};
 use super::text::{metadata, number};
 use crate::samples::{SampleReadError, SampleReader, TextIndex};
 
@@ -114,7 +114,7 @@ impl Scatter {
     /// If it is damaged.
     pub fn read(file: &str, mut samples: SampleReader) -> Result<Self, SampleReadError> {
         let mut chosen = PointSelection::default();
-        let mut sums = GroupSums::default();
+        let mut sums = PointSumsByGroup::default();
         let mut scatter = Self {
             file: file.to_owned(),
             times: (u64::MAX, 0),
@@ -178,7 +178,7 @@ impl Scatter {
     }
 
     /// Resolves text indices, and sorts sums by size and points by time.
-    fn order(&mut self, texts: &[String], chosen: PointSelection, sums: GroupSums) {
+    fn order(&mut self, texts: &[String], chosen: PointSelection, sums: PointSumsByGroup) {
         let name = |text: Option<TextIndex>| Some(texts.get(text? as usize)?.clone());
         let mut all: Vec<(usize, SampleSum)> = { sums.list.into_iter() }
             .enumerate()

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::{RecordConfig, Recorder, SpeSampling, backend::Backend, time_namespace};
+use super::{RecordConfig, Recorder, SpeOptions, backend::Backend, time_namespace};
 use crate::{
     event::spe::SpeEvent,
     machine::{Machine, cpus::CpuList},
@@ -49,7 +49,7 @@ fn recording_metadata(
 /// Periods by CPU list: the effective one, and the mean with jitter.
 fn periods(
     machine: &Machine,
-    sampling: &SpeSampling,
+    sampling: &SpeOptions,
     events: &[SpeEvent],
 ) -> (Map<String, Value>, Map<String, Value>) {
     let requested = sampling.period;
@@ -59,7 +59,7 @@ fn periods(
     };
     let periods = events.iter().map(|event| {
         let minimum = minimum(&event.pmu).unwrap_or(0);
-        let period = SpeSampling::effective_period(requested, minimum);
+        let period = SpeOptions::effective_period(requested, minimum);
         (event.cpus.to_string(), period, event.jitter)
     });
     #[expect(clippy::cast_precision_loss, reason = "a period is below 2^32")]
@@ -129,7 +129,7 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
 pub(crate) fn metadata_of_each_method() -> [Vec<(String, String)>; 2] {
     use super::{AccessSampling, Buffers, RecordTarget, SamplingMethod, Size};
 
-    let spe = SpeSampling {
+    let spe = SpeOptions {
         period: 4096,
         terms: "load_filter=1".to_owned(),
     };

@@ -1,6 +1,6 @@
 //! The sampling backend: Arm's SPE, or x86's events for memory accesses.
 
-use super::{RecordError, SpeSampling};
+use super::{RecordError, SpeOptions};
 use crate::{
     event::{
         Scope,
@@ -42,14 +42,14 @@ impl AccessSampling {
 #[derive(Clone, Debug)]
 pub enum SamplingMethod {
     /// SPE: the core writes samples into an AUX buffer.
-    Spe(SpeSampling),
+    Spe(SpeOptions),
     /// Sampled events: the kernel writes samples into a ring in an interrupt.
     Events(AccessSampling),
 }
 
 /// A [`SamplingMethod`] with the events that implement it on this machine.
 pub(super) enum Backend {
-    Spe(SpeSampling, Vec<SpeEvent>),
+    Spe(SpeOptions, Vec<SpeEvent>),
     Events(AccessSampling, Vec<SampledEvent>),
 }
 
@@ -70,7 +70,7 @@ impl Backend {
     }
 
     /// The SPE options, repeated for each event of [`Self::spe`].
-    pub(super) fn sampling(&self) -> impl Iterator<Item = &SpeSampling> {
+    pub(super) fn sampling(&self) -> impl Iterator<Item = &SpeOptions> {
         let sampling = match self {
             Self::Spe(sampling, _) => Some(sampling),
             Self::Events(..) => None,

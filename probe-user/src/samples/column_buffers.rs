@@ -84,7 +84,7 @@ impl<T: Copy + Default> ColumnBuffer<T> {
 
 /// How a sample gets its name in a column.
 #[derive(Clone, Copy)]
-pub(super) struct Naming {
+pub(super) struct IndexedName {
     /// A number below [`KEYS`] that determines the name.
     pub(super) key: fn(&Sample) -> Option<u16>,
     pub(super) name: fn(&Sample) -> Option<&'static str>,
@@ -118,7 +118,7 @@ impl Default for NameBuffer {
 }
 
 impl NameBuffer {
-    pub(super) fn extend(&mut self, samples: &[Sample], naming: Naming) {
+    pub(super) fn extend(&mut self, samples: &[Sample], naming: IndexedName) {
         let Self {
             indices,
             distinct,

@@ -66,7 +66,7 @@ pub use self::{
     error::RecordError,
     losses::RecordCounts,
     observer::{MarkerPrograms, metadata},
-    options::{Buffers, Size, SizeError, SpeSampling},
+    options::{Buffers, Size, SizeError, SpeOptions},
     part_files::SampleReadError,
     raw_file::RawFile,
     recorder::{EventDescription, RecordConfig, Recorder},

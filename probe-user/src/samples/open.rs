@@ -8,7 +8,7 @@ use std::{
 use perf_event_open_sys::bindings;
 
 use super::{
-    Buffers, RecordError, Size, SpeSampling,
+    Buffers, RecordError, Size, SpeOptions,
     error::{map_reason, open_reason},
     options::{access_attr, follow_attr, spe_attr},
     period_control::PeriodControl,
@@ -91,7 +91,7 @@ impl LostRecords {
 
 /// How events are opened.
 pub(super) struct Opener<'a> {
-    pub(super) sampling: &'a SpeSampling,
+    pub(super) sampling: &'a SpeOptions,
     pub(super) buffers: Buffers,
     /// Whether events start at the exec of their task.
     pub(super) on_exec: bool,

@@ -97,7 +97,7 @@ impl Buffers {
 
 /// SPE options, in terms of the driver's `format/` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpeSampling {
+pub struct SpeOptions {
     /// Operations from one sample to the next. The driver raises it to the core's minimum interval
     /// and clears its low eight bits.
     pub period: u64,
@@ -105,7 +105,7 @@ pub struct SpeSampling {
     pub terms: String,
 }
 
-impl SpeSampling {
+impl SpeOptions {
     /// The core's minimum interval (`caps/min_interval`); the largest of several kinds of core.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl SpeSampling {
 /// Attributes of the SPE event.
 pub(super) fn spe_attr(
     counter: &Counter,
-    sampling: &SpeSampling,
+    sampling: &SpeOptions,
     buffers: Buffers,
 ) -> perf_event_attr {
     let mut attr = wire::base_attr();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_period_is_what_the_register_holds() {
-        let effective = SpeSampling::effective_period;
+        let effective = SpeOptions::effective_period;
         assert_eq!(effective(1000, 1024), 1024);
         assert_eq!(effective(1024, 1024), 1024);
         assert_eq!(effective(4097, 1024), 4096);

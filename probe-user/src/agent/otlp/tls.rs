@@ -35,7 +35,7 @@ pub(super) fn is_supported() -> Result<(), String> {
 }
 
 /// Makes connections to a collector.
-pub(super) struct Tls {
+pub(super) struct ClientTls {
     files: OtlpTls,
     /// From the files when all of them were last valid.
     current: Mutex<Arc<ClientConfig>>,
@@ -44,7 +44,7 @@ pub(super) struct Tls {
     last_reason: Mutex<Option<String>>,
 }
 
-impl Tls {
+impl ClientTls {
     /// Reads the files.
     ///
     /// # Errors

@@ -170,7 +170,7 @@ pub(crate) trait WindowSink {
 }
 
 /// The settings of a verb for its run.
-pub(crate) struct Run<'a, S> {
+pub(crate) struct LiveRun<'a, S> {
     pub(crate) counted: &'a SessionArgs,
     pub(crate) hierarchy: &'a Hierarchy,
     /// The multiplexing interval, if the user sets it.
@@ -187,7 +187,7 @@ pub(crate) struct Run<'a, S> {
 
 /// Runs a session and passes every window to `windows`. The exit code is the command's, or 0.
 pub(crate) fn run<S: FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>(
-    run: Run<'_, S>,
+    run: LiveRun<'_, S>,
     windows: &mut dyn WindowSink,
 ) -> Result<ExitCode> {
     runtime()?.block_on(async {
@@ -267,10 +267,10 @@ struct RunLoop<'a> {
 
 impl<'a> RunLoop<'a> {
     fn start(
-        run: Run<'_, impl FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>,
+        run: LiveRun<'_, impl FnOnce(bool, Option<Arc<Resolver>>) -> Result<Session>>,
         windows: &'a mut dyn WindowSink,
     ) -> Result<Self> {
-        let Run {
+        let LiveRun {
             counted: args,
             hierarchy,
             mux_interval,

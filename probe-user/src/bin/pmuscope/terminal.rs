@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use probe_user::emit::{OutputFormat, Screen};
 use rustix::termios::tcgetwinsize;
 
-use self::drawing::{Drawing, Size};
+use self::drawing::{Drawing, TerminalSize};
 use crate::live;
 
 /// A message was written since the last window.
@@ -95,7 +95,7 @@ pub(crate) struct Output {
     all_rows: bool,
     exact: bool,
     /// The size of the terminal when it was last read; 0 if unknown.
-    size: Size,
+    size: TerminalSize,
     /// Set if each window is drawn over the one before.
     drawing: Option<Drawing>,
 }
@@ -129,7 +129,7 @@ impl Output {
             wide: shown.wide,
             all_rows: shown.all_rows,
             exact: shown.exact,
-            size: Size::default(),
+            size: TerminalSize::default(),
             drawing: drawn.then(Drawing::default),
         })
     }
@@ -194,8 +194,8 @@ impl Write for Output {
 }
 
 /// The size of a terminal; 0 if unknown.
-fn size(terminal: &File) -> Size {
-    tcgetwinsize(terminal).map_or_else(|_| Size::default(), Size::from)
+fn size(terminal: &File) -> TerminalSize {
+    tcgetwinsize(terminal).map_or_else(|_| TerminalSize::default(), TerminalSize::from)
 }
 
 /// Whether a message was written to the terminal since the last call.

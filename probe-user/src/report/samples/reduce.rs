@@ -25,7 +25,7 @@ pub(super) struct GroupKey {
 
 /// A sum, by text indices.
 #[derive(Default)]
-pub(super) struct GroupCounts {
+pub(super) struct PointSums {
     pub(super) comm: Option<TextIndex>,
     pub(super) samples: u64,
     pub(super) timed: u64,
@@ -35,13 +35,13 @@ pub(super) struct GroupCounts {
 }
 
 #[derive(Default)]
-pub(super) struct GroupSums {
+pub(super) struct PointSumsByGroup {
     positions: HashMap<GroupKey, usize>,
-    pub(super) list: Vec<(GroupKey, GroupCounts)>,
+    pub(super) list: Vec<(GroupKey, PointSums)>,
     pub(super) merged: u64,
 }
 
-impl GroupSums {
+impl PointSumsByGroup {
     /// Adds a sample. Returns the index of its sum.
     pub(super) fn add(&mut self, row: &SampleRow) -> usize {
         let whole = GroupKey {
@@ -67,7 +67,7 @@ impl GroupSums {
         };
         self.merged += u64::from(key != whole);
         let at = *self.positions.entry(key).or_insert_with(|| {
-            self.list.push((key, GroupCounts::default()));
+            self.list.push((key, PointSums::default()));
             self.list.len() - 1
         });
         let counts = &mut self.list[at].1;

@@ -39,7 +39,7 @@ fn points_are_drawn_evenly() {
 /// Threads beyond the limit are in the sums of their regions, and are counted.
 #[test]
 fn sums_have_a_limit_and_lose_no_sample() {
-    let mut sums = GroupSums::default();
+    let mut sums = PointSumsByGroup::default();
     let row = |thread: u32| SampleRow {
         tid: Some(thread),
         region: Some(thread % 3),

@@ -24,7 +24,7 @@ pub(crate) use self::{
     freed::FreedRows,
     idle::{LastIdleRows, make_idle_rows},
     lifecycle::LifecycleTracker,
-    sampled::SampleTotals,
+    sampled::EventSampleTotals,
     spe::SpeTotals,
 };
 use super::{ByProcess, EbpfObject, EventSampling, Session, SessionError, command, memory, object};

@@ -12,7 +12,7 @@ use probe_common::{
     sample::{SampleCpu, SampleRow},
 };
 
-pub(crate) use self::totals::SampleTotals;
+pub(crate) use self::totals::EventSampleTotals;
 use super::lifecycle::EndedOwners;
 use crate::{
     event::sampling::{Rate, max_sample_rate},

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     event::sampling::{DEFAULT_FREQUENCY, Rate, SampledEvent},
     machine::Machine,
-    session::pull::SampleTotals,
+    session::pull::EventSampleTotals,
     sys::perf,
 };
 
@@ -164,7 +164,7 @@ pub(crate) struct EventSampling {
     /// CPUs on which the kernel refused to reopen events: they are retried.
     refused: BTreeSet<u32>,
     pub(crate) generation: u64,
-    pub(crate) totals: SampleTotals,
+    pub(crate) totals: EventSampleTotals,
     /// Names of functions, if addresses are recorded.
     pub(crate) names: Option<FunctionNames>,
 }
@@ -190,7 +190,7 @@ impl EventSampling {
             coarser: 1,
             refused: BTreeSet::new(),
             generation: AddressKey::FIRST,
-            totals: SampleTotals::new(config.events.len()),
+            totals: EventSampleTotals::new(config.events.len()),
             names: config
                 .addresses
                 .then(|| FunctionNames::start(machine, online)),

@@ -36,13 +36,13 @@ pub struct WebError {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
-    tls_server_config: Option<Tls>,
+    tls_server_config: Option<WebTls>,
     basic_auth_users: BTreeMap<String, Spanned<String>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tls {
+struct WebTls {
     cert_file: Spanned<PathBuf>,
     key_file: Spanned<PathBuf>,
     client_auth_type: Option<Spanned<String>>,
@@ -115,7 +115,7 @@ impl Settings {
 
     /// Whether clients need a certificate.
     pub(super) fn verifies_clients(&self) -> bool {
-        let clients = self.tls_server_config.as_ref().map(Tls::client_auth);
+        let clients = self.tls_server_config.as_ref().map(WebTls::client_auth);
         matches!(clients, Some(Ok(ClientAuth::Verified { always: true })))
     }
 
@@ -141,7 +141,7 @@ fn resolve_path(path: &Path, named: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(named)
 }
 
-impl Tls {
+impl WebTls {
     fn config(&self, path: &Path) -> Result<ServerConfig, LineError> {
         let key = "tls_server_config";
         let with_key = |name, file| move |what| line_error(file, format!("{key}.{name}: {what}"));

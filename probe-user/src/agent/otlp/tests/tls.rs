@@ -125,7 +125,7 @@ impl Files {
 }
 
 /// The result of one request to `to`.
-fn push(to: &str, tls: Tls) -> Result<(), String> {
+fn push(to: &str, tls: ClientTls) -> Result<(), String> {
     let tls = Arc::new(tls);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -140,7 +140,7 @@ fn push(to: &str, tls: Tls) -> Result<(), String> {
 }
 
 fn refusal(to: &str, files: &Files) -> String {
-    let why = push(to, Tls::load(&files.config().tls).unwrap()).unwrap_err();
+    let why = push(to, ClientTls::load(&files.config().tls).unwrap()).unwrap_err();
     why.replace(&files.0.path().display().to_string(), "D")
 }
 
@@ -266,7 +266,7 @@ fn renewed_files_are_read() {
     gets.recv_timeout(LONG).unwrap();
     exporter.finish(LONG);
 
-    let tls = Tls::load(&files.config().tls).unwrap();
+    let tls = ClientTls::load(&files.config().tls).unwrap();
     files.renew("ca.crt", "server.key");
     assert_eq!(push(&to, tls), Ok(()));
 }

@@ -1,4 +1,4 @@
-//! A connection that reports to [`Tls`] why it was closed.
+//! A connection that reports to [`ClientTls`] why it was closed.
 
 use std::{
     io,
@@ -13,15 +13,15 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use super::Tls;
+use super::ClientTls;
 
 pub(super) struct ReportingStream {
     stream: TlsStream<TcpStream>,
-    tls: Arc<Tls>,
+    tls: Arc<ClientTls>,
 }
 
 impl ReportingStream {
-    pub(super) fn new(stream: TlsStream<TcpStream>, tls: Arc<Tls>) -> Self {
+    pub(super) fn new(stream: TlsStream<TcpStream>, tls: Arc<ClientTls>) -> Self {
         Self { stream, tls }
     }
 }

@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         };
         Ok(Session::start(config, &machine)?)
     };
-    let run = live::Run {
+    let run = live::LiveRun {
         counted: &args.run.counted,
         hierarchy: machine.hierarchy()?,
         mux_interval: None,

@@ -146,7 +146,7 @@ pub(crate) fn count(
         }
     };
     let plan = plan(args, sampling.as_ref(), machine)?;
-    let run = live::Run {
+    let run = live::LiveRun {
         counted,
         hierarchy: machine.hierarchy()?,
         mux_interval: args.rotate.map(Duration::from_millis),

@@ -12,19 +12,19 @@ const HOME: &[u8] = b"\x1b[H";
 
 /// Columns and lines of a terminal; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct TerminalSize {
     pub(super) columns: u16,
     pub(super) lines: u16,
 }
 
-impl Size {
+impl TerminalSize {
     /// Whether a window can be drawn over another: its number of lines on the terminal is known.
     pub(super) fn is_drawable(self) -> bool {
         usize::from(self.columns) >= Screen::MIN_WIDTH && self.lines > 0
     }
 }
 
-impl From<Winsize> for Size {
+impl From<Winsize> for TerminalSize {
     fn from(size: Winsize) -> Self {
         Self {
             columns: size.ws_col,
@@ -47,7 +47,7 @@ struct DrawnWindow {
     /// Only a part of its lines is on the screen.
     is_cut: bool,
     /// The size of the terminal when it was drawn.
-    size: Size,
+    size: TerminalSize,
 }
 
 impl Drawing {
@@ -55,7 +55,7 @@ impl Drawing {
     /// is drawn below that. If the terminal's size has changed, lines may have moved: the old page
     /// is scrolled away, and the window drawn on an empty one. On a terminal that is too narrow the
     /// window is written as it is, below the one before.
-    pub(super) fn draw(&mut self, window: &[u8], size: Size, message: bool) -> Vec<u8> {
+    pub(super) fn draw(&mut self, window: &[u8], size: TerminalSize, message: bool) -> Vec<u8> {
         if !size.is_drawable() {
             self.last = None;
             return window.to_vec();
@@ -98,7 +98,7 @@ impl Drawing {
     }
 
     /// The bytes that leave the last window on the screen in full, and erase text typed below it.
-    pub(super) fn end(&self, size: Size, message: bool) -> Vec<u8> {
+    pub(super) fn end(&self, size: TerminalSize, message: bool) -> Vec<u8> {
         let Some(last) = &self.last else {
             return Vec::new();
         };
@@ -127,7 +127,7 @@ impl DrawnWindow {
 }
 
 /// The bytes that scroll everything away.
-fn new_page(size: Size) -> Vec<u8> {
+fn new_page(size: TerminalSize) -> Vec<u8> {
     let mut out = format!("\x1b[{};1H", size.lines).into_bytes();
     out.extend(vec![b'\n'; usize::from(size.lines)]);
     out.extend(HOME);
@@ -142,7 +142,7 @@ mod tests {
 
     /// A model of a terminal: a screen, and the lines that were scrolled off its top.
     struct Terminal {
-        size: Size,
+        size: TerminalSize,
         gone: Vec<String>,
         screen: Vec<String>,
         line: usize,
@@ -152,7 +152,7 @@ mod tests {
     impl Terminal {
         fn new(columns: u16, lines: u16) -> Self {
             Self {
-                size: Size { columns, lines },
+                size: TerminalSize { columns, lines },
                 gone: Vec::new(),
                 screen: vec![String::new(); lines.into()],
                 line: 0,
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    const SIZE: Size = Size {
+    const SIZE: TerminalSize = TerminalSize {
         columns: 20,
         lines: 6,
     };
@@ -267,7 +267,7 @@ mod tests {
         let mut terminal = drawn(&["one\n"]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"two\n", SIZE, false));
-        let narrow = Size { columns: 1, ..SIZE };
+        let narrow = TerminalSize { columns: 1, ..SIZE };
         assert_eq!(drawing.draw(b"three\n", narrow, false), b"three\n");
         terminal.feed(b"three\n");
         assert_eq!(drawing.end(narrow, false), b"");
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn another_size_is_a_new_page() {
-        let wide = Size {
+        let wide = TerminalSize {
             columns: 30,
             ..SIZE
         };

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// State of event sampling from pull to pull.
-pub(crate) struct SampleTotals {
+pub(crate) struct EventSampleTotals {
     pub(super) rows: HashMap<SampledKey, SampleCounts>,
     pub(super) addresses: HashMap<SampledAddress, AddressTotals>,
     /// The programs' counts at the last reading, by event and CPU.
@@ -55,7 +55,7 @@ impl AddressTotals {
     }
 }
 
-impl SampleTotals {
+impl EventSampleTotals {
     /// Empty totals of so many events.
     pub(crate) fn new(events: usize) -> Self {
         Self {

@@ -24,7 +24,7 @@ use probe_user::{
     machine::Machine,
     samples::{
         AccessCounter, Buffers, RecordConfig, RecordCounts, RecordTarget, Recorder, SamplingMethod,
-        Size, SpeSampling, machine_metadata,
+        Size, SpeOptions, machine_metadata,
     },
     session::{Command, spe::DEFAULT_FILTERS},
 };
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = Arc::new(Machine::this());
     let runner = Runner {
         args,
-        least: SpeSampling::least_period(machine.pmus()?)?,
+        least: SpeOptions::least_period(machine.pmus()?)?,
         machine,
     };
     let plot = { args.plot.as_deref() }
@@ -149,7 +149,7 @@ impl Runner<'_> {
         } = self.args;
         let mut periods: Vec<u64> = self.args.periods.clone();
         for period in &mut periods {
-            let effective = SpeSampling::effective_period(*period, self.least);
+            let effective = SpeOptions::effective_period(*period, self.least);
             if effective != *period {
                 note(format_args!("period {period} is {effective} on this core"));
                 *period = effective;
@@ -253,8 +253,8 @@ impl Runner<'_> {
 }
 
 /// The same sampling as by `mem` and `mem record`.
-fn sampling(period: u64) -> SpeSampling {
-    SpeSampling {
+fn sampling(period: u64) -> SpeOptions {
+    SpeOptions {
         period,
         terms: format!("{DEFAULT_FILTERS},ts_enable"),
     }

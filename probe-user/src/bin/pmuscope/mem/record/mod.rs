@@ -17,7 +17,7 @@ use probe_user::{
     machine::{Machine, Pmus},
     samples::{
         AccessSampling, Buffers, RecordConfig, RecordTarget, Recorder, SamplingMethod, Size,
-        SpeSampling, regions::RegionSummary,
+        SpeOptions, regions::RegionSummary,
     },
     session::{Command, spe::DEFAULT_FILTERS},
 };
@@ -131,7 +131,7 @@ impl Args {
         Ok(SamplingMethod::Events(events))
     }
 
-    fn sampling(&self) -> SpeSampling {
+    fn sampling(&self) -> SpeOptions {
         let mut terms = match &self.filter {
             Some(terms) => terms.clone(),
             None => DEFAULT_FILTERS.to_owned(),
@@ -143,7 +143,7 @@ impl Args {
         if let Some(cycles) = self.min_latency {
             terms.push_str(&format!(",min_latency={cycles}"));
         }
-        SpeSampling {
+        SpeOptions {
             period: self.period.unwrap_or(DEFAULT_PERIOD),
             terms: terms.trim_start_matches(',').to_owned(),
         }

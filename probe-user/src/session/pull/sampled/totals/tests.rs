@@ -13,7 +13,7 @@ proptest! {
         pages in prop::collection::vec(1..20_u64, 0..9),
     ) {
         const ROOM: usize = 10;
-        let mut totals = SampleTotals::new(1);
+        let mut totals = EventSampleTotals::new(1);
         let all = sizes.iter().map(|it| (false, it)).chain(pages.iter().map(|it| (true, it)));
         for (address, (page, samples)) in (0..).zip(all) {
             let key = SampledAddress {
@@ -55,8 +55,8 @@ proptest! {
 #[test]
 fn addresses_of_the_last_window_stay_before_those_of_earlier_ones() {
     const ROOM: usize = 10;
-    let mut totals = SampleTotals::new(1);
-    let sample = |totals: &mut SampleTotals, address, samples| {
+    let mut totals = EventSampleTotals::new(1);
+    let sample = |totals: &mut EventSampleTotals, address, samples| {
         let key = AddressKey {
             address,
             ..AddressKey::ZERO

@@ -11,7 +11,7 @@ use crate::{event::sampling::sampled, machine::Pmus};
 /// An event that was on the PMU for a fifth of the time was counted and sampled only for that time.
 #[test]
 fn what_took_turns_stands_for_the_whole_time() {
-    let mut totals = SampleTotals::new(1);
+    let mut totals = EventSampleTotals::new(1);
     let gain = CounterReading {
         count: 20_000,
         enabled: 500,
@@ -27,7 +27,7 @@ fn samples_that_were_due_and_did_not_come_are_missed() {
     let pmus = Pmus::read(&sysfs("spr")).unwrap();
     let events = "cycles/period=1000/,instructions/freq=99/,cpu-clock/period=10000/u";
     let events = sampled(events, &pmus, None).unwrap();
-    let mut totals = SampleTotals::new(events.len());
+    let mut totals = EventSampleTotals::new(events.len());
     // With a frequency the next sample would be after a longer period; a clock of one level counts
     // the other level too.
     for (samples, periods, missed) in [
@@ -53,7 +53,7 @@ fn samples_that_were_due_and_did_not_come_are_missed() {
 
 #[test]
 fn samples_near_the_kernels_limit_are_noted() {
-    let mut totals = SampleTotals::new(1);
+    let mut totals = EventSampleTotals::new(1);
     let cpu = |samples| SampleCpu {
         samples,
         ..SampleCpu::ZERO
@@ -75,7 +75,7 @@ fn samples_near_the_kernels_limit_are_noted() {
 /// The event was multiplexed on one CPU, and not on the other.
 #[test]
 fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
-    let mut totals = SampleTotals::new(1);
+    let mut totals = EventSampleTotals::new(1);
     let key = |cpu, generation| AddressKey {
         cgroup: CgroupId(7),
         address: 0x1000,
@@ -102,7 +102,7 @@ fn an_address_has_what_its_samples_stand_for_on_each_cpu() {
 /// The samples of a phase with few events do not represent the long period that a busy phase left.
 #[test]
 fn a_period_that_was_dropped_is_its_own_samples() {
-    let mut totals = SampleTotals::new(1);
+    let mut totals = EventSampleTotals::new(1);
     let cpu = |periods, last_count| SampleCpu {
         periods,
         last_count,
