@@ -87,7 +87,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
         ..View::default()
     };
     let joined = view.join(counting.session.plan(), &window, None);
-    let all = joined.memory.as_ref().unwrap();
+    let all = joined.sources.memory.as_ref().unwrap();
     let entity = Entity::Container {
         id: "c".repeat(64).into(),
         pod: None,
@@ -117,7 +117,7 @@ fn a_process_holds_its_resident_set() {
     let sleeper = cgroup.load("burn 0 1");
     let snapshot = counting.session.pull().unwrap();
     let own = std::process::id();
-    let held = snapshot.memory.unwrap().held;
+    let held = snapshot.sources.memory.unwrap().held;
     let of = |pid| {
         held.iter()
             .find(|(holder, _)| *holder == MemoryHolder::Process(pid))

@@ -1,9 +1,17 @@
 //! Memory use of entities, and its peak relative to the limit.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
-use super::{Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value};
-use crate::join::{MemoryCapacities, MemoryCapacity};
+use super::{
+    Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value,
+    sources::{SourceEntities, SourceMetrics},
+    tlb,
+};
+use crate::{
+    join::{Entity, MemoryCapacities, MemoryCapacity},
+    plan::Plan,
+    window::Window,
+};
 
 /// The most containers or processes with a finding: those nearest to their limits.
 const MAX_FINDINGS: usize = 3;
@@ -11,12 +19,14 @@ const MAX_FINDINGS: usize = 3;
 /// The metrics: their indices in a report.
 pub(super) struct MemoryMetrics<'a> {
     all: &'a MemoryCapacities,
-    /// In the order of the values of [`Self::add_row`].
+    /// In the order of the values of a row.
     metrics: [u32; 7],
+    /// The rows with memory, by their subjects.
+    holders: Vec<(u32, &'a MemoryCapacity)>,
 }
 
 impl<'a> MemoryMetrics<'a> {
-    pub(super) fn new(report: &mut Report, all: &'a MemoryCapacities) -> Self {
+    fn new(report: &mut Report, all: &'a MemoryCapacities) -> Self {
         let metrics = [
             (
                 "memory_used",
@@ -54,14 +64,12 @@ impl<'a> MemoryMetrics<'a> {
             all,
             metrics: metrics
                 .map(|(name, unit, help)| report.add_metric(MetricInfo::gauge(name, help, unit))),
+            holders: Vec::new(),
         }
     }
 
-    /// Adds the memory use of an entity, if known.
-    pub(super) fn add_row(&self, report: &mut Report, subject: u32, of: Option<&MemoryCapacity>) {
-        let Some(capacity) = of else {
-            return;
-        };
+    /// Adds the memory use of a row.
+    fn add(&self, report: &mut Report, subject: u32, capacity: &MemoryCapacity) {
         let now = &capacity.now;
         let limit = self.limit(capacity);
         let values = [
@@ -94,7 +102,7 @@ impl<'a> MemoryMetrics<'a> {
     }
 
     /// Findings about the holders nearest to their limits, and the machine.
-    pub(super) fn findings(
+    fn findings(
         &self,
         mut holders: Vec<(u32, &'a MemoryCapacity)>,
         machine: u32,
@@ -131,6 +139,44 @@ impl<'a> MemoryMetrics<'a> {
             bytes(limit),
             of.peak.at.saturating_sub(began).as_secs_f64(),
         ))
+    }
+}
+
+impl SourceEntities for MemoryCapacities {
+    type Metrics<'a> = MemoryMetrics<'a>;
+
+    fn metrics<'a>(&'a self, report: &mut Report) -> MemoryMetrics<'a> {
+        MemoryMetrics::new(report, self)
+    }
+
+    fn entities(&self) -> Vec<&Entity> {
+        self.entities.keys().collect()
+    }
+}
+
+impl SourceMetrics for MemoryMetrics<'_> {
+    fn add_row(&mut self, report: &mut Report, subject: u32, entity: Option<&Entity>) {
+        let of_entity = entity.and_then(|entity| self.all.entities.get(entity));
+        self.holders.extend(of_entity.map(|it| (subject, it)));
+        let all = self.all.machine.as_ref().filter(|_| entity.is_none());
+        if let Some(capacity) = of_entity.or(all) {
+            self.add(report, subject, capacity);
+        }
+    }
+
+    fn add_findings(mut self, report: &mut Report, plan: &Plan, window: &Window, machine: u32) {
+        let holders = mem::take(&mut self.holders);
+        let hardware = plan.metrics.machine.as_ref();
+        let tlb = hardware.and_then(|hardware| hardware.platform.spec().tlb.as_ref());
+        let advised = tlb
+            .zip(self.all.pages)
+            .map_or_else(Vec::new, |(tlb, pages)| {
+                tlb::findings(tlb, pages, &holders, |row| tlb::walk_ratio(report, row))
+            });
+        report
+            .findings
+            .extend(self.findings(holders, machine, window.began));
+        report.findings.extend(advised);
     }
 }
 

@@ -21,6 +21,7 @@ mod self_counters;
 mod self_report;
 mod series;
 mod shares;
+mod sources;
 mod spe;
 mod spe_metrics;
 mod stages;
@@ -28,11 +29,11 @@ pub mod statistics;
 mod tlb;
 mod value;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use self::{
     accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
-    sampled_events::SampledEvents,
+    sampled_events::SampledEvents, sources::ReportedSources,
 };
 pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
@@ -53,7 +54,7 @@ pub use self::{
 };
 pub use crate::window::RunningTime;
 use crate::{
-    join::{Entity, Hottest, Joined, MemoryCapacity, Rows, View},
+    join::{Entity, Hottest, Joined, Rows, View},
     plan::Plan,
     window::{Gained, SampleUsage, Usage, Window},
 };
@@ -79,10 +80,7 @@ impl Report {
         let metrics = CoreMetrics::new(self, plan, window);
         let access_samples = window.access_samples();
         let accesses = (view.accesses).map(|_| AccessMetrics::new(self, access_samples));
-        let capacity = joined
-            .memory
-            .as_ref()
-            .map(|all| capacity::MemoryMetrics::new(self, all));
+        let mut sources = ReportedSources::new(self, &joined.sources);
         let sampled = window
             .event_samples()
             .map(|samples| SampledEvents::new(self, samples));
@@ -90,7 +88,7 @@ impl Report {
         let nothing = Gained::<SampleUsage>::default();
         let samples = window.samples.as_ref();
         let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
-        let add = |report: &mut Self, subject: u32, row: &EntityRow<'_>| {
+        let mut add = |report: &mut Self, subject: u32, row: &EntityRow<'_>| {
             let samples = row.samples.unwrap_or(&nothing);
             metrics.add_row(
                 report,
@@ -101,9 +99,7 @@ impl Report {
             if let Some(accesses) = &accesses {
                 accesses.add_row(report, subject, samples, everyone);
             }
-            if let Some(capacity) = &capacity {
-                capacity.add_row(report, subject, row.memory);
-            }
+            sources.add_row(report, subject, row.entity);
             if let Some(sampled) = &sampled {
                 let usage = row
                     .usage
@@ -115,10 +111,9 @@ impl Report {
         };
         let rows = rows(plan, joined);
         self.reserve(rows.len(), columns.len(), metrics.len());
-        let mut holders = Vec::new();
         let mut divided_slices = Vec::new();
-        for row in rows {
-            let subject = self.subject(Subject::Entity(row.entity.clone()));
+        for (entity, row) in rows {
+            let subject = self.subject(Subject::Entity(entity.clone()));
             let text = row
                 .usage
                 .and_then(|usage| counts::divided_slices(&usage.delta));
@@ -126,7 +121,6 @@ impl Report {
             divided_slices.extend(text.map(|text| ReportFinding { about, text }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
             add(self, subject, &row);
-            holders.extend(row.memory.map(|memory| (subject, memory)));
         }
         for (process, usage) in top_processes(plan, joined, view) {
             let subject = self.subject(Subject::Entity(process.clone()));
@@ -137,8 +131,7 @@ impl Report {
         let machine = self.subject(Subject::Machine);
         columns.add_machine(self, machine, window);
         let total = EntityRow {
-            entity: &Entity::System,
-            memory: joined.memory.as_ref().and_then(|all| all.machine.as_ref()),
+            entity: None,
             usage: Some(&window.total),
             samples: samples.map(|samples| &samples.total),
         };
@@ -148,20 +141,7 @@ impl Report {
         metrics::add_uncore(self, plan, window);
         self.findings = ddio::findings(self, first_uncore);
         self.findings.extend(divided_slices);
-        if let Some(capacity) = &capacity {
-            let tlb = plan
-                .metrics
-                .machine
-                .as_ref()
-                .and_then(|machine| machine.platform.spec().tlb.as_ref());
-            let pages = joined.memory.as_ref().and_then(|all| all.pages);
-            let advised = tlb.zip(pages).map_or_else(Vec::new, |(tlb, pages)| {
-                tlb::findings(tlb, pages, &holders, |row| tlb::walk_ratio(self, row))
-            });
-            let more = capacity.findings(holders, machine, window.began);
-            self.findings.extend(more);
-            self.findings.extend(advised);
-        }
+        sources.add_findings(self, plan, window, machine);
         self.advice = ddio::advice(self, first_uncore);
         shares::add(self, plan, window, joined);
         self_report::add(self, window);
@@ -182,51 +162,44 @@ impl Report {
     }
 }
 
-/// An entity with its counts, samples and memory use.
+/// The counts and samples of an entity; None: of the whole machine.
 struct EntityRow<'a> {
-    entity: &'a Entity,
-    memory: Option<&'a MemoryCapacity>,
+    entity: Option<&'a Entity>,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SampleUsage>>,
 }
 
 /// Every entity that was counted or sampled, in output order: within a kind, by the count of the
 /// first event, then by the number of accesses, largest first.
-fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
+fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<(&'a Entity, EntityRow<'a>)> {
     let samples = joined.samples.as_ref();
-    let memory = joined.memory.as_ref().map(|all| &all.entities);
-    let memory_of = |entity| memory.and_then(|all| all.get(entity));
-    let counted = joined.rows.iter().map(|(entity, usage)| EntityRow {
-        entity,
-        memory: memory_of(entity),
-        usage: Some(usage),
-        samples: samples.and_then(|samples| samples.of(entity)),
-    });
-    let sampled = samples.into_iter().flat_map(Rows::iter);
+    let row = |(entity, usage)| {
+        let row = EntityRow {
+            entity: Some(entity),
+            usage,
+            samples: samples.and_then(|samples| samples.of(entity)),
+        };
+        (entity, row)
+    };
     let known = |samples: &Gained<SampleUsage>| {
         let mut kinds = samples.total.iter();
         kinds.any(|(kind, counts)| kind.access.is_none() || counts.samples > 0)
     };
+    let is_counted = |entity: &Entity| joined.of(entity).is_some();
+    let is_sampled = |entity: &Entity| samples.is_some_and(|it| it.of(entity).is_some());
+    let counted = joined
+        .rows
+        .iter()
+        .map(|(entity, usage)| (entity, Some(usage)));
     // Samples of `unattributed`, and of owners without a row of counts.
+    let sampled = samples.into_iter().flat_map(Rows::iter);
     let only_sampled = sampled
-        .filter(|(entity, samples)| joined.of(entity).is_none() && known(samples))
-        .map(|(entity, samples)| EntityRow {
-            entity,
-            memory: memory_of(entity),
-            usage: None,
-            samples: Some(samples),
-        });
+        .filter(|(entity, samples)| !is_counted(entity) && known(samples))
+        .map(|(entity, _)| (entity, None));
     // Entities that were idle since the session began.
-    let with_memory = memory.into_iter().flatten();
-    let only_memory = with_memory
-        .filter(|(entity, _)| joined.of(entity).is_none())
-        .filter(|(entity, _)| samples.is_none_or(|samples| samples.of(entity).is_none()))
-        .map(|(entity, memory)| EntityRow {
-            entity,
-            memory: Some(memory),
-            usage: None,
-            samples: None,
-        });
+    let of_sources: BTreeSet<&Entity> = sources::entities(&joined.sources)
+        .filter(|entity| !is_counted(entity) && !is_sampled(entity))
+        .collect();
     let first = |row: &EntityRow<'_>| -> f64 {
         let usage = row.usage.map(|usage| &usage.delta);
         usage
@@ -240,8 +213,9 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<EntityRow<'a>> {
     };
     let mut rows: Vec<_> = counted
         .chain(only_sampled)
-        .chain(only_memory)
-        .map(|row| (rank(row.entity), first(&row), accesses(&row), row))
+        .chain(of_sources.into_iter().map(|entity| (entity, None)))
+        .map(row)
+        .map(|(entity, row)| (rank(entity), first(&row), accesses(&row), (entity, row)))
         .collect();
     rows.sort_by(|a, b| {
         let first = || b.1.total_cmp(&a.1);

@@ -44,13 +44,13 @@ pub struct MemoryCapacities {
 }
 
 impl MemoryCapacities {
-    /// Memory at the end of a window; None in a session that does not measure it.
-    pub(super) fn from_window(
+    /// Memory at the end of a window, by the readings at both ends.
+    pub(super) fn from_readings(
+        [earlier, later]: &[MemoryReading; 2],
         window: &Window,
         naming: &Naming,
         before: Option<&Self>,
-    ) -> Option<Self> {
-        let [earlier, later] = window.memory.as_ref()?;
+    ) -> Self {
         let (was, is) = (by_entity(earlier, naming), by_entity(later, naming));
         let end = window.start + window.length;
         let capacity =
@@ -69,11 +69,11 @@ impl MemoryCapacities {
         });
         let before = before.and_then(|before| before.machine.as_ref());
         let was = earlier.machine.as_ref();
-        Some(Self {
+        Self {
             entities: entities.collect(),
             machine: later.machine.map(|now| capacity(was, now, before)),
             pages: later.pages,
-        })
+        }
     }
 }
 

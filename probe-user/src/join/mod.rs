@@ -7,6 +7,7 @@ mod memory;
 mod naming;
 mod rows;
 pub mod share;
+mod sources;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,13 +15,15 @@ use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cache_lines::add as add_lines;
-pub(crate) use self::naming::Naming;
+
 use self::share::{MetricShares, OwnerShare, Shares};
 pub use self::{
     cache_lines::CacheLine,
     hotspots::{Hotspot, HotspotCounts},
     memory::{MemoryCapacities, MemoryCapacity, MemoryPeak},
+    naming::Naming,
     rows::Rows,
+    sources::{SourceDelta, SourceRows},
 };
 use crate::{
     plan::Plan,
@@ -183,10 +186,8 @@ pub struct Joined {
     pub lines: Vec<CacheLine>,
     /// Shares of the traffic that sockets counted.
     pub shares: Vec<EntityShares>,
-    /// Bytes that resctrl counted, by entity and socket.
-    pub monitored: BTreeMap<(Entity, u32), u64>,
-    /// Memory that entities hold, in a session that measures it.
-    pub memory: Option<MemoryCapacities>,
+    /// What other sources say.
+    pub sources: SourceRows,
     naming: Arc<Naming>,
 }
 
@@ -195,12 +196,6 @@ impl Joined {
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<Usage>> {
         self.rows.of(entity)
-    }
-
-    /// Adds the memory that entities hold; peaks continue from those of the previous window.
-    fn with_memory(mut self, window: &Window, before: Option<&MemoryCapacities>) -> Self {
-        self.memory = MemoryCapacities::from_window(window, &self.naming, before);
-        self
     }
 }
 
@@ -214,16 +209,12 @@ impl View {
             .filter(|naming| naming.is_of(self, &window.names))
             .map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
         let samples = before.and_then(|before| before.samples.as_ref());
-        let mut joined = joined(
-            plan,
-            window,
-            naming,
-            before.map(|before| &before.rows),
-            samples,
-        );
+        let rows = before.map(|before| &before.rows);
+        let sources = before.map(|before| &before.sources);
+        let mut joined = joined(plan, window, naming, (rows, samples, sources));
         let processes = before.and_then(|before| before.processes.as_ref());
         joined.processes = self.processes(&joined.naming, window, processes);
-        joined.with_memory(window, before.and_then(|before| before.memory.as_ref()))
+        joined
     }
 
     /// As [`Self::join`], for the first window after a restart: continues the totals of these rows.
@@ -235,9 +226,9 @@ impl View {
         samples: Option<&Rows<SampleUsage>>,
     ) -> Joined {
         let naming = Arc::new(self.naming(&window.names));
-        let mut joined = joined(plan, window, naming, Some(rows), samples);
+        let mut joined = joined(plan, window, naming, (Some(rows), samples, None));
         joined.processes = self.processes(&joined.naming, window, None);
-        joined.with_memory(window, None)
+        joined
     }
 
     /// Processes in addition to the rows of a window, if shown.
@@ -266,13 +257,16 @@ impl View {
     }
 }
 
-/// The rows of a window, continuing totals from `before` and `samples`.
+/// The rows of a window, continued from those of the previous window.
 fn joined(
     plan: &Plan,
     window: &Window,
     naming: Arc<Naming>,
-    before: Option<&Rows<Usage>>,
-    samples: Option<&Rows<SampleUsage>>,
+    (before, samples, sources): (
+        Option<&Rows<Usage>>,
+        Option<&Rows<SampleUsage>>,
+        Option<&SourceRows>,
+    ),
 ) -> Joined {
     let shared = |of: MetricShares| {
         let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
@@ -298,8 +292,7 @@ fn joined(
         hotspots: now.map_or_else(BTreeMap::new, |now| hotspots::by_owner(now, &naming)),
         lines: now.map_or_else(Vec::new, |now| cache_lines::by_owner(&now.lines, &naming)),
         shares,
-        monitored: share::monitored(window, &naming),
-        memory: None,
+        sources: SourceRows::join(window, &naming, sources),
         naming,
     }
 }

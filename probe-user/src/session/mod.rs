@@ -21,10 +21,10 @@ pub(crate) mod object;
 pub mod pins;
 mod pull;
 mod required_descriptors;
-mod resctrl_reader;
 mod rotation;
 pub mod sampling;
 mod schedule;
+mod sources;
 pub mod spe;
 mod start;
 mod temporary_cgroup;
@@ -45,6 +45,7 @@ pub(crate) use self::{
     object::EbpfObject,
     rotation::Rotation,
     sampling::EventSampling,
+    sources::SourceReaders,
     spe::{DrainOutcome, SpeSampling},
     uncore::Uncore,
 };
@@ -63,8 +64,7 @@ use self::{
     pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker},
 };
 use crate::{
-    devices::DeviceReader,
-    machine::{Machine, memory::MemoryReader, resctrl},
+    machine::Machine,
     plan::Plan,
     snapshot::{Hook, Names, Refused},
     sys::clock::nanos,
@@ -90,9 +90,7 @@ pub struct Session {
     pub(crate) began: Duration,
     pub(crate) spe: Option<SpeSampling>,
     pub(crate) sampling: Option<EventSampling>,
-    pub(crate) devices: Option<DeviceReader>,
-    pub(crate) resctrl: Option<resctrl::Reader>,
-    pub(crate) memory: Option<MemoryReader>,
+    pub(crate) sources: SourceReaders,
     /// The owner that the started command is charged to. The memory of its processes is read.
     pub(crate) command: Option<CgroupId>,
     pub(crate) pins: Option<SessionPins>,

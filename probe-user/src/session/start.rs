@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use super::{
     Config, Continuity, CountedCpus, EbpfObject, EventSampling, Hotplug, KernelClock, ReadCosts,
-    Session, SessionError, SpeSampling, Uncore, object,
+    Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
     pins::SessionPins,
     pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, sum_of_counts},
-    resctrl_reader,
 };
 use crate::{
-    devices::DeviceReader,
-    machine::{Machine, capabilities, memory::MemoryReader},
+    machine::{Machine, capabilities},
     snapshot::Refused,
     sys::{
         clock::{nanos, now},
@@ -96,18 +94,7 @@ impl Session {
                 lifecycle.mark_stale();
             }
         }
-        let devices = config
-            .plan
-            .reads_devices()
-            .then(|| DeviceReader::new(&config.plan.devices, machine, hierarchy));
-        let memory = config
-            .memory
-            .then(|| match config.by_process.any() {
-                true => MemoryReader::for_processes(machine),
-                false => MemoryReader::for_cgroups(machine),
-            })
-            .transpose()?;
-        let resctrl = resctrl_reader::open(&config.plan, machine, hierarchy, &uncore);
+        let sources = SourceReaders::open(config, machine, hierarchy, &uncore)?;
         Ok(Self {
             machine: Arc::clone(machine),
             config: Arc::clone(config),
@@ -126,9 +113,7 @@ impl Session {
             began,
             spe: None,
             sampling: None,
-            devices,
-            resctrl,
-            memory,
+            sources,
             command: None,
             pins,
         })

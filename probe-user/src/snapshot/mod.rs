@@ -9,6 +9,7 @@ mod pairs;
 mod refused;
 mod rows;
 mod sampled;
+mod sources;
 mod spe;
 
 use std::{
@@ -20,7 +21,6 @@ use std::{
 use probe_common::{CgroupId, UsageKey, UsageRow};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::growth::GrowingRow;
 pub use self::{
     code_location::{CodeLocation, NameCounts},
     cost::{CountingCost, ReadCost},
@@ -29,13 +29,11 @@ pub use self::{
     refused::Refused,
     rows::UsageRows,
     sampled::{AddressCounts, CodeKey, SampledAddress, SampledHealth, SampledKey, SampledReading},
+    sources::{SourceReading, SourceReadings},
     spe::{SampleCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
-use crate::{
-    devices::DeviceUse,
-    machine::{memory::MemoryReading, resctrl::GroupBytes, topology::Topology},
-    names::RuntimeNames,
-};
+pub(crate) use self::{growth::GrowingRow, sources::for_each_source};
+use crate::{machine::topology::Topology, names::RuntimeNames};
 
 /// In place of a process id: the sum of ended processes.
 pub const ENDED: u32 = u32::MAX;
@@ -60,13 +58,8 @@ pub struct Snapshot {
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, if uncore events are counted.
     pub topology: Option<Arc<Topology>>,
-    /// The use of devices, if there are metrics about them.
-    pub devices: Option<DeviceUse>,
-    /// Counts of resctrl, if memory traffic is apportioned.
-    pub monitored: Vec<GroupBytes>,
-    /// Memory that cgroups or processes hold, in a session that measures it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<MemoryReading>,
+    /// What was read of other sources.
+    pub sources: SourceReadings,
     /// Samples of memory accesses, if the session samples them.
     pub spe: Option<SpeReading>,
     /// Samples of events, if the session samples events.

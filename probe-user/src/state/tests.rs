@@ -13,7 +13,7 @@ use crate::{
     event::{AccessScaling, Counter, Exclude, Scope},
     join::{By, Entity},
     plan::Planned,
-    snapshot::{Health, SampleCounts, SampledHealth, SampledKey},
+    snapshot::{Health, SampleCounts, SampledHealth, SampledKey, SourceReadings},
     window::{GroupCounts, SampleSource, spe_reading},
 };
 
@@ -84,9 +84,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
             running: at,
         }],
         topology: None,
-        devices: None,
-        monitored: Vec::new(),
-        memory: None,
+        sources: SourceReadings::default(),
         spe: None,
         sampled: None,
         names: Arc::new(Names {

@@ -20,11 +20,6 @@ pub use self::{
     group_counts::{GroupCounts, RunningTime},
 };
 use crate::{
-    devices::DeviceDeltas,
-    machine::{
-        memory::MemoryReading,
-        resctrl::{self, GroupBytes},
-    },
     plan::Plan,
     snapshot::{Health, Names, SampledAddress, SampledKey, Snapshot, UncoreReading},
 };
@@ -87,13 +82,8 @@ pub struct Window {
     pub uncore: Vec<UncoreReading>,
     /// Totals of the uncore counters since the session began, by event and socket.
     pub uncore_totals: Vec<UncoreTotal>,
-    /// The use of devices, if there are metrics about them.
-    pub devices: Option<DeviceDeltas>,
-    /// Counts of resctrl, if memory traffic is apportioned.
-    pub monitored: Vec<GroupBytes>,
-    /// Memory that cgroups or processes held at both ends of the window, in a session that measures
-    /// it.
-    pub memory: Option<[MemoryReading; 2]>,
+    /// What other sources say.
+    pub sources: SourceDeltas,
     /// Samples, in a session that samples memory accesses or other events.
     pub samples: Option<SampleWindow>,
     /// Names as of the later snapshot.
@@ -128,14 +118,7 @@ impl Window {
             on_socket,
             uncore_totals: totals::uncore(&uncore, earlier.at, &[]),
             uncore,
-            devices: earlier
-                .devices
-                .as_ref()
-                .zip(later.devices.as_ref())
-                .map(|(earlier, later)| DeviceDeltas::between(earlier, later)),
-            monitored: resctrl::deltas(&earlier.monitored, &later.monitored),
-            memory: (earlier.memory.clone().zip(later.memory.clone()))
-                .map(|(earlier, later)| [earlier, later]),
+            sources: SourceDeltas::between(&earlier.sources, &later.sources),
             samples,
             names: Arc::clone(&later.names),
             health: later.health.clone(),
@@ -223,6 +206,7 @@ fn uncore(earlier: &[UncoreReading], later: &[UncoreReading]) -> Vec<UncoreReadi
 mod cache_lines;
 mod group_counts;
 mod samples;
+mod sources;
 #[cfg(test)]
 pub(crate) mod tests;
 mod totals;
@@ -238,5 +222,6 @@ pub use self::{
     samples::{
         EventGain, EventWindow, MemLevel, SampleKind, SampleSource, SampleUsage, SampleWindow,
     },
+    sources::SourceDeltas,
     totals::{Gained, Sum, Totals, UncoreTotal},
 };

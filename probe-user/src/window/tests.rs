@@ -9,7 +9,7 @@ use proptest::{
 use super::*;
 use crate::{
     event::Scope,
-    snapshot::{Health, UncoreReading},
+    snapshot::{Health, SourceReadings, UncoreReading},
 };
 
 const GROUPS: usize = 2;
@@ -34,9 +34,7 @@ pub(crate) fn snapshot(rows: impl IntoIterator<Item = (UsageKey, UsageRow)>) -> 
         sampled: None,
         uncore: Vec::new(),
         topology: None,
-        devices: None,
-        monitored: Vec::new(),
-        memory: None,
+        sources: SourceReadings::default(),
         names: Arc::default(),
         health: Health::default(),
     }

@@ -31,7 +31,7 @@ fn capacity(peak: f64, limit: Option<f64>, at: u64) -> MemoryCapacity {
 fn report(entities: BTreeMap<Entity, MemoryCapacity>, machine: Option<MemoryCapacity>) -> Report {
     let window = window::tests::empty();
     let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
-    joined.memory = Some(MemoryCapacities {
+    joined.sources.memory = Some(MemoryCapacities {
         entities,
         machine,
         pages: None,

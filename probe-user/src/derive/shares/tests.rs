@@ -311,12 +311,12 @@ fn what_resctrl_counted_stands_beside_the_share() {
     };
     // A control group with a monitoring group in it, both of the same container, and a group of two
     // containers.
-    window.monitored = vec![
+    window.sources.monitored = Some(vec![
         group("/gold", &[7], 5_000),
         group("/gold/mon_groups/a", &[7], 3_000),
         group("/mon_groups/a", &[7], 20),
         group("/mon_groups/both", &[7, 8], 1),
-    ];
+    ]);
     window.length = Duration::from_secs(2);
     let view = View::default();
     let joined = view.join(&plan, &window, None);

@@ -147,10 +147,15 @@ proptest! {
             let window = Window {
                 start: Duration::from_secs(second),
                 length: Duration::from_secs(1),
-                memory: Some([at(ends[0]), at(ends[1])]),
                 ..window::tests::empty()
             };
-            before = MemoryCapacities::from_window(&window, &naming, before.as_ref());
+            let readings = [at(ends[0]), at(ends[1])];
+            before = Some(MemoryCapacities::from_readings(
+                &readings,
+                &window,
+                &naming,
+                before.as_ref(),
+            ));
         }
         let all = before.unwrap();
         let peak = all.entities.values().next().unwrap().peak;

@@ -24,7 +24,7 @@ pub(super) fn shares(
     if naming.view.by == By::Process {
         return Err(NoShare::NotOfProcesses);
     }
-    let deltas = window.devices.as_ref().ok_or(NoShare::NoDevice)?;
+    let deltas = window.sources.devices.as_ref().ok_or(NoShare::NoDevice)?;
     if devices.is_empty() {
         return Err(NoShare::NoDevice);
     }

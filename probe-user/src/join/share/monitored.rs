@@ -6,14 +6,14 @@ use probe_common::CgroupId;
 
 use crate::{
     join::{By, Entity, Naming},
-    window::Window,
+    machine::resctrl::GroupBytes,
 };
 
 /// Bytes by row and socket, from the groups with tasks of only that row.
-pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u32), u64> {
+pub(crate) fn monitored(deltas: &[GroupBytes], naming: &Naming) -> BTreeMap<(Entity, u32), u64> {
     let mut rows = BTreeMap::new();
     // Without groups there is nothing to name.
-    if naming.view.by == By::Process || window.monitored.is_empty() {
+    if naming.view.by == By::Process || deltas.is_empty() {
         return rows;
     }
     let entity = |cgroup: &CgroupId| naming.entity((*cgroup).into());
@@ -23,12 +23,12 @@ pub(crate) fn monitored(window: &Window, naming: &Naming) -> BTreeMap<(Entity, u
         let first = entities.next()??;
         entities.next().is_none().then_some(first)
     };
-    for monitored in &window.monitored {
+    for monitored in deltas {
         let Some(entity) = only(&monitored.group.cgroups) else {
             continue;
         };
         // The counts of a control group include those of the monitoring groups in it.
-        let counted = window.monitored.iter().any(|other| {
+        let counted = deltas.iter().any(|other| {
             other.group.path != monitored.group.path
                 && monitored.group.path.starts_with(&other.group.path)
                 && only(&other.group.cgroups).as_ref() == Some(&entity)

@@ -27,7 +27,7 @@ use crate::{
     snapshot::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
         Names, SampleCounts, SampledAddress, SampledHealth, SampledKey, SampledReading, Snapshot,
-        SpeHealth, SpeHook, SpeReading, UncoreReading,
+        SourceReadings, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -297,13 +297,11 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 freed,
                 uncore,
                 topology: topology.then(|| Arc::new(Topology::with_sockets(&[0, 0, 1]))),
-                devices: devices.then(device_use),
-                monitored: if monitored {
-                    vec![of_group]
-                } else {
-                    Vec::new()
+                sources: SourceReadings {
+                    devices: devices.then(device_use),
+                    monitored: monitored.then(|| vec![of_group]),
+                    memory: hook.then(|| memory(state[4])),
                 },
-                memory: hook.then(|| memory(state[4])),
                 sampled: spe.as_ref().map(|_| sampled_events(state[3])),
                 spe,
                 names: Arc::new(names),

@@ -27,7 +27,10 @@ pub(crate) use self::{
     sampled::EventSampleTotals,
     spe::SpeTotals,
 };
-use super::{ByProcess, EbpfObject, EventSampling, Session, SessionError, command, memory, object};
+use super::{
+    ByProcess, EbpfObject, EventSampling, Session, SessionError, memory, object,
+    sources::PullContext,
+};
 use crate::{
     plan::Plan,
     snapshot::{CountingCost, Health, LogCounts, OVERFLOW, Refused, Snapshot, UsageRows},
@@ -116,21 +119,13 @@ impl Session {
         let names = self.lifecycle.names();
         self.lifecycle.forget();
         // Last, since reading every process takes time.
-        let devices = self
-            .devices
-            .as_mut()
-            .map(|devices| devices.read(at))
-            .transpose()?;
-        let resctrl = self.resctrl.as_mut();
-        let monitored = resctrl.map_or_else(Vec::new, |resctrl| resctrl.read(at));
-        let memory = self.memory.as_ref().map(|memory| {
-            let cgroups = names.cgroups.iter().map(|(id, path)| (*id, path.as_str()));
-            let command = self.command.map(|owner| {
-                command::processes(&self.object, &self.lifecycle.hierarchy, owner, &names)
-            });
-            let processes = names.processes.keys().copied();
-            memory.read(cgroups, processes, command.as_ref())
-        });
+        let sources = self.sources.read(&PullContext {
+            at,
+            names: &names,
+            object: &self.object,
+            hierarchy: &self.lifecycle.hierarchy,
+            command: self.command,
+        })?;
         if missed > 0 {
             tracing::warn!(
                 "hook cgroup-switches missed {missed} switches: using sched-switch from here on"
@@ -167,9 +162,7 @@ impl Session {
             freed,
             uncore,
             topology: self.uncore.topology(),
-            devices,
-            monitored,
-            memory,
+            sources,
             spe,
             sampled: events,
             names,

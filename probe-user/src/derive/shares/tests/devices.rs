@@ -51,7 +51,7 @@ fn of_devices(metrics: &str, list: Vec<Device>, deltas: DeviceDeltas) -> (Plan, 
     });
     let mut window = window(&plan, &|_, _| 1_000_000_000, &[]);
     window.uncore.retain(|reading| reading.socket == 0);
-    window.devices = Some(deltas);
+    window.sources.devices = Some(deltas);
     (plan, window)
 }
 
@@ -117,7 +117,7 @@ fn a_block_devices_traffic_is_of_who_moved_the_bytes() {
         ..View::default()
     };
     assert_eq!(why(&plan, &window, &processes), NoShare::NotOfProcesses);
-    window.devices = Some(DeviceDeltas::default());
+    window.sources.devices = Some(DeviceDeltas::default());
     assert_eq!(why(&plan, &window, &View::default()), NoShare::NoBytes);
     // With another device with unknown bytes.
     let mixed = ssd()

@@ -1,0 +1,75 @@
+//! The rows of the sources beside counters and samples.
+
+use std::collections::BTreeMap;
+
+use super::{Entity, MemoryCapacities, Naming, share};
+use crate::{
+    devices::DeviceDeltas,
+    machine::{memory::MemoryReading, resctrl::GroupBytes},
+    snapshot::{SourceReading, for_each_source},
+    window::Window,
+};
+
+/// What a source says about a window, before it has names.
+pub trait SourceDelta {
+    /// What it says about the rows of the view.
+    type Rows;
+
+    /// Names it. `before`: the rows of the previous window.
+    fn join(&self, window: &Window, naming: &Naming, before: Option<&Self::Rows>) -> Self::Rows;
+}
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
+        /// The rows of all sources; None of a source that the session does not read.
+        #[derive(Debug, Default)]
+        pub struct SourceRows {$(
+            $(#[$doc])*
+            pub $source: Option<<<$reading as SourceReading>::Delta as SourceDelta>::Rows>,
+        )*}
+
+        impl SourceRows {
+            /// The rows of a window, continued from those of the previous one.
+            pub(super) fn join(window: &Window, naming: &Naming, before: Option<&Self>) -> Self {
+                Self {$(
+                    $source: window.sources.$source.as_ref().map(|delta| {
+                        let before = before.and_then(|before| before.$source.as_ref());
+                        delta.join(window, naming, before)
+                    }),
+                )*}
+            }
+        }
+    };
+}
+
+for_each_source!(rows);
+
+/// Devices have no rows: their traffic is divided among owners.
+impl SourceDelta for DeviceDeltas {
+    type Rows = ();
+
+    fn join(&self, _: &Window, _: &Naming, _: Option<&()>) {}
+}
+
+/// Bytes by entity and socket.
+impl SourceDelta for Vec<GroupBytes> {
+    type Rows = BTreeMap<(Entity, u32), u64>;
+
+    fn join(&self, _: &Window, naming: &Naming, _: Option<&Self::Rows>) -> Self::Rows {
+        share::monitored(self, naming)
+    }
+}
+
+/// Memory at the end of the window, and peaks since the session began.
+impl SourceDelta for [MemoryReading; 2] {
+    type Rows = MemoryCapacities;
+
+    fn join(
+        &self,
+        window: &Window,
+        naming: &Naming,
+        before: Option<&MemoryCapacities>,
+    ) -> MemoryCapacities {
+        MemoryCapacities::from_readings(self, window, naming, before)
+    }
+}

@@ -1,0 +1,133 @@
+//! Reads the sources beside counters and samples.
+
+use std::time::Duration;
+
+use probe_common::CgroupId;
+
+use super::{Config, EbpfObject, SessionError, Uncore, command};
+use crate::{
+    devices::{DeviceReader, DeviceUse},
+    machine::{
+        Machine,
+        cgroup::Hierarchy,
+        memory::{MemoryReader, MemoryReading},
+        resctrl::{self, GroupBytes},
+    },
+    snapshot::{Names, SourceReadings, for_each_source},
+};
+
+/// What a reading needs of the pull that it is a part of.
+pub(super) struct PullContext<'a> {
+    /// The moment of the snapshot.
+    pub(super) at: Duration,
+    /// Every cgroup and process with a row.
+    pub(super) names: &'a Names,
+    pub(super) object: &'a EbpfObject,
+    pub(super) hierarchy: &'a Hierarchy,
+    /// The owner that the started command is charged to, if its processes are watched.
+    pub(super) command: Option<CgroupId>,
+}
+
+/// Reads a source.
+trait SourceReader {
+    type Reading;
+
+    fn read(&mut self, pull: &PullContext<'_>) -> Result<Self::Reading, SessionError>;
+}
+
+macro_rules! readers {
+    ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
+        /// The readers of the sources that a session reads.
+        pub(crate) struct SourceReaders {$(
+            $(#[$doc])*
+            $source: Option<$reader>,
+        )*}
+
+        impl SourceReaders {
+            /// Reads every source once.
+            pub(super) fn read(
+                &mut self,
+                pull: &PullContext<'_>,
+            ) -> Result<SourceReadings, SessionError> {
+                Ok(SourceReadings {$(
+                    $source: self
+                        .$source
+                        .as_mut()
+                        .map(|reader| SourceReader::read(reader, pull))
+                        .transpose()?,
+                )*})
+            }
+        }
+    };
+}
+
+for_each_source!(readers);
+
+impl SourceReaders {
+    /// Opens the sources that this configuration reads.
+    pub(super) fn open(
+        config: &Config,
+        machine: &Machine,
+        hierarchy: &Hierarchy,
+        uncore: &Uncore,
+    ) -> Result<Self, SessionError> {
+        let plan = &config.plan;
+        let devices = || DeviceReader::new(&plan.devices, machine, hierarchy);
+        let memory = || match config.by_process.any() {
+            true => MemoryReader::for_processes(machine),
+            false => MemoryReader::for_cgroups(machine),
+        };
+        Ok(Self {
+            devices: plan.reads_devices().then(devices),
+            monitored: open_resctrl(config, machine, hierarchy, uncore),
+            memory: config.memory.then(memory).transpose()?,
+        })
+    }
+}
+
+/// The reader of resctrl's monitoring groups, if the session divides memory traffic.
+fn open_resctrl(
+    config: &Config,
+    machine: &Machine,
+    hierarchy: &Hierarchy,
+    uncore: &Uncore,
+) -> Option<resctrl::Reader> {
+    let plan = &config.plan;
+    let topology = uncore.topology().filter(|_| !plan.weights.is_empty())?;
+    let reader = resctrl::Reader::new(machine, hierarchy, &topology)?;
+    let machine = plan.metrics.machine.as_ref();
+    if let Some(warning) = machine.and_then(|machine| machine.platform.spec().resctrl.as_ref()) {
+        tracing::warn!("{warning}");
+    }
+    Some(reader)
+}
+
+impl SourceReader for DeviceReader {
+    type Reading = DeviceUse;
+
+    fn read(&mut self, pull: &PullContext<'_>) -> Result<DeviceUse, SessionError> {
+        Ok(Self::read(self, pull.at)?)
+    }
+}
+
+impl SourceReader for resctrl::Reader {
+    type Reading = Vec<GroupBytes>;
+
+    fn read(&mut self, pull: &PullContext<'_>) -> Result<Vec<GroupBytes>, SessionError> {
+        Ok(Self::read(self, pull.at))
+    }
+}
+
+impl SourceReader for MemoryReader {
+    type Reading = MemoryReading;
+
+    fn read(&mut self, pull: &PullContext<'_>) -> Result<MemoryReading, SessionError> {
+        let PullContext { names, object, .. } = *pull;
+        let cgroups = names.cgroups.iter().map(|(id, path)| (*id, path.as_str()));
+        let processes = names.processes.keys().copied();
+        let command = pull
+            .command
+            .map(|owner| command::processes(object, pull.hierarchy, owner, names));
+        Ok(Self::read(self, cgroups, processes, command.as_ref()))
+    }
+}

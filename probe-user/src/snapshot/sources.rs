@@ -1,0 +1,76 @@
+//! Sources beside counters and samples, each read once in a pull. [`for_each_source`] is their list:
+//! each stage makes of it what it keeps of every source.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    devices::{DeviceDeltas, DeviceUse},
+    machine::{
+        memory::MemoryReading,
+        resctrl::{self, GroupBytes},
+    },
+};
+
+/// Calls a macro with each source: the name of its field, what reads it, and what is read.
+macro_rules! for_each_source {
+    ($call:ident) => {
+        $call! {
+            /// The use of devices, if there are metrics about them.
+            devices: crate::devices::DeviceReader => crate::devices::DeviceUse,
+            /// Counts of resctrl, if memory traffic is apportioned.
+            monitored: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
+            /// Memory that cgroups or processes hold, in a session that measures it.
+            memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
+        }
+    };
+}
+
+pub(crate) use for_each_source;
+
+/// What is read of a source in a pull.
+pub trait SourceReading {
+    /// What two readings say about the window between them.
+    type Delta;
+
+    /// The window between two readings.
+    fn delta(earlier: &Self, later: &Self) -> Self::Delta;
+}
+
+macro_rules! readings {
+    ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
+        /// The readings of all sources; None of a source that the session does not read.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct SourceReadings {$(
+            $(#[$doc])*
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub $source: Option<$reading>,
+        )*}
+    };
+}
+
+for_each_source!(readings);
+
+impl SourceReading for DeviceUse {
+    type Delta = DeviceDeltas;
+
+    fn delta(earlier: &Self, later: &Self) -> DeviceDeltas {
+        DeviceDeltas::between(earlier, later)
+    }
+}
+
+impl SourceReading for Vec<GroupBytes> {
+    type Delta = Self;
+
+    fn delta(earlier: &Self, later: &Self) -> Self {
+        resctrl::deltas(earlier, later)
+    }
+}
+
+/// Memory at both ends of the window.
+impl SourceReading for MemoryReading {
+    type Delta = [Self; 2];
+
+    fn delta(earlier: &Self, later: &Self) -> [Self; 2] {
+        [earlier.clone(), later.clone()]
+    }
+}
