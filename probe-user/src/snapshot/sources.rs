@@ -1,5 +1,5 @@
-//! Sources beside counters and samples, each read once in a pull. [`for_each_source`] is their list:
-//! each stage makes of it what it keeps of every source.
+//! Sources beside counters and samples, each read once in a pull. [`for_each_source`] is their
+//! list: each stage makes of it what it keeps of every source.
 
 use serde::{Deserialize, Serialize};
 
