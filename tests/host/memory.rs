@@ -87,7 +87,7 @@ fn what_was_held_between_two_pulls_is_in_the_peak() {
         ..View::default()
     };
     let joined = view.join(counting.session.plan(), &window, None);
-    let all = joined.sources.memory.as_ref().unwrap();
+    let all = joined.memory().unwrap();
     let entity = Entity::Container {
         id: "c".repeat(64).into(),
         pod: None,

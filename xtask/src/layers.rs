@@ -151,6 +151,17 @@ impl ModuleNames {
 }
 
 impl<'a> Visit<'a> for ModuleNames {
+    fn visit_macro(&mut self, item: &'a syn::Macro) {
+        // syn does not parse a macro's tokens.
+        let tokens = item.tokens.to_string();
+        for after in tokens.split("crate ::").skip(1) {
+            let after = after.trim_start();
+            let end = after.find(|it: char| !it.is_alphanumeric() && it != '_');
+            self.0
+                .insert(after[..end.unwrap_or(after.len())].to_owned());
+        }
+    }
+
     fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
         if let UseTree::Path(path) = &item.tree
             && path.ident == "crate"
@@ -181,6 +192,7 @@ mod tests {
             pub(crate) use crate::names;
             use std::fs;
             use super::sys;
+            list! { x: crate::snapshot::Names => $crate::state::Totals }
             fn f(x: crate::machine::Pmus) -> Vec<crate::window::Window> {
                 use crate::join::By;
                 crate::session::start()
@@ -189,7 +201,7 @@ mod tests {
         let found = modules_named(text).unwrap();
         let found: Vec<&str> = found.iter().map(String::as_str).collect();
         let all = [
-            "event", "join", "machine", "names", "plan", "session", "window",
+            "event", "join", "machine", "names", "plan", "session", "snapshot", "state", "window",
         ];
         assert_eq!(found, all);
     }

@@ -1,11 +1,9 @@
 //! Memory use of entities, and its peak relative to the limit.
 
-use std::{mem, time::Duration};
+use std::time::Duration;
 
 use super::{
-    Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value,
-    sources::{SourceEntities, SourceMetrics},
-    tlb,
+    Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value, sources::ReportedRows, tlb,
 };
 use crate::{
     join::{Entity, MemoryCapacities, MemoryCapacity},
@@ -16,17 +14,15 @@ use crate::{
 /// The most containers or processes with a finding: those nearest to their limits.
 const MAX_FINDINGS: usize = 3;
 
-/// The metrics: their indices in a report.
-pub(super) struct MemoryMetrics<'a> {
-    all: &'a MemoryCapacities,
-    /// In the order of the values of a row.
+/// The metrics: their indices in a report, in the order of the values of a row.
+pub(super) struct MemoryMetrics {
     metrics: [u32; 7],
     /// The rows with memory, by their subjects.
-    holders: Vec<(u32, &'a MemoryCapacity)>,
+    holders: Vec<(u32, MemoryCapacity)>,
 }
 
-impl<'a> MemoryMetrics<'a> {
-    fn new(report: &mut Report, all: &'a MemoryCapacities) -> Self {
+impl MemoryMetrics {
+    fn new(report: &mut Report) -> Self {
         let metrics = [
             (
                 "memory_used",
@@ -61,15 +57,17 @@ impl<'a> MemoryMetrics<'a> {
             ),
         ];
         Self {
-            all,
             metrics: metrics
                 .map(|(name, unit, help)| report.add_metric(MetricInfo::gauge(name, help, unit))),
             holders: Vec::new(),
         }
     }
+}
 
+impl MemoryCapacities {
     /// Adds the memory use of a row.
-    fn add(&self, report: &mut Report, subject: u32, capacity: &MemoryCapacity) {
+    fn add(&self, report: &mut Report, ids: (u32, [u32; 7]), capacity: &MemoryCapacity) {
+        let (subject, metrics) = ids;
         let now = &capacity.now;
         let limit = self.limit(capacity);
         let values = [
@@ -82,7 +80,7 @@ impl<'a> MemoryMetrics<'a> {
             limit.and_then(|limit| percent(capacity.peak.bytes, limit)),
         ];
         // Values that the kernel does not report for this kind of holder have no series.
-        for (metric, value) in self.metrics.into_iter().zip(values) {
+        for (metric, value) in metrics.into_iter().zip(values) {
             if let Some(value) = value {
                 let value = Value::Gauge(Estimate::exact(value));
                 report.push([subject, metric, 0], Ok(value), None);
@@ -93,7 +91,6 @@ impl<'a> MemoryMetrics<'a> {
     /// The limit of the entity or the machine, whichever is less.
     fn limit(&self, of: &MemoryCapacity) -> Option<u64> {
         let machine = self
-            .all
             .machine
             .and_then(|machine| machine.now.limit)
             .filter(|limit| *limit > 0);
@@ -104,7 +101,7 @@ impl<'a> MemoryMetrics<'a> {
     /// Findings about the holders nearest to their limits, and the machine.
     fn findings(
         &self,
-        mut holders: Vec<(u32, &'a MemoryCapacity)>,
+        mut holders: Vec<(u32, MemoryCapacity)>,
         machine: u32,
         began: Duration,
     ) -> Vec<ReportFinding> {
@@ -112,11 +109,11 @@ impl<'a> MemoryMetrics<'a> {
         holders.retain(|(_, capacity)| part(capacity).is_some());
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
         holders.truncate(MAX_FINDINGS);
-        holders.extend(self.all.machine.as_ref().map(|all| (machine, all)));
-        let sentence = |(subject, capacity): (u32, &MemoryCapacity)| {
+        holders.extend(self.machine.map(|all| (machine, all)));
+        let sentence = |(subject, capacity): (u32, MemoryCapacity)| {
             Some(ReportFinding {
                 about: FindingSubject::Subject(subject),
-                text: self.sentence(capacity, began)?,
+                text: self.sentence(&capacity, began)?,
             })
         };
         holders.into_iter().filter_map(sentence).collect()
@@ -142,41 +139,48 @@ impl<'a> MemoryMetrics<'a> {
     }
 }
 
-impl SourceEntities for MemoryCapacities {
-    type Metrics<'a> = MemoryMetrics<'a>;
+impl ReportedRows for MemoryCapacities {
+    type Metrics = MemoryMetrics;
 
-    fn metrics<'a>(&'a self, report: &mut Report) -> MemoryMetrics<'a> {
-        MemoryMetrics::new(report, self)
+    fn metrics(&self, report: &mut Report) -> MemoryMetrics {
+        MemoryMetrics::new(report)
     }
 
     fn entities(&self) -> Vec<&Entity> {
         self.entities.keys().collect()
     }
-}
 
-impl SourceMetrics for MemoryMetrics<'_> {
-    fn add_row(&mut self, report: &mut Report, subject: u32, entity: Option<&Entity>) {
-        let of_entity = entity.and_then(|entity| self.all.entities.get(entity));
-        self.holders.extend(of_entity.map(|it| (subject, it)));
-        let all = self.all.machine.as_ref().filter(|_| entity.is_none());
+    fn add_row(
+        &self,
+        metrics: &mut MemoryMetrics,
+        report: &mut Report,
+        subject: u32,
+        entity: Option<&Entity>,
+    ) {
+        let of_entity = entity.and_then(|entity| self.entities.get(entity));
+        metrics.holders.extend(of_entity.map(|it| (subject, *it)));
+        let all = self.machine.as_ref().filter(|_| entity.is_none());
         if let Some(capacity) = of_entity.or(all) {
-            self.add(report, subject, capacity);
+            self.add(report, (subject, metrics.metrics), capacity);
         }
     }
 
-    fn add_findings(mut self, report: &mut Report, plan: &Plan, window: &Window, machine: u32) {
-        let holders = mem::take(&mut self.holders);
+    fn add_findings(
+        &self,
+        metrics: MemoryMetrics,
+        report: &mut Report,
+        plan: &Plan,
+        window: &Window,
+        machine: u32,
+    ) {
+        let MemoryMetrics { holders, .. } = metrics;
         let hardware = plan.metrics.machine.as_ref();
         let tlb = hardware.and_then(|hardware| hardware.platform.spec().tlb.as_ref());
-        let advised = tlb
-            .zip(self.all.pages)
-            .map_or_else(Vec::new, |(tlb, pages)| {
-                tlb::findings(tlb, pages, &holders, |row| tlb::walk_ratio(report, row))
-            });
-        report
-            .findings
-            .extend(self.findings(holders, machine, window.began));
-        report.findings.extend(advised);
+        let advised = tlb.zip(self.pages).map_or_else(Vec::new, |(tlb, pages)| {
+            tlb::findings(tlb, pages, &holders, |row| tlb::walk_ratio(report, row))
+        });
+        let findings = self.findings(holders, machine, window.began);
+        report.findings.extend(findings.into_iter().chain(advised));
     }
 }
 

@@ -88,7 +88,8 @@ impl Report {
         let nothing = Gained::<SampleUsage>::default();
         let samples = window.samples.as_ref();
         let everyone = samples.map_or(&nothing.total, |samples| &samples.total.total);
-        let mut add = |report: &mut Self, subject: u32, row: &EntityRow<'_>| {
+        let of_sources: Vec<&Entity> = sources.entities().collect();
+        let mut add = |report: &mut Self, subject, entity, row: &EntityRow<'_>| {
             let samples = row.samples.unwrap_or(&nothing);
             metrics.add_row(
                 report,
@@ -99,7 +100,7 @@ impl Report {
             if let Some(accesses) = &accesses {
                 accesses.add_row(report, subject, samples, everyone);
             }
-            sources.add_row(report, subject, row.entity);
+            sources.add_row(report, subject, entity);
             if let Some(sampled) = &sampled {
                 let usage = row
                     .usage
@@ -109,7 +110,7 @@ impl Report {
                 sampled.add_row(report, subject, samples, ran);
             }
         };
-        let rows = rows(plan, joined);
+        let rows = rows(plan, joined, of_sources);
         self.reserve(rows.len(), columns.len(), metrics.len());
         let mut divided_slices = Vec::new();
         for (entity, row) in rows {
@@ -120,7 +121,7 @@ impl Report {
             let about = FindingSubject::Subject(subject);
             divided_slices.extend(text.map(|text| ReportFinding { about, text }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
-            add(self, subject, &row);
+            add(self, subject, Some(entity), &row);
         }
         for (process, usage) in top_processes(plan, joined, view) {
             let subject = self.subject(Subject::Entity(process.clone()));
@@ -131,11 +132,10 @@ impl Report {
         let machine = self.subject(Subject::Machine);
         columns.add_machine(self, machine, window);
         let total = EntityRow {
-            entity: None,
             usage: Some(&window.total),
             samples: samples.map(|samples| &samples.total),
         };
-        add(self, machine, &total);
+        add(self, machine, None, &total);
         metrics::add_missing(self, machine, plan);
         let first_uncore = self.series.len();
         metrics::add_uncore(self, plan, window);
@@ -162,20 +162,22 @@ impl Report {
     }
 }
 
-/// The counts and samples of an entity; None: of the whole machine.
+/// The counts and samples of an entity, or of the whole machine.
 struct EntityRow<'a> {
-    entity: Option<&'a Entity>,
     usage: Option<&'a Gained<Usage>>,
     samples: Option<&'a Gained<SampleUsage>>,
 }
 
-/// Every entity that was counted or sampled, in output order: within a kind, by the count of the
-/// first event, then by the number of accesses, largest first.
-fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<(&'a Entity, EntityRow<'a>)> {
+/// Every entity that was counted or sampled, or that a source lists, in output order: within a kind,
+/// by the count of the first event, then by the number of accesses, largest first.
+fn rows<'a>(
+    plan: &Plan,
+    joined: &'a Joined,
+    of_sources: Vec<&'a Entity>,
+) -> Vec<(&'a Entity, EntityRow<'a>)> {
     let samples = joined.samples.as_ref();
     let row = |(entity, usage)| {
         let row = EntityRow {
-            entity: Some(entity),
             usage,
             samples: samples.and_then(|samples| samples.of(entity)),
         };
@@ -197,7 +199,7 @@ fn rows<'a>(plan: &Plan, joined: &'a Joined) -> Vec<(&'a Entity, EntityRow<'a>)>
         .filter(|(entity, samples)| !is_counted(entity) && known(samples))
         .map(|(entity, _)| (entity, None));
     // Entities that were idle since the session began.
-    let of_sources: BTreeSet<&Entity> = sources::entities(&joined.sources)
+    let of_sources: BTreeSet<&Entity> = (of_sources.into_iter())
         .filter(|entity| !is_counted(entity) && !is_sampled(entity))
         .collect();
     let first = |row: &EntityRow<'_>| -> f64 {

@@ -1,54 +1,53 @@
-//! What the sources beside counters and samples add to a report.
-
-use std::collections::BTreeMap;
+//! What the sources add to a report.
 
 use super::Report;
 use crate::{
-    join::{Entity, SourceDelta, SourceRows},
+    join::{Entity, MonitoredBytes, NoRows, SourceDelta, SourceRows},
     plan::Plan,
     snapshot::{SourceReading, for_each_source},
     window::Window,
 };
 
-/// The rows of a source.
-pub(super) trait SourceEntities {
-    /// What it adds to a report. `()`: nothing by row.
-    type Metrics<'a>: SourceMetrics
-    where
-        Self: 'a;
+/// The rows of a source in a report.
+pub(super) trait ReportedRows {
+    /// The metrics, and what the findings need. `()`: nothing by row.
+    type Metrics;
 
-    /// The metrics of a report.
-    fn metrics<'a>(&'a self, report: &mut Report) -> Self::Metrics<'a>;
+    /// Describes the metrics.
+    fn metrics(&self, report: &mut Report) -> Self::Metrics;
 
-    /// The entities that have a row in any case.
+    /// The entities that get a row even if nothing was counted or sampled.
     fn entities(&self) -> Vec<&Entity> {
         Vec::new()
     }
-}
 
-/// The metrics of a source in a report.
-pub(super) trait SourceMetrics: Sized {
     /// Adds the values of an entity; None: of the whole machine.
-    fn add_row(&mut self, _: &mut Report, _subject: u32, _: Option<&Entity>) {}
+    fn add_row(&self, _: &mut Self::Metrics, _: &mut Report, _subject: u32, _: Option<&Entity>) {}
 
     /// Adds the findings about all rows. `machine`: the subject of the whole machine.
-    fn add_findings(self, _: &mut Report, _: &Plan, _: &Window, _machine: u32) {}
+    fn add_findings(&self, _: Self::Metrics, _: &mut Report, _: &Plan, _: &Window, _machine: u32) {}
 }
 
-type Rows<Reading> = <<Reading as SourceReading>::Delta as SourceDelta>::Rows;
+type RowsOf<Reading> = <<Reading as SourceReading>::Delta as SourceDelta>::Rows;
 
-macro_rules! metrics {
+macro_rules! reported {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The metrics of all sources in a report.
+        /// The rows and metrics, by source.
         pub(super) struct ReportedSources<'a> {$(
-            $source: Option<<Rows<$reading> as SourceEntities>::Metrics<'a>>,
+            $source: Option<(&'a RowsOf<$reading>, <RowsOf<$reading> as ReportedRows>::Metrics)>,
         )*}
 
         impl<'a> ReportedSources<'a> {
             pub(super) fn new(report: &mut Report, rows: &'a SourceRows) -> Self {
                 Self {$(
-                    $source: rows.$source.as_ref().map(|rows| rows.metrics(report)),
+                    $source: rows.$source.as_ref().map(|rows| (rows, rows.metrics(report))),
                 )*}
+            }
+
+            /// The entities that get a row even if nothing was counted or sampled.
+            pub(super) fn entities(&self) -> impl Iterator<Item = &'a Entity> + use<'a> {
+                let lists = [$(self.$source.as_ref().map(|(rows, _)| rows.entities()),)*];
+                lists.into_iter().flatten().flatten()
             }
 
             /// Adds the values of an entity; None: of the whole machine.
@@ -58,8 +57,8 @@ macro_rules! metrics {
                 subject: u32,
                 entity: Option<&Entity>,
             ) {
-                $(if let Some(metrics) = &mut self.$source {
-                    metrics.add_row(report, subject, entity);
+                $(if let Some((rows, metrics)) = &mut self.$source {
+                    rows.add_row(metrics, report, subject, entity);
                 })*
             }
 
@@ -71,33 +70,25 @@ macro_rules! metrics {
                 window: &Window,
                 machine: u32,
             ) {
-                $(if let Some(metrics) = self.$source {
-                    metrics.add_findings(report, plan, window, machine);
+                $(if let Some((rows, metrics)) = self.$source {
+                    rows.add_findings(metrics, report, plan, window, machine);
                 })*
             }
-        }
-
-        /// The entities that have a row in any case.
-        pub(super) fn entities(rows: &SourceRows) -> impl Iterator<Item = &Entity> {
-            let lists = [$(rows.$source.as_ref().map_or_else(Vec::new, |rows| rows.entities()),)*];
-            lists.into_iter().flatten()
         }
     };
 }
 
-for_each_source!(metrics);
+for_each_source!(reported);
 
-impl SourceMetrics for () {}
-
-impl SourceEntities for () {
-    type Metrics<'a> = ();
+impl ReportedRows for NoRows {
+    type Metrics = ();
 
     fn metrics(&self, _: &mut Report) {}
 }
 
-/// What resctrl counted stands beside the shares.
-impl SourceEntities for BTreeMap<(Entity, u32), u64> {
-    type Metrics<'a> = ();
+/// [`super::shares`] adds them, beside the shares.
+impl ReportedRows for MonitoredBytes {
+    type Metrics = ();
 
     fn metrics(&self, _: &mut Report) {}
 }

@@ -22,7 +22,7 @@ const WALK_RATIO: &str = "dtlb_walk_ratio";
 pub(super) fn findings(
     tlb: &TlbSpec,
     pages: PageSizes,
-    holders: &[(u32, &MemoryCapacity)],
+    holders: &[(u32, MemoryCapacity)],
     walks: impl Fn(u32) -> Option<f64>,
 ) -> Vec<ReportFinding> {
     let Some(reach) = TlbReach::for_pages(tlb, pages) else {
@@ -200,7 +200,7 @@ mod tests {
             },
         };
         let all: Vec<MemoryCapacity> = [10, 50, 1, 30, 20].map(capacity).into();
-        let holders: Vec<(u32, &MemoryCapacity)> = (0..).zip(&all).collect();
+        let holders: Vec<(u32, MemoryCapacity)> = (0..).zip(all).collect();
         let said = findings(snb(), PAGES, &holders, |_| None);
         let whose: Vec<FindingSubject> = said.iter().map(|finding| finding.about).collect();
         assert_eq!(whose, [1, 3, 4].map(FindingSubject::Subject));

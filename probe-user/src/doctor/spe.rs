@@ -7,7 +7,7 @@ use super::{Area, Finding, Loss, Subject, config::driver_remedies, subject::Arch
 use crate::{
     catalogue::Driver,
     event::{
-        accesses::describe_backend,
+        accesses::describe_mechanism,
         spe::{self, NoSpe},
     },
     machine::{
@@ -67,7 +67,7 @@ pub(super) fn check(
 
 /// What `mem` samples by on x86.
 fn x86_alternative(pmus: &Result<&Pmus, String>) -> Finding {
-    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| describe_backend(pmus)) {
+    if let Some(here) = pmus.as_ref().ok().and_then(|pmus| describe_mechanism(pmus)) {
         let found = format!("`pmuscope mem` samples by {here}");
         return AREA.ok("in its place", found);
     }

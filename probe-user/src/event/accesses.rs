@@ -83,14 +83,14 @@ pub fn accesses(
     rate: Option<Rate>,
     least: Option<u16>,
 ) -> Result<Vec<SampledEvent>, NoAccesses> {
-    match backend(pmus) {
+    match mechanism(pmus) {
         Some(AccessMechanism::Ibs(pmu)) => ibs(pmu, pmus, rate),
         Some(AccessMechanism::Cores) => cores(pmus, rate, least),
         None => Ok(Vec::new()),
     }
 }
 
-fn backend(pmus: &Pmus) -> Option<AccessMechanism<'_>> {
+fn mechanism(pmus: &Pmus) -> Option<AccessMechanism<'_>> {
     if let Some(Ok(pmu)) = pmus.get(IBS) {
         return Some(AccessMechanism::Ibs(pmu));
     }
@@ -173,8 +173,8 @@ fn counter(text: &str, pmus: &Pmus) -> Result<Option<Counter>, NoAccesses> {
 
 /// Describes the mechanism that samples memory accesses, for the user.
 #[must_use]
-pub fn describe_backend(pmus: &Pmus) -> Option<String> {
-    backend(pmus).map(|backend| backend.to_string())
+pub fn describe_mechanism(pmus: &Pmus) -> Option<String> {
+    mechanism(pmus).map(|mechanism| mechanism.to_string())
 }
 
 impl fmt::Display for AccessMechanism<'_> {
@@ -243,7 +243,7 @@ mod tests {
         let events = accesses(&pmus, None, Some(1)).unwrap();
         assert_eq!(events[0].counter.config1, 3);
         assert!(
-            describe_backend(&pmus)
+            describe_mechanism(&pmus)
                 .unwrap()
                 .starts_with("Intel's mem-loads")
         );
@@ -272,6 +272,6 @@ mod tests {
     fn others_have_none() {
         let pmus = Pmus::read(&sysfs("grace")).unwrap();
         assert_eq!(accesses(&pmus, None, None).unwrap(), []);
-        assert_eq!(describe_backend(&pmus), None);
+        assert_eq!(describe_mechanism(&pmus), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Counter, EventError, Exclude, Scope, Source, accesses::describe_backend, parse};
+use super::{Counter, EventError, Exclude, Scope, Source, accesses::describe_mechanism, parse};
 use crate::machine::{Pmu, Pmus, SysfsError, cpus::CpuList};
 
 /// The driver drops the low 8 bits of a period (`PMSIRR_EL1.INTERVAL`).
@@ -74,7 +74,7 @@ pub fn pmus(pmus: &Pmus) -> Result<Vec<&Pmu>, NoSpe> {
     let names = pmus.names().filter(|name| is_spe(name));
     let found: Result<Vec<&Pmu>, _> = names.filter_map(|name| pmus.get(name)).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(match describe_backend(pmus) {
+        Ok(found) if found.is_empty() => Err(match describe_mechanism(pmus) {
             None => NoSpe::NoPmu,
             Some(_) => NoSpe::OnlyWithSpe,
         }),

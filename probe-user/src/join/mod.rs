@@ -14,16 +14,18 @@ use std::{collections::BTreeMap, sync::Arc};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::cache_lines::add as add_lines;
-
 use self::share::{MetricShares, OwnerShare, Shares};
 pub use self::{
     cache_lines::CacheLine,
     hotspots::{Hotspot, HotspotCounts},
     memory::{MemoryCapacities, MemoryCapacity, MemoryPeak},
-    naming::Naming,
     rows::Rows,
-    sources::{SourceDelta, SourceRows},
+    sources::SourceRows,
+};
+pub(crate) use self::{
+    cache_lines::add as add_lines,
+    naming::Naming,
+    sources::{MonitoredBytes, NoRows, SourceDelta},
 };
 use crate::{
     plan::Plan,
@@ -186,7 +188,7 @@ pub struct Joined {
     pub lines: Vec<CacheLine>,
     /// Shares of the traffic that sockets counted.
     pub shares: Vec<EntityShares>,
-    /// What other sources say.
+    /// The rows of the sources.
     pub sources: SourceRows,
     naming: Arc<Naming>,
 }
@@ -196,6 +198,12 @@ impl Joined {
     #[must_use]
     pub fn of(&self, entity: &Entity) -> Option<&Gained<Usage>> {
         self.rows.of(entity)
+    }
+
+    /// Memory that entities hold, in a session that measures it.
+    #[must_use]
+    pub fn memory(&self) -> Option<&MemoryCapacities> {
+        self.sources.memory.as_ref()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 
 /// The rows of all cgroups in a view, by their names.
 #[derive(Debug)]
-pub struct Naming {
+pub(crate) struct Naming {
     pub(super) view: View,
     pub(super) names: Arc<Names>,
     cgroups: HashMap<CgroupId, CgroupRow>,

@@ -1,4 +1,4 @@
-//! The rows of the sources beside counters and samples.
+//! The rows of the sources.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What a source says about a window, before it has names.
-pub trait SourceDelta {
+pub(crate) trait SourceDelta {
     /// What it says about the rows of the view.
     type Rows;
 
@@ -21,11 +21,11 @@ pub trait SourceDelta {
 
 macro_rules! rows {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The rows of all sources; None of a source that the session does not read.
+        /// The rows, by source; None of a source that the session does not read.
         #[derive(Debug, Default)]
         pub struct SourceRows {$(
             $(#[$doc])*
-            pub $source: Option<<<$reading as SourceReading>::Delta as SourceDelta>::Rows>,
+            pub(crate) $source: Option<<<$reading as SourceReading>::Delta as SourceDelta>::Rows>,
         )*}
 
         impl SourceRows {
@@ -44,19 +44,28 @@ macro_rules! rows {
 
 for_each_source!(rows);
 
-/// Devices have no rows: their traffic is divided among owners.
-impl SourceDelta for DeviceDeltas {
-    type Rows = ();
+/// Of a source that has no rows.
+#[derive(Debug)]
+pub(crate) struct NoRows;
 
-    fn join(&self, _: &Window, _: &Naming, _: Option<&()>) {}
+/// Bytes that resctrl counted, by entity and socket.
+#[derive(Debug)]
+pub(crate) struct MonitoredBytes(pub(crate) BTreeMap<(Entity, u32), u64>);
+
+/// The traffic of devices is divided among owners.
+impl SourceDelta for DeviceDeltas {
+    type Rows = NoRows;
+
+    fn join(&self, _: &Window, _: &Naming, _: Option<&NoRows>) -> NoRows {
+        NoRows
+    }
 }
 
-/// Bytes by entity and socket.
 impl SourceDelta for Vec<GroupBytes> {
-    type Rows = BTreeMap<(Entity, u32), u64>;
+    type Rows = MonitoredBytes;
 
-    fn join(&self, _: &Window, naming: &Naming, _: Option<&Self::Rows>) -> Self::Rows {
-        share::monitored(self, naming)
+    fn join(&self, _: &Window, naming: &Naming, _: Option<&MonitoredBytes>) -> MonitoredBytes {
+        MonitoredBytes(share::monitored(self, naming))
     }
 }
 

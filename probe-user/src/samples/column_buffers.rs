@@ -84,7 +84,7 @@ impl<T: Copy + Default> ColumnBuffer<T> {
 
 /// How a sample gets its name in a column.
 #[derive(Clone, Copy)]
-pub(super) struct IndexedName {
+pub(super) struct NameLookup {
     /// A number below [`KEYS`] that determines the name.
     pub(super) key: fn(&Sample) -> Option<u16>,
     pub(super) name: fn(&Sample) -> Option<&'static str>,
@@ -118,16 +118,16 @@ impl Default for NameBuffer {
 }
 
 impl NameBuffer {
-    pub(super) fn extend(&mut self, samples: &[Sample], naming: IndexedName) {
+    pub(super) fn extend(&mut self, samples: &[Sample], lookup: NameLookup) {
         let Self {
             indices,
             distinct,
             by_key,
         } = self;
         indices.extend(samples, |sample| {
-            let known = &mut by_key[usize::from((naming.key)(sample)?) % KEYS];
+            let known = &mut by_key[usize::from((lookup.key)(sample)?) % KEYS];
             if *known == UNKNOWN {
-                *known = (naming.name)(sample).map_or(NAMELESS, |name| index(distinct, name));
+                *known = (lookup.name)(sample).map_or(NAMELESS, |name| index(distinct, name));
             }
             (*known != NAMELESS).then_some(*known)
         });

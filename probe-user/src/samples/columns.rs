@@ -7,7 +7,7 @@ use probe_common::spe::{Class, ExceptionLevel, LoadStoreKind, Operation};
 
 use super::{
     Sample,
-    column_buffers::{ColumnBuffer, IndexedName},
+    column_buffers::{ColumnBuffer, NameLookup},
     sample::SampleData,
 };
 
@@ -20,7 +20,7 @@ pub(super) enum SampleFill {
     /// Unsigned, 32 bits.
     Int(fn(&[Sample], &mut ColumnBuffer<i32>)),
     /// One of a few names.
-    Name(IndexedName),
+    Name(NameLookup),
     /// Any text.
     Text(fn(&Sample) -> Option<&Arc<str>>),
 }
@@ -73,7 +73,7 @@ macro_rules! int {
 macro_rules! name {
     ($name:literal, $unit:literal, $key:expr, $get:expr) => {
         column!(
-            SampleFill::Name(IndexedName {
+            SampleFill::Name(NameLookup {
                 key: $key,
                 name: $get
             }),

@@ -1,4 +1,4 @@
-//! Reads the sources beside counters and samples.
+//! Reads the sources.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ pub(super) struct PullContext<'a> {
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
     pub(super) hierarchy: &'a Hierarchy,
-    /// The owner that the started command is charged to, if its processes are watched.
+    /// The owner that the started command is charged to, if process ids here are those of the
+    /// initial pid namespace.
     pub(super) command: Option<CgroupId>,
 }
 
@@ -32,12 +33,12 @@ pub(super) struct PullContext<'a> {
 trait SourceReader {
     type Reading;
 
-    fn read(&mut self, pull: &PullContext<'_>) -> Result<Self::Reading, SessionError>;
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<Self::Reading, SessionError>;
 }
 
 macro_rules! readers {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The readers of the sources that a session reads.
+        /// The readers, by source.
         pub(crate) struct SourceReaders {$(
             $(#[$doc])*
             $source: Option<$reader>,
@@ -53,7 +54,7 @@ macro_rules! readers {
                     $source: self
                         .$source
                         .as_mut()
-                        .map(|reader| SourceReader::read(reader, pull))
+                        .map(|reader| reader.read_in(pull))
                         .transpose()?,
                 )*})
             }
@@ -77,10 +78,12 @@ impl SourceReaders {
             true => MemoryReader::for_processes(machine),
             false => MemoryReader::for_cgroups(machine),
         };
+        // First, since it may be refused.
+        let memory = config.memory.then(memory).transpose()?;
         Ok(Self {
             devices: plan.reads_devices().then(devices),
-            monitored: open_resctrl(config, machine, hierarchy, uncore),
-            memory: config.memory.then(memory).transpose()?,
+            resctrl: open_resctrl(config, machine, hierarchy, uncore),
+            memory,
         })
     }
 }
@@ -105,29 +108,29 @@ fn open_resctrl(
 impl SourceReader for DeviceReader {
     type Reading = DeviceUse;
 
-    fn read(&mut self, pull: &PullContext<'_>) -> Result<DeviceUse, SessionError> {
-        Ok(Self::read(self, pull.at)?)
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<DeviceUse, SessionError> {
+        Ok(self.read(pull.at)?)
     }
 }
 
 impl SourceReader for resctrl::Reader {
     type Reading = Vec<GroupBytes>;
 
-    fn read(&mut self, pull: &PullContext<'_>) -> Result<Vec<GroupBytes>, SessionError> {
-        Ok(Self::read(self, pull.at))
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<Vec<GroupBytes>, SessionError> {
+        Ok(self.read(pull.at))
     }
 }
 
 impl SourceReader for MemoryReader {
     type Reading = MemoryReading;
 
-    fn read(&mut self, pull: &PullContext<'_>) -> Result<MemoryReading, SessionError> {
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<MemoryReading, SessionError> {
         let PullContext { names, object, .. } = *pull;
         let cgroups = names.cgroups.iter().map(|(id, path)| (*id, path.as_str()));
         let processes = names.processes.keys().copied();
         let command = pull
             .command
             .map(|owner| command::processes(object, pull.hierarchy, owner, names));
-        Ok(Self::read(self, cgroups, processes, command.as_ref()))
+        Ok(self.read(cgroups, processes, command.as_ref()))
     }
 }

@@ -29,10 +29,13 @@ pub use self::{
     refused::Refused,
     rows::UsageRows,
     sampled::{AddressCounts, CodeKey, SampledAddress, SampledHealth, SampledKey, SampledReading},
-    sources::{SourceReading, SourceReadings},
+    sources::SourceReadings,
     spe::{SampleCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
-pub(crate) use self::{growth::GrowingRow, sources::for_each_source};
+pub(crate) use self::{
+    growth::GrowingRow,
+    sources::{SourceReading, for_each_source},
+};
 use crate::{machine::topology::Topology, names::RuntimeNames};
 
 /// In place of a process id: the sum of ended processes.
@@ -58,7 +61,7 @@ pub struct Snapshot {
     pub uncore: Vec<UncoreReading>,
     /// The socket of each CPU, if uncore events are counted.
     pub topology: Option<Arc<Topology>>,
-    /// What was read of other sources.
+    /// What the sources read.
     pub sources: SourceReadings,
     /// Samples of memory accesses, if the session samples them.
     pub spe: Option<SpeReading>,

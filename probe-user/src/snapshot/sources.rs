@@ -1,5 +1,5 @@
-//! Sources beside counters and samples, each read once in a pull. [`for_each_source`] is their
-//! list: each stage makes of it what it keeps of every source.
+//! Sources: what the kernel tells in files, and a pull reads once. [`for_each_source`] lists them,
+//! and each stage has one field for each.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,16 @@ use crate::{
     },
 };
 
-/// Calls a macro with each source: the name of its field, what reads it, and what is read.
+/// Calls a macro with each source: the name of its field, what reads it, and what is read. They are
+/// read and shown in this order: the slowest, which reads every process, is the last.
 macro_rules! for_each_source {
     ($call:ident) => {
         $call! {
-            /// The use of devices, if there are metrics about them.
+            /// Devices, if there are metrics about them.
             devices: crate::devices::DeviceReader => crate::devices::DeviceUse,
-            /// Counts of resctrl, if memory traffic is apportioned.
-            monitored: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
-            /// Memory that cgroups or processes hold, in a session that measures it.
+            /// resctrl, if memory traffic is apportioned.
+            resctrl: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
+            /// Memory, in a session that measures what cgroups or processes hold.
             memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
         }
     };
@@ -28,7 +29,7 @@ macro_rules! for_each_source {
 pub(crate) use for_each_source;
 
 /// What is read of a source in a pull.
-pub trait SourceReading {
+pub(crate) trait SourceReading {
     /// What two readings say about the window between them.
     type Delta;
 
@@ -38,7 +39,7 @@ pub trait SourceReading {
 
 macro_rules! readings {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The readings of all sources; None of a source that the session does not read.
+        /// What was read, by source; None of a source that the session does not read.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct SourceReadings {$(
             $(#[$doc])*
@@ -66,7 +67,7 @@ impl SourceReading for Vec<GroupBytes> {
     }
 }
 
-/// Memory at both ends of the window.
+/// A window has the memory at both ends.
 impl SourceReading for MemoryReading {
     type Delta = [Self; 2];
 

@@ -82,7 +82,7 @@ pub struct Window {
     pub uncore: Vec<UncoreReading>,
     /// Totals of the uncore counters since the session began, by event and socket.
     pub uncore_totals: Vec<UncoreTotal>,
-    /// What other sources say.
+    /// What the sources say about the window.
     pub sources: SourceDeltas,
     /// Samples, in a session that samples memory accesses or other events.
     pub samples: Option<SampleWindow>,

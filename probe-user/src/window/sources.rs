@@ -1,18 +1,18 @@
-//! What the sources beside counters and samples say about a window.
+//! What the sources say about a window.
 
 use crate::snapshot::{SourceReading, SourceReadings, for_each_source};
 
 macro_rules! deltas {
     ($($(#[$doc:meta])* $source:ident: $reader:ty => $reading:ty,)*) => {
-        /// The windows of all sources; None of a source that the session does not read.
+        /// What changed in a window, by source; None of a source that the session does not read.
         #[derive(Clone, Debug, Default)]
         pub struct SourceDeltas {$(
             $(#[$doc])*
-            pub $source: Option<<$reading as SourceReading>::Delta>,
+            pub(crate) $source: Option<<$reading as SourceReading>::Delta>,
         )*}
 
         impl SourceDeltas {
-            /// The windows between two readings.
+            /// The difference of two readings.
             pub(super) fn between(earlier: &SourceReadings, later: &SourceReadings) -> Self {
                 Self {$(
                     $source: earlier

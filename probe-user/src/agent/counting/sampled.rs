@@ -10,7 +10,7 @@ use crate::{
         memory,
     },
     event::{
-        accesses::{NoAccesses, accesses, describe_backend},
+        accesses::{NoAccesses, accesses, describe_mechanism},
         sampling::{Rate, SampledEvent, SamplingError, max_sample_rate, sampled},
         spe::is_spe,
     },
@@ -72,7 +72,7 @@ pub(super) fn access_backend(
         return Ok(None);
     }
     let pmus = machine.pmus()?;
-    let found = match describe_backend(pmus) {
+    let found = match describe_mechanism(pmus) {
         Some(here) if !pmus.names().any(is_spe) => {
             let found = event_backend(spe, events, pmus, max_sample_rate());
             found.inspect(|_| tracing::info!("memory accesses are sampled by {here}"))

@@ -60,7 +60,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             );
         }
     }
-    for ((entity, socket), bytes) in joined.sources.monitored.iter().flatten() {
+    for ((entity, socket), bytes) in joined.sources.resctrl.iter().flat_map(|it| &it.0) {
         let metric = report.add_metric(MetricInfo::gauge(
             "resctrl_bandwidth",
             "Memory traffic of the row on that socket, read and written, as resctrl counted it: at \

@@ -311,7 +311,7 @@ fn what_resctrl_counted_stands_beside_the_share() {
     };
     // A control group with a monitoring group in it, both of the same container, and a group of two
     // containers.
-    window.sources.monitored = Some(vec![
+    window.sources.resctrl = Some(vec![
         group("/gold", &[7], 5_000),
         group("/gold/mon_groups/a", &[7], 3_000),
         group("/mon_groups/a", &[7], 20),

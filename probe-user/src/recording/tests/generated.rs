@@ -299,7 +299,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 topology: topology.then(|| Arc::new(Topology::with_sockets(&[0, 0, 1]))),
                 sources: SourceReadings {
                     devices: devices.then(device_use),
-                    monitored: monitored.then(|| vec![of_group]),
+                    resctrl: monitored.then(|| vec![of_group]),
                     memory: hook.then(|| memory(state[4])),
                 },
                 sampled: spe.as_ref().map(|_| sampled_events(state[3])),

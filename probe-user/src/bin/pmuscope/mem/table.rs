@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use probe_user::{
     catalogue::{Catalogue, resolve_hardware},
     event::{
-        accesses::{accesses, describe_backend},
+        accesses::{accesses, describe_mechanism},
         sampling::Rate,
         spe::is_spe,
     },
@@ -152,7 +152,7 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
     if events.is_empty() {
         return Ok(None);
     }
-    let here = describe_backend(pmus).unwrap_or_default();
+    let here = describe_mechanism(pmus).unwrap_or_default();
     let only_spe = [
         ("--filter", args.filter.is_some()),
         ("--hot-lines", args.hot_lines.is_some()),

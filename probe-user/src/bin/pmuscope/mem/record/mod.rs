@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use probe_user::{
-    event::accesses::describe_backend,
+    event::accesses::describe_mechanism,
     machine::{Machine, Pmus},
     samples::{
         AccessSampling, Buffers, RecordConfig, RecordTarget, Recorder, SamplingMethod, Size,
@@ -116,7 +116,7 @@ impl Args {
             sampling.check(pmus)?;
             return Ok(SamplingMethod::Spe(sampling));
         }
-        let here = describe_backend(pmus).unwrap_or_default();
+        let here = describe_mechanism(pmus).unwrap_or_default();
         let only_spe = [
             ("--raw", self.raw.is_some()),
             ("--filter", self.filter.is_some()),
