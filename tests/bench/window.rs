@@ -73,7 +73,7 @@ fn main() {
         "window ms",
         "join+derive ms",
         "ns/value",
-        "names anew ms",
+        "new names ms",
         "json MB, ms, MB/s",
         "openmetrics MB, ms, MB/s",
         "csv MB, ms, MB/s",

@@ -1,8 +1,7 @@
 //! Decodes a window of bytes into a record: the loop that runs in the kernel and in user space.
 //!
-//! Its shape is what the verifier accepts: every read goes through [`Bytes`], which masks the
-//! index; nothing is sliced, compared with a length that only a type knows, or able to panic; the
-//! loop has a constant bound.
+//! The verifier accepts it: every read goes through [`Bytes`], which masks the index, nothing can
+//! panic, and the loop has a constant bound.
 
 use super::{BadKind, Record};
 

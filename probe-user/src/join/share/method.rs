@@ -12,7 +12,7 @@ pub enum Method {
     Counted {
         /// The weight's name in the catalogue.
         weight: Arc<str>,
-        /// What else the event counts, if that is too much to state an error.
+        /// What else the event counts, if that is so much that no error can be stated.
         but: Option<Arc<str>>,
     },
     /// By SPE samples served by that memory.
@@ -95,96 +95,81 @@ impl fmt::Display for Method {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
     /// No weight was counted on the CPUs of that socket.
-    #[error("nothing was counted on the socket's CPUs that tells who caused it")]
+    #[error("no weight was counted on the socket's CPUs")]
     NoWeight,
     /// The weight's counters were rotated out.
-    #[error("the counters that tell who caused it were rotated out")]
+    #[error("the weight's counters were rotated out")]
     RotatedOut,
     /// The weight's counters were rotated out while this owner ran; the weights of others are
     /// known.
-    #[error("it ran mostly while the counters that tell who caused it were rotated out")]
+    #[error("the weight's counters were rotated out for most of its time")]
     OwnerUnseen,
     /// The owner ran, and its counters counted nothing.
     #[error(
-        "it ran, and the events that tell who caused it counted nothing: what they do not see may \
-         be its"
+        "it ran, but the weight's events counted nothing: its traffic may be of a kind that they \
+         do not count"
     )]
     NothingCounted,
     /// The owner's whole share is within the mismatch of source and destination counts.
     #[error(
-        "its traffic is within what source and destination of the traffic between sockets count \
-         differently"
+        "its traffic is smaller than the difference between what the sending and the receiving \
+         socket count"
     )]
     WithinMismatch,
     /// The traffic itself, or a part that must be subtracted from it, was not counted.
-    #[error(
-        "the traffic, or the part of it that devices and other sockets caused, could not be counted"
-    )]
+    #[error("the traffic, or the part from devices and other sockets, could not be counted")]
     NotMeasured,
     /// More than two sockets access each other's memory, and each counts the others together.
-    #[error("each of more than two sockets counts together what it sends to all others")]
+    #[error("with more than two sockets, each counts what it sends to all others as one")]
     ManySockets,
     /// CPUs of several sockets read the memory, and what each sent is not counted.
-    #[error(
-        "CPUs of other sockets read this memory too, and how much they read is not counted on \
-         this kind of machine"
-    )]
+    #[error("CPUs of other sockets read this memory too, and this machine does not count how much")]
     OtherSockets,
     /// A weight exceeded 2^64: the counter returned garbage.
-    #[error(
-        "a count that tells who caused it is beyond 2^64, so that no share is right: is the event \
-         one that this machine counts?"
-    )]
+    #[error("a weight is above 2^64: this machine may not count its event")]
     Saturated,
     /// The other socket's traffic went to two kinds of memory.
     #[error(
-        "what the CPUs of other sockets sent here went to CPU or to GPU memory, and nothing counts \
-         them apart"
+        "CPUs of other sockets accessed CPU memory and GPU memory here, and no event counts them \
+         apart"
     )]
     BothMemories,
     /// The PMU does not count a known device.
     #[error(
-        "it is not known which devices this counts: `pmuscope list devices` shows those that are"
+        "the devices behind this count are unknown: `pmuscope list devices` shows the known ones"
     )]
     NoDevice,
     /// No process holds the device.
     #[error("no process holds the device")]
     NoOwner,
     /// Several owners share the device.
-    #[error("several containers use the device, and nothing tells their traffic apart")]
+    #[error("several containers use the device, and no count separates their traffic")]
     SeveralOwners,
     /// One count covers several devices that are not all block devices.
-    #[error(
-        "several devices are counted together, and it is not known of each whose it is: \
-         `--device` counts one of them"
-    )]
+    #[error("one count covers several devices, whose users may differ: `--device` selects one")]
     SeveralDevices,
     /// The kernel drives the device on behalf of any process.
     #[error(
-        "the kernel drives the device for whoever asks, and nothing tells the containers' traffic \
-         apart"
+        "the kernel drives the device for all containers, and no count separates their traffic"
     )]
     ThroughKernel,
     /// The holders of devices were not looked up at both ends of this window.
     #[error(
-        "who holds the device was not looked up at both ends of this window, since that would \
-         take more than 2% of the time: \
-         longer windows (-I) have a share"
+        "the device's holders were not looked up at both ends of this window, since that takes \
+         more than 2% of its time: give longer windows (-I)"
     )]
     Stale,
     /// Some processes' descriptors cannot be seen.
     #[error(
-        "the descriptors of some processes cannot be read, so one of them may hold the device: \
-         CAP_SYS_PTRACE is needed"
+        "the descriptors of some processes, which may hold the device, cannot be read: give \
+         CAP_SYS_PTRACE"
     )]
     Unreadable,
     /// No cgroup moved anything on the block device.
-    #[error("io.stat of no cgroup shows that anything was moved on the block device")]
+    #[error("no cgroup's io.stat shows bytes on the block device")]
     NoBytes,
     /// Device traffic is known by cgroup, not by process.
-    #[error(
-        "whose the traffic of a device is, is known of containers and cgroups, not of processes"
-    )]
+    #[error("device traffic is known by container and cgroup, not by process")]
     NotOfProcesses,
 }
 
