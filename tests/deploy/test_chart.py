@@ -306,10 +306,10 @@ class Values(unittest.TestCase):
             memory = container(chart.render(values))["resources"]["limits"]["memory"]
             return mebibytes(memory)
 
-        # 832 B x 16 + 3 KiB for each of 2,500 processes; 51 MiB and 64 KiB a CPU.
+        # 832 B x 16 + 3 KiB for each of 2,500 processes; 58 MiB and 64 KiB a CPU.
         self.assertEqual(counting(top_processes=0), counting())
         self.assertAlmostEqual(counting(top_processes=9), counting() + 1.25 * 39.1, delta=1)
-        self.assertAlmostEqual(counting(sample=["cycles"]), counting() + 1.25 * 52, delta=1)
+        self.assertAlmostEqual(counting(sample=["cycles"]), counting() + 1.25 * 59, delta=1)
         # A request above its limit is refused by the API server.
         for cpus in (1, 2, 8, 64):
             for spe in (True, False):

@@ -54,7 +54,7 @@ fn of_cgroup(
 }
 
 fn health(snapshot: &Snapshot) -> &SampledHealth {
-    &snapshot.sampled.as_ref().unwrap().events[0]
+    &snapshot.samples.as_ref().unwrap().events[0]
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn what_finds_no_room_is_counted() {
     // number of samples, so these include at least the samples of the first pull.
     let [first, now] = [(); 2].map(|()| counting.session.pull().unwrap());
     let (least, most) = (health(&first).sum.samples, health(&now).sum.samples);
-    let reading = now.sampled.as_ref().unwrap();
+    let reading = now.samples.as_ref().unwrap();
     let health = health(&now);
     let overflow = reading
         .rows
@@ -330,7 +330,13 @@ fn what_finds_no_room_is_counted() {
             "{what}: {found} of {least} to {most}"
         );
     };
-    let rows: u64 = reading.rows.values().map(|it| it.samples).sum();
+    let freed = reading.freed.iter().map(|(_, counts)| counts);
+    let rows: u64 = reading
+        .rows
+        .values()
+        .chain(freed)
+        .map(|it| it.samples)
+        .sum();
     all("rows", rows);
     let of = |page: bool| -> u64 {
         let addresses = reading.addresses.iter().filter(|(key, _)| key.page == page);
@@ -402,8 +408,14 @@ fn samples_of_an_ended_container_are_in_one_snapshot_more() {
     cgroup.load("touch 300").finish();
     drop(cgroup);
     let owners = |snapshot: &Snapshot| -> HashSet<CgroupId> {
-        let rows = snapshot.sampled.as_ref().unwrap().rows.keys();
-        rows.map(|key| key.cgroup).collect()
+        let samples = snapshot.samples.as_ref().unwrap();
+        let freed = samples.freed.iter().map(|(key, _)| key);
+        samples
+            .rows
+            .keys()
+            .chain(freed)
+            .map(|key| key.cgroup)
+            .collect()
     };
     let pull = |counting: &mut Counting| counting.session.pull().unwrap();
     let first = pull(&mut counting);

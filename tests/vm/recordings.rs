@@ -258,8 +258,9 @@ fn spe() {
             spe.pages = 1024;
         }
     });
-    let samples = all.last().and_then(|last| last.spe.as_ref()).unwrap();
-    assert!(samples.health.sum.records > 100, "{:?}", samples.health);
+    let samples = all.last().and_then(|last| last.samples.as_ref()).unwrap();
+    let spe = samples.spe.as_ref().unwrap();
+    assert!(spe.health.sum.records > 100, "{:?}", spe.health);
 }
 
 /// The only CPU of socket 1 goes offline in the first window, and online in the second.

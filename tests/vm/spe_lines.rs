@@ -11,13 +11,13 @@ use probe_common::{
     CgroupId,
     spe::{LineKey, LineRow},
 };
-use probe_user::{machine::Pmus, session::spe::SpeEvents, snapshot::SpeReading};
+use probe_user::{machine::Pmus, session::spe::SpeEvents};
 use test_harness::{Load, TestCgroup, machine, pmuscope};
 
 use crate::{
     guest::{skip, value},
     signals::kill,
-    spe_support::{PERIOD, Sampling, assert_conserved, counted, samples},
+    spe_support::{PERIOD, Sampling, SpePull, assert_conserved, counted, samples},
     testpmu::TestPmu,
 };
 
@@ -67,7 +67,7 @@ fn accesses(pmu: &TestPmu, first: u32, second: u32) {
 }
 
 /// Samples two loads, one on each CPU, until they have ended.
-fn sample(pmu: &TestPmu, terms: &str, loads: [Load; 2]) -> SpeReading {
+fn sample(pmu: &TestPmu, terms: &str, loads: [Load; 2]) -> SpePull {
     pmu.control("spe reset");
     let mut sampling = Sampling::with(|config| {
         let pmus = Pmus::read(Path::new("/sys")).unwrap();
@@ -82,7 +82,7 @@ fn sample(pmu: &TestPmu, terms: &str, loads: [Load; 2]) -> SpeReading {
 }
 
 /// Accesses of each cgroup to a line, on all CPUs: a load starts on the CPU where it waited.
-fn rows(reading: &SpeReading, line: u64, space: u64) -> BTreeMap<CgroupId, LineRow> {
+fn rows(reading: &SpePull, line: u64, space: u64) -> BTreeMap<CgroupId, LineRow> {
     let mut sums = BTreeMap::new();
     for (key, row) in &reading.lines {
         if key.line != line >> 6 || key.space != space {

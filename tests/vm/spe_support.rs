@@ -1,8 +1,9 @@
 //! A session that samples with SPE, and the test PMU's account of its records.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fs,
+    ops::Deref,
     path::Path,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ use probe_user::{
         Config, Session, SpeConfig,
         spe::{SpeEvents, Timeline, UPKEEP},
     },
-    snapshot::{SampleCounts, SpeHook, SpeReading},
+    snapshot::{SampleCounts, SampleOrigin, SampledKey, SpeHook, SpeReading},
 };
 use test_harness::{Load, TestCgroup, this_machine};
 
@@ -34,6 +35,22 @@ pub(crate) struct Sampling {
     pub(crate) session: Session,
     /// Rows that were freed so far.
     freed: Vec<(SpeKey, SampleCounts)>,
+}
+
+/// A reading of SPE.
+pub(crate) struct SpePull {
+    pub(crate) rows: HashMap<SpeKey, SampleCounts>,
+    /// All rows that were freed so far.
+    pub(crate) freed: Vec<(SpeKey, SampleCounts)>,
+    spe: SpeReading,
+}
+
+impl Deref for SpePull {
+    type Target = SpeReading;
+
+    fn deref(&self) -> &SpeReading {
+        &self.spe
+    }
 }
 
 impl Sampling {
@@ -54,17 +71,37 @@ impl Sampling {
     }
 
     /// Stops the PMU; returns all that was written until then.
-    pub(crate) fn end(&mut self, pmu: &TestPmu) -> SpeReading {
+    pub(crate) fn end(&mut self, pmu: &TestPmu) -> SpePull {
         pmu.control("spe ops_per_ms 0");
         self.pull()
     }
 
     /// A reading with all rows that were freed so far.
-    pub(crate) fn pull(&mut self) -> SpeReading {
-        let mut reading = self.session.pull().unwrap().spe.unwrap();
-        self.freed.append(&mut reading.freed);
-        reading.freed.clone_from(&self.freed);
-        reading
+    pub(crate) fn pull(&mut self) -> SpePull {
+        let reading = self.session.pull().unwrap().samples.unwrap();
+        let of_spe = |(key, counts): (SampledKey, SampleCounts)| {
+            let SampledKey {
+                cgroup,
+                tgid,
+                origin: SampleOrigin::Spe { cpu, access },
+            } = key
+            else {
+                panic!("{key:?}");
+            };
+            let key = SpeKey {
+                cgroup,
+                tgid,
+                cpu,
+                access,
+            };
+            (key, counts)
+        };
+        self.freed.extend(reading.freed.into_iter().map(of_spe));
+        SpePull {
+            rows: reading.rows.into_iter().map(of_spe).collect(),
+            freed: self.freed.clone(),
+            spe: reading.spe.unwrap(),
+        }
     }
 }
 
@@ -136,13 +173,13 @@ pub(crate) fn stat(name: &str) -> u64 {
 pub(crate) type Sums = BTreeMap<(Class, Option<u64>), [u64; 4]>;
 
 /// All rows of a reading, including freed ones.
-fn rows(reading: &SpeReading) -> impl Iterator<Item = (&SpeKey, &SampleCounts)> {
+fn rows(reading: &SpePull) -> impl Iterator<Item = (&SpeKey, &SampleCounts)> {
     let freed = reading.freed.iter().map(|(key, counts)| (key, counts));
     reading.rows.iter().chain(freed)
 }
 
 /// Counted sums of the rows that `owner` selects.
-pub(crate) fn counted(reading: &SpeReading, owner: impl Fn(&SpeKey) -> bool) -> Sums {
+pub(crate) fn counted(reading: &SpePull, owner: impl Fn(&SpeKey) -> bool) -> Sums {
     let mut sums = Sums::new();
     for (key, counts) in rows(reading).filter(|(key, _)| owner(key)) {
         let sum = sums
@@ -187,7 +224,7 @@ pub(crate) fn samples(sums: &Sums) -> u64 {
 /// Asserts that a cgroup has exactly the records of these processes. The PMU must be stopped.
 #[track_caller]
 pub(crate) fn assert_exact(
-    reading: &SpeReading,
+    reading: &SpePull,
     truth: &[Truth],
     what: &str,
     cgroup: CgroupId,
@@ -210,7 +247,7 @@ pub(crate) fn assert_exact(
 }
 
 /// Bytes of decoded records. Each fills its cell, except for random bytes that are a record.
-fn record_bytes(reading: &SpeReading) -> u64 {
+fn record_bytes(reading: &SpePull) -> u64 {
     let sum = &reading.health.sum;
     if stat("garbage") == 0 {
         sum.records * 64
@@ -221,7 +258,7 @@ fn record_bytes(reading: &SpeReading) -> u64 {
 
 /// Asserts that every byte that the PMU wrote is in a row or in a counted loss.
 #[track_caller]
-pub(crate) fn assert_conserved(reading: &SpeReading) {
+pub(crate) fn assert_conserved(reading: &SpePull) {
     let sum = &reading.health.sum;
     println!("{:?}", reading.health);
     let sampled: u64 = rows(reading).map(|(_, counts)| counts.samples).sum();

@@ -31,7 +31,7 @@ const SAMPLED_CPU: usize = 128 * KIB;
 const PROCESS_ROW: usize = 3 * KIB;
 
 /// Memory of sampled events: 16,384 rows in the kernel, and the user space memory of each.
-const EVENTS: usize = 51 * MIB;
+const EVENTS: usize = 58 * MIB;
 
 /// Memory of sampled events on each CPU: spare rows, and the counters of its samples.
 const EVENTS_CPU: usize = 64 * KIB;

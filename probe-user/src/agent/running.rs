@@ -255,7 +255,7 @@ impl Running {
         }
         if let Some(mut pipeline) = self.pipeline.take() {
             let snapshot = pipeline.snapshot();
-            let spe = snapshot.spe.as_ref();
+            let spe = snapshot.samples.as_ref().and_then(|it| it.spe.as_ref());
             self.period = spe.map(|spe| spe.health.period).or(self.period);
             self.hides_switches |= snapshot.health.sum.missed_switches > 0;
             self.last_report = mem::take(pipeline.report_mut());

@@ -277,26 +277,28 @@ pub(crate) mod tests {
     /// that were freed in between. Hash tables have a power of two of slots, 7 of 8 in use, and a
     /// byte for each slot.
     pub(crate) fn user_bytes(rows: u32) -> usize {
-        let (key, row, counts) = (
-            size_of::<SpeKey>(),
-            size_of::<SpeRow>(),
-            size_of::<SampleCounts>(),
+        let (row, counts) = (
+            size_of::<(SpeKey, SpeRow)>(),
+            size_of::<(SampledKey, SampleCounts)>(),
         );
+        let at_the_last_reading = row + size_of::<SampleCounts>() + 8;
         let rows = rows as usize;
         let slots = (rows * 8).div_ceil(7).next_power_of_two();
-        let in_tables = (key + row) + (key + row + counts + 8) + 2 * (key + counts) + 4;
-        slots * in_tables + rows * (key + row) + rows * 3 / 2 * (key + counts)
+        let in_tables = row + at_the_last_reading + 2 * counts + 4;
+        slots * in_tables + rows * row + rows * 3 / 2 * counts
     }
 
     /// Bytes of sampled events with so many rows, in the kernel and in user space while it reads
-    /// them: the kernel's rows, twice; their weighted counts; and two snapshots.
+    /// them: the kernel's rows, twice; their weighted counts; two snapshots; and half as many rows
+    /// again that were freed in between.
     pub(crate) fn sampled_event_bytes(cpus: usize, rows: u32) -> usize {
         let (key, row) = (size_of::<SampleKey>(), size_of::<SampleRow>());
-        let counts = size_of::<SampledKey>() + size_of::<SampleCounts>();
+        let counts = size_of::<(SampledKey, SampleCounts)>();
         let maps = events_memory(rows as usize, rows, cpus).total();
         let rows = rows as usize;
         let slots = (rows * 8).div_ceil(7).next_power_of_two();
-        maps + slots * (key + row + 1) + rows * (key + row) + 3 * slots * (counts + 1)
+        let freed = rows * 3 / 2 * counts;
+        maps + slots * (key + row + 1) + rows * (key + row) + 3 * slots * (counts + 1) + freed
     }
 
     fn all(table: HashMapSize, rows: u32, cpus: usize) -> usize {

@@ -48,7 +48,8 @@ impl Session {
         }
         if let Some(events) = config.sampling.clone() {
             let object = &mut session.object;
-            session.sampling = Some(EventSampling::start(events, object, &online, machine)?);
+            let events = EventSampling::start(events, object, &online, possible, machine)?;
+            session.sampling = Some(events);
         }
         session.complete_pins()?;
         session.object.programs.release_types();

@@ -8,6 +8,7 @@ mod layout;
 mod pairs;
 mod refused;
 mod rows;
+mod sample_counts;
 mod sampled;
 mod sources;
 mod spe;
@@ -28,9 +29,13 @@ pub use self::{
     layout::layout,
     refused::Refused,
     rows::UsageRows,
-    sampled::{AddressCounts, CodeKey, SampledAddress, SampledHealth, SampledKey, SampledReading},
+    sample_counts::SampleCounts,
+    sampled::{
+        AddressCounts, CodeKey, SampleOrigin, SampleReading, SampledAddress, SampledHealth,
+        SampledKey,
+    },
     sources::SourceReadings,
-    spe::{SampleCounts, SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
+    spe::{SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
 };
 pub(crate) use self::{
     growth::GrowingRow,
@@ -63,11 +68,8 @@ pub struct Snapshot {
     pub topology: Option<Arc<Topology>>,
     /// What the sources read.
     pub sources: SourceReadings,
-    /// Samples of memory accesses, if the session samples them.
-    pub spe: Option<SpeReading>,
-    /// Samples of events, if the session samples events.
-    #[serde(default)]
-    pub sampled: Option<SampledReading>,
+    /// What was sampled, if the session samples.
+    pub samples: Option<SampleReading>,
     /// Names of every cgroup and process that has a row.
     pub names: Arc<Names>,
     /// The programs' counts of their own work.

@@ -1,27 +1,45 @@
-//! Samples of events: by owner, by address, and their accounting.
+//! Samples: by owner, by address, and the accounting of events.
 
 use std::collections::HashMap;
 
 use probe_common::{
     CgroupId,
-    sample::{AddressKey, SampleCpu, SampleRow},
+    sample::{AddressKey, SampleCpu},
+    spe::{SpeAccess, SpeKey},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{CodeLocation, GrowingRow, NameCounts, SampleCounts, pairs};
+use super::{CodeLocation, GrowingRow, NameCounts, SampleCounts, SpeReading, pairs};
 use crate::event::AccessScaling;
 
-/// Owner, event and data source of samples.
+/// Owner and origin of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampledKey {
     /// Owner of the samples.
     pub cgroup: CgroupId,
     /// Process id; 0 unless counting by process.
     pub tgid: u32,
-    /// Index into [`SampledReading::events`].
-    pub event: u8,
-    /// A [`probe_common::sample::DataSource`].
-    pub source: u8,
+    /// Sampler, and kind of access.
+    pub origin: SampleOrigin,
+}
+
+/// The sampler of a row, and the kind of access as it reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SampleOrigin {
+    /// Arm's SPE.
+    Spe {
+        /// CPU number.
+        cpu: u16,
+        /// Class of operation, and data source as that CPU numbers it.
+        access: SpeAccess,
+    },
+    /// Overflows of an event, on all CPUs.
+    Event {
+        /// Index into [`SampleReading::events`].
+        event: u8,
+        /// A [`probe_common::sample::DataSource`].
+        source: u8,
+    },
 }
 
 /// A sampled address.
@@ -33,7 +51,7 @@ pub struct SampledAddress {
     pub address: u64,
     /// Process of the address; 0: the kernel's.
     pub tgid: u32,
-    /// Index into [`SampledReading::events`].
+    /// Index into [`SampleReading::events`].
     pub event: u8,
     /// Whether it is a data page.
     pub page: bool,
@@ -65,15 +83,21 @@ pub struct AddressCounts {
     pub made: u64,
 }
 
-/// All samples of events since the session began.
+/// All samples since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SampledReading {
-    /// The events, with the accounting of their samples.
-    pub events: Vec<SampledHealth>,
-    /// By owner. Rows of ended owners are in one more snapshot, then left out.
+pub struct SampleReading {
+    /// By owner and origin. Rows of ended owners are freed: those of events at once, those of SPE
+    /// one pull later.
     #[serde(with = "pairs")]
     pub rows: HashMap<SampledKey, SampleCounts>,
-    /// By address; empty if none are kept.
+    /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
+    /// and in `rows` too: [`SampleCounts::made`] distinguishes the rows.
+    pub freed: Vec<(SampledKey, SampleCounts)>,
+    /// SPE's pages, cache lines and accounting; None without SPE.
+    pub spe: Option<SpeReading>,
+    /// The sampled events, with the accounting of their samples.
+    pub events: Vec<SampledHealth>,
+    /// Samples of events by address; empty if none are kept.
     #[serde(with = "pairs")]
     pub addresses: HashMap<SampledAddress, AddressCounts>,
     /// Locations of the instructions among them, by [`SampledAddress::code_key`].
@@ -128,6 +152,19 @@ pub struct SampledHealth {
     pub bpf_stats: Option<u64>,
 }
 
+impl From<SpeKey> for SampledKey {
+    fn from(key: SpeKey) -> Self {
+        Self {
+            cgroup: key.cgroup,
+            tgid: key.tgid,
+            origin: SampleOrigin::Spe {
+                cpu: key.cpu,
+                access: key.access,
+            },
+        }
+    }
+}
+
 impl SampledHealth {
     /// Whether it is a clock that samples at all privilege levels at which it counts.
     pub(crate) fn is_whole_clock(&self) -> bool {
@@ -135,42 +172,8 @@ impl SampledHealth {
     }
 }
 
-impl SampleCounts {
-    /// The samples of a row since its value was `before`, with weights as latencies. Each event of
-    /// a period counts `factor` times.
-    #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
-    pub(crate) fn from_periods(before: &SampleRow, now: &SampleRow, factor: f64) -> Self {
-        let samples = now.samples.saturating_sub(before.samples);
-        if samples == 0 {
-            return Self::default();
-        }
-        let periods = now.periods.wrapping_sub(before.periods);
-        let events = periods as f64 * factor;
-        let weight = events / samples as f64;
-        let high = now.squares_high.wrapping_sub(before.squares_high);
-        let squares = (u128::from(high) << 64)
-            .wrapping_add(u128::from(now.squares))
-            .wrapping_sub(u128::from(before.squares));
-        let gained = |now: u64, before: u64| now.wrapping_sub(before) as f64 * weight;
-        let buckets =
-            |at: usize| f64::from(now.histogram[at].wrapping_sub(before.histogram[at])) * weight;
-        Self {
-            samples,
-            operations: events,
-            // Equal samples have the least variance. The sum may be less, since periods are clamped
-            // before they are squared.
-            variance: (squares as f64 * factor * factor).max(events * weight),
-            walks: gained(now.walks, before.walks),
-            cycles: gained(now.weight.cycles, before.weight.cycles),
-            squares: gained(now.weight.squares, before.weight.squares),
-            histogram: std::array::from_fn(buckets),
-            ..Self::default()
-        }
-    }
-}
-
 impl SampledAddress {
-    /// Its key in [`SampledReading::places`].
+    /// Its key in [`SampleReading::places`].
     #[must_use]
     pub fn code_key(&self) -> CodeKey {
         match AddressKey::is_kernel(self.address) {
@@ -207,26 +210,6 @@ impl SampledHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn samples_stand_for_their_periods_times_the_factor() {
-        let mut before = SampleRow::ZERO;
-        before.add(1000);
-        let mut now = before;
-        now.add(1000);
-        now.add(3000);
-        now.weight.add(20);
-        now.histogram[9] += 1;
-        let counts = SampleCounts::from_periods(&before, &now, 2.0);
-        assert_eq!(counts.samples, 2);
-        assert_eq!((counts.operations, counts.variance), (8000.0, 4e7));
-        // Two samples stand for 8000: each latency for 4000.
-        assert_eq!((counts.cycles, counts.histogram[9]), (80_000.0, 4000.0));
-        assert_eq!(
-            SampleCounts::from_periods(&now, &now, 2.0),
-            SampleCounts::default()
-        );
-    }
 
     #[test]
     fn rows_made_anew_count_as_a_whole() {

@@ -1,19 +1,14 @@
-//! Samples of SPE, and the accounting of everything that it wrote.
+//! SPE's pages and cache lines, and the accounting of everything that it wrote.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use probe_common::{
     CgroupId,
-    spe::{
-        LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeCpu, SpeKey, SpeRow,
-    },
+    spe::{LineKey, LineRow, PageKey, PageRow, SourceTable, SpeCpu, SpeKey},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{GrowingRow, MapMemory, pairs};
+use super::MapMemory;
 
 /// Owner of samples without a known cgroup.
 pub const UNATTRIBUTED: CgroupId = SpeKey::UNATTRIBUTED;
@@ -28,123 +23,9 @@ pub enum SpeHook {
     Kprobe,
 }
 
-/// Samples of one row, and the number of operations that they stand for. The weight of a sample of
-/// SPE is the current period, times the ratio of written to decoded bytes of its CPU; that of a
-/// sample of an event is what the event counted since the last sample, scaled if the event was
-/// multiplexed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SampleCounts {
-    /// Raw number of samples.
-    pub samples: u64,
-    /// Operations that they stand for: the sum of the weights.
-    pub operations: f64,
-    /// Sum of the squared weights: the variance of `operations`.
-    pub variance: f64,
-    /// Operations that needed a translation table walk.
-    pub walks: f64,
-    /// Cycles of all operations from dispatch to completion.
-    pub cycles: f64,
-    /// Sum of the squares of these latencies.
-    pub squares: f64,
-    /// Cycles from dispatch to issue; only SPE has them.
-    pub issue: f64,
-    /// Cycles of address translation; only SPE has them.
-    pub translation: f64,
-    /// Operations by total latency; operations without it are in no bucket.
-    pub histogram: [f64; LATENCY_BUCKETS],
-    /// Generation: number of the reading that first found the row. It distinguishes the row from a
-    /// freed row of the same key. 0 for sums.
-    pub made: u64,
-}
-
-impl SampleCounts {
-    /// The samples of a row since its value was `before`, each with this weight.
-    #[expect(clippy::cast_precision_loss, reason = "samples between two readings")]
-    pub(crate) fn between(before: &SpeRow, now: &SpeRow, weight: f64) -> Self {
-        let samples = now.samples.saturating_sub(before.samples);
-        if samples == 0 {
-            return Self::default();
-        }
-        let gained = |now: u64, before: u64| now.saturating_sub(before) as f64 * weight;
-        let buckets = |at: usize| {
-            let count = now.histogram[at].wrapping_sub(before.histogram[at]);
-            f64::from(count) * weight
-        };
-        Self {
-            samples,
-            operations: samples as f64 * weight,
-            variance: samples as f64 * weight * weight,
-            walks: gained(now.walks, before.walks),
-            cycles: gained(now.total.cycles, before.total.cycles),
-            squares: gained(now.total.squares, before.total.squares),
-            issue: gained(now.issue, before.issue),
-            translation: gained(now.translation, before.translation),
-            histogram: std::array::from_fn(buckets),
-            made: 0,
-        }
-    }
-
-    /// Adds the counts of another row.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.samples = self.samples.wrapping_add(other.samples);
-        self.operations += other.operations;
-        self.variance += other.variance;
-        self.walks += other.walks;
-        self.cycles += other.cycles;
-        self.squares += other.squares;
-        self.issue += other.issue;
-        self.translation += other.translation;
-        for (sum, more) in self.histogram.iter_mut().zip(other.histogram) {
-            *sum += more;
-        }
-    }
-
-    /// Number of operations with a known total latency.
-    pub(crate) fn timed(&self) -> f64 {
-        self.histogram.iter().sum()
-    }
-
-    /// Effective sample size of `operations` (Kish).
-    pub(crate) fn effective(&self, operations: f64) -> f64 {
-        if self.variance > 0.0 {
-            operations * self.operations / self.variance
-        } else {
-            0.0
-        }
-    }
-}
-
-impl GrowingRow for SampleCounts {
-    fn generation(&self) -> u64 {
-        self.made
-    }
-
-    fn growth(&self, earlier: &Self) -> Self {
-        let gained = |now: f64, before: f64| (now - before).max(0.0);
-        Self {
-            samples: self.samples.saturating_sub(earlier.samples),
-            operations: gained(self.operations, earlier.operations),
-            variance: gained(self.variance, earlier.variance),
-            walks: gained(self.walks, earlier.walks),
-            cycles: gained(self.cycles, earlier.cycles),
-            squares: gained(self.squares, earlier.squares),
-            issue: gained(self.issue, earlier.issue),
-            translation: gained(self.translation, earlier.translation),
-            histogram: std::array::from_fn(|at| gained(self.histogram[at], earlier.histogram[at])),
-            made: 0,
-        }
-    }
-}
-
-/// All samples of SPE since the session began.
+/// SPE's pages, cache lines and accounting since the session began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpeReading {
-    /// By owner, CPU and data source. Rows of ended owners are freed one pull later.
-    #[serde(with = "pairs")]
-    pub rows: HashMap<SpeKey, SampleCounts>,
-    /// Rows freed since the last snapshot, with their last values. A key may occur more than once,
-    /// and in `rows` too: [`SampleCounts::made`] distinguishes the rows.
-    pub freed: Vec<(SpeKey, SampleCounts)>,
     /// Pages by process; empty if none are kept.
     pub pages: Vec<(PageKey, PageRow)>,
     /// Cache lines by owner and CPU; empty if none are kept.
@@ -202,66 +83,5 @@ impl SpeHealth {
     /// Nanoseconds per decoded record, given the nanoseconds for all of them.
     pub(crate) fn per_record(&self, nanos: u64) -> Option<u64> {
         nanos.checked_div(self.sum.records)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(n: u16) -> SpeRow {
-        let mut row = SpeRow {
-            samples: n.into(),
-            walks: n.into(),
-            issue: n.into(),
-            translation: n.into(),
-            ..SpeRow::ZERO
-        };
-        (row.total.cycles, row.total.squares) = (n.into(), n.into());
-        row.histogram = [n.into(); _];
-        row
-    }
-
-    #[test]
-    fn sums_keep_every_field() {
-        let counts = |n| SampleCounts::between(&SpeRow::ZERO, &row(n), 1.0);
-        let mut sum = counts(1);
-        sum.add(&counts(2));
-        assert_eq!(sum, counts(3));
-        assert_eq!(sum.growth(&counts(1)), counts(2));
-    }
-
-    /// The weight of a sample applies to all of its numbers: a mean of weighted counts and
-    /// unweighted latencies would be wrong for both.
-    #[test]
-    fn every_number_of_a_sample_has_its_weight() {
-        let mut all = SampleCounts::between(&SpeRow::ZERO, &row(1), 1000.0);
-        all.add(&SampleCounts::between(&row(1), &row(2), 3000.0));
-        let expected = 4000.0;
-        let weighted = [
-            all.operations,
-            all.walks,
-            all.cycles,
-            all.squares,
-            all.issue,
-            all.translation,
-        ];
-        assert_eq!(weighted, [expected; 6]);
-        assert_eq!(all.histogram, [expected; _]);
-        assert_eq!((all.samples, all.variance), (2, 1e6 + 9e6));
-    }
-
-    /// The kernel's histogram wraps; a row that went back adds nothing.
-    #[test]
-    fn a_histogram_that_wrapped_is_read_on() {
-        let mut before = row(5);
-        before.histogram[3] = u32::MAX;
-        let mut now = row(7);
-        now.histogram[3] = 1;
-        assert_eq!(SampleCounts::between(&before, &now, 1.0).histogram[3], 2.0);
-        assert_eq!(
-            SampleCounts::between(&now, &before, 1.0),
-            SampleCounts::default()
-        );
     }
 }

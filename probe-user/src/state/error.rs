@@ -8,7 +8,7 @@ use std::{io, path::PathBuf};
 pub enum StateError {
     /// The file cannot be read.
     #[error(
-        "cannot read {path}: {source}; totals begin anew. Make it readable, or remove it",
+        "cannot read {path}: {source}; totals start from zero. Make it readable, or remove it",
         path = path.display()
     )]
     Read {
@@ -30,13 +30,13 @@ pub enum StateError {
     },
     /// The file is no state.
     #[error(
-        "{path} is no state of pmuscope: totals begin anew, and it will be replaced",
+        "{path} is no state of pmuscope: totals start from zero, and it will be replaced",
         path = .0.display()
     )]
     Foreign(PathBuf),
     /// The file is of a version with another format or another layout of the maps.
     #[error(
-        "{path} has format {found} and this program reads {known}: totals begin anew",
+        "{path} has format {found} and this program reads {known}: totals start from zero",
         path = path.display()
     )]
     Format {
@@ -48,17 +48,17 @@ pub enum StateError {
         known: String,
     },
     /// The file is truncated or changed.
-    #[error("{path} is damaged: totals begin anew, and it will be replaced", path = .0.display())]
+    #[error("{path} is damaged: totals start from zero, and it will be replaced", path = .0.display())]
     Damaged(PathBuf),
     /// The machine was rebooted since.
     #[error(
-        "{path} is of an earlier boot of the machine: totals begin anew, as all counters of the \
+        "{path} is of an earlier boot of the machine: totals start from zero, as all counters of the \
          kernel do", path = .0.display()
     )]
     OtherBoot(PathBuf),
     /// The plan has other groups of events.
     #[error(
-        "an event is counted together with others than before: totals begin anew, since events of \
+        "an event is counted together with others than before: totals start from zero, since events of \
          one group are scaled as one"
     )]
     OtherEvents,

@@ -34,7 +34,7 @@ use crate::{
     join::{Joined, Rows, View},
     machine::Machine,
     plan::Plan,
-    snapshot::{Names, SampledReading, Snapshot, SpeReading, UncoreReading, UsageRows},
+    snapshot::{Names, SampleReading, Snapshot, SpeReading, UncoreReading, UsageRows},
     window::{SampleUsage, Totals, Usage, Window},
 };
 
@@ -183,17 +183,16 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         running: 0,
         ..*reading
     };
-    let no_overflows = |sampled: &SampledReading| SampledReading {
-        events: sampled.events.clone(),
-        ..SampledReading::default()
-    };
     let unsampled = |spe: &SpeReading| SpeReading {
-        rows: Default::default(),
-        freed: Vec::new(),
         pages: Vec::new(),
         lines: Vec::new(),
         tables: Arc::clone(&spe.tables),
         health: spe.health.clone(),
+    };
+    let no_samples = |samples: &SampleReading| SampleReading {
+        spe: samples.spe.as_ref().map(unsampled),
+        events: samples.events.clone(),
+        ..SampleReading::default()
     };
     Snapshot {
         at,
@@ -203,8 +202,7 @@ fn before(first: &Snapshot, at: Duration, rows: UsageRows) -> Snapshot {
         uncore: first.uncore.iter().map(zero).collect(),
         topology: first.topology.clone(),
         sources: first.sources.clone(),
-        spe: first.spe.as_ref().map(unsampled),
-        sampled: first.sampled.as_ref().map(no_overflows),
+        samples: first.samples.as_ref().map(no_samples),
         names: Arc::clone(&first.names),
         health: first.health.clone(),
     }

@@ -4,7 +4,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use probe_common::{
     CgroupId, GROUP_COUNTERS, UsageKey, UsageRow,
-    spe::{Class, SpeAccess, SpeKey},
+    spe::{Class, SpeAccess},
 };
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::{
     event::{AccessScaling, Counter, Exclude, Scope},
     join::{By, Entity},
     plan::Planned,
-    snapshot::{Health, SampleCounts, SampledHealth, SampledKey, SourceReadings},
+    snapshot::{Health, SampleCounts, SampleOrigin, SampledHealth, SampledKey, SourceReadings},
     window::{GroupCounts, SampleSource, spe_reading},
 };
 
@@ -85,8 +85,7 @@ fn snapshot(at: u64, counts: &[u64]) -> Snapshot {
         }],
         topology: None,
         sources: SourceReadings::default(),
-        spe: None,
-        sampled: None,
+        samples: None,
         names: Arc::new(Names {
             cgroups: names.collect(),
             ..Names::default()
@@ -204,27 +203,25 @@ fn sampled(at: u64, spe: bool, events: &[&str], samples: u64) -> Snapshot {
         name: (*name).to_owned(),
         ..SampledHealth::default()
     };
-    let of_event = |event| SampledKey {
-        cgroup,
-        tgid,
-        event,
-        source: 0,
+    let row = |origin| {
+        let key = SampledKey {
+            cgroup,
+            tgid,
+            origin,
+        };
+        (key, counts)
     };
-    now.sampled = Some(SampledReading {
-        events: events.iter().map(event).collect(),
-        rows: (0..)
-            .zip(events)
-            .map(|(event, _)| (of_event(event), counts))
-            .collect(),
-        ..SampledReading::default()
-    });
-    let key = SpeKey {
-        cgroup,
-        tgid,
-        cpu: 0,
-        access: SpeAccess::new(Class::Store, None),
+    let access = SpeAccess::new(Class::Store, None);
+    let mut samples = match spe {
+        true => spe_reading([row(SampleOrigin::Spe { cpu: 0, access })].into()),
+        false => SampleReading::default(),
     };
-    now.spe = spe.then(|| spe_reading([(key, counts)].into()));
+    samples.events = events.iter().map(event).collect();
+    let of_events = (0..).zip(events);
+    samples
+        .rows
+        .extend(of_events.map(|(event, _)| row(SampleOrigin::Event { event, source: 0 })));
+    now.samples = Some(samples);
     now
 }
 
@@ -270,8 +267,7 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
     assert_eq!(same, [(Spe, 34, 0), (Event(0), 34, 0)]);
     // The cgroup sleeps, and has counts alone.
     let mut sleeps = sampled(20, true, &["faults"], 0);
-    sleeps.spe.as_mut().unwrap().rows.clear();
-    sleeps.sampled.as_mut().unwrap().rows.clear();
+    sleeps.samples.as_mut().unwrap().rows.clear();
     assert_eq!(restarted(&sleeps), [(Spe, 30, 0), (Event(0), 30, 0)]);
     let others = restarted(&sampled(20, true, &["loads", "faults"], 4));
     assert_eq!(others, [(Spe, 4, 10), (Event(0), 4, 10), (Event(1), 4, 10)]);
@@ -282,12 +278,17 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
 #[test]
 fn the_format_is_raised_with_every_change() {
     let mut now = sampled(10, true, &["loads"], 1 << 40);
-    let spe = now.spe.as_mut().unwrap();
-    let (mut load, counts) = spe.rows.iter().next().map(|(key, it)| (*key, *it)).unwrap();
-    load.access = SpeAccess::new(Class::Load, Some(8));
-    spe.rows.insert(load, counts);
-    let events = now.sampled.as_mut().unwrap();
-    events.events[0].accesses = Some(AccessScaling::Counted);
+    let samples = now.samples.as_mut().unwrap();
+    let (key, counts) = samples
+        .rows
+        .iter()
+        .next()
+        .map(|(key, it)| (*key, *it))
+        .unwrap();
+    let access = SpeAccess::new(Class::Load, Some(8));
+    let origin = SampleOrigin::Spe { cpu: 0, access };
+    samples.rows.insert(SampledKey { origin, ..key }, counts);
+    samples.events[0].accesses = Some(AccessScaling::Counted);
     let bytes = saved(&now);
     let sum = bytes.last_chunk::<8>().unwrap();
     let known = ("7-1x130x2x12x6x16", 8_989_365_190_300_234_084);
@@ -332,7 +333,7 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
     });
     assert!(text.contains("symbolic link or no regular file"), "{text}");
     let text = refusal(|path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap());
-    assert!(text.contains("totals begin anew"), "{text}");
+    assert!(text.contains("totals start from zero"), "{text}");
 
     let path = directory.path().join("totals");
     fs::write(path, good).unwrap();

@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::{
-    CgroupId, UsageKey,
-    spe::{LineKey, SpeKey},
-};
+use probe_common::{CgroupId, UsageKey, spe::LineKey};
 
 pub(crate) use self::group_counts::float;
 use self::usage::Gains;
@@ -54,7 +51,7 @@ macro_rules! from_keys {
     )*};
 }
 
-from_keys!(UsageKey, SpeKey, LineKey, SampledKey, SampledAddress);
+from_keys!(UsageKey, LineKey, SampledKey, SampledAddress);
 
 /// The counts of an owner: one entry per counter group, None for a group without a row.
 pub type Usage = Vec<Option<GroupCounts>>;

@@ -10,7 +10,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use probe_common::spe::{Class, PageKey, PageRow, Source};
+use probe_common::{
+    sample::DataSource,
+    spe::{Class, PageKey, PageRow, Source},
+};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -18,9 +21,10 @@ pub(crate) use self::tests::{sampled_window, spe_reading};
 use super::{CacheLines, Gained, Owner, RunningTime, Sum as _, Usage, float, totals::SampleTotals};
 use crate::{
     event::AccessScaling,
+    machine::topology::Topology,
     snapshot::{
-        AddressCounts, CodeKey, CodeLocation, NameCounts, SampleCounts, SampledAddress,
-        SampledHealth, Snapshot, SpeHealth,
+        AddressCounts, CodeKey, CodeLocation, GrowingRow as _, NameCounts, SampleCounts,
+        SampleOrigin, SampleReading, SampledAddress, SampledHealth, Snapshot, SpeHealth,
     },
 };
 
@@ -116,6 +120,22 @@ pub struct SampleWindow {
 }
 
 impl SampleKind {
+    /// The kind of a row's samples.
+    fn of(origin: SampleOrigin, reading: &SampleReading) -> Self {
+        match origin {
+            SampleOrigin::Spe { cpu, access } => {
+                let level = (reading.spe.as_ref())
+                    .map_or(MemLevel::Unknown, |spe| spe::level(spe, cpu, access));
+                Self::spe(access.class(), level)
+            }
+            SampleOrigin::Event { event, source } => {
+                let sampled = reading.events.get(usize::from(event));
+                let accesses = sampled.and_then(|event| event.accesses);
+                Self::event(event, accesses.map(|_| events::access(DataSource(source))))
+            }
+        }
+    }
+
     /// The kind of an access that SPE sampled.
     #[must_use]
     pub const fn spe(class: Class, level: MemLevel) -> Self {
@@ -147,24 +167,44 @@ impl SampleWindow {
     /// The difference of two snapshots of one session; None if it does not sample.
     #[must_use]
     pub fn between(earlier: &Snapshot, later: &Snapshot) -> Option<Self> {
-        let spe = earlier.spe.as_ref().zip(later.spe.as_ref());
-        let events = earlier.sampled.as_ref().zip(later.sampled.as_ref());
-        if spe.is_none() && events.is_none() {
-            return None;
-        }
+        let (before, now) = earlier.samples.as_ref().zip(later.samples.as_ref())?;
         let mut window = Self::default();
-        if let Some((before, now)) = spe {
-            window.add_spe(before, now, later.topology.as_deref());
+        window.add_rows(before, now, later.topology.as_deref());
+        if let Some((before, now)) = before.spe.as_ref().zip(now.spe.as_ref()) {
+            window.add_spe(before, now);
         }
-        if let Some((before, now)) = events {
-            window.add_events(before, now);
-        }
+        window.add_events(before, now);
         let mut total = SampleUsage::new();
         for of_owner in window.usage.values() {
             total.add_all(of_owner);
         }
         window.total = Gained::first(total, earlier.at);
         Some(window)
+    }
+
+    /// Adds the samples between two readings to their owners, and those of SPE to sockets.
+    fn add_rows(
+        &mut self,
+        before: &SampleReading,
+        now: &SampleReading,
+        topology: Option<&Topology>,
+    ) {
+        let freed = now.freed.iter().map(|(key, counts)| (key, counts));
+        for (key, counts) in now.rows.iter().chain(freed) {
+            let delta = counts.since(before.rows.get(key));
+            let (owner, kind) = (Owner::from(key), SampleKind::of(key.origin, now));
+            let of_owner = self.usage.entry(owner).or_default();
+            // An owner that was sampled before keeps a row, as with counters.
+            of_owner.entry(kind).or_default().add(&delta);
+            if let (SampleOrigin::Spe { cpu, .. }, Some(topology)) = (key.origin, topology)
+                && delta.samples > 0
+            {
+                // A CPU of no known socket counts as one of socket 0.
+                let socket = topology.socket(cpu.into()).unwrap_or(0);
+                let of_owner = self.on_socket.entry((socket, owner)).or_default();
+                of_owner.entry(kind).or_default().add(&delta);
+            }
+        }
     }
 
     /// What samples, in the order of [`SampleSource`]. Totals go on as long as this stays the same.

@@ -66,7 +66,7 @@ here; docs/kubernetes.md has what it rests on. */ -}}
 {{- $kib := add (mul 32 1024) (div (mul $rows 832) 1024) (mul (int64 $m.containers) 8) -}}
 {{- $kib = add $kib (mul (int64 $m.cpus) 128) (mul $processes 3) -}}
 {{- if $count.sample -}}
-{{- $kib = add $kib (mul 51 1024) (mul (int64 $m.cpus) 64) -}}
+{{- $kib = add $kib (mul 58 1024) (mul (int64 $m.cpus) 64) -}}
 {{- end -}}
 {{- if .Values.spe.enabled -}}
 {{- $kib = add $kib (mul 104 1024) (mul (int64 $m.cpus) (add 128 (int64 $m.speBufferKiB))) -}}

@@ -6,7 +6,6 @@ use probe_common::{
     CgroupId, CpuCounts, UsageKey, UsageRow,
     spe::{
         Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeAccess, SpeCpu,
-        SpeKey,
     },
 };
 use proptest::{collection, prelude::*};
@@ -26,8 +25,8 @@ use crate::{
     },
     snapshot::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
-        Names, SampleCounts, SampledAddress, SampledHealth, SampledKey, SampledReading, Snapshot,
-        SourceReadings, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        Names, SampleCounts, SampleOrigin, SampleReading, SampledAddress, SampledHealth,
+        SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading, UncoreReading,
     },
 };
 
@@ -53,18 +52,18 @@ fn number() -> impl Strategy<Value = f64> {
     prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO
 }
 
-fn sampled() -> impl Strategy<Value = (SpeKey, SampleCounts)> {
+fn sampled() -> impl Strategy<Value = (SampledKey, SampleCounts)> {
     let access = (0..4_usize, prop::option::of(0..99_u64));
     let histogram = collection::vec(number(), LATENCY_BUCKETS);
     let sums = prop::array::uniform7(number());
     let counts = (any::<[u64; 2]>(), sums, histogram);
     (keys(), access, counts).prop_map(
         |((cgroup, tgid, cpu, _), (class, source), ([samples, made], sums, histogram))| {
-            let key = SpeKey {
+            let access = SpeAccess::new(Class::ALL[class], source);
+            let key = SampledKey {
                 cgroup,
                 tgid,
-                cpu,
-                access: SpeAccess::new(Class::ALL[class], source),
+                origin: SampleOrigin::Spe { cpu, access },
             };
             let [
                 operations,
@@ -105,16 +104,11 @@ fn lines() -> impl Strategy<Value = Vec<(LineKey, LineRow)>> {
 }
 
 fn spe() -> impl Strategy<Value = SpeReading> {
-    let rows = collection::hash_map(sampled().prop_map(|(key, _)| key), sampled(), 0..4);
-    let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
-    let freed = collection::vec(sampled(), 0..3);
     let sum = any::<[u64; SpeCpu::WORDS]>();
     let stats = prop::option::of(any::<u64>());
     let lists = (pages(), lines());
-    (rows, freed, lists, sum, stats, any::<bool>()).prop_map(
-        |(rows, freed, (pages, lines), sum, bpf_stats, kprobe)| SpeReading {
-            rows,
-            freed,
+    (lists, sum, stats, any::<bool>()).prop_map(|((pages, lines), sum, bpf_stats, kprobe)| {
+        SpeReading {
             pages,
             lines,
             tables: Arc::new(BTreeMap::from([
@@ -142,8 +136,8 @@ fn spe() -> impl Strategy<Value = SpeReading> {
                 unlogged: 2,
                 bpf_stats,
             },
-        },
-    )
+        }
+    })
 }
 
 fn uncore() -> impl Strategy<Value = Vec<UncoreReading>> {
@@ -249,10 +243,15 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let rows = collection::hash_map(usage().prop_map(|(key, _)| key), usage(), 0..6);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
     let parts = (rows, collection::vec(usage(), 0..3), uncore());
-    let more = (prop::option::of(spe()), names(), any::<[bool; 4]>());
+    let more = (prop::option::of(samples()), names(), any::<[bool; 4]>());
     let at = any::<u64>().prop_map(Duration::from_nanos);
     (at, parts, more, any::<[u64; CpuCounts::WORDS]>()).prop_map(
-        |(at, (rows, freed, uncore), (spe, names, [topology, devices, monitored, hook]), state)| {
+        |(
+            at,
+            (rows, freed, uncore),
+            (samples, names, [topology, devices, monitored, hook]),
+            state,
+        )| {
             let health = Health {
                 hook: if hook {
                     Hook::CgroupSwitches
@@ -302,8 +301,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                     resctrl: monitored.then(|| vec![of_group]),
                     memory: hook.then(|| memory(state[4])),
                 },
-                sampled: spe.as_ref().map(|_| sampled_events(state[3])),
-                spe,
+                samples,
                 names: Arc::new(names),
                 health,
             }
@@ -311,14 +309,27 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     )
 }
 
+/// Samples of SPE and of an event.
+fn samples() -> impl Strategy<Value = SampleReading> {
+    let rows = collection::hash_map(sampled().prop_map(|(key, _)| key), sampled(), 0..4);
+    let freed = collection::vec(sampled(), 0..3);
+    (rows, freed, prop::option::of(spe()), any::<u64>()).prop_map(|(rows, freed, spe, samples)| {
+        let mut reading = sampled_event(samples);
+        let rows = rows.into_iter().map(|(key, (_, row))| (key, row));
+        reading.rows.extend(rows);
+        (reading.freed, reading.spe) = (freed, spe);
+        reading
+    })
+}
+
 /// Samples of an event, of one owner at one address.
-fn sampled_events(samples: u64) -> SampledReading {
+fn sampled_event(samples: u64) -> SampleReading {
     let (cgroup, tgid, event) = (CgroupId(7), 3, 0);
+    let source = 0x92;
     let key = SampledKey {
         cgroup,
         tgid,
-        event,
-        source: 0x92,
+        origin: SampleOrigin::Event { event, source },
     };
     let counts = SampleCounts {
         samples,
@@ -352,7 +363,7 @@ fn sampled_events(samples: u64) -> SampledReading {
         accesses: Some(AccessScaling::Tagged),
         ..SampledHealth::default()
     };
-    SampledReading {
+    SampleReading {
         events: vec![health],
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
@@ -361,5 +372,6 @@ fn sampled_events(samples: u64) -> SampledReading {
             lost: samples,
             ..NameCounts::default()
         }),
+        ..SampleReading::default()
     }
 }

@@ -97,7 +97,7 @@ impl SessionPins {
                 None if session == UNFINISHED => "a start that was killed left them",
                 None => "their name is none that pmuscope gives",
                 Some(other) if other.layout != stamp.layout => {
-                    "their layout is that of another version: totals begin anew"
+                    "their layout is that of another version: totals start from zero"
                 }
                 Some(other) if other.plan != stamp.plan => "other events were counted",
                 Some(_) => "they were not complete",

@@ -7,10 +7,10 @@ use probe_common::{Plain, UsageKey, UsageRow};
 
 use crate::{
     session::{SessionError, object::Hash},
-    snapshot::{ENDED, GrowingRow},
+    snapshot::{ENDED, GrowingRow, SampleCounts, SampledKey},
 };
 
-/// A row of a map that can be freed.
+/// A row that can be freed.
 pub(crate) trait FreeableRow: GrowingRow {
     type Key: Copy + Eq + hash::Hash;
 
@@ -57,6 +57,26 @@ impl FreeableRow for UsageRow {
     }
 }
 
+impl FreeableRow for SampleCounts {
+    type Key = SampledKey;
+
+    fn process(key: &SampledKey) -> u32 {
+        key.tgid
+    }
+
+    fn with_process(key: SampledKey, tgid: u32) -> SampledKey {
+        SampledKey { tgid, ..key }
+    }
+
+    fn size(&self) -> u64 {
+        self.samples
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.add(other);
+    }
+}
+
 /// Rows that were freed since the last snapshot.
 pub(crate) struct FreedRows<R: FreeableRow> {
     /// The rows with their last values.
@@ -86,6 +106,12 @@ impl<R: FreeableRow> FreedRows<R> {
         rows
     }
 
+    /// Drops rows of other keys.
+    pub(super) fn retain(&mut self, keep: impl Fn(&R::Key) -> bool) {
+        self.rows.retain(|(key, _)| keep(key));
+        self.sums.retain(|key, _| keep(key));
+    }
+
     /// The processes among the rows.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
         self.rows.iter().map(|(key, _)| R::process(key))
@@ -104,7 +130,7 @@ impl<R: FreeableRow> FreedRows<R> {
         }
         let snapshot = self.snapshot;
         // A window takes the difference of rows that the last snapshot has, so these are not
-        // summed. They are no more than the map has room for.
+        // summed.
         let can_be_summed =
             |(key, row): &(R::Key, R)| R::process(key) != 0 && row.generation() > snapshot;
         let mut sizes: HashMap<u32, u64> = HashMap::new();
@@ -155,7 +181,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::snapshot::SampleCounts;
 
     fn row(tgid: u32, made: u64, ran: u64) -> (UsageKey, UsageRow) {
         let key = UsageKey {
@@ -214,7 +239,7 @@ mod tests {
                 ..SampleCounts::default()
             };
             counts.histogram[4] = tgid.into();
-            (key, counts)
+            (SampledKey::from(key), counts)
         };
         let mut freed: FreedRows<SampleCounts> = FreedRows::default();
         freed.take(3);
@@ -226,10 +251,10 @@ mod tests {
             assert!(freed.rows.len() <= LIMIT);
         }
         assert!(whole > 0, "it sums no sooner than it must");
-        let sums = |rows: &[(SpeKey, SampleCounts)]| {
-            let mut sums: BTreeMap<SpeKey, SampleCounts> = BTreeMap::new();
+        let sums = |rows: &[(SampledKey, SampleCounts)]| {
+            let mut sums: BTreeMap<SampledKey, SampleCounts> = BTreeMap::new();
             for (key, counts) in rows {
-                let sum = sums.entry(SpeKey { tgid: 0, ..*key });
+                let sum = sums.entry(SampledKey { tgid: 0, ..*key });
                 sum.or_default().add(counts);
             }
             sums

@@ -27,13 +27,12 @@ pub(crate) use self::{
     sampled::EventSampleTotals,
     spe::SpeTotals,
 };
-use super::{
-    ByProcess, EbpfObject, EventSampling, Session, SessionError, memory, object,
-    sources::PullContext,
-};
+use super::{ByProcess, EbpfObject, Session, SessionError, memory, object, sources::PullContext};
 use crate::{
     plan::Plan,
-    snapshot::{CountingCost, Health, LogCounts, OVERFLOW, Refused, Snapshot, UsageRows},
+    snapshot::{
+        CountingCost, Health, LogCounts, OVERFLOW, Refused, SampleReading, Snapshot, UsageRows,
+    },
     sys::{
         bpf,
         clock::{nanos, now},
@@ -63,11 +62,10 @@ impl Session {
         let switches = self.cpus.hook.switches();
         let at = self.clock.now();
         let mut uncore = self.uncore.read(&self.config.plan);
-        let spe = self
-            .spe
-            .as_mut()
-            .map(|spe| spe.pull(&mut self.object, &ended))
-            .transpose()?;
+        let mut samples = match &mut self.spe {
+            Some(spe) => spe.pull(&mut self.object, &ended)?,
+            None => SampleReading::default(),
+        };
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
@@ -97,22 +95,16 @@ impl Session {
         let lost: u64 = after.values().map(|state| state.counts.lost_events).sum();
         // A program run that the kernel skipped is a lost record too.
         let lost = lost + skipped_runs;
-        let sampled = || spe.iter().flat_map(|spe| spe.rows.keys());
-        let of_samples = sampled().map(|key| key.cgroup);
+        let of_samples = samples.rows.keys().map(|key| key.cgroup);
         let owners = rows.keys().map(|key| key.cgroup).chain(of_samples);
         self.lifecycle.resync(&mut self.object, owners, lost)?;
         // After all counts were read, since naming addresses takes time.
-        let events = self
-            .sampling
-            .as_mut()
-            .map(|events| events.pull(&mut self.object, self.clock, &ended))
-            .transpose()?;
+        if let Some(sampling) = &mut self.sampling {
+            sampling.pull(&mut self.object, self.clock, &ended, &mut samples)?;
+        }
         if self.config.by_process.any() {
-            let tgids = rows
-                .keys()
-                .map(|key| key.tgid)
-                .chain(sampled().map(|key| key.tgid))
-                .chain(self.sampling.iter().flat_map(EventSampling::processes));
+            let of_samples = samples.rows.keys().map(|key| key.tgid);
+            let tgids = rows.keys().map(|key| key.tgid).chain(of_samples);
             self.lifecycle.name_processes(&mut self.object, tgids)?;
         }
         self.lifecycle.update_delegated();
@@ -163,8 +155,7 @@ impl Session {
             uncore,
             topology: self.uncore.topology(),
             sources,
-            spe,
-            sampled: events,
+            samples: self.samples().then_some(samples),
             names,
             health,
         })

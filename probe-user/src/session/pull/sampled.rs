@@ -22,8 +22,7 @@ use crate::{
         sampling::{EventSampling, FunctionNames},
     },
     snapshot::{
-        CodeKey, CodeLocation, ENDED, OVERFLOW, SampledAddress, SampledHealth, SampledKey,
-        SampledReading,
+        CodeKey, CodeLocation, OVERFLOW, SampleReading, SampledAddress, SampledHealth, SampledKey,
     },
     sys::clock::{nanos, now},
 };
@@ -31,42 +30,35 @@ use crate::{
 /// Most instructions, and most data pages, that are kept from reading to reading: 80 bytes each.
 const MAX_ADDRESSES: usize = 65_536;
 
-/// Rows between two snapshots beyond which those of ended processes are summed.
-const MAX_ROWS: usize = 32_768;
-
 impl EventSampling {
-    /// Reads for a snapshot, which is the last one with the rows of ended owners.
+    /// Adds to the reading of a snapshot, and frees the rows of ended owners.
     pub(super) fn pull(
         &mut self,
         object: &mut EbpfObject,
         clock: KernelClock,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<SampledReading, SessionError> {
+        reading: &mut SampleReading,
+    ) -> Result<(), SessionError> {
         self.read(object, clock, ended)?;
-        let events = self.health(object);
-        let places = self.places();
+        reading.events = self.health(object);
+        reading.places = self.places();
+        reading.names = self.names.as_ref().map(FunctionNames::counts);
         let totals = &mut self.totals;
-        let reading = SampledReading {
-            events,
-            rows: totals.rows.clone(),
-            addresses: totals.show_addresses(),
-            places,
-            names: self.names.as_ref().map(FunctionNames::counts),
-        };
-        for key in totals.ended.drain() {
-            totals.rows.remove(&key);
-        }
-        totals.snapshot = totals.readings;
-        Ok(reading)
+        reading.rows.extend(&totals.rows);
+        reading.freed.extend(totals.freed.take(totals.readings));
+        reading.addresses = totals.show_addresses();
+        totals.ended.clear();
+        Ok(())
     }
 
-    /// Reads the samples, and changes the rate if their cost requires it.
+    /// Reads the samples and frees the rows of ended owners: the next snapshot has them. Changes the
+    /// rate if the cost of samples requires it. Returns whether rows of processes were summed.
     pub(super) fn read(
         &mut self,
         object: &mut EbpfObject,
         clock: KernelClock,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         if let Some(coarser) = self.totals.next_coarser.take() {
             self.reopen(object, coarser);
         } else {
@@ -74,18 +66,21 @@ impl EventSampling {
         }
         self.read_rows(object, nanos(clock.now()))?;
         let totals = &mut self.totals;
-        let owners = totals.rows.keys();
-        let gone = owners.filter(|key| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));
-        totals.ended.extend(gone);
-        totals.sum_ended(MAX_ROWS);
+        totals.ended.extend(ended.iter().cloned());
+        let of_ended = |key: &SampledKey, _: &mut _| {
+            let mut ended = totals.ended.iter();
+            ended.any(|it| it.owns(key.cgroup, key.tgid))
+        };
+        let freed = totals.rows.extract_if(of_ended);
+        let summed = totals.freed.add(freed, self.max_rows as usize);
         self.adapt();
-        Ok(())
+        Ok(summed)
     }
 
-    /// Processes with samples.
+    /// Processes with rows, including freed ones that were not summed.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
-        let tgids = self.totals.rows.keys().map(|key| key.tgid);
-        tgids.filter(|tgid| *tgid != ENDED)
+        let running = self.totals.rows.keys().map(|key| key.tgid);
+        running.chain(self.totals.freed.processes())
     }
 
     /// Adds the samples since the last reading.
@@ -122,14 +117,14 @@ impl EventSampling {
         }
         let factor = |event: usize, cpu: u32| factors.get(&(event, cpu)).copied().unwrap_or(1.0);
         for (key, row) in rows.iter().filter(|(key, _)| key.generation <= closed) {
-            let sampled = SampledKey {
-                cgroup: key.cgroup,
-                tgid: key.tgid,
-                event: key.event,
-                source: key.source,
-            };
+            let owner = (key.cgroup, key.tgid);
             let factor = factor(usize::from(key.event), u32::from(key.cpu));
-            totals.add(sampled, &SampleRow::ZERO, row, factor);
+            totals.add(
+                owner,
+                (key.event, key.source),
+                [&SampleRow::ZERO, row],
+                factor,
+            );
             object.maps.sample_rows.take(key)?;
         }
         for (event, of_event) in (0_u8..).zip(&cpus) {
@@ -138,14 +133,8 @@ impl EventSampling {
                     .get(cpu)
                     .map(|cpu| cpu.overflow)
                     .unwrap_or_default();
-                let sampled = SampledKey {
-                    cgroup: OVERFLOW,
-                    tgid: 0,
-                    event,
-                    source: 0,
-                };
                 let factor = factor(usize::from(event), *cpu);
-                totals.add(sampled, &before, &now.overflow, factor);
+                totals.add((OVERFLOW, 0), (event, 0), [&before, &now.overflow], factor);
             }
         }
         let images = self

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     session::{DrainOutcome, EbpfObject, SessionError, SpeSampling, object::Hash},
-    snapshot::{OVERFLOW, SampleCounts, SpeReading},
+    snapshot::{OVERFLOW, SampleCounts, SampleReading, SpeReading},
     sys::clock::now,
 };
 
@@ -70,7 +70,7 @@ impl SpeSampling {
         &mut self,
         object: &mut EbpfObject,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<SpeReading, SessionError> {
+    ) -> Result<SampleReading, SessionError> {
         let mut reading = self.read(object, ended)?;
         let totals = &mut self.totals;
         reading.freed = totals.freed.take(totals.weighed.readings);
@@ -107,7 +107,7 @@ impl SpeSampling {
         &mut self,
         object: &mut EbpfObject,
         ended: &[Arc<EndedOwners>],
-    ) -> Result<SpeReading, SessionError> {
+    ) -> Result<SampleReading, SessionError> {
         self.clock.recalibrate();
         self.set_clock(object)?;
         // A task that has exited by now may still run the end of its exit, so buffers may hold
@@ -127,7 +127,8 @@ impl SpeSampling {
         let reading = self.read_rows(object, ended, idle)?;
         self.period = step.unwrap_or(self.period);
         self.totals.next_period = self.adapt();
-        self.finish(object, reading, &dead, exited)
+        self.finish(object, &dead, exited)?;
+        Ok(reading)
     }
 
     /// Nanoseconds that decoding has taken on each CPU, at the last reading.
@@ -163,7 +164,7 @@ impl SpeSampling {
         object: &EbpfObject,
         ended: &[Arc<EndedOwners>],
         idle: Vec<(SpeKey, SpeRow)>,
-    ) -> Result<SpeReading, SessionError> {
+    ) -> Result<SampleReading, SessionError> {
         let mut cpus = object.maps.spe_cpu.get(0)?;
         for (number, account) in std::mem::take(&mut self.totals.accounts) {
             if let Some(cpu) = cpus.get_mut(&number) {
@@ -189,13 +190,16 @@ impl SpeSampling {
         }
         self.totals.sum = health.sum;
         self.totals.cpus = cpus;
-        Ok(SpeReading {
-            rows,
-            freed: Vec::new(),
+        let spe = SpeReading {
             pages: read_table(self.config.pages, &object.maps.spe_pages)?,
             lines: read_table(self.config.lines, &object.maps.spe_lines)?,
             tables: Arc::clone(&self.tables),
             health,
+        };
+        Ok(SampleReading {
+            rows,
+            spe: Some(spe),
+            ..SampleReading::default()
         })
     }
 
@@ -213,15 +217,14 @@ impl SpeSampling {
     fn finish(
         &mut self,
         object: &mut EbpfObject,
-        reading: SpeReading,
         dead: &[u32],
         exited: Vec<u64>,
-    ) -> Result<SpeReading, SessionError> {
+    ) -> Result<(), SessionError> {
         for cpu in dead {
             self.retain_cpus(|other| other != *cpu);
             self.open(object, *cpu)?;
         }
-        let lost = reading.health.sum.lost_exits;
+        let lost = self.totals.sum.lost_exits;
         let exited = if lost > self.totals.lost_exits {
             all_exited(object)?
         } else {
@@ -229,8 +232,7 @@ impl SpeSampling {
         };
         self.totals.lost_exits = lost;
         let before = std::mem::replace(&mut self.totals.exited, exited);
-        forget(object, &before)?;
-        Ok(reading)
+        forget(object, &before)
     }
 }
 

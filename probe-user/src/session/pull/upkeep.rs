@@ -125,12 +125,12 @@ impl Session {
         let ended = self.lifecycle.take_ended();
         let before = self.states()?;
         self.cpus.flush_busy(&mut self.object, &before)?;
-        let mut summed = match &mut self.spe {
-            Some(spe) => spe.free(&mut self.object, &ended)?,
-            None => false,
-        };
+        let mut summed = false;
+        if let Some(spe) = &mut self.spe {
+            summed |= spe.free(&mut self.object, &ended)?;
+        }
         if let Some(sampling) = &mut self.sampling {
-            sampling.read(&mut self.object, self.clock, &ended)?;
+            summed |= sampling.read(&mut self.object, self.clock, &ended)?;
         }
         let mut rows = self.object.maps.usage.all()?;
         rows.retain(|(key, _)| ended.iter().any(|it| it.owns(key.cgroup, key.tgid)));

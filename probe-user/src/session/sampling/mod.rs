@@ -157,6 +157,8 @@ impl SamplingConfig {
 /// Event sampling of one session: its open events and state.
 pub(crate) struct EventSampling {
     pub(crate) config: SamplingConfig,
+    /// Rows that the map can have. More freed rows of processes between two snapshots are summed.
+    pub(crate) max_rows: u32,
     pub(crate) open: Vec<OpenEvent>,
     pub(crate) budget: Option<Budget>,
     /// Factor by which every event is sampled less often than requested.
@@ -175,6 +177,7 @@ impl EventSampling {
         config: SamplingConfig,
         object: &mut EbpfObject,
         online: &[u32],
+        possible: usize,
         machine: &Machine,
     ) -> Result<Self, SessionError> {
         object.programs.load_at_overflow(EVENT_SAMPLE)?;
@@ -185,6 +188,7 @@ impl EventSampling {
             object.programs.load(SAMPLE_COUNT_FROM)?;
         }
         let mut sampling = Self {
+            max_rows: config.rows(possible),
             open: Vec::new(),
             budget: config.budget.map(Budget::for_events),
             coarser: 1,

@@ -7,25 +7,14 @@ use probe_common::{
     spe::{Class, PageKey, PageRow},
 };
 
-use super::{EventGain, EventWindow, MemLevel, RunningTime, SampleKind, SampleWindow};
+use super::{EventGain, EventWindow, MemLevel, RunningTime, SampleWindow};
 use crate::snapshot::{
-    AddressCounts, GrowingRow as _, SampledAddress, SampledHealth, SampledReading,
+    AddressCounts, GrowingRow as _, SampleReading, SampledAddress, SampledHealth,
 };
 
 impl SampleWindow {
-    /// Adds what events sampled between two readings.
-    pub(super) fn add_events(&mut self, before: &SampledReading, now: &SampledReading) {
-        for (key, counts) in &now.rows {
-            let event = now.events.get(usize::from(key.event));
-            let access = event
-                .and_then(|event| event.accesses)
-                .map(|_| access(DataSource(key.source)));
-            let of_owner = self.usage.entry(key.into()).or_default();
-            let sum = of_owner
-                .entry(SampleKind::event(key.event, access))
-                .or_default();
-            sum.add(&counts.since(before.rows.get(key)));
-        }
+    /// Adds the accounting and the addresses of events between two readings.
+    pub(super) fn add_events(&mut self, before: &SampleReading, now: &SampleReading) {
         let events = now.events.iter().enumerate();
         self.events = events
             .map(|(at, event)| EventWindow {
@@ -47,7 +36,7 @@ impl SampleWindow {
 }
 
 /// Class and memory level of an access.
-fn access(source: DataSource) -> (Class, MemLevel) {
+pub(super) fn access(source: DataSource) -> (Class, MemLevel) {
     match source.decode() {
         Some(access) => {
             let level = access.source.map_or(MemLevel::Unknown, MemLevel::By);
@@ -77,10 +66,7 @@ fn pages(addresses: &[(SampledAddress, AddressCounts)]) -> Vec<(PageKey, PageRow
         .collect()
 }
 
-fn addresses(
-    before: &SampledReading,
-    now: &SampledReading,
-) -> Vec<(SampledAddress, AddressCounts)> {
+fn addresses(before: &SampleReading, now: &SampleReading) -> Vec<(SampledAddress, AddressCounts)> {
     let all = now.addresses.iter();
     let gained = all.map(|(key, counts)| (*key, counts.since(before.addresses.get(key))));
     let mut gained: Vec<_> = gained.filter(|(_, counts)| counts.samples > 0).collect();

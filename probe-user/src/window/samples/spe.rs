@@ -1,41 +1,15 @@
-//! Memory accesses that SPE sampled between two snapshots.
+//! SPE's pages, cache lines and accounting between two snapshots.
 
 use std::collections::HashMap;
 
-use probe_common::spe::{Class, PageKey, PageRow, SpeKey};
+use probe_common::spe::{Class, PageKey, PageRow, SpeAccess};
 
-use super::{CacheLines, MemLevel, Owner, SampleKind, SampleWindow};
-use crate::{
-    machine::topology::Topology,
-    snapshot::{GrowingRow as _, SpeReading},
-};
+use super::{CacheLines, MemLevel, SampleWindow};
+use crate::snapshot::{GrowingRow as _, SpeReading};
 
 impl SampleWindow {
-    /// Adds what SPE sampled between two readings.
-    pub(super) fn add_spe(
-        &mut self,
-        before: &SpeReading,
-        now: &SpeReading,
-        topology: Option<&Topology>,
-    ) {
-        let freed = now.freed.iter().map(|(key, counts)| (key, counts));
-        for (key, counts) in now.rows.iter().chain(freed) {
-            let delta = counts.since(before.rows.get(key));
-            let owner = Owner::from(key);
-            let kind = SampleKind::spe(key.access.class(), level(now, key));
-            let of_owner = self.usage.entry(owner).or_default();
-            of_owner.entry(kind).or_default().add(&delta);
-            // An owner that was sampled before keeps a row, as with counters.
-            if delta.samples == 0 {
-                continue;
-            }
-            if let Some(topology) = topology {
-                // A CPU of no known socket counts as one of socket 0.
-                let socket = topology.socket(key.cpu.into()).unwrap_or(0);
-                let of_owner = self.on_socket.entry((socket, owner)).or_default();
-                of_owner.entry(kind).or_default().add(&delta);
-            }
-        }
+    /// Adds SPE's pages, cache lines and accounting.
+    pub(super) fn add_spe(&mut self, before: &SpeReading, now: &SpeReading) {
         let pages_before: HashMap<PageKey, PageRow> = before.pages.iter().copied().collect();
         self.pages = now
             .pages
@@ -48,14 +22,14 @@ impl SampleWindow {
     }
 }
 
-/// The memory level of a row, by the data-source table of its CPU.
-fn level(now: &SpeReading, key: &SpeKey) -> MemLevel {
-    let Some(number) = key.access.source() else {
+/// The memory level of an access, by the data-source table of its CPU.
+pub(super) fn level(spe: &SpeReading, cpu: u16, access: SpeAccess) -> MemLevel {
+    let Some(number) = access.source() else {
         return MemLevel::Unknown;
     };
-    let table = now.tables.get(&u32::from(key.cpu));
+    let table = spe.tables.get(&u32::from(cpu));
     table
-        .filter(|_| key.access.class() == Class::Load)
+        .filter(|_| access.class() == Class::Load)
         .and_then(|table| table.load(number))
         .map_or(MemLevel::Number(number), |origin| {
             MemLevel::By(origin.source)

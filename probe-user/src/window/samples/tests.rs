@@ -5,12 +5,12 @@ use std::sync::Arc;
 use probe_common::{
     CgroupId, GROUP_COUNTERS, UsageRow,
     sample::DataSource,
-    spe::{SpeAccess, SpeCpu, SpeKey},
+    spe::{SpeAccess, SpeCpu},
 };
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::{MapMemory, SampleCounts, SampledKey, SampledReading, SpeHook, SpeReading};
+use crate::snapshot::{MapMemory, SampledKey, SpeHook, SpeReading};
 use crate::window::GroupCounts;
 
 /// A window with these samples of SPE on sockets, and nothing else.
@@ -35,11 +35,13 @@ pub(crate) fn sampled_window(on_socket: BTreeMap<(u32, Owner), SampleUsage>) -> 
     }
 }
 
-const KEY: SpeKey = SpeKey {
+const KEY: SampledKey = SampledKey {
     cgroup: CgroupId(7),
     tgid: 0,
-    cpu: 0,
-    access: SpeAccess::new(Class::Store, None),
+    origin: SampleOrigin::Spe {
+        cpu: 0,
+        access: SpeAccess::new(Class::Store, None),
+    },
 };
 
 fn counts(samples: u32, made: u64) -> SampleCounts {
@@ -56,20 +58,26 @@ fn counts(samples: u32, made: u64) -> SampleCounts {
 }
 
 /// A reading of SPE with these rows, and nothing else.
-pub(crate) fn spe_reading(rows: HashMap<SpeKey, SampleCounts>) -> SpeReading {
-    SpeReading {
-        rows,
-        freed: Vec::new(),
+pub(crate) fn spe_reading(rows: HashMap<SampledKey, SampleCounts>) -> SampleReading {
+    let spe = SpeReading {
         pages: Vec::new(),
         lines: Vec::new(),
         tables: Arc::default(),
         health: *sampled_window(BTreeMap::new()).spe.unwrap(),
+    };
+    SampleReading {
+        rows,
+        spe: Some(spe),
+        ..SampleReading::default()
     }
 }
 
-fn snapshot(rows: HashMap<SpeKey, SampleCounts>, freed: Vec<(SpeKey, SampleCounts)>) -> Snapshot {
+fn snapshot(
+    rows: HashMap<SampledKey, SampleCounts>,
+    freed: Vec<(SampledKey, SampleCounts)>,
+) -> Snapshot {
     let mut snapshot = crate::window::tests::snapshot([]);
-    snapshot.spe = Some(SpeReading {
+    snapshot.samples = Some(SampleReading {
         freed,
         ..spe_reading(rows)
     });
@@ -93,6 +101,7 @@ proptest! {
     #[test]
     fn rows_made_anew_are_told_by_their_number(
         steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
+        key in prop_oneof![Just(KEY), Just(event_key(7, 0, 0))],
     ) {
         let (mut now, mut made, mut all) = (0, 1, 0);
         let mut freed_before = Vec::new();
@@ -101,18 +110,18 @@ proptest! {
             now += delta;
             all += delta;
             if shown {
-                let rows = HashMap::from([(KEY, counts(now, made))]);
+                let rows = HashMap::from([(key, counts(now, made))]);
                 snapshots.push(snapshot(rows, std::mem::take(&mut freed_before)));
             }
             if freed {
                 // The snapshot that frees a row is the last that has it.
                 if !shown {
-                    freed_before.push((KEY, counts(now, made)));
+                    freed_before.push((key, counts(now, made)));
                 }
                 (now, made) = (0, made + 1);
             }
         }
-        let rows = [(KEY, counts(now, made))].into_iter().filter(|_| now > 0);
+        let rows = [(key, counts(now, made))].into_iter().filter(|_| now > 0);
         snapshots.push(snapshot(rows.collect(), freed_before));
         prop_assert_eq!(gained(&snapshots), counts(all, 0));
     }
@@ -138,9 +147,9 @@ fn event_rows(rows: &[(u64, u64, u64)]) -> Snapshot {
         (event_key(cgroup, 0, 0), row)
     };
     let mut snapshot = crate::window::tests::snapshot([]);
-    snapshot.sampled = Some(SampledReading {
+    snapshot.samples = Some(SampleReading {
         rows: rows.iter().map(row).collect(),
-        ..SampledReading::default()
+        ..SampleReading::default()
     });
     snapshot
 }
@@ -149,8 +158,7 @@ fn event_key(cgroup: u64, event: u8, source: u8) -> SampledKey {
     SampledKey {
         cgroup: CgroupId(cgroup),
         tgid: 0,
-        event,
-        source,
+        origin: SampleOrigin::Event { event, source },
     }
 }
 
@@ -211,15 +219,15 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     };
     let tagged = Some(AccessScaling::Tagged);
     let mut before = crate::window::tests::snapshot([]);
-    before.sampled = Some(SampledReading::default());
+    before.samples = Some(SampleReading::default());
     let mut now = before.clone();
-    now.sampled = Some(SampledReading {
+    now.samples = Some(SampleReading {
         rows: rows.into(),
         events: [tagged, tagged, Some(AccessScaling::Counted), None]
             .map(event)
             .into(),
         addresses: [page(7, true), page(8, true), page(7, false)].into(),
-        ..SampledReading::default()
+        ..SampleReading::default()
     });
     let found = SampleWindow::between(&before, &now).unwrap();
     let owner = Owner {
@@ -250,13 +258,13 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
     assert_eq!((key.page, key.tgid), (3, 9));
     assert_eq!((page.samples, page.timed, page.cycles), (4, 2, 80));
     // Loads are tagged in a window without any, and without accesses there are no pages of them.
-    let mut reading = now.sampled.unwrap();
+    let mut reading = now.samples.unwrap();
     reading.rows.clear();
-    now.sampled = Some(reading.clone());
+    now.samples = Some(reading.clone());
     let found = SampleWindow::between(&before, &now).unwrap();
     assert_eq!(found.tagged(), [Class::Load].into());
     reading.events = vec![event(None)];
-    now.sampled = Some(reading);
+    now.samples = Some(reading);
     let found = SampleWindow::between(&before, &now).unwrap();
     assert_eq!((found.access_events().count(), found.pages.len()), (0, 0));
 }
@@ -265,7 +273,7 @@ fn accesses_of_events_have_class_and_level_and_others_have_none() {
 fn clock_window() -> (SampleWindow, Owner) {
     let [mut before, mut now] = [70, 100].map(|samples| event_rows(&[(7, samples, 1)]));
     for snapshot in [&mut before, &mut now] {
-        snapshot.sampled.as_mut().unwrap().events = vec![SampledHealth {
+        snapshot.samples.as_mut().unwrap().events = vec![SampledHealth {
             name: "cpu-clock".to_owned(),
             clock: true,
             counts_as_it_samples: true,

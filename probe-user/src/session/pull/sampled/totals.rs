@@ -1,14 +1,23 @@
 //! Totals of samples since the session began: rows, addresses, and the counts of the events
 //! themselves, by event and CPU.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use probe_common::sample::{AddressKey, AddressRow, SampleCpu, SampleRow};
+use probe_common::{
+    CgroupId,
+    sample::{AddressKey, AddressRow, SampleCpu, SampleRow},
+};
 
 use crate::{
     event::sampling::{Rate, SampledEvent},
-    session::sampling::OpenEvent,
-    snapshot::{AddressCounts, ENDED, SampleCounts, SampledAddress, SampledKey},
+    session::{
+        pull::{FreedRows, lifecycle::EndedOwners},
+        sampling::OpenEvent,
+    },
+    snapshot::{AddressCounts, SampleCounts, SampleOrigin, SampledAddress, SampledKey},
     sys::perf::CounterReading,
 };
 
@@ -30,11 +39,11 @@ pub(crate) struct EventSampleTotals {
     pub(super) limited: Vec<u64>,
     /// `CLOCK_MONOTONIC` nanoseconds of the last reading.
     pub(super) moment: Option<u64>,
-    /// Keys of rows of ended owners: the next snapshot is their last.
-    pub(super) ended: HashSet<SampledKey>,
+    /// Owners that ended since the last snapshot: the end of an exit may be sampled later.
+    pub(super) ended: Vec<Arc<EndedOwners>>,
+    /// Rows that were freed since the last snapshot.
+    pub(super) freed: FreedRows<SampleCounts>,
     pub(super) readings: u64,
-    /// Number of the reading of the last snapshot.
-    pub(super) snapshot: u64,
     /// The new factor by which events are sampled less often, from the next reading on.
     pub(super) next_coarser: Option<u64>,
 }
@@ -68,16 +77,21 @@ impl EventSampleTotals {
             pushed_out: vec![0; events],
             limited: vec![0; events],
             moment: None,
-            ended: HashSet::new(),
+            ended: Vec::new(),
+            freed: FreedRows::default(),
             readings: 0,
-            snapshot: 0,
             next_coarser: None,
         }
     }
 
     /// Removes all but the first `events` events.
     pub(crate) fn retain_events(&mut self, events: usize) {
-        self.rows.retain(|key, _| usize::from(key.event) < events);
+        let stays = |key: &SampledKey| match key.origin {
+            SampleOrigin::Event { event, .. } => usize::from(event) < events,
+            SampleOrigin::Spe { .. } => false,
+        };
+        self.rows.retain(|key, _| stays(key));
+        self.freed.retain(stays);
         self.addresses
             .retain(|key, _| usize::from(key.event) < events);
         self.deltas.retain(|(event, _), _| *event < events);
@@ -169,15 +183,20 @@ impl EventSampleTotals {
     /// Adds the growth of a kernel row since its last reading.
     pub(super) fn add(
         &mut self,
-        key: SampledKey,
-        before: &SampleRow,
-        now: &SampleRow,
+        (cgroup, tgid): (CgroupId, u32),
+        (event, source): (u8, u8),
+        [before, now]: [&SampleRow; 2],
         factor: f64,
     ) {
         let gained = SampleCounts::from_periods(before, now, factor);
-        if gained.samples == 0 || !self.is_sampled(key.event) {
+        if gained.samples == 0 || !self.is_sampled(event) {
             return;
         }
+        let key = SampledKey {
+            cgroup,
+            tgid,
+            origin: SampleOrigin::Event { event, source },
+        };
         let made = self.readings;
         let row = self.rows.entry(key).or_insert_with(|| SampleCounts {
             made,
@@ -264,35 +283,6 @@ impl EventSampleTotals {
             keep
         });
         true
-    }
-
-    /// Sums the rows of ended processes if there are more than `room` rows. Rows of the last
-    /// snapshot stay, since a window takes their difference.
-    pub(super) fn sum_ended(&mut self, room: usize) {
-        if self.rows.len() <= room {
-            return;
-        }
-        let snapshot = self.snapshot;
-        let ended: Vec<SampledKey> = self.ended.iter().copied().collect();
-        for key in ended {
-            let can_be_summed = |row: &SampleCounts| row.made > snapshot;
-            if key.tgid == 0 || key.tgid == ENDED || !self.rows.get(&key).is_some_and(can_be_summed)
-            {
-                continue;
-            }
-            let Some(row) = self.rows.remove(&key) else {
-                continue;
-            };
-            self.ended.remove(&key);
-            let sum = SampledKey { tgid: ENDED, ..key };
-            let made = row.made;
-            let into = self.rows.entry(sum).or_insert_with(|| SampleCounts {
-                made,
-                ..SampleCounts::default()
-            });
-            into.add(&row);
-            self.ended.insert(sum);
-        }
     }
 }
 

@@ -5,30 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use probe_common::spe::{SpeKey, SpeRow};
 
-use crate::{
-    session::pull::freed::FreeableRow,
-    snapshot::{OVERFLOW, SampleCounts},
-};
-
-impl FreeableRow for SampleCounts {
-    type Key = SpeKey;
-
-    fn process(key: &SpeKey) -> u32 {
-        key.tgid
-    }
-
-    fn with_process(key: SpeKey, tgid: u32) -> SpeKey {
-        SpeKey { tgid, ..key }
-    }
-
-    fn size(&self) -> u64 {
-        self.samples
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.add(other);
-    }
-}
+use crate::snapshot::{OVERFLOW, SampleCounts, SampledKey};
 
 /// The rows at the last reading. Only this process frees rows of the map, so it knows which rows
 /// were inserted again. A creation time in each row, as in USAGE, would double the memory of a row.
@@ -66,7 +43,7 @@ impl WeighedRows {
         &mut self,
         raw: &HashMap<SpeKey, SpeRow>,
         weights: &BTreeMap<u32, f64>,
-    ) -> HashMap<SpeKey, SampleCounts> {
+    ) -> HashMap<SampledKey, SampleCounts> {
         self.readings += 1;
         let now = self.readings;
         let rows = raw.iter().map(|(key, row)| {
@@ -82,7 +59,7 @@ impl WeighedRows {
                 last.grew = now;
             }
             last.add(key, row, weights);
-            (*key, last.counts)
+            ((*key).into(), last.counts)
         });
         rows.collect()
     }
@@ -111,11 +88,11 @@ impl WeighedRows {
         &mut self,
         freed: Vec<(SpeKey, SpeRow)>,
         weights: &BTreeMap<u32, f64>,
-    ) -> Vec<(SpeKey, SampleCounts)> {
+    ) -> Vec<(SampledKey, SampleCounts)> {
         let ended = freed.into_iter().filter_map(|(key, row)| {
             let mut last = self.rows.remove(&key)?;
             last.add(&key, &row, weights);
-            Some((key, last.counts))
+            Some((key.into(), last.counts))
         });
         ended.collect()
     }
@@ -168,7 +145,7 @@ mod tests {
                 now += u64::from(delta);
                 all += 2.0 * f64::from(delta);
                 let mut read = |samples| {
-                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[(0, 2.0)].into())[&KEY]
+                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[(0, 2.0)].into())[&KEY.into()]
                 };
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);
