@@ -224,7 +224,7 @@ mod tests {
 
     /// With IBS or PEBS the message does not claim that nothing can sample.
     #[test]
-    fn what_is_in_its_place_is_known() {
+    fn ibs_and_pebs_are_recognized_without_spe() {
         let root = Tree::new();
         root.pmu("ibs_op", &[("type", "11\n")]);
         assert!(refused(&root).starts_with("this needs Arm's SPE (PMU arm_spe_*)"));

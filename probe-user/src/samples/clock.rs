@@ -58,8 +58,8 @@ impl RecordClock {
         let namespace = time_namespace::ahead(proc);
         if namespace.is_none() {
             tracing::warn!(
-                "samples have no time_ns: /proc does not tell the clock of our time namespace from \
-                 the kernel's; mount it with `mount -t proc proc /proc`"
+                "samples have no time_ns: /proc does not show the clock offset of this time \
+                 namespace; mount it with `mount -t proc proc /proc`"
             );
         }
         Some(Self::unmeasured(ticks, namespace))

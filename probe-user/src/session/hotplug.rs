@@ -7,8 +7,8 @@ use probe_common::CpuState;
 
 use crate::sys::uevents::CpuUevents;
 
-/// Nanoseconds in which the enabled time of a working counter certainly grows. Where a kernel does
-/// not trust the CPU's clock, its own clock advances by ticks, of 10 ms at most.
+/// The enabled time of a working counter grows within these nanoseconds: a kernel that does not
+/// trust the CPU's clock advances its own by ticks, of 10 ms at most.
 const CERTAINLY_ENABLED: u64 = 100_000_000;
 
 /// Detects CPUs that go offline or come online, by the kernel's messages or by stalled counters.

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_counter_is_said_with_how_many_would_do() {
+    fn an_expensive_counter_is_reported_with_the_affordable_number() {
         // 0.9% of a CPU.
         assert_eq!(trapped(500).ppm(), Some(8_710));
         assert_eq!(trapped(500).affordable(), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_that_counting_takes_most_of_counts() {
+    fn the_cost_is_that_of_the_most_loaded_cpu() {
         let state = |runs, charges| {
             let counts = CpuCounts {
                 runs,

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_in_the_one_above_and_balances() {
+    fn a_phase_beyond_the_depth_limit_counts_for_the_enclosing_one() {
         let mut thread = ThreadPhases::default();
         for depth in 0..MAX_DEPTH as u64 + 3 {
             start(&mut thread, depth, "x");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_in_the_one_above_with_all_inside_it() {
+    fn a_phase_beyond_the_name_limit_and_its_inner_phases_count_for_the_enclosing_one() {
         let mut thread = ThreadPhases::default();
         start(&mut thread, 1, "a");
         assert!(!thread.start(2, "b", |_| None));
