@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn other_bytes_give_no_record() {
         let (bytes, _) = record(0, 9, b"array");
         assert_eq!(MarkerRecord::parse(&bytes), None, "the name is cut");
         assert_eq!(MarkerRecord::parse(&bytes[..39]), None);

@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_behind_a_cell_does_not_matter(bytes: [[u8; 32]; 2], offset: u32, behind: u8) {
+    fn bytes_after_a_cell_are_ignored(bytes: [[u8; 32]; 2], offset: u32, behind: u8) {
         let cell = bytes.as_flattened();
         let [mut one, mut other] = [Record::EMPTY; 2];
         let first = self::one(&window(cell, 0), offset.into(), &mut one);

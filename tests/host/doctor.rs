@@ -97,7 +97,7 @@ fn the_last_line_is_the_verdict() {
 }
 
 #[test]
-fn what_is_listed_as_here_can_be_counted() {
+fn events_listed_as_available_can_be_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -23,7 +23,7 @@ fn refused(command: &mut Command) -> String {
 }
 
 #[test]
-fn what_could_not_be_written_is_named() {
+fn unwritten_files_are_named() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -50,7 +50,7 @@ fn a_hot_function_has_its_name() {
 }
 
 #[test]
-fn what_cannot_be_sampled_is_told_before_anything_is_loaded() {
+fn an_event_that_cannot_be_sampled_is_refused_before_loading() {
     for (event, expected) in [
         (
             "cpu-clock/period=5/",

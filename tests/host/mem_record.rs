@@ -203,13 +203,13 @@ mod killed {
     }
 
     #[test]
-    fn what_a_killed_recording_wrote_can_be_read() {
+    fn a_killed_recording_can_be_read() {
         if let Some(path) = env::var_os(WRITER_PATH) {
             return write(Path::new(&path));
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("samples.parquet");
-        let name = "mem_record::killed::what_a_killed_recording_wrote_can_be_read";
+        let name = "mem_record::killed::a_killed_recording_can_be_read";
         let mut child = Command::new(env::current_exe().unwrap())
             .args([name, "--exact", "--nocapture"])
             .env(WRITER_PATH, &path)

@@ -67,7 +67,7 @@ impl Drop for MemoryLimit {
 
 /// A load allocates 32 MiB and frees them between two pulls. Only the kernel's maximum shows them.
 #[test]
-fn what_was_held_between_two_pulls_is_in_the_peak() {
+fn memory_held_between_two_pulls_is_in_the_peak() {
     let Some(_lock) = shared_machine() else {
         return;
     };

@@ -229,7 +229,7 @@ pub(crate) fn program_id(fdinfo: &Path) -> Option<u32> {
 /// A start that is killed during the handover leaves a CPU that charges nothing. The time until the
 /// next start is part of the gap.
 #[test]
-fn what_a_killed_handover_leaves_uncounted_is_in_the_gap() {
+fn the_gap_contains_the_time_of_a_killed_handover() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock"), bpffs.place());

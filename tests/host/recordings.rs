@@ -17,7 +17,7 @@ use probe_user::{
 use test_harness::{Counting, TestCgroup, plan, pmuscope, shared_machine, texts};
 
 #[test]
-fn what_was_shown_live_is_replayed_the_same() {
+fn a_replay_shows_the_same_as_the_live_run() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -122,7 +122,7 @@ fn a_user_namespace_is_named_as_the_cause() {
 }
 
 #[test]
-fn what_hot_may_not_read_is_said_once_and_counted() {
+fn files_that_hot_may_not_read_are_reported_once_and_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -109,7 +109,7 @@ fn in_95_of_100_windows_the_interval_holds_what_was_counted() {
 /// The timer of a sample coincides with the timer that wakes a sleeping task, so samples hit the
 /// task's work too rarely. The row shows the counted time.
 #[test]
-fn who_sleeps_by_timers_has_its_whole_time() {
+fn a_task_that_sleeps_by_timers_has_its_whole_time() {
     let Some(_machine) = machine() else { return };
     let load = load_binary();
     let output = pmuscope()
@@ -292,7 +292,7 @@ fn thousands_of_processes_have_a_sample_for_each_fault() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn rows_without_room_are_counted() {
     let Some(_machine) = machine() else {
         return;
     };

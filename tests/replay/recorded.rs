@@ -69,7 +69,7 @@ fn replayed(path: &Path) -> Vec<Report> {
 
 /// The golden files also have the text of these reports.
 #[test]
-fn what_is_replayed_agrees_with_what_was_shown() {
+fn a_replay_agrees_with_the_live_output() {
     let directory = tempfile::tempdir().unwrap();
     let accesses = View {
         accesses: Some(Hottest { pages: 4, lines: 4 }),
@@ -238,7 +238,7 @@ fn count_windows(path: &Path) -> Result<usize, ReadError> {
 }
 
 #[test]
-fn what_is_foreign_cut_or_damaged_is_one_sentence() {
+fn foreign_cut_and_damaged_files_are_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     record("grace", &by(By::Container), &path, false);
@@ -290,7 +290,7 @@ fn what_is_foreign_cut_or_damaged_is_one_sentence() {
 
 /// A recording that was killed at once has nothing to show, which is an error.
 #[test]
-fn what_ended_before_its_first_window_is_one_sentence() {
+fn a_recording_without_a_window_is_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     let head = RecordingHead::default();

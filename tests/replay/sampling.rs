@@ -150,7 +150,7 @@ fn the_page_has_the_accuracies_of_the_file() {
 }
 
 #[test]
-fn what_is_no_calibration_of_the_machine_is_refused_by_a_sentence() {
+fn a_calibration_of_another_machine_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let recording = at("grace.jsonl.gz");

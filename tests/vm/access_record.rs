@@ -339,7 +339,7 @@ fn each_access_has_the_region_and_the_phase_of_its_moment() {
 }
 
 #[test]
-fn what_only_spe_has_is_refused_in_a_sentence() {
+fn options_of_spe_alone_are_refused_in_a_sentence() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=ibs");
     let directory = tempfile::tempdir().unwrap();

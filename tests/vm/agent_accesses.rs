@@ -413,7 +413,7 @@ fn intels_events_take_no_counter_unasked() {
 
 /// Events that the kernel refuses are not sampled. They are only an error if they are demanded.
 #[test]
-fn what_is_refused_is_not_sampled_unless_demanded() {
+fn refused_events_are_not_sampled_unless_demanded() {
     let Some(_machine) = machine() else { return };
     if value("ARCH") == "arm64" {
         return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");

@@ -33,7 +33,7 @@ fn without_the_perf_event_css_it_is_not_admitted() {
 }
 
 #[test]
-fn where_it_is_complete_it_counts_the_same() {
+fn a_complete_hook_counts_the_same() {
     let Some(_machine) = machine() else { return };
     if value("CONTROLLERS").is_empty() {
         return skip("no controller is on in this guest");

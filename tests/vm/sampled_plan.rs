@@ -50,7 +50,7 @@ fn plan(counted: &[String], sample: &[String]) -> (Result<Plan, String>, Samplin
 
 /// At the limit, with cycles on their own counter: nothing is multiplexed.
 #[test]
-fn what_the_plan_promises_runs_all_the_time() {
+fn events_of_a_complete_plan_run_all_the_time() {
     let Some(_machine) = machine() else { return };
     let Some(pmu) = pmu() else {
         return skip("this guest's own PMU is switched off, or it has none");
@@ -84,7 +84,7 @@ fn what_the_plan_promises_runs_all_the_time() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_a_sentence() {
+fn a_plan_that_does_not_fit_is_refused_in_a_sentence() {
     let Some(_machine) = machine() else { return };
     let Some(pmu) = pmu() else {
         return skip("this guest's own PMU is switched off, or it has none");

@@ -127,7 +127,7 @@ fn a_chunk_that_cannot_be_read_is_counted_and_told() {
 /// With a time limit that emulation cannot meet, skipped records are counted, and the estimate
 /// includes them.
 #[test]
-fn what_the_time_limit_skips_is_counted_and_estimated() {
+fn bytes_skipped_by_the_time_limit_are_counted_and_estimated() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");

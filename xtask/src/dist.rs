@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_unpacks() {
+    fn packed_trees_unpack() {
         let binaries = [
             ("amd64", b"\x7fELF first".to_vec()),
             ("arm64", b"\x7fELF second".to_vec()),

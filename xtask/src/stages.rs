@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_named() {
+    fn running_tests_are_named() {
         let ran = Stages::run(|stages| {
             stages.stage("set-up", || {
                 assert!(stages.running().ends_with(" s: set-up (0 s)"));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_is_told_from_what_reads() {
+    fn writes_are_distinguished_from_reads() {
         let mut row = LineRow::ZERO;
         // A load from another core, a load from its own cache, a load without a source.
         for (byte, source) in [(0, Some(9)), (8, Some(0)), (63, None)] {

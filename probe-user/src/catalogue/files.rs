@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_two_platforms_or_names_no_driver_is_refused() {
+    fn ambiguous_platforms_and_missing_drivers_are_refused() {
         let refusal = |text: &str| {
             let head: PlatformTables = toml::from_str(text).unwrap();
             check(&head.platform, &head.driver).unwrap_err().to_string()

@@ -240,7 +240,7 @@ fn a_row_of_divided_slices_says_so() {
 /// A container that ran only in multiplexing intervals of the other group has no value, with a
 /// reason.
 #[test]
-fn who_was_not_seen_has_a_reason() {
+fn an_unseen_owner_has_a_reason() {
     let rows = [
         (key(7, 0, 0), usage([5, 5], 500 * MS, 500 * MS)),
         (key(7, 0, 1), usage([6, 6], 400 * MS, 400 * MS)),
@@ -305,7 +305,7 @@ proptest! {
 /// On the other kind of core an owner counts a known 0. With one kind of core, a group that did not
 /// count is unknown.
 #[test]
-fn what_ran_on_one_kind_of_core_has_0_of_the_other() {
+fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
     let mut plan = plan(2, 2);
     let kinds = [0, 1].map(|cpu| std::iter::once(cpu).collect::<CpuList>());
     for (group, cpus) in plan.groups.iter_mut().zip(&kinds) {

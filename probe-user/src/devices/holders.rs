@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_node_open_holds_the_device() {
+    fn a_process_with_the_device_node_open_holds_the_device() {
         let machine = FakeMachine::new();
         assert_eq!(machine.of(GPU), [""; 0]);
         machine.process(20, "/pod/a", "host", &["/dev/zero", "/dev/null"]);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_moved_that_is_gone_is_its_parents() {
+    fn io_of_a_removed_cgroup_is_its_parents() {
         let earlier = [io(1, "/", 100, 0), io(2, "/a", 80, 0)];
         assert_eq!(of_nvme(&earlier, &[io(1, "/", 130, 0)]), [(1, 30, 0)]);
     }

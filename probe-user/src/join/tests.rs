@@ -290,7 +290,7 @@ fn a_new_name_and_a_new_view_are_seen() {
 
 /// The idle row keeps its total over a window without idle time; an ended container loses its row.
 #[test]
-fn what_never_ends_keeps_its_total() {
+fn an_open_span_keeps_its_total() {
     let path = format!("/docker/{ID}");
     let naming = View::default().naming(&names(&[(1, "/"), (7, path.as_str())]));
     let owner = |cgroup| Owner { cgroup, tgid: 0 };

@@ -73,7 +73,7 @@ fn without_a_core_pmu_the_reason_is_said_once() {
 
 /// What is listed as being here can be written after `-e`, and is the event that is opened.
 #[test]
-fn what_is_listed_can_be_written() {
+fn listed_events_can_be_written() {
     for tree in ["grace", "vera", "spr", "odd"] {
         let (pmus, inventory) = inventory(tree, &opens);
         for section in &inventory.sections {

@@ -207,7 +207,7 @@ mod tests {
 
     /// Files that change later do not change cached facts; the CPUs online are read each time.
     #[test]
-    fn what_does_not_change_is_read_once() {
+    fn constant_files_are_read_once() {
         let root = Tree::new();
         let machine = Machine::at(Roots::below(root.path()));
         root.write("sys/devices/system/cpu/online", "0-3\n");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_each_time() {
+    fn an_unreadable_file_is_an_error_each_time() {
         let machine = Machine::at(Roots::below(Path::new("/nonexistent")));
         for _ in 0..2 {
             let error = machine.pmus().unwrap_err().to_string();

@@ -310,7 +310,7 @@ mod tests {
 
     /// Under an unusual root only owners distinguish the container from foreign cgroups.
     #[test]
-    fn what_only_root_can_make_has_its_id_wherever_it_is() {
+    fn a_cgroup_that_only_root_can_make_has_its_id_anywhere() {
         let real = format!("/custom/pods/{ID}");
         let below = format!("{real}/init");
         let user = "/user.slice/user-1000.slice/user@1000.service";
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_makes_is_its_own() {
+    fn cgroups_made_by_a_container_are_its_own() {
         let (outer, inner) = (
             format!("/docker/{OUTER}"),
             format!("/docker/{OUTER}/docker/{ID}"),

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_container_is_none() {
+    fn other_paths_are_no_container() {
         for path in [
             "/".to_owned(),
             String::new(),

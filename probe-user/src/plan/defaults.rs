@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_one_line_with_the_option_that_counts_it() {
+    fn omissions_are_one_line_with_the_option_that_counts_them() {
         assert_eq!(chosen(0).0.left_out(), None);
         assert_eq!(
             chosen(3).0.left_out().unwrap(),

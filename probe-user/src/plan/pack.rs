@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_alone_has_no_place() {
+    fn an_event_that_does_not_fit_alone_has_no_place() {
         let packed = pack(&[vec![1, 2, 3], vec![4]], pmu_with(2));
         assert_eq!(packed.groups, [vec![4]]);
         assert_eq!(packed.group_of, [None, Some(0)]);

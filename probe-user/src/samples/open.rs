@@ -288,7 +288,7 @@ mod tests {
 
     /// Kernels before 6.0, and CPUs that went offline, report no count.
     #[test]
-    fn what_the_ring_told_is_not_counted_twice() {
+    fn records_of_the_ring_are_not_counted_twice() {
         let lost = |records, samples| LostRecords { records, samples };
         assert_eq!(lost(5, 12).since(lost(3, 12)), lost(2, 0));
         assert_eq!(lost(0, 4).since(lost(3, 1)), lost(0, 3));

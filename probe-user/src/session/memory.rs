@@ -350,7 +350,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_user_says_holds() {
+    fn the_users_choice_holds() {
         let asked = Config {
             max_rows: Some(7),
             ..config(16)

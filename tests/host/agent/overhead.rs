@@ -22,7 +22,7 @@ fn counted(series: &Series, id: &str, event: &str) -> Option<f64> {
 /// and the metrics, and continues with the minimum. Without the budget it counts everything again,
 /// and totals continue.
 #[test]
-fn what_cannot_be_kept_to_is_said_and_the_least_is_counted() {
+fn an_impossible_limit_is_reported_and_the_least_is_counted() {
     let Some(_machine) = machine() else { return };
     let options = AgentOptions {
         config: "interval = \"100ms\"\nmax_overhead = \"0.001%\"\n",

@@ -146,7 +146,7 @@ fn samples_are_given_up_last() {
 
 /// A reload with an event that cannot be sampled is refused, with the reason and what to do.
 #[test]
-fn what_cannot_be_sampled_is_said() {
+fn an_event_that_cannot_be_sampled_is_reported() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -190,7 +190,7 @@ fn ten_thousand_tags_are_all_seen() {
 
 /// More markers than fit in the ring between two reads: the lost ones are counted.
 #[test]
-fn what_the_ring_has_no_room_for_is_counted() {
+fn records_beyond_the_ring_are_counted() {
     let Some(_machine) = shared_machine() else {
         return;
     };

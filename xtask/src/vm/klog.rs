@@ -93,7 +93,7 @@ kernel: [   63.288553] process 230 (load) no longer affine to cpu1";
     }
 
     #[test]
-    fn what_is_known_is_none_and_its_trace_belongs_to_it() {
+    fn a_known_warning_is_none_and_its_trace_belongs_to_it() {
         let known = [KnownFault {
             text: "perf_pmu_register",
             reason: "a test",

@@ -153,7 +153,7 @@ fn processes_are_shown_where_the_hook_sees_them() {
 }
 
 #[test]
-fn what_comes_later_wins() {
+fn the_later_value_wins() {
     let variables = [
         ("PMUSCOPE_AGENT_INTERVAL", "3s"),
         ("PMUSCOPE_AGENT_COUNT_EVENTS", "cycles,instructions"),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_said() {
+    fn excess_is_reported() {
         let spe = config::Spe {
             frequency: 5000,
             ..Config::default().spe

@@ -103,7 +103,7 @@ fn a_row_that_restarted_in_a_session_goes_on_too() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten_and_what_is_idle_is_not() {
+fn ended_rows_are_forgotten_and_idle_ones_kept() {
     let mut ledger = Ledger::default();
     ledger.apply_totals(&mut report(&[(1, 0, 100), (2, 0, 7)]), &folded(&[]));
     ledger.begin_session(Vec::new(), false);
@@ -124,7 +124,7 @@ fn process(id: u8) -> Entity {
 }
 
 #[test]
-fn what_is_left_out_goes_on() {
+fn rows_left_out_keep_their_totals() {
     let mut ledger = Ledger::default();
     let left_out = Folded {
         left_out: [process(1)].into(),

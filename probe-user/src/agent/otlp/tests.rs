@@ -110,7 +110,7 @@ fn a_window_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn what_fails_for_a_moment_is_sent_again_and_what_is_refused_is_not() {
+fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
     let (address, gets) = collector(vec![
         Err(Status::unavailable("starting")),
         Ok(7),

@@ -128,7 +128,7 @@ fn root_complexes_are_devices_of_their_socket() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn missing_parts_are_reported() {
     let scf = metric("nvidia-grace-scf", "scf_frequency");
     assert_eq!(
         scf.groups(&pmus("spr"), &MetricSettings::default())

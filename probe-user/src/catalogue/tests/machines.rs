@@ -89,7 +89,7 @@ fn sockets_and_gpus_tell_the_chip() {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_guessed() {
+fn unknown_values_are_not_guessed() {
     for tree in [
         Sysfs::new().pmus(&ONE),
         // Some other NVIDIA GPU: on PCIe or on NVLink-C2C.

@@ -395,7 +395,7 @@ fn nothing_of_a_refused_file_is_added() {
 
 /// Grace's file has it: 79 thousandths.
 #[test]
-fn what_other_sockets_count_needs_how_far_it_may_be_off() {
+fn counts_of_other_sockets_need_a_bound_on_their_error() {
     let text = file(
         "m",
         "1/s",

@@ -195,7 +195,7 @@ fn without_enough_samples_there_is_no_mean() {
 
 /// Unsampled latencies may have any value that a record can hold.
 #[test]
-fn what_was_not_sampled_widens_the_interval() {
+fn unsampled_time_widens_the_interval() {
     let samples = drawn(|draw| draw.between(4, 7), 1000, &mut Draw(7));
     let of = |max| mean(&samples, max).unwrap();
     let (narrow, wide) = (of(4095.0), of(65_535.0));

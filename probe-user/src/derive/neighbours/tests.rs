@@ -179,7 +179,7 @@ fn without_pressure_or_without_a_fall_there_is_no_verdict() {
 
 /// A phase without pressure becomes the usual performance.
 #[test]
-fn what_is_usual_follows_the_container() {
+fn the_usual_level_follows_the_container() {
     let mut neighbours = neighbours();
     calm(&mut neighbours);
     for _ in 0..REMEMBERED {
@@ -195,7 +195,7 @@ fn what_is_usual_follows_the_container() {
 }
 
 #[test]
-fn what_is_not_known_is_not_judged() {
+fn unknown_values_are_not_judged() {
     let mut neighbours = neighbours();
     // Nine windows do not establish the usual performance.
     for _ in 0..9 {

@@ -99,7 +99,7 @@ fn code_without_a_file_is_an_address_of_its_process() {
 }
 
 #[test]
-fn what_was_not_kept_widens_the_upper_end() {
+fn dropped_samples_widen_the_upper_end() {
     let at = HotspotCounts {
         samples: 40,
         events: 40_000.0,

@@ -169,7 +169,7 @@ fn devices_are_no_part_of_what_containers_read() {
 
 /// No event counts the reads of the CPUs of one Intel socket from the memory of the other.
 #[test]
-fn whose_reads_of_two_sockets_are_is_not_known_without_a_count_of_each() {
+fn reads_by_two_sockets_have_no_owners_without_a_count_of_each() {
     let none = |window: &Window, plan: &Plan| {
         let shared = share::of_window(plan, window, &View::default().naming(&window.names));
         let why = shared.iter().map(|shared| shared.shares.clone().err());
@@ -209,7 +209,7 @@ fn without_weights_the_reason_is_said() {
 /// An owner that ran only while the weight was rotated out has a row with the reason; other owners
 /// have a larger error.
 #[test]
-fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
+fn an_unseen_owner_has_a_reason_in_place_of_a_share() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -251,7 +251,7 @@ fn who_was_not_seen_has_a_reason_in_place_of_a_share() {
 }
 
 #[test]
-fn what_is_no_traffic_of_anybody_has_no_shares() {
+fn traffic_without_owners_has_no_shares() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -295,7 +295,7 @@ fn of_more_than_two_sockets_nobody_can_say_who_read() {
 }
 
 #[test]
-fn what_resctrl_counted_stands_beside_the_share() {
+fn counts_of_resctrl_stand_beside_the_share() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),

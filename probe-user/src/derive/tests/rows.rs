@@ -199,7 +199,7 @@ fn rows_stand_in_their_order() {
 /// Entities that were sampled and never counted have rows too, ordered by their accesses within
 /// their kind, if their total is nonzero.
 #[test]
-fn who_was_only_sampled_has_a_row() {
+fn an_owner_with_samples_only_has_a_row() {
     let plan = plan(1, 0);
     let mut window = Window::between(
         &snapshot([]),

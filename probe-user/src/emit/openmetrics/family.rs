@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_a_value_has_its_word_before_the_unit() {
+    fn a_mark_beside_a_value_stands_before_the_unit() {
         let clock = metric(
             "task-clock",
             "ns",

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_marked() {
+    fn omissions_are_marked() {
         let cut = |text, max_width, beginning| {
             MeasuredText::new(text, max_width).cut(max_width, beginning)
         };

@@ -39,7 +39,7 @@ fn rates_and_precision_are_taken_out_of_the_event() {
 }
 
 #[test]
-fn where_amds_ibs_is_there_the_kernel_decides_on_precision() {
+fn with_ibs_the_kernel_decides_on_precision() {
     let tree = Tree::new();
     let devices = "bus/event_source/devices";
     tree.write(&format!("{devices}/cpu/type"), "4\n");
@@ -61,7 +61,7 @@ fn where_amds_ibs_is_there_the_kernel_decides_on_precision() {
 }
 
 #[test]
-fn what_cannot_be_sampled_is_said_in_a_sentence() {
+fn an_event_that_cannot_be_sampled_is_refused_in_a_sentence() {
     let error = |text: &str| one(text).unwrap_err();
     let cases = [
         (

@@ -167,7 +167,7 @@ fn other_spellings_of_cache_names() {
 }
 
 #[test]
-fn what_only_looks_like_a_cache_name() {
+fn names_that_only_look_like_cache_events() {
     for name in [
         "LLC-",
         "LLC-loads-",

@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused(format in format()) {
+    fn values_that_do_not_fit_are_refused(format in format()) {
         prop_assert_eq!(format.scatter(format.max()), Some(format.mask()));
         if let Some(above) = format.max().checked_add(1) {
             prop_assert_eq!(format.scatter(above), None);

@@ -200,7 +200,7 @@ fn events_of_cores() {
 
 /// Every event of the catalogue is recognised by the name that perf prints for it.
 #[test]
-fn what_is_opened_is_recognised() {
+fn opened_events_are_recognized() {
     for family in CATALOGUE.families() {
         for spec in &family.pmus {
             // The encoding of a sampled event does not identify it.

@@ -158,7 +158,7 @@ fn a_value_just_above_its_bound_is_shown_and_flagged() {
 
 /// Table 8 of the DDIO paper, "non-allocating + 2048 queues", and misses of table 7.
 #[test]
-fn what_the_values_of_devices_say_is_printed() {
+fn values_of_devices_are_printed() {
     let text = "UNC_CHA_TOR_INSERTS.IO_CLFLUSH=570,128,486\n\
                 UNC_CHA_TOR_INSERTS.IO_WBMTOI=218\n\
                 UNC_CHA_TOR_INSERTS.IO_PCIRDCUR=653,237,920\n\

@@ -174,7 +174,7 @@ proptest! {
 
 /// The peak of a container that was created in the window is known, also between its ends.
 #[test]
-fn who_came_has_the_peak_of_its_life() {
+fn a_new_owner_has_the_peak_of_its_life() {
     let now = MemoryUse {
         used: 10,
         peak: Some(900),

@@ -207,7 +207,7 @@ mod tests {
     /// A container that ran only while the weight was rotated out is reported as unknown, not as
     /// without traffic.
     #[test]
-    fn who_had_no_turn_is_said() {
+    fn an_owner_without_a_turn_is_reported() {
         let idle = CgroupId::IDLE.0;
         let rows = [
             (0, 2, row([100, 0], 60, 10)),

@@ -208,7 +208,7 @@ fn parts(list: &[(u64, u64)]) -> BTreeMap<Owner, OwnerShare> {
 /// 1.5 of 10 s of CPU time are of two unseen owners: the shares of the others may be too large by
 /// this part, and the shares of these two are unknown, not 0.
 #[test]
-fn who_was_not_seen_is_an_error_of_the_others() {
+fn an_unseen_owner_adds_to_the_error_of_others() {
     let mixed = SocketWeights {
         unseen: unseen(&[(4, 1_000), (5, 500), (6, 0)]),
         time: 10_000,

@@ -248,7 +248,7 @@ fn this_process_holds_something() {
 }
 
 #[test]
-fn what_is_no_number_is_not_known() {
+fn a_value_that_is_no_number_is_unknown() {
     for text in [
         "",
         "VmRSS:",

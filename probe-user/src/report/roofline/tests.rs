@@ -46,7 +46,7 @@ fn run() -> Run {
 }
 
 #[test]
-fn what_the_verb_writes_is_read() {
+fn output_of_the_verb_is_read() {
     let peaks = Peaks::parse(written()).unwrap();
     assert_eq!(peaks.platform(), "generic");
     let json = RunRoofline::for_run(&run(), Some(&peaks))
@@ -66,7 +66,7 @@ fn what_the_verb_writes_is_read() {
 }
 
 #[test]
-fn what_is_no_roofline_is_refused_by_a_sentence() {
+fn a_file_that_is_no_roofline_is_refused_in_a_sentence() {
     let said = |text: &str| Peaks::parse(text).unwrap_err().to_string();
     assert!(said("name,value").contains("no output of `pmuscope roofline"));
     assert!(said("{\"format\": 1}").contains("no output of `pmuscope roofline"));

@@ -97,7 +97,7 @@ fn a_child_goes_on_where_its_parent_forked_and_begins_anew_at_exec() {
 }
 
 #[test]
-fn what_ended_is_known_for_a_minute() {
+fn an_ended_process_is_known_for_a_minute() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     mark(&mut index, 1, (7, 7), tag("a", 100, 200));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_had_mapped_is_known_by_its_file_or_by_an_earlier_record() {
+    fn earlier_mappings_are_known_by_file_or_by_record() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let data = file.as_file().metadata().unwrap();
         let map = |number: u64, build_id: Option<&'static [u8]>| Map {

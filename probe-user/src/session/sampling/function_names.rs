@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_has_no_time_for_is_named_in_the_next() {
+    fn names_beyond_a_rounds_time_come_in_the_next() {
         let mut names = FunctionNames::start(&Machine::this(), &[]);
         names.processes = true;
         names.round = Duration::ZERO;

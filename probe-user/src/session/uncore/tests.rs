@@ -243,7 +243,7 @@ fn edges_are_what_moved_around_a_reading() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_said_in_words() {
+fn refusals_of_the_kernel_are_explained() {
     let machine = UncoreFixture::new();
     let (plan, _) = machine.open();
     let said = |error| {

@@ -191,7 +191,7 @@ fn mappings_of_all_processes_take_bounded_memory() {
 }
 
 #[test]
-fn what_happened_while_a_cpu_was_not_followed_is_asked_for() {
+fn changes_on_an_unfollowed_cpu_are_looked_up() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     stat(&proc, 9, 0);

@@ -63,7 +63,7 @@ fn a_stripped_program_has_its_module_and_offset() {
 }
 
 #[test]
-fn what_was_stripped_is_found_by_its_link_if_it_belongs_to_the_program() {
+fn stripped_symbols_are_found_by_a_link_that_belongs_to_the_program() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join(".debug")).unwrap();
     let debug = directory.path().join(".debug/linked.debug");

@@ -31,7 +31,7 @@ fn a_new_directory_and_its_files_are_for_their_owner_alone() {
 }
 
 #[test]
-fn what_others_can_change_is_refused() {
+fn files_that_others_can_change_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("own");
     TrustedDirectory::make(&path).unwrap();
@@ -90,7 +90,7 @@ fn no_link_is_followed() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_waited_for() {
+fn a_special_file_is_not_waited_for() {
     let root = tempfile::tempdir().unwrap();
     let own = TrustedDirectory::make(&root.path().join("own")).unwrap();
     let pipe = own.path().join("pipe");

@@ -48,7 +48,7 @@ fn near(value: f64, truth: f64) {
 }
 
 #[test]
-fn what_was_live_all_the_time_is_exact() {
+fn an_event_that_was_always_live_is_exact() {
     // Even if it ran for only some ns.
     let counted = sum(&[row(0, [3, 1], 7 * MS, 7 * MS), row(0, [5, 2], 9, 9)]);
     assert_eq!(counted.estimate(0), Some(21e6 + 45.0));
@@ -95,7 +95,7 @@ fn a_row_that_was_hardly_live_takes_the_rate_of_its_kind() {
 
 /// 1 ms is enough, whatever part of the time it is.
 #[test]
-fn what_was_live_for_1_ms_on_a_kind_of_core_stands_for_it() {
+fn a_millisecond_on_a_kind_of_core_stands_for_all_of_it() {
     let counted = |live| sum(&[row(0, [2, 1], 20 * MS, live)]);
     near(counted(MS).estimate(0).unwrap(), 40e6);
     assert_eq!(counted(MS - 1).estimate(0), None);

@@ -87,7 +87,7 @@ fn a_fault_outside_of_the_tests_fails_the_guest() {
 }
 
 #[test]
-fn what_a_test_records_is_kept_and_not_shown() {
+fn recorded_output_of_a_test_is_kept_and_not_shown() {
     let tests = test("a", "recording r {1}\r\nsaid\nrecording r {2}\nok", 0);
     let mut totals = Totals::default();
     let mut report = Report::new("guest", &mut totals, true, Show::All);

@@ -109,7 +109,7 @@ fn every_guess_takes_the_same_work() {
 
 /// A verified password stays verified until its own hash changes.
 #[tokio::test]
-async fn what_was_verified_stays_so_until_its_hash_changes() {
+async fn a_verified_password_stays_verified_until_its_hash_changes() {
     let users = |hashes: &[(&str, &str)]| {
         let hashed = |(user, password): &(&str, &str)| {
             let hash = bcrypt::hash_with_salt(password, 4, [7; 16]).unwrap();

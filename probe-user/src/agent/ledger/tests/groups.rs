@@ -109,7 +109,7 @@ fn groups_that_are_alike_have_numbers_of_their_own() {
 
 /// A session that continues totals begins at 0 with events that the one before did not count.
 #[test]
-fn what_was_given_up_for_a_session_is_counted_whole_when_it_is_back() {
+fn an_event_given_up_for_a_session_is_counted_whole_when_it_is_back() {
     let mut ledger = Ledger::default();
     let nobody = Folded::default();
     let with = [("clock", 0, 10, 10), ("cycles", 1, 100, 10)];

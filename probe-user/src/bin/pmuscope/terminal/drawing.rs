@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_shown_at_the_end() {
+    fn rows_without_room_are_shown_at_the_end() {
         let mut terminal = drawn(&[]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"one\n", SIZE, false));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_goes() {
+    fn typed_text_is_removed() {
         let mut terminal = drawn(&[]);
         let mut drawing = Drawing::default();
         terminal.feed(&drawing.draw(b"one\ntwo\n", SIZE, false));

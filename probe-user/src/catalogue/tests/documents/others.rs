@@ -69,7 +69,7 @@ fn addresses_and_times_follow_their_headers() {
 }
 
 #[test]
-fn what_the_blog_works_out() {
+fn the_worked_numbers_of_the_blog() {
     // Pages that a TLB maps, in KiB.
     for (entries, page, reach) in [
         (512, 4, 2 << 10),

@@ -184,7 +184,7 @@ fn rows_of(plan: &Plan, window: &Window) -> Vec<ShareRow> {
 
 /// A memset causes no read misses, but still has traffic.
 #[test]
-fn who_ran_and_was_not_counted_has_the_reason() {
+fn an_owner_that_ran_uncounted_has_a_reason() {
     let plan = grace();
     let counted = [
         (0, 7, [0, 0]),
@@ -218,7 +218,7 @@ fn who_ran_and_was_not_counted_has_the_reason() {
 
 /// Weights with a running ratio of a quarter leave the rest uncertain.
 #[test]
-fn what_took_turns_is_in_the_error_and_is_shown() {
+fn multiplexing_is_in_the_error_and_shown() {
     let plan = grace();
     let counted = [(0, 7, [10_000_000, 0]), (0, 8, [10_000_000, 0])];
     let mut window = window(&plan, &own, &counted);

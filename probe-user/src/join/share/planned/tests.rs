@@ -104,7 +104,7 @@ fn without_samples_of_a_socket_that_took_part_counters_tell() {
 
 /// The reason is the first other than [`NoShare::NoWeight`].
 #[test]
-fn where_counters_do_not_tell_either_they_say_why() {
+fn counters_without_an_answer_state_the_reason() {
     let out = SocketWeights {
         rotated_out: true,
         ..SocketWeights::default()

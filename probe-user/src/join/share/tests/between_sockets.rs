@@ -59,7 +59,7 @@ fn a_small_local_weight_does_not_get_the_difference() {
 /// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be
 /// remote, and local reads are unknown.
 #[test]
-fn where_the_source_counts_more_local_reads_are_not_known() {
+fn local_reads_are_unknown_if_the_source_counts_more() {
     let (measured, sent) = (33_542_984, 36_189_087);
     let shares = with_local(&[(2, 40), (3, 0)])
         .cpu_reads(0, &traffic(measured, sent))

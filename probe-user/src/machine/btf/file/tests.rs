@@ -60,7 +60,7 @@ fn a_structure_inside_itself_has_no_end_but_the_search_has() {
 
 /// Every kind of member, behind typedef, volatile and const.
 #[test]
-fn what_a_member_is_is_known_behind_its_names() {
+fn the_kind_of_a_member_is_known_behind_its_names() {
     let kind = |kind: u32| kind << 24;
     let bit_fields = 1 << 31;
     let member = |name, id, offset| vec![name, id, offset];
@@ -111,7 +111,7 @@ fn what_a_member_is_is_known_behind_its_names() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_reported() {
     let error = |bytes: &[u8]| BtfTypes::parse(bytes).err();
     assert_eq!(error(b"BTF"), Some(BtfParseError::Short));
     assert_eq!(error(&[0; 24]), Some(BtfParseError::Magic));

@@ -51,7 +51,7 @@ fn a_container_of_the_kubelet_is_in_its_pod() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_fault_and_the_rest_is_there() {
+fn an_unreadable_item_is_a_fault_and_the_rest_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let ids = ['a', 'b', 'c', 'd'].map(id);
     docker_state(directory.path(), &ids[0], b"{\"Name\":");

@@ -85,7 +85,7 @@ fn an_ended_container_is_known_until_its_cgroup_is_forgotten() {
 }
 
 #[test]
-fn who_has_two_names_or_none_has_no_name() {
+fn a_cgroup_with_two_names_or_none_has_no_name() {
     let (a, b, c) = (id('a'), id('b'), id('c'));
     let mut cache = cache(&[&a, &b, &c].map(|id| format!("/docker/{id}")));
     let found = vec![
@@ -125,7 +125,7 @@ fn long_names_are_cut_and_counted() {
 }
 
 #[test]
-fn what_nobody_knows_is_asked_for_ever_more_rarely() {
+fn an_unknown_name_is_requested_ever_more_rarely() {
     let mut cache = cache(&[format!("/docker/{}", id('a'))]);
     let mut waits = Vec::new();
     for _ in 0..40 {

@@ -225,7 +225,7 @@ mod cri {
     }
 
     #[test]
-    fn what_is_no_grpc_is_an_error() {
+    fn a_reply_that_is_no_grpc_is_an_error() {
         let (_directory, socket) = socket();
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let garbage = thread::spawn(move || {

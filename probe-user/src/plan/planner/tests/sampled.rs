@@ -104,7 +104,7 @@ proptest! {
     /// The events that run at one time never need more counters than there are; those of a refused
     /// plan would.
     #[test]
-    fn what_is_live_at_one_time_has_its_counters(
+    fn simultaneous_events_have_their_counters(
         core in 0..CORES.len(),
         sample in prop::collection::btree_set(0..10_usize, 0..9),
         count in prop::collection::vec(prop::collection::btree_set(0..10_usize, 1..5), 0..6),
@@ -195,7 +195,7 @@ fn more_sampled_events_than_counters_are_refused_in_a_sentence() {
 }
 
 #[test]
-fn what_the_user_counts_together_is_refused_where_samples_leave_it_no_room() {
+fn a_users_group_is_refused_if_samples_leave_it_no_room() {
     let capacity = capacity_with_sampled(
         "spr",
         "sapphire-rapids",

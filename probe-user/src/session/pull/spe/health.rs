@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_decoded_is_said_once() {
+    fn undecodable_bytes_are_reported_once() {
         let none = SpeCpu::default();
         let mut some = SpeCpu {
             undecoded: 128,

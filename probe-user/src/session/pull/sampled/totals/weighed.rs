@@ -10,7 +10,7 @@ use crate::{event::sampling::sampled, machine::Pmus};
 
 /// An event that was on the PMU for a fifth of the time was counted and sampled only for that time.
 #[test]
-fn what_took_turns_stands_for_the_whole_time() {
+fn multiplexed_samples_stand_for_the_whole_time() {
     let mut totals = EventSampleTotals::new(1);
     let gain = CounterReading {
         count: 20_000,

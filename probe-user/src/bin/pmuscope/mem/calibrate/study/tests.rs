@@ -136,7 +136,7 @@ fn the_smallest_good_and_cheap_period_is_recommended() {
 }
 
 #[test]
-fn where_all_are_dear_the_cheapest_is_taken_and_said() {
+fn the_cheapest_is_taken_and_reported_if_all_are_expensive() {
     let study = study(&[(4096, M, 12.0, 20_000), (8192, M, 11.0, 10_000)]);
     let (_, text) = study.recommendation();
     assert!(text.starts_with("recommended: --period 8192"), "{text}");
