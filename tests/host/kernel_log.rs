@@ -45,7 +45,7 @@ fn stat(flags: &[&str], log: Option<&str>) -> String {
 }
 
 #[test]
-fn a_row_that_is_refused_is_told_where_it_is_asked_for() {
+fn a_refused_row_is_logged_on_request() {
     let Some(_machine) = machine() else { return };
     let asked: [(&[&str], Option<&str>); 3] = [
         (&["--kernel-log"], None),
@@ -108,7 +108,7 @@ fn went_back(message: &str) -> bool {
 }
 
 #[test]
-fn a_counter_that_goes_back_is_told_with_its_values() {
+fn a_counter_that_goes_back_is_logged_with_its_values() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("page-faults"), |_| {});
@@ -154,7 +154,7 @@ fn reset_counters() {
 }
 
 #[test]
-fn a_lost_record_is_told() {
+fn a_lost_record_is_logged() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("task-clock"), |_| {});
@@ -166,7 +166,7 @@ fn a_lost_record_is_told() {
 
 /// Only some kernels hide switches.
 #[test]
-fn a_missed_switch_is_told() {
+fn a_missed_switch_is_logged() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let mut counting = Counting::plain(plan("task-clock"), |_| {});
@@ -187,7 +187,7 @@ fn a_missed_switch_is_told() {
 /// The next process reads the messages in the pinned ring. Messages that did not fit are counted as
 /// dropped.
 #[test]
-fn messages_are_kept_and_dropped_while_nobody_is_there() {
+fn messages_are_kept_and_dropped_without_a_reader() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let bpffs = Bpffs::mount();

@@ -83,7 +83,7 @@ fn handed_over(snapshot: &Snapshot) -> probe_user::snapshot::HandedOver {
 }
 
 #[test]
-fn counting_goes_on_while_nobody_is_there() {
+fn counting_goes_on_without_a_process() {
     let Some(_machine) = machine() else { return };
     let bpffs = Bpffs::mount();
     let config = config(plan("task-clock,page-faults"), bpffs.place());
@@ -261,7 +261,7 @@ fn the_gap_contains_the_time_of_a_killed_handover() {
 }
 
 #[test]
-fn a_session_that_is_not_told_to_keep_its_pins_leaves_nothing() {
+fn a_session_that_does_not_keep_its_pins_leaves_nothing() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -299,7 +299,7 @@ fn all_traces_can_be_removed() {
 
 /// The events of a session determine the layout of its rows: other events need a new session.
 #[test]
-fn other_events_begin_anew() {
+fn other_events_start_from_zero() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -148,7 +148,7 @@ fn processes(window: &Window, cgroup: &TestCgroup) -> Vec<u32> {
 }
 
 #[test]
-fn rows_of_processes_whose_end_was_lost_are_freed() {
+fn rows_of_processes_with_a_lost_end_are_freed() {
     let Some(_machine) = machine() else { return };
     let storm = TestCgroup::new("storm");
     let mut counting = Counting::with("task-clock", |config| config.by_process = true.into());

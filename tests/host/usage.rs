@@ -176,7 +176,7 @@ fn without_bpf() -> std::io::Result<()> {
 }
 
 #[test]
-fn a_kernel_without_bpf_is_said_so() {
+fn a_kernel_without_bpf_is_reported() {
     use std::os::unix::process::CommandExt as _;
 
     let Some(_machine) = shared_machine() else {

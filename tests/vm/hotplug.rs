@@ -170,7 +170,7 @@ fn multiplexed_ns(snapshot: &Snapshot, cpu: u16) -> u64 {
 /// The time for which a CPU was offline has no owner, not even idle, and the CPU's last and first
 /// switch do not count as missed.
 #[test]
-fn the_time_for_which_a_cpu_was_away_is_nobodys() {
+fn the_time_of_an_offline_cpu_has_no_owner() {
     let Some(_machine) = machine() else { return };
     // With software events, open slices of idle are part of every snapshot.
     let mut plan = plan("task-clock,{cpu-clock,context-switches},{page-faults,migrations}");

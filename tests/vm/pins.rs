@@ -24,7 +24,7 @@ fn restamp(place: &Path) {
 }
 
 #[test]
-fn counting_goes_on_while_nobody_is_there() {
+fn counting_goes_on_without_a_process() {
     let Some(_machine) = machine() else { return };
     let PinPath(place) = PinPath::default();
     let cgroup = TestCgroup::new("pins");

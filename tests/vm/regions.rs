@@ -320,7 +320,7 @@ pub(crate) fn recorded_stream() -> Vec<u8> {
 
 /// After a kill the parts have all phases that began, and which of them are open.
 #[test]
-fn phases_that_were_open_at_a_kill_are_told() {
+fn phases_open_at_a_kill_are_reported() {
     let Some(_machine) = spe_machine() else {
         return;
     };

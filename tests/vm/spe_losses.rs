@@ -107,7 +107,7 @@ fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
 
 /// A chunk that ends outside of its buffer is counted, and in the kernel log.
 #[test]
-fn a_chunk_that_cannot_be_read_is_counted_and_told() {
+fn an_unreadable_chunk_is_counted_and_logged() {
     let Some(_machine) = machine() else { return };
     let messages = Messages::with_kernel_log();
     let pmu = TestPmu::load("set=spe");

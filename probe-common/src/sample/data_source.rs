@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_told_from_a_hit() {
+    fn a_walk_is_distinguished_from_a_hit() {
         let translation = |bits: u64| DataSource::walked(bits << 26);
         // MISS | L2 of both vendors, WK; then HIT | L1 | L2 (Intel), HIT | L2 (AMD), NA.
         assert!(translation(0x14) && translation(0x22));

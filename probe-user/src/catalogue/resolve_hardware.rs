@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_chip_is_said() {
+    fn another_chip_is_reported() {
         let chip = |name| Chip::named(name).expect("the catalogue has it");
         let here = Hardware::of_chip(chip("grace-hopper"));
         assert_eq!(other(&here, chip("grace-hopper")), None);

@@ -119,7 +119,7 @@ mod tests {
     /// Table 8: 570,128,486 flushes and 218 writebacks without allocation; no flush and 657,470,490
     /// writebacks with it.
     #[test]
-    fn writes_past_the_cache_are_said() {
+    fn writes_past_the_cache_are_reported() {
         let part = 100.0 * 570_128_486.0 / (570_128_486.0 + 218.0);
         let found = ddio_finding(NON_ALLOCATING, part, "socket 0").unwrap();
         assert_eq!(ddio_finding(NON_ALLOCATING, 0.0, "socket 1"), None);

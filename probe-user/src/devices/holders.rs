@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nvidias_driver_tells_its_minor_number() {
+    fn nvidias_driver_gives_its_minor_number() {
         let machine = FakeMachine::new();
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");

@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn distinct_values_tell_what_they_were(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
+        fn distinct_values_are_named(text in r"[\\nurtx{}\x1b\n\t\u{202e}é]{0,12}") {
             let value = distinct(&text).into_owned();
             prop_assert!(!value.contains(acts_on_terminal), "{value:?}");
             prop_assert_eq!(undone(&value), text);

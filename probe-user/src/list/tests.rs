@@ -63,7 +63,7 @@ fn everything_odd() {
 }
 
 #[test]
-fn without_a_core_pmu_the_reason_is_said_once() {
+fn without_a_core_pmu_the_reason_is_shown_once() {
     let root = Tree::new();
     root.pmu("software", &[("type", "1\n")]);
     let pmus = Pmus::read(root.path()).unwrap();

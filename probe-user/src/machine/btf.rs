@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_btf_is_said_so() {
+    fn missing_btf_is_reported() {
         let error = read(Path::new("/nonexistent"), &[], &[], empty())
             .unwrap_err()
             .to_string();

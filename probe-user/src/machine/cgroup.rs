@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cgroup2_is_said_so() {
+    fn missing_cgroup2_is_reported() {
         let proc = Tree::new();
         let missing = Hierarchy::find(proc.path()).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read "), "{missing}");

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_tell_has_one_socket() {
+    fn a_machine_without_package_ids_has_one_socket() {
         let topology = Topology::read(tree(&["-1\n", "-1\n"], &[]).path());
         assert_eq!((topology.socket(0), topology.sockets()), (None, 1));
         assert_eq!(Topology::read(Path::new("/nonexistent")).sockets(), 1);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_users_nobody_is_believed() {
+    fn two_users_of_one_id_are_both_ignored() {
         let rootless = |uid: u32| {
             format!("/user.slice/user-{uid}.slice/user@{uid}.service/user.slice/libpod-{ID}.scope")
         };

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named_and_nobody_waits() {
+    fn a_missing_cpu_is_named_without_a_wait() {
         let (touched, worked) = (AtomicU64::new(0), AtomicU64::new(0));
         let cpu = crate::roofline::tests::first_cpu();
         let work = [cpu, 999_999].map(|cpu| (cpu, CountingWork(&touched, &worked)));
@@ -312,7 +312,7 @@ mod tests {
 
     /// Two threads. The first began late and lost a third of its time to other tasks.
     #[test]
-    fn a_run_is_as_long_as_all_of_it_and_waiting_is_told() {
+    fn a_run_has_its_whole_length_and_reports_waiting() {
         let ms = Duration::from_millis;
         let span = |start, end, cpu_time| ThreadSpan {
             start: ms(start),

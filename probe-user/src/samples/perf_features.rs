@@ -206,7 +206,7 @@ mod tests {
 
     /// Two nodes, one without memory.
     #[test]
-    fn memory_is_told_by_block() {
+    fn memory_is_known_by_block() {
         use test_support::Tree;
 
         use crate::machine::Roots;

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_told() {
+    fn this_process_is_recognized() {
         assert!(ahead(Path::new("/proc")).is_some());
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_told_once_and_by_its_name() {
+    fn each_reason_is_reported_once_by_its_name() {
         let none = Refused::default();
         assert_eq!(none.news(none, 2), [""; 0]);
         let all = Refused {

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_made_anew_count_as_a_whole() {
+    fn rows_created_again_count_as_a_whole() {
         let row = |samples, made| AddressCounts {
             samples,
             events: 20.0 * samples as f64,

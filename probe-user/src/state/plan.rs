@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_in_another_group_begins_anew() {
+    fn an_event_in_another_group_starts_from_zero() {
         let before = counts(&[&["a", "b"], &["c"]], &[]);
         for now in [&[&["a"][..]][..], &[&["b", "a"]], &[&["a", "b", "c"]]] {
             assert_eq!(

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_aligned_and_its_huge_pages_are_told() {
+    fn memory_is_aligned_and_its_huge_pages_are_reported() {
         let pages = Pages::new(4096).unwrap();
         assert_eq!(pages.start() as usize % HUGE, 0);
         // SAFETY: inside the mapping.

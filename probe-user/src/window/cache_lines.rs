@@ -46,7 +46,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rows_that_came_back_are_told_by_their_age(
+        fn rows_that_came_back_are_known_by_their_age(
             before in prop::array::uniform6(0..1000_u64),
             now in prop::array::uniform6(0..1000_u64),
             bytes in any::<[u64; 2]>(),

@@ -139,7 +139,7 @@ proptest! {
     /// Rows grow, are freed and are created again with smaller or larger counts: the windows add up
     /// to everything that was counted.
     #[test]
-    fn rows_made_anew_are_told_by_their_age(
+    fn rows_created_again_are_known_by_their_age(
         steps in vec((0_u64..1 << 40, any::<bool>()), 1..20)
     ) {
         let mut now = UsageRow::ZERO;
@@ -190,7 +190,7 @@ fn a_freed_row_is_no_loss() {
 
 /// Else its whole history would be one window's delta.
 #[test]
-fn a_row_that_went_back_was_not_made_anew() {
+fn a_row_that_went_back_was_not_created_again() {
     let window = Window::between(
         &snapshot([(key(7, 0, 0), row(1 << 40))]),
         &snapshot([(key(7, 0, 0), row((1 << 40) - 30))]),
@@ -240,7 +240,7 @@ fn an_uncore_counter_that_went_back_has_no_gain() {
 }
 
 #[test]
-fn usage_is_told_apart_by_socket_where_uncore_events_are_counted() {
+fn usage_is_split_by_socket_if_uncore_events_are_counted() {
     let counted = || {
         snapshot([
             (key(7, 0, 0), row(100)),

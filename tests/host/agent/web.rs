@@ -154,7 +154,7 @@ fn metrics_are_for_who_has_certificate_and_password() {
 /// 400 password guesses from 40 addresses delay no client with a verified password, and no probe.
 /// At most one guess of each address is verified before a new password.
 #[test]
-fn guesses_hold_up_nobody_who_is_known() {
+fn guesses_delay_no_verified_user() {
     const ADDRESSES: u8 = 40;
     const PER_ADDRESS: u8 = 10;
     let Some(_machine) = shared_machine() else {

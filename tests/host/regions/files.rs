@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn a_program_whose_file_is_gone_is_told_of() {
+fn a_program_with_a_removed_file_is_reported() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -235,7 +235,7 @@ fn many_threads_have_phases_of_their_own() {
 }
 
 #[test]
-fn a_child_has_what_its_parent_said_until_it_executes_a_program() {
+fn a_child_has_its_parents_marks_until_it_executes_a_program() {
     let Some(_machine) = shared_machine() else {
         return;
     };

@@ -332,7 +332,7 @@ fn a_mistake_names_line_and_key() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let variables = [
         ("PMUSCOPE_AGENT_SPE_PERIOD", "many"),
         ("PMUSCOPE_AGENT_SPE_PERIODE", "1"),

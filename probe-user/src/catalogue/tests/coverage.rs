@@ -101,7 +101,7 @@ fn multi_socket_grace_hopper_has_everything() {
 }
 
 #[test]
-fn a_chip_that_cannot_be_told_rules_nothing_out() {
+fn an_unknown_chip_rules_nothing_out() {
     let machine = Hardware {
         chip: None,
         gpus_per_socket: None,

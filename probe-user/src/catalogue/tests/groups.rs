@@ -273,7 +273,7 @@ fn a_link_to_a_cpu_counts_reads_only() {
 }
 
 #[test]
-fn a_fabric_without_a_name_is_told_by_its_identifier() {
+fn a_fabric_without_a_name_is_known_by_its_identifier() {
     let dir = Tree::new();
     for (n, identifier) in [(0, "2cf20000"), (3, "2cf20000"), (5, "10301000")] {
         dir.pmu(

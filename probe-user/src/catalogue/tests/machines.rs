@@ -60,7 +60,7 @@ const TWO: [&str; 3] = [
 ];
 
 #[test]
-fn sockets_and_gpus_tell_the_chip() {
+fn sockets_and_gpus_identify_the_chip() {
     let nic = |tree: Sysfs| tree.pci("0000:01:00.0", "0x15b3", "0x1021", "0x020000");
     let chip = |tree: &Sysfs| (tree.machine().chip, tree.machine().gpus_per_socket);
     let superchip = nic(Sysfs::new().pmus(&TWO));
@@ -110,7 +110,7 @@ fn unknown_values_are_not_guessed() {
 }
 
 #[test]
-fn vera_is_told_by_its_pmus() {
+fn vera_is_known_by_its_pmus() {
     for pmu in ["nvidia_ucf_pmu_0", "nvidia_cmem_latency_pmu_1"] {
         let machine = Sysfs::new().pmus(&[pmu]).machine();
         let machine = Hardware {
@@ -123,7 +123,7 @@ fn vera_is_told_by_its_pmus() {
 }
 
 #[test]
-fn vera_without_named_pmus_is_told_by_their_identifier() {
+fn vera_without_named_pmus_is_known_by_their_identifier() {
     let tree = |identifier: &str| {
         let file = "bus/event_source/devices/nvidia_uncore_pmu_0/identifier";
         Sysfs::new()
@@ -145,7 +145,7 @@ fn vera_without_named_pmus_is_told_by_their_identifier() {
 }
 
 #[test]
-fn cores_are_told_by_their_ids() {
+fn cores_are_known_by_their_ids() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
     let v2 = Sysfs::new().file(midr, "0x00000000411fd4f1\n").machine();
     assert_eq!(v2.platform, Platform::named("neoverse-v2").unwrap());
@@ -197,7 +197,7 @@ fn another_core_has_no_neoverse_v2_metrics() {
 /// Without their drivers, Grace is identified by its chip id and Vera by its core: doctor and
 /// metrics use one function.
 #[test]
-fn machines_without_their_drivers_are_told_all_the_same() {
+fn machines_without_their_drivers_are_recognized() {
     let midr = "devices/system/cpu/cpu0/regs/identification/midr_el1";
     let v2 = |tree: Sysfs| tree.file(midr, "0x00000000410fd4f0\n");
     let package = |tree: Sysfs, cpu: u32, package: u32| {

@@ -119,7 +119,7 @@ fn loads_of_two_events_are_one_series() {
 
 /// If the number of operations is unknown, values that need it have none; other values remain.
 #[test]
-fn loads_that_a_core_chose_have_samples_in_place_of_operations() {
+fn loads_chosen_by_a_core_have_samples_and_no_operations() {
     let mut report = Report::default();
     report.clear(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let window = by_event(AccessScaling::Tagged, 0);

@@ -86,7 +86,7 @@ fn the_sentences_are_those_of_the_paper() {
 
 /// The limit of the machine is unknown in a container without /proc/meminfo: no sentence, no value.
 #[test]
-fn without_a_limit_nothing_is_said() {
+fn without_a_limit_nothing_is_reported() {
     let entities = [(container("a"), capacity(1.0, None, 1))];
     let report = report(entities.into(), None);
     assert!(report.findings.is_empty());

@@ -139,7 +139,7 @@ fn shared_lines_come_by_what_other_cores_served() {
 
 /// On a core without a table of data sources, served by other cores is unknown, not 0.
 #[test]
-fn without_a_table_nobody_knows_who_served() {
+fn without_a_table_the_source_is_unknown() {
     let lines = [line(
         3,
         &[

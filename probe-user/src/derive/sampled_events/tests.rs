@@ -23,7 +23,7 @@ fn of_periods(periods: &[f64]) -> SampleCounts {
 }
 
 #[test]
-fn an_event_of_which_no_sample_was_taken_has_an_upper_end_or_a_reason() {
+fn an_event_without_a_sample_has_an_upper_end_or_a_reason() {
     // Periods of samples of other owners in earlier windows, and in this one.
     let none = |period, counted, [enabled, running]: [u64; 2], [before, now]: [&[f64]; 2]| {
         let mut window = SampleWindow {
@@ -151,7 +151,7 @@ fn one_heavy_sample_is_one() {
 }
 
 #[test]
-fn missed_samples_are_told_from_one_in_a_hundred_on() {
+fn missed_samples_are_reported_from_one_in_a_hundred_on() {
     let event = |name: &str, gained| EventWindow {
         health: SampledHealth {
             name: name.to_owned(),

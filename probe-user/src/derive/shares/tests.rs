@@ -183,7 +183,7 @@ fn reads_by_two_sockets_have_no_owners_without_a_count_of_each() {
 }
 
 #[test]
-fn without_weights_the_reason_is_said() {
+fn without_weights_the_reason_is_shown() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),
@@ -267,7 +267,7 @@ fn traffic_without_owners_has_no_shares() {
 
 /// Sockets of a third read too, and each says only what it sent to all others together.
 #[test]
-fn of_more_than_two_sockets_nobody_can_say_who_read() {
+fn reads_of_more_than_two_sockets_have_no_owners() {
     let plan = plan(
         "grace",
         Chip::named("grace-cpu-superchip").unwrap(),

@@ -163,7 +163,7 @@ fn a_socket_without_a_count_says_why_and_the_machine_has_none() {
 
 /// The scale of an event applies to its values, errors and totals.
 #[test]
-fn a_scale_is_of_all_that_is_said_of_an_event() {
+fn a_scale_applies_to_all_values_of_an_event() {
     let mut plan = plan(1, 0);
     plan.columns[0].scale = 0.5;
     let report = report(&plan, [(key(7, 0, 0), usage([100, 7], 10 * MS, 5 * MS))]);

@@ -289,7 +289,7 @@ fn reserved_bits_of_pointers_and_short_registers_are_passed_over() {
 }
 
 #[test]
-fn the_domain_of_an_address_tells_the_root_complex() {
+fn the_domain_of_an_address_gives_the_root_complex() {
     let (tree, _) = vera_with(&mapping(0xc0, 5, 2, 4, 0));
     let pmus = Pmus::read(tree.path()).unwrap();
     let refused = |complex: u32, address: &str| {

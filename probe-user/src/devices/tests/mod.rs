@@ -144,7 +144,7 @@ fn as_json() {
 }
 
 #[test]
-fn a_pmu_and_its_filters_tell_the_devices() {
+fn a_pmu_and_its_filters_name_the_devices() {
     let names = |tree: &Tree, pmu: &str, socket: u32, filters: &[(&str, u64)]| -> Vec<String> {
         let filters = filters
             .iter()

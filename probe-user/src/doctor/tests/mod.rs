@@ -215,7 +215,7 @@ fn an_uncore_pmu_without_a_cpu_is_degraded() {
 }
 
 #[test]
-fn root_complexes_without_the_right_to_name_their_devices_are_said() {
+fn root_complexes_without_the_right_to_name_their_devices_are_reported() {
     let fixture = grace(process(Arch::Arm64), WORKING);
     for file in ["type", "cpumask"] {
         let path = format!("sys/bus/event_source/devices/nvidia_pcie_pmu_0_rc_4/{file}");

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_share_is_said_where_it_is_not_all() {
+    fn a_partial_live_share_is_shown() {
         let live = |live| {
             let number = TableNumber {
                 running_ratio: live,

@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_runtimes_say_rows_are_told_apart_and_safe_to_look_at(
+    fn names_of_runtimes_are_distinct_and_safe_to_print(
         given in prop::collection::vec(
             prop::array::uniform4(hostile(
                 ids(&containers(6)).into_iter().map(str::to_owned).collect(),

@@ -172,7 +172,7 @@ fn time_comes_from_where_it_can() {
 
 /// The Grace guide prints 27,496,157 ns where dd took 127,496,157: a write of 1 GiB at 36.7 GB/s.
 #[test]
-fn a_duration_that_counters_contradict_is_told() {
+fn a_duration_that_counters_contradict_is_reported() {
     let chip = Chip::named("grace-cpu-superchip").unwrap();
     let times = |enabled: u64, duration: u64| {
         let text = format!(

@@ -72,7 +72,7 @@ fn units_of_two_sockets_are_counted_by_their_time() {
 
 /// Quantities that the input gives have priority.
 #[test]
-fn the_number_of_units_can_be_said() {
+fn the_number_of_units_can_be_given() {
     let text = golden("tor.csv").replace(',', ";") + "2;;num_units;1;100.00;;\n";
     let derived = derived(&text, chip("sapphire-rapids"));
     let latency = rows(&derived, "io_read_tor_latency")[0].value.as_ref();
@@ -88,7 +88,7 @@ fn line(event: &str, count: u32, percent: u32) -> String {
 /// A metric takes the events of one group; of several, the one that ran longest. If none has them
 /// all, the output says so.
 #[test]
-fn events_of_several_groups_are_said() {
+fn events_of_several_groups_are_reported() {
     let input = |groups: &[&[(&str, u32, u32)]]| -> String {
         let lines = groups.iter().copied().flatten();
         lines
@@ -199,7 +199,7 @@ fn values_of_devices_are_printed() {
 
 /// A known event that no metric needs is described.
 #[test]
-fn an_event_without_a_metric_is_said() {
+fn an_event_without_a_metric_is_reported() {
     let text = "nvidia_scf_pmu_0/scf_cache_wb/=7\nnvidia_scf_pmu_0/socket_1_rd_data/=8\n\
                 nvidia_scf_pmu_0/cmem_rd_data/=9\nbogus=1";
     let derived = derived(text, chip("grace-hopper"));

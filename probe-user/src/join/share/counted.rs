@@ -239,7 +239,7 @@ mod tests {
 
     /// The hook that cannot tell the root cgroup from idle charges idle time to it.
     #[test]
-    fn idle_time_tells_of_no_traffic() {
+    fn idle_time_has_no_traffic() {
         let root = CgroupId::ROOT.0;
         let rows = [(0, root, row([5, 0], 90, 90)), (0, 4, row([0, 0], 10, 0))];
         let rows: BTreeMap<_, _> = rows

@@ -134,7 +134,7 @@ fn owners_of_one_row_add_up() {
 }
 
 #[test]
-fn devices_come_first_and_are_nobodys() {
+fn devices_come_first_and_have_no_owner() {
     let traffic = Traffic {
         mismatch: MISMATCH,
         measured: 1_000,

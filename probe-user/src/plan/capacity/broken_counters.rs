@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_pmu_whose_counters_agree_is_used_and_said() {
+    fn an_emulated_pmu_with_consistent_counters_is_used_and_reported() {
         let alike = counted(&[5_000_000, 5_000_100, 5_000_200]);
         assert_eq!(alike.working(), 3);
         assert_eq!(

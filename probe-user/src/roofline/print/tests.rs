@@ -113,7 +113,7 @@ fn json_has_the_fields_of_the_page() {
 }
 
 #[test]
-fn a_quiet_machine_is_said_to_be_so() {
+fn a_quiet_machine_is_reported_as_quiet() {
     let mut roofline = xeon_phi();
     roofline.notes.clear();
     roofline.disturbance.others = Some(0.01);

@@ -104,7 +104,7 @@ mod tests {
 
     /// An item that an earlier part has as open gets its end, even beyond the limit.
     #[test]
-    fn an_end_is_told_also_where_there_is_no_room() {
+    fn an_end_is_reported_even_without_room() {
         const MINUTE: u64 = 60_000_000_000;
         let mut listed = EndedList::default();
         assert_eq!(listed.take_new(vec![phase(5, None)], 10), [phase(5, None)]);

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_mappings_tell_what_they_are() {
+    fn names_of_mappings_give_their_kind() {
         for (name, kind) in [
             ("", MemoryKind::Anonymous),
             ("//anon", MemoryKind::Anonymous),

@@ -72,7 +72,7 @@ fn workers_are_in_the_phase_of_the_first_thread_unless_in_their_own() {
 }
 
 #[test]
-fn a_child_goes_on_where_its_parent_forked_and_begins_anew_at_exec() {
+fn a_child_continues_its_parents_phases_until_exec() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     mark(&mut index, 1, (7, 7), tag("a", 100, 200));

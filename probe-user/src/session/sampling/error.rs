@@ -96,7 +96,7 @@ mod tests {
     use crate::{event::sampling::sampled, machine::Pmus};
 
     #[test]
-    fn a_precise_event_that_is_refused_is_told_of_its_precision() {
+    fn the_refusal_of_a_precise_event_names_its_precision() {
         let pmus = Pmus::read(&test_support::sysfs("spr")).unwrap();
         let text = |event: &str, errno| {
             let event = &sampled(event, &pmus, None).unwrap()[0];

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_compiled_anew_or_loaded_anew_is_another_one() {
+    fn code_that_is_compiled_or_loaded_again_is_another_one() {
         for (tgid, module) in [(7, "[jit]"), (0, "[nft]"), (0, "[bpf]")] {
             let mut codes = CodeNames::default();
             let key = (tgid, 0x1000, 20);

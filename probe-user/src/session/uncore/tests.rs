@@ -191,7 +191,7 @@ fn cpus_of_one_socket_are_its_instances_and_those_of_others_are_theirs() {
 }
 
 #[test]
-fn the_name_tells_the_socket_where_the_machine_does_not() {
+fn the_name_gives_the_socket_if_the_machine_does_not() {
     let machine = UncoreFixture::new();
     let (_, uncore) = machine.open();
     let mut uncore = uncore.unwrap();

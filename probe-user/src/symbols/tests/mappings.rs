@@ -59,7 +59,7 @@ fn followed(proc: &Tree) -> Mappings {
 }
 
 #[test]
-fn time_tells_the_program_of_a_process_and_the_process_of_a_number() {
+fn the_time_selects_the_program_and_the_process_of_an_id() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     let records = [

@@ -104,7 +104,7 @@ fn each_type_gives_its_fields() {
 }
 
 #[test]
-fn flags_tell_of_an_exec_and_of_a_build_id() {
+fn flags_mark_an_exec_and_a_build_id() {
     let mut comm = Vec::new();
     let body = [&words32(&[10, 10])[..], b"name\0\0\0\0"].concat();
     put(

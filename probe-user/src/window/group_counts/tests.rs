@@ -112,7 +112,7 @@ fn rows_that_were_all_hardly_live_stand_for_each_other() {
 }
 
 #[test]
-fn another_kind_of_core_tells_the_order_of_magnitude() {
+fn another_kind_of_core_gives_the_order_of_magnitude() {
     let rows = [row(0, [8, 1], 30 * MS, 30 * MS), row(1, [0, 0], 10 * MS, 0)];
     let counted = sum(&rows);
     near(counted.estimate(0).unwrap(), 320e6);
@@ -142,7 +142,7 @@ fn the_unknown_time_of_one_owner_is_in_the_error_of_the_sum() {
 }
 
 #[test]
-fn more_rows_tell_more() {
+fn more_rows_show_more() {
     let borrowed = |rows: usize, rates: [u64; 2]| {
         let live = (0..rows).map(|at| row(0, [rates[at % 2], 1], 10 * MS, 10 * MS));
         let mut rows: Vec<CpuRow> = live.collect();

@@ -99,7 +99,7 @@ proptest! {
     /// Rows grow, are freed and are created again with smaller or larger counts, also more than
     /// once between two snapshots: the windows add up to everything that was sampled.
     #[test]
-    fn rows_made_anew_are_told_by_their_number(
+    fn rows_created_again_are_known_by_their_generation(
         steps in prop::collection::vec((1..1000_u32, any::<bool>(), any::<bool>()), 1..30),
         key in prop_oneof![Just(KEY), Just(event_key(7, 0, 0))],
     ) {
@@ -128,7 +128,7 @@ proptest! {
 
     /// A row that went back has a delta of 0, not its whole history.
     #[test]
-    fn a_row_that_went_back_was_not_made_anew(before in 1..1000_u32, now in 0..1000_u32) {
+    fn a_row_that_went_back_was_not_created_again(before in 1..1000_u32, now in 0..1000_u32) {
         let at = |samples| snapshot(HashMap::from([(KEY, counts(samples, 1))]), Vec::new());
         let delta = counts(now.saturating_sub(before), 0);
         prop_assert_eq!(gained(&[at(before), at(now)]), delta);

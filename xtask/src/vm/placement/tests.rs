@@ -46,7 +46,7 @@ fn every_test_runs_in_a_guest_of_ci() {
 
 /// An emulated test takes some seconds, and CI has a quarter of an hour for everything.
 #[test]
-fn ci_runs_a_test_only_where_it_tells_something_new() {
+fn ci_runs_a_test_only_where_it_covers_something_new() {
     let tests = guest_tests();
     let runs: usize = (tests.iter())
         .map(|test| guests_of("vm", test, false).len())

@@ -33,7 +33,7 @@ fn console() -> String {
 }
 
 #[test]
-fn results_are_counted_and_reasons_said_at_the_end() {
+fn results_are_counted_and_reasons_listed_at_the_end() {
     let (totals, shown) = read(&console(), Show::All, Some(Death::Quit));
     assert_eq!(
         totals.to_string(),

@@ -24,7 +24,7 @@ fn with_local(list: &[(u64, u64)]) -> Weights {
 
 /// The other socket uses an idle socket's memory: the difference of counts is unattributed.
 #[test]
-fn source_and_destination_differ_and_the_difference_is_nobodys() {
+fn the_difference_of_source_and_destination_has_no_owner() {
     let more = with_local(&[])
         .cpu_reads(0, &traffic(1_079, 1_000))
         .unwrap();

@@ -57,7 +57,7 @@ proptest! {
 
     /// Counts within the mismatch of another socket's traffic go to no owner.
     #[test]
-    fn nobody_gets_the_mismatch(
+    fn no_owner_gets_the_mismatch(
         traffic in any_traffic(),
         list in prop::collection::vec(any_socket(), 4),
     ) {

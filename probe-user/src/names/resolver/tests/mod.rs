@@ -39,7 +39,7 @@ fn an_endpoint_is_read_as_it_is_shown() {
 }
 
 #[test]
-fn with_nobody_to_ask_there_are_ids_only() {
+fn without_a_runtime_rows_have_ids_only() {
     let empty = tempfile::tempdir().unwrap();
     let config = ResolverConfig {
         root: empty.path().to_owned(),
@@ -149,7 +149,7 @@ mod cri {
     }
 
     #[test]
-    fn a_container_that_is_told_before_the_runtime_knows_it_is_named_later() {
+    fn a_container_reported_before_its_runtime_knows_it_is_named_later() {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default());
         let resolver = ask(&socket);
@@ -161,7 +161,7 @@ mod cri {
     }
 
     #[test]
-    fn a_runtime_that_hangs_or_refuses_stops_nobody_and_recovers() {
+    fn a_runtime_that_hangs_or_refuses_stops_nothing_and_recovers() {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
         server.change(|it| it.hangs = true);

@@ -50,7 +50,7 @@ fn weights_do_not_take_turns_where_the_others_fit_beside_them() {
 
 /// One metric needs more counters than they would leave.
 #[test]
-fn weights_take_turns_where_a_metric_has_no_room_beside_them_and_it_is_said() {
+fn weights_take_turns_if_a_metric_has_no_room_and_this_is_reported() {
     let metrics = format!("{READS},cmem_write_bandwidth,group:cache,group:mix");
     let plan = grace(&metrics, 1);
     let why = plan.weights_in_turns.as_deref().unwrap();
