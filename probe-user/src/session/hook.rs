@@ -17,7 +17,7 @@ use crate::{
     machine::cgroup::Hierarchy,
     session::temporary_cgroup::TemporaryCgroup,
     snapshot::Hook,
-    sys::{perf, spawn},
+    sys::{clock::now, perf, spawn},
 };
 
 /// Compares the runs of the hook on one CPU with the kernel's own count of the same switches.
@@ -46,12 +46,12 @@ pub(crate) enum SchedExitHook {
 /// Switches that the hook must see on each CPU before it is admitted.
 const ADMISSION_SWITCHES: u64 = 10;
 
-/// Rounds of the test load on a CPU. Other load may keep the CPU from idling, or delay a sleep
-/// until it is over.
-const ADMISSION_ROUNDS: u32 = 5;
-
-/// Pause between these switches.
+/// Pause between these switches in the first round of the test load. Other load may keep a CPU from
+/// idling, or delay a sleep until it is over: each further round pauses four times as long.
 const ADMISSION_PAUSE: Duration = Duration::from_micros(200);
+
+/// Time after which no further round begins.
+const ADMISSION_TIME: Duration = Duration::from_secs(1);
 
 /// The hook in use.
 #[derive(Default)]
@@ -220,19 +220,21 @@ impl SwitchHook {
         missed
     }
 
-    /// Causes switches on every CPU, into and out of idle on at least one, and compares the counts.
-    /// An error is the reason why the hook cannot be used.
+    /// Causes switches into and out of idle on every CPU, and compares the counts. An error is the
+    /// reason why the hook cannot be used.
     fn admit(&self, states: &PerCpu<CpuState>, hierarchy: &Hierarchy) -> Result<(), String> {
         let mut open: Vec<u32> = self.watches.iter().map(|watch| watch.cpu).collect();
-        let mut turns = open.clone().into_iter().cycle();
         let mut why_incomplete = String::new();
         let mut pause = ADMISSION_PAUSE;
-        for _ in 0..ADMISSION_ROUNDS {
+        let began = now();
+        while !open.is_empty() {
+            if now().saturating_sub(began) > ADMISSION_TIME {
+                return Err(why_incomplete);
+            }
             cause_switches(hierarchy, &open, pause)?;
             let switches = self.switches();
             let states = states.get(0).map_err(|error| error.to_string())?;
             open.clear();
-            let mut out_of_idle = 0;
             for (watch, now) in self.watches.iter().zip(&switches) {
                 let seen = now - watch.switches_before;
                 let state = states.get(&watch.cpu);
@@ -249,23 +251,18 @@ impl SwitchHook {
                          cgroup2 hierarchy, and its cgroup.subtree_control in use?)"
                     );
                     open.push(cpu);
+                } else if state.is_none_or(|state| state.counts.idle_runs == 0) {
+                    // A kernel may hide the idle task of one CPU and not that of another.
+                    why_incomplete = format!(
+                        "CPU {cpu} was never idle while a test load ran on it, so it was not shown \
+                         that the hook sees switches out of idle"
+                    );
+                    open.push(cpu);
                 }
-                out_of_idle += state.map_or(0, |state| state.counts.idle_runs);
             }
-            if !open.is_empty() {
-                continue;
-            }
-            if out_of_idle > 0 {
-                return Ok(());
-            }
-            "no CPU was idle while a test load ran on it, so it was not shown that the hook sees \
-             switches out of idle"
-                .clone_into(&mut why_incomplete);
-            // One CPU suffices, since all run the same kernel.
-            open.extend(turns.next());
             pause *= 4;
         }
-        Err(why_incomplete)
+        Ok(())
     }
 }
 
