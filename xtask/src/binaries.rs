@@ -37,8 +37,10 @@ impl Binaries {
         cargo.args(["--example", "load", "--test", "vm", "--test", "host"]);
         cargo.arg("--message-format=json-render-diagnostics");
         // Progress, warnings and errors go to the terminal; the list of files is read here.
-        let output = cargo.stderr(Stdio::inherit()).output();
-        let output = output.context("cannot start cargo")?;
+        let output = cargo
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot start cargo")?;
         if !output.status.success() {
             bail!(
                 "the guests' binaries do not build for {}: cargo says why above",

@@ -52,8 +52,8 @@ pub(crate) fn tests(pmuscope: &Path) -> Result<Option<TestCounts>> {
     tests.arg("tests/deploy");
     tests.env("PMUSCOPE", pmuscope);
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
-    let mut tests = tests.stderr(Stdio::piped()).spawn();
-    let tests = tests
+    let mut started = tests.stderr(Stdio::piped()).spawn();
+    let tests = started
         .as_mut()
         .map_err(|error| anyhow!("cannot start Python: {error}"))?;
     let stderr = tests

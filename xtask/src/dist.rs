@@ -89,8 +89,8 @@ fn files(binaries: &[(&str, Vec<u8>)], modified: u64) -> Result<Vec<(String, Vec
     let image = image::write(binaries, modified)?;
     files.push((format!("pmuscope-{VERSION}-image.tar"), image));
     files.push((format!("pmuscope-{VERSION}.tgz"), chart(modified)?));
-    let manifest = fs::read(sh::root().join("deploy/kubernetes.yaml"));
-    let manifest = manifest.context("cannot read deploy/kubernetes.yaml")?;
+    let manifest = fs::read(sh::root().join("deploy/kubernetes.yaml"))
+        .context("cannot read deploy/kubernetes.yaml")?;
     files.push(("kubernetes.yaml".to_owned(), manifest));
     Ok(files)
 }

@@ -82,8 +82,9 @@ pub(crate) fn run() -> Result<()> {
     sh::check(git.arg(sh::root()).arg(&clone))?;
 
     let script = format!("cd /{CLONE}\n{REMOVE_SETUP}\n{COMMANDS}\n");
-    let status = enter(&root, &script).status();
-    let status = status.context("cannot start unshare (Debian package util-linux)")?;
+    let status = enter(&root, &script)
+        .status()
+        .context("cannot start unshare (Debian package util-linux)")?;
     ensure!(
         status.success(),
         "a command of the README does not work on a fresh machine: its last lines above say why; \
@@ -133,8 +134,8 @@ fn toolchain(root: &Path) -> Result<()> {
         home("RUSTUP_HOME", ".rustup")?,
         home("CARGO_HOME", ".cargo")?,
     );
-    let active = sh::output(sh::command("rustup").args(["show", "active-toolchain"]));
-    let active = active.context("rustup does not name the active toolchain")?;
+    let active = sh::output(sh::command("rustup").args(["show", "active-toolchain"]))
+        .context("rustup does not name the active toolchain")?;
     let Some(toolchain) = active.split_whitespace().next() else {
         bail!("rustup names no active toolchain: {active:?}");
     };

@@ -16,8 +16,11 @@ pub(crate) fn check() -> Result<()> {
     let source = sh::root().join("probe-user/src");
     let mut wrong = Vec::new();
     for file in layers::files(&source)? {
-        let below = file.strip_prefix(&source).unwrap_or(&file).display();
-        let below = below.to_string();
+        let below = file
+            .strip_prefix(&source)
+            .unwrap_or(&file)
+            .display()
+            .to_string();
         if below == ROOTS || below.contains("/tests/") || below.ends_with("/tests.rs") {
             continue;
         }

@@ -145,8 +145,12 @@ impl Stages {
     /// One line for each stage, with its start and length in seconds.
     fn table(&self) -> String {
         let stages = self.lock();
-        let width = stages.iter().map(|stage| stage.name.len()).max();
-        let width = width.unwrap_or(0).max("all stages".len());
+        let width = stages
+            .iter()
+            .map(|stage| stage.name.len())
+            .max()
+            .unwrap_or(0)
+            .max("all stages".len());
         let mut table = format!("\n{:width$}   from   took  result\n", "stage");
         let mut sum = TestCounts::default();
         for stage in stages.iter() {

@@ -33,10 +33,14 @@ pub(super) fn neighbours(config: &Config, plan: &Plan) -> Option<Neighbours> {
 
 /// Logs a container that suffers from others, and the suspects.
 pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
-    let suspects = verdict.suspects.iter().map(|(entity, moved)| {
-        format!("{} ({:.1} GB/s)", display_name(report, entity), moved / 1e9)
-    });
-    let suspects = suspects.collect::<Vec<_>>().join(", ");
+    let suspects = verdict
+        .suspects
+        .iter()
+        .map(|(entity, moved)| {
+            format!("{} ({:.1} GB/s)", display_name(report, entity), moved / 1e9)
+        })
+        .collect::<Vec<_>>()
+        .join(", ");
     let suspects = match suspects.as_str() {
         "" => "nobody else that is known",
         suspects => suspects,

@@ -9,8 +9,7 @@ use tokio_rustls::rustls::{
 
 /// All certificates of a file; at least one.
 pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = CertificateDer::pem_file_iter(file);
-    let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match all {
         Ok(all) if all.is_empty() => Err(format!("{} has no certificate", file.display())),
         all => all.map_err(|error| format!("cannot use {}: {error}", file.display())),

@@ -151,8 +151,10 @@ fn devices(subject: &Subject, pmus: &Pmus) -> Option<Finding> {
     let machine = &subject.machine;
     let catalogue = Catalogue::builtin().ok()?;
     let devices = Devices::read(machine, pmus, &catalogue);
-    let hidden = devices.problems.values();
-    let hidden = hidden.filter(|problem| **problem == ConfigSpaceError::NoRight);
+    let hidden = devices
+        .problems
+        .values()
+        .filter(|problem| **problem == ConfigSpaceError::NoRight);
     let loss = Loss::new("the names of devices in PCIe counts: root complexes keep their numbers")
         .run("start it with the right, which it needs for that alone", {
             let binary = subject.process.binary.display();
@@ -210,8 +212,10 @@ fn missing(
     pmus: &Pmus,
 ) -> Finding {
     let names = families.iter().map(|family| &family.pmu);
-    let check = names.map(|name| name.trim_end_matches('_'));
-    let check = check.collect::<Vec<_>>().join(", ");
+    let check = names
+        .map(|name| name.trim_end_matches('_'))
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut found = format!("none, on {}", platform.title);
     let lost: Vec<&str> = families.iter().map(|family| &*family.lost).collect();
     let loss = Loss::new(lost.join("; "));

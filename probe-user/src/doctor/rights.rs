@@ -93,8 +93,7 @@ fn perf_event_paranoid(subject: &Subject) -> Finding {
         let found = format!("{found}: opening counters of all tasks is open to everybody");
         return AREA.ok(check, found);
     }
-    let loss = Loss::new("counters of all tasks of a CPU, to a process without CAP_PERFMON");
-    let loss = loss
+    let loss = Loss::new("counters of all tasks of a CPU, to a process without CAP_PERFMON")
         .advise("grant the capabilities as above: with them this setting does not matter")
         .advise(
             "lowering it opens counters to perf and other tools, but not to pmuscope's programs, \

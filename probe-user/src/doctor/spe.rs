@@ -80,8 +80,10 @@ fn x86_alternative(pmus: &Result<&Pmus, String>) -> Finding {
 }
 
 fn describe(pmu: &Pmu) -> String {
-    let interval = pmu.caps.get("min_interval");
-    let interval = interval.map_or(String::new(), |n| format!(", interval at least {n}"));
+    let interval = pmu
+        .caps
+        .get("min_interval")
+        .map_or(String::new(), |n| format!(", interval at least {n}"));
     let cpus = match &pmu.kind {
         crate::machine::PmuKind::Uncore { cpus } => format!(" on CPUs {cpus}"),
         _ => String::new(),
@@ -179,8 +181,8 @@ fn physical_addresses(subject: &Subject) -> Finding {
     if subject.has(CapabilitySet::PERFMON) {
         return AREA.ok(check, "CAP_PERFMON allows them");
     }
-    let level = subject.proc("sys/kernel/perf_event_paranoid");
-    let level = level.as_deref().map_or("", str::trim);
+    let text = subject.proc("sys/kernel/perf_event_paranoid");
+    let level = text.as_deref().map_or("", str::trim);
     if level.parse::<i64>().is_ok_and(|level| level <= 1) {
         return AREA.ok(check, format!("kernel.perf_event_paranoid is {level}"));
     }
@@ -207,8 +209,9 @@ fn locked_memory(subject: &Subject) -> Finding {
     if subject.has(CapabilitySet::IPC_LOCK) {
         return AREA.ok(check, "CAP_IPC_LOCK lifts its limit");
     }
-    let limit = subject.proc("sys/kernel/perf_event_mlock_kb");
-    let limit = limit.map_or("a limit".to_owned(), |kb| format!("{kb} KiB per CPU"));
+    let limit = subject
+        .proc("sys/kernel/perf_event_mlock_kb")
+        .map_or("a limit".to_owned(), |kb| format!("{kb} KiB per CPU"));
     let binary = subject.process.binary.display();
     let loss = Loss::new("SPE buffers past that limit").run(
         "grant the capability",

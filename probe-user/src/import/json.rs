@@ -78,7 +78,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
 fn has_decimal_comma(line: &str) -> bool {
     line.split(" : ").skip(1).any(|value| {
         let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
-        let rest = rest.strip_prefix(',').filter(|_| rest.len() < value.len());
-        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        let decimals = rest.strip_prefix(',').filter(|_| rest.len() < value.len());
+        decimals.is_some_and(|text| text.starts_with(|c: char| c.is_ascii_digit()))
     })
 }

@@ -237,8 +237,8 @@ fn findings(derived: &Derived<'_>) -> Vec<String> {
     for (row, value) in shown(derived) {
         // Most metrics have no finding.
         if ddio_finding(&row.metric.name, value.value, "").is_some() {
-            let of = [row.set.scope.as_deref().unwrap_or_default(), &*row.place];
-            let of = of.join(" ").trim().to_owned();
+            let parts = [row.set.scope.as_deref().unwrap_or_default(), &*row.place];
+            let of = parts.join(" ").trim().to_owned();
             let largest = largest.entry((&row.metric.name, of)).or_default();
             *largest = largest.max(value.value);
         }

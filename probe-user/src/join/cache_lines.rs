@@ -99,8 +99,10 @@ mod tests {
         let shape: Vec<_> = found
             .iter()
             .map(|line| {
-                let owners = line.owners.iter();
-                let owners = owners.map(|(owner, cpus)| (owner.clone(), cpus.len()));
+                let owners = line
+                    .owners
+                    .iter()
+                    .map(|(owner, cpus)| (owner.clone(), cpus.len()));
                 (line.space, owners.collect::<Vec<_>>())
             })
             .collect();

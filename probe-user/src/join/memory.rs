@@ -89,8 +89,10 @@ impl MemoryPeak {
     ) -> Self {
         let came = now.age.is_none_or(|age| age <= end.saturating_sub(start));
         let ever_before = was.map_or(came.then_some(0), |was| was.peak);
-        let new = now.peak.zip(ever_before);
-        let new = new.filter(|(now, before)| now > before);
+        let new = now
+            .peak
+            .zip(ever_before)
+            .filter(|(now, before)| now > before);
         let bytes = new.map_or(now.used, |(peak, _)| peak.max(now.used));
         let first = was.map_or(0, |was| was.used);
         match first > bytes {

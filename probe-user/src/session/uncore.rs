@@ -158,11 +158,11 @@ impl Uncore {
                 type_: group.type_,
                 ..planned.counter.attr()
             };
-            let event = match leader {
+            let result = match leader {
                 None => perf::open_leader(&attr, planned.exclude, cpu),
                 leader => perf::open(&attr, planned.exclude, cpu, leader),
             };
-            let event = event.map_err(|error| {
+            let event = result.map_err(|error| {
                 if self.is_offline(cpu) {
                     SessionError::OfflineCpumask {
                         event: plan.columns[planned.column].name.clone(),

@@ -148,8 +148,8 @@ impl KernelSymbols {
 
 /// Why all addresses of kallsyms are zero (`kallsyms_show_value` of `kernel/ksyms_common.c`).
 fn why_hidden(proc: &Path) -> String {
-    let restrict = std::fs::read_to_string(proc.join("sys/kernel/kptr_restrict"));
-    let restrict = restrict.as_deref().map_or("unknown", str::trim);
+    let text = std::fs::read_to_string(proc.join("sys/kernel/kptr_restrict"));
+    let restrict = text.as_deref().map_or("unknown", str::trim);
     let advice = match restrict {
         "0" | "1" => "run pmuscope as root or with CAP_SYSLOG".to_owned(),
         _ => "set it to 1 and run pmuscope as root or with CAP_SYSLOG".to_owned(),

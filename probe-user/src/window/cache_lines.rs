@@ -27,8 +27,10 @@ impl CacheLines {
     /// The difference of two readings.
     pub(super) fn between(before: &SpeReading, now: &SpeReading) -> Self {
         let earlier: HashMap<LineKey, LineRow> = before.lines.iter().copied().collect();
-        let rows = now.lines.iter();
-        let rows = rows.map(|(key, row)| (*key, row.since(earlier.get(key))));
+        let rows = now
+            .lines
+            .iter()
+            .map(|(key, row)| (*key, row.since(earlier.get(key))));
         let lined = |reading: &SpeReading| reading.health.sum.lined;
         Self {
             rows: rows.filter(|(_, row)| row.samples() > 0).collect(),

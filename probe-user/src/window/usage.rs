@@ -47,8 +47,9 @@ impl Gains {
             let owner = Owner::from(rows[0].0);
             let sockets = on_socket.len();
             let sum = of_owner.sum(|socket, group, counted| {
-                let mut known = on_socket[sockets..].iter();
-                let known = known.position(|((of, _), _)| *of == socket);
+                let known = on_socket[sockets..]
+                    .iter()
+                    .position(|((of, _), _)| *of == socket);
                 let at = sockets + known.unwrap_or(on_socket.len() - sockets);
                 if at == on_socket.len() {
                     on_socket.push(((socket, owner), vec![None; plan.groups.len()]));

@@ -27,8 +27,8 @@ pub(super) fn with_dependencies(tree: &Path, release: &str, names: &[&str]) -> R
     for name in names {
         let mut modprobe = sh::command("/sbin/modprobe");
         modprobe.arg("-d").arg(tree).args(["-S", release]);
-        let depends = sh::output(modprobe.args(["--show-depends", name]));
-        let depends = depends.with_context(|| format!("{release} has no module {name}"))?;
+        let depends = sh::output(modprobe.args(["--show-depends", name]))
+            .with_context(|| format!("{release} has no module {name}"))?;
         // `insmod PATH OPTIONS` or `builtin NAME`.
         for path in depends
             .lines()
@@ -52,8 +52,11 @@ fn read(path: &Path) -> Result<Module> {
     };
     let content = if compressed {
         let mut xz = sh::command("xz");
-        let output = xz.arg("-dc").arg(path).output();
-        let output = output.context("cannot start xz")?;
+        let output = xz
+            .arg("-dc")
+            .arg(path)
+            .output()
+            .context("cannot start xz")?;
         if !output.status.success() {
             bail!("xz cannot read {}", path.display());
         }

@@ -176,8 +176,10 @@ fn set(answer: &mut Answer, name: HeaderName, value: &'static str) {
 
 /// The items of an `Accept` or `Accept-Encoding` header, each with its weight (`q`).
 fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = (&'a str, f32)> {
-    let values = headers.get_all(name).iter();
-    let values = values.filter_map(|value| value.to_str().ok());
+    let values = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(|item| {
         let mut parts = item.split(';').map(str::trim);
         let word = parts.next().unwrap_or_default();

@@ -184,8 +184,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let known = |name: &String| run.metrics.iter().any(|metric| metric.name == *name);
     match &args.metric {
         Some(name) if !known(name) => {
-            let names = run.metrics.iter().map(|metric| metric.name.as_str());
-            let names = names.collect::<Vec<_>>().join(", ");
+            let names = run
+                .metrics
+                .iter()
+                .map(|metric| metric.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
             bail!("{} has no metric {name}: it has {names}", run.file);
         }
         None if args.format == Format::Svg => {

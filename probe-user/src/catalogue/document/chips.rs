@@ -60,11 +60,15 @@ fn platform_row(platform: Platform) -> String {
     });
     let midr = spec.midr.iter().map(|midr| format!("MIDR {midr:#x}"));
     let cpus = spec.cpus.iter().map(|cpus| {
-        let models = cpus.models.iter().map(|models| match models {
-            Models::One(one) => format!("{one:#x}"),
-            Models::Range(first, last) => format!("{first:#x} to {last:#x}"),
-        });
-        let models = models.collect::<Vec<_>>().join(", ");
+        let models = cpus
+            .models
+            .iter()
+            .map(|models| match models {
+                Models::One(one) => format!("{one:#x}"),
+                Models::Range(first, last) => format!("{first:#x} to {last:#x}"),
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
         format!("{} family {:#x} model {models}", cpus.vendor, cpus.family)
     });
     let pmus = spec.pmus.iter().map(|pmu| format!("`{pmu}*`"));

@@ -77,8 +77,11 @@ fn unique_names(subjects: &[(String, Option<String>)]) -> Vec<String> {
 
 /// The id in the name of a container or pod, without kind and pod.
 fn id_alone(id: &str) -> &str {
-    let id = id.strip_prefix("container ").unwrap_or(id);
-    let id = id.strip_prefix("pod ").unwrap_or(id);
+    let id = id
+        .strip_prefix("container ")
+        .unwrap_or(id)
+        .strip_prefix("pod ")
+        .unwrap_or(id);
     id.split(' ').next().unwrap_or(id)
 }
 

@@ -44,8 +44,10 @@ impl Weights {
             if on > 0 {
                 seen.insert(*socket);
             }
-            let remote = planned.remote.and_then(row);
-            let remote = remote.and_then(|(row, at)| estimate(row, at));
+            let remote = planned
+                .remote
+                .and_then(row)
+                .and_then(|(row, at)| estimate(row, at));
             of_socket.saturated |= [Some(all), remote]
                 .iter()
                 .flatten()

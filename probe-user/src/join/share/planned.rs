@@ -199,8 +199,9 @@ fn traffic(
     if !planned.metric.io.is_empty() {
         // Nothing is planned for a PMU that is not present.
         let places = Some(planned.io.as_slice()).filter(|places| !places.is_empty());
-        let io = places.and_then(|places| sum(places, window, socket));
-        let io = io.ok_or(NoShare::NotMeasured)?;
+        let io = places
+            .and_then(|places| sum(places, window, socket))
+            .ok_or(NoShare::NotMeasured)?;
         traffic.io = io.count;
         traffic.skew = traffic.skew.saturating_add(io.skew);
     }

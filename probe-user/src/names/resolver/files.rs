@@ -110,8 +110,7 @@ pub(super) fn podman(storage: &Path, wanted: &WantedIds) -> Reply {
 }
 
 fn add_stored(answer: &mut SourceAnswer, stored: Stored, [podman, crio]: &[Arc<str>; 2]) {
-    let metadata = serde_json::from_str::<StoredMetadata>(&stored.metadata);
-    let metadata = metadata.unwrap_or_default();
+    let metadata = serde_json::from_str::<StoredMetadata>(&stored.metadata).unwrap_or_default();
     let runtime = match metadata.metadata_name {
         Some(_) => crio,
         None => podman,

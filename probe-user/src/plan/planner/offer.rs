@@ -32,12 +32,15 @@ impl<'a> Offer<'a> {
     }
 
     fn for_metric(metric: &'a Metric, request: &ResolvedRequest<'a>, pmus: &Pmus) -> Option<Self> {
-        let groups = metric.groups(pmus, &request.settings).ok()?;
-        let groups = groups.into_iter().map(|group| {
-            let needed = EventSet::parsed(&group, pmus).ok()?;
-            let names = group.events.into_iter().map(|(name, _)| name);
-            Some(names.zip(needed).collect())
-        });
+        let groups = metric
+            .groups(pmus, &request.settings)
+            .ok()?
+            .into_iter()
+            .map(|group| {
+                let needed = EventSet::parsed(&group, pmus).ok()?;
+                let names = group.events.into_iter().map(|(name, _)| name);
+                Some(names.zip(needed).collect())
+            });
         let groups: Vec<Vec<(String, RequestedEvent)>> = groups.collect::<Option<_>>()?;
         let counted = request.events.iter().flat_map(|group| &group.events);
         // The user's columns come first, one for each event.

@@ -74,8 +74,11 @@ impl ProgramImage {
     pub(super) fn mapped(&self, address: u64, time: Option<u64>) -> Option<&Arc<Mapped>> {
         let time = time.unwrap_or(u64::MAX);
         let covers = |mapped: &&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
-        let mut then = self.mappings.iter().rev();
-        let then = then.find(|mapped| mapped.since <= time && covers(mapped));
+        let then = self
+            .mappings
+            .iter()
+            .rev()
+            .find(|mapped| mapped.since <= time && covers(mapped));
         then.or_else(|| self.mappings.iter().find(covers))
     }
 

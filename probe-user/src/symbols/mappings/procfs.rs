@@ -75,16 +75,18 @@ impl Mappings {
         let last = image.mappings.last().map(|last| last.since);
         // New mappings are dated to the last known record.
         let since = last.filter(|_| resynced).unwrap_or(image.since);
-        let found = lines.into_iter().filter(|line| line.mapping.executable);
-        let found = found.map(|line| Mapped {
-            start: line.mapping.start,
-            end: line.mapping.end,
-            offset: line.mapping.offset,
-            name: line.name.into(),
-            build_id: None,
-            inode: (line.inode.number != 0).then_some(line.inode),
-            since,
-        });
+        let found = lines
+            .into_iter()
+            .filter(|line| line.mapping.executable)
+            .map(|line| Mapped {
+                start: line.mapping.start,
+                end: line.mapping.end,
+                offset: line.mapping.offset,
+                name: line.name.into(),
+                build_id: None,
+                inode: (line.inode.number != 0).then_some(line.inode),
+                since,
+            });
         let mut dropped = 0;
         if resynced {
             for mapped in found {

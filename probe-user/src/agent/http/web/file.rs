@@ -73,8 +73,13 @@ impl Settings {
         }
         serde_saphyr::from_str(&text).map_err(|source| {
             let line = source.location().map(|location| location.line());
-            let what = source.without_snippet().to_string();
-            let what = what.lines().next().unwrap_or_default().to_owned();
+            let what = source
+                .without_snippet()
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             error(line, what)
         })
     }
@@ -180,13 +185,12 @@ impl WebTls {
                 ));
             }
             (ClientAuth::Verified { always }, Some((file, roots))) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = match always {
-                    true => verifier,
-                    false => verifier.allow_unauthenticated(),
+                let strict = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let chosen = match always {
+                    true => strict,
+                    false => strict.allow_unauthenticated(),
                 };
-                let verifier = verifier
+                let verifier = chosen
                     .build()
                     .map_err(|error| line_error(file, format!("{key}.client_ca_file: {error}")))?;
                 builder.with_client_cert_verifier(verifier)

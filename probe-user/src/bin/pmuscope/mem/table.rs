@@ -177,8 +177,7 @@ fn by_events(args: &Args, pmus: &Pmus) -> Result<Option<SamplingConfig>> {
 
 /// The settings of SPE.
 fn by_spe(args: &Args, (period, budget): (u64, Option<f64>), pmus: &Pmus) -> Result<SpeConfig> {
-    let mut filters = args.filter.clone();
-    let filters = filters.get_or_insert_with(|| DEFAULT_FILTERS.to_owned());
+    let mut filters = args.filter.as_deref().unwrap_or(DEFAULT_FILTERS).to_owned();
     if filters.contains('/') {
         bail!(
             "--filter takes terms such as load_filter=1,jitter=1, without the PMU's name and \

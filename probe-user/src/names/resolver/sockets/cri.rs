@@ -180,8 +180,12 @@ impl Round {
             let sandboxes = self.sandboxes(by_id).await?;
             self.add(wanted, sandboxes, found.items);
         }
-        let pods = wanted.pods().iter().map(AsRef::as_ref);
-        let pods = pods.filter(|uid| wanted.contains(uid)).take(SINGLES);
+        let pods = wanted
+            .pods()
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|uid| wanted.contains(uid))
+            .take(SINGLES);
         for uid in pods.collect::<Vec<&str>>() {
             if self.answer.pods.iter().any(|pod| pod.uid == uid) {
                 continue;
@@ -258,8 +262,11 @@ impl Round {
 
     /// Replaces image ids by image names.
     async fn name_images(&mut self, images: &mut HashMap<String, String>) -> CallResult<()> {
-        let ids = self.answer.containers.iter();
-        let mut ids = ids.filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
+        let mut ids = self
+            .answer
+            .containers
+            .iter()
+            .filter_map(|it| it.image.as_deref().filter(|image| is_image_id(image)));
         if ids.any(|id| !images.contains_key(id)) {
             let list: ListImagesResponse = self.call(LIST_IMAGES, ListImagesRequest {}).await?;
             let named = list.items.into_iter().filter_map(|image| {

@@ -167,10 +167,11 @@ impl Sink for Files {
     }
 
     fn round(&self, news: LazyMetadata<'_>) -> io::Result<()> {
-        let samples = self.samples.as_ref();
-        let samples = samples.map_or(Ok(()), |file| file.round(news));
-        let raw = self.raw.as_ref();
-        let raw = raw.map_or(Ok(()), |raw| raw.file.round(news));
+        let samples = self
+            .samples
+            .as_ref()
+            .map_or(Ok(()), |file| file.round(news));
+        let raw = self.raw.as_ref().map_or(Ok(()), |raw| raw.file.round(news));
         samples.and(raw)
     }
 }
