@@ -1,14 +1,16 @@
 //! Checks that every test runs in some guest of CI, and that there are not too many runs.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::Path};
 
 use super::*;
 
-/// The paths of all tests of the binary `vm`, from its sources.
-fn guest_tests() -> Vec<String> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vm");
+/// The paths of all tests of a binary, from its sources.
+fn tests_of(binary: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests")
+        .join(binary);
     let mut found = Vec::new();
-    let mut folders = vec![(PathBuf::from(folder), String::new())];
+    let mut folders = vec![(folder, String::new())];
     while let Some((folder, above)) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -38,16 +40,28 @@ fn guests_of(binary: &str, test: &str, all: bool) -> Vec<&'static str> {
 
 #[test]
 fn every_test_runs_in_a_guest_of_ci() {
-    for test in guest_tests() {
+    for test in tests_of("vm") {
         let guests = guests_of("vm", &test, false);
         assert!(!guests.is_empty(), "no guest of CI runs {test}");
+    }
+}
+
+/// A renamed test would silently run in no guest.
+#[test]
+fn every_prefix_selects_a_test() {
+    for group in GROUPS {
+        let tests = tests_of(group.binary);
+        for start in group.tests {
+            let selects = tests.iter().any(|test| test.starts_with(start));
+            assert!(selects, "{} has no test {start}", group.binary);
+        }
     }
 }
 
 /// An emulated test takes some seconds, and CI has a quarter of an hour for everything.
 #[test]
 fn ci_runs_a_test_only_where_it_covers_something_new() {
-    let tests = guest_tests();
+    let tests = tests_of("vm");
     let runs: usize = (tests.iter())
         .map(|test| guests_of("vm", test, false).len())
         .sum();
