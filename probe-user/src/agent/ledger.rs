@@ -93,6 +93,14 @@ impl LedgerAccount {
         sum.add(&gain.sum);
         (*count, *sum)
     }
+
+    /// The time of the counter group with these attributes: that of its counter with the most. A
+    /// counter has no total in a session that does not know its count, and lacks that time then.
+    fn group_time(&self, attributes: u32) -> (u64, u64) {
+        let of_group = self.counts.iter().filter(|((_, of), _)| *of == attributes);
+        let times = of_group.map(|(_, count)| count.time);
+        times.max().unwrap_or_default()
+    }
 }
 
 impl Ledger {
@@ -162,6 +170,7 @@ impl Ledger {
             let (count, sum) = account.add(key, &gain);
             write_total(&count, &sum, total);
         }
+        self.write_group_times(report, &keys);
         remove_hidden(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
             self.add_folded_row(report, &keys, fold);
@@ -170,6 +179,23 @@ impl Ledger {
             attributes.group = attributes.group.map(|group| self.group_number(group));
         }
         self.accounts.values().all(|account| account.in_report)
+    }
+
+    /// Gives all counters of a row's group the time of the group.
+    fn write_group_times(&self, report: &mut Report, keys: &ReportKeys) {
+        for series in &report.series {
+            let Some(total) = series.total.map(|at| &mut report.totals[at as usize]) else {
+                continue;
+            };
+            let account = self.accounts.get(&report.subjects[series.subject as usize]);
+            let has_group = report.attributes[series.attributes as usize]
+                .group
+                .is_some();
+            if let (Some(account), Some(time), true) = (account, &mut total.time, has_group) {
+                let [(_, attributes), _] = keys.for_series((series.metric, series.attributes));
+                (time.enabled, time.running) = account.group_time(attributes);
+            }
+        }
     }
 
     /// Adds the row of others, which replaces the folded ones.
@@ -190,7 +216,11 @@ impl Ledger {
             let sum = entry(&mut account.sums, estimated);
             let mut counter = gain.count.counter(&gain.sum);
             counter.start = report.start;
-            let total = count.counter(sum);
+            let (mut count, sum) = (*count, *sum);
+            if report.attributes[attributes as usize].group.is_some() {
+                count.time = account.group_time(counted.1);
+            }
+            let total = count.counter(&sum);
             let value = Value::Counter(counter);
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }

@@ -20,7 +20,7 @@ pub(super) struct Amount {
 pub(super) struct RawCount {
     raw: u64,
     /// Nanoseconds enabled, running.
-    time: (u64, u64),
+    pub(super) time: (u64, u64),
 }
 
 /// The estimate for all of the time.

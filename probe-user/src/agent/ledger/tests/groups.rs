@@ -53,6 +53,25 @@ fn groups(groups: &[&[&str]]) -> Vec<Vec<String>> {
     groups.iter().map(list).collect()
 }
 
+/// A counter has no total where its count is unknown: 0 faults in slices that were divided by time.
+/// Exports take the time of a group from its first counter that has a total.
+#[test]
+fn the_time_of_a_group_goes_on_if_one_of_its_counts_was_unknown() {
+    let mut ledger = Ledger::default();
+    let nobody = Folded::default();
+    let events = || groups(&[&["faults", "clock"]]);
+    ledger.begin_session(events(), false);
+    ledger.apply_totals(&mut in_groups(&[("clock", 0, 100, 1_000)]), &nobody);
+    ledger.begin_session(events(), false);
+    let mut known = in_groups(&[("faults", 0, 2, 300), ("clock", 0, 30, 300)]);
+    ledger.apply_totals(&mut known, &nobody);
+    let expected = [
+        ("faults", 0, 2, 1_300, 2.0),
+        ("clock", 0, 130, 1_300, 130.0),
+    ];
+    assert_eq!(exported(&known), expected);
+}
+
 /// The `_enabled_seconds_total` of a group applies to each of its events.
 #[test]
 fn counts_and_times_of_a_group_belong_together_where_its_events_change() {
