@@ -54,8 +54,8 @@ fn assert_golden(name: &str, view: View) {
     }
 }
 
-/// The text of `OpenMetrics` with all buckets of a histogram in one line. Other formats stay as they
-/// are.
+/// The text of `OpenMetrics` with all buckets of a histogram in one line. Other formats stay as
+/// they are.
 fn histograms_as_lines(text: &str) -> String {
     const BOUND: &str = ",le=\"";
     let mut lines = String::new();

@@ -170,11 +170,11 @@ impl Ledger {
             let (count, sum) = account.add(key, &gain);
             write_total(&count, &sum, total);
         }
-        self.write_group_times(report, &keys);
         remove_hidden(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
             self.add_folded_row(report, &keys, fold);
         }
+        self.write_group_times(report, &keys);
         for attributes in &mut report.attributes {
             attributes.group = attributes.group.map(|group| self.group_number(group));
         }
@@ -183,15 +183,14 @@ impl Ledger {
 
     /// Gives all counters of a row's group the time of the group.
     fn write_group_times(&self, report: &mut Report, keys: &ReportKeys) {
-        for series in &report.series {
-            let Some(total) = series.total.map(|at| &mut report.totals[at as usize]) else {
-                continue;
-            };
+        let in_group = |series: &&Series| {
+            let attributes = &report.attributes[series.attributes as usize];
+            attributes.group.is_some()
+        };
+        for series in report.series.iter().filter(in_group) {
+            let total = series.total.map(|at| &mut report.totals[at as usize]);
             let account = self.accounts.get(&report.subjects[series.subject as usize]);
-            let has_group = report.attributes[series.attributes as usize]
-                .group
-                .is_some();
-            if let (Some(account), Some(time), true) = (account, &mut total.time, has_group) {
+            if let (Some(time), Some(account)) = (total.and_then(|it| it.time.as_mut()), account) {
                 let [(_, attributes), _] = keys.for_series((series.metric, series.attributes));
                 (time.enabled, time.running) = account.group_time(attributes);
             }
@@ -216,11 +215,7 @@ impl Ledger {
             let sum = entry(&mut account.sums, estimated);
             let mut counter = gain.count.counter(&gain.sum);
             counter.start = report.start;
-            let (mut count, sum) = (*count, *sum);
-            if report.attributes[attributes as usize].group.is_some() {
-                count.time = account.group_time(counted.1);
-            }
-            let total = count.counter(&sum);
+            let total = count.counter(sum);
             let value = Value::Counter(counter);
             report.push([subject, metric, attributes], Ok(value), Some(total));
         }

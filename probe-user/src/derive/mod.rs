@@ -168,8 +168,8 @@ struct EntityRow<'a> {
     samples: Option<&'a Gained<SampleUsage>>,
 }
 
-/// Every entity that was counted or sampled, or that a source lists, in output order: within a kind,
-/// by the count of the first event, then by the number of accesses, largest first.
+/// Every entity that was counted or sampled, or that a source lists, in output order: within a
+/// kind, by the count of the first event, then by the number of accesses, largest first.
 fn rows<'a>(
     plan: &Plan,
     joined: &'a Joined,

@@ -21,31 +21,25 @@ pub(crate) trait GrowingRow: Copy + Default {
     }
 }
 
-impl GrowingRow for UsageRow {
-    fn generation(&self) -> u64 {
-        self.made
-    }
+/// For rows of maps that have only numbers.
+macro_rules! growing_rows {
+    ($($row:ty),*) => {$(
+        impl GrowingRow for $row {
+            fn generation(&self) -> u64 {
+                self.made
+            }
 
-    fn growth(&self, earlier: &Self) -> Self {
-        Self {
-            made: 0,
-            ..self.minus(earlier)
+            fn growth(&self, earlier: &Self) -> Self {
+                Self {
+                    made: 0,
+                    ..self.minus(earlier)
+                }
+            }
         }
-    }
+    )*};
 }
 
-impl GrowingRow for PageRow {
-    fn generation(&self) -> u64 {
-        self.made
-    }
-
-    fn growth(&self, earlier: &Self) -> Self {
-        Self {
-            made: 0,
-            ..self.minus(earlier)
-        }
-    }
-}
+growing_rows!(UsageRow, PageRow);
 
 /// Its touched bytes are no numbers: they stay those since the row was added to the table.
 impl GrowingRow for LineRow {

@@ -48,18 +48,21 @@ pub enum StateError {
         known: String,
     },
     /// The file is truncated or changed.
-    #[error("{path} is damaged: totals start from zero, and it will be replaced", path = .0.display())]
+    #[error(
+        "{path} is damaged: totals start from zero, and it will be replaced",
+        path = .0.display()
+    )]
     Damaged(PathBuf),
     /// The machine was rebooted since.
     #[error(
-        "{path} is of an earlier boot of the machine: totals start from zero, as all counters of the \
-         kernel do", path = .0.display()
+        "{path} is of an earlier boot of the machine: totals start from zero, as all counters of \
+         the kernel do", path = .0.display()
     )]
     OtherBoot(PathBuf),
     /// The plan has other groups of events.
     #[error(
-        "an event is counted together with others than before: totals start from zero, since events of \
-         one group are scaled as one"
+        "an event is counted together with others than before: totals start from zero, since \
+         events of one group are scaled as one"
     )]
     OtherEvents,
 }

@@ -51,8 +51,8 @@ impl EventSampling {
         Ok(())
     }
 
-    /// Reads the samples and frees the rows of ended owners: the next snapshot has them. Changes the
-    /// rate if the cost of samples requires it. Returns whether rows of processes were summed.
+    /// Reads the samples and frees the rows of ended owners: the next snapshot has them. Changes
+    /// the rate if the cost of samples requires it. Returns whether rows of processes were summed.
     pub(super) fn read(
         &mut self,
         object: &mut EbpfObject,

@@ -145,7 +145,8 @@ mod tests {
                 now += u64::from(delta);
                 all += 2.0 * f64::from(delta);
                 let mut read = |samples| {
-                    weighed.add(&HashMap::from([(KEY, row(samples))]), &[(0, 2.0)].into())[&KEY.into()]
+                    let raw = HashMap::from([(KEY, row(samples))]);
+                    weighed.add(&raw, &[(0, 2.0)].into())[&KEY.into()]
                 };
                 let counts = read(now);
                 prop_assert_eq!(ended + counts.operations, all);
