@@ -35,7 +35,7 @@ impl EndedOwners {
     }
 }
 
-/// The names and ends of cgroups and processes, as the lifecycle programs and walks tell them.
+/// The names and ends of cgroups and processes, from the lifecycle programs and walks.
 pub(crate) struct LifecycleTracker {
     pub(super) hierarchy: Hierarchy,
     names: Arc<Names>,
