@@ -1,40 +1,48 @@
-"""What pmuscope writes: the windows of the golden OpenMetrics text (tests/replay), by recording, and
-the names of its metrics."""
+"""What pmuscope writes of the recordings of tests/fixtures, window by window, and the names of its
+metrics."""
 
+import functools
 import json
+import os
 import re
+import subprocess
 
 import chart
 
-SNAPSHOTS = chart.ROOT / "tests/replay/snapshots"
+# `cargo xtask deploy` names the binary that it built.
+PMUSCOPE = os.environ.get("PMUSCOPE", str(chart.ROOT / "target/debug/pmuscope"))
+RECORDINGS = chart.ROOT / "tests/fixtures/recordings"
 
 # Units of self-counters and what they become (probe-user/src/emit/openmetrics/family.rs).
 UNITS = {"ns": "seconds", "B": "bytes", "ppm": "ratio", "": ""}
 
 
-def golden(recording, kind):
-    """A golden text without its head."""
-    text = (SNAPSHOTS / f"replay__{recording}.{kind}.snap").read_text()
-    return text.split("\n---\n", 1)[1]
+@functools.cache
+def replayed(recording, kind):
+    """All windows of a recording in one format."""
+    file = RECORDINGS / f"{recording}.jsonl"
+    words = [PMUSCOPE, "stat", "--self", "--replay", file, "--format", kind]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def windows():
     """Expositions in their order, by recording."""
     found = {}
-    for path in sorted(SNAPSHOTS.glob("*.openmetrics.snap")):
-        recording = path.name.removeprefix("replay__").removesuffix(".openmetrics.snap")
-        parts = golden(recording, "openmetrics").split("# EOF\n")
-        found[recording] = [part + "# EOF\n" for part in parts if part.strip()]
+    for path in sorted(RECORDINGS.glob("*.jsonl")):
+        # This one is a file of samples.
+        if path.stem != "stream":
+            parts = replayed(path.stem, "openmetrics").split("# EOF\n")
+            found[path.stem] = [part + "# EOF\n" for part in parts if part.strip()]
     return found
 
 
 def reports(recording):
     """The windows of a recording as JSON."""
-    return [json.loads(line) for line in golden(recording, "json").splitlines() if line]
+    return [json.loads(line) for line in replayed(recording, "json").splitlines() if line]
 
 
 def names():
-    """Names of all samples that pmuscope can write, as far as goldens and docs/self.md tell."""
+    """Names of all samples that pmuscope can write, as far as recordings and docs/self.md tell."""
     texts = [text for texts in windows().values() for text in texts]
     found = {name for text in texts for name in re.findall(r"^(pmuscope_\w+)", text, re.M)}
     return found | self_counters() | verdicts()

@@ -16,13 +16,12 @@ import urllib.request
 
 import chart
 import queries
+from expositions import PMUSCOPE
 from test_chart import MATRIX
 from test_prometheus import Prometheus
 
-# `cargo xtask deploy` names the binary that it built.
 # Keys of files that secrets bring.
 FILES = ("web_config", "ca_file", "cert_file", "key_file")
-PMUSCOPE = os.environ.get("PMUSCOPE", str(chart.ROOT / "target/debug/pmuscope"))
 
 
 def why_not():

@@ -13,9 +13,8 @@ import tempfile
 import unittest
 
 import chart
+from expositions import PMUSCOPE
 
-# `cargo xtask deploy` names the binary that it built.
-PMUSCOPE = os.environ.get("PMUSCOPE", str(chart.ROOT / "target/debug/pmuscope"))
 PAGE = chart.ROOT / "docs/recordings.md"
 
 

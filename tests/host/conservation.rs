@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    fs,
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
@@ -176,7 +177,15 @@ fn with_a_map_that_is_too_small() {
 /// Room for `rows` rows and for twice the rows that other cgroups may need on all CPUs. The latter
 /// are less than half of the result.
 fn rows_beside_others(rows: usize) -> usize {
-    let others = Machine::this().hierarchy().unwrap().walk().unwrap().len();
+    let machine = Machine::this();
+    let hierarchy = machine.hierarchy().unwrap();
+    let has_processes = |path: &str| {
+        let processes = hierarchy.directory(path).unwrap().join("cgroup.procs");
+        fs::read(processes).map_or(true, |processes| !processes.is_empty())
+    };
+    // A cgroup without processes needs no row.
+    let cgroups = hierarchy.walk().unwrap().into_iter();
+    let others = cgroups.filter(|(_, path)| has_processes(path)).count();
     2 * online_cpus().len() * others + rows
 }
 

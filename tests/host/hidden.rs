@@ -55,7 +55,11 @@ fn after_the_first_that_is_missed_all_are_seen() {
         return;
     };
     assert_eq!(first.sum.late, 0);
-    // More switches may have been missed before the pull loaded the second program.
+    // More switches may have been missed before the pull loaded the second program: the next switch
+    // of each CPU tells.
+    for cpu in online_cpus() {
+        other.load(&format!("burst {cpu} 1000 1000 10")).finish();
+    }
     let before = counting.session.pull().unwrap().health;
     let after = pull_until(&mut counting, &other, |health| health.sum.late > 2)
         .expect("what was missed before comes again");

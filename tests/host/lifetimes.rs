@@ -167,7 +167,8 @@ fn a_container_under_an_unusual_root_keeps_its_id() {
     let Some(_machine) = machine() else { return };
     let [root, given] = ["unusual", "given"].map(TestCgroup::new);
     std::os::unix::fs::chown(&given.directory, Some(NOBODY), None).unwrap();
-    let id = "0123456789abcdef".repeat(4);
+    // No other container has this id, nor one that an earlier run left.
+    let id = format!("{:016x}", root.id.0).repeat(4);
     let container = root.child(&id);
     let mut counting = Counting::start("task-clock");
     // One of the two is created during counting.

@@ -53,7 +53,7 @@ fn a_replay_shows_the_same_as_the_live_run() {
     }
     file.finish().unwrap();
     let recording = Recording::open(&path).unwrap();
-    let view = recording.view.clone();
+    let view = recording.head.view.clone();
     let mut replay = Replay::begin(recording, view).unwrap();
     let mut replayed = Vec::new();
     while let Some(report) = replay.advance().unwrap() {
@@ -69,7 +69,7 @@ fn windows(path: &Path) -> usize {
     let Ok(recording) = Recording::open(path) else {
         return 0;
     };
-    let view = recording.view.clone();
+    let view = recording.head.view.clone();
     let mut replay = Replay::begin(recording, view).unwrap();
     let mut windows = 0;
     loop {

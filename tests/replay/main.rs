@@ -15,8 +15,7 @@ use clap::ValueEnum as _;
 use probe_user::{
     derive::{Report, Stages},
     emit::OutputFormat,
-    join::{By, Hottest, View},
-    recording::Recording,
+    recording::{Recording, RecordingHead},
     snapshot::Hook,
 };
 use test_harness::texts;
@@ -27,12 +26,12 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// The reports of a recording's windows, as a live session makes them.
-fn reports(name: &str, view: View) -> Vec<Report> {
-    read_reports(Recording::open(&fixture(name)).unwrap(), view)
+fn reports(name: &str) -> Vec<Report> {
+    read_reports(Recording::open(&fixture(name)).unwrap())
 }
 
-fn read_reports(mut recording: Recording, view: View) -> Vec<Report> {
-    let plan = recording.plan.clone();
+fn read_reports(mut recording: Recording) -> Vec<Report> {
+    let RecordingHead { plan, view, .. } = recording.head.clone();
     // As in a session, each report reuses the memory of the previous one.
     let mut stages = Stages::new(view, recording.next().unwrap().unwrap());
     let windows = recording.map(Result::unwrap).map(|now| {
@@ -44,8 +43,8 @@ fn read_reports(mut recording: Recording, view: View) -> Vec<Report> {
 }
 
 /// Compares the text in every format with the golden file.
-fn assert_golden(name: &str, view: View) {
-    let reports = reports(name, view);
+fn assert_golden(name: &str) {
+    let reports = reports(name);
     assert!(reports.len() >= 2, "{name} has {} windows", reports.len());
     for (format, text) in OutputFormat::value_variants().iter().zip(texts(&reports)) {
         let format = format.to_possible_value().unwrap();
@@ -79,43 +78,32 @@ fn histograms_as_lines(text: &str) -> String {
     lines
 }
 
-fn by(by: By) -> View {
-    View {
-        by,
-        ..View::default()
-    }
-}
-
 #[test]
 fn grace_by_container() {
-    assert_golden("grace", by(By::Container));
+    assert_golden("grace");
 }
 
 #[test]
 fn vera_by_cgroup() {
-    assert_golden("vera", by(By::Cgroup));
+    assert_golden("vera");
 }
 
 #[test]
 fn sapphire_rapids_by_pod() {
-    assert_golden("sapphire-rapids", by(By::Pod));
+    assert_golden("sapphire-rapids");
 }
 
 #[test]
 fn turns_by_process() {
-    assert_golden("turns", by(By::Process));
+    assert_golden("turns");
 }
 
 #[test]
 fn samples_by_container_with_pages() {
-    let view = View {
-        accesses: Some(Hottest { pages: 4, lines: 4 }),
-        ..by(By::Container)
-    };
-    assert_golden("spe", view);
+    assert_golden("spe");
 }
 
 #[test]
 fn hotplug_by_cgroup() {
-    assert_golden("hotplug", by(By::Cgroup));
+    assert_golden("hotplug");
 }

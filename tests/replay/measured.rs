@@ -221,7 +221,7 @@ fn without_flops_there_is_a_reason_and_no_plot() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let (recording, samples) = (at("grace.jsonl.gz"), at("samples.parquet"));
-    record("grace", &by(By::Container), &recording, false);
+    record("grace", &recording, false);
     stream(&samples, 5000);
     for (file, platform) in [("peaks", "grace"), ("others", "spr"), ("none", "")] {
         fs::write(

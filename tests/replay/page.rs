@@ -26,7 +26,7 @@ const EVIL: &str = "</script><script>document.title='gone'</script><b>&amp;\u{1}
 
 pub(crate) fn read_run(path: &Path) -> Run {
     let recording = Recording::open(path).unwrap();
-    let (about, view) = (recording.about.clone(), recording.view.clone());
+    let (about, view) = (recording.head.about.clone(), recording.head.view.clone());
     let replay = Replay::begin(recording, view).unwrap();
     Run::read("a.jsonl.gz", about, replay).unwrap()
 }
@@ -94,22 +94,17 @@ fn middle(browser: &mut Browser, selector: &str) -> (f64, f64, f64) {
 #[test]
 fn the_page_has_the_numbers_of_the_recording() {
     let directory = tempfile::tempdir().unwrap();
-    let accesses = View {
-        accesses: Some(Hottest::default()),
-        ..View::default()
-    };
-    for (name, view, plots, width) in [
+    for (name, plots, width) in [
         (
             "spe",
-            accesses,
             &["time", "bandwidth", "latency", "sources"][..],
             1280,
         ),
-        ("grace", by(By::Container), &["time", "bandwidth"], 800),
-        ("turns", by(By::Process), &["time"], 1280),
+        ("grace", &["time", "bandwidth"], 800),
+        ("turns", &["time"], 1280),
     ] {
         let path = directory.path().join(name);
-        record(name, &view, &path, false);
+        record(name, &path, false);
         let run = read_run(&path);
         let page = directory.path().join(format!("{name}.html"));
         write_page(&run, &page);
@@ -184,7 +179,7 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
 fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    record("grace", &by(By::Container), &path, false);
+    record("grace", &path, false);
     let run = read_run(&path);
     let all = report::json(&run, &Selection::default());
     let shares: Vec<&Value> = (all["lines"].as_array().unwrap().iter())
@@ -211,7 +206,7 @@ fn shares_by_a_weight_have_no_interval() {
 fn names_are_only_names() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");
-    let container = reports("grace", by(By::Container))
+    let container = reports("grace")
         .iter()
         .flat_map(|report| report.subjects.clone())
         .find_map(|subject| match subject {
@@ -219,7 +214,7 @@ fn names_are_only_names() {
             _ => None,
         })
         .unwrap();
-    record_with("grace", &by(By::Container), &path, |snapshot| {
+    record_with("grace", &path, |snapshot| {
         let mut described = RuntimeNames::default();
         let named = Container {
             name: EVIL.to_owned(),
@@ -304,11 +299,11 @@ fn names_are_only_names() {
 fn means_have_the_windows_in_which_nothing_ran() {
     let directory = tempfile::tempdir().unwrap();
     let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
-    record("grace", &by(By::Container), &whole, false);
+    record("grace", &whole, false);
     let whole = read_run(&whole);
     let windows = whole.windows.len();
     let before = RefCell::new(Vec::new());
-    record_with("grace", &by(By::Container), &still, |snapshot| {
+    record_with("grace", &still, |snapshot| {
         let mut before = before.borrow_mut();
         before.push(snapshot.rows.clone());
         if before.len() > windows {

@@ -19,16 +19,16 @@ use probe_user::{
 use super::*;
 
 /// Writes a fixture as a recording; with `cut` the file is not finished.
-pub(crate) fn record(name: &str, view: &View, path: &Path, cut: bool) {
-    write(name, view, path, cut, |_| {});
+pub(crate) fn record(name: &str, path: &Path, cut: bool) {
+    write(name, path, cut, |_| {});
 }
 
 /// As [`record`], with each snapshot changed first.
-pub(crate) fn record_with(name: &str, view: &View, path: &Path, change: impl Fn(&mut Snapshot)) {
-    write(name, view, path, false, change);
+pub(crate) fn record_with(name: &str, path: &Path, change: impl Fn(&mut Snapshot)) {
+    write(name, path, false, change);
 }
 
-fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut Snapshot)) {
+fn write(name: &str, path: &Path, cut: bool, change: impl Fn(&mut Snapshot)) {
     let mut recording = Recording::open(&fixture(name)).unwrap();
     let mut next = || {
         let mut snapshot = recording.next()?.unwrap();
@@ -40,8 +40,7 @@ fn write(name: &str, view: &View, path: &Path, cut: bool, change: impl Fn(&mut S
     rest.extend(std::iter::from_fn(next));
     let head = RecordingHead {
         about: [("host".to_owned(), "test".to_owned())].into(),
-        view: view.clone(),
-        plan: recording.plan.clone(),
+        ..recording.head.clone()
     };
     let mut file = RecordingFile::begin(path, &head, &first).unwrap();
     rest.iter().for_each(|it| file.add(it).unwrap());
@@ -57,8 +56,8 @@ fn unfinished(path: &Path) -> PathBuf {
 
 fn replayed(path: &Path) -> Vec<Report> {
     let recording = Recording::open(path).unwrap();
-    assert_eq!(recording.about["host"], "test");
-    let view = recording.view.clone();
+    assert_eq!(recording.head.about["host"], "test");
+    let view = recording.head.view.clone();
     let mut replay = Replay::begin(recording, view).unwrap();
     let mut reports = Vec::new();
     while let Some(report) = replay.advance().unwrap() {
@@ -71,25 +70,17 @@ fn replayed(path: &Path) -> Vec<Report> {
 #[test]
 fn a_replay_agrees_with_the_live_output() {
     let directory = tempfile::tempdir().unwrap();
-    let accesses = View {
-        accesses: Some(Hottest { pages: 4, lines: 4 }),
-        ..View::default()
-    };
-    for (name, view) in [
-        ("grace", by(By::Container)),
-        ("vera", by(By::Cgroup)),
-        ("sapphire-rapids", by(By::Pod)),
-        ("turns", by(By::Process)),
-        ("spe", accesses),
-        ("hotplug", by(By::Cgroup)),
+    for name in [
+        "grace",
+        "vera",
+        "sapphire-rapids",
+        "turns",
+        "spe",
+        "hotplug",
     ] {
         let path = directory.path().join(name);
-        record(name, &view, &path, false);
-        assert_eq!(
-            texts(&replayed(&path)),
-            texts(&reports(name, view)),
-            "{name}"
-        );
+        record(name, &path, false);
+        assert_eq!(texts(&replayed(&path)), texts(&reports(name)), "{name}");
         assert!(!unfinished(&path).exists());
     }
 }
@@ -100,9 +91,9 @@ fn a_recording_that_was_killed_has_its_whole_windows() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     let left = unfinished(&path);
-    record("grace", &by(By::Container), &path, true);
+    record("grace", &path, true);
     assert!(!path.exists());
-    let all = texts(&reports("grace", by(By::Container)));
+    let all = texts(&reports("grace"));
     assert_eq!(texts(&replayed(&path)), all);
     let whole = fs::read(&left).unwrap();
     fs::write(&left, [&whole, &whole[..40]].concat()).unwrap();
@@ -128,7 +119,7 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     let left = unfinished(&path);
-    record("vera", &by(By::Cgroup), &path, false);
+    record("vera", &path, false);
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let earlier = fs::read(&path).unwrap();
     let head = RecordingHead::default();
@@ -149,18 +140,18 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     fs::rename(directory.path().join("away"), &path).unwrap();
     fs::remove_file(&left).unwrap();
     // The recording is killed.
-    record("grace", &by(By::Container), &path, true);
+    record("grace", &path, true);
     assert_eq!(fs::read(&path).unwrap(), earlier);
-    let all = texts(&reports("grace", by(By::Container)));
+    let all = texts(&reports("grace"));
     assert_eq!(texts(&replayed(&left)), all);
     fs::remove_file(&left).unwrap();
     // The recording is complete.
-    record("grace", &by(By::Container), &path, false);
+    record("grace", &path, false);
     assert_eq!(texts(&replayed(&path)), all);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
     let link = directory.path().join("link");
     symlink(&path, &link).unwrap();
-    record("vera", &by(By::Cgroup), &link, false);
+    record("vera", &link, false);
     assert!(link.is_symlink());
     assert_eq!(fs::read(&path).unwrap(), earlier);
 }
@@ -170,12 +161,12 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
 fn links_pipes_and_what_cannot_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let all = texts(&reports("grace", by(By::Container)));
+    let all = texts(&reports("grace"));
     symlink("target", at("link")).unwrap();
-    record("grace", &by(By::Container), &at("link"), true);
+    record("grace", &at("link"), true);
     assert_eq!(texts(&replayed(&at("link"))), all);
     fs::remove_file(unfinished(&at("target"))).unwrap();
-    record("grace", &by(By::Container), &at("link"), false);
+    record("grace", &at("link"), false);
     assert!(at("link").is_symlink() && at("target").is_file());
     assert_eq!(texts(&replayed(&at("link"))), all);
     // A pipe.
@@ -191,7 +182,7 @@ fn links_pipes_and_what_cannot_be_written() {
         let fifo = fifo.clone();
         move || fs::read(fifo).unwrap()
     });
-    record("grace", &by(By::Container), &fifo, false);
+    record("grace", &fifo, false);
     fs::write(at("read"), reader.join().unwrap()).unwrap();
     assert_eq!(texts(&replayed(&at("read"))), all);
     let refused = |path: &Path| {
@@ -212,7 +203,7 @@ fn links_pipes_and_what_cannot_be_written() {
 fn lines_are_read_unpacked_and_packed_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    record("grace", &by(By::Container), &path, false);
+    record("grace", &path, false);
     let all = texts(&replayed(&path));
     let unpacked = directory.path().join("a.jsonl");
     let gzip = |script: &str| {
@@ -228,7 +219,7 @@ fn lines_are_read_unpacked_and_packed_again() {
 
 fn count_windows(path: &Path) -> Result<usize, ReadError> {
     let recording = Recording::open(path)?;
-    let view = recording.view.clone();
+    let view = recording.head.view.clone();
     let mut replay = Replay::begin(recording, view)?;
     let mut windows = 0;
     while replay.advance()?.is_some() {
@@ -241,7 +232,7 @@ fn count_windows(path: &Path) -> Result<usize, ReadError> {
 fn foreign_cut_and_damaged_files_are_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    record("grace", &by(By::Container), &path, false);
+    record("grace", &path, false);
     let whole = fs::read(&path).unwrap();
     let windows = count_windows(&path).unwrap();
     assert!(windows > 1);
@@ -322,7 +313,7 @@ fn a_changed_digit_of_the_plan_ends_no_process() {
         for (at, digit) in positions.flat_map(|at| [(at, "4"), (at, "99")]) {
             let changed = format!("{}{digit}{}\n{rest}", &head[..at], &head[at + 1..]);
             match Recording::read(Cursor::new(changed), name) {
-                Ok(recording) => drop(texts(&read_reports(recording, by(By::Container)))),
+                Ok(recording) => drop(texts(&read_reports(recording))),
                 Err(error) => {
                     let message = error.to_string();
                     assert!(
@@ -353,18 +344,21 @@ fn values(reports: &[Report], metric: &str) -> Vec<f64> {
 fn other_metrics_of_what_was_counted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    record("turns", &by(By::Process), &path, false);
+    record("turns", &path, false);
     let shown = replayed(&path);
     let catalogue = Catalogue::builtin().unwrap();
     // The recording was made without this metric, but has its events.
     let mut recording = Recording::open(&path).unwrap();
-    let machine = recording.plan.metrics.machine.unwrap();
-    let metrics = &mut recording.plan.metrics.list;
+    let machine = recording.head.plan.metrics.machine.unwrap();
+    let metrics = &mut recording.head.plan.metrics.list;
     metrics.retain(|planned| planned.metric.name != "branch_miss_ratio");
     let list = "branch_miss_ratio,cache_miss_ratio,ipc";
-    let selected = recording.plan.select_metrics(&catalogue, &machine, list);
+    let selected = recording
+        .head
+        .plan
+        .select_metrics(&catalogue, &machine, list);
     selected.unwrap();
-    let reasons = recording.plan.metrics.list.iter();
+    let reasons = recording.head.plan.metrics.list.iter();
     let reasons: Vec<Option<&str>> = reasons
         .map(|planned| planned.sources.as_ref().err().map(String::as_str))
         .collect();
@@ -372,7 +366,7 @@ fn other_metrics_of_what_was_counted() {
         panic!("{reasons:?}");
     };
     assert!(reason.contains("-M cache_miss_ratio"), "{reason}");
-    let view = recording.view.clone();
+    let view = recording.head.view.clone();
     let mut replay = Replay::begin(recording, view).unwrap();
     let mut again = Vec::new();
     while let Some(report) = replay.advance().unwrap() {

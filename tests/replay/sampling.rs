@@ -95,7 +95,7 @@ fn the_page_has_the_accuracies_of_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let (recording, samples, file) = (at("grace.jsonl.gz"), at("samples.parquet"), at("node.json"));
-    record("grace", &by(By::Container), &recording, false);
+    record("grace", &recording, false);
     stream(&samples, 2000);
     write(&file, "grace");
     // With windows, and with samples only.
@@ -154,7 +154,7 @@ fn a_calibration_of_another_machine_is_refused_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let recording = at("grace.jsonl.gz");
-    record("grace", &by(By::Container), &recording, false);
+    record("grace", &recording, false);
     write(&at("others"), "spr");
     fs::write(at("none"), "{}").unwrap();
     let mut later = calibrated("grace");

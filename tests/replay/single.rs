@@ -144,7 +144,7 @@ fn samples_are_a_table_and_a_picture() {
         );
     }
     let recording = directory.path().join("grace.jsonl.gz");
-    record("grace", &by(By::Container), &recording, false);
+    record("grace", &recording, false);
     let words = ["--format", "csv", "--view", "samples"].map(Path::new);
     let message = report(&[&[recording.as_path()], &words[..]].concat()).unwrap_err();
     assert!(

@@ -16,6 +16,7 @@ use probe_user::{
     catalogue::{Catalogue, Chip, DeviceSpec, FoundBy, Hardware, MetricSettings},
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
+    join::{By, Hottest, View},
     plan::{Capacity, Plan, ResolvedRequest},
     recording::{Recording, RecordingFile, RecordingHead},
     session::Config,
@@ -68,9 +69,17 @@ fn plan(chip: &str, events: &str, metrics: &str) -> Plan {
     Plan::packed(&request, pmus, &capacity).unwrap()
 }
 
+fn by(by: By) -> View {
+    View {
+        by,
+        ..View::default()
+    }
+}
+
 /// Records two windows: three snapshots, with the loads between them.
 fn record_windows(
     name: &str,
+    view: View,
     plan: &Plan,
     loads: [&[(&TestCgroup, &str)]; 2],
     change: impl FnOnce(&mut Config),
@@ -81,7 +90,7 @@ fn record_windows(
         run(&mut counting, loads);
         all.push(counting.session.pull().unwrap());
     }
-    record(name, plan, &all);
+    record(name, view, plan, &all);
     all
 }
 
@@ -100,10 +109,11 @@ fn run(counting: &mut Counting, loads: &[(&TestCgroup, &str)]) {
 
 /// Prints a recording if one is requested, and checks that it reads back unchanged.
 #[track_caller]
-fn record(name: &str, plan: &Plan, snapshots: &[Snapshot]) {
+fn record(name: &str, view: View, plan: &Plan, snapshots: &[Snapshot]) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(name);
     let head = RecordingHead {
+        view,
         plan: plan.clone(),
         ..RecordingHead::default()
     };
@@ -142,7 +152,7 @@ fn grace() {
         (&b.cgroup, "burst 0 1000 3000 120"),
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
-    record_windows("grace", &plan, [first, second], |_| {});
+    record_windows("grace", by(By::Container), &plan, [first, second], |_| {});
 }
 
 /// Every uncore PMU of Vera, without a core PMU: metrics without events have a reason.
@@ -157,7 +167,7 @@ fn vera() {
     );
     let a = TestCgroup::new("a");
     let loads: [&[_]; 2] = [&[(&a, "burn 0 50")], &[(&a, "touch 100")]];
-    record_windows("vera", &plan, loads, |_| {});
+    record_windows("vera", by(By::Cgroup), &plan, loads, |_| {});
 }
 
 /// Memory and IIO stacks of two sockets, with an unused disk on one of them.
@@ -206,7 +216,13 @@ fn sapphire_rapids() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&a.cgroup, "burst 1 500 500 60")];
-    record_windows("sapphire-rapids", &plan, [first, second], |_| {});
+    record_windows(
+        "sapphire-rapids",
+        by(By::Pod),
+        &plan,
+        [first, second],
+        |_| {},
+    );
 }
 
 /// Multiplexed groups of the core PMU, by process. Some processes run for one interval only.
@@ -228,7 +244,7 @@ fn turns() {
     ];
     let second: &[_] = &[(&a, "burst 0 5000 15000 150")];
     let by_process = |config: &mut Config| config.by_process = true.into();
-    record_windows("turns", &plan, [first, second], by_process);
+    record_windows("turns", by(By::Process), &plan, [first, second], by_process);
 }
 
 /// Samples of loads and stores by two containers, with their pages.
@@ -252,7 +268,11 @@ fn spe() {
     let [a, b] = ['a', 'b'].map(Container::new);
     let first: &[_] = &[(&a.cgroup, "burn 0 60"), (&b.cgroup, "burst 1 900 300 60")];
     let second: &[_] = &[(&b.cgroup, "burn 0 20")];
-    let all = record_windows("spe", &plan, [first, second], |config| {
+    let view = View {
+        accesses: Some(Hottest { pages: 4, lines: 4 }),
+        ..by(By::Container)
+    };
+    let all = record_windows("spe", view, &plan, [first, second], |config| {
         config.spe = spe_support::config().spe;
         if let Some(spe) = &mut config.spe {
             spe.pages = 1024;
@@ -286,7 +306,7 @@ fn hotplug() {
     run(&mut counting, &[(&a, "burn 1 30")]);
     all.push(counting.session.pull().unwrap());
     drop(counting);
-    record("hotplug", &plan, &all);
+    record("hotplug", by(By::Cgroup), &plan, &all);
 }
 
 /// Samples of a program with tags and phases, for the picture in docs/regions.md.

@@ -1,7 +1,6 @@
 //! Reads a recording: its head at once, its snapshots one by one.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, Read},
     path::Path,
@@ -12,7 +11,7 @@ use super::{
     lines::{GZIP, Lines},
     write::{UNFINISHED, resolved, unfinished},
 };
-use crate::{join::View, plan::Plan, samples::PARQUET_MAGIC, snapshot::Snapshot};
+use crate::{samples::PARQUET_MAGIC, snapshot::Snapshot};
 
 /// Why a recording cannot be read. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -79,12 +78,8 @@ pub enum ReadError {
 
 /// A recording, and an iterator over its snapshots.
 pub struct Recording {
-    /// The machine and the command line: keys and values.
-    pub about: BTreeMap<String, String>,
-    /// The view that its rows were shown by.
-    pub view: View,
-    /// The plan of what was counted.
-    pub plan: Plan,
+    /// What is known of it at its start.
+    pub head: RecordingHead,
     lines: RecordingLines,
 }
 
@@ -146,11 +141,8 @@ impl Recording {
     }
 
     fn from_lines(mut lines: RecordingLines) -> Result<Self, ReadError> {
-        let RecordingHead { about, view, plan } = lines.head()?;
         Ok(Self {
-            about,
-            view,
-            plan,
+            head: lines.head()?,
             lines,
         })
     }

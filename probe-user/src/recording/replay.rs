@@ -47,14 +47,15 @@ impl Replay {
         };
         self.is_empty = false;
         let merged_idle = now.health.hook == Hook::CgroupSwitches;
-        self.stages.advance(&self.recording.plan, now, merged_idle);
+        self.stages
+            .advance(&self.recording.head.plan, now, merged_idle);
         Ok(Some(self.stages.report()))
     }
 
     /// The plan of what was counted.
     #[must_use]
     pub fn plan(&self) -> &Plan {
-        &self.recording.plan
+        &self.recording.head.plan
     }
 
     /// The snapshot at the end of the last window.

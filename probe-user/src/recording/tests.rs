@@ -42,7 +42,7 @@ fn written(plan: &Plan, snapshots: &[Snapshot]) -> String {
 
 fn read(text: &str) -> Result<(Plan, Vec<Snapshot>), ReadError> {
     let recording = Recording::read(Cursor::new(text.to_owned()), "a.jsonl")?;
-    let plan = recording.plan.clone();
+    let plan = recording.head.plan.clone();
     Ok((plan, recording.collect::<Result<_, _>>()?))
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use probe_common::CgroupId;
 
-use crate::{Load, hierarchy, load_binary};
+use crate::{Load, hierarchy, load_binary, this_machine};
 
 /// A cgroup and the processes in it. The drop removes it.
 pub struct TestCgroup {
@@ -21,12 +21,15 @@ pub struct TestCgroup {
     pub id: CgroupId,
 }
 
+/// Begins the names of cgroups of tests, before the id of the test's process.
+const PREFIX: &str = "pmuscope-test-";
+
 impl TestCgroup {
     /// A new cgroup below the root of the tests.
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!(
-            "pmuscope-test-{}-{}-{name}",
+            "{PREFIX}{}-{}-{name}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
@@ -83,6 +86,33 @@ impl Drop for TestCgroup {
             std::thread::yield_now();
         }
     }
+}
+
+/// Removes the cgroups that killed tests left. A cgroup with processes stays.
+pub(crate) fn remove_leftovers() {
+    let machine = this_machine();
+    // Some guests have no hierarchy of cgroups.
+    let root = machine.hierarchy().ok().and_then(|it| it.directory("/"));
+    for entry in root.iter().flat_map(fs::read_dir).flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| {
+            let (process, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+            process.parse::<u32>().ok()
+        });
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            remove_tree(&entry.path());
+        }
+    }
+}
+
+/// Removes a cgroup and those below it. Another test may remove them too.
+fn remove_tree(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(directory);
 }
 
 /// The CPU time of any cgroup. None where it is gone.

@@ -71,6 +71,7 @@ fn locked(lock: fn(&File) -> io::Result<()>) -> Option<File> {
     descriptors::allow_most();
     let file = File::create(env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock(&file).unwrap();
+    cgroup::remove_leftovers();
     Some(file)
 }
 

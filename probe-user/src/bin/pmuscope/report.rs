@@ -159,7 +159,7 @@ pub(crate) fn read_run(path: &Path) -> Result<Run> {
 }
 
 fn run_of(path: &Path, recording: Recording) -> Result<Run> {
-    let (about, view) = (recording.about.clone(), recording.view.clone());
+    let (about, view) = (recording.head.about.clone(), recording.head.view.clone());
     let replay = Replay::begin(recording, view)?;
     Ok(Run::read(&name_of(path), about, replay)?)
 }

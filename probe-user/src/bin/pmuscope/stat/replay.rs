@@ -32,7 +32,7 @@ pub(crate) fn begin(
 ) -> Result<Replay> {
     let mut recording = Recording::open(file)?;
     if !counting.metric.is_empty() {
-        let Some(machine) = recording.plan.metrics.machine else {
+        let Some(machine) = recording.head.plan.metrics.machine else {
             bail!(
                 "{} has no counts of events, and so no metrics: leave out -M",
                 recording.file()
@@ -43,9 +43,12 @@ pub(crate) fn begin(
             catalogue.merge_file(file)?;
         }
         let list = counting.metric.join(",");
-        recording.plan.select_metrics(&catalogue, &machine, &list)?;
+        recording
+            .head
+            .plan
+            .select_metrics(&catalogue, &machine, &list)?;
     }
-    let mut view = recording.view.clone();
+    let mut view = recording.head.view.clone();
     if counted.by == Some(By::Process) && view.by != By::Process {
         bail!(
             "{} was recorded without processes: record it with --by process",
