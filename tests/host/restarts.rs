@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -139,6 +139,15 @@ fn counting(words: &str) -> Child {
     command.spawn().unwrap()
 }
 
+/// Reads lines until one begins with this.
+fn await_line(out: &mut impl BufRead, begin: &str) {
+    let mut line = String::new();
+    while !line.starts_with(begin) {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+}
+
 /// The ids of the programs of pinned links.
 fn pinned(place: &PinPath) -> BTreeSet<u32> {
     let sessions = fs::read_dir(&place.0).unwrap();
@@ -173,26 +182,25 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
 
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let (mut last, mut printed, mut programs) = ((0, None), 0, BTreeSet::new());
-    // Duration of a start on this machine, in milliseconds.
+    // Duration of a start that takes over, in milliseconds.
     let mut start = 0;
     for kill in 0..KILLS {
         let began = Instant::now();
         let mut child = counting(&words);
-        let out = child.stdout.take().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
         if kill == 0 {
             // Counting has begun. From here on, no count may be lost.
-            let mut lines = BufReader::new(out);
-            let mut line = String::new();
-            while !line.starts_with("counting") {
-                line.clear();
-                assert!(lines.read_line(&mut line).unwrap() > 0, "it ended");
-            }
-            start = u64::try_from(began.elapsed().as_millis()).unwrap();
+            await_line(&mut out, "counting");
             load.go();
             // Wait for the first saved state.
             while !directory.path().join("totals").exists() {
                 std::thread::yield_now();
             }
+        } else if kill == 1 {
+            await_line(&mut out, "total");
+            start = u64::try_from(began.elapsed().as_millis()).unwrap();
+        }
+        if kill < 2 {
             child.kill().unwrap();
             child.wait().unwrap();
             continue;
@@ -204,7 +212,7 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
         std::thread::sleep(Duration::from_millis(random % (2 * start)));
         child.kill().unwrap();
         child.wait().unwrap();
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
+        for line in out.lines().map_while(Result::ok) {
             let Some(numbers) = line.strip_prefix("total ") else {
                 continue;
             };

@@ -1,7 +1,7 @@
 //! The cgroup2 hierarchy: its mount, its cgroups, and their paths.
 
 use std::{
-    fs::{self, Metadata},
+    fs::{self, DirEntry, Metadata},
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -136,11 +136,10 @@ impl Hierarchy {
             let Ok(entries) = fs::read_dir(&directory) else {
                 continue;
             };
-            for entry in entries.flatten() {
-                let Ok(metadata) = entry.metadata() else {
-                    continue;
-                };
-                if metadata.is_dir() {
+            // The type is in the entry: files, of which a cgroup has dozens, take no call.
+            let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_dir());
+            for entry in entries.flatten().filter(is_directory) {
+                if let Ok(metadata) = entry.metadata() {
                     let path = format!("{path}/{}", entry.file_name().to_string_lossy());
                     found.push((id(&metadata), path.clone()));
                     open.push((entry.path(), path));
