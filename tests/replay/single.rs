@@ -11,7 +11,6 @@ use super::{
     recorded::record,
     sampled::{EVIL, json_report, report, stream},
     sampling::calibrated,
-    *,
 };
 
 /// Rows of a CSV file by column.
