@@ -1,69 +1,17 @@
 //! Memory of containers, read from the machine's memory controller, which may be of cgroup2 or v1.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
 use probe_user::{
     join::{By, Entity, MemoryCapacity, View},
     machine::memory::MemoryHolder,
 };
-
 use serde_json::Value;
-use test_harness::{Counting, TestCgroup, hierarchy, load_binary, plan, pmuscope, shared_machine};
+use test_harness::{Counting, TestCgroup, load_binary, plan, pmuscope, shared_machine};
+
+use crate::controlled::Controlled;
 
 const MIB: u64 = 1 << 20;
-
-/// A memory limit for a container's cgroup, in the hierarchy that has the memory controller.
-enum MemoryLimit {
-    /// The container's own cgroup has the controller.
-    V2,
-    /// A cgroup of the same path in the v1 hierarchy. The drop removes it.
-    V1(PathBuf),
-}
-
-impl MemoryLimit {
-    /// None where no cgroup has the memory controller.
-    fn new(pod: &TestCgroup, container: &TestCgroup, limit: u64) -> Option<Self> {
-        let mount = hierarchy().mount;
-        let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap();
-        if controllers.contains("memory") {
-            for above in [&mount, &pod.directory] {
-                fs::write(above.join("cgroup.subtree_control"), "+memory").unwrap();
-            }
-            fs::write(container.directory.join("memory.max"), limit.to_string()).unwrap();
-            return Some(Self::V2);
-        }
-        let v1 = Path::new("/sys/fs/cgroup/memory");
-        if !v1.join("memory.stat").exists() {
-            println!("skipped: no cgroup has the memory controller");
-            return None;
-        }
-        let directory = v1.join(container.path.trim_start_matches('/'));
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
-        Some(Self::V1(directory))
-    }
-
-    fn adopt(&self, pid: u32) {
-        if let Self::V1(directory) = self {
-            fs::write(directory.join("cgroup.procs"), pid.to_string()).unwrap();
-        }
-    }
-}
-
-impl Drop for MemoryLimit {
-    fn drop(&mut self) {
-        if let Self::V1(directory) = self {
-            let busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
-            while fs::remove_dir(&*directory).is_err_and(|error| busy(&error)) {
-                std::thread::yield_now();
-            }
-            let _ = fs::remove_dir(directory.parent().unwrap());
-        }
-    }
-}
 
 /// A load allocates 32 MiB and frees them between two pulls. Only the kernel's maximum shows them.
 #[test]
@@ -73,9 +21,11 @@ fn memory_held_between_two_pulls_is_in_the_peak() {
     };
     let pod = TestCgroup::new("capacity");
     let container = pod.child(&"c".repeat(64));
-    let Some(limited) = MemoryLimit::new(&pod, &container, 256 * MIB) else {
+    let files = ["memory.max", "memory.limit_in_bytes"];
+    let Some(limited) = Controlled::new("memory", files, &pod, &container) else {
         return;
     };
+    limited.set(256 * MIB);
     let size = rustix::param::page_size() as u64;
     let load = container.load(&format!("touch {}", 32 * MIB / size));
     limited.adopt(load.pid());

@@ -15,6 +15,7 @@ mod lines;
 mod metrics;
 mod neighbours;
 mod pages;
+mod pressure;
 mod report;
 mod sampled_events;
 mod self_counters;

@@ -113,24 +113,13 @@ impl MemoryPeak {
     }
 }
 
-/// Memory held by each entity. Of nested cgroups only the outer one counts, since it includes the
-/// inner ones.
+/// Memory held by each entity. Of nested cgroups only the outer one counts.
 fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, MemoryUse> {
-    let path = |id: &CgroupId| naming.names.cgroups.get(id).map(String::as_str);
-    let cgroup = |holder: &MemoryHolder| {
-        let MemoryHolder::Cgroup(cgroup) = *holder else {
-            return None;
-        };
-        let entity = naming.entity(cgroup.into())?;
-        let known = !matches!(entity, Entity::System | Entity::Unnamed(_));
-        Some((path(&cgroup).filter(|_| known)?, entity))
-    };
-    let holders = reading.held.iter().map(|(holder, _)| holder);
-    let cgroups: HashMap<&str, Entity> = holders.filter_map(cgroup).collect();
-    let is_outer = |path: &str, entity: &Entity| {
-        let mut above = ancestors(path);
-        !above.any(|above| cgroups.get(above) == Some(entity))
-    };
+    let cgroups = reading.held.iter().filter_map(|(holder, _)| match holder {
+        MemoryHolder::Cgroup(cgroup) => Some(*cgroup),
+        MemoryHolder::Process(_) | MemoryHolder::Command => None,
+    });
+    let cgroups = entities_of_cgroups(cgroups, naming);
     let mut found: BTreeMap<Entity, MemoryUse> = BTreeMap::new();
     for (holder, held) in &reading.held {
         let entity = match holder {
@@ -138,10 +127,10 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
             // value of the memory controller is used, since it includes the page cache.
             MemoryHolder::Command => naming.command().filter(|it| !found.contains_key(it)),
             MemoryHolder::Process(tgid) => Some(naming.process(*tgid)),
-            MemoryHolder::Cgroup(id) => path(id).and_then(|path| {
-                let entity = cgroups.get(path)?;
-                is_outer(path, entity).then(|| entity.clone())
-            }),
+            MemoryHolder::Cgroup(id) => cgroups
+                .get(id)
+                .filter(|cgroup| cgroup.is_outer)
+                .map(|cgroup| cgroup.entity.clone()),
         };
         if let Some(entity) = entity {
             // Sibling cgroups of one entity are added up, such as the containers of a pod without a
@@ -153,8 +142,40 @@ fn by_entity(reading: &MemoryReading, naming: &Naming) -> BTreeMap<Entity, Memor
     found
 }
 
+/// The entity that a cgroup belongs to.
+pub(super) struct CgroupEntity {
+    pub(super) entity: Entity,
+    /// No cgroup above it belongs to the same entity: what the kernel says of this one includes
+    /// the inner ones.
+    pub(super) is_outer: bool,
+}
+
+/// The entities of cgroups, without those of the system and those without a name.
+pub(super) fn entities_of_cgroups(
+    cgroups: impl Iterator<Item = CgroupId>,
+    naming: &Naming,
+) -> HashMap<CgroupId, CgroupEntity> {
+    let named = |cgroup: CgroupId| {
+        let entity = naming.entity(cgroup.into())?;
+        let is_known = !matches!(entity, Entity::System | Entity::Unnamed(_));
+        let path = naming.names.cgroups.get(&cgroup).filter(|_| is_known)?;
+        Some((cgroup, path.as_str(), entity))
+    };
+    let all: Vec<_> = cgroups.filter_map(named).collect();
+    let by_path: HashMap<&str, &Entity> = all
+        .iter()
+        .map(|(_, path, entity)| (*path, entity))
+        .collect();
+    let of_cgroup = |(cgroup, path, entity): &(CgroupId, &str, Entity)| {
+        let is_outer = !ancestors(path).any(|above| by_path.get(above) == Some(&entity));
+        let entity = entity.clone();
+        (*cgroup, CgroupEntity { entity, is_outer })
+    };
+    all.iter().map(of_cgroup).collect()
+}
+
 /// The paths above a path.
-fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     successors(Some(path), |path| Some(&path[..path.rfind('/')?])).skip(1)
 }
 

@@ -5,6 +5,7 @@ mod cache_lines;
 mod hotspots;
 mod memory;
 mod naming;
+mod pressure;
 mod rows;
 pub mod share;
 mod sources;
@@ -19,6 +20,7 @@ pub use self::{
     cache_lines::CacheLine,
     hotspots::{Hotspot, HotspotCounts},
     memory::{MemoryCapacities, MemoryCapacity, MemoryPeak},
+    pressure::{EntityPressure, PressureRows},
     rows::Rows,
     sources::SourceRows,
 };
@@ -204,6 +206,12 @@ impl Joined {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryCapacities> {
         self.sources.memory.as_ref()
+    }
+
+    /// What entities lack, in a session that measures it.
+    #[must_use]
+    pub fn pressure(&self) -> Option<&PressureRows> {
+        self.sources.pressure.as_ref()
     }
 }
 

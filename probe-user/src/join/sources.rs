@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entity, MemoryCapacities, Naming, share};
+use super::{Entity, MemoryCapacities, Naming, PressureRows, share};
 use crate::{
     devices::DeviceDeltas,
-    machine::{memory::MemoryReading, resctrl::GroupBytes},
+    machine::{memory::MemoryReading, pressure::PressureDelta, resctrl::GroupBytes},
     snapshot::{SourceReading, for_each_source},
     window::Window,
 };
@@ -66,6 +66,19 @@ impl SourceDelta for Vec<GroupBytes> {
 
     fn join(&self, _: &Window, naming: &Naming, _: Option<&MonitoredBytes>) -> MonitoredBytes {
         MonitoredBytes(share::monitored(self, naming))
+    }
+}
+
+impl SourceDelta for PressureDelta {
+    type Rows = PressureRows;
+
+    fn join(
+        &self,
+        window: &Window,
+        naming: &Naming,
+        before: Option<&PressureRows>,
+    ) -> PressureRows {
+        PressureRows::from_delta(self, window, naming, before)
     }
 }
 

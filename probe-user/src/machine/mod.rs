@@ -16,6 +16,7 @@ pub(crate) mod kernel_config;
 pub mod limits;
 pub mod memory;
 mod pmus;
+pub mod pressure;
 pub(crate) mod process;
 pub mod resctrl;
 mod sysfs_error;

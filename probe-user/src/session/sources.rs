@@ -11,6 +11,7 @@ use crate::{
         Machine,
         cgroup::Hierarchy,
         memory::{MemoryReader, MemoryReading},
+        pressure::{PressureReader, PressureReading},
         resctrl::{self, GroupBytes},
     },
     snapshot::{Names, SourceReadings, for_each_source},
@@ -80,9 +81,11 @@ impl SourceReaders {
         };
         // First, since it may be refused.
         let memory = config.memory.then(memory).transpose()?;
+        let pressure = config.pressure.then(|| PressureReader::new(machine));
         Ok(Self {
             devices: plan.reads_devices().then(devices),
             resctrl: open_resctrl(config, machine, hierarchy, uncore),
+            pressure: pressure.transpose()?,
             memory,
         })
     }
@@ -118,6 +121,15 @@ impl SourceReader for resctrl::Reader {
 
     fn read_in(&mut self, pull: &PullContext<'_>) -> Result<Vec<GroupBytes>, SessionError> {
         Ok(self.read(pull.at))
+    }
+}
+
+impl SourceReader for PressureReader {
+    type Reading = PressureReading;
+
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<PressureReading, SessionError> {
+        let cgroups = pull.names.cgroups.iter();
+        Ok(self.read(cgroups.map(|(id, path)| (*id, path.as_str()))))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     devices::{DeviceDeltas, DeviceUse},
     machine::{
         memory::MemoryReading,
+        pressure::{PressureDelta, PressureReading},
         resctrl::{self, GroupBytes},
     },
 };
@@ -20,6 +21,9 @@ macro_rules! for_each_source {
             devices: crate::devices::DeviceReader => crate::devices::DeviceUse,
             /// resctrl, if memory traffic is apportioned.
             resctrl: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
+            /// What cgroups lack, in a session that measures it.
+            pressure: crate::machine::pressure::PressureReader
+                => crate::machine::pressure::PressureReading,
             /// Memory, in a session that measures what cgroups or processes hold.
             memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
         }
@@ -64,6 +68,14 @@ impl SourceReading for Vec<GroupBytes> {
 
     fn delta(earlier: &Self, later: &Self) -> Self {
         resctrl::deltas(earlier, later)
+    }
+}
+
+impl SourceReading for PressureReading {
+    type Delta = PressureDelta;
+
+    fn delta(earlier: &Self, later: &Self) -> PressureDelta {
+        PressureDelta::between(earlier, later)
     }
 }
 

@@ -54,7 +54,9 @@ pub use self::{
 /// Exclusive access to the machine, for tests whose measurement others would disturb. None, with a
 /// printed reason, where this process may not load programs or create cgroups.
 pub fn machine() -> Option<File> {
-    locked(File::lock)
+    let lock = locked(File::lock)?;
+    cgroup::remove_leftovers();
+    Some(lock)
 }
 
 /// Shared access to the machine, for tests whose result does not depend on what else runs.
@@ -71,7 +73,6 @@ fn locked(lock: fn(&File) -> io::Result<()>) -> Option<File> {
     descriptors::allow_most();
     let file = File::create(env::temp_dir().join("pmuscope-host-tests.lock")).unwrap();
     lock(&file).unwrap();
-    cgroup::remove_leftovers();
     Some(file)
 }
 

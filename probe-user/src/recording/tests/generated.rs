@@ -15,6 +15,7 @@ use crate::{
     event::AccessScaling,
     machine::{
         memory::{MemoryHolder, MemoryReading, MemoryUse, PageSizes},
+        pressure::{CgroupCounter, CgroupCounts, PressureReading},
         resctrl::{GroupBytes, MonitoringGroup},
         topology::Topology,
     },
@@ -217,6 +218,18 @@ fn device_use() -> DeviceUse {
     }
 }
 
+fn pressure(count: u64) -> PressureReading {
+    let counts = CgroupCounts {
+        quota: count.is_multiple_of(2).then_some(0.1),
+        ..CgroupCounts::default().with(CgroupCounter::Throttled, Some(count))
+    };
+    PressureReading {
+        cgroups: vec![(CgroupId(7), counts)],
+        machine: counts,
+        at: Duration::from_nanos(count),
+    }
+}
+
 fn memory(bytes: u64) -> MemoryReading {
     let held = MemoryUse {
         used: bytes,
@@ -299,6 +312,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 sources: SourceReadings {
                     devices: devices.then(device_use),
                     resctrl: monitored.then(|| vec![of_group]),
+                    pressure: hook.then(|| pressure(state[5])),
                     memory: hook.then(|| memory(state[4])),
                 },
                 samples,

@@ -40,8 +40,8 @@ pub(crate) struct ReplayArgs {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "event", "device", "sample", "capacity", "interval", "rotate", "max_rows", "kernel_log",
-            "command",
+            "event", "device", "sample", "capacity", "pressure", "interval", "rotate", "max_rows",
+            "kernel_log", "command",
         ],
     )]
     pub(crate) replay: Option<PathBuf>,
@@ -90,6 +90,10 @@ pub(crate) struct CountingArgs {
     /// its limit that came
     #[arg(long)]
     capacity: bool,
+    /// Also show what each container (pod, cgroup) lacks: the pressure on CPU, memory and I/O, how
+    /// long its CPU quota throttled it, and its I/O and memory events
+    #[arg(long)]
+    pressure: bool,
     /// Also sample these events, each with period=N or freq=N among its terms where the default of
     /// 997 samples per second and CPU is not wanted: what the samples stand for is a column
     /// `sampled_EVENT`, with its 95% interval
@@ -136,6 +140,12 @@ pub(crate) fn count(
         bail!(
             "--by process needs --hook sched-switch: switches between processes of one cgroup are \
              not cgroup switches"
+        );
+    }
+    if counted.by() == By::Process && args.pressure {
+        bail!(
+            "--pressure needs rows by container, pod or cgroup: the kernel has no such counts by \
+             process"
         );
     }
     let sampling = match args.sample.as_slice() {
@@ -186,6 +196,7 @@ fn config(
         follow_command,
         max_rows: args.max_rows,
         memory: args.capacity,
+        pressure: args.pressure,
         resolver,
         ..Config::default()
     }

@@ -1,0 +1,135 @@
+//! Cgroups within each other, quotas above them, and totals over windows.
+
+use std::{sync::Arc, time::Duration};
+
+use probe_common::CgroupId;
+
+use super::{CgroupCounter::*, *};
+use crate::{
+    join::{By, View},
+    snapshot::Names,
+    window,
+};
+
+const POD: &str = "/kubepods/pod7d0f2a34-4b3c-4c7e-9f10-2a5b6c7d8e9f";
+
+fn container(digit: char) -> String {
+    format!("{POD}/{}", digit.to_string().repeat(64))
+}
+
+fn entity(digit: char) -> Entity {
+    Entity::Container {
+        id: digit.to_string().repeat(64).into(),
+        pod: Some("7d0f2a34-4b3c-4c7e-9f10-2a5b6c7d8e9f".into()),
+    }
+}
+
+/// The rows of cgroups at these paths, which have these counts.
+fn rows(by: By, cgroups: &[(&str, CgroupCounts)], before: Option<&PressureRows>) -> PressureRows {
+    let ids = (10..).map(CgroupId);
+    let names = Names {
+        cgroups: ids
+            .clone()
+            .zip(cgroups.iter().map(|(path, _)| (*path).to_owned()))
+            .collect(),
+        ..Names::default()
+    };
+    let view = View {
+        by,
+        ..View::default()
+    };
+    let delta = PressureDelta {
+        cgroups: ids.zip(cgroups.iter().map(|(_, counts)| *counts)).collect(),
+        machine: CgroupCounts::default(),
+        length: Duration::from_secs(1),
+    };
+    let mut window = window::tests::empty();
+    window.start = Duration::from_secs(if before.is_some() { 9 } else { 4 });
+    PressureRows::from_delta(&delta, &window, &view.naming(&Arc::new(names)), before)
+}
+
+fn counts(throttled: u64, pressure: u64, quota: Option<f64>) -> CgroupCounts {
+    CgroupCounts {
+        quota,
+        ..CgroupCounts::default()
+            .with(Throttled, Some(throttled))
+            .with(CpuSome, Some(pressure))
+    }
+}
+
+#[test]
+fn an_inner_cgroup_is_in_the_outer_one_and_quotas_above_are_named() {
+    let (a, b) = (container('a'), container('b'));
+    let init = format!("{a}/init");
+    let cgroups = [
+        ("/kubepods", counts(3, 90, None)),
+        (POD, counts(70, 80, Some(1.5))),
+        (&a, counts(7, 50, Some(2.0)).with(Reads, Some(9))),
+        (&init, counts(1, 49, None).with(Reads, Some(8))),
+        (&b, counts(0, 20, Some(0.5))),
+        ("/host", counts(0, 5, None)),
+    ];
+    let rows = rows(By::Container, &cgroups, None);
+    assert_eq!(rows.entities.len(), 2, "{:?}", rows.entities.keys());
+    let a = &rows.entities[&entity('a')];
+    let delta = &a.counts.delta;
+    // Bandwidth is controlled in each cgroup, and all else includes the cgroups below.
+    let values = [Throttled, CpuSome, Reads].map(|counter| delta.get(counter));
+    assert_eq!(values, [Some(8), Some(50), Some(9)]);
+    assert_eq!((a.throttled_above, a.quota), (Some(70), Some(1.5)));
+    assert_eq!(rows.entities[&entity('b')].quota, Some(0.5));
+}
+
+/// A pod whose own cgroup is not known has the sum of its containers, and no pressure.
+#[test]
+fn pressure_of_two_cgroups_has_no_sum() {
+    let (a, b) = (container('a'), container('b'));
+    let cgroups = [
+        ("/kubepods", counts(0, 0, Some(2.0))),
+        (a.as_str(), counts(7, 50, Some(2.0)).with(Reads, Some(9))),
+        (&b, counts(1, 20, Some(0.5)).with(Reads, Some(1))),
+    ];
+    let rows = rows(By::Pod, &cgroups, None);
+    let pod = rows.entities.values().next().unwrap();
+    let values = [Throttled, CpuSome, Reads].map(|counter| pod.counts.delta.get(counter));
+    assert_eq!(
+        (rows.entities.len(), values),
+        (1, [Some(8), None, Some(10)])
+    );
+    assert_eq!((pod.quota, pod.throttled_above), (Some(2.0), Some(0)));
+}
+
+/// Rows of cgroups within each other do not have the same I/O twice.
+#[test]
+fn what_includes_other_rows_is_not_shown() {
+    let with_reads = |reads| counts(1, 50, None).with(Reads, Some(reads));
+    let cgroups = [("/a", with_reads(9)), ("/a/b", with_reads(8))];
+    let rows = rows(By::Cgroup, &cgroups, None);
+    let values = |path: &str| {
+        let row = &rows.entities[&Entity::Cgroup(path.into())];
+        [Throttled, CpuSome, Reads].map(|counter| row.counts.delta.get(counter))
+    };
+    assert_eq!(values("/a"), [Some(1), Some(50), None]);
+    assert_eq!(values("/a/b"), [Some(1), Some(50), Some(8)]);
+}
+
+/// A window in which nothing is known takes nothing from the total.
+#[test]
+fn totals_go_on() {
+    let a = container('a');
+    let first = rows(By::Container, &[(&a, counts(7, 50, None))], None);
+    let unknown = rows(
+        By::Container,
+        &[(&a, CgroupCounts::default())],
+        Some(&first),
+    );
+    let last = rows(
+        By::Container,
+        &[(&a, counts(5, 1, Some(0.5)))],
+        Some(&unknown),
+    );
+    let gained = &last.entities[&entity('a')].counts;
+    let throttled = [&gained.delta, &gained.total].map(|counts| counts.get(Throttled));
+    assert_eq!(throttled, [Some(5), Some(12)]);
+    assert_eq!(gained.since, Duration::from_secs(4));
+}
