@@ -22,7 +22,7 @@ def replayed(recording, kind):
     """All windows of a recording in one format."""
     file = RECORDINGS / f"{recording}.jsonl"
     words = [PMUSCOPE, "stat", "--self", "--replay", file, "--format", kind]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def windows():

@@ -1,4 +1,4 @@
-//! What containers lack, against the kernel's own files.
+//! Pressure and throttling of containers, against the kernel's own files.
 
 use std::{fs, path::Path};
 
@@ -49,7 +49,7 @@ fn pressure_is_what_the_kernel_says() {
     let pod = TestCgroup::new("pressure");
     let containers = ['a', 'b'].map(|digit| pod.child(&id(digit)));
     let file = containers[0].directory.join("cpu.pressure");
-    if !file.exists() {
+    if fs::read(&file).is_err() {
         println!("skipped: cgroups have no pressure here");
         return;
     }
@@ -122,14 +122,10 @@ fn stat_shows_the_pressure_of_the_machine() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{message}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let total = &report["total"]["metrics"]["cpu_pressure_some"];
-    match Path::new("/proc/pressure").exists() {
-        true => assert!(total["value"].as_f64().unwrap() <= 100.0, "{total}"),
-        false => assert!(
-            total["reason"].as_str().unwrap().contains("psi=1"),
-            "{total}"
-        ),
-    }
+    let total = &report["total"]["metrics"]["cpu_pressure_some"]["value"];
+    let has_pressure = fs::read("/proc/pressure/cpu").is_ok();
+    let is_share = total.as_f64().is_some_and(|it| (0.0..=100.0).contains(&it));
+    assert_eq!(is_share, has_pressure, "{total}");
 }
 
 #[test]

@@ -139,13 +139,11 @@ fn counting(words: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Reads lines until one begins with this.
-fn await_line(out: &mut impl BufRead, begin: &str) {
-    let mut line = String::new();
-    while !line.starts_with(begin) {
-        line.clear();
-        assert!(out.read_line(&mut line).unwrap() > 0, "it ended");
-    }
+/// Reads lines until one begins with this, and returns it.
+fn await_line(out: &mut impl BufRead, begin: &str) -> String {
+    let lines = out.lines().map(Result::unwrap);
+    let mut found = lines.skip_while(|line| !line.starts_with(begin));
+    found.next().expect("the process has ended")
 }
 
 /// The ids of the programs of pinned links.
@@ -196,23 +194,22 @@ fn totals_never_step_back_whenever_a_process_is_killed() {
             while !directory.path().join("totals").exists() {
                 std::thread::yield_now();
             }
-        } else if kill == 1 {
-            await_line(&mut out, "total");
+        }
+        let awaited = (kill == 1).then(|| await_line(&mut out, "total "));
+        if awaited.is_some() {
             start = u64::try_from(began.elapsed().as_millis()).unwrap();
         }
-        if kill < 2 {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            continue;
-        }
-        // The kill comes at a random time, also during the start and the handover.
+        // Later kills come at a random time, also during the start and the handover.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        std::thread::sleep(Duration::from_millis(random % (2 * start)));
+        if kill > 1 {
+            std::thread::sleep(Duration::from_millis(random % (2 * start)));
+        }
         child.kill().unwrap();
         child.wait().unwrap();
-        for line in out.lines().map_while(Result::ok) {
+        let rest = out.lines().map_while(Result::ok);
+        for line in awaited.into_iter().chain(rest) {
             let Some(numbers) = line.strip_prefix("total ") else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! What entities lack: pressure, throttling, and what their controllers count beside it.
+//! Pressure, throttling and memory events of entities.
 
 use super::{
     CounterValue, Estimate, FindingSubject, MetricInfo, MetricKind, Reason, Report, ReportFinding,
@@ -11,7 +11,7 @@ use crate::{
     window::{Window, float},
 };
 
-/// The most entities with a finding: those that were throttled longest.
+/// The most entities with a finding: those that their own quota throttled longest.
 const MAX_FINDINGS: usize = 3;
 
 /// Why there is no pressure.
@@ -29,7 +29,7 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
     (
         "cpu_pressure_full",
         "%",
-        "Part of it in which no task made progress",
+        "Share of the window in which no task made progress for want of CPU",
     ),
     (
         "memory_pressure_some",
@@ -39,7 +39,7 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
     (
         "memory_pressure_full",
         "%",
-        "Part of it in which no task made progress",
+        "Share of the window in which no task made progress for want of memory",
     ),
     (
         "io_pressure_some",
@@ -49,7 +49,7 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
     (
         "io_pressure_full",
         "%",
-        "Part of it in which no task made progress",
+        "Share of the window in which no task made progress for want of I/O",
     ),
     (
         "cpu_quota_periods",
@@ -59,21 +59,17 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
     (
         "cpu_throttled_periods",
         "",
-        "Of these, those in which it was throttled",
+        "Periods in which its CPU quota throttled it",
     ),
     (
         "cpu_throttled",
         "ns",
         "Time for which its CPU quota throttled it, added up over CPUs",
     ),
-    ("disk_read", "B", "Bytes read from block devices"),
-    ("disk_written", "B", "Bytes written to block devices"),
-    ("disk_reads", "", "Read operations of block devices"),
-    ("disk_writes", "", "Write operations of block devices"),
     (
         "memory_high_events",
         "",
-        "Times that it was throttled since it used more than memory.high",
+        "Times that it was throttled because it used more than memory.high",
     ),
     (
         "memory_max_events",
@@ -99,8 +95,8 @@ pub(super) struct PressureMetrics {
     counters: [u32; METRICS.len()],
     quota: u32,
     throttled_above: u32,
-    /// Throttled entities, by their subjects: the time, and the sentence.
-    throttled: Vec<(u64, u32, String)>,
+    /// Throttled entities, by their subjects: their own time and that above, and the sentence.
+    throttled: Vec<([u64; 2], u32, String)>,
 }
 
 impl ReportedRows for PressureRows {
@@ -192,11 +188,11 @@ impl ReportedRows for PressureRows {
             }
         }
         let time = counts.delta.get(CgroupCounter::Throttled).unwrap_or(0);
-        let longest = time.max(row.throttled_above.unwrap_or(0));
+        let times = [time, row.throttled_above.unwrap_or(0)];
         let sentence = sentence(row);
         metrics
             .throttled
-            .extend(sentence.map(|sentence| (longest, subject, sentence)));
+            .extend(sentence.map(|sentence| (times, subject, sentence)));
     }
 
     fn add_findings(
@@ -208,7 +204,7 @@ impl ReportedRows for PressureRows {
         _machine: u32,
     ) {
         let mut throttled = metrics.throttled;
-        throttled.sort_by_key(|(time, ..)| *time);
+        throttled.sort_by_key(|(times, ..)| *times);
         let longest = throttled.into_iter().rev().take(MAX_FINDINGS);
         let finding = |(_, subject, text)| ReportFinding {
             about: FindingSubject::Subject(subject),

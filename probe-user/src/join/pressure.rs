@@ -1,4 +1,4 @@
-//! What entities lack, in a window and since the session began.
+//! Pressure, throttling and memory events of entities, in a window and since the session began.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,12 +17,12 @@ use crate::{
 /// What an entity lacks.
 #[derive(Clone, Debug)]
 pub struct EntityPressure {
-    /// Its counts.
+    /// Its counts, without a quota.
     pub counts: Gained<CgroupCounts>,
     /// The least quota of its cgroup and those above it, in CPUs.
     pub quota: Option<f64>,
     /// Nanoseconds in the window for which a cgroup above it was throttled, added up over CPUs: of
-    /// the one with the most. None if none has a quota.
+    /// the one with the most. None where no cgroup above has the CPU controller.
     pub throttled_above: Option<u64>,
 }
 
@@ -66,13 +66,13 @@ impl PressureRows {
             .map(|(path, of, counts)| (path, (of, counts)))
             .collect();
         let mut sums: BTreeMap<&Entity, Sum> = BTreeMap::new();
-        // Entities with another one below them: what includes the cgroups below would be in two
-        // rows.
+        // Entities with another one below them: hierarchical counts would appear in two rows.
         let mut shared: HashSet<&Entity> = HashSet::new();
         for (path, of, counts) in with_paths() {
             let Some(of) = of else { continue };
             let sum = sums.entry(&of.entity).or_default();
-            sum.own = sum.own.then(&counts.filtered(CgroupCounter::is_own));
+            // A cgroup without the controller has none.
+            sum.own = sum.own.merged(&counts.filtered(CgroupCounter::is_own));
             if of.is_outer {
                 sum.outer.push(counts.filtered(|counter| !counter.is_own()));
             }
@@ -113,7 +113,10 @@ impl Sum {
         let outer = self.outer.into_iter().reduce(|a, b| a.and(&b));
         let outer = outer.unwrap_or_default();
         let visible = outer.filtered(|counter| counter.is_pressure() || !is_shared);
-        let delta = visible.then(&self.own);
+        let delta = CgroupCounts {
+            quota: None,
+            ..visible.merged(&self.own)
+        };
         let before = before.map(|before| &before.counts);
         EntityPressure {
             counts: Gained {

@@ -1,10 +1,8 @@
-//! What cgroups lacked: pressure stall information (Documentation/accounting/psi.rst), CPU
-//! bandwidth control (Documentation/scheduler/sched-bwc.rst), and what cgroup2's controllers count
-//! beside it (Documentation/admin-guide/cgroup-v2.rst).
+//! Pressure, throttling and memory events of cgroups (Documentation/accounting/psi.rst,
+//! Documentation/scheduler/sched-bwc.rst, Documentation/admin-guide/cgroup-v2.rst).
 
 use std::{
-    collections::HashSet,
-    fs::{self, DirEntry},
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -41,15 +39,7 @@ pub enum CgroupCounter {
     ThrottledPeriods,
     /// Nanoseconds for which its own quota throttled it, added up over CPUs.
     Throttled,
-    /// Bytes read from block devices.
-    ReadBytes,
-    /// Bytes written to block devices.
-    WrittenBytes,
-    /// Read operations.
-    Reads,
-    /// Write operations.
-    Writes,
-    /// Times that it was throttled since it used more than `memory.high`.
+    /// Times that it was throttled because it used more than `memory.high`.
     MemoryHigh,
     /// Times that it was about to use more than `memory.max`.
     MemoryMax,
@@ -63,7 +53,7 @@ pub enum CgroupCounter {
 
 impl CgroupCounter {
     /// All of them, in their order in [`CgroupCounts`].
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 14] = [
         Self::CpuSome,
         Self::CpuFull,
         Self::MemorySome,
@@ -73,10 +63,6 @@ impl CgroupCounter {
         Self::Periods,
         Self::ThrottledPeriods,
         Self::Throttled,
-        Self::ReadBytes,
-        Self::WrittenBytes,
-        Self::Reads,
-        Self::Writes,
         Self::MemoryHigh,
         Self::MemoryMax,
         Self::Ooms,
@@ -100,7 +86,7 @@ impl CgroupCounter {
     }
 }
 
-/// Counts of a cgroup since it was made, in the order of [`CgroupCounter::ALL`]. None: not reported.
+/// Counts of a cgroup since it was created, in the order of [`CgroupCounter::ALL`]. None: not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CgroupCounts {
     /// The counts.
@@ -164,8 +150,7 @@ impl CgroupCounts {
         self.combined(earlier, |_, later, earlier| later?.checked_sub(earlier?))
     }
 
-    /// The sum of the counts of two cgroups, of which one may be within the other if they only have
-    /// counts of their own.
+    /// The sum of two cgroups, neither of which is within the other.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let sum = self.combined(other, |counter, a, b| match counter {
@@ -176,15 +161,20 @@ impl CgroupCounts {
         Self { quota, ..sum }
     }
 
-    /// The counts of two windows of the same cgroup, with the quota of the later one.
+    /// The sum of two windows of the same cgroup. What one of them lacks is unknown in the sum.
     #[must_use]
     pub fn then(&self, later: &Self) -> Self {
-        let sum = self.combined(later, |_, a, b| match (a, b) {
+        let quota = later.quota;
+        let sum = self.combined(later, |_, a, b| Some(a?.saturating_add(b?)));
+        Self { quota, ..sum }
+    }
+
+    /// The counts that are known in either, added up.
+    pub(crate) fn merged(&self, other: &Self) -> Self {
+        self.combined(other, |_, a, b| match (a, b) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
             _ => a.or(b),
-        });
-        let quota = later.quota;
-        Self { quota, ..sum }
+        })
     }
 
     fn combined(
@@ -225,8 +215,6 @@ impl PressureDelta {
 #[derive(Debug)]
 pub(crate) struct PressureReader {
     proc: PathBuf,
-    /// `<sys>/dev/block`
-    block_devices: PathBuf,
     cgroup2: Hierarchy,
     /// The hierarchy of v1 with the CPU controller, if cgroup2 does not have it.
     cpu: Option<Hierarchy>,
@@ -241,7 +229,6 @@ impl PressureReader {
         Ok(Self {
             cgroup2: machine.hierarchy()?.clone(),
             cpu: Hierarchy::for_controller(&proc, "cpu")?,
-            block_devices: machine.sysfs().join("dev/block"),
             proc,
         })
     }
@@ -253,11 +240,10 @@ impl PressureReader {
         cgroups: impl Iterator<Item = (CgroupId, &'a str)>,
     ) -> PressureReading {
         let at = now();
-        let stacked = self.stacked_devices();
         let mut cgroups: Vec<_> = cgroups
             .filter(|(id, _)| id.is_cgroup() && *id != CgroupId::ROOT)
             .filter(|(id, path)| is_at(&self.cgroup2, path, *id))
-            .filter_map(|(id, path)| Some((id, self.cgroup(path, &stacked)?)))
+            .filter_map(|(id, path)| Some((id, self.cgroup(path)?)))
             .collect();
         cgroups.sort_unstable_by_key(|(id, _)| *id);
         let mut machine = CgroupCounts::default();
@@ -272,27 +258,13 @@ impl PressureReader {
         }
     }
 
-    /// Block devices above others, such as those of device mapper and md, as `major:minor`: the
-    /// devices below have the same bytes.
-    fn stacked_devices(&self) -> HashSet<String> {
-        let devices = fs::read_dir(&self.block_devices).into_iter().flatten();
-        let is_stacked = |device: &DirEntry| {
-            let below = fs::read_dir(device.path().join("slaves"));
-            below.is_ok_and(|mut below| below.next().is_some())
-        };
-        let stacked = devices.flatten().filter(is_stacked);
-        stacked
-            .filter_map(|device| device.file_name().into_string().ok())
-            .collect()
-    }
-
-    fn cgroup(&self, path: &str, stacked: &HashSet<String>) -> Option<CgroupCounts> {
+    fn cgroup(&self, path: &str) -> Option<CgroupCounts> {
         let directory = self.cgroup2.directory(path)?;
         let mut counts = CgroupCounts::default();
         read_pressure(&mut counts, |resource| {
             directory.join(format!("{resource}.pressure"))
         });
-        read_v2(&mut counts, &directory, stacked);
+        read_v2(&mut counts, &directory);
         let v1 = self.cpu.as_ref().and_then(|cpu| cpu.directory(path));
         if let Some(directory) = v1 {
             read_cpu_of_v1(&mut counts, &directory);
@@ -323,10 +295,9 @@ fn read_pressure(counts: &mut CgroupCounts, file: impl Fn(&str) -> PathBuf) {
     }
 }
 
-fn read_v2(counts: &mut CgroupCounts, directory: &Path, stacked: &HashSet<String>) {
+fn read_v2(counts: &mut CgroupCounts, directory: &Path) {
     use CgroupCounter::{
-        MemoryHigh, MemoryMax, OomKills, Ooms, Periods, ReadBytes, Reads, Refaults, Throttled,
-        ThrottledPeriods, Writes, WrittenBytes,
+        MemoryHigh, MemoryMax, OomKills, Ooms, Periods, Refaults, Throttled, ThrottledPeriods,
     };
     let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
     let mut read = ("", String::new());
@@ -350,29 +321,6 @@ fn read_v2(counts: &mut CgroupCounts, directory: &Path, stacked: &HashSet<String
     let max = text("cpu.max");
     let numbers = max.trim().split_once(' ');
     counts.quota = numbers.and_then(|(quota, period)| cpus(quota, period));
-    let Ok(io) = fs::read_to_string(directory.join("io.stat")) else {
-        return;
-    };
-    // A device without I/O has no line.
-    for counter in [ReadBytes, WrittenBytes, Reads, Writes] {
-        counts.add(counter, Some(0));
-    }
-    for line in io.lines() {
-        let mut words = line.split(' ');
-        if words.next().is_some_and(|device| stacked.contains(device)) {
-            continue;
-        }
-        for (key, number) in words.filter_map(|word| word.split_once('=')) {
-            let counter = match key {
-                "rbytes" => ReadBytes,
-                "wbytes" => WrittenBytes,
-                "rios" => Reads,
-                "wios" => Writes,
-                _ => continue,
-            };
-            counts.add(counter, number.parse().ok());
-        }
-    }
 }
 
 fn read_cpu_of_v1(counts: &mut CgroupCounts, directory: &Path) {

@@ -67,7 +67,7 @@ pub struct Config {
     pub spe: Option<SpeConfig>,
     /// Whether to read the memory use of cgroups or processes.
     pub memory: bool,
-    /// Whether to read the pressure, throttling and I/O of cgroups.
+    /// Whether to read the pressure, throttling and memory events of cgroups.
     pub pressure: bool,
     /// Sampling of events. It needs counting too, which finds the owners.
     pub sampling: Option<SamplingConfig>,

@@ -88,12 +88,14 @@ impl Drop for TestCgroup {
     }
 }
 
-/// Removes the cgroups that killed tests left. A cgroup with processes stays.
+/// Removes the cgroups that killed tests left, of cgroup2 and of v1. A cgroup with processes stays.
 pub(crate) fn remove_leftovers() {
     let machine = this_machine();
     // Some guests have no hierarchy of cgroups.
-    let root = machine.hierarchy().ok().and_then(|it| it.directory("/"));
-    for entry in root.iter().flat_map(fs::read_dir).flatten().flatten() {
+    let cgroup2 = machine.hierarchy().ok().and_then(|it| it.directory("/"));
+    let v1 = fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
+    let roots = v1.flatten().map(|root| root.path()).chain(cgroup2);
+    for entry in roots.flat_map(fs::read_dir).flatten().flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| {
             let (process, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
@@ -105,7 +107,7 @@ pub(crate) fn remove_leftovers() {
     }
 }
 
-/// Removes a cgroup and those below it. Another test may remove them too.
+/// Removes a cgroup and those below it.
 fn remove_tree(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -64,8 +64,8 @@ fn an_inner_cgroup_is_in_the_outer_one_and_quotas_above_are_named() {
     let cgroups = [
         ("/kubepods", counts(3, 90, None)),
         (POD, counts(70, 80, Some(1.5))),
-        (&a, counts(7, 50, Some(2.0)).with(Reads, Some(9))),
-        (&init, counts(1, 49, None).with(Reads, Some(8))),
+        (&a, counts(7, 50, Some(2.0)).with(OomKills, Some(9))),
+        (&init, counts(1, 49, None).with(OomKills, Some(8))),
         (&b, counts(0, 20, Some(0.5))),
         ("/host", counts(0, 5, None)),
     ];
@@ -74,7 +74,7 @@ fn an_inner_cgroup_is_in_the_outer_one_and_quotas_above_are_named() {
     let a = &rows.entities[&entity('a')];
     let delta = &a.counts.delta;
     // Bandwidth is controlled in each cgroup, and all else includes the cgroups below.
-    let values = [Throttled, CpuSome, Reads].map(|counter| delta.get(counter));
+    let values = [Throttled, CpuSome, OomKills].map(|counter| delta.get(counter));
     assert_eq!(values, [Some(8), Some(50), Some(9)]);
     assert_eq!((a.throttled_above, a.quota), (Some(70), Some(1.5)));
     assert_eq!(rows.entities[&entity('b')].quota, Some(0.5));
@@ -86,12 +86,12 @@ fn pressure_of_two_cgroups_has_no_sum() {
     let (a, b) = (container('a'), container('b'));
     let cgroups = [
         ("/kubepods", counts(0, 0, Some(2.0))),
-        (a.as_str(), counts(7, 50, Some(2.0)).with(Reads, Some(9))),
-        (&b, counts(1, 20, Some(0.5)).with(Reads, Some(1))),
+        (a.as_str(), counts(7, 50, Some(2.0)).with(OomKills, Some(9))),
+        (&b, counts(1, 20, Some(0.5)).with(OomKills, Some(1))),
     ];
     let rows = rows(By::Pod, &cgroups, None);
     let pod = rows.entities.values().next().unwrap();
-    let values = [Throttled, CpuSome, Reads].map(|counter| pod.counts.delta.get(counter));
+    let values = [Throttled, CpuSome, OomKills].map(|counter| pod.counts.delta.get(counter));
     assert_eq!(
         (rows.entities.len(), values),
         (1, [Some(8), None, Some(10)])
@@ -99,37 +99,45 @@ fn pressure_of_two_cgroups_has_no_sum() {
     assert_eq!((pod.quota, pod.throttled_above), (Some(2.0), Some(0)));
 }
 
-/// Rows of cgroups within each other do not have the same I/O twice.
+/// Rows of cgroups within each other do not have the same events twice.
 #[test]
 fn what_includes_other_rows_is_not_shown() {
-    let with_reads = |reads| counts(1, 50, None).with(Reads, Some(reads));
-    let cgroups = [("/a", with_reads(9)), ("/a/b", with_reads(8))];
+    let with_kills = |kills| counts(1, 50, None).with(OomKills, Some(kills));
+    let cgroups = [("/a", with_kills(9)), ("/a/b", with_kills(8))];
     let rows = rows(By::Cgroup, &cgroups, None);
     let values = |path: &str| {
         let row = &rows.entities[&Entity::Cgroup(path.into())];
-        [Throttled, CpuSome, Reads].map(|counter| row.counts.delta.get(counter))
+        [Throttled, CpuSome, OomKills].map(|counter| row.counts.delta.get(counter))
     };
     assert_eq!(values("/a"), [Some(1), Some(50), None]);
     assert_eq!(values("/a/b"), [Some(1), Some(50), Some(8)]);
 }
 
-/// A window in which nothing is known takes nothing from the total.
+/// A window in which nothing is known makes the total unknown, and no smaller one.
 #[test]
-fn totals_go_on() {
+fn totals_go_on_as_long_as_they_are_known() {
     let a = container('a');
     let first = rows(By::Container, &[(&a, counts(7, 50, None))], None);
+    let second = rows(
+        By::Container,
+        &[(&a, counts(5, 1, Some(0.5)))],
+        Some(&first),
+    );
+    let total = |rows: &PressureRows| {
+        let counts = &rows.entities[&entity('a')].counts;
+        assert_eq!(counts.since, Duration::from_secs(4));
+        counts.total.get(Throttled)
+    };
+    assert_eq!(total(&second), Some(12));
     let unknown = rows(
         By::Container,
         &[(&a, CgroupCounts::default())],
-        Some(&first),
+        Some(&second),
     );
-    let last = rows(
-        By::Container,
-        &[(&a, counts(5, 1, Some(0.5)))],
-        Some(&unknown),
+    let last = rows(By::Container, &[(&a, counts(5, 1, None))], Some(&unknown));
+    assert_eq!((total(&unknown), total(&last)), (None, None));
+    assert_eq!(
+        last.entities[&entity('a')].counts.delta.get(Throttled),
+        Some(5)
     );
-    let gained = &last.entities[&entity('a')].counts;
-    let throttled = [&gained.delta, &gained.total].map(|counts| counts.get(Throttled));
-    assert_eq!(throttled, [Some(5), Some(12)]);
-    assert_eq!(gained.since, Duration::from_secs(4));
 }

@@ -91,7 +91,7 @@ pub(crate) struct CountingArgs {
     #[arg(long)]
     capacity: bool,
     /// Also show what each container (pod, cgroup) lacks: the pressure on CPU, memory and I/O, how
-    /// long its CPU quota throttled it, and its I/O and memory events
+    /// long its CPU quota throttled it, and its memory events
     #[arg(long)]
     pressure: bool,
     /// Also sample these events, each with period=N or freq=N among its terms where the default of
