@@ -21,8 +21,8 @@ pub(crate) enum Controlled {
 }
 
 impl Controlled {
-    /// `files`: the controller's file in cgroup2 and in v1, which [`Self::set`] writes. None, with a
-    /// printed reason, where no cgroup has it.
+    /// `files`: the controller's file in cgroup2 and in v1, which [`Self::set`] writes. None, with
+    /// a printed reason, where no cgroup has it.
     pub(crate) fn new(
         controller: &str,
         [v2, v1]: [&str; 2],

@@ -42,7 +42,7 @@ fn number(file: &Path, word: &str) -> u64 {
     digits.unwrap().parse().unwrap()
 }
 
-/// Two containers that burn on one CPU wait for each other, and one on its own does not.
+/// Two containers that burn on one CPU wait for each other.
 #[test]
 fn pressure_is_what_the_kernel_says() {
     let Some(_machine) = machine() else { return };

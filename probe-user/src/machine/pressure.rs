@@ -86,7 +86,8 @@ impl CgroupCounter {
     }
 }
 
-/// Counts of a cgroup since it was created, in the order of [`CgroupCounter::ALL`]. None: not reported.
+/// Counts of a cgroup since it was created, in the order of [`CgroupCounter::ALL`]. None: not
+/// reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CgroupCounts {
     /// The counts.
@@ -164,9 +165,7 @@ impl CgroupCounts {
     /// The sum of two windows of the same cgroup. What one of them lacks is unknown in the sum.
     #[must_use]
     pub fn then(&self, later: &Self) -> Self {
-        let quota = later.quota;
-        let sum = self.combined(later, |_, a, b| Some(a?.saturating_add(b?)));
-        Self { quota, ..sum }
+        self.combined(later, |_, a, b| Some(a?.saturating_add(b?)))
     }
 
     /// The counts that are known in either, added up.
