@@ -326,3 +326,25 @@ fn a_class_is_tagged_if_totals_alone_have_it() {
     window.total.total.insert(kind, SampleCounts::default());
     assert_eq!(window.tagged(), [Class::Load, Class::Other].into());
 }
+
+/// The totals say what a sample stands for while a window has none, and not before.
+#[test]
+fn a_sample_stands_for_the_operations_of_the_window_first() {
+    let (class, level) = (Class::Load, MemLevel::Unknown);
+    let kind = SampleKind {
+        source: SampleSource::Event(0),
+        access: Some((class, level)),
+    };
+    let usage = |operations: f64| {
+        let sampled = SampleCounts {
+            operations,
+            ..counts(4, 1)
+        };
+        SampleUsage::from([(kind, sampled)])
+    };
+    let mut window = SampleWindow::default();
+    window.total.total = usage(1200.0);
+    assert_eq!(window.weight(), 300.0);
+    window.total.delta = usage(800.0);
+    assert_eq!(window.weight(), 200.0);
+}
