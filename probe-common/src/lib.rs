@@ -15,6 +15,7 @@ mod marker;
 mod process_walk;
 mod state;
 mod usage;
+mod waits;
 
 pub mod pod;
 pub mod sample;
@@ -40,9 +41,12 @@ pub use state::{
     CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, ROW_FREED, SampledCost,
 };
 pub use usage::{CgroupId, UsageKey, UsageRow};
+pub use waits::{
+    SchedulerCounter, WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitSlice, WaitSlices, WaitTask,
+};
 
 /// Counters that can be active on a CPU at once, over all groups.
-pub const SLOTS: usize = 16;
+pub const SLOTS: usize = 20;
 
 /// Counters in one group, and in one row.
 pub const GROUP_COUNTERS: usize = 8;

@@ -33,7 +33,7 @@ pod! {
     pub struct ProcessWalk {
         /// Its number, from 1.
         pub number: u64,
-        /// 1: every thread goes into the task map of SPE.
+        /// [`Self::OWNERS`] or [`Self::WAITS`]: where every thread goes; 0: threads are not visited.
         pub threads: u64,
         /// A process id to look for, in the pid namespace of the reader; 0: none.
         pub wanted: u64,
@@ -58,6 +58,13 @@ pod! {
     }
 }
 
+impl ProcessWalk {
+    /// Threads go into the task map of SPE.
+    pub const OWNERS: u64 = 1;
+    /// Threads get a [`WaitTask`](crate::WaitTask).
+    pub const WAITS: u64 = 2;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,7 +73,7 @@ mod tests {
     fn a_walk_is_read_as_it_was_begun() {
         let walk = ProcessWalk {
             number: 7,
-            threads: 1,
+            threads: ProcessWalk::OWNERS,
             wanted: 42,
             ..ProcessWalk::default()
         };

@@ -1,7 +1,7 @@
 //! The STATE map: the open slice of each CPU ([`CpuState`]), and the programs' counts of their own
 //! work ([`CpuCounts`]).
 
-use crate::{CgroupId, GROUPS, SLOTS, pod::pod};
+use crate::{CgroupId, GROUPS, SLOTS, SchedulerCounter, pod::pod};
 
 /// What the `flush` program does: the first argument of its test run.
 ///
@@ -147,6 +147,21 @@ pod! {
         /// `CLOCK_MONOTONIC` nanoseconds before which no row is created on this CPU, after USAGE
         /// was full.
         pub retry: u64,
+        /// By [`SchedulerCounter`], from 1 on; all 0 if none is counted.
+        pub scheduler: [u64; SchedulerCounter::COUNT],
+        /// Lead of the run queue's clock over its clock of tasks at the last change of owner; 0
+        /// before the first.
+        pub lag: u64,
+        /// Nanoseconds that the owner of the open slice waited during it: behind itself.
+        pub own_wait: u64,
+        /// Nanoseconds of waits for which WAITS had no room.
+        pub unplaced_wait: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds before which no row of WAITS is created on this CPU, after
+        /// it was full.
+        pub retry_waits: u64,
+        /// Scratch words that turn a pointer into a number: one for the hooks, one for
+        /// `wait_migrate`, which may interrupt them.
+        pub scratch: [u64; 2],
         /// Last reading of each counter slot.
         pub last: [u64; SLOTS],
         /// Increase of each counter slot at that reading.

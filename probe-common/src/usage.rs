@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// A cgroup of the default hierarchy (cgroup2): the inode number of its directory, `kernfs_node.id`
-/// in the kernel. Two values that no cgroup has stand for owners that are not cgroups.
+/// in the kernel. Some values that no cgroup has stand for owners that are not cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(transparent)]
@@ -21,6 +21,10 @@ impl CgroupId {
     pub const COMMAND: Self = Self(u64::MAX);
     /// Not known until the next event: hook `cgroup-switches` sees the owner when it leaves.
     pub const UNKNOWN: Self = Self(u64::MAX - 1);
+    /// In the ledger of waits: before the oldest slice that is kept of the CPU.
+    pub const EARLIER: Self = Self(u64::MAX - 4);
+    /// In the ledger of waits: in the run queue of another CPU, which no program saw it leave.
+    pub const OTHER_CPU: Self = Self(u64::MAX - 5);
     /// The root of the hierarchy: `kernfs` numbers it 1.
     pub const ROOT: Self = Self(1);
 

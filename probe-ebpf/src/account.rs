@@ -20,6 +20,7 @@ use crate::{
     kernel_log, lifecycle,
     owner::Owner,
     state::cpu,
+    waits,
 };
 
 /// Counts by owner, CPU and group. Not preallocated: only pairs that ran cost memory. User space
@@ -32,7 +33,7 @@ const E2BIG: i32 = -7;
 const ENOMEM: i32 = -12;
 
 /// Nanoseconds for which a CPU inserts no row after it found the map full. A pull frees rows.
-const BACK_OFF: u64 = 10_000_000;
+pub(crate) const BACK_OFF: u64 = 10_000_000;
 
 /// Takes the charges for which USAGE has no room; one row per group.
 #[map]
@@ -83,7 +84,7 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             if first {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
-        } else if let Some(value) = counters::read(slot, state.place) {
+        } else if let Some(value) = counters::read(state, slot) {
             let mut counter = value.counter;
             if CLOCKS.load() >> slot & 1 == 1
                 && switched_at != UNKNOWN
@@ -150,7 +151,7 @@ pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     for slot in counters::slots() {
         if slot as u64 >= ROTATED.load()
             && is_running(state, slot as u64)
-            && let Some(value) = counters::read(slot, state.place)
+            && let Some(value) = counters::read(state, slot)
         {
             state.last[slot] = value.counter;
             if slot as u64 == ROTATED.load() {
@@ -223,13 +224,17 @@ pub(crate) fn share(ran: u64, length: u64) -> u64 {
 /// Charges `share` of 65,536 parts of what was read. Not inlined, like [`read_all`].
 #[inline(never)]
 fn charge_share(state: &mut CpuState, cgroup: CgroupId, tgid: u32, share: u64, estimated: u64) {
-    charge_part(state, (cgroup, tgid), estimated, |from| take(from, share));
+    // Waits of the slice ended at switches that were seen: they are the owner's.
+    charge_part(state, (cgroup, tgid), estimated, |from, slot| match slot {
+        Some(slot) if waits::is_counter(slot) => 0,
+        _ => take(from, share),
+    });
 }
 
 /// Charges what was read and not yet charged.
 #[inline(never)]
 fn charge_rest(state: &mut CpuState, cgroup: CgroupId, tgid: u32, estimated: u64) {
-    charge_part(state, (cgroup, tgid), estimated, |from| *from);
+    charge_part(state, (cgroup, tgid), estimated, |from, _| *from);
 }
 
 #[inline(always)]
@@ -237,7 +242,7 @@ fn charge_part(
     state: &mut CpuState,
     (cgroup, tgid): (CgroupId, u32),
     estimated: u64,
-    part: impl Fn(&mut u64) -> u64,
+    part: impl Fn(&mut u64, Option<usize>) -> u64,
 ) {
     let mut key = UsageKey {
         cgroup,
@@ -270,13 +275,13 @@ fn charge_part(
                 } else {
                     &mut state.enabled[group & (GROUPS - 1)].delta
                 };
-                row.enabled += part(enabled);
-                row.running += part(&mut state.running[group & (GROUPS - 1)].delta);
+                row.enabled += part(enabled, None);
+                row.running += part(&mut state.running[group & (GROUPS - 1)].delta, None);
                 row.estimated += estimated;
             }
         }
         if let Some(row) = &mut row {
-            row.counts[at & (GROUP_COUNTERS - 1)] += part(&mut state.delta[slot]);
+            row.counts[at & (GROUP_COUNTERS - 1)] += part(&mut state.delta[slot], Some(slot));
         }
         at += 1;
         if GROUP_ENDS.load() >> slot & 1 == 1 {

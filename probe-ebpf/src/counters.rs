@@ -1,16 +1,18 @@
-//! The counters: one map per slot, filled by user space with a perf event for each possible CPU.
-//! The frozen globals give the number of slots and their groups.
+//! The counters: one map per slot, filled by user space with a perf event for each possible CPU, or a
+//! counter of [`waits`](crate::waits). The frozen globals give the number of slots and their groups.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::{
     Global,
     bindings::{BPF_F_PRESERVE_ELEMS, bpf_perf_event_value},
-    helpers::generated::bpf_perf_event_read_value,
+    helpers::{bpf_ktime_get_ns, generated::bpf_perf_event_read_value},
     macros::map,
     maps::PerfEventArray,
 };
-use probe_common::SLOTS;
+use probe_common::{CpuState, SLOTS};
+
+use crate::waits;
 
 /// Number of slots in use: 0..EVENTS. A rotated group uses only as many slots as it has counters.
 #[unsafe(no_mangle)]
@@ -35,10 +37,10 @@ macro_rules! slots {
         // inserted them closes the map, even if programs still count into pinned maps.
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
-        /// Reads a counter of this CPU, with its enabled and running times. `place` is this CPU's
+        /// Reads a perf event of this CPU, with its enabled and running times. `place` is this CPU's
         /// index in the maps.
         #[inline(always)]
-        pub(crate) fn read(slot: usize, place: u64) -> Option<bpf_perf_event_value> {
+        fn read_event(slot: usize, place: u64) -> Option<bpf_perf_event_value> {
             let map: *const PerfEventArray<u32> = match slot {
                 $($slot => &raw const $name,)*
                 _ => return None,
@@ -62,8 +64,24 @@ macro_rules! slots {
 slots!(
     0 COUNTER0, 1 COUNTER1, 2 COUNTER2, 3 COUNTER3, 4 COUNTER4, 5 COUNTER5, 6 COUNTER6, 7 COUNTER7,
     8 COUNTER8, 9 COUNTER9, 10 COUNTER10, 11 COUNTER11, 12 COUNTER12, 13 COUNTER13, 14 COUNTER14,
-    15 COUNTER15
+    15 COUNTER15, 16 COUNTER16, 17 COUNTER17, 18 COUNTER18, 19 COUNTER19
 );
+
+/// Reads a counter of this CPU, with its enabled and running times.
+#[inline(always)]
+pub(crate) fn read(state: &CpuState, slot: usize) -> Option<bpf_perf_event_value> {
+    let Some(counter) = waits::counter(state, slot) else {
+        return read_event(slot, state.place);
+    };
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    // It always runs.
+    Some(bpf_perf_event_value {
+        counter,
+        enabled: now,
+        running: now,
+    })
+}
 
 /// The slots in use. The verifier knows [`EVENTS`], so it sees each slot's number as a constant.
 #[inline(always)]

@@ -62,12 +62,22 @@ offsets! {
     TASK_SCHED_INFO;
     /// `sched_info.last_arrival`; all ones where the kernel is built without scheduler information
     SCHED_INFO_LAST_ARRIVAL;
+    /// `sched_info.run_delay`; all ones as above
+    SCHED_INFO_RUN_DELAY;
+    /// `sched_info.last_queued`; all ones as above
+    SCHED_INFO_LAST_QUEUED;
+    /// `sched_info.pcount`; all ones as above
+    SCHED_INFO_PCOUNT;
     /// `sched_entity.exec_start`
     SCHED_ENTITY_EXEC_START;
     /// `sched_entity.cfs_rq`; all ones where the kernel is built without group scheduling
     SCHED_ENTITY_CFS_RQ;
     /// `cfs_rq.rq`; all ones as above
     CFS_RQ_RQ;
+    /// `rq.cpu`; all ones on a kernel for one CPU
+    RQ_CPU;
+    /// `task_struct.on_rq`
+    TASK_ON_RQ;
     /// `rq.clock`
     RQ_CLOCK;
     /// `rq.clock_task`
@@ -99,6 +109,22 @@ offsets! {
 /// A `struct task_struct` of the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Task(*const u8);
+
+/// The kernel's account of a task's waits (`struct sched_info`).
+pub(crate) struct SchedInfo {
+    /// Nanoseconds that it was runnable and did not run, up to its last switch or move to another
+    /// run queue.
+    pub(crate) run_delay: u64,
+    /// When it was put into the run queue that it is in, by that queue's clock; 0 while it runs, and
+    /// if it is in none.
+    pub(crate) last_queued: u64,
+    /// How many times it was switched in.
+    pub(crate) runs: u64,
+}
+
+/// A `struct rq` of the kernel: the run queue of a CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct RunQueue(*const u8);
 
 /// A `struct cgroup` of the kernel.
 #[derive(Clone, Copy)]
@@ -262,10 +288,7 @@ impl Task {
         if SCHED_INFO_LAST_ARRIVAL.load() != u64::MAX
             && let Some(switched_out) = self.switched_out_at()
         {
-            let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-            // SAFETY: the offsets lead to a 64-bit time in the scheduler's information.
-            let switched_in: u64 = unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) };
-            let ran = switched_out.wrapping_sub(switched_in);
+            let ran = switched_out.wrapping_sub(self.last_arrival());
             if ran <= limit {
                 return ran;
             }
@@ -308,22 +331,16 @@ impl Task {
         if SCHED_ENTITY_CFS_RQ.load() == u64::MAX || CFS_RQ_RQ.load() == u64::MAX {
             return None;
         }
-        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
-        // SAFETY: the offsets lead over pointers to 64-bit times; a task that leaves a CPU has the
-        // run queue of this CPU.
-        unsafe {
-            let queue: *const u8 = field(entity, &SCHED_ENTITY_CFS_RQ);
-            let cpu: *const u8 = field(queue, &CFS_RQ_RQ);
-            let clock: u64 = field(cpu, &RQ_CLOCK);
-            if self.pid() == 0 {
-                return Some(clock);
-            }
-            // The task clock excludes interrupts and time taken by the hypervisor.
-            let task_clock: u64 = field(cpu, &RQ_CLOCK_TASK);
-            let accounted: u64 = field(entity, &SCHED_ENTITY_EXEC_START);
-            let since = task_clock.wrapping_sub(accounted);
-            Some(if since < clock { clock - since } else { clock })
+        let queue = self.run_queue();
+        let clock = queue.clock();
+        if self.pid() == 0 {
+            return Some(clock);
         }
+        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
+        // SAFETY: the offsets lead to a 64-bit time in the scheduling entity.
+        let accounted: u64 = unsafe { field(entity, &SCHED_ENTITY_EXEC_START) };
+        let since = queue.task_clock().wrapping_sub(accounted);
+        Some(if since < clock { clock - since } else { clock })
     }
 
     /// When this CPU's scheduler switched in this running task; approximate for the idle task. The
@@ -346,6 +363,52 @@ impl Task {
         })
     }
 
+    /// The run queue of the CPU that this task leaves or runs on. Callers know that the kernel's
+    /// types have the fields.
+    #[inline(always)]
+    pub(crate) fn run_queue(self) -> RunQueue {
+        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
+        // SAFETY: the offsets lead over two pointers that a task in a run queue has.
+        unsafe {
+            let queue: *const u8 = field(entity, &SCHED_ENTITY_CFS_RQ);
+            RunQueue(field(queue, &CFS_RQ_RQ))
+        }
+    }
+
+    /// Its waits. Callers know that the kernel's types have the fields.
+    #[inline(always)]
+    pub(crate) fn sched_info(self) -> SchedInfo {
+        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
+        // SAFETY: the offsets lead to 64-bit numbers in the scheduler's information.
+        unsafe {
+            SchedInfo {
+                run_delay: field(info, &SCHED_INFO_RUN_DELAY),
+                last_queued: field(info, &SCHED_INFO_LAST_QUEUED),
+                runs: field(info, &SCHED_INFO_PCOUNT),
+            }
+        }
+    }
+
+    /// Whether it is between two run queues. Callers know that the kernel's types have the field.
+    #[inline(always)]
+    pub(crate) fn is_migrating(self) -> bool {
+        /// `TASK_ON_RQ_MIGRATING` of `kernel/sched/sched.h`.
+        const MIGRATING: u8 = 2;
+        // SAFETY: TASK_ON_RQ is the offset of a byte in task_struct, or of a little-endian int up to
+        // Linux 6.18.
+        let on_queue: u8 = unsafe { field(self.0, &TASK_ON_RQ) };
+        on_queue == MIGRATING
+    }
+
+    /// When it was last switched in, by the clock of that run queue. Callers know that the kernel's
+    /// types have the field.
+    #[inline(always)]
+    pub(crate) fn last_arrival(self) -> u64 {
+        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
+        // SAFETY: the offsets lead to a 64-bit time in the scheduler's information.
+        unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) }
+    }
+
     /// Address of its `css_set`, which has one cgroup per hierarchy. Tasks that share it are in the
     /// same cgroups.
     #[inline(always)]
@@ -366,6 +429,30 @@ impl Task {
             let node: *const u8 = field(cgroup, &CGROUP_KN);
             CgroupId(field(node, &KERNFS_NODE_ID))
         }
+    }
+}
+
+impl RunQueue {
+    /// The number of its CPU.
+    #[inline(always)]
+    pub(crate) fn cpu(self) -> u32 {
+        // SAFETY: RQ_CPU is the offset of an int in a run queue.
+        unsafe { field(self.0, &RQ_CPU) }
+    }
+
+    /// Its clock. In a program at `sched_switch`, the time of the switch.
+    #[inline(always)]
+    pub(crate) fn clock(self) -> u64 {
+        // SAFETY: RQ_CLOCK is the offset of a 64-bit time in a run queue.
+        unsafe { field(self.0, &RQ_CLOCK) }
+    }
+
+    /// Its clock without interrupts and time taken by the hypervisor, as far as the kernel measures
+    /// them (`CONFIG_IRQ_TIME_ACCOUNTING`, `CONFIG_PARAVIRT_TIME_ACCOUNTING`).
+    #[inline(always)]
+    pub(crate) fn task_clock(self) -> u64 {
+        // SAFETY: RQ_CLOCK_TASK is the offset of a 64-bit time in a run queue.
+        unsafe { field(self.0, &RQ_CLOCK_TASK) }
     }
 }
 

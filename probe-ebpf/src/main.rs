@@ -26,6 +26,7 @@ mod sample;
 mod slice;
 mod spe;
 mod state;
+mod waits;
 
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]

@@ -9,6 +9,7 @@ use crate::{
     kernel_log, lifecycle,
     owner::{BY_PROCESS, FOLLOW_COMMAND, Owner, owner_of},
     state::cpu,
+    waits,
 };
 
 /// Starts counting: the counters' current values are the baseline of the first slice.
@@ -26,6 +27,9 @@ pub(crate) fn arm(state: &mut CpuState) {
         kernel_log::store_readings(state);
     }
     let task = Task::current();
+    if waits::is_on() {
+        waits::arm(state, task);
+    }
     open(state, task, owner_of(task));
 }
 
@@ -54,6 +58,7 @@ pub(crate) fn change_owner(state: &mut CpuState, task: Task) {
     }
     let owner = owner_of(task);
     if owner != stored_owner(state) {
+        waits::change_owner(state, task);
         account::read(state, Moment::Now);
         charge_slice(state, task);
         open(state, task, owner);
@@ -93,6 +98,7 @@ pub(crate) fn count_move(state: &mut CpuState, prev: Task, set: u64) {
 /// of the outgoing one; idle then counts as the root cgroup.
 #[inline(always)]
 fn charge_slice(state: &mut CpuState, prev: Task) {
+    waits::charge(state);
     let (mut owner, mut other) = (stored_owner(state), stored_owner(state));
     let (mut share, mut estimated) = (0, 0);
     if state.owner == CgroupId::UNKNOWN {

@@ -1,13 +1,13 @@
 //! The cost of a context switch with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
-//! two, where every switch is charged. Five set-ups alternate: nothing; the same counters without a
+//! two, where every switch is charged. Six set-ups alternate: nothing; the same counters without a
 //! program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches, where
-//! it also watches the scheduler's exit. Each measurement is the fastest of a few short runs, which
+//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom. Each measurement is the fastest of a few short runs, which
 //! other load disturbs least. Differences are within a round of all set-ups, so that changes of the
 //! machine's speed affect them little. The table shows their medians and quartiles over the rounds.
 //!
-//! The last but one column is the kernel's run time of the program, minus the empty program's.
+//! The column before the last two is the kernel's run time of the program, minus the empty program's.
 //! Programs run with interrupts off, so other load hardly disturbs it.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
@@ -43,6 +43,10 @@ const EVENTS: [(&str, u64); 8] = [
     ("dummy", 9),
 ];
 
+/// The events of `stat --waits`.
+const WAITS: &str = ",cpu-wait,uninterruptible-sleep,stolen-time,voluntary-switches,\
+                     involuntary-switches";
+
 /// What is attached during a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum SetUp {
@@ -51,14 +55,16 @@ enum SetUp {
     Empty,
     Pmuscope,
     Watching,
+    Waits,
 }
 
-const SET_UPS: [SetUp; 5] = [
+const SET_UPS: [SetUp; 6] = [
     SetUp::Nothing,
     SetUp::Counters,
     SetUp::Empty,
     SetUp::Pmuscope,
     SetUp::Watching,
+    SetUp::Waits,
 ];
 
 fn main() {
@@ -70,11 +76,11 @@ fn main() {
          program;\n\
          with pmuscope. Added by pmuscope to the counters; to the empty program; by the kernel's \
          clock\n\
-         of both programs; by watching the way out of the scheduler to pmuscope: median \
-         (quartiles)."
+         of both programs; by watching the way out of the scheduler to pmuscope; by waits to the\n\
+         program of pmuscope: median (quartiles)."
     );
     println!(
-        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22}",
+        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22} {:>22}",
         "hook",
         "events",
         "cgroups",
@@ -85,7 +91,8 @@ fn main() {
         "added in all",
         "to the empty program",
         "by the kernel's clock",
-        "watching exits too"
+        "watching exits too",
+        "waits too, by clock"
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
         let rows = [1, 4, 8].into_iter().flat_map(|n| [(n, true), (n, false)]);
@@ -134,14 +141,21 @@ impl Row {
                 let _open: Option<Vec<OwnedFd>> =
                     matches!(set_up, SetUp::Counters | SetUp::Empty).then(|| open_all(events));
                 let _empty = (set_up == SetUp::Empty).then(|| EmptyProgram::attach().unwrap());
-                let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching).then(|| {
-                    let mut counting =
-                        Counting::plain(plan(&names.join(",")), |config| config.hook = hook);
-                    if set_up == SetUp::Watching {
-                        counting.session.watch_exits().unwrap();
-                    }
-                    counting
-                });
+                let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching | SetUp::Waits)
+                    .then(|| {
+                        // The other hook does not see the task that comes in.
+                        let has_waits = set_up == SetUp::Waits && hook == Hook::SchedSwitch;
+                        let waits = if has_waits { WAITS } else { "" };
+                        let events = plan(&format!("{}{waits}", names.join(",")));
+                        let mut counting = Counting::plain(events, |config| {
+                            config.hook = hook;
+                            config.waits = has_waits;
+                        });
+                        if set_up == SetUp::Watching {
+                            counting.session.watch_exits().unwrap();
+                        }
+                        counting
+                    });
                 if counting
                     .as_ref()
                     .is_some_and(|it| it.session.hook() != hook)
@@ -150,7 +164,7 @@ impl Row {
                 }
                 row.switch[set_up as usize].push(fastest(run));
                 // The set-ups with one program.
-                if matches!(set_up, SetUp::Empty | SetUp::Pmuscope) {
+                if matches!(set_up, SetUp::Empty | SetUp::Pmuscope | SetUp::Waits) {
                     let _stats = RunTimeStats::enable().unwrap();
                     row.program[set_up as usize].push(fastest(program_time));
                 }
@@ -162,7 +176,8 @@ impl Row {
     fn print(&self, hook: Hook, events: usize, same: bool) {
         let median = |set_up: SetUp| quartiles(self.switch[set_up as usize].clone())[1];
         println!(
-            "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22}",
+            "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22} \
+             {:>22}",
             format!("{hook:?}"),
             if same { "one" } else { "two" },
             median(SetUp::Nothing),
@@ -173,6 +188,7 @@ impl Row {
             added(&self.switch, (SetUp::Empty, SetUp::Pmuscope)),
             added(&self.program, (SetUp::Empty, SetUp::Pmuscope)),
             added(&self.switch, (SetUp::Pmuscope, SetUp::Watching)),
+            added(&self.program, (SetUp::Pmuscope, SetUp::Waits)),
         );
     }
 }

@@ -39,3 +39,4 @@ mod sampled;
 mod soak;
 mod terminal;
 mod usage;
+mod waits;

@@ -83,7 +83,7 @@ const COUNTING_CASES: &[(&[&str], i32, &str)] = &[
             "true",
         ],
         1,
-        "at most 16 counters, 8 in a group",
+        "at most 20 counters, 8 in a group",
     ),
 ];
 

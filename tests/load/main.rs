@@ -39,7 +39,7 @@ const USAGE: &str = "\
     threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
     stay DIRECTORY ON_US OFF_MS | visit DIRECTORY RATE ON_US FILE | \
-    neighbours CONTAINERS PROCESSES";
+    neighbours CONTAINERS PROCESSES | vfork MS";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -146,6 +146,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             neighbours::neighbours(containers?, others?)?;
         }
         Some("hop") => hop(words.get(1).ok_or(USAGE)?, number(2)?)?,
+        Some("vfork") => vfork(Duration::from_millis(number(1)?))?,
         // Repeats the loop, with a system call after each.
         Some("count") => {
             let times = words.get(2).map_or(Ok(1), |_| number(2))?;
@@ -309,6 +310,26 @@ fn real_time() {
             &raw const priority,
         )
     };
+}
+
+/// Waits for the end of a child as after vfork(2), and prints for how many nanoseconds.
+fn vfork(time: Duration) -> io::Result<()> {
+    let began = Instant::now();
+    let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as libc::c_ulong;
+    // SAFETY: this process has one thread, and the child has a copy of its memory.
+    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match child {
+        0 => {
+            std::thread::sleep(time);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) }
+        }
+        1.. => {
+            println!("{}", began.elapsed().as_nanos());
+            Ok(())
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Reads its standard input to the end, at real-time priority.

@@ -13,7 +13,7 @@ use crate::{
     kernel::Task,
     kernel_log,
     owner::owner_of,
-    slice, state,
+    slice, state, waits,
 };
 
 // Without aya's macro, which drops the return value: user space must see FLUSH_BUSY.
@@ -68,7 +68,11 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         // The running task may have been moved to another cgroup since it was switched in. Reading
         // its owner again limits the misattribution to one flush interval.
         let task = Task::current();
-        slice::open(state, task, owner_of(task));
+        let owner = owner_of(task);
+        if owner != slice::stored_owner(state) {
+            waits::change_owner(state, task);
+        }
+        slice::open(state, task, owner);
     }
     0
 }

@@ -32,4 +32,5 @@ mod spe_exit;
 mod spe_fork;
 mod spe_preallocate_rows;
 mod spe_switch;
+mod wait_migrate;
 mod walk;

@@ -21,11 +21,10 @@ fn read_cost(ctx: *mut c_void) -> u32 {
     let Some(state) = state::this_cpu() else {
         return 0;
     };
-    let place = state.place;
     // SAFETY: the helper has no preconditions.
     let started = unsafe { bpf_ktime_get_ns() };
     if wanted < EVENTS.load() {
-        let _ = counters::read(wanted as usize, place);
+        let _ = counters::read(state, wanted as usize);
     }
     // SAFETY: the helper has no preconditions.
     let nanos = unsafe { bpf_ktime_get_ns() } - started;

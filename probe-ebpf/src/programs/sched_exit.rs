@@ -8,7 +8,7 @@ use crate::{
     account::{self, Moment},
     kernel::Task,
     owner::owner_of,
-    slice, state,
+    slice, state, waits,
 };
 
 /// Runs at the exit of the scheduler, in the context of the incoming task, and returns at once if
@@ -34,9 +34,15 @@ fn sched_exit(_: BtfTracePointContext) -> i32 {
     } else {
         state.counts.late += 1;
         account::read(state, Moment::SwitchIn(task));
+        if waits::is_on() {
+            waits::close_unseen_slice(state, task);
+        }
         let owner = slice::stored_owner(state);
         account::charge(state, owner, owner, 0, 0);
         slice::open(state, task, owner_of(task));
+        if waits::is_on() {
+            waits::count_unseen_arrival(state, task);
+        }
         slice::finish_run(started, &mut state.counts.changed);
     }
     state::release(state);

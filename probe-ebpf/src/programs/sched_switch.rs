@@ -9,7 +9,7 @@ use crate::{
     kernel::Task,
     kernel_log,
     owner::owner_of_next,
-    slice, state,
+    slice, state, waits,
 };
 
 // Inlined into the entry function that the macro generates: saves a call at every switch.
@@ -22,8 +22,16 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     let started = slice::start_run(state);
     // SAFETY: arguments 1 and 2 of sched_switch are the previous and the next task.
     let (prev, next) = unsafe { (Task::new(ctx.arg(1)), Task::new(ctx.arg(2))) };
+    if waits::is_on() {
+        // Arguments 0 and 3 are whether the task is preempted, and its state (Linux 5.18).
+        let (preempted, task_state): (u32, u32) = (ctx.arg(0), ctx.arg(3));
+        waits::leave(state, prev, preempted != 0, task_state);
+    }
     if slice::is_slice_task(state, prev) && stays(state, prev, next) {
         state.task = next.address();
+        if waits::is_on() {
+            waits::count_arrival(state, next, prev.run_queue());
+        }
         slice::finish_run(started, &mut state.counts.same);
     } else {
         switch_owner(state, prev, next, started);
@@ -57,9 +65,15 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
             // The slice continues. It includes the time of a task that was moved away during it.
             slice::count_move(state, prev, prev.cgroup_set());
             slice::open_with_set(state, next, next.cgroup_set(), next_owner);
+            if waits::is_on() {
+                waits::count_arrival(state, next, prev.run_queue());
+            }
             slice::finish_run(started, &mut state.counts.same);
             return;
         }
+    }
+    if waits::is_on() {
+        waits::close_slice(state, prev.run_queue());
     }
     // The counters are read before the look-up of the next task's cgroup, which is in cold memory
     // after a sleep.
@@ -67,5 +81,8 @@ fn switch_owner(state: &mut CpuState, prev: Task, next: Task, started: u64) {
     let next_owner = owner_of_next(next);
     slice::charge(state, prev, prev.cgroup_set());
     slice::open_with_set(state, next, next.cgroup_set(), next_owner);
+    if waits::is_on() {
+        waits::count_arrival(state, next, prev.run_queue());
+    }
     slice::finish_run(started, &mut state.counts.changed);
 }

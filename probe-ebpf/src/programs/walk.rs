@@ -21,6 +21,7 @@ use crate::{
         TASK_SIGNAL, TASK_TASKS, TASK_TGID, TASK_THREAD_NODE, Task, UntypedTask, read,
     },
     spe::tasks,
+    waits,
 };
 
 /// The state of the current walk.
@@ -103,7 +104,7 @@ fn process(walk: &mut ProcessWalk) -> Option<()> {
     {
         walk.found = u64::from(tgid);
     }
-    if walk.threads == 1 {
+    if walk.threads != 0 {
         walk.head = signal.wrapping_add(SIGNAL_THREAD_HEAD.load());
         walk.thread = read(walk.head)?;
     }
@@ -124,7 +125,11 @@ fn is_exiting(leader: UntypedTask, signal: u64) -> bool {
 fn thread(walk: &mut ProcessWalk) -> Option<()> {
     let task = UntypedTask(walk.thread.wrapping_sub(TASK_THREAD_NODE.load()));
     walk.thread = read(walk.thread)?;
-    if let Some(thread) = task.field(&TASK_PID)
+    if walk.threads == ProcessWalk::WAITS {
+        if waits::is_on() {
+            waits::add_existing(task);
+        }
+    } else if let Some(thread) = task.field(&TASK_PID)
         && let Some(tgid) = task.field(&TASK_TGID)
         && let Some(cgroup) = task.cgroup()
     {

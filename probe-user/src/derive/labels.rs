@@ -145,6 +145,37 @@ impl Subject {
     }
 }
 
+/// Digits of a short container id.
+const SHORT_ID: usize = 12;
+
+impl Subject {
+    /// The name for people: that of the container runtime, else its short name.
+    pub(crate) fn label(&self, described: &RuntimeNames) -> String {
+        let given = self.labels(described).runtime_path();
+        given.unwrap_or_else(|| self.short_name())
+    }
+
+    /// The name for people: short, with its kind unless obvious, and with the devices of a place.
+    pub(crate) fn short_name(&self) -> String {
+        match self {
+            Self::Entity(Entity::Container { id, pod }) => {
+                let id = id.get(..SHORT_ID).unwrap_or(id);
+                match pod {
+                    Some(pod) => format!("container {id} (pod {pod})"),
+                    None => format!("container {id}"),
+                }
+            }
+            Self::Entity(Entity::Pod(uid)) => format!("pod {uid}"),
+            Self::Entity(Entity::Command(name)) => format!("command {name}"),
+            Self::Socket(socket) => format!("socket {socket}"),
+            Self::Place(place, devices) if !devices.is_empty() => {
+                format!("{place} ({})", devices.join(", "))
+            }
+            _ => self.kind_and_name().1.into_owned(),
+        }
+    }
+}
+
 impl<'a> SubjectLabels<'a> {
     /// Its labels of at least this reach, each with its name.
     pub(crate) fn values(

@@ -29,6 +29,7 @@ mod stages;
 pub mod statistics;
 mod tlb;
 mod value;
+mod waits;
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, io, time::Duration};
 
-use super::{EmitOptions, label::short, printable::printable};
+use super::{EmitOptions, printable::printable};
 use crate::derive::{
     MetricKind, Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
     mem_level_name,
@@ -73,7 +73,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         }
         let (mut kind, mut name) = group.subject.kind_and_name();
         if let Subject::Place(..) = group.subject {
-            name = short(group.subject).into();
+            name = group.subject.short_name().into();
         }
         if group.section == ReportSection::Missing {
             (kind, name) = ("machine", "machine".into());
@@ -215,8 +215,13 @@ fn add_row(
             TableCell::Address(address) => row_line.address = format!("{address:#x}").into(),
             TableCell::Text(text) if is_location(column) => row_line.address = text.into(),
             TableCell::Text(text) if *column == "event" => row_line.operation = text.into(),
-            TableCell::Owner(owner) => row_line.name = owner.kind_and_name().1,
-            TableCell::Count(_) | TableCell::Text(_) | TableCell::Estimate(_) => {}
+            TableCell::Owner(owner) if *column == "owner" => {
+                row_line.name = owner.kind_and_name().1;
+            }
+            TableCell::Count(_)
+            | TableCell::Text(_)
+            | TableCell::Estimate(_)
+            | TableCell::Owner(_) => {}
         }
     }
     for (column, cell) in cells() {
@@ -232,6 +237,7 @@ fn add_row(
             TableCell::Text(text) if !is_location(column) && *column != "event" => {
                 line.value = text.into();
             }
+            TableCell::Owner(owner) if *column != "owner" => line.value = owner.kind_and_name().1,
             TableCell::Estimate(Some(estimate)) => {
                 line.value = estimate.value.to_string().into();
                 interval_ends(&mut line, estimate.sampled_interval());

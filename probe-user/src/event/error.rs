@@ -222,6 +222,12 @@ pub enum EventError {
         per_cpu: String,
         uncore: String,
     },
+    /// A count of the program at each switch beside counters of a PMU.
+    #[error(
+        "the group `{group}` has `{event}`, which pmuscope's own program counts at switches, beside \
+         counters of a PMU; write it outside of the braces"
+    )]
+    SchedulerInGroup { group: String, event: String },
     #[error(
         "the group `{group}` has events of the PMUs {first} and {second}, and the kernel groups \
          counters of one PMU only; make a group of each"

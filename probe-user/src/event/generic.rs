@@ -1,7 +1,9 @@
 //! Events that every kernel knows by number: hardware, hardware cache and software events.
 //!
 //! Numbers are those of `include/uapi/linux/perf_event.h`; names, and the operations of each cache,
-//! are perf's (`tools/perf/util/evsel.c`, `parse-events.c`).
+//! are perf's (`tools/perf/util/evsel.c`, `parse-events.c`). Scheduler events are pmuscope's own.
+
+use probe_common::SchedulerCounter;
 
 /// `PERF_TYPE_HARDWARE`
 pub(super) const TYPE_HARDWARE: u32 = 0;
@@ -9,6 +11,8 @@ pub(super) const TYPE_HARDWARE: u32 = 0;
 pub(super) const TYPE_SOFTWARE: u32 = 1;
 /// `PERF_TYPE_HW_CACHE`
 pub(super) const TYPE_HW_CACHE: u32 = 3;
+/// Type of the counters that pmuscope's program at each switch keeps: the kernel has no such PMU.
+pub(super) const TYPE_SCHEDULER: u32 = u32::MAX;
 /// perf's event for the wall clock; no counter is opened for it.
 pub(super) const DURATION_TIME: &str = "duration_time";
 
@@ -40,6 +44,38 @@ const SOFTWARE: [NumberedEvent; 11] = [
     (8, &["emulation-faults"]),
     (9, &["dummy"]),
     (11, &["cgroup-switches"]),
+];
+
+/// By [`SchedulerCounter`].
+const SCHEDULER: [NumberedEvent; SchedulerCounter::COUNT] = [
+    (SchedulerCounter::Wait as u64, &["cpu-wait"]),
+    (SchedulerCounter::Waits as u64, &["cpu-waits"]),
+    (
+        SchedulerCounter::UnknownWaits as u64,
+        &["unknown-cpu-waits"],
+    ),
+    (
+        SchedulerCounter::VoluntarySwitches as u64,
+        &["voluntary-switches"],
+    ),
+    (
+        SchedulerCounter::InvoluntarySwitches as u64,
+        &["involuntary-switches"],
+    ),
+    (
+        SchedulerCounter::Uninterruptible as u64,
+        &["uninterruptible-sleep"],
+    ),
+    (SchedulerCounter::Stolen as u64, &["stolen-time"]),
+];
+
+/// Events that count nanoseconds, not occurrences.
+const NANOSECONDS: [&str; 5] = [
+    "cpu-clock",
+    "task-clock",
+    "cpu-wait",
+    "uninterruptible-sleep",
+    "stolen-time",
 ];
 
 /// Software event 10 carries data from BPF to user space and counts nothing.
@@ -117,6 +153,16 @@ pub(super) fn software(name: &str) -> Option<u64> {
     find(&SOFTWARE, name).map(|(number, _)| number)
 }
 
+/// The number of a counter of the program at each switch.
+pub(super) fn scheduler(name: &str) -> Option<u64> {
+    find(&SCHEDULER, name).map(|(number, _)| number)
+}
+
+/// Whether a software or scheduler event counts nanoseconds.
+pub(super) fn is_in_nanoseconds(name: &str) -> bool {
+    NANOSECONDS.contains(&name)
+}
+
 /// All names of the generic hardware event `name`.
 pub(super) fn hardware_aliases(name: &str) -> &'static [&'static str] {
     find(&HARDWARE, name).map_or(&[], |(_, names)| names)
@@ -154,7 +200,7 @@ pub(super) fn cache(name: &str) -> Option<Result<u64, NoSuchOperation>> {
 
 /// All names that can be counted; cache events in their usual spelling.
 pub(super) fn names() -> impl Iterator<Item = String> {
-    let numbered = HARDWARE.iter().chain(&SOFTWARE);
+    let numbered = HARDWARE.iter().chain(&SOFTWARE).chain(&SCHEDULER);
     let plain = numbered.flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned()));
     let caches = CACHES.iter().flat_map(|cache| {
         let name = cache.names[0];

@@ -127,10 +127,17 @@ pub enum Scope {
 }
 
 impl Counter {
-    /// False for software events.
+    /// False for software and scheduler events, which always run.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
-        self.type_ != generic::TYPE_SOFTWARE
+        self.type_ != generic::TYPE_SOFTWARE && !self.is_of_scheduler()
+    }
+
+    /// Whether the program at each switch keeps it, by [`probe_common::SchedulerCounter`]: no event
+    /// is opened.
+    #[must_use]
+    pub fn is_of_scheduler(&self) -> bool {
+        self.type_ == generic::TYPE_SCHEDULER
     }
 
     /// True for cpu-clock and task-clock, which the kernel counts at all levels.

@@ -151,7 +151,17 @@ fn check_group(item: &ListItem, events: &[Event]) -> Result<(), EventError> {
             Some(_) | None => hardware = Some(pmu),
         }
     }
-    Ok(())
+    // A group with counters may take turns, and the program at switches never stops.
+    let of_scheduler = events.iter().find(
+        |event| matches!(&event.source, Source::Counter(counter) if counter.is_of_scheduler()),
+    );
+    match of_scheduler.filter(|_| hardware.is_some()) {
+        Some(event) => Err(EventError::SchedulerInGroup {
+            group: item.to_string(),
+            event: event.name.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn event(
@@ -169,6 +179,7 @@ fn event(
         Source::DurationTime => Some("it is the wall clock"),
         Source::Counter(counter) => match counter.scope {
             Scope::Uncore { .. } => Some("its PMU counts for the whole socket"),
+            Scope::Cpu if counter.is_of_scheduler() => Some("switches have no level"),
             Scope::Cpu | Scope::Cpus(_) => None,
         },
     };

@@ -74,6 +74,11 @@ pub enum SamplingError {
          by `pmuscope stat -e`"
     )]
     Uncore(String),
+    /// A count of the program at each switch.
+    #[error(
+        "cannot sample `{0}`: pmuscope's own program counts it at switches; count it (`-e {0}`)"
+    )]
+    Scheduler(String),
     /// The wall clock.
     #[error("cannot sample `{0}`: it is no counter; sample cpu-clock instead")]
     NoCounter(String),
@@ -248,6 +253,9 @@ fn check_sampling(
     };
     if let Scope::Uncore { .. } = counter.scope {
         return Err(SamplingError::Uncore(name));
+    }
+    if counter.is_of_scheduler() {
+        return Err(SamplingError::Scheduler(name));
     }
     let pmu = counter
         .pmu

@@ -25,10 +25,12 @@ pub(super) fn unqualified(
         };
         return Ok(clock.in_nanoseconds());
     }
-    if let Some(config) = generic::software(name) {
-        let event = ResolvedEvent::with_number(Some("software"), generic::TYPE_SOFTWARE, config);
-        // The two clocks count nanoseconds, other software events occurrences.
-        return Ok(if name.ends_with("-clock") {
+    let software = generic::software(name).map(|config| (generic::TYPE_SOFTWARE, config));
+    // Of the same PMU, so that they share a group.
+    let scheduler = || Some((generic::TYPE_SCHEDULER, generic::scheduler(name)?));
+    if let Some((type_, config)) = software.or_else(scheduler) {
+        let event = ResolvedEvent::with_number(Some("software"), type_, config);
+        return Ok(if generic::is_in_nanoseconds(name) {
             event.in_nanoseconds()
         } else {
             event
@@ -80,7 +82,8 @@ pub(super) fn unqualified(
 
 /// Whether a name without a PMU is an event on any machine.
 pub(super) fn is_generic(name: &str) -> bool {
-    let other = || generic::software(name).is_some() || raw_code(name).is_some();
+    let counted = generic::software(name).or_else(|| generic::scheduler(name));
+    let other = || counted.or_else(|| raw_code(name)).is_some();
     generic_config(name).is_some() || other() || name == generic::DURATION_TIME
 }
 

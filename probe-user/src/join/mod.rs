@@ -9,6 +9,7 @@ mod pressure;
 mod rows;
 pub mod share;
 mod sources;
+mod waits;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,6 +24,7 @@ pub use self::{
     pressure::{EntityPressure, PressureRows},
     rows::Rows,
     sources::SourceRows,
+    waits::{WaitRows, WaitedFor},
 };
 pub(crate) use self::{
     cache_lines::add as add_lines,
@@ -206,6 +208,12 @@ impl Joined {
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryCapacities> {
         self.sources.memory.as_ref()
+    }
+
+    /// For whom entities wait, in a session that keeps the ledger.
+    #[must_use]
+    pub fn waits(&self) -> Option<&WaitRows> {
+        self.sources.waits.as_ref()
     }
 
     /// What entities lack, in a session that measures it.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entity, MemoryCapacities, Naming, PressureRows, share};
+use super::{Entity, MemoryCapacities, Naming, PressureRows, WaitRows, share};
 use crate::{
     devices::DeviceDeltas,
     machine::{memory::MemoryReading, pressure::PressureDelta, resctrl::GroupBytes},
-    snapshot::{SourceReading, for_each_source},
+    snapshot::{SourceReading, WaitDelta, for_each_source},
     window::Window,
 };
 
@@ -79,6 +79,14 @@ impl SourceDelta for PressureDelta {
         before: Option<&PressureRows>,
     ) -> PressureRows {
         PressureRows::from_delta(self, window, naming, before)
+    }
+}
+
+impl SourceDelta for WaitDelta {
+    type Rows = WaitRows;
+
+    fn join(&self, _: &Window, naming: &Naming, _: Option<&WaitRows>) -> WaitRows {
+        WaitRows::from_delta(self, naming)
     }
 }
 

@@ -81,6 +81,10 @@ pub(super) fn sections(pmus: &Pmus, open: OpenCounter<'_>) -> Vec<EventSection> 
             "software events, counted per container by the kernel",
             generic::SOFTWARE.iter().map(tried).collect(),
         ),
+        section(
+            "scheduler events, counted per container by pmuscope's program at each switch",
+            generic::SCHEDULER.iter().map(tried).collect(),
+        ),
     ];
     sections.extend(named(pmus));
     sections.push(section("raw events", raw(pmus)));
@@ -108,7 +112,8 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) 
         Source::Counter(counter) => Some(counter),
         Source::DurationTime => None,
     };
-    let availability = match counter.as_ref().map(open) {
+    let opened = counter.as_ref().filter(|it| !it.is_of_scheduler());
+    let availability = match opened.map(open) {
         None | Some(Ok(())) => Availability::Here,
         Some(Err(error)) => match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {

@@ -76,6 +76,35 @@ pub(super) const SOFTWARE: [GenericEvent; 12] = [
     event(&["duration_time"], "the wall clock of the window"),
 ];
 
+/// Counted by the program at each switch, from the kernel's own accounts.
+pub(super) const SCHEDULER: [GenericEvent; 7] = [
+    event(
+        &["cpu-wait"],
+        "time that threads were runnable and did not run, counted when a wait ends",
+    ),
+    event(&["cpu-waits"], "waits that ended"),
+    event(
+        &["unknown-cpu-waits"],
+        "waits of which a part is unknown and in no other count",
+    ),
+    event(
+        &["voluntary-switches"],
+        "switches from threads that blocked or slept",
+    ),
+    event(
+        &["involuntary-switches"],
+        "switches from threads that could have run on",
+    ),
+    event(
+        &["uninterruptible-sleep"],
+        "time of threads in state D, counted when it ends",
+    ),
+    event(
+        &["stolen-time"],
+        "time that interrupts and the hypervisor took from running threads",
+    ),
+];
+
 /// A cache of the hardware-cache events, with the operations that perf takes for it.
 pub(super) struct GenericCache {
     name: &'static str,

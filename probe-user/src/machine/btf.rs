@@ -73,7 +73,7 @@ pub enum BtfError {
 }
 
 /// Offset that tells the programs that a field is missing.
-const NO_FIELD: u64 = u64::MAX;
+pub(crate) const NO_FIELD: u64 = u64::MAX;
 
 /// A member of a structure that the programs read.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +143,7 @@ pub(crate) fn read(
         match types.member(it.structure, it.member) {
             None => Ok(None),
             Some((offset, shape)) if shape == it.shape => Ok(Some(offset)),
+            Some((offset, Shape::Integer(_))) if it.shape == Shape::AnyInteger => Ok(Some(offset)),
             Some((_, shape)) => Err(BtfError::FieldType {
                 path: vmlinux.to_path_buf(),
                 structure: it.structure,

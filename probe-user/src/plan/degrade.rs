@@ -2,13 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CountSource, Plan, Planned, SOFTWARE};
-
-impl Planned {
-    fn is_software(&self) -> bool {
-        self.counter.type_ == SOFTWARE
-    }
-}
+use super::{CountSource, Plan, Planned};
 
 impl Plan {
     /// Numbers of counters that are read on a CPU when a slice is charged: hardware, software.
@@ -18,7 +12,7 @@ impl Plan {
             let in_group = |group: &Vec<Planned>| {
                 group
                     .iter()
-                    .filter(|it| it.is_software() == software)
+                    .filter(|it| it.counter.is_hardware() != software)
                     .count()
             };
             groups.iter().map(in_group).collect::<Vec<_>>()
@@ -52,9 +46,9 @@ impl Plan {
             let mut remaining = Vec::new();
             let mut moved = Vec::new();
             for planned in group {
-                let free = match planned.is_software() {
-                    true => &mut budget.1,
-                    false => &mut budget.0,
+                let free = match planned.counter.is_hardware() {
+                    true => &mut budget.0,
+                    false => &mut budget.1,
                 };
                 let stays = *free > 0;
                 *free -= usize::from(stays);

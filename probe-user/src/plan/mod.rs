@@ -19,7 +19,7 @@ mod weights;
 
 use std::{ops::Range, sync::Arc};
 
-use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS};
+use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS, SchedulerCounter};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::capacity::{CounterTest, CounterTestError, CounterTestResult};
@@ -41,9 +41,6 @@ use crate::{
 /// Hardware counters in a group that the user did not make. More would save look-ups, but a group
 /// runs as a whole or not at all, and other users hold counters too.
 const HARDWARE_GROUP: usize = 4;
-
-/// `PERF_TYPE_SOFTWARE` of `linux/perf_event.h`.
-pub(crate) const SOFTWARE: u32 = 1;
 
 /// An event, and where its counts come from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -279,7 +276,7 @@ impl Plan {
 
     /// A group of the same PMU, made without braces, with room for another event.
     fn shared_group(&mut self, counter: &Counter, open: &mut Vec<OpenGroup>) -> usize {
-        let software = counter.type_ == SOFTWARE;
+        let software = !counter.is_hardware();
         let capacity = if software {
             GROUP_COUNTERS
         } else {
@@ -326,16 +323,27 @@ impl Plan {
             .fold(0, |bits, (slot, clock)| bits | u64::from(clock) << slot)
     }
 
+    /// [`SchedulerCounter::BITS`] for each slot, for the programs: the number of its scheduler
+    /// counter, 0 for an event that is opened. Only groups that always run have such counters.
+    pub(crate) fn scheduler_slots(&self) -> u64 {
+        let fixed = self.groups[..self.fixed()].iter().flatten();
+        let numbers = fixed.map(|planned| match planned.counter.is_of_scheduler() {
+            true => planned.counter.config,
+            false => 0,
+        });
+        (0..).zip(numbers).fold(0, |bits, (slot, number)| {
+            bits | number << (SchedulerCounter::BITS * slot)
+        })
+    }
+
     /// The group of a clock, and its position there. The group has only software events, so it is
     /// on the CPU all the time.
     pub(crate) fn clock(&self) -> Option<(usize, usize)> {
         self.columns.iter().find_map(|column| match column.place {
             CountSource::Core { group, at } if column.clock && group < self.fixed() => {
                 let counters = self.groups[group].iter().map(|planned| &planned.counter);
-                let alone = counters.map(|counter| counter.type_ == SOFTWARE);
-                alone
-                    .fold(true, |all, one| all & one)
-                    .then_some((group, at))
+                let alone = !counters.clone().any(Counter::is_hardware);
+                alone.then_some((group, at))
             }
             _ => None,
         })
@@ -357,7 +365,7 @@ impl EventColumn {
     pub(super) fn new(event: &Event, place: CountSource) -> Self {
         let clock = match &event.source {
             Source::DurationTime => false,
-            Source::Counter(counter) => counter.type_ == SOFTWARE && counter.config < 2,
+            Source::Counter(counter) => counter.is_clock(),
         };
         Self {
             name: event.name.clone(),

@@ -186,9 +186,12 @@ impl Plan {
                 packed.groups.push(event_set.wanted.clone());
             }
         }
-        // A software event cannot lead a group that hardware events join.
+        // A software event cannot lead a group that hardware events join, and a scheduler event,
+        // which is not opened, can lead none.
         for group in &mut packed.groups {
-            group.sort_by_key(|wanted| wanted.counter.type_ == super::SOFTWARE);
+            group.sort_by_key(|RequestedEvent { counter, .. }| {
+                (!counter.is_hardware(), counter.is_of_scheduler())
+            });
         }
         let base = match kind {
             PmuClass::Uncore(_) => self.uncore_groups.len(),

@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use crate::{
-    derive::{
-        Attributes, Estimate, LabelReach, MetricInfo, MetricKind, Reason, Report, ReportSection,
-        Subject, Value, ValueMethod, mem_level_name,
-    },
-    emit::label::short,
+use crate::derive::{
+    Attributes, Estimate, LabelReach, MetricInfo, MetricKind, Reason, Report, ReportSection,
+    Subject, Value, ValueMethod, mem_level_name,
 };
 
 /// An unknown interval.
@@ -29,7 +26,9 @@ impl LineSubject {
         let labels = subject.labels(&report.described);
         Self {
             part: part.name(),
-            label: labels.runtime_path().unwrap_or_else(|| short(subject)),
+            label: labels
+                .runtime_path()
+                .unwrap_or_else(|| subject.short_name()),
             labels: labels.texts(LabelReach::Reports).collect(),
         }
     }

@@ -69,6 +69,9 @@ pub struct Config {
     pub memory: bool,
     /// Whether to read the pressure, throttling and memory events of cgroups.
     pub pressure: bool,
+    /// Whether to keep the ledger of waits: for whom each owner waits. The plan has scheduler
+    /// events.
+    pub waits: bool,
     /// Sampling of events. It needs counting too, which finds the owners.
     pub sampling: Option<SamplingConfig>,
     /// Resolves the names of containers; without it snapshots have ids only.
@@ -97,6 +100,9 @@ impl Config {
         }
         if self.by_process.any() {
             all.push(object::PROCESS_EXIT);
+        }
+        if self.waits {
+            all.push(object::WAIT_MIGRATE);
         }
         if self.follow_command {
             all.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);

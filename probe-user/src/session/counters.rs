@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use super::{EbpfObject, SessionError};
@@ -14,8 +14,8 @@ use crate::{
 /// The counters of one CPU. Closing them ends the counting on the CPU.
 pub(crate) struct CpuCounters {
     pub(crate) cpu: u32,
-    /// By group of the plan; empty for a group of another kind of core.
-    groups: Vec<Vec<OwnedFd>>,
+    /// By group of the plan; empty for a group of another kind of core. None for a scheduler event.
+    groups: Vec<Vec<Option<OwnedFd>>>,
     /// The running one of the rotated groups, if any.
     pub(crate) running: Option<usize>,
 }
@@ -25,17 +25,22 @@ impl CpuCounters {
     pub(crate) fn open(plan: &Plan, cpu: u32) -> Result<Self, SessionError> {
         let mut groups = Vec::with_capacity(plan.groups.len());
         for (at, group) in plan.groups.iter().enumerate() {
-            let mut opened: Vec<OwnedFd> = Vec::new();
+            let mut opened: Vec<Option<OwnedFd>> = Vec::new();
             if plan.counts_on(at, cpu) {
                 for planned in group {
-                    let leader = opened.first().map(|fd| fd.as_fd());
+                    if planned.counter.is_of_scheduler() {
+                        opened.push(None);
+                        continue;
+                    }
+                    let leader = leader(&opened);
                     let event = perf::open(&planned.counter.attr(), planned.exclude, cpu, leader)
                         .map_err(|error| refused(plan, planned, cpu, &error))?;
-                    opened.push(event);
+                    opened.push(Some(event));
                 }
-                if at < plan.fixed() {
-                    perf::enable(opened[0].as_fd())
-                        .map_err(|error| refused(plan, &group[0], cpu, &error))?;
+                if at < plan.fixed()
+                    && let Some(leader) = leader(&opened)
+                {
+                    perf::enable(leader).map_err(|error| refused(plan, &group[0], cpu, &error))?;
                 }
             }
             groups.push(opened);
@@ -68,29 +73,39 @@ impl CpuCounters {
 
     /// Starts a rotated group.
     pub(crate) fn start(&self, plan: &Plan, group: usize) -> Result<(), SessionError> {
-        perf::enable(self.groups[group][0].as_fd())
+        leader(&self.groups[group])
+            .map_or(Ok(()), perf::enable)
             .map_err(|error| refused(plan, &plan.groups[group][0], self.cpu, &error))
     }
 
     /// Stops a rotated group; its counts stay readable.
     pub(crate) fn stop(&self, group: usize) -> Result<(), SessionError> {
-        perf::disable(self.groups[group][0].as_fd()).map_err(|source| SessionError::Map {
-            what: "stop a counter group".into(),
-            source,
-        })
+        leader(&self.groups[group])
+            .map_or(Ok(()), perf::disable)
+            .map_err(|source| SessionError::Map {
+                what: "stop a counter group".into(),
+                source,
+            })
     }
 
     fn insert<'a>(
         &self,
         object: &EbpfObject,
         first: usize,
-        counters: impl Iterator<Item = &'a OwnedFd>,
+        counters: impl Iterator<Item = &'a Option<OwnedFd>>,
     ) -> Result<(), SessionError> {
         for (slot, event) in (first..).zip(counters) {
-            object.maps.counters.set(slot, self.cpu, event.as_fd())?;
+            if let Some(event) = event {
+                object.maps.counters.set(slot, self.cpu, event.as_fd())?;
+            }
         }
         Ok(())
     }
+}
+
+/// The event that leads a group; None of scheduler events alone.
+fn leader(group: &[Option<OwnedFd>]) -> Option<BorrowedFd<'_>> {
+    group.iter().flatten().next().map(|event| event.as_fd())
 }
 
 /// The error for an event that the kernel refused, with its meaning.

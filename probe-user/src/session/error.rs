@@ -51,6 +51,19 @@ pub enum SessionError {
         /// What it means and what to do.
         reason: String,
     },
+    /// The hook does not see the task whose wait ends.
+    #[error(
+        "cannot count {0}: the hook cgroup-switches does not see the task that comes in; leave out \
+         `--hook cgroup-switches`"
+    )]
+    WaitsHook(String),
+    /// The kernel keeps no account of waits.
+    #[error(
+        "cannot count {0}: this kernel keeps no account of waits; leave it out, or boot a kernel with \
+         CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT) and \
+         CONFIG_FAIR_GROUP_SCHED, as every current distribution's"
+    )]
+    NoWaits(String),
     /// The cpumask of an uncore PMU names a CPU that is offline.
     #[error(
         "cannot count {event}: the cpumask of {pmu} names CPU {cpu}, which is offline; bring it \

@@ -3,6 +3,7 @@
 
 use probe_common::{
     CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
+    WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitTask,
     sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
@@ -21,6 +22,9 @@ pub(super) const MAX_THREADS: u32 = 1 << 20;
 
 /// Threads that may exit between two pulls without staying in the task map.
 pub(super) const MAX_EXITED: u32 = 1 << 16;
+
+/// Rows of the ledger of waits. Only pairs of owners that wait for each other take memory.
+pub(super) const MAX_WAITS: u32 = 1 << 16;
 
 /// Bytes of the lifecycle ring.
 const RING: usize = 256 << 10;
@@ -53,6 +57,9 @@ pub(crate) const SPE_ROWS: HashMapSize =
 
 /// Sizes of the map of rows of sampled events.
 const SAMPLE_ROWS: HashMapSize = HashMapSize::new(size_of::<SampleKey>() + size_of::<SampleRow>());
+
+/// Sizes of the ledger of waits.
+const WAITS: HashMapSize = HashMapSize::new(size_of::<WaitKey>() + size_of::<u64>());
 
 /// Sizes of the map of threads.
 const SPE_TASKS: HashMapSize = HashMapSize::new(size_of::<u64>() + size_of::<SpeTask>());
@@ -108,6 +115,24 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
     MapMemory {
         rows: rows * USAGE.row,
         fixed: USAGE.fixed(max_rows as usize, cpus) + (per_cpu + counters) * cpus + cgroups + rings,
+    }
+}
+
+impl Config {
+    /// Current memory of the maps of waits, with so many rows of the ledger.
+    pub(super) fn waits_memory(&self, rows: usize, cpus: usize) -> MapMemory {
+        let tasks = match self.plan.scheduler_slots() {
+            0 => 0,
+            _ => WAIT_TASKS as usize * size_of::<WaitTask>(),
+        };
+        let ledger = match self.waits {
+            true => WAITS.fixed(MAX_WAITS as usize, cpus) + WAIT_SLICES_BYTES * cpus,
+            false => 0,
+        };
+        MapMemory {
+            rows: if self.waits { rows * WAITS.row } else { 0 },
+            fixed: tasks + ledger,
+        }
     }
 }
 
@@ -188,7 +213,8 @@ impl Config {
         let rows = self.rows(online, possible);
         Memory {
             rows,
-            counts: counts_memory(rows as usize, rows, possible, log_ring_size(true, true)).total(),
+            counts: counts_memory(rows as usize, rows, possible, log_ring_size(true, true)).total()
+                + self.waits_memory(MAX_WAITS as usize, possible).total(),
             samples: self.spe.as_ref().map(|spe| {
                 let rows = spe.rows(possible);
                 let all = [rows as usize, USUAL_THREADS];

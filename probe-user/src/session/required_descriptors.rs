@@ -39,7 +39,8 @@ impl Plan {
         let on = |cpu: &u32| -> usize {
             let groups = self.groups.iter().enumerate();
             let on = groups.filter(|(at, _)| self.counts_on(*at, *cpu));
-            on.map(|(_, group)| group.len()).sum()
+            let opened = on.flat_map(|(_, group)| group);
+            opened.filter(|it| !it.counter.is_of_scheduler()).count()
         };
         cpus.iter().map(on).sum()
     }

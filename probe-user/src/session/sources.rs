@@ -14,7 +14,7 @@ use crate::{
         pressure::{PressureReader, PressureReading},
         resctrl::{self, GroupBytes},
     },
-    snapshot::{Names, SourceReadings, for_each_source},
+    snapshot::{Names, SourceReadings, WaitReader, WaitReading, WaitRowsRead, for_each_source},
 };
 
 /// What a reading needs of the pull that it is a part of.
@@ -24,6 +24,8 @@ pub(super) struct PullContext<'a> {
     /// Every cgroup and process with a row.
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
+    /// The rows of the ledger of waits, read with the counts.
+    pub(super) waits: &'a WaitRowsRead,
     pub(super) hierarchy: &'a Hierarchy,
     /// The owner that the started command is charged to, if process ids here are those of the
     /// initial pid namespace.
@@ -86,6 +88,7 @@ impl SourceReaders {
             devices: plan.reads_devices().then(devices),
             resctrl: open_resctrl(config, machine, hierarchy, uncore),
             pressure: pressure.transpose()?,
+            waits: config.waits.then_some(WaitReader),
             memory,
         })
     }
@@ -130,6 +133,14 @@ impl SourceReader for PressureReader {
     fn read_in(&mut self, pull: &PullContext<'_>) -> Result<PressureReading, SessionError> {
         let cgroups = pull.names.cgroups.iter();
         Ok(self.read(cgroups.map(|(id, path)| (*id, path.as_str()))))
+    }
+}
+
+impl SourceReader for WaitReader {
+    type Reading = WaitReading;
+
+    fn read_in(&mut self, pull: &PullContext<'_>) -> Result<WaitReading, SessionError> {
+        Ok(self.read(pull.waits))
     }
 }
 

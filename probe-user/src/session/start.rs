@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use probe_common::ProcessWalk;
+
 use super::{
     Config, Continuity, CountedCpus, EbpfObject, EventSampling, Hotplug, KernelClock, ReadCosts,
     Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
     pins::SessionPins,
     pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, sum_of_counts},
+    walk,
 };
 use crate::{
     machine::{Machine, capabilities},
@@ -134,6 +137,14 @@ impl Session {
         }
         let hook = &mut self.cpus.hook;
         hook.attach(object, self.config.hook, self.machine.hierarchy()?, online)?;
+        if self.config.plan.scheduler_slots() != 0 {
+            let threads = ProcessWalk::WAITS;
+            let walk = ProcessWalk {
+                threads,
+                ..ProcessWalk::ZERO
+            };
+            walk::run(object, walk)?;
+        }
         self.cpus.arm_all(object, self.pins.as_mut())?;
         self.cpus.hook.prepare_exits(object);
         self.read_costs = ReadCosts::measure(object, &self.config.plan, &self.cpus.counters)?;

@@ -78,6 +78,15 @@ pub struct MapMemory {
 }
 
 impl MapMemory {
+    /// That of further maps too.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            fixed: self.fixed + other.fixed,
+        }
+    }
+
     /// The sum.
     #[must_use]
     pub fn total(self) -> usize {

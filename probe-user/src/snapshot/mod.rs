@@ -12,6 +12,7 @@ mod sample_counts;
 mod sampled;
 mod sources;
 mod spe;
+mod waits;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -36,6 +37,7 @@ pub use self::{
     },
     sources::SourceReadings,
     spe::{SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
+    waits::{WaitDelta, WaitPair, WaitReader, WaitReading, WaitRowsRead},
 };
 pub(crate) use self::{
     growth::GrowingRow,

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{WaitDelta, WaitReading};
 use crate::{
     devices::{DeviceDeltas, DeviceUse},
     machine::{
@@ -24,6 +25,8 @@ macro_rules! for_each_source {
             /// What cgroups lack, in a session that measures it.
             pressure: crate::machine::pressure::PressureReader
                 => crate::machine::pressure::PressureReading,
+            /// For whom owners wait, in a session that keeps the ledger.
+            waits: crate::snapshot::WaitReader => crate::snapshot::WaitReading,
             /// Memory, in a session that measures what cgroups or processes hold.
             memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
         }
@@ -76,6 +79,14 @@ impl SourceReading for PressureReading {
 
     fn delta(earlier: &Self, later: &Self) -> PressureDelta {
         PressureDelta::between(earlier, later)
+    }
+}
+
+impl SourceReading for WaitReading {
+    type Delta = WaitDelta;
+
+    fn delta(earlier: &Self, later: &Self) -> WaitDelta {
+        WaitDelta::between(earlier, later)
     }
 }
 

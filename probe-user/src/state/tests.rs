@@ -291,7 +291,7 @@ fn the_format_is_raised_with_every_change() {
     samples.events[0].accesses = Some(AccessScaling::Counted);
     let bytes = saved(&now);
     let sum = bytes.last_chunk::<8>().unwrap();
-    let known = ("7-1x130x2x12x6x16", 8_989_365_190_300_234_084);
+    let known = ("8-1x151x2x12x6x20", 8_169_788_863_777_635_043);
     let format = file::known_format();
     let found = (format.as_str(), u64::from_le_bytes(*sum));
     assert_eq!(

@@ -230,6 +230,12 @@ pub(super) const GROUPS: &[Group] = &[
             "sampled::rows_without",
         ],
     },
+    Group {
+        binary: "host",
+        runs: Runs::Each,
+        needs: Needs::RunningClock,
+        tests: &["waits::"],
+    },
     // Kernels that preempt BPF programs.
     Group {
         binary: "host",

@@ -212,7 +212,7 @@ fn kinds_and_units_fit() {
         let expected = match metric.unit.as_str() {
             "ns" | "cycles" => [MetricKind::Latency, MetricKind::Counter],
             "GB/s" | "MB/s" | "GHz" | "1/s" => [MetricKind::Rate, MetricKind::Rate],
-            "%" | "1" | "1/B" | "1/1000 instructions" | "requests" | "CPU" => {
+            "%" | "1" | "1/B" | "1/1000 instructions" | "requests" | "CPU" | "thread" => {
                 [MetricKind::Ratio, MetricKind::Ratio]
             }
             "1/cycle" => [MetricKind::Ratio, MetricKind::Rate],

@@ -64,7 +64,7 @@ fn a_core_with_a_family_of_its_own_hides_the_generic_metric() {
     assert_eq!(family(Chip::named("emerald-rapids").unwrap()), "intel-spr");
     assert_eq!(family(Chip::named("tegra410").unwrap()), "generic");
     assert_eq!(family(Chip::named("other").unwrap()), "generic");
-    assert_eq!(names("all", Chip::named("other").unwrap()).len(), 11 + 13);
+    assert_eq!(names("all", Chip::named("other").unwrap()).len(), 16 + 13);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn refusals_say_what_to_do() {
     assert_eq!(
         refusal("group:ddio", Chip::named("other").unwrap()),
         "there is no metric group ddio on generic; there are: branch, cache, cpu, cycles, faults, \
-         spe, switches, tlb"
+         spe, switches, tlb, wait"
     );
     assert_eq!(
         refusal("ipc,,", Chip::named("other").unwrap()),

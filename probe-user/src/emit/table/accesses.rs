@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     derive::{self, ReportSection, Series, SubjectSeries, find_sample_counter, mem_level_name},
-    emit::{label::short, printable::printable},
+    emit::printable::printable,
     window::float,
 };
 
@@ -199,7 +199,7 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
         match *name {
             "pid" => grid.heads.push("pid".to_owned()),
             "address" | "page" => grid.heads.push("page".to_owned()),
-            "line" | "sharing" | "owner" | "event" | "function" | "module" => {
+            "line" | "sharing" | "owner" | "behind" | "event" | "function" | "module" => {
                 grid.heads.push((*name).to_owned());
             }
             "bytes_read" => grid.heads.push("read at".to_owned()),
@@ -216,6 +216,7 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
             // Only for programs.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
+            "cpu_wait_ns" => grid.columns.push(count_column(page, "waited, ns")),
             name => grid.columns.push(count_column(page, name)),
         }
     }
@@ -230,7 +231,8 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
                 derive::TableCell::Text(_) if *name == "build_id" => {}
                 derive::TableCell::Text(text) => row.labels.push(printable(text).into_owned()),
                 derive::TableCell::Owner(owner) => {
-                    row.labels.push(printable(&short(owner)).into_owned());
+                    let name = owner.label(&page.report.described);
+                    row.labels.push(printable(&name).into_owned());
                 }
                 derive::TableCell::Address(address) => row.labels.push(format!("{address:#x}")),
                 derive::TableCell::Number(number) | derive::TableCell::Count(number) => {

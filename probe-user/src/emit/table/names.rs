@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
-    super::{label, printable::printable},
+    super::printable::printable,
     text::{MeasuredText, last_parts, width},
 };
 use crate::{
@@ -99,7 +99,7 @@ fn name(subject: &Subject, heading: &str) -> String {
                 None => format!("{kind}{id}"),
             }
         }
-        _ => label::short(subject),
+        _ => subject.short_name(),
     }
 }
 

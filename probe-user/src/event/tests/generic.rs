@@ -190,7 +190,7 @@ fn names_that_only_look_like_cache_events() {
 fn every_listed_name_resolves() {
     let spr = machine("spr");
     let names: Vec<String> = generic::names().collect();
-    assert_eq!(names.len(), 14 + 14 + 32 + 1);
+    assert_eq!(names.len(), 14 + 14 + 7 + 32 + 1);
     for name in names {
         assert_eq!(event(&name, &spr).name, name);
     }

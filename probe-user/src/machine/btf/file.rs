@@ -88,6 +88,8 @@ pub(crate) enum Shape<'a> {
     BitField(u32),
     /// A type that no program reads: an array, a union, an enumeration.
     Other,
+    /// Of any size: only what is expected, never what is found.
+    AnyInteger,
 }
 
 impl fmt::Display for Shape<'_> {
@@ -99,6 +101,7 @@ impl fmt::Display for Shape<'_> {
             Self::Structure("") => f.write_str("a structure without a name"),
             Self::Structure(name) => write!(f, "a struct {name}"),
             Self::BitField(bits) => write!(f, "a bit field of {bits} bits"),
+            Self::AnyInteger => f.write_str("an integer"),
             Self::Other => f.write_str("neither integer, pointer, text nor structure"),
         }
     }

@@ -28,6 +28,7 @@ use crate::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
         Names, SampleCounts, SampleOrigin, SampleReading, SampledAddress, SampledHealth,
         SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading, UncoreReading,
+        WaitPair, WaitReading,
     },
 };
 
@@ -230,6 +231,19 @@ fn pressure(count: u64) -> PressureReading {
     }
 }
 
+fn waits(nanos: u64) -> WaitReading {
+    let pair = WaitPair {
+        waiting: CgroupId(7),
+        tgid: 0,
+        running: CgroupId::IDLE,
+    };
+    WaitReading {
+        pairs: vec![(pair, nanos)],
+        unplaced: nanos / 2,
+        rows: 1,
+    }
+}
+
 fn memory(bytes: u64) -> MemoryReading {
     let held = MemoryUse {
         used: bytes,
@@ -313,6 +327,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                     devices: devices.then(device_use),
                     resctrl: monitored.then(|| vec![of_group]),
                     pressure: hook.then(|| pressure(state[5])),
+                    waits: hook.then(|| waits(state[6])),
                     memory: hook.then(|| memory(state[4])),
                 },
                 samples,

@@ -36,6 +36,10 @@ globals! {
     GROUP_ENDS: u64;
     /// Bit n: slot n counts the nanoseconds of a clock.
     CLOCKS: u64;
+    /// Some bits for each slot: the number of its scheduler counter; 0 for an event.
+    SCHEDULER_SLOTS: u64;
+    /// 1: the ledger of waits is kept.
+    WITH_LEDGER: u8;
     /// 0: rows are keyed by cgroup. 1: all rows also by process. 2: all but rows of memory
     /// accesses.
     BY_PROCESS: u8;

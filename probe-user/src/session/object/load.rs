@@ -1,7 +1,7 @@
 //! Loads the object for a session: sets its globals and the sizes of its maps.
 
 use aya::EbpfLoader;
-use probe_common::{CgroupId, spe::TIMELINE};
+use probe_common::{CgroupId, WAIT_TASKS, spe::TIMELINE};
 
 use super::{
     EbpfObject, OBJECT,
@@ -14,12 +14,13 @@ use super::{
     refused, refused_pin,
 };
 use crate::{
-    machine::Machine,
+    machine::{Machine, btf::KernelTypes},
     session::{
         Config, SamplingConfig, SessionError, SpeConfig,
-        memory::{MAX_EXITED, MAX_THREADS},
+        memory::{MAX_EXITED, MAX_THREADS, MAX_WAITS},
         pins::SessionPins,
     },
+    snapshot::Hook,
     sys::signals::uninterrupted,
 };
 
@@ -44,10 +45,18 @@ impl EbpfObject {
         let (spe, sampling) = (config.spe.is_some(), config.sampling.is_some());
         let types = offsets::kernel_types(&vmlinux, spe, sampling)?;
         let plan = &config.plan;
+        check_waits(config, &types)?;
         let events = plan.slots() as u64;
         let rotated = plan.fixed_slots() as u64;
         let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
         let (group_ends, clocks) = (plan.group_ends(), plan.clocks());
+        let scheduler_slots = plan.scheduler_slots();
+        let tasks = match scheduler_slots {
+            0 => 1,
+            _ => WAIT_TASKS,
+        };
+        let with_ledger = u8::from(config.waits);
+        let waits = if config.waits { MAX_WAITS } else { 1 };
         let by_process = config.by_process.setting();
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::new);
@@ -77,6 +86,8 @@ impl EbpfObject {
         globals::ROTATED.set(&mut loader, &rotated);
         globals::GROUP_ENDS.set(&mut loader, &group_ends);
         globals::CLOCKS.set(&mut loader, &clocks);
+        globals::SCHEDULER_SLOTS.set(&mut loader, &scheduler_slots);
+        globals::WITH_LEDGER.set(&mut loader, &with_ledger);
         globals::BY_PROCESS.set(&mut loader, &by_process);
         globals::FOLLOW_COMMAND.set(&mut loader, &follow);
         let log = kernel_log::is_shown();
@@ -94,6 +105,8 @@ impl EbpfObject {
         loader
             .map_max_entries(name::USAGE, max_rows)
             .map_max_entries(name::OVERFLOW, groups.max(1))
+            .map_max_entries(maps::TASKS, tasks)
+            .map_max_entries(name::WAITS, waits)
             .map_max_entries(name::PROCESSES, processes)
             .map_max_entries(name::COMMAND, followed)
             .map_max_entries(name::MARKERS, kernel_log::ring_size(false, false));
@@ -129,6 +142,20 @@ impl EbpfObject {
         }
         let programs = EbpfPrograms::new(ebpf, AttachTypes::new(types.numbers), pins);
         Ok(Self { maps, programs })
+    }
+}
+
+/// Checks that scheduler events, if there are any, can be counted.
+fn check_waits(config: &Config, types: &KernelTypes) -> Result<(), SessionError> {
+    let mut planned = config.plan.groups.iter().flatten();
+    let Some(planned) = planned.find(|it| it.counter.is_of_scheduler()) else {
+        return Ok(());
+    };
+    let event = config.plan.columns[planned.column].name.clone();
+    match config.hook {
+        Hook::CgroupSwitches => Err(SessionError::WaitsHook(event)),
+        Hook::SchedSwitch if !offsets::has_waits(types) => Err(SessionError::NoWaits(event)),
+        Hook::SchedSwitch => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use aya::{
 use aya_obj::Object as Compiled;
 use probe_common::{
     CgroupWalk, CpuState, LogCpu, MarkerCpu, ProcessWalk, ProgramClock, SLOTS, UsageKey, UsageRow,
-    WalkedProcess,
+    WaitKey, WalkedProcess,
     sample::{SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
@@ -101,6 +101,8 @@ maps! {
     cgroups: Hash<u64, u64> = CGROUPS,
     /// Processes of a command that has no cgroup of its own.
     command: Hash<u32, u8> = COMMAND,
+    /// Nanoseconds of waits by owner and by who ran meanwhile.
+    waits: Hash<WaitKey, u64> = WAITS,
     /// Samples by owner.
     spe_rows: Hash<SpeKey, SpeRow> = SPE_ROWS,
     /// Samples for which `SPE_ROWS` had no room, by class.
@@ -138,9 +140,17 @@ maps! {
 /// The timeline of switches: only programs use it, user space sets its size.
 pub(super) const SPE_SWITCHES: &str = "SPE_SWITCHES";
 
+/// What is kept of threads between their switches: only programs use it, user space sets its size.
+pub(super) const TASKS: &str = "TASKS";
+
+/// The last slices of each CPU.
+const SLICES: &str = "SLICES";
+
 /// Maps that only the programs use.
-pub(super) const PROGRAM_MAPS: [&str; 7] = [
+pub(super) const PROGRAM_MAPS: [&str; 9] = [
     kernel_log::RING,
+    TASKS,
+    SLICES,
     "RECORD",
     "SAMPLE_ZERO",
     "SPE_MOVE",
@@ -158,7 +168,7 @@ pub(super) const COUNT: usize = NAMED + PROGRAM_MAPS.len() + SLOTS + GLOBAL_MAPS
 /// The maps that outlive a session with pins: those that the attached programs write, and the
 /// counters that they read. All others belong to one process. A version of aya-log that writes its
 /// messages differently has another layout ([`layout`](crate::snapshot::layout)).
-const PINNED: [&str; 7] = [
+const PINNED: [&str; 10] = [
     name::USAGE,
     name::OVERFLOW,
     name::STATE,
@@ -166,6 +176,9 @@ const PINNED: [&str; 7] = [
     name::LIFECYCLE,
     name::KERNEL_LOG,
     kernel_log::RING,
+    TASKS,
+    SLICES,
+    name::WAITS,
 ];
 
 /// Name and pin of each pinned map, for pins in `directory`.

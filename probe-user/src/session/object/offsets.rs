@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::programs;
 use crate::machine::btf::{
-    BtfError, Field, KernelTypes,
-    Shape::{self, Integer, Other, Pointer, Structure, Text},
+    BtfError, Field, KernelTypes, NO_FIELD,
+    Shape::{self, AnyInteger, Integer, Other, Pointer, Structure, Text},
     field, read,
 };
 
@@ -111,8 +111,24 @@ const SAMPLE_DATA_FIELDS: [Field; 4] = {
 };
 
 /// Members that some kernels lack. Without `CONFIG_FAIR_GROUP_SCHED`, clock counters cannot be set
-/// back to the moment of a switch; without `CONFIG_SCHED_INFO`, tasks have no `last_arrival`.
-const OPTIONAL: [Field; 4] = [
+/// back to the moment of a switch, and waits are not counted; without `CONFIG_SCHED_INFO`, tasks have no
+/// `last_arrival` and no waits. `rq.cpu` and `on_rq` are for the ledger of waits.
+const OPTIONAL: [Field; 9] = [
+    field("RQ_CPU", "rq", "cpu", Integer(4)),
+    field("TASK_ON_RQ", TASK, "on_rq", AnyInteger),
+    field(
+        "SCHED_INFO_RUN_DELAY",
+        "sched_info",
+        "run_delay",
+        Integer(8),
+    ),
+    field(
+        "SCHED_INFO_LAST_QUEUED",
+        "sched_info",
+        "last_queued",
+        Integer(8),
+    ),
+    field("SCHED_INFO_PCOUNT", "sched_info", "pcount", Integer(8)),
     field("SCHED_ENTITY_CFS_RQ", ENTITY, "cfs_rq", Pointer),
     field("CFS_RQ_RQ", "cfs_rq", "rq", Pointer),
     field(
@@ -150,6 +166,12 @@ pub(crate) fn kernel_types(
         optional.extend(SAMPLE_DATA_FIELDS);
     }
     read(vmlinux, &needed, &optional, programs::attach_targets())
+}
+
+/// Whether the kernel has all members of [`OPTIONAL`], which the accounts of waits need.
+pub(super) fn has_waits(types: &KernelTypes) -> bool {
+    let mut missing = types.offsets.iter().filter(|(_, at)| *at == NO_FIELD);
+    !missing.any(|(name, _)| OPTIONAL.iter().any(|field| field.global == *name))
 }
 
 /// The names of all offset globals.

@@ -98,6 +98,7 @@ programs! {
         CGROUP_RMDIR = "cgroup_rmdir" at "cgroup_rmdir",
         CGROUP_ATTACH = "cgroup_attach" at "cgroup_attach_task",
         CPU_HOTPLUG = "cpu_hotplug" at "cpuhp_enter",
+        WAIT_MIGRATE = "wait_migrate" at "sched_migrate_task",
         PROCESS_EXIT = "process_exit" at "sched_process_exit",
         FOLLOW_FORK = "follow_fork" at "sched_process_fork",
         FOLLOW_FREE = "follow_free" at "sched_process_free",

@@ -15,9 +15,6 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// `PERF_TYPE_SOFTWARE`: such a group always runs, so its times follow from the clock.
-const SOFTWARE: u32 = 1;
-
 /// Idle rows of the last snapshot. The clock and the counters may differ by nanoseconds, and no row
 /// may decrease.
 #[derive(Default)]
@@ -127,7 +124,7 @@ fn add_open_slice(plan: &Plan, group: usize, row: &mut UsageRow, open: &OpenSlic
     let events = &plan.groups[group];
     if events
         .first()
-        .is_none_or(|first| first.counter.type_ != SOFTWARE)
+        .is_none_or(|first| first.counter.is_hardware())
     {
         return;
     }

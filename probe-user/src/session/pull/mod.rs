@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use probe_common::{CgroupId, CpuCounts, CpuState, Field as _, UsageKey, UsageRow};
+use probe_common::{CgroupId, CpuCounts, CpuState, Field as _, UsageKey, UsageRow, WaitKey};
 
 use self::freed::free_ended;
 pub(crate) use self::{
@@ -32,6 +32,7 @@ use crate::{
     plan::Plan,
     snapshot::{
         CountingCost, Health, LogCounts, OVERFLOW, Refused, SampleReading, Snapshot, UsageRows,
+        WaitRowsRead,
     },
     sys::{
         bpf,
@@ -67,6 +68,7 @@ impl Session {
             None => SampleReading::default(),
         };
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
+        let mut waits = self.read_waits()?;
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
@@ -88,6 +90,15 @@ impl Session {
         let of_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
         if ended.iter().any(|ended| !ended.is_empty()) {
             free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
+            let of_ended = |key: &WaitKey| {
+                let waiting = (key.waiting, key.tgid);
+                let owners = [waiting, (key.running, 0)].into_iter();
+                owners
+                    .clone()
+                    .any(|(cgroup, tgid)| ended.iter().any(|it| it.owns(cgroup, tgid)))
+            };
+            let rows = waits.rows.iter_mut().map(|(key, nanos)| (&*key, nanos));
+            free_ended(&self.object.maps.waits, rows, of_ended)?;
         }
         self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
@@ -114,6 +125,7 @@ impl Session {
         let sources = self.sources.read(&PullContext {
             at,
             names: &names,
+            waits: &waits,
             object: &self.object,
             hierarchy: &self.lifecycle.hierarchy,
             command: self.command,
@@ -131,7 +143,9 @@ impl Session {
             messages.drain();
         }
         let log = log_counts(&self.object)?;
-        let mut health = self.health(&after, live_rows, self.cpus.flushes - flushes, log);
+        let of_waits = sources.waits.as_ref().map_or(0, |waits| waits.rows);
+        let rows_of_maps = [live_rows, of_waits];
+        let mut health = self.health(&after, rows_of_maps, self.cpus.flushes - flushes, log);
         health.skew = Some(skew);
         health.skipped_runs = Some(skipped_runs);
         let refused = Refused::from_counts(&health.sum);
@@ -158,6 +172,18 @@ impl Session {
             samples: self.samples().then_some(samples),
             names,
             health,
+        })
+    }
+
+    /// The rows of the ledger of waits; none in a session that keeps none.
+    fn read_waits(&self) -> Result<WaitRowsRead, SessionError> {
+        if !self.config.waits {
+            return Ok(WaitRowsRead::default());
+        }
+        let states = self.states()?;
+        Ok(WaitRowsRead {
+            rows: self.object.maps.waits.all()?,
+            unplaced: states.values().map(|state| state.unplaced_wait).sum(),
         })
     }
 
@@ -201,7 +227,7 @@ impl Session {
     fn health(
         &self,
         states: &BTreeMap<u32, CpuState>,
-        rows: usize,
+        [rows, of_waits]: [usize; 2],
         flushes: u64,
         log: Option<LogCounts>,
     ) -> Health {
@@ -220,7 +246,8 @@ impl Session {
             exchanges: self.cpus.rotation.exchanges,
             rows,
             evicted_rows: Some(self.candidates.evicted),
-            memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring),
+            memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring)
+                .and(self.config.waits_memory(of_waits, states.len())),
             map_retries: bpf::retries(),
             skipped_runs: None,
             log,

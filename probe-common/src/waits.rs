@@ -1,0 +1,213 @@
+//! What tasks do while they do not run: the counters that the hook `sched-switch` keeps for each CPU
+//! ([`SchedulerCounter`]), and what it keeps of each thread between two of its runs ([`WaitTask`]).
+//!
+//! They follow the kernel's own accounts (`kernel/sched/stats.h`, `CONFIG_SCHED_INFO`): a thread's
+//! `run_delay` is the time that it was runnable and did not run.
+
+use crate::{CgroupId, SLOTS, pod::pod};
+
+/// A counter of the hook. Its number is the `config` of its event, and its place in
+/// [`CpuState::scheduler`](crate::CpuState::scheduler) plus 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum SchedulerCounter {
+    /// Nanoseconds that threads were runnable and did not run, counted when a wait ends.
+    Wait = 1,
+    /// Waits that ended.
+    Waits = 2,
+    /// Waits of which a part is unknown: threads that the kernel did not take as waiting (preempted
+    /// after they had set another state), and threads whose [`WaitTask`] another one replaced.
+    UnknownWaits = 3,
+    /// Switches from threads that blocked or slept.
+    VoluntarySwitches = 4,
+    /// Switches from threads that could have run on.
+    InvoluntarySwitches = 5,
+    /// Nanoseconds in uninterruptible sleep (state D), counted when it ends.
+    Uninterruptible = 6,
+    /// Nanoseconds that interrupts and the hypervisor took from running threads.
+    Stolen = 7,
+}
+
+impl SchedulerCounter {
+    /// The number of counters.
+    pub const COUNT: usize = 7;
+
+    /// Bits per slot in the programs' global `SCHEDULER_SLOTS`.
+    pub const BITS: usize = 3;
+}
+
+const _: () = {
+    assert!(SchedulerCounter::COUNT < 1 << SchedulerCounter::BITS);
+    assert!(SLOTS * SchedulerCounter::BITS <= 64);
+};
+
+/// Threads for which there is room, by their addresses ([`WaitTask::place`]).
+pub const WAIT_TASKS: u32 = 1 << WAIT_TASKS_BITS;
+
+const WAIT_TASKS_BITS: u32 = 16;
+
+/// The golden ratio's digits, which spread small differences over all bits.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+pod! {
+    /// What is kept of a thread from one of its switches to the next.
+    ///
+    /// The CPUs that its thread and another one with the same place run on may write it at the same
+    /// time. [`Self::check`] shows a mix of both.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WaitTask {
+        /// The thread's address. Its id would change when a thread other than the leader calls exec.
+        pub address: u64,
+        /// The thread's `run_delay` when it was last switched in or out.
+        pub run_delay: u64,
+        /// `run_delay` up to which its current wait is in the ledger.
+        pub divided: u64,
+        /// The run queue's clock when the thread was switched out into uninterruptible sleep; 0 if
+        /// it was not. [`Self::FIRST`] in the wait before its first switch.
+        pub blocked: u64,
+        /// Of the numbers above.
+        pub check: u64,
+    }
+}
+
+impl WaitTask {
+    /// [`Self::blocked`] of a thread that has not run yet.
+    pub const FIRST: u64 = u64::MAX;
+
+    /// For the thread at this address, which is switched in or out.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(address: u64, run_delay: u64, blocked: u64) -> Self {
+        Self::waiting(address, run_delay, run_delay, blocked)
+    }
+
+    /// For the thread at this address, whose wait is in the ledger up to `divided`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn waiting(address: u64, run_delay: u64, divided: u64, blocked: u64) -> Self {
+        Self {
+            address,
+            run_delay,
+            divided,
+            blocked,
+            check: Self::sum(address, run_delay, divided, blocked),
+        }
+    }
+
+    /// The place of the thread at this address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn place(address: u64) -> u32 {
+        (address.wrapping_mul(SPREAD) >> (u64::BITS - WAIT_TASKS_BITS)) as u32
+    }
+
+    /// Whether it is of the thread at this address, and whole.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_of(&self, address: u64) -> bool {
+        let sum = Self::sum(address, self.run_delay, self.divided, self.blocked);
+        self.address == address && self.check == sum
+    }
+
+    /// Whether no thread has been at this place.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.address == 0
+    }
+
+    #[inline(always)]
+    const fn sum(address: u64, run_delay: u64, divided: u64, blocked: u64) -> u64 {
+        let times = run_delay.wrapping_mul(SPREAD) ^ divided.wrapping_mul(SPREAD >> 1 | 1);
+        address ^ times ^ blocked.rotate_left(32)
+    }
+}
+
+/// Bytes of the last slices that are kept of a CPU.
+pub const WAIT_SLICES_BYTES: usize = size_of::<WaitSlices>();
+
+/// A slice of a CPU: the time in which one owner ran. It ends when the next one begins.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WaitSlice {
+    /// Its end by the run queue's clock.
+    pub end: u64,
+    /// Who ran.
+    pub owner: CgroupId,
+}
+
+/// The last slices of a CPU, a ring. Only programs use it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WaitSlices {
+    /// The next one is at [`Self::count`] modulo their number.
+    pub slices: [WaitSlice; Self::KEPT],
+    /// How many there were.
+    pub count: u64,
+}
+
+impl WaitSlices {
+    /// How many are kept. A wait of a time slice or two is among them, even if bursts of many
+    /// containers came in between.
+    pub const KEPT: usize = 64;
+}
+
+pod! {
+    /// Key of a row of the WAITS map, whose value is nanoseconds: `waiting` waited for a CPU while
+    /// `running` ran there.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct WaitKey {
+        /// Owner of the wait.
+        pub waiting: CgroupId,
+        /// Cgroup of who ran, also where rows are keyed by process; [`CgroupId::IDLE`]: nobody;
+        /// [`CgroupId::EARLIER`], [`CgroupId::OTHER_CPU`]: not known.
+        pub running: CgroupId,
+        /// Process of the wait; 0 unless counting by process.
+        pub tgid: u32,
+        /// CPU number.
+        pub cpu: u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESSES: [u64; 2] = [0xffff_8880_0001_0000, 0xffff_8880_0001_2340];
+
+    #[test]
+    fn a_mix_of_two_threads_is_of_neither() {
+        let rows = [
+            WaitTask::new(ADDRESSES[0], 1000, 0),
+            WaitTask::waiting(ADDRESSES[1], 1001, 1500, 5000),
+        ];
+        let mut whole = 0;
+        for parts in 0..32 {
+            let part = |at: usize| &rows[parts >> at & 1];
+            let row = WaitTask {
+                address: part(0).address,
+                run_delay: part(1).run_delay,
+                blocked: part(2).blocked,
+                check: part(3).check,
+                divided: part(4).divided,
+            };
+            whole += ADDRESSES.iter().filter(|it| row.is_of(**it)).count();
+        }
+        assert_eq!(whole, 2);
+        assert!(WaitTask::ZERO.is_empty() && !rows[0].is_empty());
+    }
+
+    /// As the kernel allocates them: several in each block of 32 KiB.
+    #[test]
+    fn threads_are_spread_over_all_places() {
+        let mut used = [false; WAIT_TASKS as usize];
+        let mut shared = 0;
+        for thread in 0..10_000 {
+            let address = ADDRESSES[0] + (thread / 4) * 0x8000 + (thread % 4) * 0x1f40;
+            let place = &mut used[WaitTask::place(address) as usize];
+            shared += usize::from(core::mem::replace(place, true));
+        }
+        // 10,000 at random share 728 of 65,536 places.
+        assert!(shared < 1000, "{shared}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The ledger of waits: each nanosecond of a wait belongs to the cgroup that ran on that CPU
+//! meanwhile. So the rows of an owner add up to its waits.
+//!
+//! Functions are not inlined where the stacks of their callers would be too large for Linux 6.1.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    Global,
+    bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
+    helpers::generated::{bpf_loop, bpf_map_lookup_percpu_elem},
+    macros::map,
+    maps::{HashMap, PerCpuArray},
+};
+use probe_common::{CgroupId, CpuState, WaitKey, WaitSlice, WaitSlices};
+
+use crate::{
+    account::BACK_OFF,
+    owner::Owner,
+    pod::add_shared,
+    state::{self, cpu},
+};
+
+/// 1: the ledger is kept.
+#[unsafe(no_mangle)]
+static WITH_LEDGER: Global<u8> = Global::new(0);
+
+/// Nanoseconds by owner of the wait and by who ran. Not preallocated. User space sets the size.
+#[map]
+static WAITS: HashMap<WaitKey, u64> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// The last slices of each CPU.
+#[map]
+static SLICES: PerCpuArray<WaitSlices> = PerCpuArray::with_max_entries(1, 0);
+
+/// The slices of a CPU. That CPU writes them; others read them under the lock of its run queue, under
+/// which it mostly writes: after an unseen switch a reader may take one owner for another.
+#[inline(always)]
+fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
+    let key = 0_u32;
+    // SAFETY: the key has the map's key size, and the cast is to the map's value type.
+    unsafe {
+        bpf_map_lookup_percpu_elem(
+            (&raw const SLICES).cast_mut().cast(),
+            (&raw const key).cast(),
+            cpu,
+        )
+        .cast::<WaitSlices>()
+        .as_mut()
+    }
+}
+
+/// The slice that is `back` before the next one.
+#[inline(always)]
+fn slice_back(ring: &WaitSlices, back: u64) -> WaitSlice {
+    ring.slices[(ring.count.wrapping_sub(back) as usize) & (WaitSlices::KEPT - 1)]
+}
+
+/// A wait, which is in the ledger from `end` on.
+struct Wait {
+    /// Its row is that of the slice in which it is divided.
+    key: WaitKey,
+    queued: u64,
+    end: u64,
+}
+
+/// Whether the ledger is kept.
+#[inline(always)]
+pub(super) fn is_on() -> bool {
+    WITH_LEDGER.load() == 1
+}
+
+/// Ends the open slice at this time of the run queue's clock: its owner is about to change.
+#[inline(never)]
+pub(super) fn close_slice(state: &CpuState, end: u64) {
+    let Some(ring) = slices_of(cpu()) else { return };
+    let before = slice_back(ring, 1);
+    // A time that the kernel did not set at this switch may be older.
+    let slice = WaitSlice {
+        end: end.max(before.end),
+        owner: state.owner,
+    };
+    // By process, owners of one cgroup follow each other.
+    if ring.count == 0 || before.owner != slice.owner {
+        ring.count += 1;
+    }
+    ring.slices[(ring.count.wrapping_sub(1) as usize) & (WaitSlices::KEPT - 1)] = slice;
+}
+
+/// Adds what the owner of the open slice waited for itself. Call before its slice is charged.
+#[inline(never)]
+pub(super) fn add_own_wait(state: &mut CpuState) {
+    add(&key(state, state.owner), state.own_wait);
+    state.own_wait = 0;
+}
+
+/// Adds what the owner of the open slice waited in a run queue that no program saw.
+#[inline(never)]
+pub(super) fn add_elsewhere(state: &CpuState, nanos: u64) {
+    if nanos != 0 {
+        add(&key(state, CgroupId::OTHER_CPU), nanos);
+    }
+}
+
+/// The row of the owner of the open slice.
+#[inline(always)]
+fn key(state: &CpuState, running: CgroupId) -> WaitKey {
+    WaitKey {
+        waiting: state.owner,
+        running,
+        tgid: state.owner_tgid as u32,
+        cpu: cpu(),
+    }
+}
+
+/// Divides a wait of the owner of the open slice: `nanos` in this CPU's run queue since `queued`.
+#[inline(always)]
+pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
+    let Some(ring) = slices_of(cpu()).filter(|_| nanos != 0) else {
+        return;
+    };
+    // The open slice began at the end of the last one.
+    let (began, end) = (slice_back(ring, 1).end, queued + nanos);
+    if queued >= began {
+        state.own_wait += nanos;
+    } else {
+        state.own_wait += end.saturating_sub(began);
+        divide_slices(&mut Wait {
+            key: key(state, state.owner),
+            queued,
+            end: began.min(end),
+        });
+    }
+}
+
+/// Divides a wait of `owner` in the run queue of `cpu`. Returns whether it did: a CPU that does not
+/// count has no slices.
+#[inline(always)]
+pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> bool {
+    let (Some(ring), Some(state)) = (slices_of(cpu), state::of_cpu(cpu)) else {
+        return false;
+    };
+    // A program that holds no lock of the run queue may be changing the slices.
+    if state.armed != CpuState::ARMED || state.busy == 1 {
+        return false;
+    }
+    let mut wait = Wait {
+        key: WaitKey {
+            waiting: owner.cgroup,
+            running: state.owner,
+            tgid: owner.tgid,
+            cpu,
+        },
+        queued,
+        end,
+    };
+    let began = slice_back(ring, 1).end.max(queued);
+    if end > began {
+        add(&wait.key, end - began);
+        wait.end = began;
+    }
+    if wait.end > queued {
+        divide_slices(&mut wait);
+    }
+    true
+}
+
+/// Divides a wait before the open slice.
+#[inline(never)]
+fn divide_slices(wait: &mut Wait) {
+    let Some(ring) = slices_of(wait.key.cpu) else {
+        return;
+    };
+    // The beginning of the oldest slice is the end of one that is no longer kept.
+    let known = ring.count.min(WaitSlices::KEPT as u64).saturating_sub(1);
+    // SAFETY: the callback is a function of the type that the helper calls, and its context is on a
+    // stack.
+    unsafe {
+        bpf_loop(
+            known as u32,
+            step as *mut c_void,
+            (&raw mut *wait).cast(),
+            0,
+        );
+    }
+    if wait.end > wait.queued {
+        wait.key.running = CgroupId::EARLIER;
+        add(&wait.key, wait.end - wait.queued);
+    }
+}
+
+/// Adds the part of the wait in one slice, from the newest on; 1 after the last.
+#[inline(never)]
+extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
+    // SAFETY: the context that `divide_slices` passes.
+    let wait = unsafe { &mut *wait.cast::<Wait>() };
+    let Some(ring) = slices_of(wait.key.cpu) else {
+        return 1;
+    };
+    let back = u64::from(index) + 1;
+    let began = slice_back(ring, back + 1).end.max(wait.queued);
+    if wait.end > began {
+        wait.key.running = slice_back(ring, back).owner;
+        add(&wait.key, wait.end - began);
+        wait.end = began;
+    }
+    i64::from(began == wait.queued)
+}
+
+/// Adds nanoseconds to a row. Programs that interrupt each other call it.
+#[inline(never)]
+fn add(key: &WaitKey, nanos: u64) {
+    if add_to_row(key, nanos) {
+        return;
+    }
+    let Some(state) = state::this_cpu() else {
+        return;
+    };
+    if state.read >= state.retry_waits {
+        let inserted = WAITS.insert(key, nanos, BPF_NOEXIST.into());
+        // Another program may have inserted it in between.
+        if inserted.is_ok() || add_to_row(key, nanos) {
+            return;
+        }
+        // As for rows of counts: a full map is slow to find out.
+        state.retry_waits = state.read + BACK_OFF;
+    }
+    // SAFETY: a word of this CPU's state.
+    unsafe { add_shared(&raw mut state.unplaced_wait, nanos) };
+}
+
+#[inline(always)]
+fn add_to_row(key: &WaitKey, nanos: u64) -> bool {
+    let row = WAITS.get_ptr_mut(key);
+    // SAFETY: the value of a map.
+    row.map(|row| unsafe { add_shared(row, nanos) }).is_some()
+}

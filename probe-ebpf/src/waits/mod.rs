@@ -1,0 +1,303 @@
+//! Waits: counters of what tasks do while they do not run ([`SchedulerCounter`]). They are counters
+//! of a CPU like those of perf events: what one gains during a slice belongs to the slice's owner.
+//! Without events that count them the verifier drops this code.
+
+mod ledger;
+
+use aya_ebpf::{Global, macros::map, maps::Array};
+use probe_common::{CgroupId, CpuState, SchedulerCounter, WaitTask};
+
+use crate::{
+    kernel::{RunQueue, SCHED_INFO_RUN_DELAY, TASK_SCHED_INFO, Task, UntypedTask, read},
+    owner::owner_of,
+    state,
+};
+
+/// [`SchedulerCounter::BITS`] for each slot: the number of the counter that it shows, 0 for a perf
+/// event.
+#[unsafe(no_mangle)]
+static SCHEDULER_SLOTS: Global<u64> = Global::new(0);
+
+/// What is kept of threads between their switches, by their addresses. User space sets the size.
+#[map]
+static TASKS: Array<WaitTask> = Array::with_max_entries(1, 0);
+
+/// `TASK_UNINTERRUPTIBLE` and `TASK_NOLOAD` of `linux/sched.h`: threads of the kernel that only wait
+/// for work have both.
+const UNINTERRUPTIBLE: u32 = 0x2;
+const NOLOAD: u32 = 0x400;
+
+/// Whether anything is counted here.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    SCHEDULER_SLOTS.load() != 0
+}
+
+/// Whether a slot shows one of these counters.
+#[inline(always)]
+pub(crate) fn is_counter(slot: usize) -> bool {
+    number(slot) != 0
+}
+
+/// The value that a slot shows; None if it shows a perf event.
+#[inline(always)]
+pub(crate) fn counter(state: &CpuState, slot: usize) -> Option<u64> {
+    state.scheduler.get(number(slot).wrapping_sub(1)).copied()
+}
+
+#[inline(always)]
+fn number(slot: usize) -> usize {
+    // The verifier knows the slot's number as a constant.
+    const MASK: u64 = (1 << SchedulerCounter::BITS) - 1;
+    (SCHEDULER_SLOTS.load() >> (SchedulerCounter::BITS * slot) & MASK) as usize
+}
+
+#[inline(always)]
+fn add(state: &mut CpuState, counter: SchedulerCounter, more: u64) {
+    state.scheduler[counter as usize - 1] += more;
+}
+
+/// Keeps what the kernel has counted of a thread before this session. Called after the hook is
+/// attached: an entry of the hook is newer.
+#[inline(always)]
+pub(crate) fn add_existing(task: UntypedTask) {
+    let info = task.0.wrapping_add(TASK_SCHED_INFO.load());
+    let run_delay = read(info.wrapping_add(SCHED_INFO_RUN_DELAY.load()));
+    if let (Some(run_delay), Some(entry)) = (run_delay, entry_of(task.0))
+        && entry.is_empty()
+    {
+        *entry = WaitTask::new(task.0, run_delay, 0);
+    }
+}
+
+#[inline(always)]
+fn entry_of(address: u64) -> Option<&'static mut WaitTask> {
+    // SAFETY: other CPUs may write the value, and its check shows that.
+    unsafe { TASKS.get_ptr_mut(WaitTask::place(address))?.as_mut() }
+}
+
+/// The address as a number: the verifier takes no arithmetic with a pointer.
+#[inline(always)]
+fn address(number: &mut u64, task: Task) -> u64 {
+    let number = &raw mut *number;
+    // SAFETY: a word of this CPU's state.
+    unsafe {
+        number.write_volatile(task.address());
+        number.read_volatile()
+    }
+}
+
+/// Counts the switch of a task that leaves, in this state. Call before its slice is charged.
+#[inline(always)]
+pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_state: u32) {
+    // An arrival on a CPU that does not count is not seen, and would not clear what is stored here.
+    if task.pid() == 0 || state.armed != CpuState::ARMED {
+        return;
+    }
+    if preempted || task_state == 0 {
+        add(state, SchedulerCounter::InvoluntarySwitches, 1);
+        return;
+    }
+    add(state, SchedulerCounter::VoluntarySwitches, 1);
+    if task_state & (UNINTERRUPTIBLE | NOLOAD) == UNINTERRUPTIBLE {
+        block(state, task);
+    }
+}
+
+/// Keeps when a task went to uninterruptible sleep.
+#[inline(never)]
+fn block(state: &mut CpuState, task: Task) {
+    let address = address(&mut state.scratch[0], task);
+    let (run_delay, now) = (task.sched_info().run_delay, task.run_queue().clock());
+    if let Some(entry) = entry_of(address) {
+        // A wait that ended unseen is not counted yet.
+        *entry = match entry.is_of(address) && entry.blocked != WaitTask::FIRST {
+            true => WaitTask::waiting(address, entry.run_delay, entry.divided, now),
+            false => WaitTask::new(address, run_delay, now),
+        };
+    }
+}
+
+/// Starts counting on this CPU, where this task runs.
+#[inline(always)]
+pub(crate) fn arm(state: &mut CpuState, task: Task) {
+    state.lag = 0;
+    state.own_wait = 0;
+    if ledger::is_on() {
+        // Who ran before is not known.
+        state.owner = CgroupId::EARLIER;
+        ledger::close_slice(state, task.run_queue().clock());
+    }
+}
+
+/// Ends the open slice at a switch that changes the owner. Counts what was taken from its task. Call
+/// before the slice is charged.
+#[inline(never)]
+pub(crate) fn close_slice(state: &mut CpuState, queue: RunQueue) {
+    if ledger::is_on() {
+        ledger::close_slice(state, queue.clock());
+    }
+    let lag = queue.clock().wrapping_sub(queue.task_clock());
+    let taken = lag.wrapping_sub(state.lag);
+    // A first reading, or clocks that were set.
+    if state.lag != 0 && taken.cast_signed() > 0 {
+        add(state, SchedulerCounter::Stolen, taken);
+    }
+    state.lag = lag;
+}
+
+/// [`close_slice`] after an unseen switch that brought this task in. Charges what [`charge`] does.
+#[inline(always)]
+pub(crate) fn close_unseen_slice(state: &mut CpuState, task: Task) {
+    if ledger::is_on() {
+        let end = match task.pid() {
+            // The kernel keeps no time for it.
+            0 => task.run_queue().clock(),
+            _ => task.last_arrival(),
+        };
+        ledger::close_slice(state, end);
+    }
+    charge(state);
+}
+
+/// [`close_slice`] where the running task changes its owner between two switches.
+#[inline(always)]
+pub(crate) fn change_owner(state: &mut CpuState, task: Task) {
+    if is_on() && ledger::is_on() {
+        ledger::close_slice(state, task.run_queue().clock());
+    }
+}
+
+/// Adds what the owner of the open slice waited for itself. Call before the slice is charged.
+#[inline(always)]
+pub(crate) fn charge(state: &mut CpuState) {
+    if is_on() && ledger::is_on() && state.own_wait != 0 {
+        ledger::add_own_wait(state);
+    }
+}
+
+/// A switch that brings a task in.
+struct Arrival {
+    /// When the task was put into this CPU's run queue; of an unseen switch, when it came in.
+    queued: u64,
+    /// Nanoseconds since then that `run_delay` does not contain; None if not known.
+    in_this_queue: Option<u64>,
+    /// Whether this is the task's first.
+    is_first: bool,
+    is_seen: bool,
+}
+
+/// Counts the wait of a task that a switch brings in. Call after its slice was opened.
+///
+/// Not inlined: the stacks of its callers would be too large for Linux 6.1.
+#[inline(never)]
+pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
+    let info = task.sched_info();
+    let queued = info.last_queued;
+    let arrival = Arrival {
+        queued,
+        // The kernel adds the same difference after this program.
+        in_this_queue: (queued != 0).then(|| queue.clock().wrapping_sub(queued)),
+        is_first: info.runs == 0,
+        is_seen: true,
+    };
+    end_wait(state, task, info.run_delay, arrival);
+}
+
+/// [`count_arrival`] for a running task that was switched in unseen: the kernel has added all of its wait.
+#[inline(never)]
+pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
+    let info = task.sched_info();
+    let arrival = Arrival {
+        queued: task.last_arrival(),
+        in_this_queue: Some(0),
+        is_first: info.runs == 1,
+        is_seen: false,
+    };
+    end_wait(state, task, info.run_delay, arrival);
+}
+
+/// Counts a wait: what `run_delay` has gained since the task was switched out, in run queues that it
+/// has left, and the last part.
+#[inline(always)]
+fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) {
+    if task.pid() == 0 {
+        return;
+    }
+    let address = address(&mut state.scratch[0], task);
+    let Some(entry) = entry_of(address) else {
+        return;
+    };
+    let Arrival { queued, .. } = arrival;
+    let is_entry = entry.is_of(address);
+    let (mut earlier, mut undivided) = (0, 0);
+    let mut known = arrival.in_this_queue.is_some();
+    // The kernel counts no run after a wait that it does not count.
+    let is_later = !arrival.is_seen && is_entry && entry.blocked != WaitTask::FIRST;
+    if arrival.is_first && !is_later {
+        earlier = run_delay;
+        undivided = run_delay;
+        // Else it is of a thread that was at this address before.
+        if is_entry && entry.blocked == WaitTask::FIRST {
+            undivided = run_delay.saturating_sub(entry.divided);
+        }
+    } else if is_entry && run_delay >= entry.run_delay {
+        earlier = run_delay - entry.run_delay;
+        undivided = run_delay.saturating_sub(entry.divided);
+        let slept = queued.wrapping_sub(earlier).wrapping_sub(entry.blocked);
+        // It may have run unseen since then, and slept in another state. Clocks of two run queues may
+        // differ a little.
+        let slept_since = !arrival.is_seen || task.last_arrival() <= entry.blocked;
+        if entry.blocked != 0 && known && slept_since && slept.cast_signed() > 0 {
+            add(state, SchedulerCounter::Uninterruptible, slept);
+        }
+    } else {
+        known = false;
+    }
+    let last = arrival.in_this_queue.unwrap_or(0);
+    if ledger::is_on() {
+        if arrival.is_seen {
+            ledger::add_elsewhere(state, undivided);
+            ledger::divide(state, queued, last);
+        } else {
+            // Most probably on this CPU.
+            ledger::divide(state, queued.wrapping_sub(undivided), undivided);
+        }
+    }
+    add(state, SchedulerCounter::Wait, earlier + last);
+    let outcome = match known {
+        true => SchedulerCounter::Waits,
+        false => SchedulerCounter::UnknownWaits,
+    };
+    add(state, outcome, 1);
+    *entry = WaitTask::new(address, run_delay + last, 0);
+}
+
+/// Puts the wait of a task into the ledger of the CPU whose run queue it has just left for that of
+/// another CPU, which divides the rest. The lock of that run queue is held.
+#[inline(always)]
+pub(crate) fn migrate(task: Task) {
+    let Some(state) = state::this_cpu() else {
+        return;
+    };
+    let info = task.sched_info();
+    let address = address(&mut state.scratch[1], task);
+    let Some(entry) = entry_of(address) else {
+        return;
+    };
+    let is_first = info.runs == 0;
+    let is_entry = entry.is_of(address) && (!is_first || entry.blocked == WaitTask::FIRST);
+    let before = match (is_entry, is_first) {
+        (true, _) => *entry,
+        (false, true) => WaitTask::new(address, 0, WaitTask::FIRST),
+        // Its wait is unknown.
+        (false, false) => return,
+    };
+    let gain = info.run_delay.wrapping_sub(before.divided);
+    let queue = task.run_queue();
+    let end = queue.clock();
+    if gain.cast_signed() > 0 && ledger::divide_moved(owner_of(task), queue.cpu(), end - gain, end)
+    {
+        *entry = WaitTask::waiting(address, before.run_delay, info.run_delay, before.blocked);
+    }
+}
