@@ -33,7 +33,8 @@ pod! {
     pub struct ProcessWalk {
         /// Its number, from 1.
         pub number: u64,
-        /// [`Self::OWNERS`] or [`Self::WAITS`]: where every thread goes; 0: threads are not visited.
+        /// [`Self::OWNERS`] or [`Self::WAITS`]: where every thread goes; 0: threads are not
+        /// visited.
         pub threads: u64,
         /// A process id to look for, in the pid namespace of the reader; 0: none.
         pub wanted: u64,

@@ -1,5 +1,6 @@
-//! What tasks do while they do not run: the counters that the hook `sched-switch` keeps for each CPU
-//! ([`SchedulerCounter`]), and what it keeps of each thread between two of its runs ([`WaitTask`]).
+//! What tasks do while they do not run: the counters that the hook `sched-switch` keeps for each
+//! CPU ([`SchedulerCounter`]), and what it keeps of each thread between two of its runs
+//! ([`WaitTask`]).
 //!
 //! They follow the kernel's own accounts (`kernel/sched/stats.h`, `CONFIG_SCHED_INFO`): a thread's
 //! `run_delay` is the time that it was runnable and did not run.
@@ -56,7 +57,8 @@ pod! {
     /// time. [`Self::check`] shows a mix of both.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WaitTask {
-        /// The thread's address. Its id would change when a thread other than the leader calls exec.
+        /// The thread's address. Its id would change when a thread other than the leader calls
+        /// exec.
         pub address: u64,
         /// The thread's `run_delay` when it was last switched in or out.
         pub run_delay: u64,

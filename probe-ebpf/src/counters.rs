@@ -1,5 +1,6 @@
-//! The counters: one map per slot, filled by user space with a perf event for each possible CPU, or a
-//! counter of [`waits`](crate::waits). The frozen globals give the number of slots and their groups.
+//! The counters: one map per slot, filled by user space with a perf event for each possible CPU, or
+//! a counter of [`waits`](crate::waits). The frozen globals give the number of slots and their
+//! groups.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
@@ -37,8 +38,8 @@ macro_rules! slots {
         // inserted them closes the map, even if programs still count into pinned maps.
         $(#[map] static $name: PerfEventArray<u32> = PerfEventArray::new(BPF_F_PRESERVE_ELEMS);)*
 
-        /// Reads a perf event of this CPU, with its enabled and running times. `place` is this CPU's
-        /// index in the maps.
+        /// Reads a perf event of this CPU, with its enabled and running times. `place` is this
+        /// CPU's index in the maps.
         #[inline(always)]
         fn read_event(slot: usize, place: u64) -> Option<bpf_perf_event_value> {
             let map: *const PerfEventArray<u32> = match slot {

@@ -4,11 +4,15 @@
 //! globals before loading. Their map is frozen, so the verifier knows the values and admits direct
 //! loads through BTF pointers, without probe reads.
 
+mod run_queue;
+
 use aya_ebpf::{
     Global,
     helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel},
 };
 use probe_common::CgroupId;
+
+pub(crate) use self::run_queue::RunQueue;
 
 macro_rules! offsets {
     ($($(#[$doc:meta])* $name:ident;)*) => {
@@ -109,22 +113,6 @@ offsets! {
 /// A `struct task_struct` of the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Task(*const u8);
-
-/// The kernel's account of a task's waits (`struct sched_info`).
-pub(crate) struct SchedInfo {
-    /// Nanoseconds that it was runnable and did not run, up to its last switch or move to another
-    /// run queue.
-    pub(crate) run_delay: u64,
-    /// When it was put into the run queue that it is in, by that queue's clock; 0 while it runs, and
-    /// if it is in none.
-    pub(crate) last_queued: u64,
-    /// How many times it was switched in.
-    pub(crate) runs: u64,
-}
-
-/// A `struct rq` of the kernel: the run queue of a CPU.
-#[derive(Clone, Copy)]
-pub(crate) struct RunQueue(*const u8);
 
 /// A `struct cgroup` of the kernel.
 #[derive(Clone, Copy)]
@@ -363,52 +351,6 @@ impl Task {
         })
     }
 
-    /// The run queue of the CPU that this task leaves or runs on. Callers know that the kernel's
-    /// types have the fields.
-    #[inline(always)]
-    pub(crate) fn run_queue(self) -> RunQueue {
-        let entity = self.0.wrapping_add(TASK_SE.load() as usize);
-        // SAFETY: the offsets lead over two pointers that a task in a run queue has.
-        unsafe {
-            let queue: *const u8 = field(entity, &SCHED_ENTITY_CFS_RQ);
-            RunQueue(field(queue, &CFS_RQ_RQ))
-        }
-    }
-
-    /// Its waits. Callers know that the kernel's types have the fields.
-    #[inline(always)]
-    pub(crate) fn sched_info(self) -> SchedInfo {
-        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-        // SAFETY: the offsets lead to 64-bit numbers in the scheduler's information.
-        unsafe {
-            SchedInfo {
-                run_delay: field(info, &SCHED_INFO_RUN_DELAY),
-                last_queued: field(info, &SCHED_INFO_LAST_QUEUED),
-                runs: field(info, &SCHED_INFO_PCOUNT),
-            }
-        }
-    }
-
-    /// Whether it is between two run queues. Callers know that the kernel's types have the field.
-    #[inline(always)]
-    pub(crate) fn is_migrating(self) -> bool {
-        /// `TASK_ON_RQ_MIGRATING` of `kernel/sched/sched.h`.
-        const MIGRATING: u8 = 2;
-        // SAFETY: TASK_ON_RQ is the offset of a byte in task_struct, or of a little-endian int up to
-        // Linux 6.18.
-        let on_queue: u8 = unsafe { field(self.0, &TASK_ON_RQ) };
-        on_queue == MIGRATING
-    }
-
-    /// When it was last switched in, by the clock of that run queue. Callers know that the kernel's
-    /// types have the field.
-    #[inline(always)]
-    pub(crate) fn last_arrival(self) -> u64 {
-        let info = self.0.wrapping_add(TASK_SCHED_INFO.load() as usize);
-        // SAFETY: the offsets lead to a 64-bit time in the scheduler's information.
-        unsafe { field(info, &SCHED_INFO_LAST_ARRIVAL) }
-    }
-
     /// Address of its `css_set`, which has one cgroup per hierarchy. Tasks that share it are in the
     /// same cgroups.
     #[inline(always)]
@@ -429,30 +371,6 @@ impl Task {
             let node: *const u8 = field(cgroup, &CGROUP_KN);
             CgroupId(field(node, &KERNFS_NODE_ID))
         }
-    }
-}
-
-impl RunQueue {
-    /// The number of its CPU.
-    #[inline(always)]
-    pub(crate) fn cpu(self) -> u32 {
-        // SAFETY: RQ_CPU is the offset of an int in a run queue.
-        unsafe { field(self.0, &RQ_CPU) }
-    }
-
-    /// Its clock. In a program at `sched_switch`, the time of the switch.
-    #[inline(always)]
-    pub(crate) fn clock(self) -> u64 {
-        // SAFETY: RQ_CLOCK is the offset of a 64-bit time in a run queue.
-        unsafe { field(self.0, &RQ_CLOCK) }
-    }
-
-    /// Its clock without interrupts and time taken by the hypervisor, as far as the kernel measures
-    /// them (`CONFIG_IRQ_TIME_ACCOUNTING`, `CONFIG_PARAVIRT_TIME_ACCOUNTING`).
-    #[inline(always)]
-    pub(crate) fn task_clock(self) -> u64 {
-        // SAFETY: RQ_CLOCK_TASK is the offset of a 64-bit time in a run queue.
-        unsafe { field(self.0, &RQ_CLOCK_TASK) }
     }
 }
 

@@ -3,12 +3,13 @@
 //! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
 //! two, where every switch is charged. Six set-ups alternate: nothing; the same counters without a
 //! program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches, where
-//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom. Each measurement is the fastest of a few short runs, which
-//! other load disturbs least. Differences are within a round of all set-ups, so that changes of the
-//! machine's speed affect them little. The table shows their medians and quartiles over the rounds.
+//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom. Each
+//! measurement is the fastest of a few short runs, which other load disturbs least. Differences are
+//! within a round of all set-ups, so that changes of the machine's speed affect them little. The
+//! table shows their medians and quartiles over the rounds.
 //!
-//! The column before the last two is the kernel's run time of the program, minus the empty program's.
-//! Programs run with interrupts off, so other load hardly disturbs it.
+//! The column before the last two is the kernel's run time of the program, minus the empty
+//! program's. Programs run with interrupts off, so other load hardly disturbs it.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 

@@ -142,8 +142,8 @@ fn assert_is_the_kernels(
     .map(count);
     let missed = counting.window.health.sum.missed_switches;
     println!(
-        "{processes} processes: waits {waits} of {wait} ns, unknown {unknown}, switches {voluntary} \
-         and {involuntary}, missed {missed}; the kernel: {truth:?}"
+        "{processes} processes: waits {waits} of {wait} ns, unknown {unknown}, switches \
+         {voluntary} and {involuntary}, missed {missed}; the kernel: {truth:?}"
     );
     for cgroup in cgroups {
         // They are the same, unless a thread's entry was replaced by that of another one.

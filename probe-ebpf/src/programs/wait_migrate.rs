@@ -1,5 +1,6 @@
-//! `wait_migrate`: a task leaves the run queue of a CPU for that of another one. The ledger of waits
-//! divides what it has waited there by the slices of that CPU, which the other one cannot read.
+//! `wait_migrate`: a task leaves the run queue of a CPU for that of another one. The ledger of
+//! waits divides what it has waited there by the slices of that CPU, which the other one cannot
+//! read.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 

@@ -33,8 +33,8 @@ static WAITS: HashMap<WaitKey, u64> = HashMap::with_max_entries(1, BPF_F_NO_PREA
 #[map]
 static SLICES: PerCpuArray<WaitSlices> = PerCpuArray::with_max_entries(1, 0);
 
-/// The slices of a CPU. That CPU writes them; others read them under the lock of its run queue, under
-/// which it mostly writes: after an unseen switch a reader may take one owner for another.
+/// The slices of a CPU. That CPU writes them; others read them under the lock of its run queue,
+/// under which it mostly writes: after an unseen switch a reader may take one owner for another.
 #[inline(always)]
 fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
     let key = 0_u32;

@@ -22,8 +22,8 @@ static SCHEDULER_SLOTS: Global<u64> = Global::new(0);
 #[map]
 static TASKS: Array<WaitTask> = Array::with_max_entries(1, 0);
 
-/// `TASK_UNINTERRUPTIBLE` and `TASK_NOLOAD` of `linux/sched.h`: threads of the kernel that only wait
-/// for work have both.
+/// `TASK_UNINTERRUPTIBLE` and `TASK_NOLOAD` of `linux/sched.h`: threads of the kernel that only
+/// wait for work have both.
 const UNINTERRUPTIBLE: u32 = 0x2;
 const NOLOAD: u32 = 0x400;
 
@@ -130,8 +130,8 @@ pub(crate) fn arm(state: &mut CpuState, task: Task) {
     }
 }
 
-/// Ends the open slice at a switch that changes the owner. Counts what was taken from its task. Call
-/// before the slice is charged.
+/// Ends the open slice at a switch that changes the owner. Counts what was taken from its task.
+/// Call before the slice is charged.
 #[inline(never)]
 pub(crate) fn close_slice(state: &mut CpuState, queue: RunQueue) {
     if ledger::is_on() {
@@ -204,7 +204,8 @@ pub(crate) fn count_arrival(state: &mut CpuState, task: Task, queue: RunQueue) {
     end_wait(state, task, info.run_delay, arrival);
 }
 
-/// [`count_arrival`] for a running task that was switched in unseen: the kernel has added all of its wait.
+/// [`count_arrival`] for a running task that was switched in unseen: the kernel has added all of
+/// its wait.
 #[inline(never)]
 pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     let info = task.sched_info();
@@ -217,8 +218,8 @@ pub(crate) fn count_unseen_arrival(state: &mut CpuState, task: Task) {
     end_wait(state, task, info.run_delay, arrival);
 }
 
-/// Counts a wait: what `run_delay` has gained since the task was switched out, in run queues that it
-/// has left, and the last part.
+/// Counts a wait: what `run_delay` has gained since the task was switched out, in run queues that
+/// it has left, and the last part.
 #[inline(always)]
 fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) {
     if task.pid() == 0 {
@@ -245,8 +246,8 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
         earlier = run_delay - entry.run_delay;
         undivided = run_delay.saturating_sub(entry.divided);
         let slept = queued.wrapping_sub(earlier).wrapping_sub(entry.blocked);
-        // It may have run unseen since then, and slept in another state. Clocks of two run queues may
-        // differ a little.
+        // It may have run unseen since then, and slept in another state. Clocks of two run queues
+        // may differ a little.
         let slept_since = !arrival.is_seen || task.last_arrival() <= entry.blocked;
         if entry.blocked != 0 && known && slept_since && slept.cast_signed() > 0 {
             add(state, SchedulerCounter::Uninterruptible, slept);

@@ -207,7 +207,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "0.000 s of waits found no room in the kernel's map: they are in cpu-wait, and behind nobody in the table",
+                "0.000 s of waits found no room in the kernel's map: they are in cpu-wait, and \
+                 behind nobody in the table",
                 "its threads waited 1.00 s for a CPU, mostly for container bbbbbbbbbbbb (60%)"
             ]
         );

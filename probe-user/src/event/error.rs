@@ -224,8 +224,8 @@ pub enum EventError {
     },
     /// A count of the program at each switch beside counters of a PMU.
     #[error(
-        "the group `{group}` has `{event}`, which pmuscope's own program counts at switches, beside \
-         counters of a PMU; write it outside of the braces"
+        "the group `{group}` has `{event}`, which pmuscope's own program counts at switches, \
+         beside counters of a PMU; write it outside of the braces"
     )]
     SchedulerInGroup { group: String, event: String },
     #[error(

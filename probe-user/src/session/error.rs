@@ -59,8 +59,8 @@ pub enum SessionError {
     WaitsHook(String),
     /// The kernel keeps no account of waits.
     #[error(
-        "cannot count {0}: this kernel keeps no account of waits; leave it out, or boot a kernel with \
-         CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT) and \
+        "cannot count {0}: this kernel keeps no account of waits; leave it out, or boot a kernel \
+         with CONFIG_SCHED_INFO (by CONFIG_SCHEDSTATS or CONFIG_TASK_DELAY_ACCT) and \
          CONFIG_FAIR_GROUP_SCHED, as every current distribution's"
     )]
     NoWaits(String),

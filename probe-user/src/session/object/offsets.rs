@@ -111,8 +111,8 @@ const SAMPLE_DATA_FIELDS: [Field; 4] = {
 };
 
 /// Members that some kernels lack. Without `CONFIG_FAIR_GROUP_SCHED`, clock counters cannot be set
-/// back to the moment of a switch, and waits are not counted; without `CONFIG_SCHED_INFO`, tasks have no
-/// `last_arrival` and no waits. `rq.cpu` and `on_rq` are for the ledger of waits.
+/// back to the moment of a switch, and waits are not counted; without `CONFIG_SCHED_INFO`, tasks
+/// have no `last_arrival` and no waits. `rq.cpu` and `on_rq` are for the ledger of waits.
 const OPTIONAL: [Field; 9] = [
     field("RQ_CPU", "rq", "cpu", Integer(4)),
     field("TASK_ON_RQ", TASK, "on_rq", AnyInteger),

@@ -40,8 +40,8 @@ pub(crate) struct ReplayArgs {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "event", "device", "sample", "capacity", "pressure", "waits", "interval", "rotate", "max_rows",
-            "kernel_log", "command",
+            "event", "device", "sample", "capacity", "pressure", "waits", "interval", "rotate",
+            "max_rows", "kernel_log", "command",
         ],
     )]
     pub(crate) replay: Option<PathBuf>,
@@ -171,8 +171,8 @@ pub(crate) fn count(
         .is_none_or(|state| state != "enabled");
     if args.waits && !has_queues {
         tracing::warn!(
-            "a scheduler of sched_ext runs, whose queues belong to no CPU: waits are counted, and not \
-             for whom"
+            "a scheduler of sched_ext runs, whose queues belong to no CPU: waits are counted, and \
+             not for whom"
         );
     }
     let run = live::LiveRun {
