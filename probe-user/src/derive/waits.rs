@@ -22,8 +22,8 @@ const LEAST_WAIT: f64 = 0.01;
 
 const COLUMNS: [&str; 4] = ["owner", "behind", "cpu_wait_ns", "share"];
 
-/// Subjects of the entities, for findings.
 impl ReportedRows for WaitRows {
+    /// Subjects of the entities, for findings.
     type Metrics = BTreeMap<Entity, u32>;
 
     fn metrics(&self, _: &mut Report) -> Self::Metrics {

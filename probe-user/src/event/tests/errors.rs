@@ -114,7 +114,8 @@ fn names() {
             ),
             (
                 "rxyz",
-                "unknown event `rxyz`; the nearest known ones are ref-cycles, voluntary-switches, involuntary-switches",
+                "unknown event `rxyz`; the nearest known ones are ref-cycles, voluntary-switches, \
+                 involuntary-switches",
             ),
             (
                 "r10000000000000000",

@@ -109,7 +109,7 @@ pub(crate) struct CountingArgs {
     sample_budget: Option<f64>,
 }
 
-/// Whether a scheduler of `sched_ext` runs (Linux 6.12).
+/// `enabled` where a scheduler of `sched_ext` runs (Linux 6.12).
 const SCHED_EXT: &str = "kernel/sched_ext/state";
 
 /// The metrics beside the ledger of waits.
