@@ -42,7 +42,8 @@ pub use state::{
 };
 pub use usage::{CgroupId, UsageKey, UsageRow};
 pub use waits::{
-    SchedulerCounter, WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitSlice, WaitSlices, WaitTask,
+    SchedulerCounter, WAIT_BUCKETS, WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitSlice, WaitSlices,
+    WaitTask, WaitTimes,
 };
 
 /// Counters that can be active on a CPU at once, over all groups.

@@ -1,7 +1,7 @@
 //! The STATE map: the open slice of each CPU ([`CpuState`]), and the programs' counts of their own
 //! work ([`CpuCounts`]).
 
-use crate::{CgroupId, GROUPS, SLOTS, SchedulerCounter, pod::pod};
+use crate::{CgroupId, GROUPS, SLOTS, SchedulerCounter, WaitTimes, pod::pod};
 
 /// What the `flush` program does: the first argument of its test run.
 ///
@@ -159,6 +159,15 @@ pod! {
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of WAITS is created on this CPU, after
         /// it was full.
         pub retry_waits: u64,
+        /// The waits of the open slice, by their lengths.
+        pub wait_times: WaitTimes,
+        /// Their buckets: bit n is set if there is one in bucket n.
+        pub wait_buckets: u64,
+        /// Waits for which `WAIT_TIMES` had no room.
+        pub unplaced_waits: u64,
+        /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this CPU,
+        /// after it was full.
+        pub retry_wait_times: u64,
         /// Scratch words that turn a pointer into a number: one for the hooks, one for
         /// `wait_migrate`, which may interrupt them.
         pub scratch: [u64; 2],

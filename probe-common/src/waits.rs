@@ -171,9 +171,74 @@ pod! {
     }
 }
 
+/// Buckets of the lengths of waits.
+pub const WAIT_BUCKETS: usize = 32;
+
+pod! {
+    /// Value of a row of the `WAIT_TIMES` map, whose key is that of a row of counts
+    /// ([`UsageKey`](crate::UsageKey)) of group 0: waits that ended, by their lengths. Without
+    /// those of which a part is unknown.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WaitTimes {
+        /// Waits, by [`Self::bucket`].
+        pub counts: [u64; WAIT_BUCKETS],
+        /// Sum of their lengths in nanoseconds.
+        pub nanos: u64,
+    }
+}
+
+impl WaitTimes {
+    /// 2^20 / 10^9 as a fraction of 2^28: nanoseconds in units of 2^-20 s, to 10^-7 of them.
+    const UNITS: u64 = 281_475;
+    const FRACTION: u32 = 28;
+
+    /// The bucket of a wait: 0 below 2^-20 s (0.95 us), n from 2^(n-21) s to 2^(n-20) s. The last
+    /// one has all longer waits.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bucket(nanos: u64) -> usize {
+        // From 2^44 ns (5 h) on the product would be too large.
+        let nanos = if nanos >> 44 == 0 { nanos } else { 1 << 44 };
+        let units = (nanos * Self::UNITS) >> Self::FRACTION;
+        let limit = 1 << (WAIT_BUCKETS - 2);
+        let units = if units < limit { units } else { limit };
+        match units {
+            0 => 0,
+            _ => units.ilog2() as usize + 1,
+        }
+    }
+
+    /// The end of a bucket in seconds, which is in the next one; None of the last.
+    #[must_use]
+    pub fn end(bucket: usize) -> Option<f64> {
+        let last = WAIT_BUCKETS - 1;
+        (bucket < last).then(|| f64::from(1_u32 << bucket) / f64::from(1_u32 << 20))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_of_a_second() {
+        let nanos = |bucket: usize| WaitTimes::end(bucket).unwrap() * 1e9;
+        for bucket in 0..WAIT_BUCKETS - 1 {
+            let end = nanos(bucket);
+            #[expect(clippy::cast_possible_truncation, reason = "less than 2^44")]
+            #[expect(clippy::cast_sign_loss, reason = "positive")]
+            let [below, above] =
+                [end * (1.0 - 1e-6) - 1.0, end * (1.0 + 1e-6) + 1.0].map(|it| it as u64);
+            assert_eq!(WaitTimes::bucket(below), bucket, "{below}");
+            assert_eq!(WaitTimes::bucket(above), bucket + 1, "{above}");
+        }
+        let last = [1_u64 << 43, 1 << 44, 1 << 60, u64::MAX].map(WaitTimes::bucket);
+        assert_eq!(last, [WAIT_BUCKETS - 1; 4]);
+        assert_eq!(
+            (WaitTimes::bucket(0), WaitTimes::end(WAIT_BUCKETS - 1)),
+            (0, None)
+        );
+    }
 
     const ADDRESSES: [u64; 2] = [0xffff_8880_0001_0000, 0xffff_8880_0001_2340];
 

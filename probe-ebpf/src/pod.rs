@@ -15,15 +15,20 @@ pub(crate) unsafe fn add_shared(word: *mut u64, n: u64) {
     unsafe { asm!("lock *(u64 *)({word} + 0) += {n}", word = in(reg) word, n = in(reg) n) };
 }
 
-/// [`SpeRow::bucket`] with a bound that the verifier sees. LLVM knows that the number of bits is no
-/// larger and would drop a mask.
+/// [`SpeRow::bucket`] with a bound that the verifier sees.
 #[inline(always)]
 pub(crate) fn bucket(cycles: u16) -> usize {
-    const { assert!(LATENCY_BUCKETS == 32) };
-    let mut bucket = SpeRow::bucket(cycles);
-    // SAFETY: changes one register.
-    unsafe { asm!("{bucket} &= 31", bucket = inout(reg) bucket) };
-    bucket % LATENCY_BUCKETS
+    masked::<LATENCY_BUCKETS>(SpeRow::bucket(cycles))
+}
+
+/// An index into `N` values, with a bound that the verifier sees. LLVM knows the bound of some, and
+/// would drop the mask.
+#[inline(always)]
+pub(crate) fn masked<const N: usize>(mut index: usize) -> usize {
+    const { assert!(N == 32) };
+    // SAFETY: changes only its register.
+    unsafe { asm!("{index} &= 31", index = inout(reg) index) };
+    index % N
 }
 
 /// Compiler barrier: an interrupt on this CPU sees the stores before it in order. LLVM has no fence

@@ -1,9 +1,10 @@
 //! The cost of a context switch with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
-//! two, where every switch is charged. Six set-ups alternate: nothing; the same counters without a
+//! two, where every switch is charged. Seven set-ups alternate: nothing; the same counters without a
 //! program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches, where
-//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom. Each
+//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom; and what
+//! tracers do in its place, a record of each switch that a thread reads. Each
 //! measurement is the fastest of a few short runs, which other load disturbs least. Differences are
 //! within a round of all set-ups, so that changes of the machine's speed affect them little. The
 //! table shows their medians and quartiles over the rounds.
@@ -19,7 +20,7 @@ use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_TRACING as TRACING;
 use probe_user::snapshot::Hook;
 use test_harness::{
     Counting, TestCgroup,
-    bpf::{EmptyProgram, RunTimeStats, busiest_program},
+    bpf::{EmptyProgram, RunTimeStats, SwitchRecorder, busiest_program},
     plan,
 };
 
@@ -44,7 +45,7 @@ const EVENTS: [(&str, u64); 8] = [
     ("dummy", 9),
 ];
 
-/// The events of `stat --waits`.
+/// The events of `-M group:wait`.
 const WAITS: &str = ",cpu-wait,uninterruptible-sleep,stolen-time,voluntary-switches,\
                      involuntary-switches";
 
@@ -57,15 +58,17 @@ enum SetUp {
     Pmuscope,
     Watching,
     Waits,
+    Records,
 }
 
-const SET_UPS: [SetUp; 6] = [
+const SET_UPS: [SetUp; 7] = [
     SetUp::Nothing,
     SetUp::Counters,
     SetUp::Empty,
     SetUp::Pmuscope,
     SetUp::Watching,
     SetUp::Waits,
+    SetUp::Records,
 ];
 
 fn main() {
@@ -78,10 +81,11 @@ fn main() {
          with pmuscope. Added by pmuscope to the counters; to the empty program; by the kernel's \
          clock\n\
          of both programs; by watching the way out of the scheduler to pmuscope; by waits to the\n\
-         program of pmuscope: median (quartiles)."
+         program of pmuscope, by the kernel's clock; by waits to pmuscope; by a record of each\n\
+         switch to nothing: median (quartiles)."
     );
     println!(
-        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22} {:>22}",
+        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22} {:>22} {:>22} {:>22}",
         "hook",
         "events",
         "cgroups",
@@ -93,7 +97,9 @@ fn main() {
         "to the empty program",
         "by the kernel's clock",
         "watching exits too",
-        "waits too, by clock"
+        "waits too, by clock",
+        "waits too",
+        "a record"
     );
     for hook in [Hook::SchedSwitch, Hook::CgroupSwitches] {
         let rows = [1, 4, 8].into_iter().flat_map(|n| [(n, true), (n, false)]);
@@ -141,6 +147,8 @@ impl Row {
                 let set_up = SET_UPS[(round + at) % SET_UPS.len()];
                 let _open: Option<Vec<OwnedFd>> =
                     matches!(set_up, SetUp::Counters | SetUp::Empty).then(|| open_all(events));
+                let _records =
+                    (set_up == SetUp::Records).then(|| SwitchRecorder::attach().unwrap());
                 let _empty = (set_up == SetUp::Empty).then(|| EmptyProgram::attach().unwrap());
                 let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching | SetUp::Waits)
                     .then(|| {
@@ -150,7 +158,6 @@ impl Row {
                         let events = plan(&format!("{}{waits}", names.join(",")));
                         let mut counting = Counting::plain(events, |config| {
                             config.hook = hook;
-                            config.waits = has_waits;
                         });
                         if set_up == SetUp::Watching {
                             counting.session.watch_exits().unwrap();
@@ -178,7 +185,7 @@ impl Row {
         let median = |set_up: SetUp| quartiles(self.switch[set_up as usize].clone())[1];
         println!(
             "{:<15} {events:>6} {:<7} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>22} {:>22} {:>22} {:>22} \
-             {:>22}",
+             {:>22} {:>22} {:>22}",
             format!("{hook:?}"),
             if same { "one" } else { "two" },
             median(SetUp::Nothing),
@@ -190,6 +197,8 @@ impl Row {
             added(&self.program, (SetUp::Empty, SetUp::Pmuscope)),
             added(&self.switch, (SetUp::Pmuscope, SetUp::Watching)),
             added(&self.program, (SetUp::Pmuscope, SetUp::Waits)),
+            added(&self.switch, (SetUp::Pmuscope, SetUp::Waits)),
+            added(&self.switch, (SetUp::Nothing, SetUp::Records)),
         );
     }
 }

@@ -40,3 +40,4 @@ mod soak;
 mod terminal;
 mod usage;
 mod waits;
+mod waits_of_containers;

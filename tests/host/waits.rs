@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use probe_common::CgroupId;
+use probe_common::{CgroupId, WaitTimes};
 use probe_user::{
-    snapshot::{Snapshot, WaitDelta},
+    snapshot::{Snapshot, WaitDelta, WaitLengths},
     window::Window,
 };
 use rustix::{
@@ -90,7 +90,7 @@ struct Waits {
 impl Waits {
     /// Runs `work` in a window of its own.
     fn during<T>(work: impl FnOnce() -> T) -> (Self, T) {
-        let mut counting = Counting::with(EVENTS, |config| config.waits = true);
+        let mut counting = Counting::start(EVENTS);
         let result = work();
         let last = counting.session.pull().unwrap();
         let window = Window::between(&counting.first, &last, counting.session.plan());
@@ -106,11 +106,23 @@ impl Waits {
         self.counting.count(&self.window, event, cgroup.id)
     }
 
+    /// The waits of a cgroup by their lengths.
+    fn lengths(&self, cgroup: &TestCgroup) -> WaitLengths {
+        let owners = self.delta().owners.into_iter();
+        let mut own = owners.filter(|owner| owner.cgroup == cgroup.id);
+        own.next()
+            .map_or_else(WaitLengths::default, |own| own.lengths)
+    }
+
+    fn delta(&self) -> WaitDelta {
+        let [first, last] = [&self.counting.first, &self.last].map(|it| it.sources.waits.as_ref());
+        WaitDelta::between(first.unwrap(), last.unwrap())
+    }
+
     /// Nanoseconds that a cgroup waited, by who ran.
     fn parts(&self, cgroup: &TestCgroup) -> BTreeMap<CgroupId, u64> {
-        let [first, last] = [&self.counting.first, &self.last].map(|it| it.sources.waits.as_ref());
-        let delta = WaitDelta::between(first.unwrap(), last.unwrap());
-        assert_eq!(delta.unplaced, 0);
+        let delta = self.delta();
+        assert_eq!((delta.unplaced, delta.unplaced_waits), (0, 0));
         let pairs = delta.pairs.into_iter();
         pairs
             .filter(|(pair, _)| pair.waiting == cgroup.id)
@@ -151,6 +163,16 @@ fn assert_is_the_kernels(
         let whole = counting.count("cpu-wait", cgroup).unwrap();
         let off = if unknown + missed == 0 { 0 } else { whole / 20 };
         assert!(parts.abs_diff(whole) <= off, "{parts} of {whole}");
+        // An estimated slice is divided, but for its waits.
+        if missed == 0 {
+            let lengths = counting.lengths(cgroup);
+            assert_eq!(
+                lengths.waits(),
+                counting.count("cpu-waits", cgroup).unwrap()
+            );
+            assert!(lengths.nanos <= whole && (unknown > 0 || lengths.nanos == whole));
+            assert_in_their_buckets(&lengths);
+        }
     }
     let [run_delay, runs, truly_voluntary, truly_involuntary] = truth;
     // A zombie may still be switched.
@@ -170,6 +192,26 @@ fn assert_is_the_kernels(
         cmp::Ordering::Equal => assert_eq!(wait, run_delay),
         cmp::Ordering::Greater => assert!(wait >= run_delay),
     }
+}
+
+/// Whether the sum of waits is one that waits in these buckets can have.
+fn assert_in_their_buckets(lengths: &WaitLengths) {
+    let end = |bucket: usize| WaitTimes::end(bucket).unwrap_or(f64::INFINITY) * 1e9;
+    let (mut least, mut most) = (0.0, 0.0);
+    for (bucket, count) in lengths.counts.iter().enumerate() {
+        let count = f64::from(u32::try_from(*count).unwrap());
+        if count > 0.0 {
+            least += count * bucket.checked_sub(1).map_or(0.0, end);
+            most += count * end(bucket);
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few seconds")]
+    let nanos = lengths.nanos as f64;
+    // Ends of buckets are rounded to 10^-7 of them.
+    assert!(
+        least * 0.999_999 <= nanos && nanos <= most * 1.000_001,
+        "{lengths:?}"
+    );
 }
 
 #[test]

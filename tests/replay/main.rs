@@ -84,6 +84,11 @@ fn grace_by_container() {
 }
 
 #[test]
+fn waits_by_container() {
+    assert_golden("waits");
+}
+
+#[test]
 fn vera_by_cgroup() {
     assert_golden("vera");
 }

@@ -247,6 +247,26 @@ fn turns() {
     record_windows("turns", by(By::Process), &plan, [first, second], by_process);
 }
 
+/// Two containers that share a CPU, and a third one with short waits. No PMU.
+#[test]
+fn waits() {
+    let Some(_machine) = machine() else { return };
+    let metrics = "cpus_used,cpu_wait_ratio,page_faults_per_second";
+    let plan = plan("grace-cpu-superchip", "cpu-wait,cpu-waits", metrics);
+    let [a, b, c] = ['a', 'b', 'c'].map(Container::new);
+    let cgroups = [&a, &b, &c].map(|container| &container.cgroup);
+    let first: &[_] = &[
+        (cgroups[0], "burn 0 300"),
+        (cgroups[1], "burn 0 300"),
+        (cgroups[2], "bursts 1 200 800 500"),
+    ];
+    let second: &[_] = &[
+        (cgroups[0], "burn 0 200"),
+        (cgroups[2], "bursts 0 200 800 500"),
+    ];
+    record_windows("waits", by(By::Container), &plan, [first, second], |_| {});
+}
+
 /// Samples of loads and stores by two containers, with their pages.
 #[test]
 fn spe() {

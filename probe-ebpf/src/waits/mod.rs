@@ -3,6 +3,7 @@
 //! Without events that count them the verifier drops this code.
 
 mod ledger;
+mod times;
 
 use aya_ebpf::{Global, macros::map, maps::Array};
 use probe_common::{CgroupId, CpuState, SchedulerCounter, WaitTask};
@@ -168,11 +169,15 @@ pub(crate) fn change_owner(state: &mut CpuState, task: Task) {
     }
 }
 
-/// Adds what the owner of the open slice waited for itself. Call before the slice is charged.
+/// Adds the waits of the owner of the open slice that are only in the CPU's state. Call before the
+/// slice is charged.
 #[inline(always)]
 pub(crate) fn charge(state: &mut CpuState) {
     if is_on() && ledger::is_on() && state.own_wait != 0 {
         ledger::add_own_wait(state);
+    }
+    if is_on() && state.wait_buckets != 0 {
+        times::charge(state);
     }
 }
 
@@ -266,11 +271,12 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
         }
     }
     add(state, SchedulerCounter::Wait, earlier + last);
-    let outcome = match known {
-        true => SchedulerCounter::Waits,
-        false => SchedulerCounter::UnknownWaits,
-    };
-    add(state, outcome, 1);
+    if known {
+        add(state, SchedulerCounter::Waits, 1);
+        times::add(state, earlier + last);
+    } else {
+        add(state, SchedulerCounter::UnknownWaits, 1);
+    }
     *entry = WaitTask::new(address, run_delay + last, 0);
 }
 

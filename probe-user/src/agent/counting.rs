@@ -17,7 +17,7 @@ use super::{
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
-    join::{Hottest, View},
+    join::{Hottest, MostWaitedFor, View},
     machine::{Machine, SysfsError},
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
@@ -130,6 +130,7 @@ pub(super) fn start(
         by: config.count.by,
         accesses: accesses.then(Hottest::default),
         processes: config.count.top_processes,
+        waited_for: MostWaitedFor::NAMED,
         ..View::default()
     };
     let mut pipeline = Pipeline::start(session, view, None)?;
@@ -262,6 +263,7 @@ fn plan(
         }
     }
     let mut wanted = wanted_by_name(count);
+    wanted.waits = machine.keeps_waits();
     wanted.set_sampled(sampled);
     Ok(wanted.plan(machine, &catalogue, hardware)?)
 }
@@ -302,6 +304,7 @@ fn wanted_by_name(count: &config::Count) -> PlanRequest {
         reserve_counters: count.reserve_counters,
         device: None,
         sampled: Vec::new(),
+        waits: false,
     }
 }
 

@@ -50,6 +50,7 @@ pub(super) fn most_shared(window: &CacheLines, lines: &[CacheLine], shown: usize
         name: "lines",
         columns: COLUMNS.to_vec(),
         rows: visible.take(shown).flat_map(SharedLine::rows).collect(),
+        small_rows: BTreeSet::new(),
         counts,
     }
 }

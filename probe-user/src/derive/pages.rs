@@ -1,6 +1,6 @@
 //! The most accessed pages of each process, by samples.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_common::spe::{PageKey, PageRow};
 
@@ -24,6 +24,7 @@ pub(super) fn hottest(pages: &[(PageKey, PageRow)], shown: usize) -> ReportTable
         columns: vec!["pid", "address", SAMPLES, MEAN_LATENCY],
         counts: Vec::new(),
         rows: hottest_pages(pages, shown).into_iter().map(row).collect(),
+        small_rows: BTreeSet::new(),
     }
 }
 

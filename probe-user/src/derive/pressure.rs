@@ -177,7 +177,13 @@ impl ReportedRows for PressureRows {
             };
             report.push([subject, metric, 0], value, total);
         }
-        let throttled_above = row.throttled_above.map(float);
+        // Beside waits not a column of zeros.
+        let reads_all = CgroupCounter::ALL.into_iter().any(|counter| {
+            let count = counts.delta.get(counter);
+            !CgroupCounter::BESIDE_WAITS.contains(&counter) && count.is_some()
+        });
+        let throttled_above = row.throttled_above.filter(|time| reads_all || *time > 0);
+        let throttled_above = throttled_above.map(float);
         for (metric, value) in [
             (metrics.quota, row.quota),
             (metrics.throttled_above, throttled_above),

@@ -1,10 +1,11 @@
 //! Report: the single model of everything that a window shows. Every output format is a function of
 //! it.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 
 use super::{
-    Advice, Attributes, CounterValue, Estimate, MetricInfo, Reason, Series, Subject, Value,
+    Advice, Attributes, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Series, Subject,
+    Value,
 };
 use crate::{join::Entity, names::RuntimeNames};
 
@@ -71,6 +72,8 @@ pub struct ReportTable {
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<TableCell>>,
+    /// Indices of rows that only programs get, since they are small.
+    pub small_rows: BTreeSet<usize>,
     /// Named counts that say how much of everything the rows cover.
     pub counts: Vec<(&'static str, u64)>,
 }
@@ -180,6 +183,14 @@ impl Report {
     #[must_use]
     pub fn metric(&self, series: &Series) -> &MetricInfo {
         &self.metrics[series.metric as usize]
+    }
+
+    /// Whether a series is about the window alone. Histograms count since the session began, and so
+    /// do totals by who ran while a subject waited: tables have those of the window.
+    #[must_use]
+    pub fn is_of_window(&self, series: &Series) -> bool {
+        let behind = self.attributes(series).behind.is_some();
+        self.metric(series).kind != MetricKind::Histogram && !behind
     }
 
     /// The attributes of a series.

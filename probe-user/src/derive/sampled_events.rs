@@ -1,7 +1,10 @@
 //! Values of sampled events: the events that each owner's samples represent, and the addresses of
 //! the samples, each with its 95% interval.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Report,
@@ -234,6 +237,7 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
             INSTRUCTIONS.to_vec()
         },
         rows: Vec::new(),
+        small_rows: BTreeSet::new(),
         counts: Vec::new(),
     };
     let mut kept_samples = 0;

@@ -6,7 +6,11 @@ use probe_common::spe::Class;
 use serde::{Deserialize, Serialize};
 
 use super::{CounterValue, Estimate, Reason, Value, ValueMethod};
-use crate::{catalogue::MetricPlace, join::Entity, window::MemLevel};
+use crate::{
+    catalogue::MetricPlace,
+    join::{Entity, WaitedFor},
+    window::MemLevel,
+};
 
 /// A value of a metric for a subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +128,8 @@ pub struct Attributes {
     pub operation: Option<Class>,
     /// Memory level that served a sampled access; None for all levels together.
     pub source: Option<MemLevel>,
+    /// Who ran while the subject waited for a CPU.
+    pub behind: Option<WaitedFor>,
 }
 
 impl MetricInfo {

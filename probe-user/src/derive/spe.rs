@@ -53,7 +53,7 @@ pub(super) fn walks(counts: &SampleCounts) -> Option<ConfidenceInterval> {
 /// A quantile of total latency.
 pub(super) fn quantile(counts: &SampleCounts, q: f64) -> Option<ConfidenceInterval> {
     let n = counts.effective(counts.timed());
-    statistics::quantile(&counts.histogram, n, q)
+    statistics::quantile(&counts.histogram, statistics::bucket_ends, n, q)
 }
 
 /// The mean square of total latency; 0 without samples.

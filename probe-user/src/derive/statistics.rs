@@ -5,7 +5,7 @@
 //! Student's t by its Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5). Means of latencies
 //! are in `latency`.
 
-use probe_common::spe::{LATENCY_BUCKETS, SpeRow};
+use probe_common::spe::SpeRow;
 
 /// The 97.5% quantile of the normal distribution.
 pub(super) const Z: f64 = 1.959_964;
@@ -110,22 +110,27 @@ pub(crate) fn student_quantile(z: f64, free: f64) -> f64 {
             / (384.0 * free.powi(3))
 }
 
-/// A quantile of the latencies of `n` samples, from the histogram of their weights. None with too
-/// few samples for both ends: 95% of the draws of `n` samples have the true quantile between two of
-/// their samples only from 6 samples on for the median, 36 for the 90th percentile and 368 for the
-/// 99th.
+/// A quantile of `n` samples, from the histogram of their weights, whose buckets have these `ends`.
+/// None with too few samples for both ends: 95% of the draws of `n` samples have the true quantile
+/// between two of their samples only from 6 samples on for the median, 36 for the 90th percentile
+/// and 368 for the 99th.
 ///
 /// The value is interpolated within its bucket. The interval spans the buckets that hold the ranks
 /// of a 95% interval, since the histogram has no finer values.
 #[must_use]
-pub fn quantile(histogram: &[f64; LATENCY_BUCKETS], n: f64, q: f64) -> Option<ConfidenceInterval> {
+pub fn quantile(
+    histogram: &[f64],
+    ends: fn(usize) -> (f64, f64),
+    n: f64,
+    q: f64,
+) -> Option<ConfidenceInterval> {
     let outside = |q: f64| q.powf(n) > 0.025;
     if n < 1.0 || outside(q) || outside(1.0 - q) {
         return None;
     }
     let weight: f64 = histogram.iter().sum::<f64>() / n;
     let half = Z * (n * q * (1.0 - q)).sqrt();
-    let rank = |rank: f64| at_rank(histogram, rank.clamp(0.0, n) * weight);
+    let rank = |rank: f64| at_rank(histogram, ends, rank.clamp(0.0, n) * weight);
     let (value, ..) = rank(n * q);
     // Ranks are whole numbers.
     let (_, low, _) = rank((n * q - half).floor());
@@ -133,15 +138,15 @@ pub fn quantile(histogram: &[f64; LATENCY_BUCKETS], n: f64, q: f64) -> Option<Co
     Some(ConfidenceInterval::around(value, low, high))
 }
 
-/// The latency of a rank, with the ends of its bucket.
-fn at_rank(histogram: &[f64; LATENCY_BUCKETS], rank: f64) -> (f64, f64, f64) {
+/// The value of a rank, with the ends of its bucket.
+fn at_rank(histogram: &[f64], ends: fn(usize) -> (f64, f64), rank: f64) -> (f64, f64, f64) {
     let mut before = 0.0;
     let mut last = (0.0, 0.0, 0.0);
     for (bucket, &count) in histogram.iter().enumerate() {
         if count <= 0.0 {
             continue;
         }
-        let (low, high) = bucket_ends(bucket);
+        let (low, high) = ends(bucket);
         let inside = ((rank - before) / count).clamp(0.0, 1.0);
         last = (low + inside * (high - low), low, high);
         if rank <= before + count {

@@ -1,15 +1,20 @@
-//! For whom entities wait.
+//! Waits of entities for a CPU: for whom, and how long each was.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use probe_common::WaitTimes;
 
 use super::{
-    Estimate, FindingSubject, Report, ReportFinding, ReportTable, Subject, TableCell,
-    sources::ReportedRows,
+    Attributes, CounterValue, Estimate, FindingSubject, Histogram, MetricInfo, MetricKind, Reason,
+    Report, ReportFinding, ReportTable, Subject, TableCell, Value, sources::ReportedRows,
+    spe::sampled_estimate, statistics,
 };
 use crate::{
-    join::{Entity, WaitRows, WaitedFor},
+    formula::NoValue,
+    join::{Entity, EntityWaits, MostWaitedFor, WaitRows, WaitedFor},
     names::RuntimeNames,
     plan::Plan,
+    snapshot::WaitLengths,
     window::{Window, float},
 };
 
@@ -17,17 +22,67 @@ use crate::{
 const MAX_FINDINGS: usize = 3;
 
 /// The least part of a wait that is named, and the least of the window that a wait takes.
-const LEAST_PART: f64 = 0.5;
+const LEAST_PART: f64 = 0.4;
 const LEAST_WAIT: f64 = 0.01;
+
+/// The least part of a wait that a table for people has.
+const LEAST_SHOWN: f64 = 0.05;
 
 const COLUMNS: [&str; 4] = ["owner", "behind", "cpu_wait_ns", "share"];
 
-impl ReportedRows for WaitRows {
-    /// Subjects of the entities, for findings.
-    type Metrics = BTreeMap<Entity, u32>;
+const QUANTILES: [(f64, &str, &str); 3] = [
+    (
+        0.5,
+        "cpu_wait_p50",
+        "Median of the waits for a CPU that ended",
+    ),
+    (
+        0.9,
+        "cpu_wait_p90",
+        "90th percentile of the waits for a CPU that ended",
+    ),
+    (
+        0.99,
+        "cpu_wait_p99",
+        "99th percentile of the waits for a CPU that ended",
+    ),
+];
 
-    fn metrics(&self, _: &mut Report) -> Self::Metrics {
-        BTreeMap::new()
+/// The metrics of an entity: their indices in a report.
+pub(super) struct WaitMetrics {
+    quantiles: [u32; QUANTILES.len()],
+    histogram: u32,
+    behind: u32,
+    /// Subjects of the entities, for findings.
+    subjects: BTreeMap<Entity, u32>,
+}
+
+impl ReportedRows for WaitRows {
+    type Metrics = WaitMetrics;
+
+    fn metrics(&self, report: &mut Report) -> WaitMetrics {
+        let mut metric = |name: &str, help: &str, unit: &str, kind| {
+            report.add_metric(MetricInfo {
+                kind,
+                ..MetricInfo::gauge(name, help, unit)
+            })
+        };
+        WaitMetrics {
+            quantiles: QUANTILES.map(|(_, name, help)| metric(name, help, "ms", MetricKind::Gauge)),
+            histogram: metric(
+                "cpu_wait_duration",
+                "Waits for a CPU that ended, by their lengths",
+                "s",
+                MetricKind::Histogram,
+            ),
+            behind: metric(
+                "cpu_wait_behind",
+                "Time that its threads waited for a CPU, by who ran there meanwhile",
+                "ns",
+                MetricKind::Counter,
+            ),
+            subjects: BTreeMap::new(),
+        }
     }
 
     fn entities(&self) -> Vec<&Entity> {
@@ -36,51 +91,73 @@ impl ReportedRows for WaitRows {
 
     fn add_row(
         &self,
-        subjects: &mut Self::Metrics,
-        _: &mut Report,
+        metrics: &mut WaitMetrics,
+        report: &mut Report,
         subject: u32,
         entity: Option<&Entity>,
     ) {
-        subjects.extend(entity.map(|entity| (entity.clone(), subject)));
+        let Some((entity, row)) = entity.and_then(|it| self.entities.get_key_value(it)) else {
+            return;
+        };
+        metrics.subjects.insert(entity.clone(), subject);
+        let lengths = &row.lengths;
+        for ((q, ..), metric) in QUANTILES.into_iter().zip(metrics.quantiles) {
+            let value = quantile(&lengths.delta, q);
+            report.push([subject, metric, 0], value, None);
+        }
+        let histogram = Value::Histogram(Box::new(histogram(&lengths.total, lengths.since)));
+        report.push([subject, metrics.histogram, 0], Ok(histogram), None);
+        add_totals(report, subject, metrics.behind, &row.most);
     }
 
     fn add_findings(
         &self,
-        subjects: Self::Metrics,
+        metrics: WaitMetrics,
         report: &mut Report,
         _: &Plan,
         window: &Window,
         machine: u32,
     ) {
-        if self.unplaced > 0 {
+        if self.unplaced > 0 || self.unplaced_waits > 0 {
             report.findings.push(ReportFinding {
                 about: FindingSubject::Subject(machine),
                 text: format!(
-                    "{:.3} s of waits found no room in the kernel's map: they are in cpu-wait, and \
-                     behind nobody in the table",
-                    float(self.unplaced) / 1e9
+                    "{:.3} s of waits and the lengths of {} waits found no room in the kernel's \
+                     maps: they are in cpu-wait, and behind nobody in the table",
+                    float(self.unplaced) / 1e9,
+                    self.unplaced_waits
                 ),
             });
         }
-        let mut longest: Vec<(u64, &Entity, &Parts)> = self
-            .entities
+        let waits = self.entities.iter().map(|(entity, row)| Waits {
+            nanos: row.behind.values().sum(),
+            entity,
+            row,
+        });
+        let mut longest: Vec<Waits<'_>> = waits.filter(|waits| waits.nanos > 0).collect();
+        longest.sort_by_key(|waits| (Reverse(waits.nanos), waits.entity));
+        let least = LEAST_WAIT * window.length.as_secs_f64() * 1e9;
+        let rows: Vec<(bool, Vec<TableCell>)> = longest
             .iter()
-            .map(|(entity, parts)| (parts.values().sum(), entity, parts))
+            .flat_map(|waits| waits.table_rows(least))
             .collect();
-        longest.sort_by_key(|(wait, entity, _)| (Reverse(*wait), *entity));
+        let small = rows.iter().enumerate().filter(|(_, (small, _))| *small);
         report.tables.push(ReportTable {
             name: "waits",
             columns: COLUMNS.to_vec(),
-            rows: longest.iter().flat_map(rows_of).collect(),
-            counts: vec![("waits_unplaced_ns", self.unplaced)],
+            small_rows: small.map(|(at, _)| at).collect(),
+            rows: rows.into_iter().map(|(_, cells)| cells).collect(),
+            counts: vec![
+                ("waits_unplaced_ns", self.unplaced),
+                ("waits_unplaced", self.unplaced_waits),
+            ],
         });
-        let least = LEAST_WAIT * window.length.as_secs_f64() * 1e9;
         let findings = longest
             .iter()
-            .filter(|(wait, entity, _)| float(*wait) >= least && **entity != Entity::System)
-            .filter_map(|it| {
-                let about = FindingSubject::Subject(*subjects.get(it.1)?);
-                let text = sentence(it, &report.described)?;
+            .filter(|waits| float(waits.nanos) >= least && *waits.entity != Entity::System)
+            .filter_map(|waits| {
+                let about = FindingSubject::Subject(*metrics.subjects.get(waits.entity)?);
+                let text = waits.sentence(&report.described)?;
                 Some(ReportFinding { about, text })
             });
         let findings: Vec<_> = findings.take(MAX_FINDINGS).collect();
@@ -88,25 +165,119 @@ impl ReportedRows for WaitRows {
     }
 }
 
-type Parts = BTreeMap<WaitedFor, u64>;
+/// A quantile of waits in milliseconds, by the rules of sampled latencies. None among waits longer than
+/// the last bucket's beginning, whose length is not known.
+fn quantile(lengths: &WaitLengths, q: f64) -> Result<Value, Reason> {
+    let counts = lengths.counts.map(float);
+    let found = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);
+    let known = found.filter(|it| it.high.is_finite());
+    known
+        .map(|interval| Value::Gauge(sampled_estimate(interval)))
+        .ok_or(Reason::NoValue(NoValue::TooFewWaits))
+}
 
-/// The rows of an entity, the longest waits first.
-fn rows_of((wait, entity, parts): &(u64, &Entity, &Parts)) -> Vec<Vec<TableCell>> {
-    let mut parts: Vec<_> = parts.iter().collect();
-    parts.sort_by_key(|(behind, nanos)| (Reverse(**nanos), *behind));
-    let row = |(behind, nanos): (&WaitedFor, &u64)| {
-        let share = float(*nanos) / float(*wait);
-        vec![
-            TableCell::Owner(Subject::Entity((*entity).clone())),
-            match behind {
-                WaitedFor::Entity(entity) => TableCell::Owner(Subject::Entity(entity.clone())),
-                other => TableCell::Text(unattributed_label(other).to_owned()),
-            },
-            TableCell::Count(*nanos),
-            TableCell::Estimate(Some(Estimate::exact(share))),
-        ]
+/// The ends of a bucket in milliseconds.
+fn bucket_ends(bucket: usize) -> (f64, f64) {
+    let end = |bucket| 1e3 * WaitTimes::end(bucket).unwrap_or(f64::INFINITY);
+    (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
+}
+
+/// The buckets of a histogram for monitoring systems: each is four times as wide as the one before,
+/// since each is a series.
+fn histogram(lengths: &WaitLengths, start: Duration) -> Histogram {
+    const FIRST: usize = 2;
+    const LAST: usize = 24;
+    let shown = || (FIRST..=LAST).step_by(2);
+    let up_to = |bucket: usize| lengths.counts[..=bucket].iter().sum::<u64>();
+    let ends = shown().map(up_to).chain([lengths.waits()]);
+    let counts = ends.scan(0, |before, up_to| {
+        Some(up_to - std::mem::replace(before, up_to))
+    });
+    Histogram {
+        start,
+        bounds: shown().filter_map(WaitTimes::end).collect(),
+        counts: counts.collect(),
+        sum: float(lengths.nanos) / 1e9,
+    }
+}
+
+/// Adds the totals by who ran.
+fn add_totals(report: &mut Report, subject: u32, metric: u32, most: &MostWaitedFor) {
+    let mut add = |behind: WaitedFor, nanos: u64, start| {
+        let attributes = report.add_attributes(Attributes {
+            behind: Some(behind),
+            ..Attributes::default()
+        });
+        let total = CounterValue {
+            start,
+            raw: nanos,
+            estimate: Estimate::exact(float(nanos)),
+            time: None,
+        };
+        let ids = [subject, metric, attributes];
+        report.push(ids, Err(Reason::NotMeasured), Some(total));
     };
-    parts.into_iter().map(row).collect()
+    for named in &most.named {
+        add(named.behind.clone(), named.total, named.since);
+    }
+    if most.others > 0 {
+        add(WaitedFor::Entity(Entity::Others), most.others, most.since);
+    }
+}
+
+/// Waits of an entity in a window.
+struct Waits<'a> {
+    nanos: u64,
+    entity: &'a Entity,
+    row: &'a EntityWaits,
+}
+
+impl Waits<'_> {
+    /// Its rows of the table, the longest waits first. Each with whether it is small: of a wait
+    /// shorter than `least` nanoseconds, or a small part.
+    fn table_rows(&self, least: f64) -> Vec<(bool, Vec<TableCell>)> {
+        let mut parts: Vec<_> = self.row.behind.iter().collect();
+        parts.sort_by_key(|(behind, nanos)| (Reverse(**nanos), *behind));
+        let row = |(behind, nanos): (&WaitedFor, &u64)| {
+            let share = float(*nanos) / float(self.nanos);
+            let is_small = float(self.nanos) < least || share < LEAST_SHOWN;
+            let cells = vec![
+                TableCell::Owner(Subject::Entity(self.entity.clone())),
+                match behind {
+                    WaitedFor::Entity(entity) => TableCell::Owner(Subject::Entity(entity.clone())),
+                    other => TableCell::Text(unattributed_label(other).to_owned()),
+                },
+                TableCell::Count(*nanos),
+                TableCell::Estimate(Some(Estimate::exact(share))),
+            ];
+            (is_small, cells)
+        };
+        parts.into_iter().map(row).collect()
+    }
+
+    /// Such as `its threads waited 1.20 s for a CPU, mostly for container 0123456789ab (83%)`.
+    /// While a quota throttled it, nobody is named. None if nobody else had a large part.
+    fn sentence(&self, described: &RuntimeNames) -> Option<String> {
+        let waited = format!(
+            "its threads waited {:.2} s for a CPU",
+            float(self.nanos) / 1e9
+        );
+        if self.row.throttled {
+            return Some(format!(
+                "{waited}, which includes throttling by a CPU quota"
+            ));
+        }
+        let parts = self.row.behind.iter();
+        let others = parts.filter_map(|(behind, nanos)| match behind {
+            WaitedFor::Entity(other) if other != self.entity => Some((other, *nanos)),
+            _ => None,
+        });
+        let (other, nanos) = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)))?;
+        let share = float(nanos) / float(self.nanos);
+        let name = Subject::Entity(other.clone()).label(described);
+        (share >= LEAST_PART)
+            .then(|| format!("{waited}, mostly for {name} ({:.0}%)", 100.0 * share))
+    }
 }
 
 /// The name of who is no entity.
@@ -119,110 +290,5 @@ fn unattributed_label(waited_for: &WaitedFor) -> &'static str {
     }
 }
 
-/// Such as `its threads waited 1.20 s for a CPU, mostly for container 0123456789ab (83%)`. None if
-/// nobody else had a large part.
-fn sentence(
-    (wait, entity, parts): &(u64, &Entity, &Parts),
-    described: &RuntimeNames,
-) -> Option<String> {
-    let others = parts.iter().filter_map(|(behind, nanos)| match behind {
-        WaitedFor::Entity(other) if other != *entity => Some((other, *nanos)),
-        _ => None,
-    });
-    let (other, nanos) = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)))?;
-    let share = float(nanos) / float(*wait);
-    let name = Subject::Entity(other.clone()).label(described);
-    (share >= LEAST_PART).then(|| {
-        format!(
-            "its threads waited {:.2} s for a CPU, mostly for {name} ({:.0}%)",
-            float(*wait) / 1e9,
-            100.0 * share
-        )
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        join::{Joined, View},
-        window,
-    };
-
-    fn container(name: &str) -> Entity {
-        Entity::Container {
-            id: name.repeat(64).into(),
-            pod: None,
-        }
-    }
-
-    fn report(entities: BTreeMap<Entity, Parts>) -> Report {
-        let mut window = window::tests::empty();
-        window.length = std::time::Duration::from_secs(1);
-        let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
-        joined.sources.waits = Some(WaitRows {
-            entities,
-            unplaced: 7,
-        });
-        Report::new(&Plan::default(), &window, &joined, &View::default())
-    }
-
-    #[test]
-    fn rows_are_ordered_by_their_waits_and_name_who_ran() {
-        let (a, b) = (container("a"), container("b"));
-        let of_a = Parts::from([
-            (WaitedFor::Entity(b.clone()), 600_000_000),
-            (WaitedFor::Entity(a.clone()), 100_000_000),
-            (WaitedFor::Nobody, 300_000_000),
-        ]);
-        let of_b = Parts::from([(WaitedFor::Earlier, 2_000_000_000)]);
-        let report = report([(a.clone(), of_a), (b.clone(), of_b)].into());
-        let [table] = &report.tables[..] else {
-            panic!("{:?}", report.tables)
-        };
-        let cells = table.rows.iter().map(|row| (&row[1], &row[2]));
-        let found: Vec<_> = cells
-            .map(|(behind, nanos)| match (behind, nanos) {
-                (TableCell::Owner(owner), TableCell::Count(nanos)) => {
-                    (owner.short_name(), nanos / 1_000_000)
-                }
-                (TableCell::Text(text), TableCell::Count(nanos)) => {
-                    (text.clone(), nanos / 1_000_000)
-                }
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        let named = |name: &str, millis| (name.to_owned(), millis);
-        assert_eq!(
-            found,
-            [
-                named("(not known: too long ago)", 2000),
-                named("container bbbbbbbbbbbb", 600),
-                named("(nobody: the CPU was idle)", 300),
-                named("container aaaaaaaaaaaa", 100),
-            ]
-        );
-        assert_eq!(table.counts, [("waits_unplaced_ns", 7)]);
-        let texts: Vec<_> = report.findings.iter().map(|it| it.text.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "0.000 s of waits found no room in the kernel's map: they are in cpu-wait, and \
-                 behind nobody in the table",
-                "its threads waited 1.00 s for a CPU, mostly for container bbbbbbbbbbbb (60%)"
-            ]
-        );
-    }
-
-    #[test]
-    fn short_waits_and_waits_for_itself_are_no_finding() {
-        let (a, b) = (container("a"), container("b"));
-        let brief = Parts::from([(WaitedFor::Entity(b.clone()), 9_000_000)]);
-        let own = Parts::from([
-            (WaitedFor::Entity(b.clone()), 900_000_000),
-            (WaitedFor::Entity(a.clone()), 20_000_000),
-        ]);
-        let report = report([(a, brief), (b, own)].into());
-        assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
-    }
-}
+mod tests;

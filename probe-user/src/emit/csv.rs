@@ -4,7 +4,7 @@ use std::{borrow::Cow, io, time::Duration};
 
 use super::{EmitOptions, printable::printable};
 use crate::derive::{
-    MetricKind, Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
+    Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
     mem_level_name,
 };
 
@@ -84,12 +84,11 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
             ..window.clone()
         };
         for series in group.series {
-            // Histograms count since the session began. Accesses without a sample in the window
-            // have no line.
+            // Accesses without a sample in the window have no line.
             let sampled = report.attributes(series).operation.is_some();
             let none =
                 series.counter().is_some_and(|counter| counter.raw == 0) || series.value.is_err();
-            if report.metric(series).kind == MetricKind::Histogram || sampled && none {
+            if !report.is_of_window(series) || sampled && none {
                 continue;
             }
             add(&mut csv, &series_line(&subject, report, series))?;

@@ -14,7 +14,7 @@ pub(crate) mod tests;
 use std::io::{self, Write};
 
 pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
-pub use self::table::{Sheet, SheetColumn, Sheets, table_lines};
+pub use self::table::{Sheet, SheetColumn, SheetWait, Sheets, table_lines};
 pub(crate) use self::table::{TextColumns, fitted, width, wrapped};
 pub use self::{
     label::display_name,

@@ -15,7 +15,7 @@ mod info;
 mod otlp;
 mod text;
 
-use std::{collections::BTreeMap, io};
+use std::{borrow::Cow, collections::BTreeMap, io};
 
 pub use self::otlp::{OtlpEncoder, OtlpRequest};
 pub use self::{
@@ -27,9 +27,12 @@ use self::{
     text::ExpositionText,
 };
 use super::EmitOptions;
-use crate::derive::{
-    Attributes, CounterSource, CounterValue, Estimate, LabelReach, MetricInfo, MetricKind, Report,
-    ReportSection, Series, Subject, SubjectSeries, Value, ValueMethod, mem_level_name,
+use crate::{
+    derive::{
+        Attributes, CounterSource, CounterValue, Estimate, LabelReach, MetricInfo, MetricKind,
+        Report, ReportSection, Series, Subject, SubjectSeries, Value, ValueMethod, mem_level_name,
+    },
+    join::WaitedFor,
 };
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
@@ -190,7 +193,10 @@ struct CachedLabels {
 }
 
 /// Name and value.
-type Label = (&'static str, String);
+type Label = (Cow<'static, str>, String);
+
+/// What the names of the labels of who ran begin with.
+const BEHIND: &str = "behind_";
 
 impl CachedLabels {
     fn new(report: &Report) -> Self {
@@ -211,7 +217,11 @@ impl CachedLabels {
             .map(|it| text(it.into_iter().collect()));
         Self {
             subjects: subjects.collect(),
-            attributes: attributes.clone().map(self::attributes).map(text).collect(),
+            attributes: attributes
+                .clone()
+                .map(|it| self::attributes(report, it))
+                .map(text)
+                .collect(),
             groups: attributes
                 .map(group)
                 .map(|it| text(it.into_iter().collect()))
@@ -223,12 +233,14 @@ impl CachedLabels {
 
 /// The label of a counter group.
 fn group(attributes: &Attributes) -> Option<Label> {
-    Some(("group", attributes.group?.to_string()))
+    Some(("group".into(), attributes.group?.to_string()))
 }
 
 /// The label of an event with a user-defined name.
 fn event(metric: &MetricInfo) -> Option<Label> {
-    metric.is_event().then(|| ("event", metric.name.clone()))
+    metric
+        .is_event()
+        .then(|| ("event".into(), metric.name.clone()))
 }
 
 fn sample(
@@ -289,29 +301,31 @@ fn subject(report: &Report, subject: &Subject) -> Vec<Label> {
     let mut labels = Vec::new();
     match subject {
         Subject::Machine | Subject::Pmuscope => {}
-        Subject::Socket(socket) => labels.push(("socket", socket.to_string())),
+        Subject::Socket(socket) => labels.push(("socket".into(), socket.to_string())),
         Subject::Place(place, devices) => {
             if let Some(socket) = place.socket {
-                labels.push(("socket", socket.to_string()));
+                labels.push(("socket".into(), socket.to_string()));
             }
             // The socket label identifies a whole socket.
             let (kind, name) = subject.kind_and_name();
             if kind == "device" || *name != format!("socket {}", place.socket.unwrap_or_default()) {
-                labels.push(("device", name.into_owned()));
+                labels.push(("device".into(), name.into_owned()));
             }
             if !devices.is_empty() {
-                labels.push(("pci_devices", devices.join(",")));
+                labels.push(("pci_devices".into(), devices.join(",")));
             }
         }
         Subject::Entity(_) | Subject::Io | Subject::Unattributed | Subject::Unknown => {
-            labels.extend(subject.labels(&report.described).texts(LabelReach::Series));
+            let texts = subject.labels(&report.described);
+            let texts = texts.texts(LabelReach::Series);
+            labels.extend(texts.map(|(name, value)| (name.into(), value)));
         }
     }
     labels
 }
 
 /// The labels that identify a series. The counter group is omitted.
-fn attributes(attributes: &Attributes) -> Vec<Label> {
+fn attributes(report: &Report, attributes: &Attributes) -> Vec<Label> {
     let Attributes {
         socket,
         device,
@@ -320,6 +334,7 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
         sampler,
         operation,
         source,
+        behind,
     } = attributes;
     let method = (*method != ValueMethod::Counted).then(|| method.to_string());
     let labels = [
@@ -334,8 +349,28 @@ fn attributes(attributes: &Attributes) -> Vec<Label> {
         ("source", source.map(mem_level_name)),
     ]
     .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)));
-    labels.collect()
+    .filter_map(|(name, value)| Some((name.into(), value?)));
+    let behind = behind.as_ref().map(|behind| waited_for(report, behind));
+    labels.chain(behind.into_iter().flatten()).collect()
+}
+
+/// The labels of who ran while a subject waited: those of a subject, with [`BEHIND`].
+fn waited_for(report: &Report, behind: &WaitedFor) -> Vec<Label> {
+    let unknown = |name: &str| vec![("kind", "unknown".to_owned()), ("name", name.to_owned())];
+    let labels: Vec<(&str, String)> = match behind {
+        WaitedFor::Entity(entity) => {
+            let subject = Subject::Entity(entity.clone());
+            let labels = subject.labels(&report.described);
+            labels.texts(LabelReach::Series).collect()
+        }
+        WaitedFor::Nobody => vec![("kind", "idle".to_owned()), ("name", "idle".to_owned())],
+        WaitedFor::Earlier => unknown("earlier"),
+        WaitedFor::OtherCpu => unknown("other CPU"),
+    };
+    let labels = labels.into_iter();
+    labels
+        .map(|(name, value)| (format!("{BEHIND}{name}").into(), value))
+        .collect()
 }
 
 #[cfg(test)]

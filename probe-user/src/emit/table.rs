@@ -15,10 +15,13 @@ mod text;
 mod text_columns;
 mod uncore;
 
-use std::io::{self, Write};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
 
 pub(super) use self::names::names;
-pub use self::sheet::{Sheet, SheetColumn, Sheets};
+pub use self::sheet::{Sheet, SheetColumn, SheetWait, Sheets};
 pub(crate) use self::text::wrapped;
 pub use self::text_columns::table_lines;
 use self::{
@@ -26,7 +29,7 @@ use self::{
     number::{NumberFormat, TableNumber},
 };
 pub(crate) use self::{names::fitted, text::width, text_columns::TextColumns};
-use super::{EmitOptions, Screen};
+use super::{EmitOptions, Screen, printable::printable};
 use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value};
 
 /// The fewest rows that a grid shows on a low screen.
@@ -51,6 +54,8 @@ struct TablePage<'a> {
     screen: Screen,
     /// Names of the subjects.
     names: Vec<String>,
+    /// Their indices.
+    indices: HashMap<&'a Subject, usize>,
     /// Heading of the labels of entities.
     heading: &'static str,
 }
@@ -69,6 +74,7 @@ impl<'a> TablePage<'a> {
             groups: report.groups().collect(),
             screen,
             names: names(report, screen.width.is_none()),
+            indices: (report.subjects.iter().zip(0..)).collect(),
             heading: names::heading(report),
         }
     }
@@ -76,6 +82,13 @@ impl<'a> TablePage<'a> {
     /// The name of the subject of a group.
     fn name(&self, group: &SubjectSeries<'_>) -> String {
         self.names[group.series[0].subject as usize].clone()
+    }
+
+    /// The name of a subject, which need not have a row.
+    fn name_of(&self, subject: &Subject) -> String {
+        let label = || printable(&subject.label(&self.report.described)).into_owned();
+        let at = self.indices.get(subject);
+        at.map_or_else(label, |at| self.names[*at].clone())
     }
 
     /// All lines, with as many rows as leave the last line of the screen free. If not even

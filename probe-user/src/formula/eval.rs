@@ -82,6 +82,9 @@ pub enum NoValue {
          median 6, a 90th percentile 36, a 99th 368"
     )]
     TooFewSamples,
+    /// A percentile of waits.
+    #[error("too few waits ended: a median needs 6, a 90th percentile 36, a 99th 368")]
+    TooFewWaits,
     /// A number of operations: the core itself chooses which ones it samples.
     #[error(
         "the core chooses which of them it times, so that how many there were is not known: \
@@ -134,6 +137,7 @@ impl NoValue {
             Self::MostlyUnknown => "mostly_unknown",
             Self::Divided => "divided_by_time",
             Self::TooFewSamples => "too_few_samples",
+            Self::TooFewWaits => "too_few_waits",
             Self::ChosenByCore => "chosen_by_core",
             Self::NotKnown(_) => "not_known",
             Self::DenominatorZero(_) => "denominator_zero",

@@ -24,7 +24,7 @@ pub use self::{
     pressure::{EntityPressure, PressureRows},
     rows::Rows,
     sources::SourceRows,
-    waits::{WaitRows, WaitedFor},
+    waits::{EntityWaits, MostWaitedFor, NamedWait, WaitRows, WaitedFor},
 };
 pub(crate) use self::{
     cache_lines::add as add_lines,
@@ -157,6 +157,10 @@ pub struct View {
     pub processes: usize,
     /// Number of addresses of sampled events shown for each row and event; 0: none.
     pub hot: usize,
+    /// Number of those that each row waited for, the longest waits first; the others are one. 0:
+    /// all, as in a recording.
+    #[serde(skip)]
+    pub waited_for: usize,
 }
 
 /// Numbers of most accessed pages and lines to show; 0: none.

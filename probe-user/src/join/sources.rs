@@ -85,8 +85,8 @@ impl SourceDelta for PressureDelta {
 impl SourceDelta for WaitDelta {
     type Rows = WaitRows;
 
-    fn join(&self, _: &Window, naming: &Naming, _: Option<&WaitRows>) -> WaitRows {
-        WaitRows::from_delta(self, naming)
+    fn join(&self, window: &Window, naming: &Naming, before: Option<&WaitRows>) -> WaitRows {
+        WaitRows::from_delta(self, window, naming, before)
     }
 }
 

@@ -1,17 +1,24 @@
-//! For whom entities wait, in a window.
+//! Waits of entities for a CPU, in a window: for whom, and how long each was.
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    mem,
+    time::Duration,
+};
 
 use probe_common::CgroupId;
+use serde::{Deserialize, Serialize};
 
-use super::{By, Entity, Naming};
+use super::{By, Entity, Naming, memory::ancestors};
 use crate::{
-    snapshot::{WaitDelta, WaitPair},
-    window::Owner,
+    machine::pressure::CgroupCounter,
+    snapshot::{OwnerWaits, WaitDelta, WaitLengths, WaitPair},
+    window::{Gained, Owner, Window, float},
 };
 
 /// Who ran on the CPU that an entity waited for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WaitedFor {
     /// An entity, which may be the one that waits.
     Entity(Entity),
@@ -23,34 +30,246 @@ pub enum WaitedFor {
     OtherCpu,
 }
 
-/// For whom entities waited.
+/// Waits of an entity.
+#[derive(Clone, Debug, Default)]
+pub struct EntityWaits {
+    /// Nanoseconds in the window by who ran.
+    pub behind: BTreeMap<WaitedFor, u64>,
+    /// Whether a CPU quota throttled its cgroup, or one above it, in the window. Waits contain that
+    /// time.
+    pub throttled: bool,
+    /// The waits by their lengths.
+    pub lengths: Gained<WaitLengths>,
+    /// Nanoseconds since the session began, of those that it waited for most.
+    pub most: MostWaitedFor,
+}
+
+/// Waits of entities.
 #[derive(Clone, Debug, Default)]
 pub struct WaitRows {
-    /// Nanoseconds by entity and by who ran. Without entities that the view hides.
-    pub entities: BTreeMap<Entity, BTreeMap<WaitedFor, u64>>,
+    /// By entity. Without entities that the view hides.
+    pub entities: BTreeMap<Entity, EntityWaits>,
     /// Nanoseconds for which the kernel's map had no room.
     pub unplaced: u64,
+    /// Waits for whose lengths the kernel's map had no room.
+    pub unplaced_waits: u64,
+}
+
+/// Totals by who ran: of a few by name, and of all others. So the number of series is bounded, and
+/// each only grows.
+#[derive(Clone, Debug, Default)]
+pub struct MostWaitedFor {
+    /// Those that are named.
+    pub named: Vec<NamedWait>,
+    /// Nanoseconds behind others, while they were not named.
+    pub others: u64,
+    /// `CLOCK_MONOTONIC` at the start of the first window.
+    pub since: Duration,
+    /// Nanoseconds by who ran, of which each window keeps [`Self::KEPT`] of those before.
+    recent: BTreeMap<WaitedFor, f64>,
+}
+
+/// A total behind one of those that ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedWait {
+    /// Who ran.
+    pub behind: WaitedFor,
+    /// Nanoseconds.
+    pub total: u64,
+    /// `CLOCK_MONOTONIC` at the start of the first window in which it is named.
+    pub since: Duration,
+}
+
+impl MostWaitedFor {
+    /// How many are named.
+    pub const NAMED: usize = 3;
+
+    /// The part of earlier waits that counts when those to name are chosen: half of what was ten
+    /// windows ago.
+    const KEPT: f64 = 0.93;
+
+    /// The smallest part of the longest wait that is kept.
+    const LEAST: f64 = 0.001;
+
+    /// How many are kept at most.
+    const RECENT: usize = 16;
+
+    /// How much longer the wait behind one has to be than behind a named one that it replaces.
+    const REPLACES: f64 = 2.0;
+
+    /// Continues with a window.
+    fn then(&self, behind: &BTreeMap<WaitedFor, u64>, start: Duration) -> Self {
+        let mut next = self.clone();
+        for wait in next.recent.values_mut() {
+            *wait *= Self::KEPT;
+        }
+        for (who, nanos) in behind {
+            *next.recent.entry(who.clone()).or_default() += float(*nanos);
+        }
+        let longest = next.recent.values().copied().fold(0.0, f64::max);
+        next.recent.retain(|_, wait| *wait >= Self::LEAST * longest);
+        if next.recent.len() > Self::RECENT {
+            let mut waits: Vec<f64> = next.recent.values().copied().collect();
+            let (_, least, _) = waits.select_nth_unstable_by(Self::RECENT, |a, b| b.total_cmp(a));
+            let least = *least;
+            next.recent.retain(|_, wait| *wait > least);
+        }
+        next.choose(start);
+        for (who, nanos) in behind {
+            match next.named.iter_mut().find(|named| named.behind == *who) {
+                Some(named) => named.total += nanos,
+                None => next.others += nanos,
+            }
+        }
+        next
+    }
+
+    /// Chooses who is named in a window.
+    fn choose(&mut self, start: Duration) {
+        let recent = |who: &WaitedFor| self.recent.get(who).copied().unwrap_or(0.0);
+        let is_named = |who: &WaitedFor| self.named.iter().any(|named| named.behind == *who);
+        let candidates = self.recent.iter().filter(|(who, _)| !is_named(who));
+        let mut candidates: Vec<_> = candidates.map(|(who, wait)| (who.clone(), *wait)).collect();
+        candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut named = self.named.clone();
+        for (behind, wait) in candidates {
+            let new = NamedWait {
+                behind,
+                total: 0,
+                since: start,
+            };
+            let smallest = named
+                .iter()
+                .enumerate()
+                .map(|(at, named)| (at, recent(&named.behind)))
+                .min_by(|a, b| a.1.total_cmp(&b.1));
+            match smallest {
+                Some((at, least)) if named.len() >= Self::NAMED => {
+                    if wait <= Self::REPLACES * least {
+                        break;
+                    }
+                    named[at] = new;
+                }
+                _ => named.push(new),
+            }
+        }
+        self.named = named;
+    }
 }
 
 impl WaitRows {
-    pub(super) fn from_delta(delta: &WaitDelta, naming: &Naming) -> Self {
-        let mut entities: BTreeMap<Entity, BTreeMap<WaitedFor, u64>> = BTreeMap::new();
-        for (pair, nanos) in &delta.pairs {
-            let WaitPair { waiting, tgid, .. } = *pair;
-            let owner = Owner {
-                cgroup: waiting,
+    pub(super) fn from_delta(
+        delta: &WaitDelta,
+        window: &Window,
+        naming: &Naming,
+        before: Option<&Self>,
+    ) -> Self {
+        let entity = |cgroup, tgid| naming.entity(Owner { cgroup, tgid });
+        let throttled = throttled(window, naming);
+        let mut entities: BTreeMap<Entity, EntityWaits> = BTreeMap::new();
+        for owner in &delta.owners {
+            let OwnerWaits {
+                cgroup,
                 tgid,
-            };
-            if let Some(entity) = naming.entity(owner) {
-                let parts = entities.entry(entity).or_default();
-                *parts.entry(waited_for(pair.running, naming)).or_default() += nanos;
+                lengths,
+            } = *owner;
+            if let Some(entity) = entity(cgroup, tgid) {
+                let row = entities.entry(entity).or_default();
+                row.lengths.delta = row.lengths.delta.plus(&lengths);
             }
+        }
+        // There are many more pairs than owners.
+        let mut ran: HashMap<CgroupId, WaitedFor> = HashMap::new();
+        let owner = |(pair, _): &(WaitPair, u64)| (pair.waiting, pair.tgid);
+        for pairs in delta.pairs.chunk_by(|a, b| owner(a) == owner(b)) {
+            let (waiting, tgid) = owner(&pairs[0]);
+            let Some(entity) = entity(waiting, tgid) else {
+                continue;
+            };
+            let row = entities.entry(entity).or_default();
+            row.throttled |= throttled.contains(&waiting);
+            for (WaitPair { running, .. }, nanos) in pairs {
+                let running = ran
+                    .entry(*running)
+                    .or_insert_with(|| waited_for(*running, naming));
+                match row.behind.get_mut(running) {
+                    Some(sum) => *sum += nanos,
+                    None => drop(row.behind.insert(running.clone(), *nanos)),
+                }
+            }
+        }
+        for (entity, row) in &mut entities {
+            let before = before.and_then(|before| before.entities.get(entity));
+            row.continue_from(before, window.start);
+            row.keep_longest(naming.view.waited_for);
         }
         Self {
             entities,
             unplaced: delta.unplaced,
+            unplaced_waits: delta.unplaced_waits,
         }
     }
+}
+
+impl EntityWaits {
+    /// Leaves so many of those that ran, and [`Entity::Others`]; 0: all.
+    fn keep_longest(&mut self, most: usize) {
+        if most == 0 || self.behind.len() <= most {
+            return;
+        }
+        let mut parts: Vec<_> = mem::take(&mut self.behind).into_iter().collect();
+        parts.sort_by_key(|(_, nanos)| Reverse(*nanos));
+        let others = parts.split_off(most);
+        self.behind = parts.into_iter().collect();
+        let others: u64 = others.iter().map(|(_, nanos)| nanos).sum();
+        *self
+            .behind
+            .entry(WaitedFor::Entity(Entity::Others))
+            .or_default() += others;
+    }
+
+    /// Adds the totals of the windows before one that begins at `start`.
+    fn continue_from(&mut self, before: Option<&Self>, start: Duration) {
+        let delta = self.lengths.delta;
+        let (total, since) = match before {
+            Some(Self { lengths, .. }) => (lengths.total.plus(&delta), lengths.since),
+            None => (delta, start),
+        };
+        self.lengths = Gained {
+            delta,
+            total,
+            since,
+        };
+        let first = MostWaitedFor {
+            since: start,
+            ..MostWaitedFor::default()
+        };
+        let most = before.map_or(&first, |before| &before.most);
+        self.most = most.then(&self.behind, start);
+    }
+}
+
+/// The cgroups that a CPU quota throttled in a window: their own, or one above them.
+fn throttled(window: &Window, naming: &Naming) -> BTreeSet<CgroupId> {
+    let Some(pressure) = &window.sources.pressure else {
+        return BTreeSet::new();
+    };
+    let path = |id| naming.names.cgroups.get(id).map(String::as_str);
+    let own = pressure.cgroups.iter().filter(|(_, counts)| {
+        let nanos = counts.get(CgroupCounter::Throttled);
+        nanos.is_some_and(|nanos| nanos > 0)
+    });
+    let own: BTreeSet<&str> = own.filter_map(|(id, _)| path(id)).collect();
+    if own.is_empty() {
+        return BTreeSet::new();
+    }
+    let cgroups = naming.names.cgroups.iter();
+    let is_throttled =
+        |path: &str| own.contains(path) || ancestors(path).any(|above| own.contains(above));
+    cgroups
+        .filter(|(_, path)| is_throttled(path))
+        .map(|(id, _)| *id)
+        .collect()
 }
 
 /// Who ran: a row of the view. Where rows are processes, or the view hides it, its cgroup.
@@ -76,87 +295,4 @@ fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::{join::View, snapshot::Names};
-
-    fn rows(by: By, below: Option<&str>) -> WaitRows {
-        let container = |digit: &str| format!("/docker/{}", digit.repeat(64));
-        let names = Names {
-            cgroups: [
-                (CgroupId(7), container("a")),
-                (CgroupId(8), container("b")),
-                (CgroupId(9), "/init.scope".to_owned()),
-            ]
-            .into(),
-            processes: [(42, "redis".to_owned())].into(),
-            ..Names::default()
-        };
-        let pair = |waiting, tgid, running| WaitPair {
-            waiting: CgroupId(waiting),
-            tgid,
-            running,
-        };
-        let delta = WaitDelta {
-            pairs: vec![
-                (pair(7, 42, CgroupId::IDLE), 1),
-                (pair(7, 42, CgroupId(7)), 2),
-                (pair(7, 42, CgroupId(8)), 4),
-                (pair(7, 42, CgroupId(9)), 8),
-                (pair(8, 0, CgroupId(77)), 16),
-                (pair(9, 0, CgroupId::OTHER_CPU), 32),
-            ],
-            unplaced: 64,
-        };
-        let view = View {
-            by,
-            below: below.map(str::to_owned),
-            ..View::default()
-        };
-        WaitRows::from_delta(&delta, &view.naming(&Arc::new(names)))
-    }
-
-    fn entity(name: &str) -> WaitedFor {
-        WaitedFor::Entity(Entity::Container {
-            id: name.repeat(64).into(),
-            pod: None,
-        })
-    }
-
-    #[test]
-    fn owners_become_rows_on_both_sides() {
-        let rows = rows(By::Container, None);
-        let WaitedFor::Entity(a) = entity("a") else {
-            unreachable!()
-        };
-        let system = WaitedFor::Entity(Entity::System);
-        let expected = [
-            (entity("a"), 2),
-            (entity("b"), 4),
-            (system, 8),
-            (WaitedFor::Nobody, 1),
-        ];
-        assert_eq!(rows.entities[&a], expected.into());
-        let of_system = &rows.entities[&Entity::System];
-        assert_eq!(*of_system, [(WaitedFor::OtherCpu, 32)].into());
-        assert_eq!((rows.entities.len(), rows.unplaced), (3, 64));
-    }
-
-    #[test]
-    fn a_process_waits_for_cgroups_and_hidden_rows_are_named_by_theirs() {
-        let by_process = rows(By::Process, None);
-        let process = Entity::Process {
-            tgid: 42,
-            name: Some("redis".into()),
-        };
-        let cgroup = |path: &str| WaitedFor::Entity(Entity::Cgroup(path.into()));
-        let of_process = &by_process.entities[&process];
-        assert_eq!(of_process[&cgroup("/init.scope")], 8);
-        let hidden = rows(By::Container, Some("/docker"));
-        let parts: Vec<_> = hidden.entities.values().collect();
-        assert_eq!(parts.len(), 2);
-        assert_eq!(parts[0][&cgroup("/init.scope")], 8);
-    }
-}
+mod tests;

@@ -70,6 +70,9 @@ impl CgroupCounter {
         Self::Refaults,
     ];
 
+    /// What is read beside waits for a CPU: why else a container does not run.
+    pub(crate) const BESIDE_WAITS: &[Self] = &[Self::MemorySome, Self::IoSome, Self::Throttled];
+
     /// Whether it is pressure: times of two cgroups overlap, and have no sum.
     #[must_use]
     pub fn is_pressure(self) -> bool {
@@ -213,6 +216,7 @@ impl PressureDelta {
 /// Reads the counts of cgroups.
 #[derive(Debug)]
 pub(crate) struct PressureReader {
+    counters: &'static [CgroupCounter],
     proc: PathBuf,
     cgroup2: Hierarchy,
     /// The hierarchy of v1 with the CPU controller, if cgroup2 does not have it.
@@ -220,12 +224,18 @@ pub(crate) struct PressureReader {
 }
 
 impl PressureReader {
+    /// Reads these counters.
+    ///
     /// # Errors
     ///
     /// There is no cgroup2.
-    pub(crate) fn new(machine: &Machine) -> Result<Self, CgroupError> {
+    pub(crate) fn new(
+        machine: &Machine,
+        counters: &'static [CgroupCounter],
+    ) -> Result<Self, CgroupError> {
         let proc = machine.procfs().to_owned();
         Ok(Self {
+            counters,
             cgroup2: machine.hierarchy()?.clone(),
             cpu: Hierarchy::for_controller(&proc, "cpu")?,
             proc,
@@ -247,9 +257,10 @@ impl PressureReader {
         cgroups.sort_unstable_by_key(|(id, _)| *id);
         let mut machine = CgroupCounts::default();
         let directory = self.proc.join("pressure");
-        read_pressure(&mut machine, |resource| directory.join(resource));
+        self.read_pressure(&mut machine, |resource| directory.join(resource));
         // The kernel writes 0 there (kernel/sched/psi.c, psi_show).
         machine.counts[CgroupCounter::CpuFull as usize] = None;
+        let machine = machine.filtered(|counter| self.reads(counter));
         PressureReading {
             cgroups,
             machine,
@@ -260,66 +271,79 @@ impl PressureReader {
     fn cgroup(&self, path: &str) -> Option<CgroupCounts> {
         let directory = self.cgroup2.directory(path)?;
         let mut counts = CgroupCounts::default();
-        read_pressure(&mut counts, |resource| {
+        self.read_pressure(&mut counts, |resource| {
             directory.join(format!("{resource}.pressure"))
         });
-        read_v2(&mut counts, &directory);
+        self.read_v2(&mut counts, &directory);
         let v1 = self.cpu.as_ref().and_then(|cpu| cpu.directory(path));
         if let Some(directory) = v1 {
             read_cpu_of_v1(&mut counts, &directory);
         }
-        Some(counts)
+        if !self.reads(CgroupCounter::Periods) {
+            counts.quota = None;
+        }
+        Some(counts.filtered(|counter| self.reads(counter)))
     }
-}
 
-/// Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
-fn read_pressure(counts: &mut CgroupCounts, file: impl Fn(&str) -> PathBuf) {
-    use CgroupCounter::{CpuFull, CpuSome, IoFull, IoSome, MemoryFull, MemorySome};
-    for (resource, [some, full]) in [
-        ("cpu", [CpuSome, CpuFull]),
-        ("memory", [MemorySome, MemoryFull]),
-        ("io", [IoSome, IoFull]),
-    ] {
-        let text = fs::read_to_string(file(resource)).unwrap_or_default();
-        for line in text.lines() {
-            let total = line
-                .rsplit_once(" total=")
-                .and_then(|(_, it)| it.parse().ok());
-            match line.split(' ').next() {
-                Some("some") => counts.add(some, total),
-                Some("full") => counts.add(full, total),
-                _ => {}
+    fn reads(&self, counter: CgroupCounter) -> bool {
+        self.counters.contains(&counter)
+    }
+
+    /// Lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+    fn read_pressure(&self, counts: &mut CgroupCounts, file: impl Fn(&str) -> PathBuf) {
+        use CgroupCounter::{CpuFull, CpuSome, IoFull, IoSome, MemoryFull, MemorySome};
+        for (resource, [some, full]) in [
+            ("cpu", [CpuSome, CpuFull]),
+            ("memory", [MemorySome, MemoryFull]),
+            ("io", [IoSome, IoFull]),
+        ] {
+            if !self.reads(some) && !self.reads(full) {
+                continue;
+            }
+            let text = fs::read_to_string(file(resource)).unwrap_or_default();
+            for line in text.lines() {
+                let total = line
+                    .rsplit_once(" total=")
+                    .and_then(|(_, it)| it.parse().ok());
+                match line.split(' ').next() {
+                    Some("some") => counts.add(some, total),
+                    Some("full") => counts.add(full, total),
+                    _ => {}
+                }
             }
         }
     }
-}
 
-fn read_v2(counts: &mut CgroupCounts, directory: &Path) {
-    use CgroupCounter::{
-        MemoryHigh, MemoryMax, OomKills, Ooms, Periods, Refaults, Throttled, ThrottledPeriods,
-    };
-    let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
-    let mut read = ("", String::new());
-    for (file, key, counter, factor) in [
-        ("cpu.stat", "nr_periods", Periods, 1),
-        ("cpu.stat", "nr_throttled", ThrottledPeriods, 1),
-        ("cpu.stat", "throttled_usec", Throttled, 1000),
-        ("memory.events", "high", MemoryHigh, 1),
-        ("memory.events", "max", MemoryMax, 1),
-        ("memory.events", "oom", Ooms, 1),
-        ("memory.events", "oom_kill", OomKills, 1),
-        ("memory.stat", "workingset_refault_anon", Refaults, 1),
-        ("memory.stat", "workingset_refault_file", Refaults, 1),
-    ] {
-        if read.0 != file {
-            read = (file, text(file));
+    fn read_v2(&self, counts: &mut CgroupCounts, directory: &Path) {
+        use CgroupCounter::{
+            MemoryHigh, MemoryMax, OomKills, Ooms, Periods, Refaults, Throttled, ThrottledPeriods,
+        };
+        let text = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+        let mut read = ("", String::new());
+        for (file, key, counter, factor) in [
+            ("cpu.stat", "nr_periods", Periods, 1),
+            ("cpu.stat", "nr_throttled", ThrottledPeriods, 1),
+            ("cpu.stat", "throttled_usec", Throttled, 1000),
+            ("memory.events", "high", MemoryHigh, 1),
+            ("memory.events", "max", MemoryMax, 1),
+            ("memory.events", "oom", Ooms, 1),
+            ("memory.events", "oom_kill", OomKills, 1),
+            ("memory.stat", "workingset_refault_anon", Refaults, 1),
+            ("memory.stat", "workingset_refault_file", Refaults, 1),
+        ] {
+            if !self.reads(counter) {
+                continue;
+            }
+            if read.0 != file {
+                read = (file, text(file));
+            }
+            let count = field(&read.1, key);
+            counts.add(counter, count.and_then(|it| it.checked_mul(factor)));
         }
-        let count = field(&read.1, key);
-        counts.add(counter, count.and_then(|it| it.checked_mul(factor)));
+        let max = text("cpu.max");
+        let numbers = max.trim().split_once(' ');
+        counts.quota = numbers.and_then(|(quota, period)| cpus(quota, period));
     }
-    let max = text("cpu.max");
-    let numbers = max.trim().split_once(' ');
-    counts.quota = numbers.and_then(|(quota, period)| cpus(quota, period));
 }
 
 fn read_cpu_of_v1(counts: &mut CgroupCounts, directory: &Path) {

@@ -30,6 +30,18 @@ const CLOCK: &str = "task-clock";
 
 const SOFTWARE: &str = "task-clock,page-faults,context-switches,cpu-migrations";
 
+/// Metrics instead of [`SOFTWARE`] where waits can be counted: why containers do not run.
+const WAITS: &str = "cpus_used,cpu_wait_ratio,page_faults_per_second";
+
+/// What is counted by default.
+#[derive(Debug, Default)]
+pub struct DefaultRequest {
+    /// Events.
+    pub events: Vec<EventGroup>,
+    /// Names of metrics.
+    pub metrics: &'static str,
+}
+
 /// Why the default events cannot be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -43,27 +55,35 @@ pub enum DefaultsError {
 }
 
 /// Cycles, instructions and what else the PMU counts at the same time, so that nothing is
-/// multiplexed; without a PMU, software events. Logs what is left out, and why.
+/// multiplexed; without a PMU, waits for a CPU if `waits` can be counted, else software events.
+/// Logs what is left out, and why.
 ///
 /// # Errors
 ///
 /// If the machine cannot be read, or counting is not permitted at all.
-pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup>, DefaultsError> {
+pub fn default_request(
+    pmus: &Pmus,
+    capacity: &Capacity,
+    waits: bool,
+) -> Result<DefaultRequest, DefaultsError> {
     capabilities::check()?;
+    let shown = if waits { WAITS } else { SOFTWARE }.replace(',', ", ");
+    let without_pmu = || -> Result<DefaultRequest, DefaultsError> {
+        let mut chosen = DefaultRequest::default();
+        match waits {
+            true => chosen.metrics = WAITS,
+            false => chosen.events = event::parse(SOFTWARE, pmus)?,
+        }
+        Ok(chosen)
+    };
     if pmus.cores().next().is_none() {
-        tracing::info!(
-            "this machine has no hardware PMU: counting {}",
-            SOFTWARE.replace(',', ", ")
-        );
-        return Ok(event::parse(SOFTWARE, pmus)?);
+        tracing::info!("this machine has no hardware PMU: counting {shown}");
+        return without_pmu();
     }
     let chosen = DefaultEvents::choose(pmus, capacity)?;
     if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
-        tracing::warn!(
-            "cannot count {NEEDED}: {refusal}; counting {}",
-            SOFTWARE.replace(',', ", ")
-        );
-        return Ok(event::parse(SOFTWARE, pmus)?);
+        tracing::warn!("cannot count {NEEDED}: {refusal}; counting {shown}");
+        return without_pmu();
     }
     if !chosen.not_here.is_empty() {
         let names: Vec<&str> = chosen.not_here.iter().map(|(name, _)| *name).collect();
@@ -72,7 +92,10 @@ pub fn default_events(pmus: &Pmus, capacity: &Capacity) -> Result<Vec<EventGroup
     if let Some(line) = chosen.left_out() {
         tracing::info!("{line}");
     }
-    Ok(chosen.events)
+    Ok(DefaultRequest {
+        events: chosen.events,
+        metrics: "",
+    })
 }
 
 /// The events that are counted by default.

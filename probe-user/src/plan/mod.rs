@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::capacity::{CounterTest, CounterTestError, CounterTestResult};
 pub use self::{
     capacity::Capacity,
-    defaults::{DefaultsError, default_events},
+    defaults::{DefaultRequest, DefaultsError, default_request},
     error::PlanError,
     plan_request::{PlanRequest, PlanRequestError},
     planner::{MetricSource, PlannedMetric, PlannedMetrics, ResolvedRequest},
@@ -333,6 +333,15 @@ impl Plan {
         });
         (0..).zip(numbers).fold(0, |bits, (slot, number)| {
             bits | number << (SchedulerCounter::BITS * slot)
+        })
+    }
+
+    /// Whether waits for a CPU are counted. Then it is also measured how long each was, and for whom.
+    pub(crate) fn counts_waits(&self) -> bool {
+        let mut planned = self.groups[..self.fixed()].iter().flatten();
+        planned.any(|planned| {
+            let counter = &planned.counter;
+            counter.is_of_scheduler() && counter.config == SchedulerCounter::Wait as u64
         })
     }
 

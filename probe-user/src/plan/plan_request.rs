@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_events};
+use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_request};
 use crate::{
     catalogue::{Catalogue, CatalogueError, Hardware, Metric, MetricSettings, SelectError},
     devices::Devices,
@@ -27,6 +27,9 @@ pub struct PlanRequest {
     pub sampled: Vec<SampledEvent>,
     /// The only PCI device to count in metrics of PCIe.
     pub device: Option<String>,
+    /// Whether waits for a CPU can be counted ([`Machine::keeps_waits`]), as they are by default
+    /// without a PMU.
+    pub waits: bool,
 }
 
 /// Why this cannot be planned. Each message says what to do.
@@ -111,14 +114,19 @@ impl PlanRequest {
         mut settings: MetricSettings,
     ) -> Result<Plan, PlanRequestError> {
         settings.own_weights = self.own_weights;
-        let metrics = match self.metrics.as_slice() {
-            [] => Vec::new(),
-            lists => catalogue.select(&lists.join(","), &hardware)?,
-        };
+        let mut metrics = self.metrics.join(",");
         let mut events = match (self.events.as_slice(), self.metrics.as_slice()) {
-            ([], []) => default_events(pmus, capacity)?,
+            ([], []) => {
+                let chosen = default_request(pmus, capacity, self.waits)?;
+                chosen.metrics.clone_into(&mut metrics);
+                chosen.events
+            }
             ([], _) => Vec::new(),
             (lists, _) => event::parse(&lists.join(","), pmus)?,
+        };
+        let metrics = match metrics.as_str() {
+            "" => Vec::new(),
+            names => catalogue.select(names, &hardware)?,
         };
         if !self.always.is_empty() {
             let known = |event: &Event| {

@@ -69,9 +69,6 @@ pub struct Config {
     pub memory: bool,
     /// Whether to read the pressure, throttling and memory events of cgroups.
     pub pressure: bool,
-    /// Whether to keep the ledger of waits: for whom each owner waits. The plan has scheduler
-    /// events.
-    pub waits: bool,
     /// Sampling of events. It needs counting too, which finds the owners.
     pub sampling: Option<SamplingConfig>,
     /// Resolves the names of containers; without it snapshots have ids only.
@@ -101,13 +98,20 @@ impl Config {
         if self.by_process.any() {
             all.push(object::PROCESS_EXIT);
         }
-        if self.waits {
+        if self.keeps_ledger(machine) {
             all.push(object::WAIT_MIGRATE);
         }
         if self.follow_command {
             all.extend([object::FOLLOW_FORK, object::FOLLOW_FREE]);
         }
         all
+    }
+
+    /// Whether each wait is divided among those that ran meanwhile: where waits are counted, and a
+    /// thread waits in the queue of a CPU. Schedulers of `sched_ext` (Linux 6.12) have other queues.
+    pub(crate) fn keeps_ledger(&self, machine: &Machine) -> bool {
+        let state = machine.sys("kernel/sched_ext/state");
+        self.plan.counts_waits() && state.is_none_or(|state| state != "enabled")
     }
 
     /// Whether memory accesses are sampled.

@@ -3,7 +3,7 @@
 
 use probe_common::{
     CgroupWalk, CpuState, GROUPS, LIFECYCLE_PATH, LogCpu, SLOTS, UsageKey, UsageRow,
-    WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitTask,
+    WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitTask, WaitTimes,
     sample::{SAMPLED_EVENTS, SampleCpu, SampleKey, SampleRow},
     spe::{Class, SpeCpu, SpeKey, SpeRow, SpeSwitch, SpeTask, TIMELINE},
 };
@@ -60,6 +60,9 @@ const SAMPLE_ROWS: HashMapSize = HashMapSize::new(size_of::<SampleKey>() + size_
 
 /// Sizes of the ledger of waits.
 const WAITS: HashMapSize = HashMapSize::new(size_of::<WaitKey>() + size_of::<u64>());
+
+/// Sizes of the map of the lengths of waits.
+const WAIT_TIMES: HashMapSize = HashMapSize::new(size_of::<UsageKey>() + size_of::<WaitTimes>());
 
 /// Sizes of the map of threads.
 const SPE_TASKS: HashMapSize = HashMapSize::new(size_of::<u64>() + size_of::<SpeTask>());
@@ -119,19 +122,35 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
 }
 
 impl Config {
-    /// Current memory of the maps of waits, with so many rows of the ledger.
-    pub(super) fn waits_memory(&self, rows: usize, cpus: usize) -> MapMemory {
+    /// Rows that the maps of waits can have, with room for `max_rows` of lengths.
+    fn most_wait_rows(&self, max_rows: u32) -> [usize; 2] {
+        match self.plan.counts_waits() {
+            true => [MAX_WAITS as usize, max_rows as usize],
+            false => [0; 2],
+        }
+    }
+
+    /// Current memory of the maps of waits, with so many rows of the ledger and of lengths, and room
+    /// for `max_rows` of the latter.
+    pub(super) fn waits_memory(
+        &self,
+        [rows, lengths]: [usize; 2],
+        max_rows: u32,
+        cpus: usize,
+    ) -> MapMemory {
         let tasks = match self.plan.scheduler_slots() {
             0 => 0,
             _ => WAIT_TASKS as usize * size_of::<WaitTask>(),
         };
-        let ledger = match self.waits {
-            true => WAITS.fixed(MAX_WAITS as usize, cpus) + WAIT_SLICES_BYTES * cpus,
+        let maps = match self.plan.counts_waits() {
+            true => {
+                WAITS.fixed(MAX_WAITS as usize, cpus) + WAIT_TIMES.fixed(max_rows as usize, cpus)
+            }
             false => 0,
         };
         MapMemory {
-            rows: if self.waits { rows * WAITS.row } else { 0 },
-            fixed: tasks + ledger,
+            rows: rows * WAITS.row + lengths * WAIT_TIMES.row,
+            fixed: tasks + WAIT_SLICES_BYTES * cpus + maps,
         }
     }
 }
@@ -214,7 +233,9 @@ impl Config {
         Memory {
             rows,
             counts: counts_memory(rows as usize, rows, possible, log_ring_size(true, true)).total()
-                + self.waits_memory(MAX_WAITS as usize, possible).total(),
+                + self
+                    .waits_memory(self.most_wait_rows(rows), rows, possible)
+                    .total(),
             samples: self.spe.as_ref().map(|spe| {
                 let rows = spe.rows(possible);
                 let all = [rows as usize, USUAL_THREADS];

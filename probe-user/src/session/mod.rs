@@ -61,7 +61,7 @@ pub use self::{
 };
 use self::{
     pins::SessionPins,
-    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker},
+    pull::{EvictionCandidates, FreedRows, LastIdleRows, LedgerRows, LifecycleTracker},
 };
 use crate::{
     machine::Machine,
@@ -81,6 +81,7 @@ pub struct Session {
     pub(crate) clock: KernelClock,
     pub(crate) lifecycle: LifecycleTracker,
     pub(crate) freed: FreedRows<UsageRow>,
+    pub(crate) ledger: LedgerRows,
     pub(crate) candidates: EvictionCandidates,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,

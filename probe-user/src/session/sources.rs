@@ -11,7 +11,7 @@ use crate::{
         Machine,
         cgroup::Hierarchy,
         memory::{MemoryReader, MemoryReading},
-        pressure::{PressureReader, PressureReading},
+        pressure::{CgroupCounter, PressureReader, PressureReading},
         resctrl::{self, GroupBytes},
     },
     snapshot::{Names, SourceReadings, WaitReader, WaitReading, WaitRowsRead, for_each_source},
@@ -83,12 +83,18 @@ impl SourceReaders {
         };
         // First, since it may be refused.
         let memory = config.memory.then(memory).transpose()?;
-        let pressure = config.pressure.then(|| PressureReader::new(machine));
+        // Waits contain throttled time, which is marked.
+        let pressure: Option<&[_]> = match (config.pressure, plan.counts_waits()) {
+            (true, _) => Some(&CgroupCounter::ALL),
+            (false, true) => Some(CgroupCounter::BESIDE_WAITS),
+            (false, false) => None,
+        };
+        let pressure = pressure.map(|counters| PressureReader::new(machine, counters));
         Ok(Self {
             devices: plan.reads_devices().then(devices),
             resctrl: open_resctrl(config, machine, hierarchy, uncore),
+            waits: plan.counts_waits().then_some(WaitReader),
             pressure: pressure.transpose()?,
-            waits: config.waits.then_some(WaitReader),
             memory,
         })
     }

@@ -8,7 +8,9 @@ use super::{
     Config, Continuity, CountedCpus, EbpfObject, EventSampling, Hotplug, KernelClock, ReadCosts,
     Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
     pins::SessionPins,
-    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, sum_of_counts},
+    pull::{
+        EvictionCandidates, FreedRows, LastIdleRows, LedgerRows, LifecycleTracker, sum_of_counts,
+    },
     walk,
 };
 use crate::{
@@ -108,6 +110,7 @@ impl Session {
             clock,
             lifecycle,
             freed: FreedRows::default(),
+            ledger: LedgerRows::default(),
             candidates: EvictionCandidates::default(),
             hotplug,
             max_rows,

@@ -22,11 +22,11 @@ macro_rules! for_each_source {
             devices: crate::devices::DeviceReader => crate::devices::DeviceUse,
             /// resctrl, if memory traffic is apportioned.
             resctrl: crate::machine::resctrl::Reader => Vec<crate::machine::resctrl::GroupBytes>,
+            /// Waits of owners, in a session that counts them.
+            waits: crate::snapshot::WaitReader => crate::snapshot::WaitReading,
             /// What cgroups lack, in a session that measures it.
             pressure: crate::machine::pressure::PressureReader
                 => crate::machine::pressure::PressureReading,
-            /// For whom owners wait, in a session that keeps the ledger.
-            waits: crate::snapshot::WaitReader => crate::snapshot::WaitReading,
             /// Memory, in a session that measures what cgroups or processes hold.
             memory: crate::machine::memory::MemoryReader => crate::machine::memory::MemoryReading,
         }

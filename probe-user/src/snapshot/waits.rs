@@ -1,8 +1,8 @@
-//! For whom owners wait: nanoseconds by owner of the wait and by who ran meanwhile.
+//! Waits of owners: for whom, in nanoseconds by who ran meanwhile; and how long each was.
 
 use std::collections::{BTreeMap, HashMap};
 
-use probe_common::{CgroupId, WaitKey};
+use probe_common::{CgroupId, UsageKey, WAIT_BUCKETS, WaitKey, WaitTimes};
 use serde::{Deserialize, Serialize};
 
 /// Who waited, and who ran on that CPU meanwhile.
@@ -16,6 +16,26 @@ pub struct WaitPair {
     pub running: CgroupId,
 }
 
+/// Waits that ended, by their lengths. Without those of which a part is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitLengths {
+    /// Waits by their lengths ([`WaitTimes::bucket`]).
+    pub counts: [u64; WAIT_BUCKETS],
+    /// Sum of their lengths in nanoseconds.
+    pub nanos: u64,
+}
+
+/// The lengths of an owner's waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerWaits {
+    /// Its cgroup.
+    pub cgroup: CgroupId,
+    /// Its process; 0 unless counting by process.
+    pub tgid: u32,
+    /// The lengths.
+    pub lengths: WaitLengths,
+}
+
 /// Waits since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReading {
@@ -26,6 +46,12 @@ pub struct WaitReading {
     pub unplaced: u64,
     /// Rows of the map.
     pub rows: usize,
+    /// Lengths by owner, in their order, on all CPUs. Freed as the pairs are.
+    pub owners: Vec<OwnerWaits>,
+    /// Waits for whose lengths their map had no room.
+    pub unplaced_waits: u64,
+    /// Rows of that map.
+    pub length_rows: usize,
 }
 
 /// Waits in a window.
@@ -35,18 +61,26 @@ pub struct WaitDelta {
     pub pairs: Vec<(WaitPair, u64)>,
     /// Nanoseconds for which the map had no room.
     pub unplaced: u64,
+    /// Lengths by owner, in their order; also of owners without a wait in the window.
+    pub owners: Vec<OwnerWaits>,
+    /// Waits for whose lengths their map had no room.
+    pub unplaced_waits: u64,
 }
 
-/// Rows of the kernel's map, as a pull reads them.
+/// Rows of the kernel's maps, as a pull reads them.
 #[derive(Debug, Default)]
 pub struct WaitRowsRead {
-    /// The rows.
+    /// Nanoseconds.
     pub rows: Vec<(WaitKey, u64)>,
     /// Nanoseconds for which the map had no room.
     pub unplaced: u64,
+    /// Waits by their lengths.
+    pub lengths: Vec<(UsageKey, WaitTimes)>,
+    /// Waits for which that map had no room.
+    pub unplaced_waits: u64,
 }
 
-/// Sums rows of the kernel's map over CPUs.
+/// Sums rows of the kernel's maps over CPUs.
 #[derive(Debug, Default)]
 pub struct WaitReader;
 
@@ -54,14 +88,70 @@ impl WaitReader {
     /// The sums by pair.
     #[must_use]
     pub fn read(&self, read: &WaitRowsRead) -> WaitReading {
-        let mut sums: BTreeMap<WaitPair, u64> = BTreeMap::new();
-        for (key, nanos) in &read.rows {
-            *sums.entry((*key).into()).or_default() += nanos;
+        let rows = read.rows.iter();
+        let mut pairs: Vec<(WaitPair, u64)> =
+            rows.map(|(key, nanos)| ((*key).into(), *nanos)).collect();
+        pairs.sort_unstable_by_key(|(pair, _)| *pair);
+        pairs.dedup_by(|next, sum| {
+            let is_same = next.0 == sum.0;
+            if is_same {
+                sum.1 += next.1;
+            }
+            is_same
+        });
+        let mut owners: BTreeMap<_, WaitLengths> = BTreeMap::new();
+        for (key, WaitTimes { counts, nanos }) in &read.lengths {
+            let (counts, nanos) = (*counts, *nanos);
+            let sum = owners.entry((key.cgroup, key.tgid)).or_default();
+            *sum = sum.plus(&WaitLengths { counts, nanos });
         }
+        let owners = owners.into_iter();
+        let owners = owners.map(|((cgroup, tgid), lengths)| OwnerWaits {
+            cgroup,
+            tgid,
+            lengths,
+        });
         WaitReading {
-            pairs: sums.into_iter().collect(),
+            pairs,
             unplaced: read.unplaced,
             rows: read.rows.len(),
+            owners: owners.collect(),
+            unplaced_waits: read.unplaced_waits,
+            length_rows: read.lengths.len(),
+        }
+    }
+}
+
+impl WaitLengths {
+    /// How many there are.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn plus(&self, more: &Self) -> Self {
+        let mut sum = *self;
+        for (sum, more) in sum.counts.iter_mut().zip(more.counts) {
+            *sum += more;
+        }
+        sum.nanos += more.nanos;
+        sum
+    }
+
+    /// Those since an earlier reading. A row that was freed and made again begins at 0.
+    fn since(&self, earlier: &Self) -> Self {
+        let mut gain = *self;
+        let pairs = gain.counts.iter_mut().zip(earlier.counts);
+        let counts = pairs.map(|(now, before)| {
+            *now = now.checked_sub(before)?;
+            Some(())
+        });
+        let is_same = counts.collect::<Option<Vec<()>>>().is_some();
+        match (is_same, gain.nanos.checked_sub(earlier.nanos)) {
+            (true, Some(nanos)) => Self { nanos, ..gain },
+            _ => *self,
         }
     }
 }
@@ -80,16 +170,25 @@ impl WaitDelta {
     /// The window between two readings.
     #[must_use]
     pub fn between(earlier: &WaitReading, later: &WaitReading) -> Self {
-        let before: HashMap<_, _> = earlier.pairs.iter().copied().collect();
         let gain = |(pair, now): &(WaitPair, u64)| {
-            let before = before.get(pair).copied().unwrap_or(0);
+            let before = earlier.pairs.binary_search_by_key(pair, |(pair, _)| *pair);
+            let before = before.map_or(0, |at| earlier.pairs[at].1);
             // A row that was freed and made again begins at 0.
             let gain = if *now >= before { now - before } else { *now };
             (gain > 0).then_some((*pair, gain))
         };
+        let by_owner = earlier.owners.iter();
+        let by_owner: HashMap<_, _> = by_owner.map(|it| ((it.cgroup, it.tgid), it)).collect();
+        let owners = later.owners.iter().map(|now| {
+            let before = by_owner.get(&(now.cgroup, now.tgid));
+            let lengths = before.map_or(now.lengths, |before| now.lengths.since(&before.lengths));
+            OwnerWaits { lengths, ..*now }
+        });
         Self {
             pairs: later.pairs.iter().filter_map(gain).collect(),
             unplaced: later.unplaced.saturating_sub(earlier.unplaced),
+            owners: owners.collect(),
+            unplaced_waits: later.unplaced_waits.saturating_sub(earlier.unplaced_waits),
         }
     }
 }
@@ -97,6 +196,72 @@ impl WaitDelta {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lengths(counts: &[(usize, u64)]) -> WaitLengths {
+        let mut all = WaitLengths::default();
+        for (bucket, count) in counts {
+            all.counts[*bucket] = *count;
+            all.nanos += 1000 * count;
+        }
+        all
+    }
+
+    fn owner(tgid: u32, counts: &[(usize, u64)]) -> OwnerWaits {
+        OwnerWaits {
+            cgroup: CgroupId(7),
+            tgid,
+            lengths: lengths(counts),
+        }
+    }
+
+    #[test]
+    fn lengths_are_summed_over_cpus_and_have_windows() {
+        let row = |tgid, cpu, counts: &[(usize, u64)]| {
+            let key = UsageKey {
+                cgroup: CgroupId(7),
+                tgid,
+                cpu,
+                group: 0,
+            };
+            let WaitLengths { counts, nanos } = lengths(counts);
+            (key, WaitTimes { counts, nanos })
+        };
+        let read = WaitRowsRead {
+            lengths: vec![
+                row(1, 0, &[(0, 5), (31, 2)]),
+                row(1, 1, &[(0, 1)]),
+                row(2, 0, &[(4, 9)]),
+                row(3, 0, &[(4, 9)]),
+            ],
+            unplaced_waits: 8,
+            ..WaitRowsRead::default()
+        };
+        let later = WaitReader.read(&read);
+        let sums = [
+            owner(1, &[(0, 6), (31, 2)]),
+            owner(2, &[(4, 9)]),
+            owner(3, &[(4, 9)]),
+        ];
+        assert_eq!((&later.owners[..], later.length_rows), (&sums[..], 4));
+        let earlier = WaitReading {
+            owners: vec![
+                owner(1, &[(0, 2)]),
+                owner(2, &[(4, 9)]),
+                // Freed, and made again.
+                owner(3, &[(5, 1)]),
+            ],
+            unplaced_waits: 5,
+            ..WaitReading::default()
+        };
+        let delta = WaitDelta::between(&earlier, &later);
+        let gains = [
+            owner(1, &[(0, 4), (31, 2)]),
+            owner(2, &[]),
+            owner(3, &[(4, 9)]),
+        ];
+        assert_eq!((&delta.owners[..], delta.unplaced_waits), (&gains[..], 3));
+        assert_eq!(delta.owners[0].lengths.waits(), 6);
+    }
 
     #[test]
     fn rows_are_summed_over_cpus() {
@@ -117,6 +282,7 @@ mod tests {
                 row(CgroupId(8), 42, 1, 60),
             ],
             unplaced: 5,
+            ..WaitRowsRead::default()
         };
         let reading = WaitReader.read(&read);
         let found: Vec<_> = reading
@@ -144,6 +310,7 @@ mod tests {
                     .collect(),
                 unplaced: nanos[0],
                 rows: 3,
+                ..WaitReading::default()
             }
         };
         let delta = WaitDelta::between(&reading([5, 100, 9]), &reading([8, 30, 9]));

@@ -1,16 +1,28 @@
-//! The benchmarks' own use of bpf(2): an empty program, the kernel's run time of programs, and a
-//! map to fill.
+//! The benchmarks' own use of bpf(2): an empty program, one that writes a record, the kernel's run
+//! time of programs, and a map to fill.
 
 use std::{
     fs, io,
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
 };
 
-use aya::Btf;
+use aya::{
+    Btf,
+    maps::{Map, MapData, RingBuf},
+};
 use aya_obj::{
     btf::BtfKind,
-    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type},
+    generated::{
+        __BindgenBitfieldUnit, bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type,
+        bpf_prog_type,
+    },
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A program that does nothing: its cost is the kernel's cost of running any program at its hook.
 /// Its two instructions are here, so that the product's eBPF object has no code only for
@@ -24,6 +36,10 @@ impl EmptyProgram {
     /// Loads it as `tp_btf/sched_switch` and attaches it, by the same calls as aya for pmuscope's
     /// own program.
     pub fn attach() -> io::Result<Self> {
+        Self::at_switches(&NOTHING)
+    }
+
+    fn at_switches(instructions: &[bpf_insn]) -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
         let tracepoint = btf
             .id_by_type_name_kind("btf_trace_sched_switch", BtfKind::Typedef)
@@ -34,7 +50,7 @@ impl EmptyProgram {
         load.prog_type = bpf_prog_type::BPF_PROG_TYPE_TRACING as u32;
         load.expected_attach_type = bpf_attach_type::BPF_TRACE_RAW_TP as u32;
         load.attach_btf_id = tracepoint;
-        let program = Self::load(&mut attr)?;
+        let program = Self::load(&mut attr, instructions)?;
         let mut attr = zeroed();
         attr.raw_tracepoint.prog_fd = program.as_raw_fd().cast_unsigned();
         // SAFETY: no pointer is passed; the program's BTF id names its tracepoint.
@@ -51,7 +67,7 @@ impl EmptyProgram {
         // SAFETY: writing a plain integer to the union's field.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.prog_type = bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT as u32;
-        let program = Self::load(&mut attr)?;
+        let program = Self::load(&mut attr, &NOTHING)?;
         let mut attr = zeroed();
         // SAFETY: writing plain integers to the union's fields.
         unsafe {
@@ -68,23 +84,119 @@ impl EmptyProgram {
         })
     }
 
-    /// Loads it as a program of the type in `attr`.
-    fn load(attr: &mut bpf_attr) -> io::Result<OwnedFd> {
-        // r0 = 0, exit (linux/bpf.h: BPF_ALU64 | BPF_MOV | BPF_K, BPF_JMP | BPF_EXIT).
-        let instructions = [0xb7, 0x95].map(|code| bpf_insn {
-            code,
-            _bitfield_align_1: [],
-            _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
-            off: 0,
-            imm: 0,
-        });
+    /// Loads instructions as a program of the type in `attr`.
+    fn load(attr: &mut bpf_attr, instructions: &[bpf_insn]) -> io::Result<OwnedFd> {
         // SAFETY: writing plain integers to the union's fields.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.insns = instructions.as_ptr() as u64;
-        load.insn_cnt = 2;
+        load.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
         load.license = c"Dual MIT/GPL".as_ptr() as u64;
         // SAFETY: instructions and licence outlive the call.
         unsafe { bpf(bpf_cmd::BPF_PROG_LOAD, attr) }
+    }
+}
+
+/// r0 = 0, exit (linux/bpf.h: `BPF_ALU64 | BPF_MOV | BPF_K`, `BPF_JMP | BPF_EXIT`).
+const NOTHING: [bpf_insn; 2] = [
+    instruction(0xb7, [0, 0], 0, 0),
+    instruction(0x95, [0, 0], 0, 0),
+];
+
+/// An instruction with its registers: destination and source.
+const fn instruction(code: u8, [to, from]: [u8; 2], off: i16, imm: i32) -> bpf_insn {
+    bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        // The lower half is the destination, on every machine that this runs on.
+        _bitfield_1: __BindgenBitfieldUnit::new([from << 4 | to]),
+        off,
+        imm,
+    }
+}
+
+/// What tracers do: a program that writes a record of 24 bytes at each switch into a ring (the time,
+/// who leaves, who comes), and a thread that reads them.
+pub struct SwitchRecorder {
+    program: Option<EmptyProgram>,
+    ends: Arc<AtomicBool>,
+    reader: Option<JoinHandle<u64>>,
+}
+
+impl SwitchRecorder {
+    /// Bytes of the ring.
+    const RING: u32 = 1 << 20;
+
+    /// Attaches it.
+    pub fn attach() -> io::Result<Self> {
+        let mut attr = zeroed();
+        // SAFETY: writing plain integers to the union's fields.
+        let map = unsafe { &mut attr.__bindgen_anon_1 };
+        map.map_type = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
+        map.max_entries = Self::RING;
+        // SAFETY: no pointer is passed.
+        let ring = unsafe { bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr) }?;
+        let program = EmptyProgram::at_switches(&Self::instructions(ring.as_raw_fd()))?;
+        let data = MapData::from_fd(ring).map_err(io::Error::other)?;
+        let mut ring = RingBuf::try_from(Map::RingBuf(data)).map_err(io::Error::other)?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let reader = thread::spawn(move || {
+            let mut records = 0;
+            while !ended.load(Relaxed) {
+                let mut wait = [PollFd::new(&ring, PollFlags::IN)];
+                let limit = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 50_000_000,
+                };
+                let _ = poll(&mut wait, Some(&limit));
+                while ring.next().is_some() {
+                    records += 1;
+                }
+            }
+            records
+        });
+        Ok(Self {
+            program: Some(program),
+            ends,
+            reader: Some(reader),
+        })
+    }
+
+    /// Codes as in linux/bpf.h, helpers by their numbers there.
+    const fn instructions(ring: RawFd) -> [bpf_insn; 16] {
+        const SIZE: i32 = 24;
+        [
+            // r6 = context
+            instruction(0xbf, [6, 1], 0, 0),
+            // bpf_ktime_get_ns
+            instruction(0x85, [0, 0], 0, 5),
+            instruction(0x7b, [10, 0], -24, 0),
+            // bpf_get_current_pid_tgid
+            instruction(0x85, [0, 0], 0, 14),
+            instruction(0x7b, [10, 0], -16, 0),
+            // The third argument: the task that comes in.
+            instruction(0x79, [1, 6], 16, 0),
+            instruction(0x7b, [10, 1], -8, 0),
+            // bpf_ringbuf_output(ring, stack, 24, 0)
+            instruction(0x18, [1, 1], 0, ring),
+            instruction(0, [0, 0], 0, 0),
+            instruction(0xbf, [2, 10], 0, 0),
+            instruction(0x07, [2, 0], 0, -SIZE),
+            instruction(0xb7, [3, 0], 0, SIZE),
+            instruction(0xb7, [4, 0], 0, 0),
+            instruction(0x85, [0, 0], 0, 130),
+            NOTHING[0],
+            NOTHING[1],
+        ]
+    }
+}
+
+impl Drop for SwitchRecorder {
+    fn drop(&mut self) {
+        self.program = None;
+        self.ends.store(true, Relaxed);
+        let read = self.reader.take().map(JoinHandle::join);
+        assert!(matches!(read, Some(Ok(records)) if records > 0), "{read:?}");
     }
 }
 

@@ -234,7 +234,7 @@ pub(super) const GROUPS: &[Group] = &[
         binary: "host",
         runs: Runs::Each,
         needs: Needs::RunningClock,
-        tests: &["waits::"],
+        tests: &["waits::", "waits_of_containers::"],
     },
     // Kernels that preempt BPF programs.
     Group {

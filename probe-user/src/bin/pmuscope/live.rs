@@ -316,6 +316,7 @@ impl<'a> RunLoop<'a> {
             accesses,
             processes: 0,
             hot,
+            waited_for: 0,
         };
         let owner = command.as_ref().map(Command::owner);
         let mut pipeline = Pipeline::start(session, view, mux_interval)?;

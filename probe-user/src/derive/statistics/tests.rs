@@ -3,6 +3,8 @@
 
 use proptest::prelude::*;
 
+use probe_common::spe::LATENCY_BUCKETS;
+
 use super::*;
 
 #[test]
@@ -82,7 +84,7 @@ fn the_distances_of_a_product_add_up_by_squares() {
 fn a_quantile_is_interpolated_in_its_bucket() {
     let mut histogram = [0.0; LATENCY_BUCKETS];
     (histogram[6], histogram[8]) = (4000.0, 4000.0);
-    let value = |q| quantile(&histogram, 400.0, q).unwrap().value;
+    let value = |q| quantile(&histogram, bucket_ends, 400.0, q).unwrap().value;
     assert_eq!(
         [0.025, 0.25, 0.5, 0.75, 0.975].map(value),
         [8.15, 9.5, 11.0, 19.5, 22.65]
@@ -112,7 +114,7 @@ fn a_quantile_lies_in_its_bucket() {
     let mut histogram = [0.0; LATENCY_BUCKETS];
     histogram[4] = 900.0;
     histogram[14] = 100.0;
-    let of = |q| quantile(&histogram, 1000.0, q).unwrap();
+    let of = |q| quantile(&histogram, bucket_ends, 1000.0, q).unwrap();
     let median = of(0.5);
     assert_eq!((median.low, median.high), (4.0, 5.0));
     assert!((4.0..=5.0).contains(&median.value));
@@ -121,14 +123,17 @@ fn a_quantile_lies_in_its_bucket() {
     // At the edge the interval includes both buckets.
     let p90 = of(0.9);
     assert_eq!((p90.low, p90.high), (4.0, 191.0));
-    assert_eq!(quantile(&[0.0; LATENCY_BUCKETS], 0.0, 0.5), None);
+    assert_eq!(
+        quantile(&[0.0; LATENCY_BUCKETS], bucket_ends, 0.0, 0.5),
+        None
+    );
 }
 
 /// With fewer samples a 95% interval reaches beyond the largest of them, or the smallest.
 #[test]
 fn a_quantile_of_too_few_samples_has_no_value() {
     for (q, least) in [(0.5, 6), (0.9, 36), (0.99, 368)] {
-        let of = |n: i32| quantile(&[1.0; LATENCY_BUCKETS], n.into(), q);
+        let of = |n: i32| quantile(&[1.0; LATENCY_BUCKETS], bucket_ends, n.into(), q);
         assert_eq!(of(least - 1), None, "{q}");
         assert!(of(least).is_some(), "{q}");
         // For a high quantile: the largest of n samples exceeds it in all but q^n of the cases.
@@ -169,7 +174,7 @@ fn a_percentile_is_near_the_truth() {
                 reason = "a rank"
             )]
             let truth = f64::from(cycles[(q * 999.0) as usize]);
-            let found = quantile(&histogram, 999.0, q).unwrap();
+            let found = quantile(&histogram, bucket_ends, 999.0, q).unwrap();
             assert!(
                 found.low <= truth && truth <= found.high,
                 "{truth} {found:?}"
@@ -259,7 +264,7 @@ proptest! {
             histogram[SpeRow::bucket(*latency)] += weight;
         }
         let n = f64::from(u32::try_from(sorted.len()).unwrap());
-        let Some(estimate) = quantile(&histogram, n, q) else {
+        let Some(estimate) = quantile(&histogram, bucket_ends, n, q) else {
             return Ok(());
         };
         holds(estimate);

@@ -29,8 +29,9 @@ impl Serialize for RowObject<'_> {
                 series.filter_map(move |series| {
                     let metric = report.metric(series);
                     let wanted = (metric.kind == MetricKind::Counter) == events;
-                    let plain = report.attributes(series).operation.is_none();
-                    (plain && wanted).then_some((&metric.name, SeriesFields::new(report, series)))
+                    let is_access = report.attributes(series).operation.is_some();
+                    let is_shown = report.is_of_window(series) && !is_access && wanted;
+                    is_shown.then_some((&metric.name, SeriesFields::new(report, series)))
                 })
             })
         };
@@ -88,13 +89,12 @@ impl Serialize for ClassObject<'_> {
     }
 }
 
-/// The values of one kind of access. Histograms are omitted: they count since the session began,
-/// and a line is about a window.
+/// The values of one kind of access.
 fn accesses<'a>(
     report: &'a Report,
     series: &'a [Series],
 ) -> impl Iterator<Item = (&'a str, SeriesFields<'a>)> {
-    let of_window = |series: &&Series| report.metric(series).kind != MetricKind::Histogram;
+    let of_window = |series: &&Series| report.is_of_window(series);
     let shown = |series| {
         let name = report.metric(series).name.as_str();
         (name, SeriesFields::new(report, series))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Aspect, ExpositionText, FamilySamples, text};
-use crate::derive::{CounterSource, MetricKind, Report, Series};
+use crate::derive::{CounterSource, Report, Series};
 
 /// A text format of Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +26,18 @@ impl Dialect {
 }
 
 /// A report for a scrape. It includes the self-counters and omits start times of counters, ends of
-/// intervals, histograms and seldom used gauges of samples. JSON has all of these.
+/// intervals, histograms of samples and seldom used gauges.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     /// Labels of every series, formatted.
     labels: String,
 }
 
-/// Gauges of samples to omit, for any operation.
+/// Series to omit.
 const LEFT_OUT: &[&str] = &[
+    "cpu_wait_p50",
+    "cpu_wait_p90",
+    "memory_access_latency_cycles",
     "memory_access_latency_p50_cycles",
     "memory_access_latency_p90_cycles",
     "memory_access_issue_latency_mean_cycles",
@@ -91,6 +94,6 @@ pub(super) fn is_left_out(report: &Report, series: &Series, aspect: Aspect) -> b
             CounterSource::All => aspect != Aspect::Raw,
             _ => aspect != Aspect::Estimated,
         },
-        _ => metric.kind == MetricKind::Histogram || LEFT_OUT.contains(&metric.name.as_str()),
+        _ => LEFT_OUT.contains(&metric.name.as_str()),
     }
 }

@@ -140,7 +140,11 @@ impl CachedAttributes {
                 .map(|it| subject(report, it))
                 .map(all)
                 .collect(),
-            attributes: of.clone().map(attributes).map(all).collect(),
+            attributes: of
+                .clone()
+                .map(|it| attributes(report, it))
+                .map(all)
+                .collect(),
             groups: of.map(|it| group(it).as_ref().map(key_value)).collect(),
             events: report
                 .metrics

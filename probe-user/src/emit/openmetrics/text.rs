@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::Dialect;
+use super::{BEHIND, Dialect};
 use crate::{
     derive::{Histogram, LABELS},
     emit::printable::{distinct, printable},
@@ -47,7 +47,7 @@ pub fn reserved_labels() -> Vec<&'static str> {
 #[must_use]
 pub fn is_reserved_label(name: &str) -> bool {
     let begins = |with| name.starts_with(with);
-    reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_")
+    reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_") || begins(BEHIND)
 }
 
 /// `name="value"`. In addition to the escapes of the format, characters that a terminal acts on are

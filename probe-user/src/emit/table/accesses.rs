@@ -145,6 +145,19 @@ fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
     }
 }
 
+/// The column of times that were waited: in seconds, or all digits of nanoseconds.
+fn waited(page: &TablePage<'_>) -> GridColumn {
+    let mut column = count_column(page, "waited");
+    if page.screen.exact {
+        column.under.push("ns".to_owned());
+    } else {
+        column.under.push("s".to_owned());
+        column.form.factor = 1e-9;
+        column.form.whole = false;
+    }
+    column
+}
+
 /// A column without sums.
 fn without_sum(column: GridColumn) -> GridColumn {
     GridColumn {
@@ -216,7 +229,7 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
             // Only for programs.
             "build_id" => {}
             "share" => grid.columns.push(SHARE.column(page)),
-            "cpu_wait_ns" => grid.columns.push(count_column(page, "waited, ns")),
+            "cpu_wait_ns" => grid.columns.push(waited(page)),
             name => grid.columns.push(count_column(page, name)),
         }
     }
@@ -231,8 +244,7 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
                 derive::TableCell::Text(_) if *name == "build_id" => {}
                 derive::TableCell::Text(text) => row.labels.push(printable(text).into_owned()),
                 derive::TableCell::Owner(owner) => {
-                    let name = owner.label(&page.report.described);
-                    row.labels.push(printable(&name).into_owned());
+                    row.labels.push(page.name_of(owner));
                 }
                 derive::TableCell::Address(address) => row.labels.push(format!("{address:#x}")),
                 derive::TableCell::Number(number) | derive::TableCell::Count(number) => {
@@ -248,6 +260,8 @@ pub(super) fn list(page: &TablePage<'_>, list: &derive::ReportTable) -> Grid {
         }
         row
     };
-    grid.rows = list.rows.iter().map(row).collect();
+    let rows = list.rows.iter().enumerate();
+    let shown = rows.filter(|(at, _)| !list.small_rows.contains(at));
+    grid.rows = shown.map(|(_, cells)| row(cells)).collect();
     grid
 }

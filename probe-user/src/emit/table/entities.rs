@@ -12,6 +12,9 @@ use crate::{
     formula::NoValue,
 };
 
+/// Metrics without a column: the 99th percentile has one.
+const FOR_PROGRAMS: [&str; 2] = ["cpu_wait_p50", "cpu_wait_p90"];
+
 /// A row for each entity, socket and the machine.
 pub(super) fn entities(page: &TablePage<'_>) -> Grid {
     let wanted = |group: &&SubjectSeries<'_>| {
@@ -65,10 +68,19 @@ pub(super) fn cell(series: &Series) -> GridCell {
 }
 
 impl<'a> TablePage<'a> {
-    /// The series of a group except sampled accesses, which have separate tables.
+    /// The series of a group about the window, except sampled accesses, which have separate tables.
     fn row_series(&self, group: &SubjectSeries<'a>) -> impl Iterator<Item = &'a Series> {
         let series = group.series.iter();
-        series.filter(|series| self.report.attributes(series).operation.is_none())
+        series.filter(|series| {
+            let is_access = self.report.attributes(series).operation.is_some();
+            self.is_shown(series) && !is_access
+        })
+    }
+
+    /// Whether a series has a place in tables: not what programs alone get.
+    pub(super) fn is_shown(&self, series: &Series) -> bool {
+        let name = self.report.metric(series).name.as_str();
+        self.report.is_of_window(series) && !FOR_PROGRAMS.contains(&name)
     }
 
     /// The column of a metric. Clocks count nanoseconds and are shown in seconds. A plain ratio has

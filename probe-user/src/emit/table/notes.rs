@@ -80,6 +80,7 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
         let is_noted = |series: &&Series| {
             group.section != ReportSection::SelfCounters
                 && report.attributes(series).operation.is_none()
+                && page.is_shown(series)
         };
         for series in group.series.iter().filter(is_noted) {
             let at = match &series.value {
@@ -165,6 +166,7 @@ fn parts(reason: &Reason) -> (String, Option<String>) {
         | NoValue::MostlyUnknown
         | NoValue::Divided
         | NoValue::TooFewSamples
+        | NoValue::TooFewWaits
         | NoValue::ChosenByCore
         | NoValue::NotKnown(_)
         | NoValue::NotOnChip { .. }

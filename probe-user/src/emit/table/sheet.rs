@@ -9,7 +9,10 @@ use super::{
     grid::{Grid, GridCell},
     notes, shares, uncore,
 };
-use crate::{derive::Report, emit::Screen};
+use crate::{
+    derive::{Report, TableCell},
+    emit::{Screen, printable::printable},
+};
 
 /// Width at which a column name is broken into lines.
 const NARROW: usize = 12;
@@ -27,6 +30,19 @@ pub struct Sheets {
     pub sheets: Vec<Sheet>,
     /// Other lines: reasons for missing values, findings, warnings.
     pub notes: Vec<String>,
+    /// Who waits for whom, by the names in the first sheet; None if waits are not counted.
+    pub waits: Option<Vec<SheetWait>>,
+}
+
+/// The time that one waits for a CPU behind another.
+#[derive(Clone, Debug)]
+pub struct SheetWait {
+    /// Who waits.
+    pub waiting: String,
+    /// Who runs meanwhile.
+    pub behind: String,
+    /// Nanoseconds.
+    pub nanos: u64,
 }
 
 /// Rows with the same columns.
@@ -84,6 +100,7 @@ impl Sheets {
             time: report.time,
             sheets: sheets.map(|(title, grid)| Sheet { title, grid }).collect(),
             notes: all,
+            waits: waits(&page),
         }
     }
 
@@ -93,8 +110,29 @@ impl Sheets {
         let sheets = self.sheets.iter();
         sheets
             .map(|sheet| sheet.rows() * (1 + sheet.grid.columns.len()))
+            .chain(self.waits.as_ref().map(Vec::len))
             .sum()
     }
+}
+
+/// Who waits for whom.
+fn waits(page: &TablePage<'_>) -> Option<Vec<SheetWait>> {
+    let report = page.report;
+    let table = report.tables.iter().find(|table| table.name == "waits")?;
+    let name = |cell: &TableCell| match cell {
+        TableCell::Owner(owner) => page.name_of(owner),
+        TableCell::Text(text) => printable(text).into_owned(),
+        _ => String::new(),
+    };
+    let wait = |row: &Vec<TableCell>| match row.as_slice() {
+        [waiting, behind, TableCell::Count(nanos), ..] => Some(SheetWait {
+            waiting: name(waiting),
+            behind: name(behind),
+            nanos: *nanos,
+        }),
+        _ => None,
+    };
+    Some(table.rows.iter().filter_map(wait).collect())
 }
 
 impl Sheet {

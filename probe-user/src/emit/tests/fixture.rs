@@ -1,5 +1,7 @@
 //! A report with every kind of value.
 
+use std::collections::BTreeSet;
+
 use probe_common::spe::{Class, Source};
 
 use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
@@ -105,6 +107,7 @@ pub(in crate::emit) fn report() -> Report {
             "memory_access_latency_mean_cycles",
         ],
         counts: Vec::new(),
+        small_rows: BTreeSet::new(),
         rows: [(7, Some(12.5)), (1, None)]
             .map(|(samples, mean)| {
                 vec![
@@ -164,6 +167,7 @@ fn lines() -> ReportTable {
             "spe_from_other_cores",
             "cpus",
         ],
+        small_rows: BTreeSet::new(),
         rows: vec![
             row(container, "0 8-15", "0", Some(3.0)),
             row(process, "", "32", None),

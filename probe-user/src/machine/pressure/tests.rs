@@ -12,7 +12,7 @@ use crate::sys::roots::Roots;
 fn reader(tree: &Tree, mounts: &str) -> PressureReader {
     let at = tree.join("cg").display().to_string();
     tree.write("proc/self/mountinfo", mounts.replace("/cg", &at));
-    PressureReader::new(&Machine::at(Roots::below(tree.path()))).unwrap()
+    PressureReader::new(&Machine::at(Roots::below(tree.path())), &CgroupCounter::ALL).unwrap()
 }
 
 const V2: &str = "41 31 0:38 / /cg rw - cgroup2 cgroup2 rw\n";

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
-    CgroupId, CpuCounts, UsageKey, UsageRow,
+    CgroupId, CpuCounts, UsageKey, UsageRow, WAIT_BUCKETS,
     spe::{
         Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeAccess, SpeCpu,
     },
@@ -26,9 +26,9 @@ use crate::{
     },
     snapshot::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
-        Names, SampleCounts, SampleOrigin, SampleReading, SampledAddress, SampledHealth,
-        SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading, UncoreReading,
-        WaitPair, WaitReading,
+        Names, OwnerWaits, SampleCounts, SampleOrigin, SampleReading, SampledAddress,
+        SampledHealth, SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading,
+        UncoreReading, WaitLengths, WaitPair, WaitReading,
     },
 };
 
@@ -241,6 +241,16 @@ fn waits(nanos: u64) -> WaitReading {
         pairs: vec![(pair, nanos)],
         unplaced: nanos / 2,
         rows: 1,
+        owners: vec![OwnerWaits {
+            cgroup: CgroupId(7),
+            tgid: 9,
+            lengths: WaitLengths {
+                counts: [nanos; WAIT_BUCKETS],
+                nanos,
+            },
+        }],
+        unplaced_waits: nanos / 3,
+        length_rows: 2,
     }
 }
 

@@ -55,8 +55,10 @@ impl EbpfObject {
             0 => 1,
             _ => WAIT_TASKS,
         };
-        let with_ledger = u8::from(config.waits);
-        let waits = if config.waits { MAX_WAITS } else { 1 };
+        let keeps_ledger = config.keeps_ledger(machine);
+        let with_ledger = u8::from(keeps_ledger);
+        let waits = if keeps_ledger { MAX_WAITS } else { 1 };
+        let wait_times = if plan.counts_waits() { max_rows } else { 1 };
         let by_process = config.by_process.setting();
         let follow = u8::from(config.follow_command);
         let spe = config.spe.as_ref().map(SpeSettings::new);
@@ -107,6 +109,7 @@ impl EbpfObject {
             .map_max_entries(name::OVERFLOW, groups.max(1))
             .map_max_entries(maps::TASKS, tasks)
             .map_max_entries(name::WAITS, waits)
+            .map_max_entries(name::WAIT_TIMES, wait_times)
             .map_max_entries(name::PROCESSES, processes)
             .map_max_entries(name::COMMAND, followed)
             .map_max_entries(name::MARKERS, kernel_log::ring_size(false, false));

@@ -15,7 +15,7 @@ use aya::{
 use aya_obj::Object as Compiled;
 use probe_common::{
     CgroupWalk, CpuState, LogCpu, MarkerCpu, ProcessWalk, ProgramClock, SLOTS, UsageKey, UsageRow,
-    WaitKey, WalkedProcess,
+    WaitKey, WaitTimes, WalkedProcess,
     sample::{SampleCpu, SampleKey, SampleRow},
     spe::{LineKey, LineRow, PageKey, PageRow, SpeClock, SpeCpu, SpeKey, SpeRow, SpeTask},
 };
@@ -103,6 +103,8 @@ maps! {
     command: Hash<u32, u8> = COMMAND,
     /// Nanoseconds of waits by owner and by who ran meanwhile.
     waits: Hash<WaitKey, u64> = WAITS,
+    /// Waits by owner and length.
+    wait_times: Hash<UsageKey, WaitTimes> = WAIT_TIMES,
     /// Samples by owner.
     spe_rows: Hash<SpeKey, SpeRow> = SPE_ROWS,
     /// Samples for which `SPE_ROWS` had no room, by class.
@@ -168,7 +170,7 @@ pub(super) const COUNT: usize = NAMED + PROGRAM_MAPS.len() + SLOTS + GLOBAL_MAPS
 /// The maps that outlive a session with pins: those that the attached programs write, and the
 /// counters that they read. All others belong to one process. A version of aya-log that writes its
 /// messages differently has another layout ([`layout`](crate::snapshot::layout)).
-const PINNED: [&str; 10] = [
+const PINNED: [&str; 11] = [
     name::USAGE,
     name::OVERFLOW,
     name::STATE,
@@ -179,6 +181,7 @@ const PINNED: [&str; 10] = [
     TASKS,
     SLICES,
     name::WAITS,
+    name::WAIT_TIMES,
 ];
 
 /// Name and pin of each pinned map, for pins in `directory`.

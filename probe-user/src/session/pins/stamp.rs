@@ -74,7 +74,6 @@ fn counted(config: &Config) -> Vec<u8> {
         plan.rotated,
         config.by_process,
         config.max_rows,
-        config.waits,
     );
     serde_json::to_vec(&counted).expect("plain data")
 }

@@ -9,6 +9,7 @@ mod processes;
 mod sampled;
 mod spe;
 mod upkeep;
+mod waits;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,7 +19,6 @@ use std::{
 
 use probe_common::{CgroupId, CpuCounts, CpuState, Field as _, UsageKey, UsageRow, WaitKey};
 
-use self::freed::free_ended;
 pub(crate) use self::{
     evict::EvictionCandidates,
     freed::FreedRows,
@@ -26,7 +26,9 @@ pub(crate) use self::{
     lifecycle::LifecycleTracker,
     sampled::EventSampleTotals,
     spe::SpeTotals,
+    waits::LedgerRows,
 };
+use self::{freed::free_ended, lifecycle::EndedOwners};
 use super::{ByProcess, EbpfObject, Session, SessionError, memory, object, sources::PullContext};
 use crate::{
     plan::Plan,
@@ -68,7 +70,7 @@ impl Session {
             None => SampleReading::default(),
         };
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
-        let mut waits = self.read_waits()?;
+        let mut waits = self.read_waits(&ended)?;
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
@@ -87,18 +89,11 @@ impl Session {
         let missed = self.cpus.hook.missed(&switches, &after);
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
-        let of_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
+        let of_ended_owner = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
         if ended.iter().any(|ended| !ended.is_empty()) {
-            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
-            let of_ended = |key: &WaitKey| {
-                let waiting = (key.waiting, key.tgid);
-                let owners = [waiting, (key.running, 0)].into_iter();
-                owners
-                    .clone()
-                    .any(|(cgroup, tgid)| ended.iter().any(|it| it.owns(cgroup, tgid)))
-            };
-            let rows = waits.rows.iter_mut().map(|(key, nanos)| (&*key, nanos));
-            free_ended(&self.object.maps.waits, rows, of_ended)?;
+            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended_owner)?;
+            let lengths = waits.lengths.iter_mut().map(|(key, times)| (&*key, times));
+            free_ended(&self.object.maps.wait_times, lengths, of_ended_owner)?;
         }
         self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
@@ -143,8 +138,9 @@ impl Session {
             messages.drain();
         }
         let log = log_counts(&self.object)?;
-        let of_waits = sources.waits.as_ref().map_or(0, |waits| waits.rows);
-        let rows_of_maps = [live_rows, of_waits];
+        let of_waits = sources.waits.as_ref();
+        let of_waits = of_waits.map_or([0; 2], |waits| [waits.rows, waits.length_rows]);
+        let rows_of_maps = (live_rows, of_waits);
         let mut health = self.health(&after, rows_of_maps, self.cpus.flushes - flushes, log);
         health.skew = Some(skew);
         health.skipped_runs = Some(skipped_runs);
@@ -175,15 +171,27 @@ impl Session {
         })
     }
 
-    /// The rows of the ledger of waits; none in a session that keeps none.
-    fn read_waits(&self) -> Result<WaitRowsRead, SessionError> {
-        if !self.config.waits {
+    /// The rows of waits; none in a session that does not count them. Frees those of the ledger whose
+    /// owners ended before the flush.
+    fn read_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<WaitRowsRead, SessionError> {
+        if !self.config.plan.counts_waits() {
             return Ok(WaitRowsRead::default());
         }
         let states = self.states()?;
+        let maps = &self.object.maps;
+        let has_ended = |key: &WaitKey| {
+            let owns = |(cgroup, tgid)| ended.iter().any(|it| it.owns(cgroup, tgid));
+            owns((key.waiting, key.tgid)) || owns((key.running, 0))
+        };
+        let rows = maps.waits.all()?;
+        let rows = self
+            .ledger
+            .read(rows, has_ended, |key| maps.waits.take(key))?;
         Ok(WaitRowsRead {
-            rows: self.object.maps.waits.all()?,
+            rows,
             unplaced: states.values().map(|state| state.unplaced_wait).sum(),
+            lengths: maps.wait_times.all()?,
+            unplaced_waits: states.values().map(|state| state.unplaced_waits).sum(),
         })
     }
 
@@ -227,7 +235,7 @@ impl Session {
     fn health(
         &self,
         states: &BTreeMap<u32, CpuState>,
-        [rows, of_waits]: [usize; 2],
+        (rows, of_waits): (usize, [usize; 2]),
         flushes: u64,
         log: Option<LogCounts>,
     ) -> Health {
@@ -246,8 +254,10 @@ impl Session {
             exchanges: self.cpus.rotation.exchanges,
             rows,
             evicted_rows: Some(self.candidates.evicted),
-            memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring)
-                .and(self.config.waits_memory(of_waits, states.len())),
+            memory: memory::counts_memory(rows, self.max_rows, states.len(), log_ring).and(
+                self.config
+                    .waits_memory(of_waits, self.max_rows, states.len()),
+            ),
             map_retries: bpf::retries(),
             skipped_runs: None,
             log,

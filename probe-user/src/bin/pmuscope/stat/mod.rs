@@ -40,7 +40,7 @@ pub(crate) struct ReplayArgs {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "event", "device", "sample", "capacity", "pressure", "waits", "interval", "rotate",
+            "event", "device", "sample", "capacity", "pressure", "interval", "rotate",
             "max_rows", "kernel_log", "command",
         ],
     )]
@@ -94,10 +94,6 @@ pub(crate) struct CountingArgs {
     /// long its CPU quota throttled it, and its memory events
     #[arg(long)]
     pressure: bool,
-    /// Also show for whom each container (pod, cgroup, process) waits for a CPU, and the metrics of
-    /// the group `wait`
-    #[arg(long)]
-    waits: bool,
     /// Also sample these events, each with period=N or freq=N among its terms where the default of
     /// 997 samples per second and CPU is not wanted: what the samples stand for is a column
     /// `sampled_EVENT`, with its 95% interval
@@ -108,12 +104,6 @@ pub(crate) struct CountingArgs {
     #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, requires = "sample")]
     sample_budget: Option<f64>,
 }
-
-/// `enabled` where a scheduler of `sched_ext` runs (Linux 6.12).
-const SCHED_EXT: &str = "kernel/sched_ext/state";
-
-/// The metrics beside the ledger of waits.
-const WAIT_METRICS: &str = "cpus_used,group:wait";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.replayed.replay {
@@ -166,15 +156,6 @@ pub(crate) fn count(
         }
     };
     let plan = plan(args, sampling.as_ref(), machine)?;
-    let has_queues = machine
-        .sys(SCHED_EXT)
-        .is_none_or(|state| state != "enabled");
-    if args.waits && !has_queues {
-        tracing::warn!(
-            "a scheduler of sched_ext runs, whose queues belong to no CPU: waits are counted, and \
-             not for whom"
-        );
-    }
     let run = live::LiveRun {
         counted,
         hierarchy: machine.hierarchy()?,
@@ -183,7 +164,6 @@ pub(crate) fn count(
         hot: 0,
         start: |follow, resolver| {
             let mut config = config(args, counted, plan, follow, resolver);
-            config.waits &= has_queues;
             // SPE only samples on request, or for a metric of samples. Shares use counters, which
             // cost less and see more.
             if accesses.is_some() || config.plan.samples() {
@@ -217,7 +197,6 @@ fn config(
         max_rows: args.max_rows,
         memory: args.capacity,
         pressure: args.pressure,
-        waits: args.waits,
         resolver,
         ..Config::default()
     }
@@ -230,16 +209,16 @@ fn plan(args: &CountingArgs, sampling: Option<&SamplingConfig>, machine: &Machin
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
-    let of_waits = args.waits.then(|| WAIT_METRICS.to_owned());
-    let metrics = args.metric.iter().cloned().chain(of_waits);
     let mut wanted = PlanRequest {
         events: args.event.clone(),
-        metrics: metrics.collect(),
+        metrics: args.metric.clone(),
         always: "",
         own_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
         sampled: Vec::new(),
+        // The other hook does not see who comes in.
+        waits: args.hook == Hook::SchedSwitch && machine.keeps_waits(),
     };
     if let Some(sampling) = sampling {
         wanted.set_sampled(&sampling.events);

@@ -1,0 +1,159 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    join::View,
+    machine::pressure::{CgroupCounts, PressureDelta},
+    snapshot::Names,
+    window,
+};
+
+fn rows(by: By, below: Option<&str>) -> WaitRows {
+    let container = |digit: &str| format!("/docker/{}", digit.repeat(64));
+    let names = Names {
+        cgroups: [
+            (CgroupId(7), container("a")),
+            (CgroupId(8), container("b")),
+            (CgroupId(9), "/init.scope".to_owned()),
+        ]
+        .into(),
+        processes: [(42, "redis".to_owned())].into(),
+        ..Names::default()
+    };
+    let pair = |waiting, tgid, running| WaitPair {
+        waiting: CgroupId(waiting),
+        tgid,
+        running,
+    };
+    let delta = WaitDelta {
+        pairs: vec![
+            (pair(7, 42, CgroupId::IDLE), 1),
+            (pair(7, 42, CgroupId(7)), 2),
+            (pair(7, 42, CgroupId(8)), 4),
+            (pair(7, 42, CgroupId(9)), 8),
+            (pair(8, 0, CgroupId(77)), 16),
+            (pair(9, 0, CgroupId::OTHER_CPU), 32),
+        ],
+        unplaced: 64,
+        ..WaitDelta::default()
+    };
+    let view = View {
+        by,
+        below: below.map(str::to_owned),
+        ..View::default()
+    };
+    let window = window::tests::empty();
+    WaitRows::from_delta(&delta, &window, &view.naming(&Arc::new(names)), None)
+}
+
+fn entity(name: &str) -> WaitedFor {
+    WaitedFor::Entity(Entity::Container {
+        id: name.repeat(64).into(),
+        pod: None,
+    })
+}
+
+#[test]
+fn owners_become_rows_on_both_sides() {
+    let rows = rows(By::Container, None);
+    let WaitedFor::Entity(a) = entity("a") else {
+        unreachable!()
+    };
+    let system = WaitedFor::Entity(Entity::System);
+    let expected = [
+        (entity("a"), 2),
+        (entity("b"), 4),
+        (system, 8),
+        (WaitedFor::Nobody, 1),
+    ];
+    assert_eq!(rows.entities[&a].behind, expected.into());
+    let of_system = &rows.entities[&Entity::System].behind;
+    assert_eq!(*of_system, [(WaitedFor::OtherCpu, 32)].into());
+    assert_eq!((rows.entities.len(), rows.unplaced), (3, 64));
+}
+
+#[test]
+fn a_process_waits_for_cgroups_and_hidden_rows_are_named_by_theirs() {
+    let by_process = rows(By::Process, None);
+    let process = Entity::Process {
+        tgid: 42,
+        name: Some("redis".into()),
+    };
+    let cgroup = |path: &str| WaitedFor::Entity(Entity::Cgroup(path.into()));
+    let of_process = &by_process.entities[&process].behind;
+    assert_eq!(of_process[&cgroup("/init.scope")], 8);
+    let hidden = rows(By::Container, Some("/docker"));
+    let parts: Vec<_> = hidden.entities.values().collect();
+    assert_eq!(parts.len(), 2);
+    assert_eq!(parts[0].behind[&cgroup("/init.scope")], 8);
+}
+
+/// Totals only grow while a name lasts, and all of them add up to the waits.
+#[test]
+fn those_waited_for_most_are_named() {
+    let named = |most: &MostWaitedFor| {
+        let named = most.named.iter();
+        let totals = named.map(|it| match &it.behind {
+            WaitedFor::Entity(Entity::Unnamed(id)) => (*id, it.total),
+            other => panic!("{other:?}"),
+        });
+        totals.collect::<BTreeMap<_, _>>()
+    };
+    let window = |parts: &[(u64, u64)]| {
+        let parts = parts.iter();
+        let parts = parts.map(|(id, nanos)| (WaitedFor::Entity(Entity::Unnamed(*id)), *nanos));
+        parts.collect::<BTreeMap<_, _>>()
+    };
+    let second = Duration::from_secs;
+    let mut most = MostWaitedFor::default();
+    most = most.then(&window(&[(1, 50), (2, 40), (3, 30), (4, 20)]), second(1));
+    assert_eq!(named(&most), [(1, 50), (2, 40), (3, 30)].into());
+    assert_eq!(most.others, 20);
+    // A little more than the smallest: it keeps its name.
+    most = most.then(&window(&[(1, 50), (2, 40), (4, 35)]), second(2));
+    assert_eq!(named(&most), [(1, 100), (2, 80), (3, 30)].into());
+    assert_eq!(most.others, 55);
+    most = most.then(&window(&[(5, 1000)]), second(3));
+    assert_eq!(named(&most), [(1, 100), (2, 80), (5, 1000)].into());
+    // Who is named again begins anew.
+    most = most.then(&window(&[(3, 5000)]), second(4));
+    let of_third = most.named.iter().find(|it| it.total == 5000).unwrap();
+    assert_eq!((of_third.since, most.others), (second(4), 55));
+    assert_eq!(most.named.len(), MostWaitedFor::NAMED);
+    for at in 0..200 {
+        most = most.then(&window(&[(100 + at, 1)]), second(5 + at));
+    }
+    assert!(most.recent.len() < 110, "{}", most.recent.len());
+}
+
+/// By the quota of a cgroup above it too.
+#[test]
+fn throttling_is_that_of_the_cgroup_and_those_above() {
+    let container = |digit: &str| format!("/pods/{}", digit.repeat(64));
+    let names = Names {
+        cgroups: [
+            (CgroupId(6), "/pods".to_owned()),
+            (CgroupId(7), container("a")),
+            (CgroupId(8), "/podsx".to_owned()),
+        ]
+        .into(),
+        ..Names::default()
+    };
+    let of = |id: u64, nanos: u64| {
+        let mut window = window::tests::empty();
+        window.sources.pressure = Some(PressureDelta {
+            cgroups: vec![(
+                CgroupId(id),
+                CgroupCounts::default().with(CgroupCounter::Throttled, Some(nanos)),
+            )],
+            machine: CgroupCounts::default(),
+            length: Duration::from_secs(1),
+        });
+        let naming_names = Arc::new(names.clone());
+        let ids = throttled(&window, &View::default().naming(&naming_names));
+        ids.into_iter().map(|id| id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(of(6, 1), [6, 7]);
+    assert_eq!(of(7, 1), [7]);
+    assert_eq!(of(6, 0), [0_u64; 0]);
+}
