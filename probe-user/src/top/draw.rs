@@ -23,8 +23,7 @@ const CHART: u16 = 16;
 const HIGH_CHART: u16 = 36;
 
 /// The keys in the footer.
-const FOOT: &str =
-    " q end  ↑↓ row  ←→ column  s sort  / filter  Tab sheet  p pause  n notes  ? help";
+const FOOT: &str = " q end  ↑↓←→ move  Enter waits  s sort  / filter  Tab sheet  n notes  ? help";
 
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
@@ -56,6 +55,7 @@ impl Top {
                 draw_overlay(frame, " Keys ", lines.to_vec());
             }
             Overlay::Notes(first) => self.draw_notes(frame, first),
+            Overlay::Waits => self.draw_waits(frame),
         }
     }
 
@@ -171,7 +171,7 @@ impl Top {
 }
 
 /// Draws lines in a box over the middle of the screen.
-fn draw_overlay(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>) {
+pub(super) fn draw_overlay(frame: &mut Frame<'_>, title: &str, lines: Vec<Line<'_>>) {
     let area = frame.area();
     let widest = lines.iter().map(|line| width_of(&line.to_string())).max();
     let width = to_u16(widest.unwrap_or(0).max(width_of(title)) + 2).min(area.width);

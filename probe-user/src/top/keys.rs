@@ -6,9 +6,10 @@ use super::{Overlay, Top, WindowSource};
 use crate::emit::Sheet;
 
 /// The keys with their descriptions, as the help shows them.
-pub(super) const HELP: [(&str, &str); 13] = [
+pub(super) const HELP: [(&str, &str); 14] = [
     ("↑ ↓ PgUp PgDn Home End", "choose a row (also k j)"),
     ("← →", "choose a column (also h l)"),
+    ("Enter", "for whom the row waits, and who waits for it"),
     ("s", "sort by it: largest first, smallest first, or not"),
     ("/", "only rows with a text in their name; Esc: all"),
     ("Tab, Shift-Tab", "the next sheet, the one before"),
@@ -72,6 +73,7 @@ impl Top {
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Tab => self.next_sheet(1),
             KeyCode::BackTab => self.next_sheet(-1),
+            KeyCode::Enter => self.overlay = Overlay::Waits,
             KeyCode::Char('n') => self.overlay = Overlay::Notes(0),
             KeyCode::Char('?') => self.overlay = Overlay::Help,
             KeyCode::Char('p' | ' ') => self.pause(),

@@ -11,6 +11,7 @@ mod selection;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,6 +44,8 @@ enum Overlay {
     Help,
     /// Notes of the window and messages, from this line on.
     Notes(usize),
+    /// The waits of the selected row.
+    Waits,
 }
 
 /// The view and its history of windows.

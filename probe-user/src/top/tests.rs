@@ -8,8 +8,9 @@ use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
 use crate::{
-    derive::{Report, Value},
+    derive::{Report, ReportTable, Subject, TableCell, Value},
     emit::tests::containers,
+    join::Entity,
 };
 
 const LIVE: WindowSource = WindowSource::Live;
@@ -97,6 +98,60 @@ fn help_and_notes_lie_over_the_rows() {
     );
     typed(&mut top, "n");
     assert!(!drawn(&mut top, 80, 24).contains("Notes"));
+}
+
+/// A window in which two containers wait for each other.
+fn window_with_waits() -> Sheets {
+    let mut report = containers(2);
+    let entities = report.subjects.iter().filter(|subject| {
+        let Subject::Entity(entity) = subject else {
+            return false;
+        };
+        matches!(entity, Entity::Container { .. } | Entity::Pod(_))
+    });
+    let entities: Vec<Subject> = entities.take(2).cloned().collect();
+    let row = |waiting: &Subject, behind: TableCell, nanos: u64| {
+        vec![
+            TableCell::Owner(waiting.clone()),
+            behind,
+            TableCell::Count(nanos),
+        ]
+    };
+    let owner = |at: usize| TableCell::Owner(entities[at].clone());
+    let nobody = TableCell::Text("(nobody: the CPU was idle)".to_owned());
+    report.tables.push(ReportTable {
+        name: "waits",
+        columns: vec!["owner", "behind", "cpu_wait_ns"],
+        rows: vec![
+            row(&entities[0], owner(1), 450_000_000),
+            row(&entities[0], nobody, 50_000_000),
+            row(&entities[1], owner(0), 20_000_000),
+        ],
+        small_rows: [1, 2].into(),
+        counts: Vec::new(),
+    });
+    Sheets::from_report(&report, false)
+}
+
+/// The box follows the selected row, and has the small parts too.
+#[test]
+fn a_row_opens_to_its_waits() {
+    let mut top = Top::new(LIVE);
+    top.window(window_with_waits());
+    press(&mut top, &[KeyCode::Enter]);
+    insta::assert_snapshot!(drawn(&mut top, 80, 24));
+    press(&mut top, &[KeyCode::Down]);
+    let next = drawn(&mut top, 80, 24);
+    assert!(
+        next.contains("is waited for by") && next.contains("0.4500 s"),
+        "{next}"
+    );
+    press(&mut top, &[KeyCode::Enter]);
+    assert!(!drawn(&mut top, 80, 24).contains("is waited for by"));
+    let mut without = view(LIVE, 3, 1);
+    press(&mut without, &[KeyCode::Enter]);
+    let drawn = drawn(&mut without, 80, 24);
+    assert!(drawn.contains("-M group:wait counts them"), "{drawn}");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! The waits of a row: for whom it waits, and who waits for it.
+
+use std::cmp::Reverse;
+
+use ratatui::{Frame, text::Line};
+
+use super::{Top, draw::draw_overlay};
+use crate::{
+    emit::{SheetWait, width as width_of},
+    window::float,
+};
+
+/// The most names of each list.
+const SHOWN: usize = 12;
+
+impl Top {
+    /// Draws the waits of the selected row in a box.
+    pub(super) fn draw_waits(&self, frame: &mut Frame<'_>) {
+        let Some((window, sheet)) = self.shown().zip(self.sheet()) else {
+            return;
+        };
+        let selection = self.selection();
+        let rows = selection.rows(sheet, &self.filter);
+        let Some(row) = selection.row(sheet, &rows) else {
+            return;
+        };
+        let name = &sheet.labels(row)[0];
+        let lines = match &window.waits {
+            Some(waits) => lists(name, waits),
+            None => vec![" Waits are not counted: -M group:wait counts them. ".to_owned()],
+        };
+        let lines = lines.into_iter().map(Line::raw).collect();
+        draw_overlay(frame, &format!(" {name} "), lines);
+    }
+}
+
+/// Both lists of a row.
+fn lists(name: &str, waits: &[SheetWait]) -> Vec<String> {
+    let waits_for = waits.iter().filter(|wait| wait.waiting == name);
+    let waits_for = waits_for.map(|wait| (wait.behind.as_str(), wait.nanos));
+    let is_waited_for = waits.iter().filter(|wait| wait.behind == name);
+    let is_waited_for = is_waited_for.map(|wait| (wait.waiting.as_str(), wait.nanos));
+    let mut lines = list("waits for a CPU behind", waits_for.collect());
+    lines.push(String::new());
+    lines.extend(list("is waited for by", is_waited_for.collect()));
+    lines
+}
+
+/// A list with its sum, the longest waits first.
+fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
+    waits.sort_by_key(|(name, nanos)| (Reverse(*nanos), *name));
+    let sum: u64 = waits.iter().map(|(_, nanos)| nanos).sum();
+    let seconds = |nanos: u64| float(nanos) / 1e9;
+    let shown = &waits[..waits.len().min(SHOWN)];
+    let widest = shown.iter().map(|(name, _)| width_of(name)).max();
+    let width = widest.unwrap_or(0).max(head.len());
+    let line = |name: &str, nanos: u64| {
+        let gap = " ".repeat(width - width_of(name));
+        let share = 100.0 * float(nanos) / float(sum.max(1));
+        format!("   {name}{gap}  {:>9.4} s  {share:>5.1}% ", seconds(nanos))
+    };
+    let gap = " ".repeat(width - head.len());
+    let mut lines = vec![format!(" {head}{gap}    {:>9.4} s ", seconds(sum))];
+    lines.extend(shown.iter().map(|(name, nanos)| line(name, *nanos)));
+    let others = waits.get(SHOWN..).unwrap_or_default();
+    if !others.is_empty() {
+        let sum = others.iter().map(|(_, nanos)| nanos).sum();
+        lines.push(line(&format!("{} others", others.len()), sum));
+    }
+    lines
+}
