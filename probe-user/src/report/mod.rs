@@ -13,6 +13,7 @@ mod svg;
 mod text;
 mod verb_json;
 mod view;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 
@@ -109,6 +110,7 @@ struct RunIndex {
     shown_names: HashSet<(usize, usize, String)>,
     /// Names of metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
+    waits: waits::WaitLines,
 }
 
 /// The value of an owner that did not run.
@@ -206,6 +208,7 @@ impl Run {
                 self.lines[at].push(window, index.value(report, series));
             }
         }
+        self.add_waits(index, report);
         for warning in &report.warnings {
             if !self.warnings.contains(warning) {
                 self.warnings.push(warning.clone());
@@ -221,10 +224,8 @@ impl Run {
         subject: &Subject,
         series: &Series,
     ) -> Option<usize> {
-        if matches!(
-            series.value,
-            Ok(Value::Histogram(_) | Value::Info(_) | Value::State(..))
-        ) {
+        let is_no_number = matches!(series.value, Ok(Value::Info(_) | Value::State(..)));
+        if is_no_number || !report.is_of_window(series) {
             return None;
         }
         let subject = self.subject_index(index, report, part, subject);

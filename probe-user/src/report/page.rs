@@ -20,6 +20,7 @@ const PLOTLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = concat!(
     include_str!("page/page.js"),
+    include_str!("page/waits.js"),
     include_str!("page/samples.js"),
     include_str!("page/measured.js"),
     include_str!("page/sampling.js"),

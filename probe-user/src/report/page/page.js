@@ -152,19 +152,25 @@ async function drawBandwidth() {
   await draw("bandwidth", traces, layout(title, unit));
 }
 
+const bound = (end) => (Number.isInteger(end) ? end : digits(end));
+
+// What a histogram is of: an operation, or its metric.
+const distribution = (it) => (it.of ? `latency of ${it.of}` : it.metric);
+
 async function drawLatency() {
   const of = document.getElementById("operation").value;
-  const all = page.head.histograms.filter((it) => it.of === of && found({ ...it, name: it.label }));
+  const all = page.head.histograms
+    .filter((it) => distribution(it) === of && found({ ...it, name: it.label }));
   const sum = (it) => it.counts.reduce((a, b) => a + b, 0);
   all.sort((a, b) => sum(b) - sum(a));
   const traces = all.slice(0, controls.top).map((it) => ({
-    x: it.counts.map((_, at) => (at < it.bounds.length ? `≤ ${it.bounds[at]}` : "more")),
+    x: it.counts.map((_, at) => (at < it.bounds.length ? `≤ ${bound(it.bounds[at])}` : "more")),
     y: it.counts.map((count) => (100 * count) / Math.max(1, sum(it))), type: "bar",
     name: plain(short(it.label)), customdata: it.counts,
-    hovertemplate: "%{y:.1f}% (%{customdata} samples)",
+    hovertemplate: "%{y:.1f}% (%{customdata})",
   }));
   const unit = all.length ? all[0].unit : "";
-  await draw("latency", traces, layout(`latency of ${of} in ${unit}, % of samples`, "",
+  await draw("latency", traces, layout(`${of} in ${unit}, % of all`, "",
     { xaxis: { type: "category", automargin: true }, hovermode: "closest" }));
 }
 
@@ -202,7 +208,8 @@ const sorting = { column: 0, down: true };
 // One row for each subject and operation: the means of its windows.
 function fillTable() {
   const part = document.getElementById("part").value;
-  const lines = page.head.lines.filter((line) => line.part === part);
+  const lines = page.head.lines
+    .filter((line) => line.part === part && line.metric !== WAITED_BEHIND);
   const columns = [...new Set(lines.map((line) => line.metric_at))].sort((a, b) => a - b);
   const rows = new Map();
   for (const line of lines.filter(found)) {
@@ -311,12 +318,13 @@ function build() {
     place.onchange = drawBandwidth;
     redraw.push(drawBandwidth);
   }
+  waitSections(redraw);
   rooflineSection(redraw);
   if (histograms.length) {
     const operation = options("operation",
-      [...new Set(histograms.map((it) => it.of))].map((of) => [of, of]));
+      [...new Set(histograms.map(distribution))].map((of) => [of, of]));
     section("Latencies",
-      element("div", { className: "controls" }, labelled("operation", operation)),
+      element("div", { className: "controls" }, labelled("of", operation)),
       element("div", { id: "latency", className: "plot" }));
     operation.onchange = drawLatency;
     redraw.push(drawLatency);
