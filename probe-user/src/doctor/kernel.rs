@@ -69,7 +69,34 @@ pub(super) fn check(subject: &Subject, config: Option<&KernelConfig>) -> Vec<Fin
     let mut findings = vec![version(subject, types.state == State::Ok)];
     findings.extend(options(config));
     findings.push(types);
+    findings.extend([waits(subject), pressure(subject)]);
     findings
+}
+
+fn waits(subject: &Subject) -> Finding {
+    if subject.machine.keeps_waits() {
+        return AREA.ok("waits", "the kernel keeps how long threads wait for a CPU");
+    }
+    AREA.missing(
+        "waits",
+        "there is no /proc/self/schedstat",
+        Loss::new("how long containers wait for a CPU, and for whom").advise(
+            "boot a kernel that is built with CONFIG_SCHEDSTATS=y or CONFIG_TASK_DELAY_ACCT=y, as \
+             the distributions' own are",
+        ),
+    )
+}
+
+fn pressure(subject: &Subject) -> Finding {
+    if subject.machine.proc("pressure/cpu").is_some() {
+        return AREA.ok("pressure", "the kernel has pressure stall information");
+    }
+    AREA.missing(
+        "pressure",
+        "/proc/pressure/cpu cannot be read",
+        Loss::new("for which part of the time containers want CPU, memory or I/O")
+            .advise("boot with psi=1 on the kernel's command line; it needs CONFIG_PSI=y"),
+    )
 }
 
 /// `types_are_supported`: the kernel's types are those of a supported kernel, whatever its version.

@@ -112,8 +112,7 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) 
         Source::Counter(counter) => Some(counter),
         Source::DurationTime => None,
     };
-    let opened = counter.as_ref().filter(|it| !it.is_of_scheduler());
-    let availability = match opened.map(open) {
+    let availability = match counter.as_ref().map(open) {
         None | Some(Ok(())) => Availability::Here,
         Some(Err(error)) => match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
@@ -122,6 +121,12 @@ fn tried(names: Vec<String>, meaning: &str, pmus: &Pmus, open: OpenCounter<'_>) 
             Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::ENXIO | libc::EINVAL) => {
                 Availability::NotHere("this machine's PMU does not count it".to_owned())
             }
+            // Scheduler events.
+            Some(libc::ENOSYS) => Availability::NotHere(
+                "this kernel keeps no waits: it has neither CONFIG_SCHEDSTATS nor \
+                 CONFIG_TASK_DELAY_ACCT"
+                    .to_owned(),
+            ),
             _ => Availability::Untried(format!("not tried: {error}")),
         },
     };

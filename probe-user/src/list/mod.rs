@@ -66,6 +66,10 @@ impl Inventory {
             devices: Devices::read(machine, pmus, catalogue),
             metrics: metrics::items(catalogue, hardware, pmus, &capacity, permitted),
             ..Self::new(pmus, &|counter| {
+                if counter.is_of_scheduler() {
+                    let error = || io::Error::from_raw_os_error(libc::ENOSYS);
+                    return machine.keeps_waits().then_some(()).ok_or_else(error);
+                }
                 // With several kinds of core, a CPU that the event counts on.
                 let cpu = online
                     .iter()

@@ -130,6 +130,8 @@ impl Fixture {
         };
         if name != "old" {
             fixture.write("sys/kernel/btf/vmlinux", &btf(&STRUCTURES));
+            fixture.write("proc/self/schedstat", b"1 2 3\n");
+            fixture.write("proc/pressure/cpu", b"some avg10=0.00 total=0\n");
         }
         fixture
     }
