@@ -152,6 +152,13 @@ pod! {
         /// Lead of the run queue's clock over its clock of tasks at the last change of owner; 0
         /// before the first.
         pub lag: u64,
+        /// When the open slice began, by the run queue's clock. Kept for the ledger of waits, as the
+        /// next two.
+        pub slice_began: u64,
+        /// When the slice before it began.
+        pub before_began: u64,
+        /// Who ran in the slice before it.
+        pub owner_before: CgroupId,
         /// Nanoseconds that the owner of the open slice waited during it: behind itself.
         pub own_wait: u64,
         /// Nanoseconds of waits for which WAITS had no room.
@@ -163,6 +170,8 @@ pod! {
         pub wait_times: WaitTimes,
         /// Their buckets: bit n is set if there is one in bucket n.
         pub wait_buckets: u64,
+        /// The bucket of the last one.
+        pub last_bucket: u64,
         /// Waits for which `WAIT_TIMES` had no room.
         pub unplaced_waits: u64,
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this CPU,

@@ -72,19 +72,23 @@ pub(super) fn is_on() -> bool {
 
 /// Ends the open slice at this time of the run queue's clock: its owner is about to change.
 #[inline(never)]
-pub(super) fn close_slice(state: &CpuState, end: u64) {
-    let Some(ring) = slices_of(cpu()) else { return };
-    let before = slice_back(ring, 1);
-    // A time that the kernel did not set at this switch may be older.
-    let slice = WaitSlice {
-        end: end.max(before.end),
-        owner: state.owner,
+pub(super) fn close_slice(state: &mut CpuState, end: u64) {
+    // SAFETY: the value of this CPU, which other CPUs only read.
+    let Some(ring) = (unsafe { SLICES.get_ptr_mut(0).and_then(|ring| ring.as_mut()) }) else {
+        return;
     };
     // By process, owners of one cgroup follow each other.
-    if ring.count == 0 || before.owner != slice.owner {
+    if ring.count == 0 || state.owner_before != state.owner {
         ring.count += 1;
+        state.before_began = state.slice_began;
+        state.owner_before = state.owner;
     }
-    ring.slices[(ring.count.wrapping_sub(1) as usize) & (WaitSlices::KEPT - 1)] = slice;
+    // A time that the kernel did not set at this switch may be older.
+    state.slice_began = end.max(state.slice_began);
+    ring.slices[(ring.count.wrapping_sub(1) as usize) & (WaitSlices::KEPT - 1)] = WaitSlice {
+        end: state.slice_began,
+        owner: state.owner,
+    };
 }
 
 /// Adds what the owner of the open slice waited for itself. Call before its slice is charged.
@@ -116,19 +120,28 @@ fn key(state: &CpuState, running: CgroupId) -> WaitKey {
 /// Divides a wait of the owner of the open slice: `nanos` in this CPU's run queue since `queued`.
 #[inline(always)]
 pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
-    let Some(ring) = slices_of(cpu()).filter(|_| nanos != 0) else {
-        return;
-    };
-    // The open slice began at the end of the last one.
-    let (began, end) = (slice_back(ring, 1).end, queued + nanos);
+    let (began, end) = (state.slice_began, queued + nanos);
     if queued >= began {
         state.own_wait += nanos;
+    } else if nanos != 0 {
+        divide_earlier(state, queued, end);
+    }
+}
+
+/// Divides a wait of the owner of the open slice that began before it.
+#[inline(never)]
+fn divide_earlier(state: &mut CpuState, queued: u64, end: u64) {
+    let began = state.slice_began;
+    state.own_wait += end.saturating_sub(began);
+    let end = began.min(end);
+    if queued >= state.before_began {
+        // Most waits: no look at the ring.
+        add(&key(state, state.owner_before), end - queued);
     } else {
-        state.own_wait += end.saturating_sub(began);
         divide_slices(&mut Wait {
             key: key(state, state.owner),
             queued,
-            end: began.min(end),
+            end,
         });
     }
 }

@@ -6,7 +6,7 @@ mod ledger;
 mod times;
 
 use aya_ebpf::{Global, macros::map, maps::Array};
-use probe_common::{CgroupId, CpuState, SchedulerCounter, WaitTask};
+use probe_common::{CgroupId, CpuState, SchedulerCounter, WaitTask, WaitTimes};
 
 use crate::{
     kernel::{RunQueue, SCHED_INFO_RUN_DELAY, TASK_SCHED_INFO, Task, UntypedTask, read},
@@ -124,6 +124,9 @@ fn block(state: &mut CpuState, task: Task) {
 pub(crate) fn arm(state: &mut CpuState, task: Task) {
     state.lag = 0;
     state.own_wait = 0;
+    // Waits that ended while this CPU did not count are no owner's.
+    state.wait_times = WaitTimes::default();
+    state.wait_buckets = 0;
     if ledger::is_on() {
         // Who ran before is not known.
         state.owner = CgroupId::EARLIER;

@@ -23,6 +23,7 @@ pub(super) fn add(state: &mut CpuState, nanos: u64) {
     state.wait_times.counts[bucket] += 1;
     state.wait_times.nanos += nanos;
     state.wait_buckets |= 1 << bucket;
+    state.last_bucket = bucket as u64;
 }
 
 /// Adds the waits of the open slice to its owner's row. Call before the slice is charged.
@@ -53,18 +54,30 @@ pub(super) fn charge(state: &mut CpuState) {
     if let Some(row) = &mut row {
         row.nanos += nanos;
     }
-    let mut buckets = mem::take(&mut state.wait_buckets);
+    let last = masked::<WAIT_BUCKETS>(state.last_bucket as usize);
+    charge_bucket(state, &mut row, inserted, last);
+    let mut buckets = mem::take(&mut state.wait_buckets) & !(1 << last);
     for _ in 0..WAIT_BUCKETS {
         if buckets == 0 {
             break;
         }
         let bucket = masked::<WAIT_BUCKETS>(buckets.trailing_zeros() as usize);
         buckets &= buckets - 1;
-        let count = mem::take(&mut state.wait_times.counts[bucket]);
-        match &mut row {
-            Some(row) => row.counts[bucket] += count,
-            None if inserted => {}
-            None => state.unplaced_waits += count,
-        }
+        charge_bucket(state, &mut row, inserted, bucket);
+    }
+}
+
+#[inline(always)]
+fn charge_bucket(
+    state: &mut CpuState,
+    row: &mut Option<&mut WaitTimes>,
+    inserted: bool,
+    bucket: usize,
+) {
+    let count = mem::take(&mut state.wait_times.counts[bucket]);
+    match row {
+        Some(row) => row.counts[bucket] += count,
+        None if inserted => {}
+        None => state.unplaced_waits += count,
     }
 }
