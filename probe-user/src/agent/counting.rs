@@ -23,6 +23,7 @@ use crate::{
     pipeline::{Pipeline, PipelineError},
     plan::{Plan, PlanRequest, PlanRequestError},
     session::{self, ByProcess, Continuity, PinPath, Session, SessionError},
+    snapshot::Hook,
     state::{SavedState, StateError, boot_id},
 };
 
@@ -263,7 +264,8 @@ fn plan(
         }
     }
     let mut wanted = wanted_by_name(count);
-    wanted.waits = machine.keeps_waits();
+    // The other hook does not see who comes in.
+    wanted.waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     wanted.set_sampled(sampled);
     Ok(wanted.plan(machine, &catalogue, hardware)?)
 }

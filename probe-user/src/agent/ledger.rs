@@ -20,7 +20,7 @@ use self::amount::{Amount, EstimateSum, RawCount, write_total};
 use super::folded::Folded;
 use crate::{
     derive::{Attributes, MetricInfo, Report, Series, Subject, Value},
-    join::Entity,
+    join::{Entity, WaitedFor},
 };
 
 /// Everything that was exported so far.
@@ -130,6 +130,12 @@ impl Ledger {
     /// Rows that are left out are removed from the report, but their totals are still added up.
     /// False if the report lacks subjects that were exported before.
     pub(super) fn apply_totals(&mut self, report: &mut Report, folded: &Folded) -> bool {
+        let behind_others = (!folded.rows.is_empty()).then(|| {
+            report.add_attributes(Attributes {
+                behind: Some(WaitedFor::Entity(Entity::Others)),
+                ..Attributes::default()
+            })
+        });
         let keys = self.keys(report);
         let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
@@ -153,8 +159,17 @@ impl Ledger {
                 }
                 continue;
             };
-            let indices = (series.metric, series.attributes);
-            let key @ [_, session] = keys.for_series(indices);
+            let [_, session] = keys.for_series((series.metric, series.attributes));
+            // The folded rows together wait for too many others.
+            let is_wait = report.attributes[series.attributes as usize]
+                .behind
+                .is_some();
+            let attributes = match behind_others.filter(|_| folds && is_wait) {
+                Some(behind_others) => behind_others,
+                None => series.attributes,
+            };
+            let indices = (series.metric, attributes);
+            let key = keys.for_series(indices);
             let account = self.accounts.entry(subject.clone()).or_default();
             account.in_report = true;
             let last = entry(&mut account.session, session);

@@ -155,6 +155,8 @@ impl ReportedRows for PressureRows {
             return;
         };
         let counts = &row.counts;
+        // Beside waits only a few are read: no reasons, and no column of zeros.
+        let reads_all = !self.beside_waits;
         for (counter, metric) in CgroupCounter::ALL.into_iter().zip(metrics.counters) {
             let counted = |start, raw| CounterValue {
                 start,
@@ -167,7 +169,7 @@ impl ReportedRows for PressureRows {
             let (value, total) = match counts.delta.get(counter) {
                 Some(micros) if counter.is_pressure() => (self.share(micros), None),
                 Some(count) => (Ok(Value::Counter(counted(report.start, count))), total),
-                None if counter.is_pressure() && self.lacks_pressure() => {
+                None if counter.is_pressure() && reads_all && self.lacks_pressure() => {
                     (Err(Reason::NotPlanned(NO_PRESSURE.to_owned())), None)
                 }
                 None if total.is_some() && !counter.is_pressure() => {
@@ -177,11 +179,6 @@ impl ReportedRows for PressureRows {
             };
             report.push([subject, metric, 0], value, total);
         }
-        // Beside waits not a column of zeros.
-        let reads_all = CgroupCounter::ALL.into_iter().any(|counter| {
-            let count = counts.delta.get(counter);
-            !CgroupCounter::BESIDE_WAITS.contains(&counter) && count.is_some()
-        });
         let throttled_above = row.throttled_above.filter(|time| reads_all || *time > 0);
         let throttled_above = throttled_above.map(float);
         for (metric, value) in [

@@ -22,7 +22,7 @@ use crate::{
 const MAX_FINDINGS: usize = 3;
 
 /// The least part of a wait that is named, and the least of the window that a wait takes.
-const LEAST_PART: f64 = 0.4;
+const LEAST_PART: f64 = 0.5;
 const LEAST_WAIT: f64 = 0.01;
 
 /// The least part of a wait that a table for people has.
@@ -118,19 +118,26 @@ impl ReportedRows for WaitRows {
         window: &Window,
         machine: u32,
     ) {
-        if self.unplaced > 0 || self.unplaced_waits > 0 {
-            report.findings.push(ReportFinding {
-                about: FindingSubject::Subject(machine),
-                text: format!(
-                    "{:.3} s of waits and the lengths of {} waits found no room in the kernel's \
-                     maps: they are in cpu-wait, and behind nobody in the table",
-                    float(self.unplaced) / 1e9,
-                    self.unplaced_waits
-                ),
-            });
+        let unplaced = (self.unplaced > 0).then(|| {
+            format!(
+                "{:.3} s of waits found no room in the kernel's map: they are in cpu-wait, and \
+                 behind nobody in the table",
+                float(self.unplaced) / 1e9
+            )
+        });
+        let without_length = (self.unplaced_waits > 0).then(|| {
+            format!(
+                "{} waits found no room in the kernel's map of lengths: they are in cpu-waits, and \
+                 in no percentile",
+                self.unplaced_waits
+            )
+        });
+        for text in unplaced.into_iter().chain(without_length) {
+            let about = FindingSubject::Subject(machine);
+            report.findings.push(ReportFinding { about, text });
         }
         let waits = self.entities.iter().map(|(entity, row)| Waits {
-            nanos: row.behind.values().sum(),
+            nanos: row.behind.values().copied().fold(0, u64::saturating_add),
             entity,
             row,
         });
@@ -188,7 +195,10 @@ fn histogram(lengths: &WaitLengths, start: Duration) -> Histogram {
     const FIRST: usize = 2;
     const LAST: usize = 24;
     let shown = || (FIRST..=LAST).step_by(2);
-    let up_to = |bucket: usize| lengths.counts[..=bucket].iter().sum::<u64>();
+    let up_to = |bucket: usize| {
+        let counts = lengths.counts[..=bucket].iter().copied();
+        counts.fold(0, u64::saturating_add)
+    };
     let ends = shown().map(up_to).chain([lengths.waits()]);
     let counts = ends.scan(0, |before, up_to| {
         Some(up_to - std::mem::replace(before, up_to))
@@ -269,6 +279,7 @@ impl Waits<'_> {
         }
         let parts = self.row.behind.iter();
         let others = parts.filter_map(|(behind, nanos)| match behind {
+            WaitedFor::Entity(Entity::Others) => None,
             WaitedFor::Entity(other) if other != self.entity => Some((other, *nanos)),
             _ => None,
         });

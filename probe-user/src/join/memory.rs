@@ -157,7 +157,11 @@ pub(super) fn entities_of_cgroups(
 ) -> HashMap<CgroupId, CgroupEntity> {
     let named = |cgroup: CgroupId| {
         let entity = naming.entity(cgroup.into())?;
-        let is_known = !matches!(entity, Entity::System | Entity::Unnamed(_));
+        // A process is no cgroup.
+        let is_known = !matches!(
+            entity,
+            Entity::System | Entity::Unnamed(_) | Entity::Process { .. } | Entity::EndedProcesses
+        );
         let path = naming.names.cgroups.get(&cgroup).filter(|_| is_known)?;
         Some((cgroup, path.as_str(), entity))
     };

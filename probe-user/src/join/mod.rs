@@ -157,8 +157,8 @@ pub struct View {
     pub processes: usize,
     /// Number of addresses of sampled events shown for each row and event; 0: none.
     pub hot: usize,
-    /// Number of those that each row waited for, the longest waits first; the others are one. 0:
-    /// all, as in a recording.
+    /// Most names kept for each row of those that it waited for; all others are one. 0: all, as in a
+    /// recording.
     #[serde(skip)]
     pub waited_for: usize,
 }
@@ -214,7 +214,7 @@ impl Joined {
         self.sources.memory.as_ref()
     }
 
-    /// For whom entities wait, in a session that keeps the ledger.
+    /// Waits of entities, in a session that counts them.
     #[must_use]
     pub fn waits(&self) -> Option<&WaitRows> {
         self.sources.waits.as_ref()

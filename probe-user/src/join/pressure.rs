@@ -35,6 +35,8 @@ pub struct PressureRows {
     pub machine: CgroupCounts,
     /// The time in which all of this was added.
     pub length: Duration,
+    /// Only [`CgroupCounter::BESIDE_WAITS`] were read.
+    pub beside_waits: bool,
 }
 
 /// The counts of an entity's cgroups in a window.
@@ -99,6 +101,7 @@ impl PressureRows {
             entities: sums.into_iter().map(row).collect(),
             machine: delta.machine,
             length: delta.length,
+            beside_waits: delta.beside_waits,
         }
     }
 }

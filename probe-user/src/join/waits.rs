@@ -117,8 +117,8 @@ impl MostWaitedFor {
         next.choose(start);
         for (who, nanos) in behind {
             match next.named.iter_mut().find(|named| named.behind == *who) {
-                Some(named) => named.total += nanos,
-                None => next.others += nanos,
+                Some(named) => named.total = named.total.saturating_add(*nanos),
+                None => next.others = next.others.saturating_add(*nanos),
             }
         }
         next
@@ -193,7 +193,7 @@ impl WaitRows {
                     .entry(*running)
                     .or_insert_with(|| waited_for(*running, naming));
                 match row.behind.get_mut(running) {
-                    Some(sum) => *sum += nanos,
+                    Some(sum) => *sum = sum.saturating_add(*nanos),
                     None => drop(row.behind.insert(running.clone(), *nanos)),
                 }
             }
@@ -221,11 +221,11 @@ impl EntityWaits {
         parts.sort_by_key(|(_, nanos)| Reverse(*nanos));
         let others = parts.split_off(most);
         self.behind = parts.into_iter().collect();
-        let others: u64 = others.iter().map(|(_, nanos)| nanos).sum();
-        *self
-            .behind
-            .entry(WaitedFor::Entity(Entity::Others))
-            .or_default() += others;
+        let others = others.iter().map(|(_, nanos)| *nanos);
+        let others = others.fold(0, u64::saturating_add);
+        let entry = self.behind.entry(WaitedFor::Entity(Entity::Others));
+        let sum = entry.or_default();
+        *sum = sum.saturating_add(others);
     }
 
     /// Adds the totals of the windows before one that begins at `start`.

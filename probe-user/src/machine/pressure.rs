@@ -71,7 +71,7 @@ impl CgroupCounter {
     ];
 
     /// What is read beside waits for a CPU: why else a container does not run.
-    pub(crate) const BESIDE_WAITS: &[Self] = &[Self::MemorySome, Self::IoSome, Self::Throttled];
+    pub const BESIDE_WAITS: &[Self] = &[Self::MemorySome, Self::IoSome, Self::Throttled];
 
     /// Whether it is pressure: times of two cgroups overlap, and have no sum.
     #[must_use]
@@ -108,6 +108,9 @@ pub struct PressureReading {
     pub machine: CgroupCounts,
     /// `CLOCK_MONOTONIC` at the reading.
     pub at: Duration,
+    /// Only [`CgroupCounter::BESIDE_WAITS`] were read.
+    #[serde(default)]
+    pub beside_waits: bool,
 }
 
 /// What was added between two readings.
@@ -119,6 +122,8 @@ pub struct PressureDelta {
     pub machine: CgroupCounts,
     /// The time between the readings.
     pub length: Duration,
+    /// Only [`CgroupCounter::BESIDE_WAITS`] were read.
+    pub beside_waits: bool,
 }
 
 impl CgroupCounts {
@@ -209,6 +214,7 @@ impl PressureDelta {
             cgroups: later.cgroups.iter().map(added).collect(),
             machine: later.machine.since(&earlier.machine),
             length: later.at.saturating_sub(earlier.at),
+            beside_waits: later.beside_waits,
         }
     }
 }
@@ -265,6 +271,7 @@ impl PressureReader {
             cgroups,
             machine,
             at,
+            beside_waits: !self.reads(CgroupCounter::Periods),
         }
     }
 
@@ -340,9 +347,11 @@ impl PressureReader {
             let count = field(&read.1, key);
             counts.add(counter, count.and_then(|it| it.checked_mul(factor)));
         }
-        let max = text("cpu.max");
-        let numbers = max.trim().split_once(' ');
-        counts.quota = numbers.and_then(|(quota, period)| cpus(quota, period));
+        if self.reads(Periods) {
+            let max = text("cpu.max");
+            let numbers = max.trim().split_once(' ');
+            counts.quota = numbers.and_then(|(quota, period)| cpus(quota, period));
+        }
     }
 }
 

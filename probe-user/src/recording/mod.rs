@@ -26,7 +26,7 @@ use crate::{join::View, plan::Plan};
 
 /// The format that this program writes, and the only one that it reads. To be raised with every
 /// change after which older recordings would be misread or unreadable.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// What is known of a recording at its start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

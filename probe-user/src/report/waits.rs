@@ -12,13 +12,20 @@ use crate::{
 pub(super) const WAITED_BEHIND: &str = "cpu_wait_behind";
 
 /// The most lines. What more pairs waited is in one line of each owner.
-const MAX_LINES: usize = 20_000;
+const MAX_LINES: usize = 2_000;
+
+/// Who ran.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Ran {
+    Subject(Subject),
+    Text(String),
+}
 
 /// The lines of waits while a run is built.
 #[derive(Default)]
 pub(super) struct WaitLines {
     /// By subject of the run, and by who ran; None: all others.
-    lines: HashMap<(usize, Option<String>), usize>,
+    lines: HashMap<(usize, Option<Ran>), usize>,
 }
 
 impl Run {
@@ -35,10 +42,8 @@ impl Run {
         for (waiting, behind, nanos) in waits(table) {
             let subject = self.subject_index(index, report, ReportSection::Rows, waiting);
             let behind = match behind {
-                TableCell::Owner(owner) => {
-                    LineSubject::new(report, ReportSection::Rows, owner).label
-                }
-                TableCell::Text(text) => text.clone(),
+                TableCell::Owner(owner) => Ran::Subject(owner.clone()),
+                TableCell::Text(text) => Ran::Text(text.clone()),
                 _ => continue,
             };
             let lines = &mut index.waits.lines;
@@ -53,18 +58,25 @@ impl Run {
                     metrics.push(metric.clone());
                     metrics.len() - 1
                 });
-                let behind = behind.as_deref().unwrap_or("others");
+                let behind = match behind {
+                    Some(Ran::Subject(owner)) => {
+                        LineSubject::new(report, ReportSection::Rows, owner).label
+                    }
+                    Some(Ran::Text(text)) => text.clone(),
+                    None => "others".to_owned(),
+                };
                 let of = format!("behind {behind}");
-                known.push(RunLine::new(*subject, of_metric, of, 0));
+                known.push(RunLine::new(*subject, of_metric, of, window));
                 known.len() - 1
             });
-            let values = &mut self.lines[at].values;
+            let line = &mut self.lines[at];
             // A window without it has no such wait.
-            values.resize(window + 1, 0.0);
-            values[window] += float(nanos);
+            line.values.resize(window + 1 - line.first, 0.0);
+            line.values[window - line.first] += float(nanos);
         }
         for at in index.waits.lines.values() {
-            self.lines[*at].values.resize(window + 1, 0.0);
+            let line = &mut self.lines[*at];
+            line.values.resize(window + 1 - line.first, 0.0);
         }
     }
 }

@@ -61,7 +61,7 @@ pub use self::{
 };
 use self::{
     pins::SessionPins,
-    pull::{EvictionCandidates, FreedRows, LastIdleRows, LedgerRows, LifecycleTracker},
+    pull::{EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, WaitTotals},
 };
 use crate::{
     machine::Machine,
@@ -81,7 +81,7 @@ pub struct Session {
     pub(crate) clock: KernelClock,
     pub(crate) lifecycle: LifecycleTracker,
     pub(crate) freed: FreedRows<UsageRow>,
-    pub(crate) ledger: LedgerRows,
+    pub(crate) waits: WaitTotals,
     pub(crate) candidates: EvictionCandidates,
     pub(crate) hotplug: Hotplug,
     pub(crate) max_rows: u32,

@@ -14,7 +14,7 @@ use crate::{
         pressure::{CgroupCounter, PressureReader, PressureReading},
         resctrl::{self, GroupBytes},
     },
-    snapshot::{Names, SourceReadings, WaitReader, WaitReading, WaitRowsRead, for_each_source},
+    snapshot::{Names, SourceReadings, WaitReader, WaitReading, for_each_source},
 };
 
 /// What a reading needs of the pull that it is a part of.
@@ -24,8 +24,8 @@ pub(super) struct PullContext<'a> {
     /// Every cgroup and process with a row.
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
-    /// The rows of the ledger of waits, read with the counts.
-    pub(super) waits: &'a WaitRowsRead,
+    /// The waits, read with the counts.
+    pub(super) waits: &'a WaitReading,
     pub(super) hierarchy: &'a Hierarchy,
     /// The owner that the started command is charged to, if process ids here are those of the
     /// initial pid namespace.
@@ -146,7 +146,7 @@ impl SourceReader for WaitReader {
     type Reading = WaitReading;
 
     fn read_in(&mut self, pull: &PullContext<'_>) -> Result<WaitReading, SessionError> {
-        Ok(self.read(pull.waits))
+        Ok(pull.waits.clone())
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     Session, SessionError, SourceReaders, SpeSampling, Uncore, object,
     pins::SessionPins,
     pull::{
-        EvictionCandidates, FreedRows, LastIdleRows, LedgerRows, LifecycleTracker, sum_of_counts,
+        EvictionCandidates, FreedRows, LastIdleRows, LifecycleTracker, WaitTotals, sum_of_counts,
     },
     walk,
 };
@@ -71,6 +71,12 @@ impl Session {
         possible: usize,
     ) -> Result<Self, SessionError> {
         let hierarchy = machine.hierarchy()?;
+        if config.plan.counts_waits() && !config.keeps_ledger(machine) {
+            tracing::warn!(
+                "a scheduler of sched_ext runs, whose queues belong to no CPU: waits are counted, \
+                 and not for whom"
+            );
+        }
         let mut pins = config
             .pins
             .as_ref()
@@ -110,7 +116,7 @@ impl Session {
             clock,
             lifecycle,
             freed: FreedRows::default(),
-            ledger: LedgerRows::default(),
+            waits: WaitTotals::default(),
             candidates: EvictionCandidates::default(),
             hotplug,
             max_rows,

@@ -37,7 +37,7 @@ pub use self::{
     },
     sources::SourceReadings,
     spe::{SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
-    waits::{OwnerWaits, WaitDelta, WaitLengths, WaitPair, WaitReader, WaitReading, WaitRowsRead},
+    waits::{OwnerWaits, WaitDelta, WaitLengths, WaitPair, WaitReader, WaitReading},
 };
 pub(crate) use self::{
     growth::GrowingRow,

@@ -1,8 +1,8 @@
 //! Waits of owners: for whom, in nanoseconds by who ran meanwhile; and how long each was.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use probe_common::{CgroupId, UsageKey, WAIT_BUCKETS, WaitKey, WaitTimes};
+use probe_common::{CgroupId, WAIT_BUCKETS, WaitKey, WaitTimes};
 use serde::{Deserialize, Serialize};
 
 /// Who waited, and who ran on that CPU meanwhile.
@@ -39,14 +39,14 @@ pub struct OwnerWaits {
 /// Waits since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReading {
-    /// Nanoseconds by pair, in their order, on all CPUs. Pairs with an ended cgroup or process are
-    /// freed, after their last values were in a reading.
+    /// Nanoseconds by pair, in their order, on all CPUs. A pair with an ended cgroup or process, or an
+    /// idle one, leaves after its last value was in a reading, and begins again at 0.
     pub pairs: Vec<(WaitPair, u64)>,
     /// Nanoseconds for which the map had no room.
     pub unplaced: u64,
     /// Rows of the map.
     pub rows: usize,
-    /// Lengths by owner, in their order, on all CPUs. Freed as the pairs are.
+    /// Lengths by owner, in their order, on all CPUs. They leave as pairs do.
     pub owners: Vec<OwnerWaits>,
     /// Waits for whose lengths their map had no room.
     pub unplaced_waits: u64,
@@ -67,58 +67,21 @@ pub struct WaitDelta {
     pub unplaced_waits: u64,
 }
 
-/// Rows of the kernel's maps, as a pull reads them.
-#[derive(Debug, Default)]
-pub struct WaitRowsRead {
-    /// Nanoseconds.
-    pub rows: Vec<(WaitKey, u64)>,
-    /// Nanoseconds for which the map had no room.
-    pub unplaced: u64,
-    /// Waits by their lengths.
-    pub lengths: Vec<(UsageKey, WaitTimes)>,
-    /// Waits for which that map had no room.
-    pub unplaced_waits: u64,
-}
-
-/// Sums rows of the kernel's maps over CPUs.
-#[derive(Debug, Default)]
+/// Reads the waits of a session that counts them.
+#[derive(Debug)]
 pub struct WaitReader;
 
-impl WaitReader {
-    /// The sums by pair.
-    #[must_use]
-    pub fn read(&self, read: &WaitRowsRead) -> WaitReading {
-        let rows = read.rows.iter();
-        let mut pairs: Vec<(WaitPair, u64)> =
-            rows.map(|(key, nanos)| ((*key).into(), *nanos)).collect();
-        pairs.sort_unstable_by_key(|(pair, _)| *pair);
-        pairs.dedup_by(|next, sum| {
-            let is_same = next.0 == sum.0;
-            if is_same {
-                sum.1 += next.1;
-            }
-            is_same
-        });
-        let mut owners: BTreeMap<_, WaitLengths> = BTreeMap::new();
-        for (key, WaitTimes { counts, nanos }) in &read.lengths {
-            let (counts, nanos) = (*counts, *nanos);
-            let sum = owners.entry((key.cgroup, key.tgid)).or_default();
-            *sum = sum.plus(&WaitLengths { counts, nanos });
-        }
-        let owners = owners.into_iter();
-        let owners = owners.map(|((cgroup, tgid), lengths)| OwnerWaits {
-            cgroup,
-            tgid,
-            lengths,
-        });
-        WaitReading {
-            pairs,
-            unplaced: read.unplaced,
-            rows: read.rows.len(),
-            owners: owners.collect(),
-            unplaced_waits: read.unplaced_waits,
-            length_rows: read.lengths.len(),
-        }
+impl From<&WaitTimes> for WaitLengths {
+    fn from(times: &WaitTimes) -> Self {
+        let WaitTimes { counts, nanos } = *times;
+        Self { counts, nanos }
+    }
+}
+
+impl From<WaitLengths> for WaitTimes {
+    fn from(lengths: WaitLengths) -> Self {
+        let WaitLengths { counts, nanos } = lengths;
+        Self { counts, nanos }
     }
 }
 
@@ -126,7 +89,7 @@ impl WaitLengths {
     /// How many there are.
     #[must_use]
     pub fn waits(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().copied().fold(0, u64::saturating_add)
     }
 
     /// These and others.
@@ -134,14 +97,14 @@ impl WaitLengths {
     pub fn plus(&self, more: &Self) -> Self {
         let mut sum = *self;
         for (sum, more) in sum.counts.iter_mut().zip(more.counts) {
-            *sum += more;
+            *sum = sum.saturating_add(more);
         }
-        sum.nanos += more.nanos;
+        sum.nanos = sum.nanos.saturating_add(more.nanos);
         sum
     }
 
     /// Those since an earlier reading. A row that was freed and made again begins at 0.
-    fn since(&self, earlier: &Self) -> Self {
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut gain = *self;
         let pairs = gain.counts.iter_mut().zip(earlier.counts);
         let counts = pairs.map(|(now, before)| {
@@ -215,44 +178,29 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_summed_over_cpus_and_have_windows() {
-        let row = |tgid, cpu, counts: &[(usize, u64)]| {
-            let key = UsageKey {
-                cgroup: CgroupId(7),
-                tgid,
-                cpu,
-                group: 0,
-            };
-            let WaitLengths { counts, nanos } = lengths(counts);
-            (key, WaitTimes { counts, nanos })
-        };
-        let read = WaitRowsRead {
-            lengths: vec![
-                row(1, 0, &[(0, 5), (31, 2)]),
-                row(1, 1, &[(0, 1)]),
-                row(2, 0, &[(4, 9)]),
-                row(3, 0, &[(4, 9)]),
-            ],
-            unplaced_waits: 8,
-            ..WaitRowsRead::default()
-        };
-        let later = WaitReader.read(&read);
-        let sums = [
-            owner(1, &[(0, 6), (31, 2)]),
-            owner(2, &[(4, 9)]),
-            owner(3, &[(4, 9)]),
-        ];
-        assert_eq!((&later.owners[..], later.length_rows), (&sums[..], 4));
-        let earlier = WaitReading {
-            owners: vec![
-                owner(1, &[(0, 2)]),
-                owner(2, &[(4, 9)]),
-                // Freed, and made again.
-                owner(3, &[(5, 1)]),
-            ],
-            unplaced_waits: 5,
+    fn lengths_have_windows() {
+        let reading = |owners: &[OwnerWaits], unplaced_waits| WaitReading {
+            owners: owners.to_vec(),
+            unplaced_waits,
             ..WaitReading::default()
         };
+        let later = reading(
+            &[
+                owner(1, &[(0, 6), (31, 2)]),
+                owner(2, &[(4, 9)]),
+                owner(3, &[(4, 9)]),
+            ],
+            8,
+        );
+        let earlier = reading(
+            &[
+                owner(1, &[(0, 2)]),
+                owner(2, &[(4, 9)]),
+                // Dropped, and begun again.
+                owner(3, &[(5, 1)]),
+            ],
+            5,
+        );
         let delta = WaitDelta::between(&earlier, &later);
         let gains = [
             owner(1, &[(0, 4), (31, 2)]),
@@ -261,37 +209,12 @@ mod tests {
         ];
         assert_eq!((&delta.owners[..], delta.unplaced_waits), (&gains[..], 3));
         assert_eq!(delta.owners[0].lengths.waits(), 6);
-    }
-
-    #[test]
-    fn rows_are_summed_over_cpus() {
-        let row = |running: CgroupId, tgid: u32, cpu: u32, nanos: u64| {
-            let key = WaitKey {
-                waiting: CgroupId(7),
-                running,
-                tgid,
-                cpu,
-            };
-            (key, nanos)
+        let most = WaitLengths {
+            counts: [u64::MAX; WAIT_BUCKETS],
+            nanos: u64::MAX,
         };
-        let read = WaitRowsRead {
-            rows: vec![
-                row(CgroupId(8), 0, 0, 10),
-                row(CgroupId(8), 0, 1, 20),
-                row(CgroupId::IDLE, 42, 0, 3),
-                row(CgroupId(8), 42, 1, 60),
-            ],
-            unplaced: 5,
-            ..WaitRowsRead::default()
-        };
-        let reading = WaitReader.read(&read);
-        let found: Vec<_> = reading
-            .pairs
-            .iter()
-            .map(|(pair, nanos)| (pair.tgid, pair.running.0, *nanos))
-            .collect();
-        assert_eq!(found, [(0, 8, 30), (42, 0, 3), (42, 8, 60)]);
-        assert_eq!((reading.unplaced, reading.rows), (5, 4));
+        assert_eq!(most.plus(&most).waits(), u64::MAX);
+        assert_eq!(most.plus(&most).nanos, u64::MAX);
     }
 
     #[test]

@@ -49,7 +49,11 @@ fn lists(name: &str, waits: &[SheetWait]) -> Vec<String> {
 /// A list with its sum, the longest waits first.
 fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
     waits.sort_by_key(|(name, nanos)| (Reverse(*nanos), *name));
-    let sum: u64 = waits.iter().map(|(_, nanos)| nanos).sum();
+    let sum_of = |waits: &[(&str, u64)]| {
+        let nanos = waits.iter().map(|(_, nanos)| *nanos);
+        nanos.fold(0, u64::saturating_add)
+    };
+    let sum = sum_of(&waits);
     let seconds = |nanos: u64| float(nanos) / 1e9;
     let shown = &waits[..waits.len().min(SHOWN)];
     let widest = shown.iter().map(|(name, _)| width_of(name)).max();
@@ -64,8 +68,7 @@ fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
     lines.extend(shown.iter().map(|(name, nanos)| line(name, *nanos)));
     let others = waits.get(SHOWN..).unwrap_or_default();
     if !others.is_empty() {
-        let sum = others.iter().map(|(_, nanos)| nanos).sum();
-        lines.push(line(&format!("{} others", others.len()), sum));
+        lines.push(line(&format!("{} others", others.len()), sum_of(others)));
     }
     lines
 }

@@ -14,6 +14,7 @@ fn report(entities: BTreeMap<Entity, EntityPressure>, machine: CgroupCounts) -> 
     let window = window::tests::empty();
     let mut joined: Joined = View::default().join(&Plan::default(), &window, None);
     joined.sources.pressure = Some(PressureRows {
+        beside_waits: false,
         entities,
         machine,
         length: Duration::from_secs(2),

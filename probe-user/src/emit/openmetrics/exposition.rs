@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Aspect, ExpositionText, FamilySamples, text};
-use crate::derive::{CounterSource, Report, Series};
+use crate::derive::{CounterSource, Report, Series, Value};
 
 /// A text format of Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,11 @@ impl Exposition {
     pub fn counts(report: &Report) -> Vec<usize> {
         let mut counts = vec![0; report.subjects.len()];
         for (series, _) in scrape_samples(report).by_family.iter().flatten() {
-            counts[series.subject as usize] += 1;
+            counts[series.subject as usize] += match &series.value {
+                // Its sum and its count are series too.
+                Ok(Value::Histogram(histogram)) => histogram.counts.len() + 2,
+                _ => 1,
+            };
         }
         counts
     }

@@ -39,6 +39,7 @@ fn rows(by: By, cgroups: &[(&str, CgroupCounts)], before: Option<&PressureRows>)
         ..View::default()
     };
     let delta = PressureDelta {
+        beside_waits: false,
         cgroups: ids.zip(cgroups.iter().map(|(_, counts)| *counts)).collect(),
         machine: CgroupCounts::default(),
         length: Duration::from_secs(1),

@@ -142,6 +142,7 @@ fn throttling_is_that_of_the_cgroup_and_those_above() {
     let of = |id: u64, nanos: u64| {
         let mut window = window::tests::empty();
         window.sources.pressure = Some(PressureDelta {
+            beside_waits: false,
             cgroups: vec![(
                 CgroupId(id),
                 CgroupCounts::default().with(CgroupCounter::Throttled, Some(nanos)),

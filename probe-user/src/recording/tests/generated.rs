@@ -225,6 +225,7 @@ fn pressure(count: u64) -> PressureReading {
         ..CgroupCounts::default().with(CgroupCounter::Throttled, Some(count))
     };
     PressureReading {
+        beside_waits: true,
         cgroups: vec![(CgroupId(7), counts)],
         machine: counts,
         at: Duration::from_nanos(count),

@@ -84,7 +84,7 @@ impl SessionPins {
             ));
         }
         let pin_dir = PinDir::lock_or_create(&path.0)?;
-        let stamp = PinStamp::for_config(config);
+        let stamp = PinStamp::for_config(config, machine);
         let mut sessions = pin_dir.sessions()?;
         let found = Self::find(&pin_dir, &sessions, &stamp, config, machine);
         let (mut name, found) = found.unwrap_or_else(|| (UNFINISHED.to_owned(), Continuity::New));

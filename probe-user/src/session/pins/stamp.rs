@@ -3,6 +3,7 @@
 use twox_hash::XxHash64;
 
 use crate::{
+    machine::Machine,
     session::{Config, object},
     snapshot::layout,
 };
@@ -29,11 +30,11 @@ pub(super) struct PinStamp {
 
 impl PinStamp {
     /// The stamp of a session of this build.
-    pub(super) fn for_config(config: &Config) -> Self {
+    pub(super) fn for_config(config: &Config, machine: &Machine) -> Self {
         Self {
             layout: layout(),
             build: digest(&[object::OBJECT, &[u8::from(object::log_is_shown())]].concat()),
-            plan: digest(&counted(config)),
+            plan: digest(&counted(config, machine)),
         }
     }
 
@@ -63,7 +64,7 @@ impl PinStamp {
 }
 
 /// Everything that defines the meaning of a row in the pinned maps.
-fn counted(config: &Config) -> Vec<u8> {
+fn counted(config: &Config, machine: &Machine) -> Vec<u8> {
     let plan = &config.plan;
     let groups = plan.groups.iter().map(|group| {
         let events = group.iter().map(|event| (&event.counter, event.exclude));
@@ -74,6 +75,7 @@ fn counted(config: &Config) -> Vec<u8> {
         plan.rotated,
         config.by_process,
         config.max_rows,
+        config.keeps_ledger(machine),
     );
     serde_json::to_vec(&counted).expect("plain data")
 }

@@ -26,21 +26,27 @@ pub(crate) use self::{
     lifecycle::LifecycleTracker,
     sampled::EventSampleTotals,
     spe::SpeTotals,
-    waits::LedgerRows,
 };
-use self::{freed::free_ended, lifecycle::EndedOwners};
+use self::{freed::free_ended, lifecycle::EndedOwners, waits::RowTotals};
 use super::{ByProcess, EbpfObject, Session, SessionError, memory, object, sources::PullContext};
 use crate::{
     plan::Plan,
     snapshot::{
-        CountingCost, Health, LogCounts, OVERFLOW, Refused, SampleReading, Snapshot, UsageRows,
-        WaitRowsRead,
+        CountingCost, Health, LogCounts, OVERFLOW, OwnerWaits, Refused, SampleReading, Snapshot,
+        UsageRows, WaitReading,
     },
     sys::{
         bpf,
         clock::{nanos, now},
     },
 };
+
+/// The totals of waits.
+#[derive(Debug, Default)]
+pub(crate) struct WaitTotals {
+    pairs: RowTotals<WaitKey>,
+    lengths: RowTotals<UsageKey>,
+}
 
 impl Session {
     /// Flushes the CPUs and reads everything.
@@ -70,7 +76,7 @@ impl Session {
             None => SampleReading::default(),
         };
         let mut rows: UsageRows = self.object.maps.usage.all()?.into_iter().collect();
-        let mut waits = self.read_waits(&ended)?;
+        let waits = self.read_waits(&ended)?;
         let after = self.uncore.peek();
         self.uncore.bound_skew(&mut uncore, &peek, &after);
         let live_rows = rows.len();
@@ -89,11 +95,9 @@ impl Session {
         let missed = self.cpus.hook.missed(&switches, &after);
 
         self.lifecycle.drain(&mut self.object.maps.lifecycle);
-        let of_ended_owner = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
+        let of_ended = |key: &UsageKey| ended.iter().any(|it| it.owns(key.cgroup, key.tgid));
         if ended.iter().any(|ended| !ended.is_empty()) {
-            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended_owner)?;
-            let lengths = waits.lengths.iter_mut().map(|(key, times)| (&*key, times));
-            free_ended(&self.object.maps.wait_times, lengths, of_ended_owner)?;
+            free_ended(&self.object.maps.usage, rows.iter_mut(), of_ended)?;
         }
         self.add_cgroup_rows(&rows);
         let freed = self.freed.take(nanos(at));
@@ -171,27 +175,41 @@ impl Session {
         })
     }
 
-    /// The rows of waits; none in a session that does not count them. Frees those of the ledger whose
-    /// owners ended before the flush.
-    fn read_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<WaitRowsRead, SessionError> {
+    /// The waits since the session began; none in a session that does not count them. Frees the rows
+    /// whose owners ended before the last flush.
+    fn read_waits(&mut self, ended: &[Arc<EndedOwners>]) -> Result<WaitReading, SessionError> {
         if !self.config.plan.counts_waits() {
-            return Ok(WaitRowsRead::default());
+            return Ok(WaitReading::default());
         }
         let states = self.states()?;
         let maps = &self.object.maps;
-        let has_ended = |key: &WaitKey| {
-            let owns = |(cgroup, tgid)| ended.iter().any(|it| it.owns(cgroup, tgid));
-            owns((key.waiting, key.tgid)) || owns((key.running, 0))
-        };
+        let owns = |cgroup, tgid| ended.iter().any(|it| it.owns(cgroup, tgid));
+        let has_ended = |key: &WaitKey| owns(key.waiting, key.tgid) || owns(key.running, 0);
         let rows = maps.waits.all()?;
-        let rows = self
-            .ledger
-            .read(rows, has_ended, |key| maps.waits.take(key))?;
-        Ok(WaitRowsRead {
-            rows,
+        let free_from = memory::MAX_WAITS as usize / 4;
+        let waits = &mut self.waits;
+        waits
+            .pairs
+            .add(rows, free_from, has_ended, |key| maps.waits.take(key))?;
+        let has_ended = |key: &UsageKey| owns(key.cgroup, key.tgid);
+        let rows = maps.wait_times.all()?;
+        let free_from = self.max_rows as usize / 4 * 3;
+        waits
+            .lengths
+            .add(rows, free_from, has_ended, |key| maps.wait_times.take(key))?;
+        let owners = waits.lengths.totals();
+        let owners = owners.map(|((cgroup, tgid), times)| OwnerWaits {
+            cgroup,
+            tgid,
+            lengths: (&times).into(),
+        });
+        Ok(WaitReading {
+            pairs: waits.pairs.totals().collect(),
             unplaced: states.values().map(|state| state.unplaced_wait).sum(),
-            lengths: maps.wait_times.all()?,
+            rows: waits.pairs.rows(),
+            owners: owners.collect(),
             unplaced_waits: states.values().map(|state| state.unplaced_waits).sum(),
+            length_rows: waits.lengths.rows(),
         })
     }
 

@@ -1,60 +1,140 @@
-//! Rows of the ledger of waits: reads them, and frees those of ended owners, and of pairs that no
-//! longer wait for each other where there are many.
+//! Rows of the kernel's maps of waits: adds up what each gained, and frees those of ended owners,
+//! and idle ones where there are many.
 
-use std::{collections::HashMap, mem};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::Hash,
+};
 
-use probe_common::WaitKey;
+use probe_common::{CgroupId, UsageKey, WaitKey, WaitTimes};
 
-/// The number of rows from which on idle pairs are freed. Each makes room for others.
-const FREE_FROM: usize = 1 << 14;
+use crate::snapshot::{WaitLengths, WaitPair};
 
-/// What is known of the rows since the last pull.
-#[derive(Debug, Default)]
-pub(crate) struct LedgerRows {
-    /// Their values, with what is carried.
-    last: HashMap<WaitKey, u64>,
-    /// Nanoseconds of freed rows that grew between their reading and their end. A later row of the
-    /// same pair goes on from there.
-    carried: HashMap<WaitKey, u64>,
+/// The row of a map: its key has the CPU, its total is of all CPUs.
+pub(super) trait WaitRow: Copy + Eq + Hash {
+    /// Of whom the total is.
+    type Of: Copy + Ord + Hash;
+    type Value: Copy + Default;
+
+    fn of(&self) -> Self::Of;
+
+    /// What was added since an earlier reading of the same row.
+    fn gain(now: &Self::Value, before: &Self::Value) -> Self::Value;
+
+    fn add(sum: &mut Self::Value, gain: &Self::Value);
+
+    fn is_zero(gain: &Self::Value) -> bool;
 }
 
-impl LedgerRows {
-    /// The values of these rows of the map. `take` removes a row and returns its last value. An idle
-    /// pair leaves the values: it begins again at 0.
-    pub(super) fn read<E>(
+/// The totals of a map, over all rows that it ever had.
+#[derive(Debug)]
+pub(super) struct RowTotals<K: WaitRow> {
+    /// The last values of the rows in the map.
+    last: HashMap<K, K::Value>,
+    totals: BTreeMap<K::Of, K::Value>,
+}
+
+impl<K: WaitRow> Default for RowTotals<K> {
+    fn default() -> Self {
+        Self {
+            last: HashMap::new(),
+            totals: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: WaitRow> RowTotals<K> {
+    /// Adds what these rows gained. Frees those that have ended, and above `free_from` rows those
+    /// that gained nothing; `take` removes a row and returns its last value. A total without a row
+    /// that gained nothing is dropped: it begins again at 0.
+    pub(super) fn add<E>(
         &mut self,
-        rows: Vec<(WaitKey, u64)>,
-        has_ended: impl Fn(&WaitKey) -> bool,
-        mut take: impl FnMut(&WaitKey) -> Result<Option<u64>, E>,
-    ) -> Result<Vec<(WaitKey, u64)>, E> {
-        let frees_idle = rows.len() > FREE_FROM;
-        let mut carried = mem::take(&mut self.carried);
-        let mut values = Vec::with_capacity(rows.len());
+        rows: impl IntoIterator<Item = (K, K::Value), IntoIter: ExactSizeIterator>,
+        free_from: usize,
+        has_ended: impl Fn(&K) -> bool,
+        mut take: impl FnMut(&K) -> Result<Option<K::Value>, E>,
+    ) -> Result<(), E> {
+        let rows = rows.into_iter();
+        let frees_idle = rows.len() > free_from;
+        let before = std::mem::take(&mut self.last);
+        let mut gained = HashSet::new();
+        let mut kept = HashSet::new();
         for (key, now) in rows {
-            let base = carried.remove(&key).unwrap_or(0);
-            let is_idle = frees_idle && self.last.get(&key) == Some(&(base + now));
-            let ended = has_ended(&key);
-            let mut value = base + now;
-            if ended || is_idle {
-                value = base + take(&key)?.unwrap_or(now);
-                if is_idle && !ended && value == base + now {
-                    continue;
+            let before = before.get(&key).copied().unwrap_or_default();
+            let mut gain = K::gain(&now, &before);
+            let is_idle = frees_idle && K::is_zero(&gain);
+            if has_ended(&key) || is_idle {
+                // It may have grown since it was read.
+                if let Some(last) = take(&key)? {
+                    gain = K::gain(&last, &before);
                 }
-                self.carried.insert(key, value);
-            } else if base > 0 {
-                self.carried.insert(key, base);
+            } else {
+                self.last.insert(key, now);
+                kept.insert(key.of());
             }
-            values.push((key, value));
-        }
-        // Rows that were freed at an earlier pull.
-        for (key, base) in carried {
-            if self.last.get(&key) != Some(&base) {
-                self.carried.insert(key, base);
-                values.push((key, base));
+            if !K::is_zero(&gain) {
+                gained.insert(key.of());
+                K::add(self.totals.entry(key.of()).or_default(), &gain);
             }
         }
-        self.last = values.iter().copied().collect();
-        Ok(values)
+        self.totals
+            .retain(|of, _| kept.contains(of) || gained.contains(of));
+        Ok(())
+    }
+
+    /// Totals, by whom they are of.
+    pub(super) fn totals(&self) -> impl Iterator<Item = (K::Of, K::Value)> {
+        self.totals.iter().map(|(of, total)| (*of, *total))
+    }
+
+    /// The number of rows in the map.
+    pub(super) fn rows(&self) -> usize {
+        self.last.len()
+    }
+}
+
+impl WaitRow for WaitKey {
+    type Of = WaitPair;
+    type Value = u64;
+
+    fn of(&self) -> WaitPair {
+        (*self).into()
+    }
+
+    fn gain(now: &u64, before: &u64) -> u64 {
+        now.saturating_sub(*before)
+    }
+
+    fn add(sum: &mut u64, gain: &u64) {
+        *sum = sum.saturating_add(*gain);
+    }
+
+    fn is_zero(gain: &u64) -> bool {
+        *gain == 0
+    }
+}
+
+impl WaitRow for UsageKey {
+    /// Cgroup, and process.
+    type Of = (CgroupId, u32);
+    type Value = WaitTimes;
+
+    fn of(&self) -> (CgroupId, u32) {
+        (self.cgroup, self.tgid)
+    }
+
+    fn gain(now: &WaitTimes, before: &WaitTimes) -> WaitTimes {
+        let [now, before] = [now, before].map(WaitLengths::from);
+        now.since(&before).into()
+    }
+
+    fn add(sum: &mut WaitTimes, gain: &WaitTimes) {
+        let [all, gain] = [&*sum, gain].map(WaitLengths::from);
+        *sum = all.plus(&gain).into();
+    }
+
+    fn is_zero(gain: &WaitTimes) -> bool {
+        *gain == WaitTimes::default()
     }
 }
 
@@ -62,14 +142,15 @@ impl LedgerRows {
 mod tests {
     use std::convert::Infallible;
 
-    use probe_common::CgroupId;
-
     use super::*;
 
-    fn key(running: u64) -> WaitKey {
+    const FREE_FROM: usize = 100;
+
+    fn key(running: u64, cpu: u32) -> WaitKey {
         WaitKey {
             waiting: CgroupId(7),
             running: CgroupId(running),
+            cpu,
             ..WaitKey::default()
         }
     }
@@ -78,70 +159,103 @@ mod tests {
     #[derive(Default)]
     struct Ledger {
         map: HashMap<WaitKey, u64>,
-        rows: LedgerRows,
-        reading: HashMap<WaitKey, u64>,
-        /// Gains of all readings, by pair.
-        sums: HashMap<WaitKey, u64>,
+        rows: RowTotals<WaitKey>,
+        reading: BTreeMap<WaitPair, u64>,
+        /// Gains of all windows, by who ran.
+        sums: HashMap<u64, u64>,
     }
 
     impl Ledger {
-        /// Reads all rows; one with the id `late` grows by 1 while it is freed.
+        fn set(&mut self, rows: &[(u64, u32, u64)]) {
+            let rows = rows.iter();
+            self.map
+                .extend(rows.map(|(running, cpu, nanos)| (key(*running, *cpu), *nanos)));
+        }
+
+        /// Reads all rows; those behind `late` grow by 1 while they are freed.
         fn pull(&mut self, ended: Option<u64>, late: Option<u64>) {
-            let rows = self.map.iter().map(|(key, nanos)| (*key, *nanos)).collect();
+            let rows: Vec<_> = self.map.iter().map(|(key, nanos)| (*key, *nanos)).collect();
             let has_ended = |key: &WaitKey| Some(key.running.0) == ended;
             let map = &mut self.map;
             let take = |key: &WaitKey| -> Result<Option<u64>, Infallible> {
                 let more = u64::from(Some(key.running.0) == late);
                 Ok(map.remove(key).map(|nanos| nanos + more))
             };
-            let values = self.rows.read(rows, has_ended, take).unwrap();
-            for (key, now) in &values {
-                let before = self.reading.get(key).copied().unwrap_or(0);
-                *self.sums.entry(*key).or_default() += now - before;
+            self.rows.add(rows, FREE_FROM, has_ended, take).unwrap();
+            let reading: BTreeMap<_, _> = self.rows.totals().collect();
+            for (pair, now) in &reading {
+                let before = self.reading.get(pair).copied().unwrap_or(0);
+                *self.sums.entry(pair.running.0).or_default() += now - before;
             }
-            self.reading = values.into_iter().collect();
+            self.reading = reading;
         }
     }
 
     /// Whatever is freed, and whenever: the windows have every nanosecond once.
     #[test]
     fn windows_have_all_waits_of_freed_rows() {
-        let many = FREE_FROM as u64 + 10;
         let mut ledger = Ledger::default();
-        for id in 0..many {
-            ledger.map.insert(key(id), 100 + id);
+        for id in 0..=FREE_FROM as u64 {
+            ledger.set(&[(id, 0, 100 + id), (id, 1, 50)]);
         }
         ledger.pull(None, None);
-        // Pair 1 goes on; pair 2 grows while it is freed; pair 3 ends.
-        *ledger.map.get_mut(&key(1)).unwrap() += 50;
+        // One CPU of pair 1 goes on; pair 2 grows while it is freed; pair 3 ends.
+        ledger.set(&[(1, 1, 70)]);
         ledger.pull(Some(3), Some(2));
-        assert_eq!(ledger.map.keys().collect::<Vec<_>>(), [&key(1)]);
-        ledger.map.insert(key(2), 7);
-        ledger.map.insert(key(5), 11);
+        assert_eq!(ledger.map.keys().collect::<Vec<_>>(), [&key(1, 1)]);
+        ledger.set(&[(2, 0, 7), (5, 1, 11), (1, 0, 200)]);
         ledger.pull(None, None);
         ledger.pull(None, None);
-        ledger.map.insert(key(2), 20);
+        ledger.set(&[(2, 0, 20)]);
         ledger.pull(None, None);
-        assert_eq!(ledger.sums[&key(1)], 151);
-        assert_eq!(ledger.sums[&key(2)], 102 + 1 + 20);
-        assert_eq!(ledger.sums[&key(3)], 103);
-        assert_eq!(ledger.sums[&key(5)], 105 + 11);
-        assert_eq!(ledger.sums[&key(9)], 109);
-        // Few rows are not freed.
-        assert_eq!(ledger.map.len(), 3);
+        assert_eq!(ledger.sums[&1], 101 + 70 + 200);
+        assert_eq!(ledger.sums[&2], 102 + 50 + 2 + 20);
+        assert_eq!(ledger.sums[&3], 103 + 50);
+        assert_eq!(ledger.sums[&5], 105 + 50 + 11);
+        assert_eq!(ledger.sums[&9], 109 + 50);
+        // Few rows are not freed, and totals of freed ones are dropped.
+        assert_eq!((ledger.map.len(), ledger.reading.len()), (4, 3));
     }
 
-    /// A pair whose row is freed twice.
+    /// The row of an ended owner may be made again by the last wait behind it.
     #[test]
-    fn a_carried_pair_is_forgotten_once_it_is_idle() {
+    fn a_row_that_is_made_again_begins_at_0() {
         let mut ledger = Ledger::default();
-        ledger.map.insert(key(1), 5);
+        ledger.set(&[(1, 0, 100), (1, 1, 50)]);
         ledger.pull(Some(1), Some(1));
-        assert_eq!(ledger.sums[&key(1)], 6);
+        assert_eq!(ledger.sums[&1], 152);
+        ledger.set(&[(1, 1, 3)]);
+        ledger.pull(Some(1), None);
         ledger.pull(None, None);
-        assert!(ledger.rows.carried.is_empty() && ledger.reading.is_empty());
-        ledger.map.insert(key(1), 3);
-        ledger.pull(None, None);
-        assert_eq!(ledger.sums[&key(1)], 9);
+        assert_eq!((ledger.sums[&1], ledger.reading.len()), (155, 0));
+    }
+
+    #[test]
+    fn lengths_are_added_over_cpus() {
+        let row = |cpu, counts: &[(usize, u64)]| {
+            let mut times = WaitTimes::default();
+            for (bucket, count) in counts {
+                times.counts[*bucket] = *count;
+                times.nanos += 1000 * count;
+            }
+            let key = UsageKey {
+                cgroup: CgroupId(7),
+                cpu,
+                ..UsageKey::default()
+            };
+            (key, times)
+        };
+        let mut rows = RowTotals::default();
+        let nothing = |_: &UsageKey| -> Result<_, Infallible> { Ok(None) };
+        let ended = |key: &UsageKey| key.cpu == 1;
+        let first = [row(0, &[(3, 5)]), row(1, &[(3, 1), (31, 2)])];
+        rows.add(first, 10, ended, nothing).unwrap();
+        // That of CPU 1 was freed, and begins again.
+        let second = [row(0, &[(3, 6)]), row(1, &[(3, 1)])];
+        rows.add(second, 10, ended, nothing).unwrap();
+        let totals: Vec<_> = rows.totals().collect();
+        let (_, all) = row(0, &[(3, 8), (31, 2)]);
+        assert_eq!(totals, [((CgroupId(7), 0), all)]);
+        assert_eq!(rows.rows(), 1);
     }
 }
