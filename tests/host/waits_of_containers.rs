@@ -110,7 +110,24 @@ fn named(counting: &Counting, window: &Window, victim: &str) -> Option<String> {
     findings.next()
 }
 
-/// A loop that disturbs a container in every other window is named in all of them, and in no other.
+/// Whether a container waited for another one for a hundredth of a window and half of its waits.
+fn has_most(waits: &WaitDelta, window: Duration, victim: &TestCgroup, other: &TestCgroup) -> bool {
+    let pairs = || {
+        waits
+            .pairs
+            .iter()
+            .filter(|(pair, _)| pair.waiting == victim.id)
+    };
+    let all: u64 = pairs().map(|(_, nanos)| nanos).sum();
+    let behind: u64 = pairs()
+        .filter(|(pair, _)| pair.running == other.id)
+        .map(|(_, nanos)| nanos)
+        .sum();
+    Duration::from_nanos(all) * 100 >= window && 2 * behind >= all
+}
+
+/// A loop that disturbs a container in every other window is named in each of them, and in no other.
+/// On a busy machine others may take more of the CPU than the loop: then it must not be named.
 #[test]
 fn who_disturbs_a_container_is_named() {
     const EPISODES: usize = 200;
@@ -126,7 +143,7 @@ fn who_disturbs_a_container_is_named() {
     loads.iter_mut().for_each(Load::go);
     signal(&loads[1], Signal::STOP);
     let name = id('b')[..12].to_owned();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut most) = (Vec::new(), 0);
     for episode in 0..2 * EPISODES {
         let is_loud = episode % 2 == 1;
         signal(&loads[1], if is_loud { Signal::CONT } else { Signal::STOP });
@@ -138,18 +155,17 @@ fn who_disturbs_a_container_is_named() {
         let window = Window::between(&first, &last, counting.session.plan());
         let found = named(&counting, &window, &id('a'));
         let is_named = found.as_ref().is_some_and(|it| it.contains(&name));
-        if is_named != is_loud {
-            wrong.push((episode, is_loud, found));
+        let is_most = has_most(&waits(&first, &last), window.length, &victim, &loud);
+        most += usize::from(is_most);
+        if is_named != is_most || is_named && !is_loud {
+            wrong.push((episode, is_loud, is_most, found));
         }
     }
     for load in &loads {
         signal(load, Signal::KILL);
     }
     loads.into_iter().for_each(drop);
-    assert!(
-        wrong.is_empty(),
-        "{} of {EPISODES}: {:?}",
-        wrong.len(),
-        wrong[0]
-    );
+    println!("most of the waits were for it in {most} of {EPISODES} windows");
+    let of = 2 * EPISODES;
+    assert!(wrong.is_empty(), "{} of {of}: {:?}", wrong.len(), wrong[0]);
 }

@@ -95,7 +95,7 @@ fn the_smallest_are_one_row_where_there_are_too_many() {
         rows.map(|(_, value)| value).sum()
     };
     assert_eq!(find(&before, &[time, "kind=\"other\"", clock]), None);
-    let most = own(&before, "series") - 40.0;
+    let most = own(&before, "series") - 160.0;
     let others = time_of_others(&pods);
     agent.reload(&format!("interval = \"200ms\"\n[series]\nmax = {most}\n"));
     work();
