@@ -152,8 +152,8 @@ pod! {
         /// Lead of the run queue's clock over its clock of tasks at the last change of owner; 0
         /// before the first.
         pub lag: u64,
-        /// When the open slice began, by the run queue's clock. Kept for the ledger of waits, as the
-        /// next two.
+        /// When the open slice began, by the run queue's clock. Kept for the ledger of waits, as
+        /// the next two.
         pub slice_began: u64,
         /// When the slice before it began.
         pub before_began: u64,
@@ -174,8 +174,8 @@ pod! {
         pub last_bucket: u64,
         /// Waits for which `WAIT_TIMES` had no room.
         pub unplaced_waits: u64,
-        /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this CPU,
-        /// after it was full.
+        /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this
+        /// CPU, after it was full.
         pub retry_wait_times: u64,
         /// Scratch words that turn a pointer into a number: one for the hooks, one for
         /// `wait_migrate`, which may interrupt them.

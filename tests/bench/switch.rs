@@ -1,10 +1,10 @@
 //! The cost of a context switch with pmuscope attached and without, compared within one run.
 //!
 //! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
-//! two, where every switch is charged. Seven set-ups alternate: nothing; the same counters without a
-//! program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches, where
-//! it also watches the scheduler's exit; pmuscope that also counts waits, and for whom; and what
-//! tracers do in its place, a record of each switch that a thread reads. Each
+//! two, where every switch is charged. Seven set-ups alternate: nothing; the same counters without
+//! a program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches,
+//! where it also watches the scheduler's exit; pmuscope that also counts waits, and for whom; and
+//! what tracers do in its place, a record of each switch that a thread reads. Each
 //! measurement is the fastest of a few short runs, which other load disturbs least. Differences are
 //! within a round of all set-ups, so that changes of the machine's speed affect them little. The
 //! table shows their medians and quartiles over the rounds.
@@ -85,7 +85,8 @@ fn main() {
          switch to nothing: median (quartiles)."
     );
     println!(
-        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22} {:>22} {:>22} {:>22}",
+        "{:<15} {:>6} {:<7} {:>8} {:>8} {:>8} {:>8} {:>22} {:>22} {:>22} {:>22} {:>22} {:>22} \
+         {:>22}",
         "hook",
         "events",
         "cgroups",

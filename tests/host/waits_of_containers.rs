@@ -8,7 +8,7 @@ use probe_user::{
     snapshot::{Snapshot, WaitDelta},
     window::Window,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use test_harness::{Counting, Load, TestCgroup, machine};
 
 use crate::controlled::Controlled;
@@ -22,6 +22,14 @@ fn id(digit: char) -> String {
 fn signal(load: &Load, signal: Signal) {
     let pid = Pid::from_raw(load.pid().cast_signed()).unwrap();
     kill_process(pid, signal).unwrap();
+}
+
+/// Stops a load, and waits until it has stopped: it handles the signal when it runs next.
+fn stop(load: &Load) {
+    signal(load, Signal::STOP);
+    let pid = Pid::from_raw(load.pid().cast_signed()).unwrap();
+    let stopped = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
+    assert!(stopped.is_some_and(|status| status.stopped()));
 }
 
 /// Of two loops on one CPU with weights 1:3, each waits as long as the other one runs.
@@ -126,8 +134,9 @@ fn has_most(waits: &WaitDelta, window: Duration, victim: &TestCgroup, other: &Te
     Duration::from_nanos(all) * 100 >= window && 2 * behind >= all
 }
 
-/// A loop that disturbs a container in every other window is named in each of them, and in no other.
-/// On a busy machine others may take more of the CPU than the loop: then it must not be named.
+/// A loop that disturbs a container in every other window is named in each of them, and in no
+/// other. On a busy machine others may take more of the CPU than the loop: then it must not be
+/// named.
 #[test]
 fn who_disturbs_a_container_is_named() {
     const EPISODES: usize = 200;
@@ -141,12 +150,15 @@ fn who_disturbs_a_container_is_named() {
         calm.load("bursts 1 100 5000 100000"),
     ];
     loads.iter_mut().for_each(Load::go);
-    signal(&loads[1], Signal::STOP);
     let name = id('b')[..12].to_owned();
     let (mut wrong, mut most) = (Vec::new(), 0);
     for episode in 0..2 * EPISODES {
         let is_loud = episode % 2 == 1;
-        signal(&loads[1], if is_loud { Signal::CONT } else { Signal::STOP });
+        if is_loud {
+            signal(&loads[1], Signal::CONT);
+        } else {
+            stop(&loads[1]);
+        }
         // The wait that the change ends is of the window before.
         thread::sleep(Duration::from_millis(5));
         let first = counting.session.pull().unwrap();

@@ -172,8 +172,8 @@ impl ReportedRows for WaitRows {
     }
 }
 
-/// A quantile of waits in milliseconds, by the rules of sampled latencies. None among waits longer than
-/// the last bucket's beginning, whose length is not known.
+/// A quantile of waits in milliseconds, by the rules of sampled latencies. None among waits longer
+/// than the last bucket's beginning, whose length is not known.
 fn quantile(lengths: &WaitLengths, q: f64) -> Result<Value, Reason> {
     let counts = lengths.counts.map(float);
     let found = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);

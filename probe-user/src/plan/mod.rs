@@ -336,7 +336,8 @@ impl Plan {
         })
     }
 
-    /// Whether waits for a CPU are counted. Then it is also measured how long each was, and for whom.
+    /// Whether waits for a CPU are counted. Then it is also measured how long each was, and for
+    /// whom.
     pub(crate) fn counts_waits(&self) -> bool {
         let mut planned = self.groups[..self.fixed()].iter().flatten();
         planned.any(|planned| {

@@ -130,8 +130,8 @@ impl Config {
         }
     }
 
-    /// Current memory of the maps of waits, with so many rows of the ledger and of lengths, and room
-    /// for `max_rows` of the latter.
+    /// Current memory of the maps of waits, with so many rows of the ledger and of lengths, and
+    /// room for `max_rows` of the latter.
     pub(super) fn waits_memory(
         &self,
         [rows, lengths]: [usize; 2],

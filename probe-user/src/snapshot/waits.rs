@@ -39,8 +39,8 @@ pub struct OwnerWaits {
 /// Waits since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReading {
-    /// Nanoseconds by pair, in their order, on all CPUs. A pair with an ended cgroup or process, or an
-    /// idle one, leaves after its last value was in a reading, and begins again at 0.
+    /// Nanoseconds by pair, in their order, on all CPUs. A pair with an ended cgroup or process, or
+    /// an idle one, leaves after its last value was in a reading, and begins again at 0.
     pub pairs: Vec<(WaitPair, u64)>,
     /// Nanoseconds for which the map had no room.
     pub unplaced: u64,

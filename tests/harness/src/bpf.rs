@@ -114,8 +114,8 @@ const fn instruction(code: u8, [to, from]: [u8; 2], off: i16, imm: i32) -> bpf_i
     }
 }
 
-/// What tracers do: a program that writes a record of 24 bytes at each switch into a ring (the time,
-/// who leaves, who comes), and a thread that reads them.
+/// What tracers do: a program that writes a record of 24 bytes at each switch into a ring (the
+/// time, who leaves, who comes), and a thread that reads them.
 pub struct SwitchRecorder {
     program: Option<EmptyProgram>,
     ends: Arc<AtomicBool>,

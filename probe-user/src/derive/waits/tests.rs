@@ -81,8 +81,8 @@ fn rows_are_ordered_by_their_waits_and_name_who_ran() {
         [
             "0.000 s of waits found no room in the kernel's map: they are in cpu-wait, and behind \
              nobody in the table",
-            "9 waits found no room in the kernel's map of lengths: they are in cpu-waits, and in no \
-             percentile",
+            "9 waits found no room in the kernel's map of lengths: they are in cpu-waits, and in \
+             no percentile",
             "its threads waited 1.00 s for a CPU, mostly for container bbbbbbbbbbbb (60%)"
         ]
     );
