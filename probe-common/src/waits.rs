@@ -218,6 +218,39 @@ impl WaitTimes {
         }
     }
 
+    /// The number of waits.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.counts.iter().copied().fold(0, u64::saturating_add)
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(&self, more: &Self) -> Self {
+        let mut sum = *self;
+        for (sum, more) in sum.counts.iter_mut().zip(more.counts) {
+            *sum = sum.saturating_add(more);
+        }
+        sum.nanos = sum.nanos.saturating_add(more.nanos);
+        sum
+    }
+
+    /// The increase since an earlier reading. If any number is smaller, the row was freed and
+    /// created again: everything is new.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut gain = *self;
+        let counts = gain.counts.iter_mut().zip(earlier.counts);
+        let numbers = counts.chain([(&mut gain.nanos, earlier.nanos)]);
+        for (now, before) in numbers {
+            let Some(more) = now.checked_sub(before) else {
+                return *self;
+            };
+            *now = more;
+        }
+        gain
+    }
+
     /// The end of a bucket in seconds, which is in the next one; None of the last.
     #[must_use]
     pub fn end(bucket: usize) -> Option<f64> {

@@ -25,16 +25,22 @@ pub(crate) fn this_cpu() -> Option<&'static mut CpuState> {
 /// The state of another CPU, for the words that this CPU may write.
 #[inline(always)]
 pub(crate) fn of_cpu(cpu: u32) -> Option<&'static mut CpuState> {
+    // SAFETY: the value of a map.
+    unsafe { value_of_cpu(&STATE, cpu).as_mut() }
+}
+
+/// The value of another CPU at index 0; null if there is no such CPU.
+#[inline(always)]
+pub(crate) fn value_of_cpu<T>(map: &'static PerCpuArray<T>, cpu: u32) -> *mut T {
     let key = 0_u32;
     // SAFETY: the key has the map's key size, and the cast is to the map's value type.
     unsafe {
         bpf_map_lookup_percpu_elem(
-            (&raw const STATE).cast_mut().cast(),
+            (&raw const *map).cast_mut().cast(),
             (&raw const key).cast(),
             cpu,
         )
-        .cast::<CpuState>()
-        .as_mut()
+        .cast::<T>()
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use probe_common::{CgroupId, WaitTimes};
 use probe_user::{
-    snapshot::{Snapshot, WaitDelta, WaitLengths},
+    snapshot::{Snapshot, WaitDelta},
     window::Window,
 };
 use rustix::{
@@ -107,11 +107,11 @@ impl Waits {
     }
 
     /// The waits of a cgroup by their lengths.
-    fn lengths(&self, cgroup: &TestCgroup) -> WaitLengths {
+    fn lengths(&self, cgroup: &TestCgroup) -> WaitTimes {
         let owners = self.delta().owners.into_iter();
         let mut own = owners.filter(|owner| owner.cgroup == cgroup.id);
         own.next()
-            .map_or_else(WaitLengths::default, |own| own.lengths)
+            .map_or_else(WaitTimes::default, |own| own.lengths)
     }
 
     fn delta(&self) -> WaitDelta {
@@ -195,7 +195,7 @@ fn assert_is_the_kernels(
 }
 
 /// Whether the sum of waits is one that waits in these buckets can have.
-fn assert_in_their_buckets(lengths: &WaitLengths) {
+fn assert_in_their_buckets(lengths: &WaitTimes) {
     let end = |bucket: usize| WaitTimes::end(bucket).unwrap_or(f64::INFINITY) * 1e9;
     let (mut least, mut most) = (0.0, 0.0);
     for (bucket, count) in lengths.counts.iter().enumerate() {

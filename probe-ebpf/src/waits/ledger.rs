@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use aya_ebpf::{
     Global,
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
-    helpers::generated::{bpf_loop, bpf_map_lookup_percpu_elem},
+    helpers::generated::bpf_loop,
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
@@ -37,17 +37,8 @@ static SLICES: PerCpuArray<WaitSlices> = PerCpuArray::with_max_entries(1, 0);
 /// under which it mostly writes: after an unseen switch a reader may take one owner for another.
 #[inline(always)]
 fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
-    let key = 0_u32;
-    // SAFETY: the key has the map's key size, and the cast is to the map's value type.
-    unsafe {
-        bpf_map_lookup_percpu_elem(
-            (&raw const SLICES).cast_mut().cast(),
-            (&raw const key).cast(),
-            cpu,
-        )
-        .cast::<WaitSlices>()
-        .as_mut()
-    }
+    // SAFETY: the value of a map.
+    unsafe { state::value_of_cpu(&SLICES, cpu).as_mut() }
 }
 
 /// The slice that is `back` before the next one.

@@ -155,7 +155,7 @@ impl ReportedRows for PressureRows {
             return;
         };
         let counts = &row.counts;
-        // Beside waits only a few are read: no reasons, and no column of zeros.
+        // With waits only a few counters are read: no reasons for the others, no column of zeros.
         let reads_all = !self.beside_waits;
         for (counter, metric) in CgroupCounter::ALL.into_iter().zip(metrics.counters) {
             let counted = |start, raw| CounterValue {

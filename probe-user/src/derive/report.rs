@@ -63,6 +63,9 @@ pub enum FindingSubject {
     Subject(u32),
 }
 
+/// Name of the table of waits ([`Report::waits`]).
+pub(crate) const WAITS_TABLE: &str = "waits";
+
 /// A list with columns, such as the hottest pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportTable {
@@ -72,7 +75,7 @@ pub struct ReportTable {
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<TableCell>>,
-    /// Indices of rows that only programs get, since they are small.
+    /// Indices of small rows, which only formats for programs have.
     pub small_rows: BTreeSet<usize>,
     /// Named counts that say how much of everything the rows cover.
     pub counts: Vec<(&'static str, u64)>,
@@ -185,8 +188,24 @@ impl Report {
         &self.metrics[series.metric as usize]
     }
 
-    /// Whether a series is about the window alone. Histograms count since the session began, and so
-    /// do totals by who ran while a subject waited: tables have those of the window.
+    /// The table of waits, if waits are counted: the subject that waited, what ran meanwhile, and
+    /// nanoseconds.
+    #[must_use]
+    pub fn waits(&self) -> Option<impl Iterator<Item = (&Subject, &TableCell, u64)>> {
+        let table = self.tables.iter().find(|table| table.name == WAITS_TABLE)?;
+        Some(table.rows.iter().filter_map(|row| match row.as_slice() {
+            [
+                TableCell::Owner(waiting),
+                behind,
+                TableCell::Count(nanos),
+                ..,
+            ] => Some((waiting, behind, *nanos)),
+            _ => None,
+        }))
+    }
+
+    /// Whether a series describes the window alone. Histograms, and the totals of waits by what
+    /// ran, count since the session began.
     #[must_use]
     pub fn is_of_window(&self, series: &Series) -> bool {
         let behind = self.attributes(series).behind.is_some();

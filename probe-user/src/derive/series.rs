@@ -128,7 +128,7 @@ pub struct Attributes {
     pub operation: Option<Class>,
     /// Memory level that served a sampled access; None for all levels together.
     pub source: Option<MemLevel>,
-    /// Who ran while the subject waited for a CPU.
+    /// What ran while the subject waited for a CPU.
     pub behind: Option<WaitedFor>,
 }
 

@@ -1,4 +1,4 @@
-//! Waits of entities for a CPU: for whom, and how long each was.
+//! CPU waits of entities: what ran meanwhile, and the lengths of the waits.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -6,26 +6,25 @@ use probe_common::WaitTimes;
 
 use super::{
     Attributes, CounterValue, Estimate, FindingSubject, Histogram, MetricInfo, MetricKind, Reason,
-    Report, ReportFinding, ReportTable, Subject, TableCell, Value, sources::ReportedRows,
-    spe::sampled_estimate, statistics,
+    Report, ReportFinding, ReportTable, Subject, TableCell, Value, report::WAITS_TABLE,
+    sources::ReportedRows, spe::sampled_estimate, statistics,
 };
 use crate::{
     formula::NoValue,
     join::{Entity, EntityWaits, MostWaitedFor, WaitRows, WaitedFor},
     names::RuntimeNames,
     plan::Plan,
-    snapshot::WaitLengths,
     window::{Window, float},
 };
 
 /// The most entities with a finding: those that waited longest.
 const MAX_FINDINGS: usize = 3;
 
-/// The least part of a wait that is named, and the least of the window that a wait takes.
+/// Findings need a wait of this part of the window, of which this part is behind one entity.
 const LEAST_PART: f64 = 0.5;
 const LEAST_WAIT: f64 = 0.01;
 
-/// The least part of a wait that a table for people has.
+/// The smallest part of a wait in a table for people.
 const LEAST_SHOWN: f64 = 0.05;
 
 const COLUMNS: [&str; 4] = ["owner", "behind", "cpu_wait_ns", "share"];
@@ -77,7 +76,7 @@ impl ReportedRows for WaitRows {
             ),
             behind: metric(
                 "cpu_wait_behind",
-                "Time that its threads waited for a CPU, by who ran there meanwhile",
+                "Time that its threads waited for a CPU, by what ran there meanwhile",
                 "ns",
                 MetricKind::Counter,
             ),
@@ -150,7 +149,7 @@ impl ReportedRows for WaitRows {
             .collect();
         let small = rows.iter().enumerate().filter(|(_, (small, _))| *small);
         report.tables.push(ReportTable {
-            name: "waits",
+            name: WAITS_TABLE,
             columns: COLUMNS.to_vec(),
             small_rows: small.map(|(at, _)| at).collect(),
             rows: rows.into_iter().map(|(_, cells)| cells).collect(),
@@ -172,9 +171,9 @@ impl ReportedRows for WaitRows {
     }
 }
 
-/// A quantile of waits in milliseconds, by the rules of sampled latencies. None among waits longer
-/// than the last bucket's beginning, whose length is not known.
-fn quantile(lengths: &WaitLengths, q: f64) -> Result<Value, Reason> {
+/// A quantile of waits in milliseconds, by the rules of sampled latencies. None in the last bucket,
+/// which has no end.
+fn quantile(lengths: &WaitTimes, q: f64) -> Result<Value, Reason> {
     let counts = lengths.counts.map(float);
     let found = statistics::quantile(&counts, bucket_ends, counts.iter().sum(), q);
     let known = found.filter(|it| it.high.is_finite());
@@ -189,9 +188,9 @@ fn bucket_ends(bucket: usize) -> (f64, f64) {
     (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
 }
 
-/// The buckets of a histogram for monitoring systems: each is four times as wide as the one before,
-/// since each is a series.
-fn histogram(lengths: &WaitLengths, start: Duration) -> Histogram {
+/// The histogram for monitoring systems. Each bucket is a series, so buckets are wider here: each
+/// ends at four times the end of the one before.
+fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     const FIRST: usize = 2;
     const LAST: usize = 24;
     let shown = || (FIRST..=LAST).step_by(2);
@@ -211,7 +210,7 @@ fn histogram(lengths: &WaitLengths, start: Duration) -> Histogram {
     }
 }
 
-/// Adds the totals by who ran.
+/// Adds the totals by what ran.
 fn add_totals(report: &mut Report, subject: u32, metric: u32, most: &MostWaitedFor) {
     let mut add = |behind: WaitedFor, nanos: u64, start| {
         let attributes = report.add_attributes(Attributes {
@@ -243,8 +242,8 @@ struct Waits<'a> {
 }
 
 impl Waits<'_> {
-    /// Its rows of the table, the longest waits first. Each with whether it is small: of a wait
-    /// shorter than `least` nanoseconds, or a small part.
+    /// Rows of the table, the longest waits first. The flag marks small rows: the whole wait is
+    /// shorter than `least` nanoseconds, or the part is small.
     fn table_rows(&self, least: f64) -> Vec<(bool, Vec<TableCell>)> {
         let mut parts: Vec<_> = self.row.behind.iter().collect();
         parts.sort_by_key(|(behind, nanos)| (Reverse(**nanos), *behind));
@@ -266,7 +265,7 @@ impl Waits<'_> {
     }
 
     /// Such as `its threads waited 1.20 s for a CPU, mostly for container 0123456789ab (83%)`.
-    /// While a quota throttled it, nobody is named. None if nobody else had a large part.
+    /// Names nobody if a quota throttled it. None if no other entity has a large part.
     fn sentence(&self, described: &RuntimeNames) -> Option<String> {
         let waited = format!(
             "its threads waited {:.2} s for a CPU",
@@ -291,7 +290,7 @@ impl Waits<'_> {
     }
 }
 
-/// The name of who is no entity.
+/// The label of what ran, if it is no entity.
 fn unattributed_label(waited_for: &WaitedFor) -> &'static str {
     match waited_for {
         WaitedFor::Entity(_) => "",

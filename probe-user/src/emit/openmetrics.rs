@@ -195,7 +195,7 @@ struct CachedLabels {
 /// Name and value.
 type Label = (Cow<'static, str>, String);
 
-/// What the names of the labels of who ran begin with.
+/// Prefix of the labels of what ran during a wait.
 const BEHIND: &str = "behind_";
 
 impl CachedLabels {
@@ -354,7 +354,7 @@ fn attributes(report: &Report, attributes: &Attributes) -> Vec<Label> {
     labels.chain(behind.into_iter().flatten()).collect()
 }
 
-/// The labels of who ran while a subject waited: those of a subject, with [`BEHIND`].
+/// The labels of what ran during a wait: labels of a subject, with the prefix [`BEHIND`].
 fn waited_for(report: &Report, behind: &WaitedFor) -> Vec<Label> {
     let unknown = |name: &str| vec![("kind", "unknown".to_owned()), ("name", name.to_owned())];
     let labels: Vec<(&str, String)> = match behind {

@@ -157,8 +157,8 @@ pub struct View {
     pub processes: usize,
     /// Number of addresses of sampled events shown for each row and event; 0: none.
     pub hot: usize,
-    /// Most names kept for each row of those that it waited for; all others are one. 0: all, as in
-    /// a recording.
+    /// The most entities that a row shows as waited for; the others are summed. 0: all, as in a
+    /// recording.
     #[serde(skip)]
     pub waited_for: usize,
 }

@@ -1,4 +1,4 @@
-//! Waits of entities for a CPU, in a window: for whom, and how long each was.
+//! CPU waits of entities in a window: what ran meanwhile, and the lengths of the waits.
 
 use std::{
     cmp::Reverse,
@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use probe_common::CgroupId;
+use probe_common::{CgroupId, WaitTimes};
 use serde::{Deserialize, Serialize};
 
 use super::{By, Entity, Naming, memory::ancestors};
 use crate::{
     machine::pressure::CgroupCounter,
-    snapshot::{OwnerWaits, WaitDelta, WaitLengths, WaitPair},
+    snapshot::{OwnerWaits, WaitDelta, WaitPair},
     window::{Gained, Owner, Window, float},
 };
 
-/// Who ran on the CPU that an entity waited for.
+/// What ran on the CPU that an entity waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WaitedFor {
     /// An entity, which may be the one that waits.
@@ -33,14 +33,14 @@ pub enum WaitedFor {
 /// Waits of an entity.
 #[derive(Clone, Debug, Default)]
 pub struct EntityWaits {
-    /// Nanoseconds in the window by who ran.
+    /// Nanoseconds in the window, by what ran.
     pub behind: BTreeMap<WaitedFor, u64>,
     /// Whether a CPU quota throttled its cgroup, or one above it, in the window. Waits contain that
     /// time.
     pub throttled: bool,
     /// The waits by their lengths.
-    pub lengths: Gained<WaitLengths>,
-    /// Nanoseconds since the session began, of those that it waited for most.
+    pub lengths: Gained<WaitTimes>,
+    /// Totals since the session began, of the longest waits.
     pub most: MostWaitedFor,
 }
 
@@ -55,24 +55,24 @@ pub struct WaitRows {
     pub unplaced_waits: u64,
 }
 
-/// Totals by who ran: of a few by name, and of all others. So the number of series is bounded, and
-/// each only grows.
+/// Totals by what ran: a few by name, and the sum of all others. This bounds the number of series,
+/// and no total decreases.
 #[derive(Clone, Debug, Default)]
 pub struct MostWaitedFor {
-    /// Those that are named.
+    /// The totals with a name.
     pub named: Vec<NamedWait>,
-    /// Nanoseconds behind others, while they were not named.
+    /// Nanoseconds behind all others, while they had no name.
     pub others: u64,
     /// `CLOCK_MONOTONIC` at the start of the first window.
     pub since: Duration,
-    /// Nanoseconds by who ran, of which each window keeps [`Self::KEPT`] of those before.
+    /// Recent nanoseconds by what ran. Each window multiplies the earlier ones by [`Self::KEPT`].
     recent: BTreeMap<WaitedFor, f64>,
 }
 
-/// A total behind one of those that ran.
+/// The total of the waits behind one entity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedWait {
-    /// Who ran.
+    /// What ran.
     pub behind: WaitedFor,
     /// Nanoseconds.
     pub total: u64,
@@ -81,23 +81,22 @@ pub struct NamedWait {
 }
 
 impl MostWaitedFor {
-    /// How many are named.
+    /// The most totals with a name.
     pub const NAMED: usize = 3;
 
-    /// The part of earlier waits that counts when those to name are chosen: half of what was ten
-    /// windows ago.
+    /// Decay of recent waits: ten windows halve them.
     const KEPT: f64 = 0.93;
 
-    /// The smallest part of the longest wait that is kept.
+    /// The smallest recent wait that is kept, relative to the longest.
     const LEAST: f64 = 0.001;
 
-    /// How many are kept at most.
+    /// The most recent waits that are kept.
     const RECENT: usize = 16;
 
-    /// How much longer the wait behind one has to be than behind a named one that it replaces.
+    /// An entity replaces a named one if its recent waits are longer by this factor.
     const REPLACES: f64 = 2.0;
 
-    /// Continues with a window.
+    /// Adds a window.
     fn then(&self, behind: &BTreeMap<WaitedFor, u64>, start: Duration) -> Self {
         let mut next = self.clone();
         for wait in next.recent.values_mut() {
@@ -124,7 +123,7 @@ impl MostWaitedFor {
         next
     }
 
-    /// Chooses who is named in a window.
+    /// Chooses the totals with a name.
     fn choose(&mut self, start: Duration) {
         let recent = |who: &WaitedFor| self.recent.get(who).copied().unwrap_or(0.0);
         let is_named = |who: &WaitedFor| self.named.iter().any(|named| named.behind == *who);
@@ -212,7 +211,7 @@ impl WaitRows {
 }
 
 impl EntityWaits {
-    /// Leaves so many of those that ran, and [`Entity::Others`]; 0: all.
+    /// Keeps the `most` longest waits, and adds up the others as [`Entity::Others`]. 0 keeps all.
     fn keep_longest(&mut self, most: usize) {
         if most == 0 || self.behind.len() <= most {
             return;
@@ -272,7 +271,7 @@ fn throttled(window: &Window, naming: &Naming) -> BTreeSet<CgroupId> {
         .collect()
 }
 
-/// Who ran: a row of the view. Where rows are processes, or the view hides it, its cgroup.
+/// What ran: a row of the view; its cgroup if rows are processes or the view hides it.
 fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
     match running {
         CgroupId::IDLE => return WaitedFor::Nobody,

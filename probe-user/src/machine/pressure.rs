@@ -70,7 +70,7 @@ impl CgroupCounter {
         Self::Refaults,
     ];
 
-    /// What is read beside waits for a CPU: why else a container does not run.
+    /// The counters that are read with CPU waits: other reasons why a container does not run.
     pub const BESIDE_WAITS: &[Self] = &[Self::MemorySome, Self::IoSome, Self::Throttled];
 
     /// Whether it is pressure: times of two cgroups overlap, and have no sum.

@@ -336,8 +336,7 @@ impl Plan {
         })
     }
 
-    /// Whether waits for a CPU are counted. Then it is also measured how long each was, and for
-    /// whom.
+    /// Whether CPU waits are counted. If so, their lengths and the ledger are measured too.
     pub(crate) fn counts_waits(&self) -> bool {
         let mut planned = self.groups[..self.fixed()].iter().flatten();
         planned.any(|planned| {

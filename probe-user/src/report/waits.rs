@@ -1,20 +1,20 @@
-//! For whom owners waited, as lines: one for each owner and each of those that ran.
+//! Lines of CPU waits: one for each pair of an owner that waited and one that ran.
 
 use std::collections::HashMap;
 
 use super::{LineMetric, LineSubject, Run, RunIndex, RunLine};
 use crate::{
-    derive::{Report, ReportSection, ReportTable, Subject, TableCell},
+    derive::{Report, ReportSection, Subject, TableCell},
     window::float,
 };
 
 /// The metric of these lines; its text is `behind NAME`.
 pub(super) const WAITED_BEHIND: &str = "cpu_wait_behind";
 
-/// The most lines. What more pairs waited is in one line of each owner.
+/// The most lines. Further pairs of an owner share one line.
 const MAX_LINES: usize = 2_000;
 
-/// Who ran.
+/// What ran.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Ran {
     Subject(Subject),
@@ -24,14 +24,14 @@ enum Ran {
 /// The lines of waits while a run is built.
 #[derive(Default)]
 pub(super) struct WaitLines {
-    /// By subject of the run, and by who ran; None: all others.
+    /// By the subject that waited, and what ran; None: all others.
     lines: HashMap<(usize, Option<Ran>), usize>,
 }
 
 impl Run {
-    /// Adds the waits of the window that was added last.
+    /// Adds the waits of the last window.
     pub(super) fn add_waits(&mut self, index: &mut RunIndex, report: &Report) {
-        let Some(table) = report.tables.iter().find(|table| table.name == "waits") else {
+        let Some(waits) = report.waits() else {
             return;
         };
         let metric = report.metrics.iter().find(|it| it.name == WAITED_BEHIND);
@@ -39,7 +39,7 @@ impl Run {
             return;
         };
         let window = self.windows.len() - 1;
-        for (waiting, behind, nanos) in waits(table) {
+        for (waiting, behind, nanos) in waits {
             let subject = self.subject_index(index, report, ReportSection::Rows, waiting);
             let behind = match behind {
                 TableCell::Owner(owner) => Ran::Subject(owner.clone()),
@@ -70,7 +70,7 @@ impl Run {
                 known.len() - 1
             });
             let line = &mut self.lines[at];
-            // A window without it has no such wait.
+            // 0 in windows without a wait of this pair.
             line.values.resize(window + 1 - line.first, 0.0);
             line.values[window - line.first] += float(nanos);
         }
@@ -79,17 +79,4 @@ impl Run {
             line.values.resize(window + 1 - line.first, 0.0);
         }
     }
-}
-
-/// Who waited, who ran, and nanoseconds.
-fn waits(table: &ReportTable) -> impl Iterator<Item = (&Subject, &TableCell, u64)> {
-    table.rows.iter().filter_map(|row| match row.as_slice() {
-        [
-            TableCell::Owner(waiting),
-            behind,
-            TableCell::Count(nanos),
-            ..,
-        ] => Some((waiting, behind, *nanos)),
-        _ => None,
-    })
 }

@@ -107,9 +107,8 @@ impl Config {
         all
     }
 
-    /// Whether each wait is divided among those that ran meanwhile: where waits are counted, and a
-    /// thread waits in the queue of a CPU. Schedulers of `sched_ext` (Linux 6.12) have other
-    /// queues.
+    /// Whether the ledger of waits is kept. It needs run queues of CPUs: schedulers of `sched_ext`
+    /// (Linux 6.12) have other queues.
     pub(crate) fn keeps_ledger(&self, machine: &Machine) -> bool {
         let state = machine.sys("kernel/sched_ext/state");
         self.plan.counts_waits() && state.is_none_or(|state| state != "enabled")

@@ -1,6 +1,6 @@
 //! Reads the sources.
 
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 use probe_common::CgroupId;
 
@@ -24,8 +24,8 @@ pub(super) struct PullContext<'a> {
     /// Every cgroup and process with a row.
     pub(super) names: &'a Names,
     pub(super) object: &'a EbpfObject,
-    /// The waits, read with the counts.
-    pub(super) waits: &'a WaitReading,
+    /// The waits, read with the counts. Their source takes them.
+    pub(super) waits: Cell<WaitReading>,
     pub(super) hierarchy: &'a Hierarchy,
     /// The owner that the started command is charged to, if process ids here are those of the
     /// initial pid namespace.
@@ -146,7 +146,7 @@ impl SourceReader for WaitReader {
     type Reading = WaitReading;
 
     fn read_in(&mut self, pull: &PullContext<'_>) -> Result<WaitReading, SessionError> {
-        Ok(pull.waits.clone())
+        Ok(pull.waits.take())
     }
 }
 

@@ -37,7 +37,7 @@ pub use self::{
     },
     sources::SourceReadings,
     spe::{SpeHealth, SpeHook, SpeReading, UNATTRIBUTED},
-    waits::{OwnerWaits, WaitDelta, WaitLengths, WaitPair, WaitReader, WaitReading},
+    waits::{OwnerWaits, WaitDelta, WaitPair, WaitReader, WaitReading},
 };
 pub(crate) use self::{
     growth::GrowingRow,

@@ -1,28 +1,18 @@
-//! Waits of owners: for whom, in nanoseconds by who ran meanwhile; and how long each was.
+//! CPU waits of owners: the owners that ran meanwhile, and the lengths of the waits.
 
-use std::collections::HashMap;
-
-use probe_common::{CgroupId, WAIT_BUCKETS, WaitKey, WaitTimes};
+use probe_common::{CgroupId, WaitKey, WaitTimes};
 use serde::{Deserialize, Serialize};
 
-/// Who waited, and who ran on that CPU meanwhile.
+/// An owner that waited, and the cgroup that ran on that CPU meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WaitPair {
     /// Cgroup of the wait.
     pub waiting: CgroupId,
     /// Process of the wait; 0 unless counting by process.
     pub tgid: u32,
-    /// Cgroup of who ran, [`CgroupId::IDLE`], or one of those that mean nobody in particular.
+    /// The cgroup that ran; [`CgroupId::IDLE`], [`CgroupId::EARLIER`] and [`CgroupId::OTHER_CPU`]
+    /// are not cgroups.
     pub running: CgroupId,
-}
-
-/// Waits that ended, by their lengths. Without those of which a part is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitLengths {
-    /// Waits by their lengths ([`WaitTimes::bucket`]).
-    pub counts: [u64; WAIT_BUCKETS],
-    /// Sum of their lengths in nanoseconds.
-    pub nanos: u64,
 }
 
 /// The lengths of an owner's waits.
@@ -33,20 +23,20 @@ pub struct OwnerWaits {
     /// Its process; 0 unless counting by process.
     pub tgid: u32,
     /// The lengths.
-    pub lengths: WaitLengths,
+    pub lengths: WaitTimes,
 }
 
 /// Waits since the session began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReading {
-    /// Nanoseconds by pair, in their order, on all CPUs. A pair with an ended cgroup or process, or
-    /// an idle one, leaves after its last value was in a reading, and begins again at 0.
+    /// Nanoseconds by pair, sorted, on all CPUs. A pair is dropped when its cgroup or process has
+    /// ended, or when it is idle. If it returns, it starts at 0.
     pub pairs: Vec<(WaitPair, u64)>,
     /// Nanoseconds for which the map had no room.
     pub unplaced: u64,
     /// Rows of the map.
     pub rows: usize,
-    /// Lengths by owner, in their order, on all CPUs. They leave as pairs do.
+    /// Lengths by owner, sorted, on all CPUs. Dropped as pairs are.
     pub owners: Vec<OwnerWaits>,
     /// Waits for whose lengths their map had no room.
     pub unplaced_waits: u64,
@@ -71,54 +61,6 @@ pub struct WaitDelta {
 #[derive(Debug)]
 pub struct WaitReader;
 
-impl From<&WaitTimes> for WaitLengths {
-    fn from(times: &WaitTimes) -> Self {
-        let WaitTimes { counts, nanos } = *times;
-        Self { counts, nanos }
-    }
-}
-
-impl From<WaitLengths> for WaitTimes {
-    fn from(lengths: WaitLengths) -> Self {
-        let WaitLengths { counts, nanos } = lengths;
-        Self { counts, nanos }
-    }
-}
-
-impl WaitLengths {
-    /// How many there are.
-    #[must_use]
-    pub fn waits(&self) -> u64 {
-        self.counts.iter().copied().fold(0, u64::saturating_add)
-    }
-
-    /// These and others.
-    #[must_use]
-    pub fn plus(&self, more: &Self) -> Self {
-        let mut sum = *self;
-        for (sum, more) in sum.counts.iter_mut().zip(more.counts) {
-            *sum = sum.saturating_add(more);
-        }
-        sum.nanos = sum.nanos.saturating_add(more.nanos);
-        sum
-    }
-
-    /// Those since an earlier reading. A row that was freed and made again begins at 0.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let mut gain = *self;
-        let pairs = gain.counts.iter_mut().zip(earlier.counts);
-        let counts = pairs.map(|(now, before)| {
-            *now = now.checked_sub(before)?;
-            Some(())
-        });
-        let is_same = counts.collect::<Option<Vec<()>>>().is_some();
-        match (is_same, gain.nanos.checked_sub(earlier.nanos)) {
-            (true, Some(nanos)) => Self { nanos, ..gain },
-            _ => *self,
-        }
-    }
-}
-
 impl From<WaitKey> for WaitPair {
     fn from(key: WaitKey) -> Self {
         Self {
@@ -136,15 +78,15 @@ impl WaitDelta {
         let gain = |(pair, now): &(WaitPair, u64)| {
             let before = earlier.pairs.binary_search_by_key(pair, |(pair, _)| *pair);
             let before = before.map_or(0, |at| earlier.pairs[at].1);
-            // A row that was freed and made again begins at 0.
+            // A pair that was dropped starts at 0.
             let gain = if *now >= before { now - before } else { *now };
             (gain > 0).then_some((*pair, gain))
         };
-        let by_owner = earlier.owners.iter();
-        let by_owner: HashMap<_, _> = by_owner.map(|it| ((it.cgroup, it.tgid), it)).collect();
         let owners = later.owners.iter().map(|now| {
-            let before = by_owner.get(&(now.cgroup, now.tgid));
-            let lengths = before.map_or(now.lengths, |before| now.lengths.since(&before.lengths));
+            let owner = |it: &OwnerWaits| (it.cgroup, it.tgid);
+            let before = earlier.owners.binary_search_by_key(&owner(now), owner);
+            let before = before.map(|at| earlier.owners[at].lengths);
+            let lengths = before.map_or(now.lengths, |before| now.lengths.since(&before));
             OwnerWaits { lengths, ..*now }
         });
         Self {
@@ -158,10 +100,12 @@ impl WaitDelta {
 
 #[cfg(test)]
 mod tests {
+    use probe_common::WAIT_BUCKETS;
+
     use super::*;
 
-    fn lengths(counts: &[(usize, u64)]) -> WaitLengths {
-        let mut all = WaitLengths::default();
+    fn lengths(counts: &[(usize, u64)]) -> WaitTimes {
+        let mut all = WaitTimes::default();
         for (bucket, count) in counts {
             all.counts[*bucket] = *count;
             all.nanos += 1000 * count;
@@ -209,7 +153,7 @@ mod tests {
         ];
         assert_eq!((&delta.owners[..], delta.unplaced_waits), (&gains[..], 3));
         assert_eq!(delta.owners[0].lengths.waits(), 6);
-        let most = WaitLengths {
+        let most = WaitTimes {
             counts: [u64::MAX; WAIT_BUCKETS],
             nanos: u64::MAX,
         };

@@ -1,4 +1,4 @@
-//! The waits of a row: for whom it waits, and who waits for it.
+//! The waits of a row: the rows that it waits for, and the rows that wait for it.
 
 use std::cmp::Reverse;
 
@@ -26,6 +26,10 @@ impl Top {
         };
         let name = &sheet.labels(row)[0];
         let lines = match &window.waits {
+            // As where a scheduler of sched_ext has queues of its own.
+            Some(waits) if waits.is_empty() => {
+                vec![" It is not known what ran meanwhile, or nothing waited. ".to_owned()]
+            }
             Some(waits) => lists(name, waits),
             None => vec![" Waits are not counted: -M group:wait counts them. ".to_owned()],
         };

@@ -113,8 +113,8 @@ fn nobody_is_named_while_a_quota_throttles() {
 }
 
 /// Of 1000 waits: 900 of 10 us, 85 of 1 ms, 15 of 100 ms.
-fn thousand() -> WaitLengths {
-    let mut lengths = WaitLengths::default();
+fn thousand() -> WaitTimes {
+    let mut lengths = WaitTimes::default();
     for (nanos, count) in [(10_000, 900), (1_000_000, 85), (100_000_000, 15)] {
         lengths.counts[WaitTimes::bucket(nanos)] += count;
         lengths.nanos += nanos * count;
@@ -143,7 +143,7 @@ fn quantiles_are_in_the_bucket_of_their_rank() {
     };
     let (low, high) = p90.interval().unwrap();
     assert!(low < 0.01 && high > 1.0, "{low} to {high}");
-    let mut few = WaitLengths::default();
+    let mut few = WaitTimes::default();
     few.counts[3] = 367;
     assert!(quantile(&few, 0.99).is_err());
     few.counts[3] = 368;

@@ -30,16 +30,16 @@ pub struct Sheets {
     pub sheets: Vec<Sheet>,
     /// Other lines: reasons for missing values, findings, warnings.
     pub notes: Vec<String>,
-    /// Who waits for whom, by the names in the first sheet; None if waits are not counted.
+    /// Pairs that waited and ran, by the names in the first sheet; None if waits are not counted.
     pub waits: Option<Vec<SheetWait>>,
 }
 
-/// The time that one waits for a CPU behind another.
+/// Time that one row waited for a CPU while another one ran there.
 #[derive(Clone, Debug)]
 pub struct SheetWait {
-    /// Who waits.
+    /// The row that waited.
     pub waiting: String,
-    /// Who runs meanwhile.
+    /// The row that ran.
     pub behind: String,
     /// Nanoseconds.
     pub nanos: u64,
@@ -115,24 +115,21 @@ impl Sheets {
     }
 }
 
-/// Who waits for whom.
+/// The pairs of the report's table of waits.
 fn waits(page: &TablePage<'_>) -> Option<Vec<SheetWait>> {
-    let report = page.report;
-    let table = report.tables.iter().find(|table| table.name == "waits")?;
-    let name = |cell: &TableCell| match cell {
-        TableCell::Owner(owner) => page.name_of(owner),
-        TableCell::Text(text) => printable(text).into_owned(),
-        _ => String::new(),
-    };
-    let wait = |row: &Vec<TableCell>| match row.as_slice() {
-        [waiting, behind, TableCell::Count(nanos), ..] => Some(SheetWait {
-            waiting: name(waiting),
-            behind: name(behind),
-            nanos: *nanos,
-        }),
-        _ => None,
-    };
-    Some(table.rows.iter().filter_map(wait).collect())
+    let waits = page
+        .report
+        .waits()?
+        .map(|(waiting, behind, nanos)| SheetWait {
+            waiting: page.name_of(waiting),
+            behind: match behind {
+                TableCell::Owner(owner) => page.name_of(owner),
+                TableCell::Text(text) => printable(text).into_owned(),
+                _ => String::new(),
+            },
+            nanos,
+        });
+    Some(waits.collect())
 }
 
 impl Sheet {

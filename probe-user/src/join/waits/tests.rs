@@ -115,7 +115,7 @@ fn those_waited_for_most_are_named() {
     assert_eq!(most.others, 55);
     most = most.then(&window(&[(5, 1000)]), second(3));
     assert_eq!(named(&most), [(1, 100), (2, 80), (5, 1000)].into());
-    // Who is named again begins anew.
+    // A name that returns starts at 0.
     most = most.then(&window(&[(3, 5000)]), second(4));
     let of_third = most.named.iter().find(|it| it.total == 5000).unwrap();
     assert_eq!((of_third.since, most.others), (second(4), 55));

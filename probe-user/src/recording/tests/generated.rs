@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use probe_common::{
-    CgroupId, CpuCounts, UsageKey, UsageRow, WAIT_BUCKETS,
+    CgroupId, CpuCounts, UsageKey, UsageRow, WAIT_BUCKETS, WaitTimes,
     spe::{
         Class, LATENCY_BUCKETS, LineKey, LineRow, PageKey, PageRow, SourceTable, SpeAccess, SpeCpu,
     },
@@ -28,7 +28,7 @@ use crate::{
         AddressCounts, CodeLocation, HandedOver, Health, Hook, LogCounts, MapMemory, NameCounts,
         Names, OwnerWaits, SampleCounts, SampleOrigin, SampleReading, SampledAddress,
         SampledHealth, SampledKey, Snapshot, SourceReadings, SpeHealth, SpeHook, SpeReading,
-        UncoreReading, WaitLengths, WaitPair, WaitReading,
+        UncoreReading, WaitPair, WaitReading,
     },
 };
 
@@ -245,7 +245,7 @@ fn waits(nanos: u64) -> WaitReading {
         owners: vec![OwnerWaits {
             cgroup: CgroupId(7),
             tgid: 9,
-            lengths: WaitLengths {
+            lengths: WaitTimes {
                 counts: [nanos; WAIT_BUCKETS],
                 nanos,
             },

@@ -1,11 +1,11 @@
-// Who waits for whom: a heat map of pairs, and where the time of one's threads goes.
+// CPU waits: a heat map of pairs, and the time of one owner's threads.
 
 const WAITED_BEHIND = "cpu_wait_behind";
 const BEHIND = "behind ";
 
 const metricAt = (name) => page.head.metrics.findIndex((it) => it.name === name);
 
-// Owners, or those that ran, with what they have in all, the largest first.
+// The keys of the lines, sorted by the sums of their totals, largest first.
 function largest(lines, key) {
   const sums = new Map();
   for (const line of lines) sums.set(key(line), (sums.get(key(line)) || 0) + line.total);
@@ -37,7 +37,7 @@ async function drawMatrix() {
   }));
 }
 
-// Threads on average: running, waiting by who ran meanwhile, in state D.
+// Average threads: running, waiting by what ran meanwhile, in state D.
 async function drawLedger() {
   const holder = Number(document.getElementById("waiting").value);
   const of = async (name) => {

@@ -12,6 +12,7 @@ mod upkeep;
 mod waits;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -124,7 +125,7 @@ impl Session {
         let sources = self.sources.read(&PullContext {
             at,
             names: &names,
-            waits: &waits,
+            waits: Cell::new(waits),
             object: &self.object,
             hierarchy: &self.lifecycle.hierarchy,
             command: self.command,
@@ -198,10 +199,10 @@ impl Session {
             .lengths
             .add(rows, free_from, has_ended, |key| maps.wait_times.take(key))?;
         let owners = waits.lengths.totals();
-        let owners = owners.map(|((cgroup, tgid), times)| OwnerWaits {
+        let owners = owners.map(|((cgroup, tgid), lengths)| OwnerWaits {
             cgroup,
             tgid,
-            lengths: (&times).into(),
+            lengths,
         });
         Ok(WaitReading {
             pairs: waits.pairs.totals().collect(),

@@ -1,24 +1,25 @@
-//! Rows of the kernel's maps of waits: adds up what each gained, and frees those of ended owners,
-//! and idle ones where there are many.
+//! Totals of the kernel's maps of waits over all CPUs. Frees rows of ended owners, and idle rows of
+//! a map that fills up.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::Hash,
+    mem,
 };
 
 use probe_common::{CgroupId, UsageKey, WaitKey, WaitTimes};
 
-use crate::snapshot::{WaitLengths, WaitPair};
+use crate::snapshot::WaitPair;
 
-/// The row of a map: its key has the CPU, its total is of all CPUs.
+/// Key of a map's row on one CPU.
 pub(super) trait WaitRow: Copy + Eq + Hash {
-    /// Of whom the total is.
+    /// The key without the CPU: what a total is for.
     type Of: Copy + Ord + Hash;
     type Value: Copy + Default;
 
     fn of(&self) -> Self::Of;
 
-    /// What was added since an earlier reading of the same row.
+    /// The increase since an earlier reading of the same row.
     fn gain(now: &Self::Value, before: &Self::Value) -> Self::Value;
 
     fn add(sum: &mut Self::Value, gain: &Self::Value);
@@ -44,9 +45,9 @@ impl<K: WaitRow> Default for RowTotals<K> {
 }
 
 impl<K: WaitRow> RowTotals<K> {
-    /// Adds what these rows gained. Frees those that have ended, and above `free_from` rows those
-    /// that gained nothing; `take` removes a row and returns its last value. A total without a row
-    /// that gained nothing is dropped: it begins again at 0.
+    /// Adds the increase of each row. Frees rows of ended owners; with more than `free_from` rows,
+    /// also rows that did not increase. `take` removes a row and returns its last value. Drops a
+    /// total that has no row and did not increase.
     pub(super) fn add<E>(
         &mut self,
         rows: impl IntoIterator<Item = (K, K::Value), IntoIter: ExactSizeIterator>,
@@ -56,7 +57,7 @@ impl<K: WaitRow> RowTotals<K> {
     ) -> Result<(), E> {
         let rows = rows.into_iter();
         let frees_idle = rows.len() > free_from;
-        let before = std::mem::take(&mut self.last);
+        let before = mem::take(&mut self.last);
         let mut gained = HashSet::new();
         let mut kept = HashSet::new();
         for (key, now) in rows {
@@ -82,7 +83,7 @@ impl<K: WaitRow> RowTotals<K> {
         Ok(())
     }
 
-    /// Totals, by whom they are of.
+    /// All totals, sorted.
     pub(super) fn totals(&self) -> impl Iterator<Item = (K::Of, K::Value)> {
         self.totals.iter().map(|(of, total)| (*of, *total))
     }
@@ -124,13 +125,11 @@ impl WaitRow for UsageKey {
     }
 
     fn gain(now: &WaitTimes, before: &WaitTimes) -> WaitTimes {
-        let [now, before] = [now, before].map(WaitLengths::from);
-        now.since(&before).into()
+        now.since(before)
     }
 
     fn add(sum: &mut WaitTimes, gain: &WaitTimes) {
-        let [all, gain] = [&*sum, gain].map(WaitLengths::from);
-        *sum = all.plus(&gain).into();
+        *sum = sum.plus(gain);
     }
 
     fn is_zero(gain: &WaitTimes) -> bool {
@@ -161,7 +160,7 @@ mod tests {
         map: HashMap<WaitKey, u64>,
         rows: RowTotals<WaitKey>,
         reading: BTreeMap<WaitPair, u64>,
-        /// Gains of all windows, by who ran.
+        /// Increases of all windows, by the cgroup that ran.
         sums: HashMap<u64, u64>,
     }
 
@@ -217,9 +216,9 @@ mod tests {
         assert_eq!((ledger.map.len(), ledger.reading.len()), (4, 3));
     }
 
-    /// The row of an ended owner may be made again by the last wait behind it.
+    /// The last wait behind an ended owner may create its row again.
     #[test]
-    fn a_row_that_is_made_again_begins_at_0() {
+    fn a_row_that_is_created_again_starts_at_0() {
         let mut ledger = Ledger::default();
         ledger.set(&[(1, 0, 100), (1, 1, 50)]);
         ledger.pull(Some(1), Some(1));
@@ -250,7 +249,7 @@ mod tests {
         let ended = |key: &UsageKey| key.cpu == 1;
         let first = [row(0, &[(3, 5)]), row(1, &[(3, 1), (31, 2)])];
         rows.add(first, 10, ended, nothing).unwrap();
-        // That of CPU 1 was freed, and begins again.
+        // The row of CPU 1 was freed, and starts at 0.
         let second = [row(0, &[(3, 6)]), row(1, &[(3, 1)])];
         rows.add(second, 10, ended, nothing).unwrap();
         let totals: Vec<_> = rows.totals().collect();
