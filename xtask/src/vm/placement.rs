@@ -100,7 +100,7 @@ pub(super) const GROUPS: &[Group] = &[
             "accounting::",
             "hooks::a_complete_hook",
             "pins::",
-            "sampled::",
+            "sampled::processes",
         ],
     },
     // Preemptible kernels.
