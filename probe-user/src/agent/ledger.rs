@@ -5,18 +5,21 @@
 //! row of others or shown alone again.
 
 mod amount;
+mod numbering;
 mod saved;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    hash::Hash,
     mem,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-use self::amount::{Amount, EstimateSum, RawCount, write_total};
+use self::{
+    amount::{Amount, EstimateSum, RawCount, write_total},
+    numbering::Numbering,
+};
 use super::folded::Folded;
 use crate::{
     derive::{Attributes, MetricInfo, Report, Series, Subject, Value},
@@ -28,6 +31,9 @@ use crate::{
 pub(super) struct Ledger {
     metrics: Numbering<(String, String)>,
     attributes: Numbering<Attributes>,
+    /// Numbers of attributes that name whom rows waited for, and are not in the last report.
+    #[serde(skip)]
+    absent_waits: HashSet<u32>,
     /// Groups of counters by their events. Counts and times of a group belong together only while
     /// its events are the same: another set of events is another group.
     groups: Numbering<Vec<String>>,
@@ -42,24 +48,6 @@ pub(super) struct Ledger {
     /// The current session continues the totals of the one before.
     #[serde(skip)]
     resumed: bool,
-}
-
-/// Gives each distinct value a number, from 0 on.
-#[derive(Serialize, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de> + Eq + Hash"))]
-struct Numbering<T>(HashMap<T, u32>);
-
-impl<T> Default for Numbering<T> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<T: Eq + Hash> Numbering<T> {
-    fn number(&mut self, value: T) -> u32 {
-        let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        *self.0.entry(value).or_insert(next)
-    }
 }
 
 /// The numbers of a counter's metric and attributes.
@@ -92,6 +80,14 @@ impl LedgerAccount {
         let sum = entry(&mut self.sums, estimated);
         sum.add(&gain.sum);
         (*count, *sum)
+    }
+
+    /// Drops the totals with attributes of these numbers.
+    fn forget(&mut self, attributes: &HashSet<u32>) {
+        let keeps = |(_, of): &SeriesKey| !attributes.contains(of);
+        self.session.retain(|(key, _)| keeps(key));
+        self.counts.retain(|(key, _)| keeps(key));
+        self.sums.retain(|(key, _)| keeps(key));
     }
 
     /// The time of the counter group with these attributes: that of its counter with the most. A
@@ -128,7 +124,7 @@ impl Ledger {
 
     /// Replaces a report's totals by the exported ones, and folds the rows of `folded` into one.
     /// Rows that are left out are removed from the report, but their totals are still added up.
-    /// False if the report lacks subjects that were exported before.
+    /// False if the report lacks subjects, or whom rows waited for, that were exported before.
     pub(super) fn apply_totals(&mut self, report: &mut Report, folded: &Folded) -> bool {
         let behind_others = (!folded.rows.is_empty()).then(|| {
             report.add_attributes(Attributes {
@@ -137,6 +133,7 @@ impl Ledger {
             })
         });
         let keys = self.keys(report);
+        self.absent_waits = self.absent_waits(&keys);
         let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
             account.in_report = false;
@@ -193,7 +190,17 @@ impl Ledger {
         for attributes in &mut report.attributes {
             attributes.group = attributes.group.map(|group| self.group_number(group));
         }
-        self.accounts.values().all(|account| account.in_report)
+        self.absent_waits.is_empty() && self.accounts.values().all(|account| account.in_report)
+    }
+
+    /// Numbers of attributes that name whom rows waited for, and are not in a report.
+    fn absent_waits(&self, keys: &ReportKeys) -> HashSet<u32> {
+        let present: HashSet<u32> = keys.attributes.iter().flatten().copied().collect();
+        let waits = self
+            .attributes
+            .iter()
+            .filter(|(it, number)| waits_for(it).is_some() && !present.contains(number));
+        waits.map(|(_, number)| number).collect()
     }
 
     /// Gives all counters of a row's group the time of the group.
@@ -280,20 +287,42 @@ impl Ledger {
         processes.collect()
     }
 
-    /// Drops the totals of entities that are neither in the last report nor in `running`, and those
-    /// of processes for which `is_running` is false.
+    /// Drops the totals of entities, and of waits for them, that are neither in the last report nor
+    /// in `running`, and those of processes for which `is_running` is false.
     pub(super) fn forget(&mut self, running: &HashSet<Entity>, is_running: impl Fn(u32) -> bool) {
-        self.accounts.retain(|subject, account| match subject {
+        let may_return = |entity: &Entity| match entity {
             // It may be among the top processes again.
-            Subject::Entity(Entity::ProcessOf { tgid, .. }) => {
-                account.in_report || is_running(*tgid)
+            Entity::ProcessOf { tgid, .. } => is_running(*tgid),
+            Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_) => {
+                running.contains(entity)
             }
-            Subject::Entity(
-                entity @ (Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_)),
-            ) => account.in_report || running.contains(entity),
-            Subject::Entity(Entity::Process { .. } | Entity::Unnamed(_)) => account.in_report,
+            Entity::Process { .. } | Entity::Unnamed(_) => false,
+            _ => true,
+        };
+        self.accounts.retain(|subject, account| match subject {
+            Subject::Entity(entity) => account.in_report || may_return(entity),
             _ => true,
         });
+        let absent = mem::take(&mut self.absent_waits);
+        let gone = self.attributes.iter().filter(|(it, number)| {
+            absent.contains(number) && waits_for(it).is_some_and(|entity| !may_return(entity))
+        });
+        let gone: HashSet<u32> = gone.map(|(_, number)| number).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.attributes.retain(|number| !gone.contains(&number));
+        for account in self.accounts.values_mut() {
+            account.forget(&gone);
+        }
+    }
+}
+
+/// The entity that a row waited for.
+fn waits_for(attributes: &Attributes) -> Option<&Entity> {
+    match &attributes.behind {
+        Some(WaitedFor::Entity(entity)) => Some(entity),
+        _ => None,
     }
 }
 

@@ -24,7 +24,7 @@ pub struct StateFile(pub &'static str);
 const TOTALS: StateFile = StateFile("totals");
 
 /// To be raised with every change of the state's content: the encoding does not describe itself.
-const FORMAT: u32 = 9;
+const FORMAT: u32 = 10;
 
 /// Start of the first line; the format follows.
 const MARK: &str = "pmuscope totals, format ";
