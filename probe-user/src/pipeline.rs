@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    derive::{Report, Stages},
+    derive::{NeighbourVerdict, Neighbours, Report, Stages},
     join::{Entity, View},
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
@@ -143,6 +143,11 @@ impl Pipeline {
     #[must_use]
     pub fn report(&self) -> &Report {
         self.stages.report()
+    }
+
+    /// Judges the last window, and adds the verdicts to its report.
+    pub fn judge(&mut self, neighbours: &mut Neighbours) -> Vec<NeighbourVerdict> {
+        self.stages.judge(neighbours)
     }
 
     /// The report of the last window, to be changed before it is shown.

@@ -50,10 +50,12 @@ def names():
 
 def verdicts():
     """Names of the verdicts on neighbours: no recording lasts long enough for one."""
-    text = (chart.ROOT / "probe-user/src/derive/neighbours.rs").read_text()
-    rows = re.findall(r'"(noisy_neighbour\w*)",\n(?: +"(?:[^"\\]|\\.|\\\n)*",)\n +"(.*)",', text)
-    units = {"": "", "GB/s": "_bytes_per_second"}
-    return {f"pmuscope_{name}{units[unit]}" for name, unit in rows}
+    folder = chart.ROOT / "probe-user/src/derive"
+    texts = [(folder / "neighbours.rs").read_text(), (folder / "neighbours/memory.rs").read_text()]
+    found = re.findall(r'"(noisy_neighbour_\w+)",\n', "".join(texts))
+    # The bandwidth of suspects is in GB/s.
+    unit = {True: "_bytes_per_second", False: ""}
+    return {f"pmuscope_{name}{unit[name.endswith('bandwidth')]}" for name in found}
 
 
 def self_counters():

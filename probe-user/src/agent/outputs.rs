@@ -13,48 +13,56 @@ use super::{
     published::Published,
 };
 use crate::{
-    derive::{NeighbourVerdict, Neighbours, Report},
+    derive::{MemoryNeighbours, NeighbourEvidence, NeighbourVerdict, Neighbours, Report},
     emit::display_name,
     names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
     plan::Plan,
 };
 
-/// The detector of noisy neighbours; None without a configured peak bandwidth.
-pub(super) fn neighbours(config: &Config, plan: &Plan) -> Option<Neighbours> {
-    let judges = Neighbours::new(plan, config.verdict.peak_bandwidth?);
-    judges.map_or_else(
-        |why| {
-            tracing::warn!("there is no verdict on noisy neighbours: {why}");
-            None
-        },
-        Some,
-    )
+/// The detector of noisy neighbours: at the memory with a configured peak bandwidth alone.
+pub(super) fn neighbours(config: &Config, plan: &Plan) -> Neighbours {
+    let peak = config.verdict.peak_bandwidth;
+    let memory = peak.and_then(|peak| {
+        let memory = MemoryNeighbours::new(plan, peak);
+        let warn = |why: &String| {
+            tracing::warn!("there is no verdict on noisy neighbours at the memory: {why}");
+        };
+        memory.inspect_err(warn).ok()
+    });
+    Neighbours::new(memory)
 }
 
 /// Logs a container that suffers from others, and the suspects.
 pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
-    let suspects = verdict
-        .suspects
-        .iter()
-        .map(|(entity, moved)| {
-            format!("{} ({:.1} GB/s)", display_name(report, entity), moved / 1e9)
-        })
-        .collect::<Vec<_>>()
-        .join(", ");
-    let suspects = match suspects.as_str() {
-        "" => "nobody else that is known",
-        suspects => suspects,
+    let suspects = |amount: &dyn Fn(f64) -> String| {
+        let suspects = verdict.suspects.iter();
+        let named = suspects
+            .map(|(entity, part)| format!("{} ({})", display_name(report, entity), amount(*part)));
+        match named.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "nobody else that is known".to_owned(),
+            suspects => suspects,
+        }
     };
     let victim = display_name(report, &verdict.victim);
     let (mean, deviation) = verdict.usual;
-    tracing::warn!(
-        "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or take \
-         {deviation:.2} are usual, and the memory of socket {} moves {:.0}% of its peak; most of \
-         that, not validated here, is of {suspects}",
-        verdict.ipc,
-        verdict.socket,
-        verdict.pressure * 100.0,
-    );
+    match verdict.evidence {
+        NeighbourEvidence::Memory { socket, pressure } => tracing::warn!(
+            "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or \
+             take {deviation:.2} are usual, and the memory of socket {socket} moves {:.0}% of its \
+             peak; most of that, not validated here, is of {}",
+            verdict.value,
+            pressure * 100.0,
+            suspects(&|moved| format!("{:.1} GB/s", moved / 1e9)),
+        ),
+        NeighbourEvidence::Cpu => tracing::warn!(
+            "noisy neighbour: {victim} waits {:.0}% of its time for CPUs on which others run, \
+             where {:.0}% give or take {:.0}% are usual, mostly for {}",
+            verdict.value * 100.0,
+            mean * 100.0,
+            deviation * 100.0,
+            suspects(&|part| format!("{:.0}%", part * 100.0)),
+        ),
+    }
 }
 
 /// Starts the pushes to a collector, if the configuration names one.

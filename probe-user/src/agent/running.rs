@@ -60,8 +60,7 @@ pub(super) struct Running {
     boot_time: Duration,
     /// The last save failed, and that was logged.
     save_fails: bool,
-    /// The detector of noisy neighbours; None without a peak bandwidth.
-    neighbours: Option<Neighbours>,
+    neighbours: Neighbours,
     /// Asks runtimes for names, also between sessions.
     resolver: Option<Arc<Resolver>>,
     /// The switch files of the run directory, as last handled.
@@ -123,7 +122,7 @@ impl Running {
             boot,
             boot_time: wall().saturating_sub(now()),
             save_fails: false,
-            neighbours: None,
+            neighbours: Neighbours::new(None),
             resolver,
             pmus: BTreeSet::new(),
             pipeline: None,
@@ -346,11 +345,9 @@ impl Running {
         let report = pipeline.report_mut();
         report.boot_time = boot_time;
         report.time = boot_time_now + report.end;
-        if let Some(neighbours) = &mut self.neighbours {
-            let verdicts = neighbours.judge(pipeline.report_mut());
-            let begun = verdicts.iter().filter(|it| it.begins);
-            begun.for_each(|verdict| log_verdict(pipeline.report(), verdict));
-        }
+        let verdicts = pipeline.judge(&mut self.neighbours);
+        let begun = verdicts.iter().filter(|it| it.begins);
+        begun.for_each(|verdict| log_verdict(pipeline.report(), verdict));
         let most = self
             .config
             .series

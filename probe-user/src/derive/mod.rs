@@ -46,7 +46,7 @@ pub use self::{
     accesses::{find_sample_counter, mem_level_name},
     agent_health::AgentHealth,
     ddio::{Advice, ddio_advice, ddio_finding},
-    neighbours::{NeighbourVerdict, Neighbours},
+    neighbours::{MemoryNeighbours, NeighbourEvidence, NeighbourVerdict, Neighbours},
     report::{
         FindingSubject, Report, ReportFinding, ReportSection, ReportTable, SubjectSeries, TableCell,
     },

@@ -1,6 +1,6 @@
 //! Stages: snapshots to reports, for a session or a recording.
 
-use super::Report;
+use super::{NeighbourVerdict, Neighbours, Report};
 use crate::{
     join::{Joined, View},
     plan::Plan,
@@ -69,6 +69,13 @@ impl Stages {
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// Judges the last window, and adds the verdicts to its report.
+    pub(crate) fn judge(&mut self, neighbours: &mut Neighbours) -> Vec<NeighbourVerdict> {
+        let joined = self.before.as_ref().map(|(_, joined)| joined);
+        let waits = joined.and_then(|joined| joined.sources.waits.as_ref());
+        neighbours.judge(&mut self.report, waits)
     }
 
     /// Mutable access, for additions before the report is shown.

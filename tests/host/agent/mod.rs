@@ -5,6 +5,7 @@ mod configuration;
 mod continuity;
 mod json;
 mod kills;
+mod neighbours;
 mod overhead;
 mod process;
 mod requests;

@@ -159,7 +159,7 @@ pub struct Pins {
     pub keep: bool,
 }
 
-/// Detection of noisy neighbours: containers that suffer from others.
+/// Detection of noisy neighbours at the memory: containers that suffer from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Peak memory bandwidth of a socket in bytes per second; None: no detection.

@@ -1,0 +1,96 @@
+//! Neighbours on the CPUs: containers that wait for CPUs behind others for longer than usual.
+
+use std::collections::BTreeMap;
+
+use super::{
+    CPU, NeighbourEvidence, NeighbourVerdict, add_verdicts, container_values, suspects,
+    usual::{Histories, deviation},
+};
+use crate::{
+    derive::Report,
+    join::{Entity, EntityWaits, WaitRows, WaitedFor},
+    window::float,
+};
+
+/// The metric of the part of its time that a container waits.
+const WAIT_RATIO: &str = "cpu_wait_ratio";
+
+/// A smaller increase of that part is no reason to act, however steady a container is.
+const SMALLEST: f64 = 0.05;
+
+/// Shorter waits behind others, as a part of the window, are no reason to act.
+const LEAST_WAIT: f64 = 0.01;
+
+/// Detects containers that suffer from others on their CPUs.
+#[derive(Debug, Default)]
+pub(super) struct CpuNeighbours {
+    histories: Histories,
+}
+
+impl CpuNeighbours {
+    /// Judges a window, and adds the verdicts to its report.
+    pub(super) fn judge(&mut self, report: &mut Report, waits: &WaitRows) -> Vec<NeighbourVerdict> {
+        self.histories.begin_window();
+        let window = (report.end.saturating_sub(report.start)).as_secs_f64() * 1e9;
+        let mut judged = BTreeMap::new();
+        let mut verdicts = Vec::new();
+        for (entity, ratio) in container_values(report, WAIT_RATIO) {
+            // A quota makes a container wait for itself, whoever ran meanwhile.
+            let Some(row) = waits.entities.get(&entity).filter(|row| !row.throttled) else {
+                continue;
+            };
+            let (behind_others, all) = behind_others(&entity, row);
+            let value = match all {
+                0 => 0.0,
+                _ => ratio * float(behind_others) / float(all),
+            };
+            let history = self.histories.of(&entity);
+            let Some(usual) = history.usual() else {
+                history.add_calm(value);
+                continue;
+            };
+            let (mean, _) = usual;
+            let is_long = value > mean + deviation(usual, SMALLEST)
+                && float(behind_others) >= LEAST_WAIT * window;
+            if !is_long {
+                history.add_calm(value);
+            }
+            let of_container = history.judge(is_long, usual);
+            judged.insert(entity.clone(), of_container.suffers);
+            if of_container.suffers {
+                let parts = row
+                    .behind
+                    .iter()
+                    .filter_map(|(behind, nanos)| match behind {
+                        WaitedFor::Entity(other) => Some((other, float(*nanos) / float(all))),
+                        _ => None,
+                    });
+                verdicts.push(NeighbourVerdict {
+                    suspects: suspects(parts, &entity),
+                    evidence: NeighbourEvidence::Cpu,
+                    value,
+                    usual: of_container.usual,
+                    begins: of_container.begins,
+                    victim: entity,
+                });
+            }
+        }
+        if !judged.is_empty() {
+            add_verdicts(report, CPU, &judged);
+        }
+        verdicts
+    }
+}
+
+/// Nanoseconds that an entity waited behind others, and all that it waited.
+fn behind_others(entity: &Entity, row: &EntityWaits) -> (u64, u64) {
+    let is_other = |behind: &WaitedFor| matches!(behind, WaitedFor::Entity(it) if it != entity);
+    let mut sums = (0_u64, 0_u64);
+    for (behind, nanos) in &row.behind {
+        sums.1 = sums.1.saturating_add(*nanos);
+        if is_other(behind) {
+            sums.0 = sums.0.saturating_add(*nanos);
+        }
+    }
+    sums
+}

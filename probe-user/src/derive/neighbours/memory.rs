@@ -1,0 +1,238 @@
+//! Neighbours at the memory: containers whose instructions per cycle are fewer than usual while the
+//! memory of their socket is under pressure.
+
+use std::collections::BTreeMap;
+
+use super::{
+    MEMORY, NeighbourEvidence, NeighbourVerdict, add_verdicts, container_values, suspects,
+    usual::{Histories, deviation},
+};
+use crate::{
+    catalogue::Apportion,
+    derive::{
+        Attributes, Estimate, MetricInfo, Report, ReportSection, Series, Subject, Value,
+        shares::APPORTIONED,
+    },
+    join::Entity,
+    plan::{Plan, PlannedMetric, PlannedMetrics},
+};
+
+/// The part of its peak above which the memory of a socket is under pressure.
+const PRESSURE: f64 = 0.8;
+
+/// A smaller relative drop is no reason to act, however steady a container is.
+const SMALLEST: f64 = 0.01;
+
+/// The metric that measures how well a container runs.
+pub(super) const IPC: &str = "ipc";
+
+/// Detects containers that suffer from others at the memory of their socket.
+#[derive(Debug)]
+pub struct MemoryNeighbours {
+    /// Peak memory bandwidth of a socket, in bytes per second.
+    peak: f64,
+    /// Metrics of a socket's memory traffic.
+    traffic: Vec<String>,
+    pub(super) histories: Histories,
+}
+
+/// Memory traffic of a socket in a report.
+#[derive(Debug, Default)]
+struct SocketTraffic {
+    /// Bytes per second by traffic metric, for metrics with a value.
+    by_metric: BTreeMap<String, f64>,
+    /// Bytes per second by owner.
+    by_owner: BTreeMap<Entity, f64>,
+}
+
+impl MemoryNeighbours {
+    /// Prepares the detection for a plan and a peak memory bandwidth of a socket, in bytes per
+    /// second.
+    ///
+    /// # Errors
+    ///
+    /// A metric that the plan lacks and the detection needs.
+    pub fn new(plan: &Plan, peak: f64) -> Result<Self, String> {
+        let traffic = traffic(&plan.metrics);
+        if traffic.is_empty() {
+            return Err("no memory bandwidth is counted that is shared out".to_owned());
+        }
+        let counted = |metric: &PlannedMetric| metric.metric.name == IPC && metric.sources.is_ok();
+        if !plan.metrics.list.iter().any(counted) {
+            return Err(format!("the metric {IPC} is not counted"));
+        }
+        Ok(Self {
+            peak,
+            traffic,
+            histories: Histories::default(),
+        })
+    }
+
+    /// Judges a window. Adds the verdicts and the traffic of the suspects to its report.
+    pub(super) fn judge(&mut self, report: &mut Report) -> Vec<NeighbourVerdict> {
+        self.histories.begin_window();
+        let sockets = self.sockets(report);
+        let mut judged = BTreeMap::new();
+        let mut verdicts = Vec::new();
+        for (entity, ipc) in container_values(report, IPC) {
+            // The socket with the highest pressure counts. If one of its sockets was not measured,
+            // the container cannot be judged.
+            let here = sockets
+                .iter()
+                .filter(|(_, it)| it.by_owner.contains_key(&entity));
+            let pressures = here.map(|(socket, it)| Some((it.pressure(self)?, *socket)));
+            let Some(pressures) = pressures.collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            let worst = pressures.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((pressure, socket)) = worst else {
+                continue;
+            };
+            let history = self.histories.of(&entity);
+            let usual = history.usual();
+            let is_calm = pressure <= PRESSURE;
+            if is_calm {
+                history.add_calm(ipc);
+            }
+            let Some(usual) = usual else {
+                continue;
+            };
+            let (mean, _) = usual;
+            let is_low = ipc < mean - deviation(usual, SMALLEST * mean);
+            let of_container = history.judge(is_low && !is_calm, usual);
+            judged.insert(entity.clone(), of_container.suffers);
+            if of_container.suffers {
+                let owners = sockets[&socket].by_owner.iter();
+                verdicts.push(NeighbourVerdict {
+                    suspects: suspects(owners.map(|(owner, moved)| (owner, *moved)), &entity),
+                    evidence: NeighbourEvidence::Memory { socket, pressure },
+                    value: ipc,
+                    usual: of_container.usual,
+                    begins: of_container.begins,
+                    victim: entity,
+                });
+            }
+        }
+        if !judged.is_empty() {
+            add_verdicts(report, MEMORY, &judged);
+            add_suspects(report, &verdicts);
+        }
+        verdicts
+    }
+
+    /// The memory traffic of each socket.
+    fn sockets(&self, report: &Report) -> BTreeMap<u32, SocketTraffic> {
+        let mut sockets: BTreeMap<u32, SocketTraffic> = BTreeMap::new();
+        for group in report.groups() {
+            for series in group.series {
+                let metric = report.metric(series);
+                let value = series.estimate().map(|it| it.value);
+                match (group.section, group.subject) {
+                    (ReportSection::Uncore, Subject::Place(place, _))
+                        if self.is_traffic(&metric.name) =>
+                    {
+                        let Some((socket, value)) = place.socket.zip(value) else {
+                            continue;
+                        };
+                        let moved = &mut sockets.entry(socket).or_default().by_metric;
+                        let sum = moved.entry(metric.name.clone()).or_default();
+                        *sum += value * bytes_per_unit(&metric.unit);
+                    }
+                    (ReportSection::Shares, Subject::Entity(entity)) => {
+                        let shared = metric.name.strip_suffix(APPORTIONED);
+                        let socket = report.attributes(series).socket;
+                        let Some(socket) =
+                            socket.filter(|_| shared.is_some_and(|it| self.is_traffic(it)))
+                        else {
+                            continue;
+                        };
+                        // An owner that ran on the socket without counted traffic has a row too.
+                        let share = value.map_or(0.0, |value| value * bytes_per_unit(&metric.unit));
+                        let shares = &mut sockets.entry(socket).or_default().by_owner;
+                        *shares.entry(entity.clone()).or_default() += share;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        sockets
+    }
+
+    fn is_traffic(&self, metric: &str) -> bool {
+        self.traffic.iter().any(|name| name == metric)
+    }
+}
+
+impl SocketTraffic {
+    /// The used part of the peak; None if one of the traffic metrics has no value.
+    fn pressure(&self, of: &MemoryNeighbours) -> Option<f64> {
+        let whole = self.by_metric.len() == of.traffic.len();
+        whole.then(|| self.by_metric.values().sum::<f64>() / of.peak)
+    }
+}
+
+/// The metrics that together are the reads and writes of CPUs at a socket's memory: counted at the
+/// memory, else at the CPUs.
+fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
+    let of = |wanted: [Apportion; 2]| {
+        let counted = metrics
+            .list
+            .iter()
+            .filter(|metric| metric.sources.is_ok() && wanted.contains(&metric.metric.apportion));
+        counted
+            .map(|metric| metric.metric.name.clone())
+            .collect::<Vec<_>>()
+    };
+    let by_memory = of([Apportion::CpuRead, Apportion::CpuWrite]);
+    if by_memory.is_empty() {
+        return of([Apportion::CpuReadSource, Apportion::CpuWriteSource]);
+    }
+    by_memory
+}
+
+/// Bytes per second in one unit.
+pub(in crate::derive) fn bytes_per_unit(unit: &str) -> f64 {
+    match unit {
+        "GB/s" => 1e9,
+        "MB/s" => 1e6,
+        _ => 1.0,
+    }
+}
+
+/// Adds the traffic of suspects to the shares.
+fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
+    let (name, help, unit) = (
+        "noisy_neighbour_memory_suspect_bandwidth",
+        "Memory traffic of a container that has most of it on a socket where another one suffers; \
+         not validated here",
+        "GB/s",
+    );
+    let metric = report.add_metric(MetricInfo::gauge(name, help, unit));
+    // A container may be a suspect for several victims.
+    let suspects: BTreeMap<(u32, &Entity), f64> = verdicts
+        .iter()
+        .filter_map(|verdict| match verdict.evidence {
+            NeighbourEvidence::Memory { socket, .. } => Some((socket, &verdict.suspects)),
+            NeighbourEvidence::Cpu => None,
+        })
+        .flat_map(|(socket, suspects)| {
+            let suspects = suspects.iter();
+            suspects.map(move |(entity, moved)| ((socket, entity), *moved))
+        })
+        .collect();
+    let mut of_shares = Vec::new();
+    for ((socket, entity), moved) in suspects {
+        let attributes = report.add_attributes(Attributes {
+            socket: Some(socket),
+            ..Attributes::default()
+        });
+        of_shares.push(Series {
+            subject: report.subject(Subject::Entity(entity.clone())),
+            metric,
+            attributes,
+            value: Ok(Value::Gauge(Estimate::exact(moved / 1e9))),
+            total: None,
+        });
+    }
+    report.add_to_shares(of_shares);
+}

@@ -1,0 +1,167 @@
+//! Windows of a container that waits for CPUs, at times behind another one.
+
+use std::time::Duration;
+
+use super::{container, gauge, values};
+use crate::{
+    derive::{
+        MetricInfo, NeighbourEvidence, NeighbourVerdict, Neighbours, Report, Subject,
+        neighbours::usual::{REMEMBERED, USUAL},
+    },
+    join::{Entity, EntityWaits, WaitRows, WaitedFor},
+};
+
+/// A window of 10 s: `web` waits this part of its time, and of its waits these seconds are behind
+/// whom.
+struct Waited<'a> {
+    ratio: f64,
+    behind: &'a [(WaitedFor, f64)],
+    throttled: bool,
+}
+
+fn behind(name: &str) -> WaitedFor {
+    WaitedFor::Entity(container(name))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a few seconds"
+)]
+fn judge(neighbours: &mut Neighbours, waited: &Waited<'_>) -> (Report, Vec<NeighbourVerdict>) {
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
+    let subject = report.subject(Subject::Entity(container("web")));
+    let metric = report.add_metric(MetricInfo::gauge("cpu_wait_ratio", "", ""));
+    report.push([subject, metric, 0], gauge(waited.ratio), None);
+    let nanos = |seconds: f64| (seconds * 1e9) as u64;
+    let parts = waited.behind.iter();
+    let row = EntityWaits {
+        behind: parts.map(|(who, it)| (who.clone(), nanos(*it))).collect(),
+        throttled: waited.throttled,
+        ..EntityWaits::default()
+    };
+    let waits = WaitRows {
+        entities: [(container("web"), row)].into(),
+        ..WaitRows::default()
+    };
+    let verdicts = neighbours.judge(&mut report, Some(&waits));
+    (report, verdicts)
+}
+
+/// `web` waits this part of its time, of which it waits `others` seconds behind `batch`, as long
+/// again behind itself, and a little behind the kernel.
+fn window(neighbours: &mut Neighbours, ratio: f64, others: f64) -> (Report, Vec<NeighbourVerdict>) {
+    let behind = [
+        (behind("batch"), others),
+        (behind("web"), others),
+        (WaitedFor::Entity(Entity::System), others / 100.0),
+        (WaitedFor::Nobody, 0.001),
+    ];
+    let waited = Waited {
+        ratio,
+        behind: &behind,
+        throttled: false,
+    };
+    judge(neighbours, &waited)
+}
+
+/// Ten windows in which a tenth of the time is waited, half of it behind others.
+fn calm() -> Neighbours {
+    let mut neighbours = Neighbours::new(None);
+    for at in 0..USUAL {
+        let ratio = if at % 2 == 0 { 0.11 } else { 0.09 };
+        let (report, verdicts) = window(&mut neighbours, ratio, 0.2);
+        assert_eq!(
+            (verdicts, values(&report, "noisy_neighbour_cpu")),
+            (vec![], vec![])
+        );
+    }
+    neighbours
+}
+
+#[test]
+fn three_windows_of_long_waits_behind_others_are_a_verdict() {
+    let mut neighbours = calm();
+    for _ in 0..2 {
+        let (report, verdicts) = window(&mut neighbours, 0.6, 3.0);
+        assert_eq!(verdicts, []);
+        assert_eq!(
+            values(&report, "noisy_neighbour_cpu"),
+            [(container("web"), 0.0)]
+        );
+    }
+    let (report, verdicts) = window(&mut neighbours, 0.6, 3.0);
+    let [verdict] = verdicts.as_slice() else {
+        panic!("{verdicts:?}")
+    };
+    assert_eq!(verdict.victim, container("web"));
+    assert_eq!(verdict.evidence, NeighbourEvidence::Cpu);
+    assert!(verdict.begins);
+    // 3.03 of 6.031 s were behind others.
+    assert!((verdict.value - 0.6 * 3.03 / 6.031).abs() < 1e-9);
+    assert!((verdict.usual.0 - 0.05).abs() < 1e-3);
+    let [(first, part), (second, _)] = verdict.suspects.as_slice() else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!((first, second), (&container("batch"), &Entity::System));
+    assert!((part - 3.0 / 6.031).abs() < 1e-9);
+    assert_eq!(
+        values(&report, "noisy_neighbour_cpu"),
+        [(container("web"), 1.0)]
+    );
+}
+
+/// However long it lasts, the disturbed level does not become the usual one.
+#[test]
+fn a_verdict_lasts_as_long_as_the_neighbour() {
+    let mut neighbours = calm();
+    let begun = (0..2 * REMEMBERED).filter(|_| {
+        let (_, verdicts) = window(&mut neighbours, 0.6, 3.0);
+        verdicts.iter().any(|verdict| verdict.begins)
+    });
+    assert_eq!(begun.count(), 1);
+    let ends = [0.1; 5].map(|ratio| window(&mut neighbours, ratio, 0.2).1.is_empty());
+    assert_eq!(ends, [false, false, false, true, true]);
+}
+
+#[test]
+fn waits_behind_itself_or_nobody_or_below_a_quota_are_no_verdict() {
+    let own = [(behind("web"), 6.0), (behind("batch"), 0.2)];
+    let idle = [(WaitedFor::Nobody, 6.0), (WaitedFor::Earlier, 1.0)];
+    let quota = [(behind("batch"), 6.0)];
+    // Less than 1% of the window.
+    let little = [(behind("batch"), 0.09)];
+    let cases: [(&[_], bool); 4] = [
+        (&own, false),
+        (&idle, false),
+        (&quota, true),
+        (&little, false),
+    ];
+    for (behind, throttled) in cases {
+        let mut neighbours = calm();
+        let waited = Waited {
+            ratio: 0.9,
+            behind,
+            throttled,
+        };
+        for _ in 0..5 {
+            let (report, verdicts) = judge(&mut neighbours, &waited);
+            assert_eq!(verdicts, []);
+            let judged = values(&report, "noisy_neighbour_cpu");
+            assert_eq!(judged.is_empty(), throttled);
+        }
+    }
+}
+
+#[test]
+fn without_waits_or_their_ratio_nobody_is_judged() {
+    let mut neighbours = calm();
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
+    assert_eq!(neighbours.judge(&mut report, None), []);
+    assert_eq!(
+        neighbours.judge(&mut report, Some(&WaitRows::default())),
+        []
+    );
+}

@@ -1,0 +1,252 @@
+//! Windows of two containers on a socket with memory pressure at times.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use test_support::sysfs;
+
+use super::{container, gauge, values};
+use crate::{
+    catalogue::{Chip, Hardware, MetricPlace},
+    derive::{
+        Attributes, MemoryNeighbours, MetricInfo, NeighbourEvidence, Reason, Report, ReportSection,
+        Subject,
+        neighbours::{
+            memory::IPC,
+            usual::{BEGINS, ContainerHistory, ENDS, FORGOTTEN, JUDGED, REMEMBERED},
+        },
+    },
+    machine::Pmus,
+    plan::{Plan, tests::of_metrics},
+};
+
+const READ: &str = "cmem_read_bandwidth";
+const WRITE: &str = "cmem_write_bandwidth";
+
+fn plan(metrics: &str) -> Plan {
+    let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
+    let pmus = Pmus::read(&sysfs("grace")).unwrap();
+    of_metrics(metrics, machine, &pmus, 2)
+}
+
+/// A session with a peak of 100 GB/s.
+fn neighbours() -> MemoryNeighbours {
+    MemoryNeighbours::new(&plan(&format!("{READ},{WRITE},ipc")), 100e9).unwrap()
+}
+
+/// A window: IPC and GB/s read by each container, and GB/s read by socket 0.
+struct Said<'a> {
+    containers: &'a [(&'a str, f64, f64)],
+    read: Option<f64>,
+}
+
+fn report(said: &Said<'_>) -> Report {
+    let mut report = Report::default();
+    report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
+    let metric = |report: &mut Report, name: &str, unit: &str| {
+        report.add_metric(MetricInfo::gauge(name, "", unit))
+    };
+    for (name, ipc, _) in said.containers {
+        let subject = report.subject(Subject::Entity(container(name)));
+        let metric = metric(&mut report, IPC, "1/cycle");
+        report.push([subject, metric, 0], gauge(*ipc), None);
+    }
+    let place = MetricPlace {
+        socket: Some(0),
+        ..MetricPlace::default()
+    };
+    let subject = report.subject(Subject::Place(place, Vec::new()));
+    for (name, moved) in [(READ, said.read), (WRITE, Some(0.0))] {
+        let metric = metric(&mut report, name, "GB/s");
+        let value = moved.map_or(Err(Reason::NotMeasured), gauge);
+        report.push([subject, metric, 0], value, None);
+    }
+    let attributes = report.add_attributes(Attributes {
+        socket: Some(0),
+        ..Attributes::default()
+    });
+    for (name, _, moved) in said.containers {
+        let subject = report.subject(Subject::Entity(container(name)));
+        let metric = metric(&mut report, &format!("{READ}_apportioned"), "GB/s");
+        report.push([subject, metric, attributes], gauge(*moved), None);
+    }
+    let own = report.subject(Subject::Pmuscope);
+    let metric = metric(&mut report, "rows", "");
+    report.push([own, metric, 0], gauge(3.0), None);
+    report
+}
+
+/// A window with this IPC of `web`, beside `batch`, which causes all reads.
+fn window(ipc: f64, read: f64) -> Report {
+    let containers = [("web", ipc, 1.0), ("batch", 1.0, read - 1.0)];
+    report(&Said {
+        containers: &containers,
+        read: Some(read),
+    })
+}
+
+/// Ten windows without pressure, with an IPC of 2.0 ± 0.1.
+fn calm(neighbours: &mut MemoryNeighbours) {
+    for at in 0..10 {
+        let ipc = 2.0 + if at % 2 == 0 { 0.1 } else { -0.1 };
+        assert_eq!(neighbours.judge(&mut window(ipc, 10.0)), []);
+    }
+}
+
+#[test]
+fn three_low_windows_of_five_under_pressure_are_a_verdict() {
+    let mut neighbours = neighbours();
+    calm(&mut neighbours);
+    assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
+    assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
+    // One other window in between does not matter.
+    assert_eq!(neighbours.judge(&mut window(2.0, 90.0)), []);
+    let mut third = window(1.2, 90.0);
+    let verdicts = neighbours.judge(&mut third);
+    let [verdict] = verdicts.as_slice() else {
+        panic!("{verdicts:?}")
+    };
+    assert_eq!(verdict.victim, container("web"));
+    assert_eq!((verdict.value, verdict.begins), (1.2, true));
+    let NeighbourEvidence::Memory { socket, pressure } = verdict.evidence else {
+        panic!("{verdict:?}")
+    };
+    assert!(socket == 0 && (pressure - 0.9).abs() < 1e-9);
+    let (mean, deviation) = verdict.usual;
+    assert!((mean - 2.0).abs() < 1e-9 && (deviation - 0.105).abs() < 1e-3);
+    assert_eq!(verdict.suspects, [(container("batch"), 89e9)]);
+    assert_eq!(
+        values(&third, "noisy_neighbour_memory"),
+        [(container("web"), 1.0), (container("batch"), 0.0)]
+    );
+    assert_eq!(
+        values(&third, "noisy_neighbour_memory_suspect_bandwidth"),
+        [(container("batch"), 89.0)]
+    );
+    // Each series is in its section: a row has one group of series, and the self-counters come
+    // last.
+    let parts: Vec<ReportSection> = third.groups().map(|group| group.section).collect();
+    let rows = parts
+        .iter()
+        .filter(|part| **part == ReportSection::Rows)
+        .count();
+    assert_eq!(
+        (rows, parts.last()),
+        (2, Some(&ReportSection::SelfCounters))
+    );
+    let next = neighbours.judge(&mut window(1.2, 90.0));
+    assert!(!next[0].begins);
+}
+
+#[test]
+fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
+    let mut neighbours = neighbours();
+    calm(&mut neighbours);
+    let mut holds = |ipc| !neighbours.judge(&mut window(ipc, 90.0)).is_empty();
+    let lows = [1.2; 5].map(&mut holds);
+    assert_eq!(lows, [false, false, true, true, true]);
+    // Two of the last five continue the verdict.
+    let goods = [2.0; 5].map(&mut holds);
+    assert_eq!(goods, [true, true, true, false, false]);
+    assert!(!holds(1.2) && !holds(2.0) && !holds(1.2));
+}
+
+#[test]
+fn without_pressure_or_without_a_fall_there_is_no_verdict() {
+    for (ipc, read) in [(1.2, 79.0), (1.81, 90.0), (3.0, 90.0)] {
+        let mut neighbours = neighbours();
+        calm(&mut neighbours);
+        for _ in 0..20 {
+            assert_eq!(
+                neighbours.judge(&mut window(ipc, read)),
+                [],
+                "{ipc}, {read}"
+            );
+        }
+    }
+}
+
+/// A phase without pressure becomes the usual performance.
+#[test]
+fn the_usual_level_follows_the_container() {
+    let mut neighbours = neighbours();
+    calm(&mut neighbours);
+    for _ in 0..REMEMBERED {
+        assert_eq!(neighbours.judge(&mut window(1.2, 10.0)), []);
+    }
+    for _ in 0..5 {
+        assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
+    }
+    // However steady it is, a drop by less than 1% is no finding.
+    for _ in 0..5 {
+        assert_eq!(neighbours.judge(&mut window(1.19, 90.0)), []);
+    }
+}
+
+#[test]
+fn unknown_values_are_not_judged() {
+    let mut neighbours = neighbours();
+    // Nine windows do not establish the usual performance.
+    for _ in 0..9 {
+        neighbours.judge(&mut window(2.0, 10.0));
+    }
+    let mut early = window(1.0, 90.0);
+    assert_eq!(neighbours.judge(&mut early), []);
+    assert_eq!(values(&early, "noisy_neighbour_memory"), []);
+    neighbours.judge(&mut window(2.0, 10.0));
+    // Without traffic of the socket there is no pressure.
+    let mut unknown = report(&Said {
+        containers: &[("web", 1.0, 1.0)],
+        read: None,
+    });
+    assert_eq!(neighbours.judge(&mut unknown), []);
+    assert_eq!(values(&unknown, "noisy_neighbour_memory"), []);
+    // A container without IPC is no victim.
+    let mut unmeasured = window(1.0, 90.0);
+    unmeasured.series[0].value = Err(Reason::NotMeasured);
+    neighbours.judge(&mut unmeasured);
+    let judged = values(&unmeasured, "noisy_neighbour_memory");
+    assert_eq!(judged, [(container("batch"), 0.0)]);
+}
+
+#[test]
+fn a_plan_without_what_is_needed_is_refused() {
+    let refused = |metrics: &str| MemoryNeighbours::new(&plan(metrics), 1e9).unwrap_err();
+    assert!(
+        refused("ipc").contains("no memory bandwidth"),
+        "{}",
+        refused("ipc")
+    );
+    assert!(refused(READ).contains("ipc is not counted"));
+}
+
+#[test]
+fn containers_that_are_gone_are_forgotten() {
+    let mut neighbours = neighbours();
+    neighbours.judge(&mut window(2.0, 10.0));
+    assert_eq!(neighbours.histories.containers.len(), 2);
+    for _ in 0..FORGOTTEN {
+        neighbours.judge(&mut report(&Said {
+            containers: &[],
+            read: Some(1.0),
+        }));
+    }
+    assert_eq!(neighbours.histories.containers.len(), 0);
+}
+
+proptest! {
+    /// A verdict starts with three low windows of five and continues with two.
+    #[test]
+    fn a_verdict_does_not_flap(lows in prop::collection::vec(any::<bool>(), 1..200)) {
+        let mut history = ContainerHistory::default();
+        let mut before = false;
+        for (at, low) in lows.iter().enumerate() {
+            let holds = history.judge(*low, (2.0, 0.1));
+            let last = &lows[(at + 1).saturating_sub(JUDGED)..=at];
+            let count = last.iter().filter(|low| **low).count();
+            prop_assert_eq!(holds.suffers, count >= if before { ENDS + 1 } else { BEGINS });
+            prop_assert_eq!(holds.begins, holds.suffers && !before);
+            before = holds.suffers;
+        }
+    }
+}

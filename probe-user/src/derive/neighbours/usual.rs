@@ -1,0 +1,109 @@
+//! The usual level of each container, and whether it is worse now.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::join::Entity;
+
+/// Calm windows that are kept of a container, and the fewest that establish its usual level.
+pub(super) const REMEMBERED: usize = 60;
+pub(super) const USUAL: usize = 10;
+
+/// Windows judged together: this many worse windows start a verdict, and this few end it.
+pub(super) const JUDGED: usize = 5;
+pub(super) const BEGINS: usize = 3;
+pub(super) const ENDS: usize = 1;
+
+/// Standard deviations from the mean that are worse than usual.
+const SIGMAS: f64 = 2.0;
+
+/// Windows after which a container without values is removed.
+pub(super) const FORGOTTEN: u64 = 360;
+
+/// The histories of containers, from window to window.
+#[derive(Debug, Default)]
+pub(super) struct Histories {
+    windows: u64,
+    pub(super) containers: BTreeMap<Entity, ContainerHistory>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ContainerHistory {
+    /// Values of calm windows, oldest first.
+    calm: VecDeque<f64>,
+    /// Whether the container was worse, for the last windows that were judged.
+    worse: VecDeque<bool>,
+    suffers: bool,
+    last_window: u64,
+}
+
+/// A container in a window that can be judged.
+pub(super) struct Judged {
+    pub(super) suffers: bool,
+    /// Whether that starts in this window.
+    pub(super) begins: bool,
+    /// Mean and standard deviation of its calm windows.
+    pub(super) usual: (f64, f64),
+}
+
+impl Histories {
+    /// Begins a window, and removes containers that had no value for long.
+    pub(super) fn begin_window(&mut self) {
+        self.windows += 1;
+        let now = self.windows;
+        self.containers
+            .retain(|_, history| now - history.last_window < FORGOTTEN);
+    }
+
+    /// The history of a container that has a value in this window.
+    pub(super) fn of(&mut self, entity: &Entity) -> &mut ContainerHistory {
+        let history = self.containers.entry(entity.clone()).or_default();
+        history.last_window = self.windows;
+        history
+    }
+}
+
+impl ContainerHistory {
+    /// Mean and standard deviation of the calm windows; None while they are too few.
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    pub(super) fn usual(&self) -> Option<(f64, f64)> {
+        if self.calm.len() < USUAL {
+            return None;
+        }
+        let n = self.calm.len() as f64;
+        let mean = self.calm.iter().sum::<f64>() / n;
+        let squares = self.calm.iter().map(|value| (value - mean).powi(2));
+        Some((mean, (squares.sum::<f64>() / (n - 1.0)).sqrt()))
+    }
+
+    /// Adds the value of a calm window.
+    pub(super) fn add_calm(&mut self, value: f64) {
+        if self.calm.len() == REMEMBERED {
+            self.calm.pop_front();
+        }
+        self.calm.push_back(value);
+    }
+
+    /// Adds whether a window was worse than usual.
+    pub(super) fn judge(&mut self, is_worse: bool, usual: (f64, f64)) -> Judged {
+        if self.worse.len() == JUDGED {
+            self.worse.pop_front();
+        }
+        self.worse.push_back(is_worse);
+        let worse = self.worse.iter().filter(|worse| **worse).count();
+        let suffered = self.suffers;
+        self.suffers = match suffered {
+            true => worse > ENDS,
+            false => worse >= BEGINS,
+        };
+        Judged {
+            suffers: self.suffers,
+            begins: self.suffers && !suffered,
+            usual,
+        }
+    }
+}
+
+/// The distance from the mean that is worse than usual.
+pub(super) fn deviation((_, deviation): (f64, f64), smallest: f64) -> f64 {
+    (SIGMAS * deviation).max(smallest)
+}
