@@ -1,7 +1,7 @@
 //! The STATE map: the open slice of each CPU ([`CpuState`]), and the programs' counts of their own
 //! work ([`CpuCounts`]).
 
-use crate::{CgroupId, GROUPS, SLOTS, SchedulerCounter, WaitTimes, pod::pod};
+use crate::{CgroupId, GROUPS, SLOTS, SchedulerCounter, UsageRow, WaitTimes, pod::pod};
 
 /// What the `flush` program does: the first argument of its test run.
 ///
@@ -177,6 +177,9 @@ pod! {
         /// `CLOCK_MONOTONIC` nanoseconds before which no row of `WAIT_TIMES` is created on this
         /// CPU, after it was full.
         pub retry_wait_times: u64,
+        /// A row of USAGE as it is inserted, since it is too large for a stack: all zeros but the
+        /// time of the last insertion.
+        pub new_row: UsageRow,
         /// Scratch words that turn a pointer into a number: one for the hooks, one for
         /// `wait_migrate`, which may interrupt them.
         pub scratch: [u64; 2],

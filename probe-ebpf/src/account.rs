@@ -1,8 +1,6 @@
 //! Accounting: [`read`] reads the counters, [`charge`] adds their deltas since the last reading to
 //! an owner's row.
 
-use core::mem::MaybeUninit;
-
 use aya_ebpf::{
     bindings::{BPF_F_NO_PREALLOC, BPF_NOEXIST},
     helpers::bpf_ktime_get_ns,
@@ -84,7 +82,7 @@ fn read_all(state: &mut CpuState, switched_at: u64) {
             if first {
                 state.running[group & (GROUPS - 1)].delta = 0;
             }
-        } else if let Some(value) = counters::read(state, slot) {
+        } else if let Some(value) = counters::read(state, slot, first) {
             let mut counter = value.counter;
             if CLOCKS.load() >> slot & 1 == 1
                 && switched_at != UNKNOWN
@@ -149,12 +147,13 @@ pub(crate) fn switch_group(state: &mut CpuState, group: u64, events: u64) {
     (state.live, state.live_events) = (group, events);
     let mut index = 0;
     for slot in counters::slots() {
+        let first = slot as u64 == ROTATED.load();
         if slot as u64 >= ROTATED.load()
             && is_running(state, slot as u64)
-            && let Some(value) = counters::read(state, slot)
+            && let Some(value) = counters::read(state, slot, first)
         {
             state.last[slot] = value.counter;
-            if slot as u64 == ROTATED.load() {
+            if first {
                 state.enabled[index & (GROUPS - 1)].last = value.enabled;
                 state.running[index & (GROUPS - 1)].last = value.running;
             }
@@ -324,17 +323,10 @@ fn find_or_insert(state: &mut CpuState, key: &UsageKey) -> *mut UsageRow {
         return row;
     }
     if state.read >= state.retry {
-        let mut row = MaybeUninit::<UsageRow>::uninit();
-        // Word by word: the compiler's memset loops over bytes, and the verifier follows each
-        // round.
-        // SAFETY: a row consists of words, and all zeros are a valid row.
-        let mut row = unsafe {
-            let words = row.as_mut_ptr().cast::<u64>();
-            (0..UsageRow::WORDS).for_each(|at| words.add(at).write_volatile(0));
-            row.assume_init()
-        };
         // SAFETY: the helper has no preconditions.
-        row.made = unsafe { bpf_ktime_get_ns() };
+        state.new_row.made = unsafe { bpf_ktime_get_ns() };
+        // By reference: a copy would be on the stack.
+        let row: &UsageRow = &state.new_row;
         let inserted = USAGE.insert(key, row, BPF_NOEXIST.into());
         if let Some(row) = USAGE.get_ptr_mut(key) {
             state.counts.rows_made += 1;

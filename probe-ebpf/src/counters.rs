@@ -68,15 +68,22 @@ slots!(
     15 COUNTER15, 16 COUNTER16, 17 COUNTER17, 18 COUNTER18, 19 COUNTER19
 );
 
-/// Reads a counter of this CPU, with its enabled and running times.
+/// Reads a counter of this CPU, with its enabled and running times if they are needed.
 #[inline(always)]
-pub(crate) fn read(state: &CpuState, slot: usize) -> Option<bpf_perf_event_value> {
+pub(crate) fn read(
+    state: &CpuState,
+    slot: usize,
+    needs_times: bool,
+) -> Option<bpf_perf_event_value> {
     let Some(counter) = waits::counter(state, slot) else {
         return read_event(slot, state.place);
     };
-    // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    // It always runs.
+    // It always runs. Reading the clock takes longer than all else here.
+    let now = match needs_times {
+        // SAFETY: the helper has no preconditions.
+        true => unsafe { bpf_ktime_get_ns() },
+        false => 0,
+    };
     Some(bpf_perf_event_value {
         counter,
         enabled: now,

@@ -24,7 +24,7 @@ fn read_cost(ctx: *mut c_void) -> u32 {
     // SAFETY: the helper has no preconditions.
     let started = unsafe { bpf_ktime_get_ns() };
     if wanted < EVENTS.load() {
-        let _ = counters::read(state, wanted as usize);
+        let _ = counters::read(state, wanted as usize, true);
     }
     // SAFETY: the helper has no preconditions.
     let nanos = unsafe { bpf_ktime_get_ns() } - started;

@@ -62,7 +62,7 @@ pub(super) fn is_on() -> bool {
 }
 
 /// Ends the open slice at this time of the run queue's clock: its owner is about to change.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn close_slice(state: &mut CpuState, end: u64) {
     // SAFETY: the value of this CPU, which other CPUs only read.
     let Some(ring) = (unsafe { SLICES.get_ptr_mut(0).and_then(|ring| ring.as_mut()) }) else {
@@ -92,9 +92,7 @@ pub(super) fn add_own_wait(state: &mut CpuState) {
 /// Adds what the owner of the open slice waited in a run queue that no program saw.
 #[inline(never)]
 pub(super) fn add_elsewhere(state: &CpuState, nanos: u64) {
-    if nanos != 0 {
-        add(&key(state, CgroupId::OTHER_CPU), nanos);
-    }
+    add(&key(state, CgroupId::OTHER_CPU), nanos);
 }
 
 /// The row of the owner of the open slice.
@@ -120,7 +118,7 @@ pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
 }
 
 /// Divides a wait of the owner of the open slice that began before it.
-#[inline(never)]
+#[inline(always)]
 fn divide_earlier(state: &mut CpuState, queued: u64, end: u64) {
     let began = state.slice_began;
     state.own_wait += end.saturating_sub(began);
@@ -212,11 +210,16 @@ extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
 }
 
 /// Adds nanoseconds to a row. Programs that interrupt each other call it.
-#[inline(never)]
+#[inline(always)]
 fn add(key: &WaitKey, nanos: u64) {
-    if add_to_row(key, nanos) {
-        return;
+    if !add_to_row(key, nanos) {
+        add_row(key, nanos);
     }
+}
+
+/// Adds a row. Its stack would be too large in its callers'.
+#[inline(never)]
+fn add_row(key: &WaitKey, nanos: u64) {
     let Some(state) = state::this_cpu() else {
         return;
     };
