@@ -358,8 +358,10 @@ impl Running {
         self.self_report.health.left_out = folded.left_out.len() as u64;
         let is_complete = self.ledger.apply_totals(pipeline.report_mut(), &folded);
         if !is_complete {
+            let running = pipeline.entities();
             self.ledger
-                .forget(&pipeline.entities(), |process| pipeline.is_alive(process));
+                .forget(&running, |process| pipeline.is_alive(process));
+            self.neighbours.forget(&running);
         }
     }
 

@@ -16,7 +16,7 @@ mod memory;
 mod tests;
 mod usual;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use self::cpu::CpuNeighbours;
 pub use self::memory::MemoryNeighbours;
@@ -107,6 +107,13 @@ impl Neighbours {
             verdicts.extend(self.cpu.judge(report, waits));
         }
         verdicts
+    }
+
+    /// Forgets containers that ended.
+    pub fn forget(&mut self, running: &HashSet<Entity>) {
+        let memory = self.memory.as_mut().map(|memory| &mut memory.histories);
+        let all = memory.into_iter().chain([&mut self.cpu.histories]);
+        all.for_each(|histories| histories.forget(running));
     }
 }
 

@@ -24,13 +24,12 @@ const LEAST_WAIT: f64 = 0.01;
 /// Detects containers that suffer from others on their CPUs.
 #[derive(Debug, Default)]
 pub(super) struct CpuNeighbours {
-    histories: Histories,
+    pub(super) histories: Histories,
 }
 
 impl CpuNeighbours {
     /// Judges a window, and adds the verdicts to its report.
     pub(super) fn judge(&mut self, report: &mut Report, waits: &WaitRows) -> Vec<NeighbourVerdict> {
-        self.histories.begin_window();
         let window = (report.end.saturating_sub(report.start)).as_secs_f64() * 1e9;
         let mut judged = BTreeMap::new();
         let mut verdicts = Vec::new();

@@ -70,7 +70,6 @@ impl MemoryNeighbours {
 
     /// Judges a window. Adds the verdicts and the traffic of the suspects to its report.
     pub(super) fn judge(&mut self, report: &mut Report) -> Vec<NeighbourVerdict> {
-        self.histories.begin_window();
         let sockets = self.sockets(report);
         let mut judged = BTreeMap::new();
         let mut verdicts = Vec::new();

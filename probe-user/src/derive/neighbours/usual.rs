@@ -1,6 +1,6 @@
 //! The usual level of each container, and whether it is worse now.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use crate::join::Entity;
 
@@ -16,15 +16,9 @@ pub(super) const ENDS: usize = 1;
 /// Standard deviations from the mean that are worse than usual.
 const SIGMAS: f64 = 2.0;
 
-/// Windows after which a container without values is removed.
-pub(super) const FORGOTTEN: u64 = 360;
-
 /// The histories of containers, from window to window.
 #[derive(Debug, Default)]
-pub(super) struct Histories {
-    windows: u64,
-    pub(super) containers: BTreeMap<Entity, ContainerHistory>,
-}
+pub(super) struct Histories(pub(super) BTreeMap<Entity, ContainerHistory>);
 
 #[derive(Debug, Default)]
 pub(super) struct ContainerHistory {
@@ -33,7 +27,6 @@ pub(super) struct ContainerHistory {
     /// Whether the container was worse, for the last windows that were judged.
     worse: VecDeque<bool>,
     suffers: bool,
-    last_window: u64,
 }
 
 /// A container in a window that can be judged.
@@ -46,19 +39,14 @@ pub(super) struct Judged {
 }
 
 impl Histories {
-    /// Begins a window, and removes containers that had no value for long.
-    pub(super) fn begin_window(&mut self) {
-        self.windows += 1;
-        let now = self.windows;
-        self.containers
-            .retain(|_, history| now - history.last_window < FORGOTTEN);
-    }
-
     /// The history of a container that has a value in this window.
     pub(super) fn of(&mut self, entity: &Entity) -> &mut ContainerHistory {
-        let history = self.containers.entry(entity.clone()).or_default();
-        history.last_window = self.windows;
-        history
+        self.0.entry(entity.clone()).or_default()
+    }
+
+    /// Removes containers that ended.
+    pub(super) fn forget(&mut self, running: &HashSet<Entity>) {
+        self.0.retain(|entity, _| running.contains(entity));
     }
 }
 

@@ -165,3 +165,14 @@ fn without_waits_or_their_ratio_nobody_is_judged() {
         []
     );
 }
+
+/// The usual level of a container that is idle for long stays known.
+#[test]
+fn containers_that_ended_are_forgotten() {
+    let mut neighbours = calm();
+    let known = |neighbours: &Neighbours| neighbours.cpu.histories.0.len();
+    neighbours.forget(&[container("web")].into());
+    assert_eq!(known(&neighbours), 1);
+    neighbours.forget(&[container("batch")].into());
+    assert_eq!(known(&neighbours), 0);
+}

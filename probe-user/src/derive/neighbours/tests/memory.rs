@@ -13,7 +13,7 @@ use crate::{
         Subject,
         neighbours::{
             memory::IPC,
-            usual::{BEGINS, ContainerHistory, ENDS, FORGOTTEN, JUDGED, REMEMBERED},
+            usual::{BEGINS, ContainerHistory, ENDS, JUDGED, REMEMBERED},
         },
     },
     machine::Pmus,
@@ -218,20 +218,6 @@ fn a_plan_without_what_is_needed_is_refused() {
         refused("ipc")
     );
     assert!(refused(READ).contains("ipc is not counted"));
-}
-
-#[test]
-fn containers_that_are_gone_are_forgotten() {
-    let mut neighbours = neighbours();
-    neighbours.judge(&mut window(2.0, 10.0));
-    assert_eq!(neighbours.histories.containers.len(), 2);
-    for _ in 0..FORGOTTEN {
-        neighbours.judge(&mut report(&Said {
-            containers: &[],
-            read: Some(1.0),
-        }));
-    }
-    assert_eq!(neighbours.histories.containers.len(), 0);
 }
 
 proptest! {
