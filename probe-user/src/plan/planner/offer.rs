@@ -9,8 +9,8 @@ use crate::{
 };
 
 /// A metric that needs only events of the user, all with the same filters.
-pub(super) struct Offer<'a> {
-    metric: &'a Metric,
+pub(super) struct Offer {
+    metric: Metric,
     /// By kind of core: the core events by name in the formula. They need one group, so that a
     /// ratio is exact.
     core: Vec<Vec<(String, RequestedEvent)>>,
@@ -18,9 +18,9 @@ pub(super) struct Offer<'a> {
     others: Vec<(String, usize)>,
 }
 
-impl<'a> Offer<'a> {
+impl Offer {
     /// The optional metrics that the user's events suffice for, except requested ones.
-    pub(super) fn all(request: &ResolvedRequest<'a>, pmus: &Pmus) -> Vec<Self> {
+    pub(super) fn all(request: &ResolvedRequest<'_>, pmus: &Pmus) -> Vec<Self> {
         let asked = |metric: &Metric| {
             let mut metrics = request.metrics.iter();
             metrics.any(|other| other.name == metric.name)
@@ -31,7 +31,7 @@ impl<'a> Offer<'a> {
             .collect()
     }
 
-    fn for_metric(metric: &'a Metric, request: &ResolvedRequest<'a>, pmus: &Pmus) -> Option<Self> {
+    fn for_metric(metric: &Metric, request: &ResolvedRequest<'_>, pmus: &Pmus) -> Option<Self> {
         let groups = metric
             .groups(pmus, &request.settings)
             .ok()?
@@ -55,7 +55,7 @@ impl<'a> Offer<'a> {
                 return None;
             }
             let mut offer = Self {
-                metric,
+                metric: filtered(metric, exclude)?,
                 core: Vec::new(),
                 others: Vec::new(),
             };
@@ -82,13 +82,31 @@ impl<'a> Offer<'a> {
             }
             Some(offer)
         };
-        counted.iter().find_map(|(_, own)| with(own.exclude))
+        // Of everything, if it can be had.
+        let own = counted.iter().map(|(_, own)| own.exclude);
+        [Exclude::default()].into_iter().chain(own).find_map(with)
     }
+}
+
+/// The metric of user mode or of the kernel alone has that in its name. None for other levels.
+fn filtered(metric: &Metric, exclude: Exclude) -> Option<Metric> {
+    let Exclude { user, kernel, hv } = exclude;
+    let (end, level) = match (user, kernel, hv) {
+        (false, false, _) => return Some(metric.clone()),
+        (false, true, true) => ("user", "user mode"),
+        (true, false, true) => ("kernel", "the kernel"),
+        _ => return None,
+    };
+    Some(Metric {
+        name: format!("{}_{end}", metric.name),
+        title: format!("{}, of {level} alone", metric.title),
+        ..metric.clone()
+    })
 }
 
 impl Plan {
     /// Lists the optional metrics after the requested ones. Returns their event sets.
-    pub(super) fn offer(&mut self, offers: &[Offer<'_>]) -> Vec<EventSet> {
+    pub(super) fn offer(&mut self, offers: &[Offer]) -> Vec<EventSet> {
         let mut event_sets = Vec::new();
         for offer in offers {
             let at = self.metrics.list.len();
@@ -114,7 +132,7 @@ impl Plan {
 
     /// Adds the sources of their other events to the optional metrics, which are the last ones,
     /// once all events are placed.
-    pub(super) fn join_offers(&mut self, offers: &[Offer<'_>]) {
+    pub(super) fn join_offers(&mut self, offers: &[Offer]) {
         let first = self.metrics.list.len() - offers.len();
         for (offer, planned) in offers.iter().zip(&mut self.metrics.list[first..]) {
             let Ok(sources) = &mut planned.sources else {

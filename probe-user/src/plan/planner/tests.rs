@@ -315,6 +315,23 @@ fn ratios_of_events_with_other_filters_are_not_offered() {
     assert_eq!(offered("cycles:u,instructions"), 0);
 }
 
+/// Whatever order the events have, a metric is of all of them, or says of what it is.
+#[test]
+fn offered_metrics_say_what_they_are_of() {
+    let names = |events| {
+        let plan = plan("grace", Chip::named("grace-hopper").unwrap(), events, "", 1);
+        let metrics = plan.metrics.list.into_iter();
+        metrics.map(|it| it.metric.name).collect::<Vec<_>>()
+    };
+    let of_all = ["page_faults_per_second"];
+    assert_eq!(names("page-faults:k,page-faults"), of_all);
+    assert_eq!(names("page-faults,page-faults:u"), of_all);
+    assert_eq!(names("page-faults:u"), ["page_faults_per_second_user"]);
+    assert_eq!(names("page-faults:k"), ["page_faults_per_second_kernel"]);
+    assert_eq!(names("{cycles,instructions}:u"), ["ipc_user"]);
+    assert_eq!(names("{cycles,instructions}:uk"), ["ipc"]);
+}
+
 /// Each filter is valid alone; the hardware cannot have both.
 #[test]
 fn filters_of_an_event_and_of_a_metric_exclude_each_other() {
