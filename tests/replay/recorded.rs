@@ -149,6 +149,8 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     record("grace", &path, false);
     assert_eq!(texts(&replayed(&path)), all);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+    let old = directory.path().join("a.jsonl.gz.old");
+    assert_eq!(fs::read(&old).unwrap(), earlier);
     let link = directory.path().join("link");
     symlink(&path, &link).unwrap();
     record("vera", &link, false);

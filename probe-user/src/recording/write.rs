@@ -1,5 +1,5 @@
 //! Writes a recording. It has another name until it is whole, so that an earlier file of its name
-//! stays until then.
+//! stays until then, and then becomes FILE.old.
 
 use std::{
     fs::{self, File},
@@ -133,6 +133,7 @@ impl RecordingFile {
                 self.file.set_permissions(earlier.permissions())?;
             }
             self.file.sync_data()?;
+            keep_earlier(whole)?;
             fs::rename(&self.path, whole)
         };
         ended.and_then(|()| replace()).map_err(|error| {
@@ -173,6 +174,17 @@ impl RecordingFile {
         }
         written.map_err(|error| with_path(&self.path, &error))
     }
+}
+
+/// Keeps an earlier file of a recording's name as FILE.old, which replaces that of an even earlier
+/// one.
+fn keep_earlier(whole: &Path) -> io::Result<()> {
+    if !fs::metadata(whole).is_ok_and(|it| it.is_file()) {
+        return Ok(());
+    }
+    let mut old = whole.as_os_str().to_owned();
+    old.push(".old");
+    fs::rename(whole, old)
 }
 
 /// The path that a link leads to, which may be of no file yet: a link stays, and its target is
