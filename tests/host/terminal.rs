@@ -85,7 +85,7 @@ fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Op
     terminal.programs = File::open("/dev/null").unwrap();
     let mut text = String::new();
     terminal.read(&mut text, |text| {
-        text.matches(" s, window ").count() >= windows
+        text.matches(" s, for ").count() >= windows
     });
     if arguments.is_empty() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -97,7 +97,7 @@ fn written(term: &str, interval: &str, windows: usize, arguments: &[&str]) -> Op
 }
 
 /// The escape sequence that moves to the first line of the last window.
-const UP: &str = "A\u{1b}[K ";
+const UP: &str = "A\u{1b}[Kafter";
 
 #[test]
 fn on_a_terminal_a_window_takes_the_place_of_the_one_before() {
@@ -128,7 +128,7 @@ fn the_end_draws_what_was_counted_since_the_last_window() {
         return;
     };
     let elapsed = text.lines().filter_map(|line| {
-        let (elapsed, _) = line.split_once(" s, window ")?;
+        let (elapsed, _) = line.split_once(" s, for ")?;
         elapsed.split_whitespace().last()?.parse::<f64>().ok()
     });
     let elapsed: Vec<f64> = elapsed.collect();
@@ -167,7 +167,7 @@ fn after_a_stop_a_window_is_drawn_below_what_others_wrote() {
     assert!(child.wait_with_output().unwrap().status.success(), "{text}");
     let after = after(&text);
     let (first, _) = after.split_once(UP).unwrap();
-    assert!(first.contains(" s, window "), "{text:?}");
+    assert!(first.contains(" s, for "), "{text:?}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl<'a> TablePage<'a> {
     /// [`LEAST_ROWS`] fit, the page scrolls and each block fits on the screen by itself.
     fn drawn(&self, options: EmitOptions) -> Vec<String> {
         let (above, grids, below) = (
-            self.heading_lines(),
+            self.heading_lines(options),
             self.grids(),
             self.footer_lines(options),
         );
@@ -144,18 +144,24 @@ impl<'a> TablePage<'a> {
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
     }
 
-    fn heading_lines(&self) -> Vec<String> {
+    fn heading_lines(&self, options: EmitOptions) -> Vec<String> {
         let report = self.report;
         let (elapsed, length) = (
             report.elapsed().as_secs_f64(),
             report.length().as_secs_f64(),
         );
-        let mut line = format!("{elapsed:>11.3} s, window {length:.3} s");
+        let mut line = format!("after {elapsed:.3} s, for {length:.3} s");
         let period = report.find_series(&Subject::Pmuscope, "spe_period").next();
         if let Some(period) = period.and_then(Series::estimate) {
             line += &format!(", period {:.0}", period.value);
         }
-        vec![line]
+        // Separates this window from the one before.
+        let is_next = !options.first && !self.screen.in_place;
+        is_next
+            .then(String::new)
+            .into_iter()
+            .chain([line])
+            .collect()
     }
 
     fn grids(&self) -> Vec<Grid> {
@@ -173,22 +179,16 @@ impl<'a> TablePage<'a> {
         lines.extend(notes::reasons(self));
         lines.extend(shares::notes(self));
         lines.extend(notes::findings(self, options.first || self.screen.in_place));
-        lines.push(String::new());
-        if options.with_self {
-            for group in self
-                .groups
-                .iter()
-                .filter(|group| group.section == ReportSection::SelfCounters)
-            {
-                lines.extend(group.series.iter().map(|series| {
-                    let name = &self.report.metric(series).name;
-                    let value = self.self_value(series);
-                    format!("  self {name:<SELF_NAME$} {value:>SELF_VALUE$}")
-                }));
-            }
-        }
-        // Separates this window from the next.
-        lines.extend((!self.screen.in_place).then(String::new));
+        let groups = { self.groups.iter() }
+            .filter(|group| options.with_self && group.section == ReportSection::SelfCounters);
+        let own = groups.flat_map(|group| group.series).map(|series| {
+            let name = &self.report.metric(series).name;
+            let value = self.self_value(series);
+            format!("  self {name:<SELF_NAME$} {value:>SELF_VALUE$}")
+        });
+        let mut own = own.peekable();
+        lines.extend(own.peek().map(|_| String::new()));
+        lines.extend(own);
         lines
     }
 

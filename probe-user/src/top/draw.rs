@@ -68,7 +68,7 @@ impl Top {
         };
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(window.time.as_secs());
         let mut text = format!(
-            " {}  {:.3} s, window {:.3} s",
+            " {}  after {:.3} s, for {:.3} s",
             humantime::format_rfc3339_seconds(time),
             window.elapsed.as_secs_f64(),
             window.length.as_secs_f64()
