@@ -1,7 +1,8 @@
-"""What is installed on plain hosts: unit, example configuration, man page."""
+"""What is installed on plain hosts: unit, example configuration, manual, completions."""
 
 import configparser
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import tomllib
 import unittest
 
 import chart
+import expositions
 import yaml
 
 DEPLOY = chart.ROOT / "deploy"
@@ -69,16 +71,56 @@ class Unit(unittest.TestCase):
 
 
 class Man(unittest.TestCase):
-    def test_the_page_has_every_verb(self):
-        verbs = set(re.findall(r"^\.B ([a-z]+)$", (DEPLOY / "pmuscope.1").read_text(), re.M))
+    """The pages and completions in deploy/ are those of the program: `cargo xtask docs` writes both."""
+
+    def test_the_pages_are_those_of_the_program(self):
+        with tempfile.TemporaryDirectory() as directory:
+            code, said = run(expositions.PMUSCOPE, "man", "--directory", directory)
+            self.assertEqual(code, 0, said)
+            written = {path.name: path.read_text() for path in pathlib.Path(directory).iterdir()}
+        kept = {path.name: path.read_text() for path in (DEPLOY / "man").iterdir()}
+        self.assertEqual(kept.keys(), written.keys())
+        for name, text in written.items():
+            self.assertEqual(kept[name], text, name)
+
+    def test_the_completions_are_those_of_the_program(self):
+        for shell, name in (("bash", "pmuscope"), ("fish", "pmuscope.fish"), ("zsh", "_pmuscope")):
+            code, said = run(expositions.PMUSCOPE, "completions", shell)
+            self.assertEqual(code, 0, said)
+            self.assertEqual((DEPLOY / "completions" / name).read_text(), said, shell)
+
+    @unittest.skipUnless(shutil.which("bash"), "bash is not installed")
+    def test_events_and_metrics_are_completed(self):
+        for words, expected in (
+            (["stat", "-e", "task-c"], "task-clock"),
+            (["stat", "-e", "page-faults,task-c"], "page-faults,task-clock"),
+            (["stat", "-M", "cpus_u"], "cpus_used"),
+            (["top", "-M", "ipc,group:wa"], "ipc,group:wait"),
+            (["st"], "stat"),
+        ):
+            line = ["pmuscope", *words]
+            environment = os.environ | {
+                "PMUSCOPE_COMPLETE": "bash",
+                "_CLAP_COMPLETE_INDEX": str(len(line) - 1),
+                "_CLAP_COMPLETE_COMP_TYPE": "9",
+                "_CLAP_COMPLETE_SPACE": "true",
+                "_CLAP_IFS": "\n",
+            }
+            command = [expositions.PMUSCOPE, "--", *line]
+            said = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            self.assertIn(expected, said.stdout.split("\n"), words)
+
+    def test_the_manual_has_every_verb_of_the_readme(self):
+        verbs = {path.stem.removeprefix("pmuscope-") for path in (DEPLOY / "man").iterdir()}
         readme = set(re.findall(r"`pmuscope ([a-z]+)", (chart.ROOT / "README.md").read_text()))
         self.assertEqual(readme - verbs, set())
 
     @unittest.skipUnless(shutil.which("man"), "man is not installed")
     def test_man_has_no_complaint(self):
-        code, said = run("man", "--warnings", "--local-file", str(DEPLOY / "pmuscope.1"))
-        self.assertEqual(code, 0)
-        self.assertNotIn("warning", said)
+        for page in sorted((DEPLOY / "man").iterdir()):
+            code, said = run("man", "--warnings", "--local-file", str(page))
+            self.assertEqual(code, 0, page)
+            self.assertNotIn("warning", said, page)
 
 
 def chart_values():

@@ -12,10 +12,15 @@ use test_harness::{
 
 use crate::nobody::{Programs, become_nobody};
 
+/// With a command windows would go to standard error, where messages are.
+const TO_STDOUT: [&str; 2] = ["--output-fd", "1"];
+
 /// Runs `pmuscope stat ARGS`. Returns the windows and the whole output.
 fn stat(args: &[&str]) -> (Vec<Value>, Output) {
+    let to_file = args.contains(&"-o");
     let output = pmuscope()
         .arg("stat")
+        .args(TO_STDOUT.iter().filter(|_| !to_file))
         .args(args)
         .stdin(Stdio::null())
         .output()
@@ -49,6 +54,67 @@ fn the_exit_code_is_the_commands() {
         let (windows, output) = stat(&["--format", "json", "--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{script}");
         assert_eq!(windows.len(), 1, "{script}");
+    }
+}
+
+/// The command's output is nothing else's, so that programs can read either.
+#[test]
+fn a_command_has_standard_output_for_itself() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("out");
+    for (more, to_file) in [(&[][..], false), (&["-o", file.to_str().unwrap()], true)] {
+        let mut command = pmuscope();
+        command.args(["stat", "-q", "--format", "json", "-e", "task-clock"]);
+        let output = command.args(more).args(["--", "echo", "hi"]).output();
+        let output = output.unwrap();
+        assert_eq!(output.stdout, b"hi\n");
+        let written = match to_file {
+            true => std::fs::read(&file).unwrap(),
+            false => output.stderr.clone(),
+        };
+        let window: Value = serde_json::from_slice(&written).unwrap();
+        assert_eq!(row(&window, "command")["name"], "echo");
+        assert_eq!(output.stderr.is_empty(), to_file);
+    }
+    let mut command = pmuscope();
+    command.args(["stat", "--output-fd", "99", "--", "true"]);
+    let refused = command.output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("cannot write to file descriptor 99"),
+        "{said}"
+    );
+}
+
+/// A run ends after a time, or a number of windows; a command gets SIGTERM.
+#[test]
+fn a_run_ends_when_it_was_told_to() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let (windows, output) = stat(&["--format", "json", "-I", "20ms", "--interval-count", "3"]);
+    assert_eq!((windows.len(), output.status.code()), (3, Some(0)));
+    let (windows, output) = stat(&["--format", "json", "--timeout", "100ms"]);
+    assert_eq!((windows.len(), output.status.code()), (1, Some(0)));
+    assert!(windows[0]["duration_ns"].as_u64() >= Some(100_000_000));
+    let timeout = [
+        "--format",
+        "json",
+        "--timeout",
+        "100ms",
+        "--",
+        "sleep",
+        "600",
+    ];
+    let (windows, output) = stat(&timeout);
+    assert_eq!((windows.len(), output.status.code()), (1, Some(143)));
+    for wrong in ["0", "9ms", "25h", "1x"] {
+        let (_, output) = stat(&["-I", wrong]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("it must be"), "{wrong}: {said}");
     }
 }
 
@@ -179,9 +245,12 @@ fn interrupted_it_prints_what_was_counted() {
         (&[][..], Signal::INT),
         (sleep, Signal::INT),
         (sleep, Signal::TERM),
+        (&[], Signal::HUP),
+        (sleep, Signal::HUP),
     ] {
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
+            .args(TO_STDOUT)
             .args(command)
             .stdout(Stdio::piped())
             .spawn()
@@ -244,6 +313,7 @@ fn a_reader_that_has_seen_enough_ends_no_command() {
     for (command, code) in [(&[][..], 0), (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3)] {
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
+            .args(TO_STDOUT)
             .args(command)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -75,7 +75,8 @@ fn within_the_window_in_which_the_first_is_missed() {
         return;
     };
     let mut command = pmuscope();
-    command.args(["stat", "--self", "--format", "csv", "--", "sleep", "3"]);
+    command.args(["stat", "--self", "--format", "csv", "--output-fd", "1"]);
+    command.args(["--", "sleep", "3"]);
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let of = |name: &str| -> u64 {

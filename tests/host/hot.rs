@@ -10,7 +10,8 @@ use crate::{nobody::Programs, peers::has, rights::drop_rights, runc::Container};
 /// The JSON of a run of `hot` with a load.
 fn hot(arguments: &[&str]) -> Value {
     let output = pmuscope()
-        .args(["hot", "--format", "json", "--runtime-endpoint", "off"])
+        .args(["hot", "--format", "json", "--output-fd", "1"])
+        .args(["--runtime-endpoint", "off"])
         .args(arguments)
         .output()
         .unwrap();
@@ -125,6 +126,8 @@ fn functions_of_the_kernel_have_no_names_without_the_right() {
             "json",
             "-e",
             "page-faults/period=1/k",
+            "--output-fd",
+            "1",
             "--",
         ])
         .args([load.to_str().unwrap(), "touch", "2000"])

@@ -116,7 +116,7 @@ fn a_process_cannot_write_to_the_terminal_by_its_name() {
     let stat = |by: &str, format: &str, row: &str| {
         let mut stat = pmuscope();
         stat.args(["stat", "-e", "task-clock", "--by", by, "--format", format]);
-        stat.args(["--wide", "--", "sh", "-c", &waits]);
+        stat.args(["--wide", "--output-fd", "1", "--", "sh", "-c", &waits]);
         let output = stat.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();

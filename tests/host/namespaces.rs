@@ -68,7 +68,7 @@ fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     load.go();
     let script = format!(
         "echo $$ > {}/cgroup.procs && exec unshare --cgroup $stat stat --by cgroup -e task-clock \
-         --format json -- $load burn 0 200",
+         --format json --output-fd 1 -- $load burn 0 200",
         inside.directory.display()
     );
     let Some((out, _)) = unshared(&["--mount"], &load_binary(), &script) else {
@@ -96,7 +96,7 @@ fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
     };
     let script = r#"
         mount --bind "$cgroups" "$cgroups" && mount -o remount,bind,ro "$cgroups" &&
-        exec "$stat" stat --format json -e task-clock -- "$load" forks 3 100
+        exec "$stat" stat --format json --output-fd 1 -e task-clock -- "$load" forks 3 100
     "#;
     let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
         return;
@@ -125,7 +125,7 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
         mkfifo {0}/wait && exec 3<>{0}/wait
         for n in $(seq {SLEEPERS}); do "$load" burn 0 0 <&3 & done
         {0}/pmu-burner burn 0 60000 </dev/null &
-        "$stat" stat --format json --by process -e task-clock -- sleep 0.5
+        "$stat" stat --format json --output-fd 1 --by process -e task-clock -- sleep 0.5
         # The end of this shell, the first of its namespace, ends them all.
         "#,
         directory.path().display()
@@ -159,7 +159,7 @@ fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     };
     let script = r#"
         "$load" burn 0 60000 </dev/null &
-        "$stat" hot -e cpu-clock:u --format json -- sleep 0.5
+        "$stat" hot -e cpu-clock:u --format json --output-fd 1 -- sleep 0.5
         # The end of this shell, the first of its namespace, ends the load.
     "#;
     let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
@@ -192,7 +192,8 @@ fn the_clock_of_a_time_namespace_is_not_the_programs() {
         return;
     };
     assert!(out.contains("rows made in"), "{out}");
-    let script = r#"exec "$stat" stat -I 250 --self --format json -e task-clock -- sleep 1"#;
+    let script = "exec \"$stat\" stat -I 250 --self --format json --output-fd 1 \
+                  -e task-clock -- sleep 1";
     let (out, _) = unshared(&flags, &test, script).unwrap();
     let windows = out.lines().map(|line| serde_json::from_str(line).unwrap());
     let windows: Vec<Value> = windows.collect();

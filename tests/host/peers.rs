@@ -195,7 +195,7 @@ fn prometheus_reads_what_stat_writes() {
     let output = pmuscope()
         .args(["stat", "--self", "--format", "openmetrics"])
         .args(["-e", "task-clock,page-faults", "-M", "cpus_used"])
-        .args(["--", "sh", "-c", "true"])
+        .args(["--output-fd", "1", "--", "sh", "-c", "true"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -117,7 +117,8 @@ fn stat_shows_the_pressure_of_the_machine() {
         return;
     };
     let mut stat = pmuscope();
-    stat.args(["stat", "--pressure", "--format", "json", "--", "true"]);
+    stat.args(["stat", "--pressure", "--format", "json"]);
+    stat.args(["--output-fd", "1", "--", "true"]);
     let output = stat.output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{message}");

@@ -114,7 +114,8 @@ fn a_task_that_sleeps_by_timers_has_its_whole_time() {
     let load = load_binary();
     let output = pmuscope()
         .args(["stat", "--sample", "cpu-clock", "-e", "task-clock"])
-        .args(["--format", "json", "--runtime-endpoint", "off", "--"])
+        .args(["--format", "json", "--runtime-endpoint", "off"])
+        .args(["--output-fd", "1", "--"])
         .arg(&load)
         .args(["burst", "0", "200", "300", "1500"])
         .output()
@@ -144,7 +145,8 @@ fn samples_of_a_clock_alone_have_no_interval() {
             "-e",
             "minor-faults",
         ])
-        .args(["--format", "json", "--runtime-endpoint", "off", "--"])
+        .args(["--format", "json", "--runtime-endpoint", "off"])
+        .args(["--output-fd", "1", "--"])
         .arg(load_binary())
         .args(["burn", "0", "600"])
         .output()

@@ -6,9 +6,9 @@ use test_harness::{pmuscope, shared_machine};
 
 /// Arguments of `pmuscope`, exit code, and expected text on stderr.
 const CASES: &[(&[&str], i32, &str)] = &[
-    (&[], 2, "Usage: pmuscope <COMMAND>"),
+    (&[], 2, "Usage: pmuscope [OPTIONS] <COMMAND>"),
     (&["stats"], 2, "a similar subcommand exists: 'stat'"),
-    (&["stat", "-I", "5"], 2, "5 is not in 10..=86400000"),
+    (&["stat", "-I", "5"], 2, "it must be from 10ms to 1 day"),
     (
         &["stat", "--by", "pods"],
         2,

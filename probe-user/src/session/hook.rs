@@ -149,7 +149,7 @@ impl SwitchHook {
         let exit = SCHED_EXIT.at();
         match (self.exits, refused) {
             (SchedExitHook::NotNeeded, _) => {}
-            (SchedExitHook::Watched, None) => tracing::info!(
+            (SchedExitHook::Watched, None) => tracing::debug!(
                 "this kernel did not show a context switch to the program at sched_switch: a \
                  second one, at {exit}, sees such switches from here on"
             ),

@@ -23,8 +23,9 @@ pub(super) const MAX_THREADS: u32 = 1 << 20;
 /// Threads that may exit between two pulls without staying in the task map.
 pub(super) const MAX_EXITED: u32 = 1 << 16;
 
-/// Rows of the ledger of waits. Only pairs of owners that wait for each other take memory.
-pub(super) const MAX_WAITS: u32 = 1 << 16;
+/// Rows of the ledger of waits, if the user does not set the number of rows. Only pairs of owners
+/// that wait for each other take memory.
+const WAITS_LIMIT: u32 = 1 << 16;
 
 /// Bytes of the lifecycle ring.
 const RING: usize = 256 << 10;
@@ -122,10 +123,15 @@ pub(super) fn counts_memory(rows: usize, max_rows: u32, cpus: usize, log_ring: u
 }
 
 impl Config {
+    /// Rows that the ledger of waits can have.
+    pub(super) fn max_waits(&self) -> u32 {
+        self.max_rows.unwrap_or(WAITS_LIMIT)
+    }
+
     /// Rows that the maps of waits can have, with room for `max_rows` of lengths.
     fn most_wait_rows(&self, max_rows: u32) -> [usize; 2] {
         match self.plan.counts_waits() {
-            true => [MAX_WAITS as usize, max_rows as usize],
+            true => [self.max_waits() as usize, max_rows as usize],
             false => [0; 2],
         }
     }
@@ -144,7 +150,8 @@ impl Config {
         };
         let maps = match self.plan.counts_waits() {
             true => {
-                WAITS.fixed(MAX_WAITS as usize, cpus) + WAIT_TIMES.fixed(max_rows as usize, cpus)
+                WAITS.fixed(self.max_waits() as usize, cpus)
+                    + WAIT_TIMES.fixed(max_rows as usize, cpus)
             }
             false => 0,
         };

@@ -50,7 +50,7 @@ fn pods_of_containerd_have_their_names() {
         .args(["stat", "-e", "task-clock", "--format", "json"])
         .args(["--container-label", "app", "--self"])
         .args(["--runtime-endpoint", &containerd.endpoint()])
-        .args(["--", "busybox", "sleep", "0.2"])
+        .args(["--output-fd", "1", "--", "busybox", "sleep", "0.2"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,4 +1,5 @@
-//! The Debian package (deb(5)): the static binary, the unit, its configuration, the man page.
+//! The Debian package (deb(5)): the static binary, the unit, its configuration, the manual,
+//! completions for shells.
 
 use std::{collections::BTreeSet, fs, io::Read as _};
 
@@ -9,7 +10,7 @@ use super::{
     VERSION,
     pack::{self, Entry},
 };
-use crate::sh;
+use crate::{docs, sh};
 
 /// Files of deploy/ and where they are installed.
 const FILES: [(&str, &str); 2] = [
@@ -18,6 +19,13 @@ const FILES: [(&str, &str); 2] = [
         "usr/lib/systemd/system/pmuscope.service",
     ),
     ("agent.toml", "etc/pmuscope/agent.toml"),
+];
+
+/// Where shells look for completions.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions"),
+    ("fish", "usr/share/fish/vendor_completions.d"),
+    ("zsh", "usr/share/zsh/vendor-completions"),
 ];
 
 const BINARY: &str = "usr/bin/pmuscope";
@@ -46,14 +54,34 @@ fn read(path: &str) -> Result<Vec<u8>> {
     fs::read(sh::root().join(path)).with_context(|| format!("cannot read {path}"))
 }
 
+/// The files of a directory.
+fn names(directory: &str) -> Result<BTreeSet<String>> {
+    let list = fs::read_dir(sh::root().join(directory));
+    let list = list.with_context(|| format!("cannot read {directory}"))?;
+    list.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
 /// The installed files, after their parent directories.
 fn data(binary: &[u8]) -> Result<Vec<Entry>> {
     let mut files = vec![Entry::file(BINARY, 0o755, binary)];
     for (from, to) in FILES {
         files.push(Entry::file(to, 0o644, read(&format!("deploy/{from}"))?));
     }
-    let man = pack::gzip(&read("deploy/pmuscope.1")?)?;
-    files.push(Entry::file("usr/share/man/man1/pmuscope.1.gz", 0o644, man));
+    for page in names("deploy/man")? {
+        let zipped = pack::gzip(&read(&format!("deploy/man/{page}"))?)?;
+        files.push(Entry::file(
+            format!("usr/share/man/man1/{page}.gz"),
+            0o644,
+            zipped,
+        ));
+    }
+    for (shell, directory) in COMPLETIONS {
+        let name = docs::COMPLETIONS.iter().find(|(of, _)| *of == shell);
+        let name = name.map_or("", |(_, name)| *name);
+        let script = read(&format!("deploy/completions/{name}"))?;
+        files.push(Entry::file(format!("{directory}/{name}"), 0o644, script));
+    }
     let mut copyright = format!("pmuscope: {}\n\n", env!("CARGO_PKG_LICENSE")).into_bytes();
     copyright.extend(read("LICENSE-MIT")?);
     copyright.extend(read("LICENSE-APACHE")?);

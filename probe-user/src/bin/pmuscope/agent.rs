@@ -16,8 +16,32 @@ use probe_user::{
 
 use crate::{logging, print::to_stdout};
 
+const EXAMPLES: &str = "Examples:
+  pmuscope agent                               # then: curl localhost:9464/metrics
+  pmuscope agent --max-overhead 1% --interval 10s
+  pmuscope agent --config agent.toml --check-config";
+
+const FILES: &str = "Files:
+  /etc/pmuscope/agent.toml   what the agent counts, and where it goes
+  /run/pmuscope/off          stops everything at once, as long as it is there
+  /run/pmuscope/spe.off      ends the samples of memory accesses, as long as it is there
+  /run/pmuscope/state        what outlives a restart of the agent, within one boot
+  /sys/fs/bpf/pmuscope       programs, links and maps of the agent, pinned
+
+Signals:
+  SIGHUP    reads the configuration again; counts go on
+  SIGTERM   ends the agent, and removes what it pinned unless it was told to keep it
+
+Privileges:
+  CAP_BPF and CAP_PERFMON. SPE's buffers need a limit of locked memory that holds them, or
+  CAP_IPC_LOCK.";
+
 /// Arguments of `agent`.
 #[derive(clap::Args)]
+#[command(
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{FILES}")
+)]
 pub(crate) struct Args {
     /// The configuration [default: /etc/pmuscope/agent.toml, if it is there]
     ///

@@ -12,6 +12,10 @@ use crate::report::{read_run, write};
 
 /// Arguments of `diff`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope diff before.jsonl.gz after.jsonl.gz
+  pmuscope diff run.jsonl.gz --ranges 0-60,60-120
+  pmuscope diff run.jsonl.gz --pods api-1,api-2")]
 pub(crate) struct Args {
     /// A recording of `pmuscope record`
     #[arg(value_name = "A")]

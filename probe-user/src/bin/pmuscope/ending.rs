@@ -1,17 +1,23 @@
-//! The end of a run: by its command, by Ctrl-C, or by SIGTERM, which service managers and container
-//! runtimes send. Also the tokio runtime of a run.
+//! The end of a run: by its command, by Ctrl-C, by SIGTERM, which service managers and container
+//! runtimes send, by the end of a terminal's session, or after a time. Also the tokio runtime of a
+//! run.
 
 use std::{
-    io,
+    fs, io,
     os::unix::process::ExitStatusExt as _,
     process::{ExitCode, ExitStatus},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use probe_user::session::{Command, RunningCommand};
+use probe_user::{
+    machine::Machine,
+    session::{Command, RunningCommand},
+};
 use tokio::{
     runtime::{Builder, Runtime},
     signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, sleep_until},
 };
 
 /// The command could not be started.
@@ -32,6 +38,10 @@ pub(crate) struct Ending {
     command: Option<RunningCommand>,
     interrupt: Signal,
     terminate: Signal,
+    /// A closed session. None if this process was started to survive it (nohup).
+    hangup: Option<Signal>,
+    /// When the user wants the run to end.
+    deadline: Option<Instant>,
     /// SIGTERM was sent to the command.
     is_terminating: bool,
 }
@@ -42,16 +52,27 @@ impl Ending {
     pub(crate) fn listen() -> Result<Self> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let hangup = match ignores_hangup() {
+            true => None,
+            false => Some(signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?),
+        };
         Ok(Self {
             command: None,
             interrupt,
             terminate,
+            hangup,
+            deadline: None,
             is_terminating: false,
         })
     }
 
-    /// Starts the command, if there is one. The run ends with it.
-    pub(crate) fn start(&mut self, command: Option<Command>) -> Result<(), NotStarted> {
+    /// Starts the command, if there is one. The run ends with it, or after `timeout`.
+    pub(crate) fn start(
+        &mut self,
+        command: Option<Command>,
+        timeout: Option<Duration>,
+    ) -> Result<(), NotStarted> {
+        self.deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.command = command
             .map(Command::start)
             .transpose()
@@ -64,8 +85,8 @@ impl Ending {
         self.command.is_some()
     }
 
-    /// Waits for the end, and returns the status of the command if it ended. The first signal ends
-    /// the command, the second one the run without it. Cancel safe: may be dropped and called
+    /// Waits for the end, and returns the status of the command if it ended. The first signal, or
+    /// the timeout, ends the command, the second one the run without it. Cancel safe: may be dropped and called
     /// again.
     pub(crate) async fn wait(&mut self) -> Result<Option<ExitStatus>> {
         loop {
@@ -73,6 +94,8 @@ impl Ending {
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
+                () = received(self.hangup.as_mut()) => {}
+                () = reached(self.deadline) => self.deadline = None,
             }
             match &self.command {
                 Some(command) if !self.is_terminating => {
@@ -91,6 +114,32 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
         Some(command) => command.ended().await,
         None => std::future::pending().await,
     }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process ignores a hangup, as it does behind `nohup`.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string(Machine::this().roots().proc.join("self/status"));
+    let ignored = status.unwrap_or_default();
+    let ignored = ignored
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1, SIGHUP.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// A shell's exit code for this status; success without a command.

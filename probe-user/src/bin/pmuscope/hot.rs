@@ -12,10 +12,14 @@ use probe_user::{
     session::{Config, Session},
 };
 
-use crate::{live, sampling};
+use crate::{completions, live, sampling};
 
 /// Arguments of `hot`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope hot                                 # functions of containers, every second
+  pmuscope hot -e cache-misses --by process
+  pmuscope hot --top 30 -- make                # of a command")]
 pub(crate) struct Args {
     /// Events to sample, in perf's syntax, each with period=N or freq=N among its terms where the
     /// default of 997 samples per second and CPU is not wanted: cycles, cache-misses/period=10000/,
@@ -24,7 +28,7 @@ pub(crate) struct Args {
     /// Known bias: an address may be some instructions behind the cause (skid), unless the core
     /// samples precisely (:p, :pp); an instruction behind a slow one is sampled in its place
     /// (shadow); counters of the core stand still while a CPU is idle.
-    #[arg(short, long = "event", value_name = "EVENTS")]
+    #[arg(short, long = "event", value_name = "EVENTS", add = completions::events())]
     event: Vec<String>,
     /// Addresses that are shown of each row and event
     #[arg(
@@ -36,13 +40,14 @@ pub(crate) struct Args {
     top: u32,
     /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
     /// (the default): where it takes more, events are sampled less often
-    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, hide_short_help = true)]
     sample_budget: Option<f64>,
     #[command(flatten)]
     run: live::Args,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
+    args.run.set_windows_on_a_terminal();
     let machine = Arc::new(Machine::this());
     let pmus = machine.pmus()?;
     let mut lists = args.event.clone();

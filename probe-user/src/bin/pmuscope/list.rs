@@ -9,17 +9,24 @@ use probe_user::{
     machine::Machine,
 };
 
-use crate::print::{Format, to_stdout};
+use crate::{
+    completions,
+    print::{Format, to_stdout},
+};
 
 /// Arguments of `list`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope list events
+  pmuscope list metrics
+  pmuscope list metrics ipc                    # its formula, source and caveats")]
 pub(crate) struct Args {
     /// What to list [default: everything]
     #[arg(value_enum)]
     part: Option<InventoryPart>,
     /// After `metrics`: only these, each with its formula, source and caveats; names as in
     /// `stat -M`
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = completions::metrics())]
     names: Option<String>,
     /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE")]

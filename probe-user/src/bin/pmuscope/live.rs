@@ -4,7 +4,8 @@
 use std::{
     ffi::OsString,
     future::{self, Future},
-    io,
+    io::{self, IsTerminal as _},
+    ops::RangeInclusive,
     path::PathBuf,
     pin::Pin,
     process::{ExitCode, ExitStatus},
@@ -42,8 +43,26 @@ use crate::{
 /// How long the end of a run may wait for names from runtimes.
 const LAST_NAMES: Duration = Duration::from_millis(500);
 
-/// Default length of a window in ms, for verbs that need one.
-pub(crate) const INTERVAL: u64 = 1000;
+/// Default length of a window, for verbs that need one.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Milliseconds, or a time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = match text.parse() {
+        Ok(millis) => Ok(Duration::from_millis(millis)),
+        Err(_) => humantime::parse_duration(text),
+    };
+    time.map_err(|_| "it must be a time such as 5s, 500ms or 500".to_owned())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    const RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(24);
+    let interval = duration(text)?;
+    match RANGE.contains(&interval) {
+        true => Ok(interval),
+        false => Err("it must be from 10ms to 1 day".to_owned()),
+    }
+}
 
 /// Options of a run that is shown, whatever it counts.
 #[derive(clap::Args)]
@@ -51,9 +70,21 @@ pub(crate) const INTERVAL: u64 = 1000;
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) shown: OutputArgs,
-    #[command(flatten)]
     pub(crate) counted: SessionArgs,
+    #[command(flatten)]
+    pub(crate) shown: OutputArgs,
+}
+
+impl Args {
+    /// Sets windows of a second for a terminal, unless the user sets others: without a command
+    /// nothing would be seen until Ctrl-C.
+    pub(crate) fn set_windows_on_a_terminal(&mut self) {
+        let OutputArgs { output, format, .. } = &self.shown;
+        let is_shown = *format == OutputFormat::Table && output.is_none();
+        if is_shown && self.counted.command.is_empty() && io::stdout().is_terminal() {
+            self.counted.interval.get_or_insert(INTERVAL);
+        }
+    }
 }
 
 /// Whom a run is about.
@@ -63,17 +94,19 @@ pub(crate) struct SessionArgs {
     /// What a row stands for [default: container; of a replay as it was recorded]
     #[arg(long, value_enum)]
     pub(crate) by: Option<By>,
-    /// Print every MS milliseconds; on a terminal each table replaces the one before
+    /// Print every TIME, such as 1s or 500 (milliseconds)
     ///
+    /// On a terminal each table replaces the one before, and 1s is the default without a COMMAND.
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
     /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
-    #[arg(
-        short = 'I',
-        long = "interval-print",
-        value_name = "MS",
-        value_parser = clap::value_parser!(u64).range(10..=86_400_000)
-    )]
-    pub(crate) interval: Option<u64>,
+    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = interval)]
+    pub(crate) interval: Option<Duration>,
+    /// End after N windows, of 1s unless -I sets their length
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) interval_count: Option<u64>,
+    /// End after TIME, such as 5s; a COMMAND gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<String>,
@@ -81,14 +114,14 @@ pub(crate) struct SessionArgs {
     ///
     /// With auto containerd, CRI-O, cri-dockerd, Docker and podman are looked for in their usual
     /// places. Without a name rows show ids.
-    #[arg(long, value_name = "ENDPOINT", default_value_t)]
+    #[arg(long, value_name = "ENDPOINT", default_value_t, hide_short_help = true)]
     runtime_endpoint: RuntimeEndpoint,
     /// Also show this label of containers and pods, in JSON and metrics
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
     container_label: Vec<String>,
     /// Print messages about rare events in the kernel's programs, such as a row that was refused,
     /// with their values
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     kernel_log: bool,
     /// Run until this command ends; it runs in a cgroup of its own
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -102,9 +135,19 @@ pub(crate) struct OutputArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: OutputFormat,
-    /// Write to FILE instead of standard output
+    /// Write to FILE
+    ///
+    /// Otherwise to standard output, or with a COMMAND, whose output that is, to standard error.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Write to this open file descriptor, such as 3 with 3>FILE
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "output",
+        hide_short_help = true
+    )]
+    pub(crate) output_fd: Option<i32>,
     /// In a file or a pipe: tables with all columns side by side, and names in full
     ///
     /// On a terminal a table is as wide as the terminal, and rows that do not fit are added up in
@@ -112,20 +155,25 @@ pub(crate) struct OutputArgs {
     /// fit follow in further blocks, whose lines begin with the row's name again, so that `grep
     /// NAME` finds all values of a row. With --wide each row is one line (`| less -S`). For
     /// programs use --format json, csv or openmetrics.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) wide: bool,
     /// On a terminal: print all rows, also those that do not fit
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) all_rows: bool,
     /// In tables: print all digits instead of three with a prefix (47,038,780 for 47.0 M)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) exact: bool,
     /// Also print the cost of pmuscope's own programs, and the losses of counting and sampling
-    #[arg(long = "self")]
+    #[arg(long = "self", hide_short_help = true)]
     pub(crate) with_self: bool,
 }
 
 impl SessionArgs {
+    /// The length of windows; None for one window.
+    pub(crate) fn windows(&self) -> Option<Duration> {
+        self.interval.or(self.interval_count.map(|_| INTERVAL))
+    }
+
     /// The kind of the rows.
     pub(crate) fn by(&self) -> By {
         self.by.unwrap_or_default()
@@ -261,6 +309,8 @@ struct RunLoop<'a> {
     ending: Ending,
     /// SIGCONT: after Ctrl-Z the shell has written to the terminal.
     resumed: Signal,
+    /// Windows until no further one is needed.
+    windows_left: Option<u64>,
     /// No further window is needed.
     is_done: bool,
 }
@@ -324,9 +374,10 @@ impl<'a> RunLoop<'a> {
         if let Some(owner) = owner {
             pipeline.watch_command(owner);
         }
-        ending.start(command)?;
+        ending.start(command, args.timeout)?;
         Ok(Self {
-            timer: args.interval.map(Duration::from_millis).map(every),
+            timer: args.windows().map(every),
+            windows_left: args.interval_count,
             pipeline,
             windows,
             ending,
@@ -383,6 +434,10 @@ impl<'a> RunLoop<'a> {
         self.pipeline
             .advance_with_names(is_last.then_some(LAST_NAMES))?;
         self.is_done = !self.windows.window(&self.pipeline)?;
+        if let Some(left) = &mut self.windows_left {
+            *left -= 1;
+            self.is_done |= *left == 0;
+        }
         Ok(())
     }
 }

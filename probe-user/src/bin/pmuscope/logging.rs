@@ -12,8 +12,12 @@ use crate::terminal;
 /// Replaces the filter of the subscriber.
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
-/// Shows messages from here on.
-pub(crate) fn init() {
+/// The messages that are shown where `PMUSCOPE_LOG` does not choose.
+static USUAL: OnceLock<&str> = OnceLock::new();
+
+/// Shows messages from here on, or errors alone.
+pub(crate) fn init(quiet: bool) {
+    let _ = USUAL.set(if quiet { "error" } else { "info" });
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter())
         .with_writer(terminal::messages)
@@ -45,7 +49,10 @@ pub(crate) fn show_kernel_log(show: bool) {
 }
 
 fn filter() -> EnvFilter {
-    EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info"))
+    EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| {
+        let usual = USUAL.get().copied();
+        EnvFilter::new(usual.unwrap_or("info"))
+    })
 }
 
 /// Writes a field of a message. The text of the message has no name.

@@ -1,6 +1,7 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
 mod agent;
+mod completions;
 mod derive;
 mod diff;
 mod doctor;
@@ -9,6 +10,7 @@ mod hot;
 mod list;
 mod live;
 mod logging;
+mod manual;
 mod mem;
 mod perf_hints;
 mod print;
@@ -22,15 +24,28 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use probe_user::emit::printable::printable_lines;
 
 use self::print::note;
 
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
-#[command(name = "pmuscope", version)]
+#[command(
+    name = "pmuscope",
+    version,
+    after_help = "Examples:
+  pmuscope doctor                     # can it count here, and what is missing?
+  pmuscope stat                       # what each container does, every second
+  pmuscope top                        # the same, with keys to sort, filter and look closer
+  pmuscope record -- COMMAND          # into a file, for `pmuscope report` and `pmuscope diff`
+
+PMUSCOPE_LOG=debug (info, warn, error) in the environment chooses the messages."
+)]
 struct Args {
+    /// No messages but errors
+    #[arg(short, long, global = true, display_order = 1000)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -64,24 +79,31 @@ enum Command {
     Roofline(roofline::Args),
     /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),
+    /// Print what a shell loads to complete options, events and metrics with Tab
+    Completions(completions::Args),
+    /// Show a page of the manual, or write all of them
+    Man(manual::Args),
 }
 
 fn main() -> ExitCode {
+    completions::answer(Args::command);
     let args = Args::try_parse().unwrap_or_else(|error| perf_hints::with_hint(error).exit());
-    logging::init();
+    logging::init(args.quiet);
     let result = match args.command {
-        Command::Stat(args) => stat::run(&args),
+        Command::Stat(args) => stat::run(args),
         Command::Top(args) => top::run(args),
         Command::Record(args) => record::run(args),
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::List(args) => list::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Mem(args) => mem::run(&args),
-        Command::Hot(args) => hot::run(&args),
+        Command::Mem(args) => mem::run(args),
+        Command::Hot(args) => hot::run(args),
         Command::Agent(args) => agent::run(&args),
         Command::Roofline(args) => roofline::run(&args),
         Command::Derive(args) => derive::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => manual::run(&args, Args::command()),
     };
     result.unwrap_or_else(|error| {
         note(format_args!("{}", printable_lines(&sentence(&error))));
@@ -150,7 +172,12 @@ mod tests {
     fn an_option_of_perfs_has_a_hint() {
         let said = refused(&["stat", "-a", "sleep", "1"]).unwrap();
         assert!(
-            said.contains("tip: all CPUs are counted without `-a`"),
+            said.contains("tip: all CPUs are counted without this option"),
+            "{said}"
+        );
+        let said = refused(&["stat", "--pid", "1"]).unwrap();
+        assert!(
+            said.contains("`--by process`") && !said.contains("--wide"),
             "{said}"
         );
         let said = refused(&["stat", "-x,", "--", "true"]).unwrap();

@@ -24,6 +24,10 @@ use crate::{
 
 /// Arguments of `record`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope record                              # until Ctrl-C
+  pmuscope record -o before.jsonl.gz --timeout 1m
+  pmuscope record -I 100ms -- make             # beside a command")]
 pub(crate) struct Args {
     /// Write the recording to FILE
     #[arg(short, long, value_name = "FILE", default_value = "pmuscope.jsonl.gz")]
@@ -42,7 +46,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let machine = Arc::new(Machine::this());
     let words = command_line();
     let mut about = machine_metadata(&machine, &words);
-    about.push(("interval_ms".to_owned(), interval.to_string()));
+    about.push(("interval_ms".to_owned(), interval.as_millis().to_string()));
     let mut sink = RecordingSink {
         path: &args.output,
         about,

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write as _},
+    io::{self, BufWriter, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -15,11 +15,17 @@ use probe_user::{
     samples::{SampleReadError, SampleReader},
 };
 
+use crate::print::note;
+
 /// Default number of lines of a picture.
 const TOP: usize = 10;
 
 /// Arguments of `report`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope report pmuscope.jsonl.gz            # a page: pmuscope.html
+  pmuscope report pmuscope.jsonl.gz --format csv --search api
+  pmuscope report pmuscope.jsonl.gz --format svg -M cpus_used -o cpus.svg")]
 pub(crate) struct Args {
     /// A recording of `pmuscope record`, or the samples of `pmuscope mem record`
     #[arg(value_name = "FILE")]
@@ -35,7 +41,8 @@ pub(crate) struct Args {
     /// `pmuscope mem calibrate --format json` wrote there
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
-    /// Write to FILE instead of standard output
+    /// Write to FILE instead of standard output [default of a page on a terminal: the recording's
+    /// name with .html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// html: a page with everything, which needs no network; svg: a picture of --metric, or of
@@ -212,7 +219,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Format::Csv => report::csv(&mut out, &run, &selection)?,
     }
+    if args.format == Format::Html && args.output.is_none() && io::stdout().is_terminal() {
+        let page = page_name(&args.recording);
+        let written = write(Some(&page), &out)?;
+        note(format_args!(
+            "the page is in {}: open it in a browser",
+            page.display()
+        ));
+        return Ok(written);
+    }
     write(args.output.as_deref(), &out)
+}
+
+/// The file of a recording's page, in the working directory: `pmuscope.html` of
+/// `dir/pmuscope.jsonl.gz`.
+fn page_name(recording: &Path) -> PathBuf {
+    let name = name_of(recording);
+    let stem = [".jsonl.gz", ".jsonl", ".parquet"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end));
+    PathBuf::from(format!("{}.html", stem.unwrap_or(&name)))
 }
 
 /// Writes a view other than a metric over time.

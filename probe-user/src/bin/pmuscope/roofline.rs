@@ -13,6 +13,10 @@ use crate::print::{Format, to_stdout};
 
 /// Arguments of `roofline`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope roofline
+  pmuscope roofline --threads 1,2 --sizes 64K,2G
+  pmuscope roofline --format json > peaks.json # for `pmuscope report --roofline`")]
 pub(crate) struct Args {
     /// Numbers of threads, each on a CPU of its own [default: powers of two, one for each core, one
     /// for each CPU]

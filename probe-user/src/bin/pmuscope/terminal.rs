@@ -8,7 +8,7 @@ use std::{
     env,
     fs::File,
     io::{self, IsTerminal as _, Write},
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::emit::{OutputFormat, Screen};
-use rustix::termios::tcgetwinsize;
+use rustix::{io::Errno, termios::tcgetwinsize};
 
 use self::drawing::{Drawing, TerminalSize};
 use crate::live;
@@ -85,6 +85,14 @@ pub(crate) fn take_messages() -> Vec<String> {
     lines
 }
 
+/// An own descriptor of what the caller of this program opened as this number.
+fn descriptor(number: i32) -> io::Result<File> {
+    // SAFETY: it is borrowed for one call of fcntl, which refuses a number of no open file.
+    let descriptor = (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) });
+    let descriptor = descriptor.ok_or(io::Error::from(Errno::BADF))?;
+    Ok(descriptor.try_clone_to_owned()?.into())
+}
+
 /// The output of windows, each written by one call.
 pub(crate) struct Output {
     file: File,
@@ -101,14 +109,22 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Opens the file, or standard output.
+    /// Opens the file, or standard output; with a command, whose output that is, standard error.
     pub(crate) fn open(args: &live::Args) -> Result<Self> {
         let live::Args { shown, counted } = args;
-        let (name, file) = match &shown.output {
-            Some(path) => (path.display().to_string(), File::create(path)),
-            None => {
+        let (name, file) = match (&shown.output, shown.output_fd) {
+            (Some(path), _) => (path.display().to_string(), File::create(path)),
+            (None, Some(number)) => {
+                let name = format!("to file descriptor {number}");
+                (name, descriptor(number))
+            }
+            (None, None) if counted.command.is_empty() => {
                 let own = io::stdout().as_fd().try_clone_to_owned();
                 ("to standard output".to_owned(), own.map(File::from))
+            }
+            (None, None) => {
+                let own = io::stderr().as_fd().try_clone_to_owned();
+                ("to standard error".to_owned(), own.map(File::from))
             }
         };
         let file = file.with_context(|| format!("cannot write {name}"))?;
@@ -120,7 +136,7 @@ impl Output {
             );
         }
         // A command may write to the terminal at any time.
-        let alone = counted.interval.is_some() && counted.command.is_empty();
+        let alone = counted.windows().is_some() && counted.command.is_empty();
         let drawn = is_terminal && table && alone && moves_the_cursor();
         Ok(Self {
             file,

@@ -27,6 +27,10 @@ use crate::{live, stat, terminal};
 
 /// Arguments of `top`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope top
+  pmuscope top -M group:memory --capacity
+  pmuscope top --replay pmuscope.jsonl.gz      # a recording, forwards and back")]
 pub(crate) struct Args {
     #[command(flatten)]
     replayed: stat::ReplayArgs,

@@ -1,12 +1,12 @@
 //! Files of the kernel, and malformed ones.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::{fs, os::unix::fs::MetadataExt as _};
 
 use proptest::prelude::*;
 use test_support::Tree;
 
 use super::{CgroupCounter::*, *};
-use crate::sys::roots::Roots;
+use crate::{machine::Machine, sys::roots::Roots};
 
 /// A machine with these mounts; `/cg` stands for their directory.
 fn reader(tree: &Tree, mounts: &str) -> PressureReader {
@@ -50,12 +50,19 @@ fn all_files_of_cgroup2_are_read() {
         "cg/a/memory.stat",
         "anon 1\nworkingset_refault_anon 8\nworkingset_refault_file 9\n",
     );
+    tree.write(
+        "cg/a/io.stat",
+        "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=7 dios=7\n8:16\n\
+         253:1 rbytes=4 wbytes=0 rios=3 wios=0 dbytes=0 dios=0\n",
+    );
     let reader = reader(&tree, V2);
     let counts = read(&reader, "/a");
     let values = CgroupCounter::ALL.map(|counter| counts.get(counter).unwrap());
     assert_eq!(
         values,
-        [4072, 17, 4072, 17, 4072, 17, 20, 7, 654_000, 2, 3, 4, 5, 17]
+        [
+            4072, 17, 4072, 17, 4072, 17, 20, 7, 654_000, 2, 3, 4, 5, 17, 4100, 512, 4, 2
+        ]
     );
     assert_eq!(counts.quota, Some(0.5));
     let machine = reader.read([].into_iter()).machine;
@@ -111,7 +118,7 @@ fn counts() -> impl Strategy<Value = CgroupCounts> {
         any::<u64>().prop_map(Some),
         (0..9_u64).prop_map(Some)
     ];
-    (prop::array::uniform14(count), prop::option::of(0.1..64.0))
+    (prop::array::uniform18(count), prop::option::of(0.1..64.0))
         .prop_map(|(counts, quota)| CgroupCounts { counts, quota })
 }
 
@@ -135,7 +142,7 @@ proptest! {
     #[test]
     fn any_text_is_read(text in "(some|full| |=|[0-9]{1,22}|total|max|\n){0,12}") {
         let tree = Tree::new();
-        for file in ["cpu.pressure", "cpu.stat", "cpu.max", "memory.events"] {
+        for file in ["cpu.pressure", "cpu.stat", "cpu.max", "memory.events", "io.stat"] {
             tree.write(&format!("cg/a/{file}"), &text);
         }
         read(&reader(&tree, V2), "/a");

@@ -17,7 +17,7 @@ use crate::{
     machine::{Machine, btf::KernelTypes},
     session::{
         Config, SamplingConfig, SessionError, SpeConfig,
-        memory::{MAX_EXITED, MAX_THREADS, MAX_WAITS},
+        memory::{MAX_EXITED, MAX_THREADS},
         pins::SessionPins,
     },
     snapshot::Hook,
@@ -57,7 +57,7 @@ impl EbpfObject {
         };
         let keeps_ledger = config.keeps_ledger(machine);
         let with_ledger = u8::from(keeps_ledger);
-        let waits = if keeps_ledger { MAX_WAITS } else { 1 };
+        let waits = if keeps_ledger { config.max_waits() } else { 1 };
         let wait_times = if plan.counts_waits() { max_rows } else { 1 };
         let by_process = config.by_process.setting();
         let follow = u8::from(config.follow_command);

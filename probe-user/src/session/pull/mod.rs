@@ -187,7 +187,7 @@ impl Session {
         let owns = |cgroup, tgid| ended.iter().any(|it| it.owns(cgroup, tgid));
         let has_ended = |key: &WaitKey| owns(key.waiting, key.tgid) || owns(key.running, 0);
         let rows = maps.waits.all()?;
-        let free_from = memory::MAX_WAITS as usize / 4;
+        let free_from = self.config.max_waits() as usize / 4;
         let waits = &mut self.waits;
         waits
             .pairs

@@ -12,7 +12,13 @@ use anyhow::Result;
 #[derive(clap::Args)]
 // The table's arguments have the group of this name.
 #[group(skip)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  pmuscope mem                                 # sources and latencies of loads, every second
+  pmuscope mem --hot-lines 20                  # cache lines that CPUs share most
+  pmuscope mem record -- ./service             # every sample, as Parquet"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -30,10 +36,10 @@ enum Verb {
     Calibrate(calibrate::Args),
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     match &args.verb {
         Some(Verb::Record(args)) => record::run(args),
         Some(Verb::Calibrate(args)) => calibrate::run(args),
-        None => table::run(&args.table),
+        None => table::run(&mut args.table),
     }
 }

@@ -96,7 +96,8 @@ fn period(period: Option<u64>, budget: Option<f64>) -> Result<(u64, Option<f64>)
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
+    args.run.set_windows_on_a_terminal();
     let machine = Arc::new(Machine::this());
     let pmus = machine.pmus()?;
     let mut config = Config {

@@ -17,31 +17,37 @@ use probe_user::{
 };
 
 pub(crate) use self::replay::begin as replayed;
-use crate::{live, sampling};
+use crate::{completions, live, sampling};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope stat                                # every second, until Ctrl-C
+  pmuscope stat -e cycles,instructions -- make # beside a command
+  pmuscope stat -M group:wait --by pod         # for whom pods wait
+  pmuscope stat --format json --timeout 5s     # for a program")]
 pub(crate) struct Args {
-    #[command(flatten)]
-    replayed: ReplayArgs,
     #[command(flatten)]
     counting: CountingArgs,
     #[command(flatten)]
     run: live::Args,
+    #[command(flatten)]
+    replayed: ReplayArgs,
 }
 
 /// A recording in place of a run.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct ReplayArgs {
-    /// Show this recording of `pmuscope record` in place of a run: with -M other metrics of what
-    /// was counted, with --by other rows
+    /// Show this recording of `pmuscope record` in place of a run
+    ///
+    /// With -M it shows other metrics of what was counted, with --by other rows.
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "event", "device", "sample", "capacity", "pressure", "interval", "rotate",
-            "max_rows", "kernel_log", "command",
+            "event", "device", "sample", "capacity", "pressure", "interval", "interval_count",
+            "timeout", "rotate", "max_rows", "kernel_log", "command",
         ],
     )]
     pub(crate) replay: Option<PathBuf>,
@@ -51,64 +57,86 @@ pub(crate) struct ReplayArgs {
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct CountingArgs {
-    /// Events in perf's syntax: names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k;
-    /// a PMU without its number, or with * and ?, stands for all its instances
-    #[arg(short, long = "event", value_name = "EVENTS")]
+    /// Events in perf's syntax, such as cycles,page-faults:u (`pmuscope list events`)
+    ///
+    /// Names, groups {a,b}, pmu/event,term=value/, rNNNN, modifiers :u :k. A PMU without its
+    /// number, or with * and ?, stands for all its instances.
+    #[arg(short, long = "event", value_name = "EVENTS", add = completions::events())]
     event: Vec<String>,
-    /// Metrics by name, group:NAME or all, separated by commas; `pmuscope list metrics` names them
-    #[arg(short = 'M', long = "metric", value_name = "METRICS")]
+    /// Metrics by name, group:NAME or all (`pmuscope list metrics`)
+    #[arg(short = 'M', long = "metric", value_name = "METRICS", add = completions::metrics())]
     metric: Vec<String>,
     /// Add the metrics of this file; its format is that of pmuscope's own
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     catalogue: Vec<PathBuf>,
     /// The chip of this machine, if it is not detected or detected wrong
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide_short_help = true)]
     chip: Option<Chip>,
     /// Hardware counters of each core that stay free for other users
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
     reserve_counters: usize,
     /// How long the counters of a group stay on a CPU, if not all groups fit at once
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(4..=3_600_000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        hide_short_help = true,
+        value_parser = clap::value_parser!(u64).range(4..=3_600_000)
+    )]
     rotate: Option<u64>,
     /// Count only this PCI device in metrics of PCIe: a name such as nvme0, or an address
     /// (`pmuscope list devices`)
-    #[arg(long, value_name = "DEVICE", requires = "metric")]
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        requires = "metric",
+        hide_short_help = true
+    )]
     device: Option<String>,
     /// Kernel hook for accounting; cgroup-switches is used only if the kernel runs it at all
     /// switches
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, hide_short_help = true)]
     hook: Hook,
-    /// Size of the kernel map in rows (owners x CPUs x groups); counts that do not fit are shown as
-    /// `system (overflow)`
+    /// Size of the kernel map in rows (owners x CPUs x groups), and of that of waits (pairs of
+    /// owners x CPUs); counts that do not fit are shown as `system (overflow)`
     #[arg(
         long,
         value_name = "N",
+        hide_short_help = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROWS))
     )]
     max_rows: Option<u32>,
-    /// Also show what each container (pod, cgroup, process) holds in memory, its peak, and how near
-    /// its limit that came
+    /// Also show what each row holds in memory, its peak, and how near its limit that came
     #[arg(long)]
     capacity: bool,
-    /// Also show what each container (pod, cgroup) lacks: the pressure on CPU, memory and I/O, how
-    /// long its CPU quota throttled it, and its memory events
+    /// Also show what each row lacks: pressure on CPU, memory and I/O, and throttling
+    ///
+    /// Of containers, pods and cgroups: how long tasks waited for CPU, memory or I/O, how long a CPU
+    /// quota throttled them, and their I/O and memory events.
     #[arg(long)]
     pressure: bool,
-    /// Also sample these events, each with period=N or freq=N among its terms where the default of
-    /// 997 samples per second and CPU is not wanted: what the samples stand for is a column
-    /// `sampled_EVENT`, with its 95% interval
-    #[arg(long, value_name = "EVENTS")]
+    /// Also sample these events, such as cycles/freq=99/: columns `sampled_EVENT`
+    ///
+    /// Each has period=N or freq=N among its terms where the default of 997 samples per second and
+    /// CPU is not wanted. The column is what the samples stand for, with its 95% interval.
+    #[arg(long, value_name = "EVENTS", add = completions::events())]
     sample: Vec<String>,
     /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
     /// (the default): where it takes more, events are sampled less often
-    #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, requires = "sample")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = sampling::percent,
+        requires = "sample",
+        hide_short_help = true
+    )]
     sample_budget: Option<f64>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     if let Some(file) = &args.replayed.replay {
-        return replay::run(file, args);
+        return replay::run(file, &args);
     }
+    args.run.set_windows_on_a_terminal();
     let mut warned = false;
     let warn_of_cost = |plan: &Plan, now: &Snapshot| {
         let message = cost_warning::message(plan, &now.health.cost);

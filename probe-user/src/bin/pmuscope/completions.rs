@@ -1,0 +1,98 @@
+//! `pmuscope completions`: what a shell loads to complete options, events and metrics with Tab. The
+//! shell then asks this program, which knows what this machine counts.
+
+use std::{ffi::OsStr, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::{Command, builder::PossibleValuesParser};
+use clap_complete::{
+    ArgValueCompleter, CompleteEnv, CompletionCandidate,
+    env::{EnvCompleter, Shells},
+};
+use probe_user::{
+    catalogue::{Catalogue, resolve_hardware},
+    list::{Availability, Inventory},
+    machine::Machine,
+};
+
+use crate::print::to_stdout;
+
+/// The variable by which a shell asks for completions.
+const VARIABLE: &str = "PMUSCOPE_COMPLETE";
+
+/// Arguments of `completions`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  source <(pmuscope completions bash)    # in ~/.bashrc
+  source <(pmuscope completions zsh)     # in ~/.zshrc, after compinit
+  pmuscope completions fish > ~/.config/fish/completions/pmuscope.fish")]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_name = "SHELL", value_parser = PossibleValuesParser::new(Shells::builtins().names()))]
+    shell: String,
+}
+
+/// Answers a shell that asks for completions, and ends the process; returns if none does.
+pub(crate) fn answer(command: fn() -> Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let shells = Shells::builtins();
+    let shell: &dyn EnvCompleter = shells.completer(&args.shell).context("an unknown shell")?;
+    let name = "pmuscope";
+    to_stdout(|out| shell.write_registration(VARIABLE, name, name, name, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Completes a list of events.
+pub(crate) fn events() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        complete_last(current, |inventory| {
+            let events = inventory.sections.iter().flat_map(|it| &it.events);
+            let here = events.filter(|it| it.availability == Availability::Here);
+            here.filter_map(|it| Some((it.names.first()?.clone(), it.description.clone())))
+                .collect()
+        })
+    })
+}
+
+/// Completes a list of metrics and their groups.
+pub(crate) fn metrics() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        complete_last(current, |inventory| {
+            let metrics = { inventory.metrics.iter() }
+                .filter(|it| it.availability == Availability::Here)
+                .map(|it| (it.name.clone(), Some(it.title.clone())));
+            let groups = { inventory.metrics.iter() }
+                .map(|it| (format!("group:{}", it.group), None))
+                .collect::<std::collections::BTreeSet<_>>();
+            metrics.chain(groups).collect()
+        })
+    })
+}
+
+/// Completes the last name of a list.
+fn complete_last(
+    current: &OsStr,
+    names: impl Fn(&Inventory) -> Vec<(String, Option<String>)>,
+) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let start = current.rfind([',', '{']).map_or(0, |at| at + 1);
+    let (before, last) = current.split_at(start);
+    // Without an inventory there is nothing to complete, and a shell shows no messages.
+    let inventory = inventory().map(|it| names(&it)).unwrap_or_default();
+    let matching = { inventory.into_iter() }.filter(|(name, _)| name.starts_with(last));
+    matching
+        .map(|(name, help)| {
+            CompletionCandidate::new(format!("{before}{name}")).help(help.map(Into::into))
+        })
+        .collect()
+}
+
+fn inventory() -> Result<Inventory> {
+    let machine = Machine::this();
+    let catalogue = Catalogue::builtin()?;
+    let hardware = resolve_hardware(&machine, None);
+    Ok(Inventory::of_this_machine(&machine, &catalogue, &hardware)?)
+}

@@ -1,0 +1,124 @@
+//! `pmuscope man`: the pages of the manual, which are made from the declarations of the options.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    process::{self, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Command;
+use clap_mangen::Man;
+
+use crate::{ending::exit_code, print::to_stdout};
+
+/// Arguments of `man`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  pmuscope man stat
+  pmuscope man mem record
+  pmuscope man --directory ~/.local/share/man/man1")]
+pub(crate) struct Args {
+    /// The verb that the page is of [default: the page that names all verbs]
+    #[arg(value_name = "VERB")]
+    verb: Vec<String>,
+    /// Write all pages into this directory
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "verb")]
+    directory: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    if let Some(directory) = &args.directory {
+        let written = fs::create_dir_all(directory).and_then(|()| write_all(&command, directory));
+        written.with_context(|| format!("cannot write to {}", directory.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut wanted = &command;
+    for name in &args.verb {
+        let Some(verb) = wanted.find_subcommand(name) else {
+            bail!(
+                "there is no verb `{}`: `pmuscope --help` names them",
+                args.verb.join(" ")
+            );
+        };
+        wanted = verb;
+    }
+    let text = page(wanted).context("cannot make the page")?;
+    if !io::stdout().is_terminal() {
+        to_stdout(|out| out.write_all(&text))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let shown = show(&text);
+    shown.context("cannot run `man` (the same text is in `pmuscope VERB --help`)")
+}
+
+/// Writes the pages of a command and of those below it.
+fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
+    let name = command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name());
+    fs::write(directory.join(format!("{name}.1")), page(command)?)?;
+    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    below
+        .into_iter()
+        .try_for_each(|verb| write_all(verb, directory))
+}
+
+/// The page of a command in roff.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let after = { command.get_after_long_help() }.or(command.get_after_help());
+    let sections = after.map(|text| sections(&text.to_string()));
+    // The library would fill the lines of examples as if they were sentences.
+    let plain = command
+        .clone()
+        .after_help(None::<&str>)
+        .after_long_help(None::<&str>);
+    let mut out = Vec::new();
+    Man::new(plain).render(&mut out)?;
+    out.extend(sections.unwrap_or_default().into_bytes());
+    Ok(out)
+}
+
+/// Paragraphs in roff: a first line that ends with a colon is the heading of lines that stay as they
+/// are.
+fn sections(text: &str) -> String {
+    let mut roff = String::new();
+    for paragraph in text.split("\n\n") {
+        let (first, rest) = paragraph.split_once('\n').unwrap_or((paragraph, ""));
+        // Writing to a string does not fail.
+        let _ = match first.strip_suffix(':') {
+            Some(heading) => {
+                let heading = heading.to_uppercase();
+                writeln!(roff, ".SH {heading}\n.nf\n{}\n.fi", escaped(rest))
+            }
+            None => writeln!(roff, ".PP\n{}", escaped(paragraph)),
+        };
+    }
+    roff
+}
+
+/// Lines in which roff sees no commands.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    let lines = text.lines().map(|line| match line.chars().next() {
+        Some('.' | '\'') => format!("\\&{line}"),
+        _ => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Shows a page by `man`, whose exit code it returns.
+fn show(page: &[u8]) -> io::Result<ExitCode> {
+    let mut command = process::Command::new("man");
+    command.args(["--local-file", "-"]).stdin(Stdio::piped());
+    let mut man = command.spawn()?;
+    if let Some(mut to) = man.stdin.take() {
+        // A reader who leaves early reads no further.
+        let _ = to.write_all(page);
+    }
+    Ok(exit_code(Some(man.wait()?)))
+}
