@@ -89,9 +89,43 @@ fn a_command_has_standard_output_for_itself() {
     );
 }
 
+/// A run that was started to survive a hangup does, as behind `nohup`.
+#[test]
+fn an_ignored_hangup_ends_nothing() {
+    use rustix::process::Signal;
+
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "trap '' HUP && exec \"$0\" \"$@\""])
+        .arg(pmuscope().get_program())
+        .args(["stat", "--format", "csv", "-I", "20", "-e", "task-clock"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut windows = |wanted: usize| {
+        let mut found = 0;
+        let mut line = String::new();
+        while found < wanted {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0);
+            found += usize::from(line.contains(",total,"));
+        }
+    };
+    windows(1);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::HUP).unwrap();
+    windows(5);
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    drop(out);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 /// A run ends after a time, or a number of windows; a command gets SIGTERM.
 #[test]
-fn a_run_ends_when_it_was_told_to() {
+fn timeout_and_interval_count_end_a_run() {
     let Some(_machine) = shared_machine() else {
         return;
     };
@@ -111,8 +145,15 @@ fn a_run_ends_when_it_was_told_to() {
     ];
     let (windows, output) = stat(&timeout);
     assert_eq!((windows.len(), output.status.code()), (1, Some(143)));
-    for wrong in ["0", "9ms", "25h", "1x"] {
-        let (_, output) = stat(&["-I", wrong]);
+    for (option, wrong) in [
+        ("-I", "0"),
+        ("-I", "9ms"),
+        ("-I", "25h"),
+        ("-I", "1x"),
+        ("--timeout", "0"),
+        ("--timeout", "500000000000y"),
+    ] {
+        let (_, output) = stat(&[option, wrong]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("it must be"), "{wrong}: {said}");
     }
@@ -241,6 +282,10 @@ fn interrupted_it_prints_what_was_counted() {
         return;
     };
     let sleep = &["--", "sleep", "1000"][..];
+    // This test may itself run behind `nohup`.
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = own.split_once("SigIgn:").unwrap().1.trim_start();
+    let ignored = u64::from_str_radix(ignored.split_whitespace().next().unwrap(), 16).unwrap();
     for (command, signal) in [
         (&[][..], Signal::INT),
         (sleep, Signal::INT),
@@ -248,6 +293,9 @@ fn interrupted_it_prints_what_was_counted() {
         (&[], Signal::HUP),
         (sleep, Signal::HUP),
     ] {
+        if signal == Signal::HUP && ignored & 1 == 1 {
+            continue;
+        }
         let mut child = pmuscope()
             .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
             .args(TO_STDOUT)

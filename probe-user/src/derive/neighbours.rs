@@ -53,7 +53,7 @@ pub struct Neighbours {
 pub struct NeighbourVerdict {
     /// The container.
     pub victim: Entity,
-    /// On what the verdict stands.
+    /// The evidence of the verdict.
     pub evidence: NeighbourEvidence,
     /// Its level in this window: instructions per cycle, or the part of its time that it waited
     /// behind others.
@@ -67,7 +67,7 @@ pub struct NeighbourVerdict {
     pub begins: bool,
 }
 
-/// On what a verdict stands.
+/// The evidence of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NeighbourEvidence {
     /// Fewer instructions per cycle while the memory of a socket is under pressure.

@@ -35,6 +35,10 @@ pub enum WaitedFor {
 pub struct EntityWaits {
     /// Nanoseconds in the window, by what ran.
     pub behind: BTreeMap<WaitedFor, u64>,
+    /// Nanoseconds of all waits in the window.
+    pub waited: u64,
+    /// Those behind other entities.
+    pub waited_for_others: u64,
     /// Whether a CPU quota throttled its cgroup, or one above it, in the window. Waits contain that
     /// time.
     pub throttled: bool,
@@ -199,6 +203,7 @@ impl WaitRows {
         }
         for (entity, row) in &mut entities {
             let before = before.and_then(|before| before.entities.get(entity));
+            row.add_up(entity);
             row.continue_from(before, window.start);
             row.keep_longest(naming.view.waited_for);
         }
@@ -211,6 +216,16 @@ impl WaitRows {
 }
 
 impl EntityWaits {
+    /// Adds up the waits, which [`Self::keep_longest`] merges.
+    pub(crate) fn add_up(&mut self, own: &Entity) {
+        for (behind, nanos) in &self.behind {
+            self.waited = self.waited.saturating_add(*nanos);
+            if matches!(behind, WaitedFor::Entity(other) if other != own) {
+                self.waited_for_others = self.waited_for_others.saturating_add(*nanos);
+            }
+        }
+    }
+
     /// Keeps the `most` longest waits, and adds up the others as [`Entity::Others`]. 0 keeps all.
     fn keep_longest(&mut self, most: usize) {
         if most == 0 || self.behind.len() <= most {

@@ -30,7 +30,7 @@ const FILES: &str = "Files:
 
 Signals:
   SIGHUP    reads the configuration again; counts go on
-  SIGTERM   ends the agent, and removes what it pinned unless it was told to keep it
+  SIGTERM   ends the agent, and removes what it pinned unless pins.keep is set
 
 Privileges:
   CAP_BPF and CAP_PERFMON. SPE's buffers need a limit of locked memory that holds them, or

@@ -1,7 +1,7 @@
 //! `pmuscope completions`: what a shell loads to complete options, events and metrics with Tab. The
 //! shell then asks this program, which knows what this machine counts.
 
-use std::{ffi::OsStr, process::ExitCode};
+use std::{ffi::OsStr, io::Write as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Command, builder::PossibleValuesParser};
@@ -28,7 +28,10 @@ const VARIABLE: &str = "PMUSCOPE_COMPLETE";
   pmuscope completions fish > ~/.config/fish/completions/pmuscope.fish")]
 pub(crate) struct Args {
     /// The shell
-    #[arg(value_name = "SHELL", value_parser = PossibleValuesParser::new(Shells::builtins().names()))]
+    #[arg(
+        value_name = "SHELL",
+        value_parser = PossibleValuesParser::new(Shells::builtins().names())
+    )]
     shell: String,
 }
 
@@ -41,9 +44,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let shells = Shells::builtins();
     let shell: &dyn EnvCompleter = shells.completer(&args.shell).context("an unknown shell")?;
     let name = "pmuscope";
-    to_stdout(|out| shell.write_registration(VARIABLE, name, name, name, out))?;
+    to_stdout(|out| {
+        shell.write_registration(VARIABLE, name, name, name, out)?;
+        let more = match shell.name() {
+            "bash" => BASH,
+            "zsh" => ZSH,
+            _ => "",
+        };
+        out.write_all(more.as_bytes())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Bash divides words at `=` and `:`, which names of events and groups contain, and replaces what
+/// follows the last of them.
+const BASH: &str = r#"
+_pmuscope() {
+    local line="${COMP_LINE:0:COMP_POINT}" COMP_CWORD current
+    local -a COMP_WORDS
+    read -ra COMP_WORDS <<< "$line"
+    [[ $line == *[[:space:]] ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    current="${COMP_WORDS[COMP_CWORD]}"
+    _clap_complete_pmuscope "$1" "$current" "$3"
+    if [[ $current == *[=:]* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*[=:]}"}"}")
+    fi
+}
+complete -o nospace -o bashdefault -F _pmuscope pmuscope
+"#;
+
+/// The file may be loaded as the function that completes.
+const ZSH: &str = r#"
+if [[ $funcstack[1] == _pmuscope ]]; then
+    _clap_dynamic_completer_pmuscope "$@"
+fi
+"#;
 
 /// Completes a list of events.
 pub(crate) fn events() -> ArgValueCompleter {

@@ -17,9 +17,9 @@ use crate::print::{Format, to_stdout};
 /// Arguments of `derive`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  perf stat -x, -e cycles,instructions -- make 2>&1 | pmuscope derive --platform other
-  perf stat -j -a -- sleep 5 2>&1 | pmuscope derive --platform nvidia-grace
-  pmuscope derive --platform intel-sapphire-rapids counts.csv")]
+  perf stat -x, -o counts.csv -e cycles,instructions -- make
+  pmuscope derive counts.csv --platform generic
+  pmuscope derive counts.csv --platform grace --format json")]
 pub(crate) struct Args {
     /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value;
     /// - is standard input. docs/derive.md says which forms are read

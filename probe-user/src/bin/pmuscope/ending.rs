@@ -85,23 +85,28 @@ impl Ending {
         self.command.is_some()
     }
 
-    /// Waits for the end, and returns the status of the command if it ended. The first signal, or
-    /// the timeout, ends the command, the second one the run without it. Cancel safe: may be dropped and called
-    /// again.
+    /// Waits for the end, and returns the status of the command if it ended. The first signal, and
+    /// the timeout, end the command. A second signal of the user ends the run without it. Cancel
+    /// safe: may be dropped and called again.
     pub(crate) async fn wait(&mut self) -> Result<Option<ExitStatus>> {
         loop {
-            tokio::select! {
+            let is_users = tokio::select! {
                 status = ended(self.command.as_ref()) => return Ok(Some(status?)),
-                _ = self.interrupt.recv() => {}
-                _ = self.terminate.recv() => {}
-                () = received(self.hangup.as_mut()) => {}
-                () = reached(self.deadline) => self.deadline = None,
-            }
+                _ = self.interrupt.recv() => true,
+                _ = self.terminate.recv() => true,
+                // The shell and the kernel may both send it.
+                () = received(self.hangup.as_mut()) => false,
+                () = reached(self.deadline) => {
+                    self.deadline = None;
+                    false
+                }
+            };
             match &self.command {
                 Some(command) if !self.is_terminating => {
                     self.is_terminating = true;
                     command.terminate().context("cannot end the command")?;
                 }
+                Some(_) if !is_users => {}
                 // There is no command, or it ignored SIGTERM.
                 _ => return Ok(None),
             }

@@ -5,7 +5,6 @@ use std::{
     ffi::OsString,
     future::{self, Future},
     io::{self, IsTerminal as _},
-    ops::RangeInclusive,
     path::PathBuf,
     pin::Pin,
     process::{ExitCode, ExitStatus},
@@ -55,12 +54,22 @@ fn duration(text: &str) -> Result<Duration, String> {
     time.map_err(|_| "it must be a time such as 5s, 500ms or 500".to_owned())
 }
 
+/// The shortest window and run.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 fn interval(text: &str) -> Result<Duration, String> {
-    const RANGE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_hours(24);
     let interval = duration(text)?;
-    match RANGE.contains(&interval) {
+    match (SHORTEST..=Duration::from_hours(24)).contains(&interval) {
         true => Ok(interval),
         false => Err("it must be from 10ms to 1 day".to_owned()),
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration(text)?;
+    match (SHORTEST..=Duration::from_hours(24 * 365)).contains(&timeout) {
+        true => Ok(timeout),
+        false => Err("it must be from 10ms to 365 days".to_owned()),
     }
 }
 
@@ -79,8 +88,9 @@ impl Args {
     /// Sets windows of a second for a terminal, unless the user sets others: without a command
     /// nothing would be seen until Ctrl-C.
     pub(crate) fn set_windows_on_a_terminal(&mut self) {
-        let OutputArgs { output, format, .. } = &self.shown;
-        let is_shown = *format == OutputFormat::Table && output.is_none();
+        let shown = &self.shown;
+        let is_elsewhere = shown.output.is_some() || shown.output_fd.is_some();
+        let is_shown = shown.format == OutputFormat::Table && !is_elsewhere;
         if is_shown && self.counted.command.is_empty() && io::stdout().is_terminal() {
             self.counted.interval.get_or_insert(INTERVAL);
         }
@@ -96,16 +106,17 @@ pub(crate) struct SessionArgs {
     pub(crate) by: Option<By>,
     /// Print every TIME, such as 1s or 500 (milliseconds)
     ///
-    /// On a terminal each table replaces the one before, and 1s is the default without a COMMAND.
+    /// On a terminal each table replaces the one before. Tables that are shown there without a
+    /// COMMAND have windows of 1s by default.
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
     /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
     #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
-    /// End after N windows, of 1s unless -I sets their length
+    /// Show N windows, of 1s unless -I sets their length; a COMMAND runs on to its end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) interval_count: Option<u64>,
-    /// End after TIME, such as 5s; a COMMAND gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// End after TIME, such as 5s or 500 (milliseconds); a COMMAND gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]
@@ -137,7 +148,8 @@ pub(crate) struct OutputArgs {
     pub(crate) format: OutputFormat,
     /// Write to FILE
     ///
-    /// Otherwise to standard output, or with a COMMAND, whose output that is, to standard error.
+    /// Without it results go to standard output. With a COMMAND they go to standard error: standard
+    /// output is the command's.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Write to this open file descriptor, such as 3 with 3>FILE

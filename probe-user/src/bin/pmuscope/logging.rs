@@ -1,7 +1,13 @@
 //! The filter and the format of messages: `PMUSCOPE_LOG`, and an option for those of the kernel's
 //! programs.
 
-use std::{fmt, sync::OnceLock};
+use std::{
+    fmt,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use probe_user::emit::printable::printable;
 use tracing::field::Field;
@@ -12,12 +18,17 @@ use crate::terminal;
 /// Replaces the filter of the subscriber.
 static REPLACE_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
-/// The messages that are shown where `PMUSCOPE_LOG` does not choose.
-static USUAL: OnceLock<&str> = OnceLock::new();
+/// Only errors are shown.
+static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Shows messages from here on, or errors alone.
+/// Whether only errors are shown.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Shows messages from here on; if `quiet`, only errors.
 pub(crate) fn init(quiet: bool) {
-    let _ = USUAL.set(if quiet { "error" } else { "info" });
+    QUIET.store(quiet, Ordering::Relaxed);
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter())
         .with_writer(terminal::messages)
@@ -49,10 +60,10 @@ pub(crate) fn show_kernel_log(show: bool) {
 }
 
 fn filter() -> EnvFilter {
-    EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| {
-        let usual = USUAL.get().copied();
-        EnvFilter::new(usual.unwrap_or("info"))
-    })
+    if is_quiet() {
+        return EnvFilter::new("error");
+    }
+    EnvFilter::try_from_env("PMUSCOPE_LOG").unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
 /// Writes a field of a message. The text of the message has no name.

@@ -27,8 +27,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use probe_user::emit::printable::printable_lines;
 
-use self::print::note;
-
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
 #[command(
@@ -43,7 +41,7 @@ use self::print::note;
 PMUSCOPE_LOG=debug (info, warn, error) in the environment chooses the messages."
 )]
 struct Args {
-    /// No messages but errors
+    /// Show errors as the only messages
     #[arg(short, long, global = true, display_order = 1000)]
     quiet: bool,
     #[command(subcommand)]
@@ -106,7 +104,7 @@ fn main() -> ExitCode {
         Command::Man(args) => manual::run(&args, Args::command()),
     };
     result.unwrap_or_else(|error| {
-        note(format_args!("{}", printable_lines(&sentence(&error))));
+        print::error(format_args!("{}", printable_lines(&sentence(&error))));
         // A shell's exit codes for a command that it cannot start.
         let code = match error
             .downcast_ref::<ending::NotStarted>()
@@ -139,6 +137,26 @@ mod tests {
     #[test]
     fn every_verb_is_declared_right() {
         super::Args::command().debug_assert();
+    }
+
+    /// Lines of the help that run pmuscope are valid.
+    #[test]
+    fn examples_are_valid() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string);
+            for line in help.unwrap_or_default().lines() {
+                let line = line.split(" #").next().unwrap();
+                let words = line.split_whitespace().take_while(|word| *word != ">");
+                let words: Vec<&str> = words.collect();
+                if words.first() == Some(&"pmuscope") {
+                    let parsed = super::Args::try_parse_from(&words);
+                    let error = parsed.err().map(|error| error.to_string());
+                    assert_eq!(error, None, "{line}");
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&super::Args::command());
     }
 
     /// The error for these arguments; None if they are valid.

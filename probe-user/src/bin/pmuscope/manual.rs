@@ -2,17 +2,19 @@
 
 use std::{
     fmt::Write as _,
-    fs,
-    io::{self, IsTerminal as _, Write as _},
+    fs::{self, File},
+    io::{self, IsTerminal as _, Seek as _, Write as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{self, ExitCode, Stdio},
+    process::{self, ExitCode},
 };
 
 use anyhow::{Context as _, Result, bail};
 use clap::Command;
 use clap_mangen::Man;
+use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::{ending::exit_code, print::to_stdout};
+use crate::print::to_stdout;
 
 /// Arguments of `man`.
 #[derive(clap::Args)]
@@ -52,8 +54,8 @@ pub(crate) fn run(args: &Args, command: Command) -> Result<ExitCode> {
         to_stdout(|out| out.write_all(&text))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let shown = show(&text);
-    shown.context("cannot run `man` (the same text is in `pmuscope VERB --help`)")
+    let error = Err(show(&text));
+    error.context("cannot run `man` (the same text is in `pmuscope VERB --help`)")
 }
 
 /// Writes the pages of a command and of those below it.
@@ -78,13 +80,15 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
         .after_help(None::<&str>)
         .after_long_help(None::<&str>);
     let mut out = Vec::new();
-    Man::new(plain).render(&mut out)?;
+    let program = concat!("pmuscope ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(plain).source(program).manual("pmuscope");
+    man.render(&mut out)?;
     out.extend(sections.unwrap_or_default().into_bytes());
     Ok(out)
 }
 
-/// Paragraphs in roff: a first line that ends with a colon is the heading of lines that stay as they
-/// are.
+/// Paragraphs in roff. A first line with a colon at its end is a heading, and the lines below it
+/// stay as they are.
 fn sections(text: &str) -> String {
     let mut roff = String::new();
     for paragraph in text.split("\n\n") {
@@ -111,14 +115,14 @@ fn escaped(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Shows a page by `man`, whose exit code it returns.
-fn show(page: &[u8]) -> io::Result<ExitCode> {
-    let mut command = process::Command::new("man");
-    command.args(["--local-file", "-"]).stdin(Stdio::piped());
-    let mut man = command.spawn()?;
-    if let Some(mut to) = man.stdin.take() {
-        // A reader who leaves early reads no further.
-        let _ = to.write_all(page);
-    }
-    Ok(exit_code(Some(man.wait()?)))
+/// Becomes `man`, which shows a page. Returns why it could not.
+fn show(page: &[u8]) -> io::Error {
+    let shown = || -> io::Result<io::Error> {
+        let mut file = File::from(memfd_create("pmuscope.1", MemfdFlags::CLOEXEC)?);
+        file.write_all(page)?;
+        file.rewind()?;
+        let mut man = process::Command::new("man");
+        Ok(man.args(["--local-file", "-"]).stdin(file).exec())
+    };
+    shown().unwrap_or_else(|error| error)
 }

@@ -38,6 +38,7 @@ const HINTS: &[(&[&str], &str)] = &[
         &["-c", "--count"],
         "a period is a term: `hot -e cycles/period=100000/`",
     ),
+    (&["--log-fd"], "that is `--output-fd`"),
     (&["-g", "--call-graph"], "there are no call graphs"),
     (
         &["-d", "--detailed"],

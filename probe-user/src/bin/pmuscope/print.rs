@@ -8,6 +8,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use probe_user::emit::printable::printable_lines;
 
+use crate::logging;
+
 /// Formats of such a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
@@ -18,8 +20,15 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Writes a line to standard error; a failure is ignored.
+/// Writes what happened to standard error, unless only errors are shown.
 pub(crate) fn note(line: fmt::Arguments<'_>) {
+    if !logging::is_quiet() {
+        error(line);
+    }
+}
+
+/// Writes an error to standard error; a failure is ignored.
+pub(crate) fn error(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "pmuscope: {line}");
 }
 

@@ -29,7 +29,7 @@ use crate::{
   pmuscope record -o before.jsonl.gz --timeout 1m
   pmuscope record -I 100ms -- make             # beside a command")]
 pub(crate) struct Args {
-    /// Write the recording to FILE
+    /// Write the recording to FILE; an earlier one becomes FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "pmuscope.jsonl.gz")]
     output: PathBuf,
     /// Also sample memory accesses as `mem` does: their data sources and latencies

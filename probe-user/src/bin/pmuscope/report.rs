@@ -41,8 +41,10 @@ pub(crate) struct Args {
     /// `pmuscope mem calibrate --format json` wrote there
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
-    /// Write to FILE instead of standard output [default of a page on a terminal: the recording's
-    /// name with .html]
+    /// Write to FILE instead of standard output
+    ///
+    /// A page goes to a file also without this option where standard output is a terminal: it has
+    /// the recording's name with .html, is in the working directory, and replaces an earlier one.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// html: a page with everything, which needs no network; svg: a picture of --metric, or of

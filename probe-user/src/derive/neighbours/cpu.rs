@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     derive::Report,
-    join::{Entity, EntityWaits, WaitRows, WaitedFor},
+    join::{EntityWaits, WaitRows, WaitedFor},
     window::float,
 };
 
@@ -31,26 +31,29 @@ impl CpuNeighbours {
     /// Judges a window, and adds the verdicts to its report.
     pub(super) fn judge(&mut self, report: &mut Report, waits: &WaitRows) -> Vec<NeighbourVerdict> {
         let window = (report.end.saturating_sub(report.start)).as_secs_f64() * 1e9;
+        let no_waits = EntityWaits::default();
         let mut judged = BTreeMap::new();
         let mut verdicts = Vec::new();
         for (entity, ratio) in container_values(report, WAIT_RATIO) {
+            // Without a row it waited for nothing.
+            let row = waits.entities.get(&entity).unwrap_or(&no_waits);
             // A quota makes a container wait for itself, whoever ran meanwhile.
-            let Some(row) = waits.entities.get(&entity).filter(|row| !row.throttled) else {
+            if row.throttled {
                 continue;
-            };
-            let (behind_others, all) = behind_others(&entity, row);
-            let value = match all {
+            }
+            let others = float(row.waited_for_others);
+            let value = match row.waited {
                 0 => 0.0,
-                _ => ratio * float(behind_others) / float(all),
+                waited => ratio * others / float(waited),
             };
-            let history = self.histories.of(&entity);
+            let history = self.histories.entry(&entity);
             let Some(usual) = history.usual() else {
                 history.add_calm(value);
                 continue;
             };
             let (mean, _) = usual;
-            let is_long = value > mean + deviation(usual, SMALLEST)
-                && float(behind_others) >= LEAST_WAIT * window;
+            let is_long =
+                value > mean + deviation(usual, SMALLEST) && others >= LEAST_WAIT * window;
             if !is_long {
                 history.add_calm(value);
             }
@@ -61,7 +64,9 @@ impl CpuNeighbours {
                     .behind
                     .iter()
                     .filter_map(|(behind, nanos)| match behind {
-                        WaitedFor::Entity(other) => Some((other, float(*nanos) / float(all))),
+                        WaitedFor::Entity(other) => {
+                            Some((other, float(*nanos) / float(row.waited)))
+                        }
                         _ => None,
                     });
                 verdicts.push(NeighbourVerdict {
@@ -79,17 +84,4 @@ impl CpuNeighbours {
         }
         verdicts
     }
-}
-
-/// Nanoseconds that an entity waited behind others, and all that it waited.
-fn behind_others(entity: &Entity, row: &EntityWaits) -> (u64, u64) {
-    let is_other = |behind: &WaitedFor| matches!(behind, WaitedFor::Entity(it) if it != entity);
-    let mut sums = (0_u64, 0_u64);
-    for (behind, nanos) in &row.behind {
-        sums.1 = sums.1.saturating_add(*nanos);
-        if is_other(behind) {
-            sums.0 = sums.0.saturating_add(*nanos);
-        }
-    }
-    sums
 }

@@ -87,7 +87,7 @@ impl MemoryNeighbours {
             let Some((pressure, socket)) = worst else {
                 continue;
             };
-            let history = self.histories.of(&entity);
+            let history = self.histories.entry(&entity);
             let usual = history.usual();
             let is_calm = pressure <= PRESSURE;
             if is_calm {

@@ -40,7 +40,7 @@ pub(super) struct Judged {
 
 impl Histories {
     /// The history of a container that has a value in this window.
-    pub(super) fn of(&mut self, entity: &Entity) -> &mut ContainerHistory {
+    pub(super) fn entry(&mut self, entity: &Entity) -> &mut ContainerHistory {
         self.0.entry(entity.clone()).or_default()
     }
 

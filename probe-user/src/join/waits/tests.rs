@@ -9,6 +9,15 @@ use crate::{
 };
 
 fn rows(by: By, below: Option<&str>) -> WaitRows {
+    let view = View {
+        by,
+        below: below.map(str::to_owned),
+        ..View::default()
+    };
+    rows_of(&view)
+}
+
+fn rows_of(view: &View) -> WaitRows {
     let container = |digit: &str| format!("/docker/{}", digit.repeat(64));
     let names = Names {
         cgroups: [
@@ -36,11 +45,6 @@ fn rows(by: By, below: Option<&str>) -> WaitRows {
         ],
         unplaced: 64,
         ..WaitDelta::default()
-    };
-    let view = View {
-        by,
-        below: below.map(str::to_owned),
-        ..View::default()
     };
     let window = window::tests::empty();
     WaitRows::from_delta(&delta, &window, &view.naming(&Arc::new(names)), None)
@@ -70,6 +74,23 @@ fn owners_become_rows_on_both_sides() {
     let of_system = &rows.entities[&Entity::System].behind;
     assert_eq!(*of_system, [(WaitedFor::OtherCpu, 32)].into());
     assert_eq!((rows.entities.len(), rows.unplaced), (3, 64));
+}
+
+/// What is merged as others may be its own waits, or behind nobody.
+#[test]
+fn sums_are_of_all_waits_also_where_most_are_merged() {
+    let view = View {
+        by: By::Container,
+        waited_for: 1,
+        ..View::default()
+    };
+    let WaitedFor::Entity(a) = entity("a") else {
+        unreachable!()
+    };
+    let row = &rows_of(&view).entities[&a];
+    assert_eq!(row.behind[&WaitedFor::Entity(Entity::Others)], 7);
+    // Behind container b and the system.
+    assert_eq!((row.waited, row.waited_for_others), (15, 12));
 }
 
 #[test]

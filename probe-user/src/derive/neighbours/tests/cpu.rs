@@ -36,11 +36,12 @@ fn judge(neighbours: &mut Neighbours, waited: &Waited<'_>) -> (Report, Vec<Neigh
     report.push([subject, metric, 0], gauge(waited.ratio), None);
     let nanos = |seconds: f64| (seconds * 1e9) as u64;
     let parts = waited.behind.iter();
-    let row = EntityWaits {
+    let mut row = EntityWaits {
         behind: parts.map(|(who, it)| (who.clone(), nanos(*it))).collect(),
         throttled: waited.throttled,
         ..EntityWaits::default()
     };
+    row.add_up(&container("web"));
     let waits = WaitRows {
         entities: [(container("web"), row)].into(),
         ..WaitRows::default()
@@ -110,6 +111,27 @@ fn three_windows_of_long_waits_behind_others_are_a_verdict() {
         values(&report, "noisy_neighbour_cpu"),
         [(container("web"), 1.0)]
     );
+}
+
+/// A container that never waits while its neighbour is stopped has no row of waits.
+#[test]
+fn a_container_without_waits_suffers_no_more() {
+    let mut neighbours = calm();
+    for _ in 0..3 {
+        window(&mut neighbours, 0.6, 3.0);
+    }
+    let still = [(); 5].map(|()| {
+        let mut report = Report::default();
+        report.clear(Duration::ZERO, Duration::ZERO, Duration::from_secs(10));
+        let subject = report.subject(Subject::Entity(container("web")));
+        let metric = report.add_metric(MetricInfo::gauge("cpu_wait_ratio", "", ""));
+        report.push([subject, metric, 0], gauge(0.0), None);
+        let verdicts = neighbours.judge(&mut report, Some(&WaitRows::default()));
+        let judged = values(&report, "noisy_neighbour_cpu");
+        assert_eq!(judged.len(), 1);
+        !verdicts.is_empty()
+    });
+    assert_eq!(still, [true, true, true, false, false]);
 }
 
 /// However long it lasts, the disturbed level does not become the usual one.

@@ -9,8 +9,8 @@ use super::{container, gauge, values};
 use crate::{
     catalogue::{Chip, Hardware, MetricPlace},
     derive::{
-        Attributes, MemoryNeighbours, MetricInfo, NeighbourEvidence, Reason, Report, ReportSection,
-        Subject,
+        Attributes, MemoryNeighbours, MetricInfo, NeighbourEvidence, Neighbours, Reason, Report,
+        ReportSection, Subject,
         neighbours::{
             memory::IPC,
             usual::{BEGINS, ContainerHistory, ENDS, JUDGED, REMEMBERED},
@@ -218,6 +218,16 @@ fn a_plan_without_what_is_needed_is_refused() {
         refused("ipc")
     );
     assert!(refused(READ).contains("ipc is not counted"));
+}
+
+#[test]
+fn containers_that_ended_are_forgotten() {
+    let mut neighbours = neighbours();
+    neighbours.judge(&mut window(2.0, 10.0));
+    assert_eq!(neighbours.histories.0.len(), 2);
+    let mut all = Neighbours::new(Some(neighbours));
+    all.forget(&[container("web")].into());
+    assert_eq!(all.memory.unwrap().histories.0.len(), 1);
 }
 
 proptest! {

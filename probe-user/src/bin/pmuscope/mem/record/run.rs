@@ -2,7 +2,7 @@
 //! ends or Ctrl-C.
 
 use std::{
-    io::{self, IsTerminal as _},
+    io::{self, IsTerminal as _, Write as _},
     os::fd::{AsRawFd as _, OwnedFd, RawFd},
     process::ExitStatus,
     time::{Duration, Instant},
@@ -157,12 +157,17 @@ impl Progress {
         } else {
             &losses
         };
-        eprint!("\r\x1b[K{} samples, {rate:.0}/s; {lost}", counts.samples);
+        // The terminal may be gone.
+        let _ = write!(
+            io::stderr(),
+            "\r\x1b[K{} samples, {rate:.0}/s; {lost}",
+            counts.samples
+        );
     }
 
     fn clear(&self) {
         if self.on && self.shown.is_some() {
-            eprint!("\r\x1b[K");
+            let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
 }
