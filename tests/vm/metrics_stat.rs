@@ -32,7 +32,8 @@ fn stat_prints_what_the_library_computes() {
     let view = View::default();
     let joined = view.join(&plan, &window, None);
     let report = Report::new(&plan, &window, &joined, &view);
-    let (printed, messages) = run("stat -M all --chip grace-hopper-multi --format json -- sleep 2");
+    let what = "stat -M all --chip grace-hopper-multi --format json";
+    let (printed, messages) = run(&format!("{what} --output-fd 1 -- sleep 2"));
     let mut compared = 0;
     for group in report.groups() {
         let (Subject::Place(place, _), [series]) = (group.subject, group.series) else {
