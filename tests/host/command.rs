@@ -13,10 +13,10 @@ use test_harness::{
 use crate::nobody::{Programs, become_nobody};
 
 /// With a command windows would go to standard error, where messages are.
-const TO_STDOUT: [&str; 2] = ["--output-fd", "1"];
+pub(crate) const TO_STDOUT: [&str; 2] = ["--output-fd", "1"];
 
 /// Runs `pmuscope stat ARGS`. Returns the windows and the whole output.
-fn stat(args: &[&str]) -> (Vec<Value>, Output) {
+pub(crate) fn stat(args: &[&str]) -> (Vec<Value>, Output) {
     let to_file = args.contains(&"-o");
     let output = pmuscope()
         .arg("stat")
@@ -43,18 +43,6 @@ fn count(row: &Value, event: &str) -> u64 {
     row["events"][event]["raw"]
         .as_u64()
         .unwrap_or_else(|| panic!("no {event} in {row}"))
-}
-
-#[test]
-fn the_exit_code_is_the_commands() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)] {
-        let (windows, output) = stat(&["--format", "json", "--", "sh", "-c", script]);
-        assert_eq!(output.status.code(), Some(code), "{script}");
-        assert_eq!(windows.len(), 1, "{script}");
-    }
 }
 
 /// The command's output is nothing else's, so that programs can read either.
@@ -87,76 +75,6 @@ fn a_command_has_standard_output_for_itself() {
         said.contains("cannot write to file descriptor 99"),
         "{said}"
     );
-}
-
-/// A run that was started to survive a hangup does, as behind `nohup`.
-#[test]
-fn an_ignored_hangup_ends_nothing() {
-    use rustix::process::Signal;
-
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let mut child = std::process::Command::new("sh")
-        .args(["-c", "trap '' HUP && exec \"$0\" \"$@\""])
-        .arg(pmuscope().get_program())
-        .args(["stat", "--format", "csv", "-I", "20", "-e", "task-clock"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut windows = |wanted: usize| {
-        let mut found = 0;
-        let mut line = String::new();
-        while found < wanted {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0);
-            found += usize::from(line.contains(",total,"));
-        }
-    };
-    windows(1);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, Signal::HUP).unwrap();
-    windows(5);
-    rustix::process::kill_process(pid, Signal::INT).unwrap();
-    drop(out);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-/// A run ends after a time, or a number of windows; a command gets SIGTERM.
-#[test]
-fn timeout_and_interval_count_end_a_run() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let (windows, output) = stat(&["--format", "json", "-I", "20ms", "--interval-count", "3"]);
-    assert_eq!((windows.len(), output.status.code()), (3, Some(0)));
-    let (windows, output) = stat(&["--format", "json", "--timeout", "100ms"]);
-    assert_eq!((windows.len(), output.status.code()), (1, Some(0)));
-    assert!(windows[0]["duration_ns"].as_u64() >= Some(100_000_000));
-    let timeout = [
-        "--format",
-        "json",
-        "--timeout",
-        "100ms",
-        "--",
-        "sleep",
-        "600",
-    ];
-    let (windows, output) = stat(&timeout);
-    assert_eq!((windows.len(), output.status.code()), (1, Some(143)));
-    for (option, wrong) in [
-        ("-I", "0"),
-        ("-I", "9ms"),
-        ("-I", "25h"),
-        ("-I", "1x"),
-        ("--timeout", "0"),
-        ("--timeout", "500000000000y"),
-    ] {
-        let (_, output) = stat(&[option, wrong]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("it must be"), "{wrong}: {said}");
-    }
 }
 
 #[test]
@@ -275,57 +193,6 @@ fn intervals_add_up_to_the_whole() {
 }
 
 #[test]
-fn interrupted_it_prints_what_was_counted() {
-    use rustix::process::Signal;
-
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let sleep = &["--", "sleep", "1000"][..];
-    // This test may itself run behind `nohup`.
-    let own = std::fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = own.split_once("SigIgn:").unwrap().1.trim_start();
-    let ignored = u64::from_str_radix(ignored.split_whitespace().next().unwrap(), 16).unwrap();
-    for (command, signal) in [
-        (&[][..], Signal::INT),
-        (sleep, Signal::INT),
-        (sleep, Signal::TERM),
-        (&[], Signal::HUP),
-        (sleep, Signal::HUP),
-    ] {
-        if signal == Signal::HUP && ignored & 1 == 1 {
-            continue;
-        }
-        let mut child = pmuscope()
-            .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
-            .args(TO_STDOUT)
-            .args(command)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // The first window shows that counting has begun.
-        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains(",total,") {
-            line.clear();
-            assert!(std::io::BufRead::read_line(&mut out, &mut line).unwrap() > 0);
-        }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, signal).unwrap();
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut out, &mut rest).unwrap();
-        let status = child.wait().unwrap();
-        assert!(rest.lines().last().unwrap().contains(",total,"), "{rest}");
-        // With a command the exit code is the command's, killed by SIGTERM. Without a command it is
-        // 0.
-        assert_eq!(
-            status.code(),
-            Some(if command.is_empty() { 0 } else { 143 })
-        );
-    }
-}
-
-#[test]
 fn a_command_that_slept_has_no_values_and_says_why() {
     let Some(_machine) = shared_machine() else {
         return;
@@ -351,32 +218,6 @@ fn a_command_that_slept_has_no_values_and_says_why() {
     assert!(lines.iter().any(|line| line.contains(reason)), "{text}");
     // The command ran in the first window.
     assert!(!lines[0].contains(reason), "{text}");
-}
-
-#[test]
-fn a_reader_that_has_seen_enough_ends_no_command() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    for (command, code) in [(&[][..], 0), (&["--", "sh", "-c", "sleep 0.5; exit 3"], 3)] {
-        let mut child = pmuscope()
-            .args(["stat", "--format", "csv", "-I", "50", "-e", "task-clock"])
-            .args(TO_STDOUT)
-            .args(command)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut out, &mut String::new()).unwrap();
-        drop(out);
-        let output = child.wait_with_output().unwrap();
-        let log = String::from_utf8_lossy(&output.stderr);
-        // INFO messages about the machine are allowed.
-        let complaints = log.lines().filter(|line| !line.starts_with(" INFO "));
-        assert_eq!(complaints.collect::<Vec<_>>(), [""; 0]);
-        assert_eq!(output.status.code(), Some(code));
-    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod containerd;
 mod controlled;
 mod descriptors;
 mod doctor;
+mod endings;
 mod full;
 mod hidden;
 mod hot;

@@ -2,35 +2,46 @@
 //! deploy/man and deploy/completions from the declarations of the options. Tests fail when they are
 //! out of date.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result};
 
 use crate::{setup, sh};
 
-/// Runs an example of probe-user that writes the pages. xtask cannot depend on probe-user: building
-/// it needs bpf-linker, which xtask installs.
+/// A shell, the name of its completions, and where a package installs them.
+pub(crate) const COMPLETIONS: [(&str, &str, &str); 3] = [
+    (
+        "bash",
+        "pmuscope",
+        "usr/share/bash-completion/completions/pmuscope",
+    ),
+    (
+        "fish",
+        "pmuscope.fish",
+        "usr/share/fish/vendor_completions.d/pmuscope.fish",
+    ),
+    (
+        "zsh",
+        "_pmuscope",
+        "usr/share/zsh/vendor-completions/_pmuscope",
+    ),
+];
+
+/// Runs an example and the binary of probe-user, which write the files. xtask cannot depend on
+/// probe-user: building it needs bpf-linker, which xtask installs.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
-    let mut cargo = sh::cargo();
-    cargo.args([
-        "run",
-        "--quiet",
-        "--package",
-        "probe-user",
-        "--example",
-        "metrics_md",
-        "--",
-    ]);
-    cargo.arg(sh::root().join("docs"));
-    sh::check(&mut cargo).context("cannot run the example metrics_md of probe-user")?;
+    let metrics = &mut probe_user(["--example", "metrics_md"]);
+    sh::check(metrics.arg(sh::root().join("docs")))
+        .context("cannot run the example metrics_md of probe-user")?;
+    let pmuscope = || probe_user(["--bin", "pmuscope"]);
     let deploy = sh::root().join("deploy");
     let man = deploy.join("man");
     // Pages of earlier verbs go.
     fs::remove_dir_all(&man).with_context(|| format!("cannot empty {}", man.display()))?;
     sh::check(pmuscope().args(["man", "--directory"]).arg(&man))
         .context("cannot write the manual")?;
-    for (shell, name) in COMPLETIONS {
+    for (shell, name, _) in COMPLETIONS {
         let script = sh::output(pmuscope().args(["completions", shell]));
         let script = script.with_context(|| format!("no completions for {shell}"))?;
         let path = deploy.join("completions").join(name);
@@ -39,23 +50,10 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Shells, and the names under which they look for completions of pmuscope.
-pub(crate) const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", "pmuscope"),
-    ("fish", "pmuscope.fish"),
-    ("zsh", "_pmuscope"),
-];
-
-fn pmuscope() -> std::process::Command {
+/// A command that runs a program of probe-user.
+fn probe_user(program: [&str; 2]) -> Command {
     let mut cargo = sh::cargo();
-    cargo.args([
-        "run",
-        "--quiet",
-        "--package",
-        "probe-user",
-        "--bin",
-        "pmuscope",
-        "--",
-    ]);
+    cargo.args(["run", "--quiet", "--package", "probe-user"]);
+    cargo.args(program).arg("--");
     cargo
 }

@@ -18,9 +18,9 @@ mod usual;
 
 use std::collections::{BTreeMap, HashSet};
 
-use self::cpu::CpuNeighbours;
 pub use self::memory::MemoryNeighbours;
 pub(super) use self::memory::bytes_per_unit;
+use self::{cpu::CpuNeighbours, memory::add_suspects};
 use super::{Estimate, MetricInfo, Report, ReportSection, Series, Subject, Value};
 use crate::join::{Entity, WaitRows};
 
@@ -40,6 +40,14 @@ const CPU: VerdictMetric = (
     "Whether the container waits for CPUs behind others for longer than it usually does (1) or not \
      (0)",
 );
+
+/// What one detection says about a window.
+#[derive(Default)]
+struct Judgement {
+    /// Whether each container that can be judged suffers.
+    judged: BTreeMap<Entity, bool>,
+    verdicts: Vec<NeighbourVerdict>,
+}
 
 /// State of the detection from window to window.
 #[derive(Debug)]
@@ -99,14 +107,14 @@ impl Neighbours {
         report: &mut Report,
         waits: Option<&WaitRows>,
     ) -> Vec<NeighbourVerdict> {
-        let mut verdicts = match &mut self.memory {
-            Some(memory) => memory.judge(report),
-            None => Vec::new(),
-        };
-        if let Some(waits) = waits {
-            verdicts.extend(self.cpu.judge(report, waits));
+        let memory = self.memory.as_mut().map(|memory| memory.judge(report));
+        let cpu = waits.map(|waits| self.cpu.judge(report, waits));
+        let [memory, cpu] = [memory, cpu].map(Option::unwrap_or_default);
+        add_verdicts(report, [(MEMORY, &memory.judged), (CPU, &cpu.judged)]);
+        if !memory.judged.is_empty() {
+            add_suspects(report, &memory.verdicts);
         }
-        verdicts
+        [memory.verdicts, cpu.verdicts].concat()
     }
 
     /// Forgets containers that ended.
@@ -149,26 +157,38 @@ fn suspects<'a>(
     others
 }
 
-/// Adds the verdict to each judged row.
-fn add_verdicts(report: &mut Report, (name, help): VerdictMetric, judged: &BTreeMap<Entity, bool>) {
-    let metric = report.add_metric(MetricInfo::gauge(name, help, ""));
+/// Adds the verdicts to each judged row.
+fn add_verdicts(report: &mut Report, verdicts: [(VerdictMetric, &BTreeMap<Entity, bool>); 2]) {
+    let judged = { verdicts.into_iter() }.filter(|(_, judged)| !judged.is_empty());
+    let judged: Vec<_> = judged
+        .map(|((name, help), judged)| {
+            let metric = report.add_metric(MetricInfo::gauge(name, help, ""));
+            (metric, judged)
+        })
+        .collect();
+    if judged.is_empty() {
+        return;
+    }
     let mut of_rows = Vec::new();
     for group in report
         .groups()
         .filter(|group| group.section == ReportSection::Rows)
     {
-        if let Subject::Entity(entity) = group.subject
-            && let Some(suffers) = judged.get(entity)
-        {
-            let value = Estimate::exact(f64::from(u8::from(*suffers)));
-            of_rows.push(Series {
-                subject: group.series[0].subject,
-                metric,
-                // Index 0 has no attributes.
-                attributes: 0,
-                value: Ok(Value::Gauge(value)),
-                total: None,
-            });
+        let Subject::Entity(entity) = group.subject else {
+            continue;
+        };
+        for (metric, judged) in &judged {
+            if let Some(suffers) = judged.get(entity) {
+                let value = Estimate::exact(f64::from(u8::from(*suffers)));
+                of_rows.push(Series {
+                    subject: group.series[0].subject,
+                    metric: *metric,
+                    // Index 0 has no attributes.
+                    attributes: 0,
+                    value: Ok(Value::Gauge(value)),
+                    total: None,
+                });
+            }
         }
     }
     report.add_to_rows(of_rows.into_iter());

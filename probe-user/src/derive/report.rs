@@ -276,11 +276,11 @@ impl Report {
         for group in self.groups() {
             all.extend_from_slice(group.series);
             let subject = group.series[0].subject;
-            all.extend(
-                more.next_if(|next| {
-                    group.section == ReportSection::Rows && next.subject == subject
-                }),
-            );
+            while let Some(next) =
+                more.next_if(|next| group.section == ReportSection::Rows && next.subject == subject)
+            {
+                all.push(next);
+            }
         }
         self.series = all;
     }

@@ -1,4 +1,5 @@
-//! Pressure, throttling, I/O and memory events of entities, in a window and since the session began.
+//! Pressure, throttling, I/O and memory events of entities, in a window and since the session
+//! began.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -1,8 +1,7 @@
 //! `io.stat` of a cgroup (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files").
 
-/// The numbers of a file with lines such as
-/// `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`: the device as `major:minor`, the name
-/// and the value. An unused device has its number only, or no line.
+/// The numbers in lines such as `259:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`: device
+/// (`major:minor`), name and value. An unused device has its number only, or no line.
 pub(crate) fn numbers(text: &str) -> impl Iterator<Item = (&str, &str, u64)> {
     text.lines().flat_map(|line| {
         let mut fields = line.split_ascii_whitespace();

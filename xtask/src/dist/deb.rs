@@ -21,13 +21,6 @@ const FILES: [(&str, &str); 2] = [
     ("agent.toml", "etc/pmuscope/agent.toml"),
 ];
 
-/// Where shells look for completions.
-const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", "usr/share/bash-completion/completions"),
-    ("fish", "usr/share/fish/vendor_completions.d"),
-    ("zsh", "usr/share/zsh/vendor-completions"),
-];
-
 const BINARY: &str = "usr/bin/pmuscope";
 
 pub(super) fn write(architecture: &str, binary: &[u8], modified: u64) -> Result<Vec<u8>> {
@@ -76,11 +69,9 @@ fn data(binary: &[u8]) -> Result<Vec<Entry>> {
             zipped,
         ));
     }
-    for (shell, directory) in COMPLETIONS {
-        let name = docs::COMPLETIONS.iter().find(|(of, _)| *of == shell);
-        let name = name.map_or("", |(_, name)| *name);
+    for (_, name, to) in docs::COMPLETIONS {
         let script = read(&format!("deploy/completions/{name}"))?;
-        files.push(Entry::file(format!("{directory}/{name}"), 0o644, script));
+        files.push(Entry::file(to, 0o644, script));
     }
     let mut copyright = format!("pmuscope: {}\n\n", env!("CARGO_PKG_LICENSE")).into_bytes();
     copyright.extend(read("LICENSE-MIT")?);

@@ -162,8 +162,8 @@ pub struct Pins {
 /// Detection of noisy neighbours at the memory: containers that suffer from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Peak memory bandwidth of a socket in bytes per second; None: no detection
-    /// at the memory.
+    /// Peak memory bandwidth of a socket in bytes per second; None: no detection at the
+    /// memory.
     pub peak_bandwidth: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! `pmuscope completions`: what a shell loads to complete options, events and metrics with Tab. The
 //! shell then asks this program, which knows what this machine counts.
 
-use std::{ffi::OsStr, io::Write as _, process::ExitCode};
+use std::{collections::BTreeSet, ffi::OsStr, io::Write as _, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Command, builder::PossibleValuesParser};
@@ -86,8 +86,9 @@ pub(crate) fn events() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         complete_last(current, |inventory| {
             let events = inventory.sections.iter().flat_map(|it| &it.events);
-            let here = events.filter(|it| it.availability == Availability::Here);
-            here.filter_map(|it| Some((it.names.first()?.clone(), it.description.clone())))
+            let offered = events.filter(|it| may_be_here(&it.availability));
+            offered
+                .filter_map(|it| Some((it.names.first()?.clone(), it.description.clone())))
                 .collect()
         })
     })
@@ -98,14 +99,19 @@ pub(crate) fn metrics() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         complete_last(current, |inventory| {
             let metrics = { inventory.metrics.iter() }
-                .filter(|it| it.availability == Availability::Here)
+                .filter(|it| may_be_here(&it.availability))
                 .map(|it| (it.name.clone(), Some(it.title.clone())));
             let groups = { inventory.metrics.iter() }
                 .map(|it| (format!("group:{}", it.group), None))
-                .collect::<std::collections::BTreeSet<_>>();
+                .collect::<BTreeSet<_>>();
             metrics.chain(groups).collect()
         })
     })
+}
+
+/// Whether a name is completed. Without rights nothing can be tried.
+fn may_be_here(availability: &Availability) -> bool {
+    !matches!(availability, Availability::NotHere(_))
 }
 
 /// Completes the last name of a list.

@@ -64,10 +64,8 @@ fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
         .get_display_name()
         .unwrap_or_else(|| command.get_name());
     fs::write(directory.join(format!("{name}.1")), page(command)?)?;
-    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
-    below
-        .into_iter()
-        .try_for_each(|verb| write_all(verb, directory))
+    let mut below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    below.try_for_each(|verb| write_all(verb, directory))
 }
 
 /// The page of a command in roff.

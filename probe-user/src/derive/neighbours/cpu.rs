@@ -1,9 +1,7 @@
 //! Neighbours on the CPUs: containers that wait for CPUs behind others for longer than usual.
 
-use std::collections::BTreeMap;
-
 use super::{
-    CPU, NeighbourEvidence, NeighbourVerdict, add_verdicts, container_values, suspects,
+    Judgement, NeighbourEvidence, NeighbourVerdict, container_values, suspects,
     usual::{Histories, deviation},
 };
 use crate::{
@@ -28,12 +26,11 @@ pub(super) struct CpuNeighbours {
 }
 
 impl CpuNeighbours {
-    /// Judges a window, and adds the verdicts to its report.
-    pub(super) fn judge(&mut self, report: &mut Report, waits: &WaitRows) -> Vec<NeighbourVerdict> {
+    /// Judges a window.
+    pub(super) fn judge(&mut self, report: &Report, waits: &WaitRows) -> Judgement {
         let window = (report.end.saturating_sub(report.start)).as_secs_f64() * 1e9;
         let no_waits = EntityWaits::default();
-        let mut judged = BTreeMap::new();
-        let mut verdicts = Vec::new();
+        let mut judgement = Judgement::default();
         for (entity, ratio) in container_values(report, WAIT_RATIO) {
             // Without a row it waited for nothing.
             let row = waits.entities.get(&entity).unwrap_or(&no_waits);
@@ -58,7 +55,9 @@ impl CpuNeighbours {
                 history.add_calm(value);
             }
             let of_container = history.judge(is_long, usual);
-            judged.insert(entity.clone(), of_container.suffers);
+            judgement
+                .judged
+                .insert(entity.clone(), of_container.suffers);
             if of_container.suffers {
                 let parts = row
                     .behind
@@ -69,7 +68,7 @@ impl CpuNeighbours {
                         }
                         _ => None,
                     });
-                verdicts.push(NeighbourVerdict {
+                judgement.verdicts.push(NeighbourVerdict {
                     suspects: suspects(parts, &entity),
                     evidence: NeighbourEvidence::Cpu,
                     value,
@@ -79,9 +78,6 @@ impl CpuNeighbours {
                 });
             }
         }
-        if !judged.is_empty() {
-            add_verdicts(report, CPU, &judged);
-        }
-        verdicts
+        judgement
     }
 }

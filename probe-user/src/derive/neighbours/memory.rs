@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    MEMORY, NeighbourEvidence, NeighbourVerdict, add_verdicts, container_values, suspects,
+    Judgement, NeighbourEvidence, NeighbourVerdict, container_values, suspects,
     usual::{Histories, deviation},
 };
 use crate::{
@@ -68,11 +68,10 @@ impl MemoryNeighbours {
         })
     }
 
-    /// Judges a window. Adds the verdicts and the traffic of the suspects to its report.
-    pub(super) fn judge(&mut self, report: &mut Report) -> Vec<NeighbourVerdict> {
+    /// Judges a window.
+    pub(super) fn judge(&mut self, report: &Report) -> Judgement {
         let sockets = self.sockets(report);
-        let mut judged = BTreeMap::new();
-        let mut verdicts = Vec::new();
+        let mut judgement = Judgement::default();
         for (entity, ipc) in container_values(report, IPC) {
             // The socket with the highest pressure counts. If one of its sockets was not measured,
             // the container cannot be judged.
@@ -99,10 +98,12 @@ impl MemoryNeighbours {
             let (mean, _) = usual;
             let is_low = ipc < mean - deviation(usual, SMALLEST * mean);
             let of_container = history.judge(is_low && !is_calm, usual);
-            judged.insert(entity.clone(), of_container.suffers);
+            judgement
+                .judged
+                .insert(entity.clone(), of_container.suffers);
             if of_container.suffers {
                 let owners = sockets[&socket].by_owner.iter();
-                verdicts.push(NeighbourVerdict {
+                judgement.verdicts.push(NeighbourVerdict {
                     suspects: suspects(owners.map(|(owner, moved)| (owner, *moved)), &entity),
                     evidence: NeighbourEvidence::Memory { socket, pressure },
                     value: ipc,
@@ -112,11 +113,7 @@ impl MemoryNeighbours {
                 });
             }
         }
-        if !judged.is_empty() {
-            add_verdicts(report, MEMORY, &judged);
-            add_suspects(report, &verdicts);
-        }
-        verdicts
+        judgement
     }
 
     /// The memory traffic of each socket.
@@ -199,7 +196,7 @@ pub(in crate::derive) fn bytes_per_unit(unit: &str) -> f64 {
 }
 
 /// Adds the traffic of suspects to the shares.
-fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
+pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
     let (name, help, unit) = (
         "noisy_neighbour_memory_suspect_bandwidth",
         "Memory traffic of a container that has most of it on a socket where another one suffers; \

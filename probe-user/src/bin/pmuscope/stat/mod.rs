@@ -110,8 +110,8 @@ pub(crate) struct CountingArgs {
     capacity: bool,
     /// Also show what each row lacks: pressure on CPU, memory and I/O, and throttling
     ///
-    /// Of containers, pods and cgroups: how long tasks waited for CPU, memory or I/O, how long a CPU
-    /// quota throttled them, and their I/O and memory events.
+    /// Of containers, pods and cgroups: how long tasks waited for CPU, memory or I/O, how long a
+    /// CPU quota throttled them, and their I/O and memory events.
     #[arg(long)]
     pressure: bool,
     /// Also sample these events, such as cycles/freq=99/: columns `sampled_EVENT`

@@ -30,8 +30,9 @@ fn plan(metrics: &str) -> Plan {
 }
 
 /// A session with a peak of 100 GB/s.
-fn neighbours() -> MemoryNeighbours {
-    MemoryNeighbours::new(&plan(&format!("{READ},{WRITE},ipc")), 100e9).unwrap()
+fn neighbours() -> Neighbours {
+    let memory = MemoryNeighbours::new(&plan(&format!("{READ},{WRITE},ipc")), 100e9);
+    Neighbours::new(Some(memory.unwrap()))
 }
 
 /// A window: IPC and GB/s read by each container, and GB/s read by socket 0.
@@ -86,10 +87,10 @@ fn window(ipc: f64, read: f64) -> Report {
 }
 
 /// Ten windows without pressure, with an IPC of 2.0 ± 0.1.
-fn calm(neighbours: &mut MemoryNeighbours) {
+fn calm(neighbours: &mut Neighbours) {
     for at in 0..10 {
         let ipc = 2.0 + if at % 2 == 0 { 0.1 } else { -0.1 };
-        assert_eq!(neighbours.judge(&mut window(ipc, 10.0)), []);
+        assert_eq!(neighbours.judge(&mut window(ipc, 10.0), None), []);
     }
 }
 
@@ -97,12 +98,12 @@ fn calm(neighbours: &mut MemoryNeighbours) {
 fn three_low_windows_of_five_under_pressure_are_a_verdict() {
     let mut neighbours = neighbours();
     calm(&mut neighbours);
-    assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
-    assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
+    assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
+    assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
     // One other window in between does not matter.
-    assert_eq!(neighbours.judge(&mut window(2.0, 90.0)), []);
+    assert_eq!(neighbours.judge(&mut window(2.0, 90.0), None), []);
     let mut third = window(1.2, 90.0);
-    let verdicts = neighbours.judge(&mut third);
+    let verdicts = neighbours.judge(&mut third, None);
     let [verdict] = verdicts.as_slice() else {
         panic!("{verdicts:?}")
     };
@@ -134,7 +135,7 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
         (rows, parts.last()),
         (2, Some(&ReportSection::SelfCounters))
     );
-    let next = neighbours.judge(&mut window(1.2, 90.0));
+    let next = neighbours.judge(&mut window(1.2, 90.0), None);
     assert!(!next[0].begins);
 }
 
@@ -142,7 +143,7 @@ fn three_low_windows_of_five_under_pressure_are_a_verdict() {
 fn a_verdict_ends_when_at_most_one_window_of_five_is_low() {
     let mut neighbours = neighbours();
     calm(&mut neighbours);
-    let mut holds = |ipc| !neighbours.judge(&mut window(ipc, 90.0)).is_empty();
+    let mut holds = |ipc| !neighbours.judge(&mut window(ipc, 90.0), None).is_empty();
     let lows = [1.2; 5].map(&mut holds);
     assert_eq!(lows, [false, false, true, true, true]);
     // Two of the last five continue the verdict.
@@ -158,7 +159,7 @@ fn without_pressure_or_without_a_fall_there_is_no_verdict() {
         calm(&mut neighbours);
         for _ in 0..20 {
             assert_eq!(
-                neighbours.judge(&mut window(ipc, read)),
+                neighbours.judge(&mut window(ipc, read), None),
                 [],
                 "{ipc}, {read}"
             );
@@ -172,14 +173,14 @@ fn the_usual_level_follows_the_container() {
     let mut neighbours = neighbours();
     calm(&mut neighbours);
     for _ in 0..REMEMBERED {
-        assert_eq!(neighbours.judge(&mut window(1.2, 10.0)), []);
+        assert_eq!(neighbours.judge(&mut window(1.2, 10.0), None), []);
     }
     for _ in 0..5 {
-        assert_eq!(neighbours.judge(&mut window(1.2, 90.0)), []);
+        assert_eq!(neighbours.judge(&mut window(1.2, 90.0), None), []);
     }
     // However steady it is, a drop by less than 1% is no finding.
     for _ in 0..5 {
-        assert_eq!(neighbours.judge(&mut window(1.19, 90.0)), []);
+        assert_eq!(neighbours.judge(&mut window(1.19, 90.0), None), []);
     }
 }
 
@@ -188,23 +189,23 @@ fn unknown_values_are_not_judged() {
     let mut neighbours = neighbours();
     // Nine windows do not establish the usual performance.
     for _ in 0..9 {
-        neighbours.judge(&mut window(2.0, 10.0));
+        neighbours.judge(&mut window(2.0, 10.0), None);
     }
     let mut early = window(1.0, 90.0);
-    assert_eq!(neighbours.judge(&mut early), []);
+    assert_eq!(neighbours.judge(&mut early, None), []);
     assert_eq!(values(&early, "noisy_neighbour_memory"), []);
-    neighbours.judge(&mut window(2.0, 10.0));
+    neighbours.judge(&mut window(2.0, 10.0), None);
     // Without traffic of the socket there is no pressure.
     let mut unknown = report(&Said {
         containers: &[("web", 1.0, 1.0)],
         read: None,
     });
-    assert_eq!(neighbours.judge(&mut unknown), []);
+    assert_eq!(neighbours.judge(&mut unknown, None), []);
     assert_eq!(values(&unknown, "noisy_neighbour_memory"), []);
     // A container without IPC is no victim.
     let mut unmeasured = window(1.0, 90.0);
     unmeasured.series[0].value = Err(Reason::NotMeasured);
-    neighbours.judge(&mut unmeasured);
+    neighbours.judge(&mut unmeasured, None);
     let judged = values(&unmeasured, "noisy_neighbour_memory");
     assert_eq!(judged, [(container("batch"), 0.0)]);
 }
@@ -223,11 +224,11 @@ fn a_plan_without_what_is_needed_is_refused() {
 #[test]
 fn containers_that_ended_are_forgotten() {
     let mut neighbours = neighbours();
-    neighbours.judge(&mut window(2.0, 10.0));
-    assert_eq!(neighbours.histories.0.len(), 2);
-    let mut all = Neighbours::new(Some(neighbours));
-    all.forget(&[container("web")].into());
-    assert_eq!(all.memory.unwrap().histories.0.len(), 1);
+    let known = |neighbours: &Neighbours| neighbours.memory.as_ref().unwrap().histories.0.len();
+    neighbours.judge(&mut window(2.0, 10.0), None);
+    assert_eq!(known(&neighbours), 2);
+    neighbours.forget(&[container("web")].into());
+    assert_eq!(known(&neighbours), 1);
 }
 
 proptest! {
