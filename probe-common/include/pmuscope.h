@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * Markers for pmuscope: a program names its memory and its phases, and `pmuscope mem record
- * --regions` shows how often and at what latency each is accessed (docs/regions.md). Include this
+ * --regions` shows how often and at what latency each is accessed (docs/reference/regions.md). Include this
  * file where markers are called; it needs no library.
  *
  *     pmuscope_tag_addr("a", a, a + n);      // from now on these addresses are the region "a"

@@ -1,4 +1,5 @@
-//! Marker functions, by which a program names its memory regions and phases (docs/regions.md).
+//! Marker functions, by which a program names its memory regions and phases
+//! (docs/reference/regions.md).
 //! `include/pmuscope.h` has the same for C.
 //!
 //! They only return; pmuscope observes their calls by uprobes. Each is a naked function, opaque to

@@ -21,8 +21,8 @@
 //! whether this machine can count, [`list`] shows what it can count, and [`roofline`] measures the
 //! peaks of its cores and memory. `top` is the interactive view of windows.
 //!
-//! docs/architecture.md has the picture and the allowed imports between modules; `cargo xtask
-//! check` enforces them.
+//! docs/how-it-works/architecture.md has the picture and the allowed imports between modules;
+//! `cargo xtask check` enforces them.
 
 pub mod agent;
 pub mod catalogue;

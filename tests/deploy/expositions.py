@@ -42,7 +42,7 @@ def reports(recording):
 
 
 def names():
-    """Names of all samples that pmuscope can write, as far as recordings and docs/self.md tell."""
+    """Names of all samples that pmuscope can write, as far as recordings and docs/reference/self-counters.md tell."""
     texts = [text for texts in windows().values() for text in texts]
     found = {name for text in texts for name in re.findall(r"^(pmuscope_\w+)", text, re.M)}
     return found | self_counters() | verdicts()
@@ -59,8 +59,8 @@ def verdicts():
 
 
 def self_counters():
-    """Names of the counters in docs/self.md, as gauges and as totals."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w*) \|", (chart.ROOT / "docs/self.md").read_text(), re.M)
+    """Names of the counters in docs/reference/self-counters.md, as gauges and as totals."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w*) \|", (chart.ROOT / "docs/reference/self-counters.md").read_text(), re.M)
     found = set()
     for name, unit in rows:
         words = [word for word in name.split("_") if word not in (unit, UNITS[unit])]

@@ -1,4 +1,4 @@
-"""The script of docs/recordings.md reads a recording, and finds in it what pmuscope shows of it."""
+"""The script of docs/reference/recordings.md reads a recording, and finds in it what pmuscope shows of it."""
 
 import csv
 import gzip
@@ -15,7 +15,7 @@ import unittest
 import chart
 from expositions import PMUSCOPE
 
-PAGE = chart.ROOT / "docs/recordings.md"
+PAGE = chart.ROOT / "docs/reference/recordings.md"
 
 
 def why_not():

@@ -1,4 +1,4 @@
-"""The script of docs/regions.md draws what `mem record --regions` writes: a made-up file of its
+"""The script of docs/reference/regions.md draws what `mem record --regions` writes: a made-up file of its
 columns and metadata, and a recording of the test PMU (tests/vm/regions.rs)."""
 
 import base64
@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "docs/regions.py"
+SCRIPT = ROOT / "docs/reference/regions.py"
 RECORDING = ROOT / "tests/fixtures/recordings/stream.jsonl"
 # matplotlib's first three colours.
 COLOURS = {"a": (31, 119, 180), "b": (255, 127, 14), "c": (44, 160, 44)}

@@ -329,7 +329,7 @@ fn hotplug() {
     record("hotplug", by(By::Cgroup), &plan, &all);
 }
 
-/// Samples of a program with tags and phases, for the picture in docs/regions.md.
+/// Samples of a program with tags and phases, for the picture in docs/reference/regions.md.
 #[test]
 fn stream() {
     let Some(_machine) = spe_machine() else {

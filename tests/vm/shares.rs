@@ -3,7 +3,7 @@
 //!
 //! This measures the errors of attribution: weights charged at switches, counters read one after
 //! another, other tasks. It does not measure how well a core's misses represent a socket's traffic.
-//! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/accuracy.md.
+//! `cargo xtask vm --filter arm64-6.12-shares` prints the tables of docs/how-it-works/accuracy.md.
 
 mod errors;
 

@@ -1,6 +1,6 @@
-//! `cargo xtask docs`: writes docs/metrics.md and docs/metrics/ from the catalogue of metrics, and
-//! deploy/man and deploy/completions from the declarations of the options. Tests fail when they are
-//! out of date.
+//! `cargo xtask docs`: writes docs/reference/metrics.md and docs/reference/metrics/ from the
+//! catalogue of metrics, and deploy/man and deploy/completions from the declarations of the
+//! options. Tests fail when they are out of date.
 
 use std::{fs, process::Command};
 
@@ -32,7 +32,7 @@ pub(crate) const COMPLETIONS: [(&str, &str, &str); 3] = [
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let metrics = &mut probe_user(["--example", "metrics_md"]);
-    sh::check(metrics.arg(sh::root().join("docs")))
+    sh::check(metrics.arg(sh::root().join("docs/reference")))
         .context("cannot run the example metrics_md of probe-user")?;
     let pmuscope = || probe_user(["--bin", "pmuscope"]);
     let deploy = sh::root().join("deploy");

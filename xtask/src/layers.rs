@@ -15,7 +15,8 @@ use syn::{
 
 use crate::sh;
 
-/// The modules in their order (docs/architecture.md). Each may name only those before it.
+/// The modules in their order (docs/how-it-works/architecture.md). Each may name only those before
+/// it.
 const ORDER: &[&str] = &[
     "sys",
     "formula",

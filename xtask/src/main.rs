@@ -58,7 +58,7 @@ enum Verb {
     Check,
     /// What CI runs: check, then every test, and a table of the stages
     Ci,
-    /// Write docs/metrics.md and docs/metrics/ from the catalogue of metrics
+    /// Write docs/reference/metrics.md and docs/reference/metrics/ from the catalogue of metrics
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),

@@ -1,6 +1,7 @@
-//! The most memory of an agent, including its kernel memory: the formula of docs/kubernetes.md.
-//! The chart computes its limit by it (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare
-//! its terms with the memory of a session, and the chart and the page with it.
+//! The most memory of an agent, including its kernel memory: the formula of
+//! docs/how-to/kubernetes.md. The chart computes its limit by it
+//! (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare its terms with the memory of a
+//! session, and the chart and the page with it.
 
 use crate::session::memory::{Memory, USUAL_THREADS};
 

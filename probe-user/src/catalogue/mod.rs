@@ -11,7 +11,7 @@
 //!    units);
 //! 5. [`Metric::evaluate`] computes the value, or the reason why there is none.
 //!
-//! docs/catalogue.md describes the format of the files.
+//! docs/reference/catalogue.md describes the format of the files.
 
 mod check;
 mod chip;

@@ -135,7 +135,7 @@ pub struct ChipSpec {
     pub gpus: Option<bool>,
     /// The GPUs per socket that the chip's name implies.
     pub gpus_per_socket: Option<u32>,
-    /// Whether docs/metrics/chips.md has a table of its metrics.
+    /// Whether docs/reference/metrics/chips.md has a table of its metrics.
     #[serde(default)]
     pub coverage: bool,
 }

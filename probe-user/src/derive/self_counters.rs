@@ -1,4 +1,5 @@
-//! Tables of self-counters, a row each. The report and docs/self.md are made from them.
+//! Tables of self-counters, a row each. The report and docs/reference/self-counters.md are made
+//! from them.
 //!
 //! Fields that programs count are summed over CPUs, so a new counter needs the field, the program
 //! that counts, and a row here (CONTRIBUTING.md, "Add a self-counter").
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_page_has_every_self_counter() {
-        let page = include_str!("../../../docs/self.md");
+        let page = include_str!("../../../docs/reference/self-counters.md");
         for table in [
             table(COUNTING),
             table(SAMPLING),
@@ -332,7 +333,10 @@ mod tests {
             table(AGENT),
             table(NAMING),
         ] {
-            assert!(page.contains(&table), "docs/self.md lacks:\n\n{table}");
+            assert!(
+                page.contains(&table),
+                "docs/reference/self-counters.md lacks:\n\n{table}"
+            );
         }
         let rows = page.lines().filter(|line| line.starts_with("| `"));
         assert_eq!(rows.count(), names().count());

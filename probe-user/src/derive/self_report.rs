@@ -43,7 +43,11 @@ pub(super) fn add(report: &mut Report, window: &Window) {
     if let Some(health) = spe {
         series.add_table(SAMPLING, health);
         for (name, count) in composed_counters(health) {
-            let described = (name.as_str(), "", "Of sampling: see docs/self.md");
+            let described = (
+                name.as_str(),
+                "",
+                "Of sampling: see docs/reference/self-counters.md",
+            );
             series.add_number(described, MetricKind::Counter, Some(count));
         }
     }

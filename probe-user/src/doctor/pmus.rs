@@ -178,8 +178,8 @@ fn unknown_platform(subject: &Subject, all: &[&Pmu]) -> Finding {
         let advice = "hypervisors do not show them to guests: run pmuscope on the host";
         ("none: this is a virtual machine", loss.advise(advice))
     } else {
-        let advice = "metrics are known for the platforms of docs/metrics.md; any other event \
-             that a driver lists can be counted by `stat -e PMU/EVENT/`";
+        let advice = "metrics are known for the platforms of docs/reference/metrics.md; any other \
+             event that a driver lists can be counted by `stat -e PMU/EVENT/`";
         ("none", loss.advise(advice))
     };
     AREA.missing(check, found, loss)

@@ -13,7 +13,7 @@ use crate::{
 const HEADS: [&str; 7] = ["", "metric", "A", "B", "B/A", "B-A", "by chance"];
 
 const LEGEND: &str = "* the difference exceeds what chance allows: Welch's test on the windows, \
-                      99%, with the values' intervals (docs/recordings.md)";
+                      99%, with the values' intervals (docs/reference/recordings.md)";
 
 /// Rows sorted for output: those that differ first, by the size of their ratio; then the rest in
 /// the order of the report.

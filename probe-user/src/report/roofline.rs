@@ -132,7 +132,7 @@ impl RunRoofline {
                     .to_owned(),
                 (None, Some(_)) => "the recording has no FLOPS and no FLOPs per byte: record \
                                     with -M group:intensity where the machine counts them \
-                                    (docs/roofline.md)"
+                                    (docs/reference/roofline.md)"
                     .to_owned(),
                 (None, None) => "it needs FLOPS and FLOPs per byte (record with -M \
                                  group:intensity) and the peaks of the machine (`report \

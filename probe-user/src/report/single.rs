@@ -41,7 +41,7 @@ impl Single {
                 if pairs.is_empty() {
                     return Err(format!(
                         "{} has no such metric both estimated and counted \
-                         (docs/recordings.md, Estimates and counts)",
+                         (docs/reference/recordings.md, Estimates and counts)",
                         run.file
                     ));
                 }

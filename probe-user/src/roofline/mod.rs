@@ -1,5 +1,6 @@
-//! The machine's roofline (docs/roofline.md): bandwidth by a STREAM-like triad over threads and
-//! sizes, peak of floating-point operations, idle latency, and the bytes in flight by Little's law.
+//! The machine's roofline (docs/reference/roofline.md): bandwidth by a STREAM-like triad over
+//! threads and sizes, peak of floating-point operations, idle latency, and the bytes in flight by
+//! Little's law.
 //!
 //! [`measure()`] returns a [`Roofline`]; [`table`] and [`json`] write it. It needs no session.
 

@@ -107,7 +107,7 @@ fn lines(
     Ok(())
 }
 
-/// Writes a roofline as one JSON object; docs/roofline.md lists its fields.
+/// Writes a roofline as one JSON object; docs/reference/roofline.md lists its fields.
 ///
 /// # Errors
 ///

@@ -11,7 +11,7 @@ use crate::{
     machine::{Pmus, cpus::CpuList},
 };
 
-/// Options of sampling by events (`docs/mem.md`).
+/// Options of sampling by events (`docs/reference/mem.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessSampling {
     /// Events from one sample to the next; None: the default number of samples per second and CPU.

@@ -1,5 +1,5 @@
 //! The columns of the samples' Parquet file: name, type, unit, and how to get the value from a
-//! [`Sample`]. docs/mem-record.md documents them; a test compares the two.
+//! [`Sample`]. docs/reference/mem-record.md documents them; a test compares the two.
 
 use std::sync::Arc;
 
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn every_column_is_documented_once_and_in_order() {
-        let text = include_str!("../../../docs/mem-record.md");
+        let text = include_str!("../../../docs/reference/mem-record.md");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
         let documented: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
         let columns: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
         assert!(
             documented.starts_with(&columns),
-            "docs/mem-record.md lists {documented:?}, the file has {columns:?}"
+            "docs/reference/mem-record.md lists {documented:?}, the file has {columns:?}"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Observes the marker functions of programs (docs/regions.md) by uprobes. A probe is in a file, of
-//! any mount namespace, and fires in all processes that execute the file. The eBPF program reports
-//! only observed processes.
+//! Observes the marker functions of programs (docs/reference/regions.md) by uprobes. A probe is in
+//! a file, of any mount namespace, and fires in all processes that execute the file. The eBPF
+//! program reports only observed processes.
 
 mod scanned_files;
 

@@ -3,7 +3,7 @@
 //!
 //! The group is on the PMU for only a part of that time, on some CPUs longer than on others. Counts
 //! of the rest are estimated for each CPU before anything is added up, by the owner's own rates and
-//! never by those of others (docs/accuracy.md has the stated error):
+//! never by those of others (docs/how-it-works/accuracy.md has the stated error):
 //!
 //! 1. by its rate on that CPU, if the group was running for a tenth of its time on it, and for 1
 //!    ms;

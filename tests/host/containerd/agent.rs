@@ -248,7 +248,7 @@ fn the_image_counts_with_the_rights_of_the_chart() {
         is_there(path);
     }
 
-    // `doctor` in the pod, with the command of docs/kubernetes.md.
+    // `doctor` in the pod, with the command of docs/how-to/kubernetes.md.
     let question = ExecSyncRequest {
         container_id: id.clone(),
         cmd: ["/pmuscope", "doctor"].map(str::to_owned).into(),

@@ -9,7 +9,7 @@ const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_he
 /// Groups of every profile: software events, and hardware events.
 const GROUPS: usize = 2;
 
-const PAGE: &str = include_str!("../../../../docs/kubernetes.md");
+const PAGE: &str = include_str!("../../../../docs/how-to/kubernetes.md");
 
 proptest! {
     /// The terms are large enough on every machine.
@@ -95,6 +95,9 @@ fn the_page_has_the_limits() {
             limit(None),
             limit(Some(128 * KIB))
         );
-        assert!(PAGE.contains(&row), "docs/kubernetes.md lacks:\n{row}");
+        assert!(
+            PAGE.contains(&row),
+            "docs/how-to/kubernetes.md lacks:\n{row}"
+        );
     }
 }

@@ -22,7 +22,7 @@ use crate::print::{Format, to_stdout};
   pmuscope derive counts.csv --platform grace --format json")]
 pub(crate) struct Args {
     /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value;
-    /// - is standard input. docs/derive.md says which forms are read
+    /// - is standard input. docs/how-to/derive.md says which forms are read
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Where they were counted

@@ -1,4 +1,5 @@
-//! The catalogue as pages: docs/metrics.md, an index by question, and docs/metrics/.
+//! The catalogue as pages: docs/reference/metrics.md, an index by question, and
+//! docs/reference/metrics/.
 
 mod chips;
 mod family;
@@ -39,11 +40,11 @@ const VALUES: &str = "\
 All events of a metric are counted in one group, so that a ratio is exact however the groups take
 turns. Core metrics have a value for each container: counts are scaled by enabled / running time on
 each CPU and then added up, and time is the wall time of the window; `counting_error` is the error
-of that ([accuracy.md](accuracy.md)). Uncore metrics have a value for each socket or device: counts
-stay as they are, and time is the running time of their group.
+of that ([accuracy.md](../how-it-works/accuracy.md)). Uncore metrics have a value for each socket or
+device: counts stay as they are, and time is the running time of their group.
 
 Metrics of SPE are estimates from samples, with a value for each container; selecting one starts
-the sampling ([spe.md](spe.md)).
+the sampling ([spe.md](../how-it-works/spe.md)).
 
 A value that cannot be had is absent, never zero and never clamped. The reasons are: an event was
 not counted; a counter never ran, or for so little time that most is unknown; the denominator is

@@ -1,4 +1,4 @@
-//! docs/catalogue.md lists all keys of files, and the catalogue describes its events.
+//! docs/reference/catalogue.md lists all keys of files, and the catalogue describes its events.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{
 
 fn page() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(root.join("../docs/catalogue.md")).unwrap()
+    std::fs::read_to_string(root.join("../docs/reference/catalogue.md")).unwrap()
 }
 
 #[test]

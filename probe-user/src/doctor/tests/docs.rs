@@ -1,4 +1,4 @@
-//! docs/troubleshooting.md has every check that can fail, and the same commands.
+//! docs/reference/troubleshooting.md has every check that can fail, and the same commands.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::catalogue::Platform;
 
 const DOCS: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../docs/troubleshooting.md"
+    "/../docs/reference/troubleshooting.md"
 ));
 
 /// All losses on the fixture machines, each with its check.

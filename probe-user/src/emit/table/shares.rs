@@ -110,7 +110,7 @@ pub(super) fn notes(page: &TablePage<'_>) -> Vec<String> {
     if shares.iter().any(not_validated) {
         notes.push(
             " ! shares are not validated here: what their weights do not see is in no error \
-             (docs/accuracy.md)"
+             (docs/how-it-works/accuracy.md)"
                 .to_owned(),
         );
     }

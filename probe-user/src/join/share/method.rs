@@ -25,7 +25,7 @@ pub enum Method {
 
 impl Method {
     /// Standard error of the method itself, without that of the number of samples: the largest
-    /// measured over the loads of docs/accuracy.md. `None` if it was not measured.
+    /// measured over the loads of docs/how-it-works/accuracy.md. `None` if it was not measured.
     fn measured_error(&self) -> Option<f64> {
         match self {
             Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
@@ -70,13 +70,13 @@ impl Method {
     }
 }
 
-/// Standard error of weights counted on the CPUs, by docs/accuracy.md.
+/// Standard error of weights counted on the CPUs, by docs/how-it-works/accuracy.md.
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
-/// Standard error of sampled weights, by docs/accuracy.md: the largest root mean square over the
-/// shares of a load (1.15 %), in the time in which samples were taken. It includes the error by the
-/// number of samples, which could not be separated: that error is stated twice rather than not at
-/// all.
+/// Standard error of sampled weights, by docs/how-it-works/accuracy.md: the largest root mean
+/// square over the shares of a load (1.15 %), in the time in which samples were taken. It includes
+/// the error by the number of samples, which could not be separated: that error is stated twice
+/// rather than not at all.
 pub(super) const SAMPLE_ERROR: f64 = 0.0116;
 
 /// The value of the label `method`.

@@ -64,7 +64,7 @@ function rooflineSection(redraw) {
     element("div", { id: "roofline", className: "plot" }),
     element("p", { className: "quiet" }, [`Peaks of ${platform}, ${vectors}, double precision. `
       + "A point is a row over all windows in which it had both values; its bytes are those that "
-      + "its core counts, without writes (docs/roofline.md)", ...notes].join(". ")));
+      + "its core counts, without writes (docs/reference/roofline.md)", ...notes].join(". ")));
   roof.onchange = drawRoofline;
   redraw.push(drawRoofline);
 }

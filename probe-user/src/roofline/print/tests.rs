@@ -93,7 +93,7 @@ fn json_has_the_fields_of_the_page() {
     json(&mut text, &xeon_phi()).unwrap();
     let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
-    let page = include_str!("../../../../docs/roofline.md");
+    let page = include_str!("../../../../docs/reference/roofline.md");
     let mut open = vec![&value];
     while let Some(value) = open.pop() {
         match value {
@@ -101,7 +101,7 @@ fn json_has_the_fields_of_the_page() {
                 for (name, value) in fields {
                     assert!(
                         page.contains(&format!("`{name}`")),
-                        "docs/roofline.md: {name}"
+                        "docs/reference/roofline.md: {name}"
                     );
                     open.push(value);
                 }

@@ -1,5 +1,5 @@
-//! Region and phase of each sample (docs/regions.md): from the markers of programs, else from the
-//! kind of memory. [`RegionIndex`] collects them, `ViewCache` looks them up for a decoding
+//! Region and phase of each sample (docs/reference/regions.md): from the markers of programs, else
+//! from the kind of memory. [`RegionIndex`] collects them, `ViewCache` looks them up for a decoding
 //! thread.
 
 mod counts;

@@ -1,5 +1,5 @@
 //! Pins keep counters running across restarts: maps, programs and links of a session in a bpffs,
-//! which the next session takes over (docs/state.md).
+//! which the next session takes over (docs/how-it-works/state.md).
 //!
 //! A session's pins are in a directory whose name is a `PinStamp`: layout, build and plan. While a
 //! session starts its directory has another name, so that nothing of an incomplete start is taken

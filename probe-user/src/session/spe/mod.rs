@@ -1,7 +1,7 @@
 //! Arm SPE: opens its events, and attaches the programs that decode and attribute its records.
 //!
 //! User space maps the buffers but never reads them: the programs add every record to its owner's
-//! row, and user space reads the rows. docs/spe.md has the cost.
+//! row, and user space reads the rows. docs/how-it-works/spe.md has the cost.
 
 mod budget;
 mod clock;

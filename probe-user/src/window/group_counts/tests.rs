@@ -290,7 +290,7 @@ fn coverage(live: usize, out: usize, spread: f64) -> f64 {
     f64::from(held) / f64::from(RUNS)
 }
 
-/// The figures of docs/accuracy.md.
+/// The figures of docs/how-it-works/accuracy.md.
 #[test]
 fn the_stated_error_holds_the_truth() {
     println!("| rows live | rows not live | spread 0.1 | 0.3 | 0.5 | 1 |");

@@ -85,8 +85,8 @@ fn median(mut list: Vec<f64>) -> f64 {
     list[list.len() / 2]
 }
 
-/// The figures of docs/accuracy.md. An earlier version stated an error of 0.56 % for such weights,
-/// while half of the shares were off by more than 22 %.
+/// The figures of docs/how-it-works/accuracy.md. An earlier version stated an error of 0.56 % for
+/// such weights, while half of the shares were off by more than 22 %.
 #[test]
 fn the_stated_error_of_weights_in_turns_holds_the_truth() {
     println!("| spread | error (median) | stated (median) | held |");

@@ -31,7 +31,8 @@ use crate::{
     print::{Format, command_line, note, to_stdout},
 };
 
-/// Default number of CPUs per draining thread. docs/mem-record.md says for which load it suffices.
+/// Default number of CPUs per draining thread. docs/reference/mem-record.md says for which load it
+/// suffices.
 const CPUS_OF_A_THREAD: usize = 32;
 
 /// Default period of SPE, in operations.
