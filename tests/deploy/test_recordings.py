@@ -1,7 +1,10 @@
-"""The script of docs/reference/recordings.md reads a recording, and finds in it what pmuscope shows of it."""
+"""The examples of docs/reference/recordings.md and mem-record.md read what pmuscope writes, and find
+in it what pmuscope shows of it."""
 
+import collections
 import csv
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -13,9 +16,12 @@ import tempfile
 import unittest
 
 import chart
-from expositions import PMUSCOPE
+import test_regions
+from expositions import PMUSCOPE, RECORDINGS, reports
 
 PAGE = chart.ROOT / "docs/reference/recordings.md"
+SAMPLES_PAGE = chart.ROOT / "docs/reference/mem-record.md"
+NO_DUCKDB = None if importlib.util.find_spec("duckdb") else "duckdb is not installed"
 
 
 def why_not():
@@ -80,6 +86,51 @@ class Script(unittest.TestCase):
             )
             self.assertEqual(end, {"windows": len(windows)})
             self.assertEqual(len(lines), len(windows) + 3)
+
+
+@unittest.skipIf(NO_DUCKDB, NO_DUCKDB)
+class Queries(unittest.TestCase):
+    """The SQL of the pages, in DuckDB."""
+
+    def ask(self, page, directory):
+        """The rows that the only query of a page finds in a directory's files."""
+        import duckdb
+
+        (query,) = re.findall(r"```sql\n(.*?)```", page.read_text(), re.S)
+        with duckdb.connect() as connection:
+            connection.execute(f"SET file_search_path = '{directory}'")
+            return connection.execute(query).fetchall()
+
+    def test_containers_by_cpu_over_time(self):
+        with tempfile.TemporaryDirectory() as directory:
+            table = pathlib.Path(directory, "run.csv")
+            words = ["report", RECORDINGS / "waits.jsonl", "--format", "csv", "-o", table]
+            subprocess.run([PMUSCOPE, *words], check=True)
+            found = {(label, second): cpus for label, second, cpus in self.ask(PAGE, directory)}
+            rows = csv.DictReader(io.StringIO(table.read_text()))
+            labels = {(row["kind"], row["name"]): row["label"] for row in rows}
+        values = collections.defaultdict(list)
+        for window in reports("waits"):
+            second = (window["elapsed_ns"] - window["duration_ns"]) // 10**10 * 10
+            for row in window["rows"]:
+                if row["kind"] != "idle":
+                    # A row that did not run used 0 CPUs.
+                    value = row["metrics"]["cpus_used"]["value"] or 0
+                    values[labels[row["kind"], row["name"]], second].append(value)
+        self.assertGreater(len(values), 1)
+        self.assertEqual(set(found), set(values))
+        for key, known in values.items():
+            self.assertAlmostEqual(found[key], sum(known) / len(known), msg=key)
+
+    def test_samples_by_region_and_source(self):
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, "samples.parquet").write_bytes(test_regions.recording())
+            found = self.ask(SAMPLES_PAGE, directory)
+        # The page shows the result.
+        text = SAMPLES_PAGE.read_text()
+        (shown,) = re.findall(r"```sql\n.*?```\n\n```\n(.*?)```", text, re.S)
+        cells = [["NULL" if cell is None else str(cell) for cell in row] for row in found]
+        self.assertEqual([line.split() for line in shown.splitlines()], cells)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ fn environment() -> Result<std::path::PathBuf> {
     let directory = sh::target_dir().join("deploy-python");
     let python = directory.join("bin/python");
     let requirements = sh::root().join("tests/deploy/requirements.txt");
-    // Large packages that only two tests need.
+    // Large packages that only the examples of docs/ need.
     let optional = requirements.with_file_name("requirements-pictures.txt");
     let mut wanted = fs::read(&requirements).context("cannot read requirements.txt")?;
     wanted.extend(fs::read(&optional).context("cannot read requirements-pictures.txt")?);
@@ -135,7 +135,7 @@ fn environment() -> Result<std::path::PathBuf> {
     };
     install(&requirements)?;
     if let Err(error) = install(&optional) {
-        println!("xtask: the scripts of docs/ will say that they were skipped: {error}");
+        println!("xtask: the examples of docs/ will say that they were skipped: {error}");
         return Ok(python);
     }
     fs::write(&installed, wanted).context("cannot write the list of installed packages")?;
