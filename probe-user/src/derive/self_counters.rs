@@ -49,7 +49,7 @@ self_counters! {
     /// Counters of counting.
     COUNTING of Health {
         Counter "runs" "" = |it| it.sum.runs, "Runs of the hook";
-        Counter "charges" "" = |it| it.sum.charges, "Times a slice was charged to its owner";
+        Counter "charges" "" = |it| it.sum.charges, "Slices charged to their owner";
         Gauge "ns_per_run_same_owner" "ns" = |it| mean(&it.sum.same),
             "Mean cost of a run that found the same owner";
         Gauge "ns_per_run_charging" "ns" = |it| mean(&it.sum.changed),
@@ -57,22 +57,20 @@ self_counters! {
         Counter "sampled_runs" "" = |it| it.sum.same.samples + it.sum.changed.samples,
             "Runs whose cost was measured, one in 1,024";
         Gauge "ns_per_read" "ns" = |it| it.cost.read.each(),
-            "What reading one counter takes, measured at the start";
+            "Cost of reading one counter, measured at the start";
         Gauge "counting_ppm_of_busiest_cpu" "ppm" = |it| it.cost.ppm(),
-            "Part of a CPU's time that the programs took, on the CPU where they took most";
+            "Share of a CPU that the programs took, where they took most";
         Gauge "ipis_per_pull" "" = |it| it.flushes,
-            "Interrupts that the last pull sent: CPUs flushed";
+            "Interrupts of the last pull: CPUs flushed";
         Gauge "pull_skew_ns" "ns" = |it| it.skew,
-            "Time from the first flush of the last pull to its last row: what runs meanwhile is in \
-             this window or in the next";
+            "First flush to last row of the last pull: events meanwhile are in either window";
         Counter "group_exchanges" "" = |it| it.exchanges,
-            "Times a CPU went on to the next group of counters";
+            "Switches of a CPU to the next counter group";
         Gauge "rows" "" = |it| it.rows as u64, "Rows in the map of counts";
         Counter "rows_made" "" = |it| it.sum.rows_made,
-            "Rows that were made: far more than `rows` where owners come and go";
+            "Rows created: far more than `rows` where owners come and go";
         Counter "evicted_rows" "" = |it| it.evicted_rows,
-            "Rows of cgroups without processes, or of idle ones that are no container, that were \
-             freed since the map was more than half full";
+            "Rows freed in a map more than half full: no processes, or idle and no container";
         Gauge "map_memory_bytes" "B" = |it| it.memory.total() as u64,
             "Kernel memory of the maps, by arithmetic";
         Counter "missed_switches" "" = |it| it.sum.missed_switches,
@@ -80,40 +78,37 @@ self_counters! {
         Counter "late_switches" "" = |it| it.sum.late,
             "Switches that only a second program saw, right after them";
         Counter "moved_while_running" "" = |it| it.sum.moved,
-            "Slices whose task another one moved to another cgroup while it ran: all of each is \
-             the old one's";
+            "Slices whose task was moved to another cgroup while running: charged to the old one";
         Counter "estimated_ns" "ns" = |it| it.sum.missed_nanos,
-            "Time of slices in which a switch between two owners was missed: whose it was is \
-             estimated";
+            "Time of slices with a missed switch between two owners: divided by an estimate";
         Counter "overflowed_charges" "" = |it| it.sum.overflowed,
-            "Charges that went to `system (overflow)` for want of a row";
+            "Charges to `system (overflow)` for want of a row";
         Counter "refused_rows_full" "" = |it| it.sum.full,
-            "Rows that were not made since the map was full";
+            "Rows not created: the map was full";
         Counter "refused_rows_no_memory" "" = |it| it.sum.no_memory,
-            "Rows that were not made since there was no memory at hand";
+            "Rows not created: no memory at hand";
         Counter "refused_rows_locked" "" = |it| it.sum.contended,
-            "Rows that were not made since a part of the map was locked";
+            "Rows not created: a part of the map was locked";
         Counter "rebased_counters" "" = |it| it.sum.rebased,
-            "Counters that went back and were taken as a new baseline";
+            "Counters that went back and became a new baseline";
         Counter "refused_reads" "" = |it| it.sum.read_errors,
             "Counter reads that the kernel refused";
         Counter "map_retries" "" = |it| it.map_retries,
-            "Map calls of pmuscope that met a busy map and were made again";
+            "Map calls of pmuscope repeated since the map was busy";
         Counter "skipped_runs" "" = |it| it.skipped_runs,
-            "Runs of programs that the kernel left out, since that program ran on the CPU already";
+            "Runs that the kernel skipped: the program was already running on that CPU";
         Counter "lost_events" "" = |it| it.sum.lost_events,
-            "Records of cgroups and processes that came or went, and were lost";
+            "Lost records of cgroups and processes that came or went";
         Counter "kernel_log_suppressed" "" = |it| it.log.map(|it| it.suppressed),
-            "Messages of the kernel log beyond four a second of a kind on a CPU";
+            "Kernel log messages beyond four a second of a kind on a CPU";
         Counter "kernel_log_dropped" "" = |it| it.log.map(|it| it.dropped),
-            "Messages of the kernel log for which its ring had no room";
+            "Kernel log messages dropped: its ring was full";
         Counter "handovers" "" = |it| it.handed_over.map(|it| it.times),
-            "Times that another process took over the pinned maps";
+            "Times another process took over the pinned maps";
         Counter "handover_gap_ns" "ns" = |it| it.handed_over.map(|it| it.gap),
-            "CPU time counted for nobody while counters were exchanged at these times";
+            "CPU time counted for nobody during these handovers";
         Counter "unattended_ns" "ns" = |it| it.handed_over.map(|it| it.unattended),
-            "Time between the last reading by a process and the start of the next: SPE and uncore \
-             counters paused";
+            "Time without a process that reads: SPE and uncore counters paused";
     }
 }
 
@@ -124,55 +119,53 @@ self_counters! {
         Gauge "spe_aux_bytes" "B" = |it| it.aux_size as u64, "Size of each CPU's buffer";
         Gauge "spe_rows" "" = |it| it.rows as u64, "Rows in the map of samples";
         Counter "spe_freed_idle_rows" "" = |it| it.freed_idle,
-            "Rows that were freed since no sample came for them any more and the map was nearly \
-             full: what they held is counted";
+            "Rows without new samples, freed since the map was nearly full: their counts are kept";
         Gauge "spe_map_memory_bytes" "B" = |it| it.memory.total() as u64,
-            "Kernel memory of the maps of samples, by arithmetic; each thread has 128 bytes more";
-        Counter "spe_chunks" "" = |it| it.sum.chunks, "Chunks of buffers that were handed over";
+            "Kernel memory of the maps of samples, by arithmetic; 128 bytes more per thread";
+        Counter "spe_chunks" "" = |it| it.sum.chunks, "Chunks of buffers handed over";
         Counter "spe_bytes" "B" = |it| it.sum.bytes, "Their bytes";
-        Counter "spe_records" "" = |it| it.sum.records, "Records that were decoded";
+        Counter "spe_records" "" = |it| it.sum.records, "Decoded records";
         Counter "spe_padding_bytes" "B" = |it| it.sum.padding, "Padding between records";
         Counter "spe_undecoded_bytes" "B" = |it| it.sum.undecoded,
-            "Bytes that are no record that can be decoded: `spe_bad_records_*` say why";
+            "Bytes that are no decodable record: `spe_bad_records_*` say why";
         Counter "spe_skipped_bytes" "B" = |it| it.sum.skipped,
             "Bytes left out to bound the time with interrupts off";
         Counter "spe_invalid_records" "" = |it| it.sum.invalid,
             "Loads and stores with a zero address or timestamp";
         Counter "spe_overflowed_records" "" = |it| it.sum.overflowed,
-            "Records that the map had no row for";
+            "Records without a row in the map";
         Counter "spe_missed_bytes" "B" = |it| it.sum.missed_bytes,
             "Bytes that no program was shown";
         Counter "spe_late_bytes" "B" = |it| it.sum.late_bytes,
-            "Bytes of chunks at whose end the program was not called: read at the end of the next \
-             one";
+            "Bytes of chunks without a call at their end: read at the end of the next one";
         Counter "spe_unlogged_chunks" "" = |it| it.unlogged,
-            "Chunks of unknown size: the kernel's log had no room for them";
+            "Chunks of unknown size: the kernel's log was full";
         Counter "spe_aux_buffers_truncated" "" = |it| it.sum.truncated,
             "Chunks in which the hardware lost data";
         Counter "spe_aux_buffers_partial" "" = |it| it.sum.partial,
             "Chunks whose last record may be cut";
         Counter "spe_aux_buffers_with_collision" "" = |it| it.sum.collided,
-            "Chunks in which a sample was dropped because the one before it was in flight";
+            "Chunks with a sample dropped because the one before was in flight";
         Counter "spe_unreadable_chunks" "" = |it| it.sum.unreadable,
             "Chunks that could not be read";
         Counter "spe_decode_ns" "ns" = |it| it.sum.nanos,
             "Time spent on chunks, interrupts off";
-        Gauge "spe_irq_off_ns_max" "ns" = |it| it.longest, "The longest time spent on a chunk";
+        Gauge "spe_irq_off_ns_max" "ns" = |it| it.longest, "Longest time spent on a chunk";
         Counter "spe_unknown_threads" "" = |it| it.sum.unknown_threads,
-            "Threads that the map of threads had no room for";
+            "Threads without room in the map of threads";
         Counter "spe_lost_exits" "" = |it| it.sum.lost_exits,
-            "Exits of threads that were not told in time";
+            "Exits of threads not reported in time";
         Counter "spe_unpaged_records" "" = |it| it.sum.unpaged,
-            "Records that the table of pages did not take in";
+            "Records not in the table of pages";
         Counter "spe_lined_records" "" = |it| it.sum.lined,
             "Loads and stores with an address and an owner, where cache lines are shown";
         Counter "spe_unlined_records" "" = |it| it.sum.unlined,
-            "Those of them that the table of cache lines did not take in";
+            "Those of them not in the table of cache lines";
         Gauge "spe_ns_per_record" "ns" = |it| it.per_record(it.sum.nanos),
             "Mean cost of a decoded record";
         Gauge "spe_ns_per_record_by_bpf_stats" "ns" = |it| {
             it.bpf_stats.and_then(|nanos| it.per_record(nanos))
-        }, "The same by the kernel's own clock, where `kernel.bpf_stats_enabled` is on";
+        }, "The same by the kernel's clock, with `kernel.bpf_stats_enabled`";
     }
 }
 
@@ -180,26 +173,24 @@ self_counters! {
     /// Counters of the agent.
     AGENT of AgentHealth {
         Gauge "agent_interval_ns" "ns" = |it| it.interval_nanos, "Length of a window now";
-        Counter "agent_windows" "" = |it| it.windows, "Windows that were pulled and published";
+        Counter "agent_windows" "" = |it| it.windows, "Windows pulled and published";
         Counter "agent_pull_ns" "ns" = |it| it.pull_nanos,
             "Time spent on windows: pulling, naming, computing, writing";
         Gauge "agent_last_pull_ns" "ns" = |it| it.last_pull_nanos, "The same of the last window";
         Counter "agent_failures" "" = |it| it.failures,
-            "Times counting could not start or go on; it is tried again";
+            "Times counting could not start or continue; it is retried";
         Counter "agent_sessions" "" = |it| it.sessions, "Times counting began";
         Gauge "agent_off" "" = |it| it.off, "1 while a file switches counting off";
         Counter "agent_reloads" "" = |it| it.reloads, "Reloads of the configuration";
         Counter "agent_refused_reloads" "" = |it| it.refused_reloads,
-            "Reloads that were refused: the settings before them stay";
+            "Refused reloads: the earlier settings stay";
         Gauge "agent_series" "" = |it| it.series, "Series of the last window";
         Gauge "agent_folded_containers" "" = |it| it.folded,
-            "Rows of the last window that are in the row `other`, by `series.max`";
+            "Rows of the last window in the row `other`, by `series.max`";
         Gauge "agent_left_out_processes" "" = |it| it.left_out,
-            "Processes of `count.top_processes` that have no series in the last window, by \
-             `series.max`";
+            "Processes of `count.top_processes` without series in the last window, by `series.max`";
         Gauge "agent_overhead_ppm" "ppm" = |it| it.overhead_ppm,
-            "Part of a CPU's time that the programs, where they took most, and this process took \
-             in the last windows, where `max_overhead` is set";
+            "Share of a CPU of the programs (busiest CPU) and this process, with `max_overhead`";
         Gauge "agent_overhead_budget_ppm" "ppm" = |it| it.overhead_budget_ppm, "`max_overhead`";
         Gauge "agent_overhead_level" "" = |it| it.overhead_level,
             "What is given up to keep to it: 0 is nothing";
@@ -208,12 +199,12 @@ self_counters! {
         Counter "agent_overhead_changes" "" = |it| it.overhead_changes, "Changes of that level";
         Counter "agent_scrapes" "" = |it| it.scrapes, "Answers with metrics";
         Counter "agent_scrape_ns" "ns" = |it| it.scrape_nanos, "Time until these were ready";
-        Counter "agent_connections" "" = |it| it.connections, "Connections that were accepted";
+        Counter "agent_connections" "" = |it| it.connections, "Accepted connections";
         Counter "agent_refused_requests" "" = |it| it.refused_requests,
-            "Requests that were answered by an error";
+            "Requests answered by an error";
         Counter "agent_closed_connections" "" = |it| it.closed_connections,
-            "Connections that were closed to make room, or whose client did not take its answer";
-        Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON that were written";
+            "Connections closed to make room, or since the client did not take its answer";
+        Counter "agent_json_lines" "" = |it| it.json_lines, "Lines of JSON written";
         Counter "agent_lost_json_lines" "" = |it| it.lost_json_lines,
             "Lines of JSON that could not be written";
         Counter "agent_failed_saves" "" = |it| it.failed_saves,
@@ -224,10 +215,9 @@ self_counters! {
         Counter "agent_rejected_points" "" = |it| it.rejected_points,
             "Data points that the collector refused";
         Counter "agent_lost_pushes" "" = |it| it.lost_pushes,
-            "Windows that the collector never took, or not whole: sums are cumulative, only the \
-             gauges of these are lost";
+            "Windows that the collector did not take whole: only their gauges are lost";
         Counter "agent_cpu_ns" "ns" = |it| it.cpu_nanos, "CPU time of this process";
-        Gauge "agent_resident_bytes" "B" = |it| it.resident, "Its memory that is resident";
+        Gauge "agent_resident_bytes" "B" = |it| it.resident, "Its resident memory";
         Gauge "agent_open_descriptors" "" = |it| it.descriptors, "Its open file descriptors";
     }
 }
@@ -235,30 +225,29 @@ self_counters! {
 self_counters! {
     /// Counters of sampled events, over all events.
     SAMPLED of Vec<EventWindow> {
-        Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples that were taken";
+        Counter "samples" "" = |it| sum(it, |it| it.sum.samples), "Samples taken";
         Counter "samples_missed" "" = |it| sum(it, |it| it.missed),
-            "Samples that were due by what the events counted, and were not shown to the program";
+            "Samples due by the events' counts, and not shown to the program";
         Counter "samples_left_out" "" = |it| sum(it, |it| it.sum.others),
-            "Samples of events of memory accesses that are no access, or took less time than asked \
-             for";
+            "Samples of memory events that are no access, or too short";
         Counter "samples_overflowed" "" = |it| sum(it, |it| it.sum.overflow.samples),
-            "Samples that are in `system (overflow)` for want of a row";
+            "Samples in `system (overflow)` for want of a row";
         Counter "samples_refused_full" "" = |it| sum(it, |it| it.sum.full),
-            "Rows of samples that were not made since the map was full";
+            "Rows of samples not created: the map was full";
         Counter "samples_refused" "" = |it| sum(it, |it| it.sum.refused),
-            "Rows of samples that were not made since memory or a lock was not at hand";
+            "Rows of samples not created: no memory or lock at hand";
         Counter "samples_unplaced" "" = |it| sum(it, |it| it.sum.unplaced),
-            "Samples whose instruction found no room in the kernel's table";
+            "Samples whose instruction is not in the kernel's table";
         Counter "samples_unpaged" "" = |it| sum(it, |it| it.sum.unpaged),
-            "Samples whose data page found none";
+            "Samples whose data page is not in it";
         Counter "samples_pushed_out" "" = |it| sum(it, |it| it.pushed_out),
-            "Samples whose address gave way to others since the start of the run";
+            "Samples whose address gave way to others since the start";
         Gauge "ns_per_sample" "ns" = |it| sum(it, |it| it.sum.nanos)
             .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.measured)?)),
-            "Mean time that the program takes for a sample, by its own clock";
+            "Mean cost of a sample to the program, by its own clock";
         Gauge "ns_per_sample_of_kernel" "ns" = |it| it.first().and_then(|it| it.health.bpf_stats)
             .and_then(|nanos| nanos.checked_div(sum(it, |it| it.sum.samples)?)),
-            "The same as the kernel measures it, where `kernel.bpf_stats_enabled` is on";
+            "The same by the kernel's clock, with `kernel.bpf_stats_enabled`";
     }
 }
 
@@ -266,19 +255,19 @@ self_counters! {
     /// Counters of function names.
     FUNCTIONS of NameCounts {
         Counter "functions_lost_records" "" = |it| it.lost,
-            "Records about processes that the kernel had no room for";
+            "Lost records about processes: the kernel had no room";
         Counter "functions_read_processes" "" = |it| it.read,
             "Processes whose mappings were read from procfs";
         Counter "functions_refused" "" = |it| it.refused,
-            "Programs whose mappings, and mappings whose file, pmuscope has no right to read";
+            "Programs and mapped files that pmuscope has no right to read";
         Counter "functions_unreadable" "" = |it| it.unreadable,
-            "Mappings whose file could not be read when it was asked for";
+            "Mappings whose file could not be read";
         Counter "functions_dropped_processes" "" = |it| it.dropped_processes,
-            "Processes that were forgotten since there were too many";
+            "Processes forgotten since there were too many";
         Counter "functions_dropped_mappings" "" = |it| it.dropped_mappings,
-            "Mappings that were forgotten since their process had too many";
+            "Mappings forgotten since their process had too many";
         Counter "functions_dropped_code" "" = |it| it.dropped_code,
-            "Functions of perf map files that were not kept since there were too many";
+            "Functions of perf map files not kept since there were too many";
     }
 }
 
@@ -292,18 +281,18 @@ self_counters! {
     NAMING of ResolverHealth {
         Counter "names_answers" "" = |it| it.answers, "Answers of container runtimes";
         Counter "names_errors" "" = |it| it.errors,
-            "Questions that a runtime refused, or whose answer could not be read";
+            "Requests that a runtime refused, or whose answer could not be read";
         Counter "names_timeouts" "" = |it| it.timeouts,
-            "Questions that a runtime did not answer in time";
-        Gauge "names_known" "" = |it| it.known, "Containers whose name is known";
+            "Requests without an answer in time";
+        Gauge "names_known" "" = |it| it.known, "Containers with a known name";
         Gauge "names_waiting" "" = |it| it.waiting,
-            "Containers that no runtime has named yet: they are shown by id";
+            "Containers without a name yet: shown by id";
         Counter "names_refused" "" = |it| it.refused,
-            "Containers and pods in answers that had no name, or several";
+            "Containers and pods in answers with no name, or several";
         Counter "names_cut" "" = |it| it.cut,
-            "Names (256 bytes), images and labels (1,024 bytes) that were too long and were cut";
+            "Names (256 bytes), images and labels (1,024 bytes) cut since they were too long";
         Counter "names_not_asked" "" = |it| it.not_asked,
-            "Containers and pods beyond 65,536 that were not asked for";
+            "Containers and pods beyond 65,536, not asked for";
     }
 }
 
