@@ -2,8 +2,8 @@
 //! the running one. On each CPU every group runs for one interval in a round. The CPUs are
 //! staggered: at any moment every group runs somewhere, if there are as many CPUs as groups.
 //!
-//! docs/benchmarks.md has the cost of an exchange, and docs/how-it-works/multiplexing.md a comparison
-//! with the kernel's multiplexing.
+//! docs/benchmarks.md has the cost of an exchange, and docs/how-it-works/multiplexing.md a
+//! comparison with the kernel's multiplexing.
 
 use std::{collections::BTreeMap, time::Duration};
 
