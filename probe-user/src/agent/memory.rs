@@ -1,5 +1,5 @@
 //! The most memory of an agent, including its kernel memory: the formula of
-//! docs/how-to/kubernetes.md. The chart computes its limit by it
+//! docs/reference/chart.md. The chart computes its limit by it
 //! (deploy/helm/pmuscope/templates/_helpers.tpl). Tests compare its terms with the memory of a
 //! session, and the chart and the page with it.
 

@@ -399,7 +399,7 @@ pub(crate) mod tests {
         let memory = config(1).memory(144, 144);
         assert!(memory.rows >= 144_000, "{memory:?}");
         assert!(memory.counts <= USAGE_LIMIT + (2 << 20), "{memory:?}");
-        // The sizes that docs/how-to/kubernetes.md states.
+        // The sizes that docs/reference/chart.md states.
         assert_eq!([USAGE.row, SPE_ROWS.row, SPE_TASKS.row], [192, 256, 128]);
     }
 

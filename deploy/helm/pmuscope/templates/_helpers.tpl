@@ -57,7 +57,7 @@ the user's holds is not known here. */ -}}
 {{- end -}}
 
 {{- /* The memory limit in MiB. The formula is that of agent/memory.rs, whose tests look for its terms
-here; docs/how-to/kubernetes.md has what it rests on. */ -}}
+here; docs/reference/chart.md has what it rests on. */ -}}
 {{- define "pmuscope.memoryMi" -}}
 {{- $m := .Values.memory -}}
 {{- $count := default dict .Values.config.count -}}

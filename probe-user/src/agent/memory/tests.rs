@@ -9,7 +9,7 @@ const CHART: &str = include_str!("../../../../deploy/helm/pmuscope/templates/_he
 /// Groups of every profile: software events, and hardware events.
 const GROUPS: usize = 2;
 
-const PAGE: &str = include_str!("../../../../docs/how-to/kubernetes.md");
+const PAGE: &str = include_str!("../../../../docs/reference/chart.md");
 
 proptest! {
     /// The terms are large enough on every machine.
@@ -97,7 +97,7 @@ fn the_page_has_the_limits() {
         );
         assert!(
             PAGE.contains(&row),
-            "docs/how-to/kubernetes.md lacks:\n{row}"
+            "docs/reference/chart.md lacks:\n{row}"
         );
     }
 }

@@ -175,7 +175,7 @@ fn series_of_container(plan: &Plan, sampled: Sampled) -> usize {
     of_seven.map(|(_, count)| count).sum()
 }
 
-/// The promise of docs/reference/agent.md.
+/// The promise of docs/reference/configuration.md.
 #[test]
 fn a_container_has_at_most_60_series() {
     let grace = planned("grace", "grace-hopper", 1);
@@ -197,11 +197,11 @@ fn a_container_has_at_most_60_series() {
     );
 }
 
-/// The table in docs/how-to/kubernetes.md: series and kB of a scrape, plain and compressed, by the
+/// The table in docs/reference/chart.md: series and kB of a scrape, plain and compressed, by the
 /// number of containers of a node. Counts have as many digits as real ones.
 #[test]
 fn the_page_has_what_a_scrape_weighs() {
-    let page = include_str!("../../../../../docs/how-to/kubernetes.md");
+    let page = include_str!("../../../../../docs/reference/chart.md");
     let machines = [
         (
             "Grace Hopper, sampled",
@@ -245,6 +245,6 @@ fn the_page_has_what_a_scrape_weighs() {
     let missing: Vec<_> = rows.iter().filter(|row| !page.contains(*row)).collect();
     assert!(
         missing.is_empty(),
-        "docs/how-to/kubernetes.md has not {missing:#?}"
+        "docs/reference/chart.md has not {missing:#?}"
     );
 }
