@@ -95,9 +95,6 @@ fn the_page_has_the_limits() {
             limit(None),
             limit(Some(128 * KIB))
         );
-        assert!(
-            PAGE.contains(&row),
-            "docs/reference/chart.md lacks:\n{row}"
-        );
+        assert!(PAGE.contains(&row), "docs/reference/chart.md lacks:\n{row}");
     }
 }
