@@ -12,7 +12,7 @@ import unittest
 import chart
 from expositions import PMUSCOPE
 
-FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
+FENCE = re.compile(r"^```([^`\n]*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 # Words of shells around a command of a page.
 SHELL = re.compile(r"\s(?:[|>&;]|2>|#\s)|\s#$")
