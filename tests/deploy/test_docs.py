@@ -39,7 +39,7 @@ def anchors(text):
 
 def commands(block):
     """The commands of a block, without prompts; a backslash joins lines."""
-    for line in block.replace("\\\n", " ").splitlines():
+    for line in re.split(r"\n| && ", block.replace("\\\n", " ")):
         line = re.sub(r"^\s*[#$] ", "", line).strip()
         yield re.sub(r"^(sudo |\w+=\S* )+", "", line)
 
