@@ -112,8 +112,10 @@ fn named(counting: &Counting, window: &Window, victim: &str) -> Option<String> {
             return None;
         };
         let of_victim = is_of_victim(&report.subjects[subject as usize]);
-        let (_, name) = finding.text.split_once("mostly for ")?;
-        of_victim.then(|| name.to_owned())
+        let Some(Subject::Entity(Entity::Container { id, .. })) = &finding.named else {
+            return None;
+        };
+        of_victim.then(|| id.to_string())
     });
     findings.next()
 }

@@ -13,8 +13,9 @@ use super::{
     published::Published,
 };
 use crate::{
-    derive::{MemoryNeighbours, NeighbourEvidence, NeighbourVerdict, Neighbours, Report},
-    emit::display_name,
+    derive::{MemoryNeighbours, NeighbourEvidence, NeighbourVerdict, Neighbours, Report, Subject},
+    emit::names::label,
+    join::Entity,
     names::resolver::{Resolver, ResolverConfig, RuntimeEndpoint},
     plan::Plan,
 };
@@ -34,16 +35,16 @@ pub(super) fn neighbours(config: &Config, plan: &Plan) -> Neighbours {
 
 /// Logs a container that suffers from others, and the suspects.
 pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
+    let name = |entity: &Entity| label(&Subject::Entity(entity.clone()), &report.described);
     let suspects = |amount: &dyn Fn(f64) -> String| {
         let suspects = verdict.suspects.iter();
-        let named = suspects
-            .map(|(entity, part)| format!("{} ({})", display_name(report, entity), amount(*part)));
+        let named = suspects.map(|(entity, part)| format!("{} ({})", name(entity), amount(*part)));
         match named.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "nobody else that is known".to_owned(),
             suspects => suspects,
         }
     };
-    let victim = display_name(report, &verdict.victim);
+    let victim = name(&verdict.victim);
     let (mean, deviation) = verdict.usual;
     match verdict.evidence {
         NeighbourEvidence::Memory { socket, pressure } => tracing::warn!(

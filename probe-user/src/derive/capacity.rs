@@ -114,6 +114,7 @@ impl MemoryCapacities {
             Some(ReportFinding {
                 about: FindingSubject::Subject(subject),
                 text: self.sentence(&capacity, began)?,
+                named: None,
             })
         };
         holders.into_iter().filter_map(sentence).collect()

@@ -65,7 +65,11 @@ pub(super) fn findings(report: &Report, first: usize) -> Vec<ReportFinding> {
     let findings = socket_values(report, first).filter_map(|(metric, socket, part)| {
         let text = ddio_finding(metric, part, &format!("socket {socket}"))?;
         let about = FindingSubject::Socket(socket);
-        Some(ReportFinding { about, text })
+        Some(ReportFinding {
+            about,
+            text,
+            named: None,
+        })
     });
     findings.collect()
 }

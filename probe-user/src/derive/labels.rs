@@ -145,26 +145,11 @@ impl Subject {
     }
 }
 
-/// Digits of a short container id.
-const SHORT_ID: usize = 12;
-
 impl Subject {
-    /// The name for people: that of the container runtime, else its short name.
-    pub(crate) fn label(&self, described: &RuntimeNames) -> String {
-        let given = self.labels(described).runtime_path();
-        given.unwrap_or_else(|| self.short_name())
-    }
-
-    /// The name for people: short, with its kind unless obvious, and with the devices of a place.
-    pub(crate) fn short_name(&self) -> String {
+    /// The name without a container runtime, with its kind unless obvious, and with the devices of
+    /// a place.
+    pub(crate) fn plain_name(&self) -> String {
         match self {
-            Self::Entity(Entity::Container { id, pod }) => {
-                let id = id.get(..SHORT_ID).unwrap_or(id);
-                match pod {
-                    Some(pod) => format!("container {id} (pod {pod})"),
-                    None => format!("container {id}"),
-                }
-            }
             Self::Entity(Entity::Pod(uid)) => format!("pod {uid}"),
             Self::Entity(Entity::Command(name)) => format!("command {name}"),
             Self::Socket(socket) => format!("socket {socket}"),
@@ -205,12 +190,18 @@ impl<'a> SubjectLabels<'a> {
         self.pod.is_some() || self.container.is_some()
     }
 
-    /// The names that a container runtime gave: `namespace/pod/container`, as far as known.
-    pub(crate) fn runtime_path(&self) -> Option<String> {
-        let of_pod = self.pod.map(|pod| [pod.namespace.as_str(), &pod.name]);
+    /// The names that a container runtime gave, without the namespace: `pod/container`, as far as
+    /// known.
+    pub(crate) fn path_in_namespace(&self) -> Option<String> {
+        let of_pod = self.pod.map(|pod| pod.name.as_str());
         let of_container = self.container.map(|container| container.name.as_str());
-        let names = of_pod.into_iter().flatten().chain(of_container);
+        let names = of_pod.into_iter().chain(of_container);
         self.is_named().then(|| names.collect::<Vec<_>>().join("/"))
+    }
+
+    /// The namespace of its pod, if known.
+    pub(crate) fn namespace(&self) -> Option<String> {
+        Some(self.pod?.namespace.clone())
     }
 
     /// The labels selected by the user: of the container, and of its pod.

@@ -121,7 +121,11 @@ impl Report {
                 .usage
                 .and_then(|usage| counts::divided_slices(&usage.delta));
             let about = FindingSubject::Subject(subject);
-            divided_slices.extend(text.map(|text| ReportFinding { about, text }));
+            divided_slices.extend(text.map(|text| ReportFinding {
+                about,
+                text,
+                named: None,
+            }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
             add(self, subject, Some(entity), &row);
         }

@@ -224,6 +224,7 @@ impl ReportedRows for PressureRows {
         let finding = |(_, subject, text)| ReportFinding {
             about: FindingSubject::Subject(subject),
             text,
+            named: None,
         };
         report.findings.extend(longest.map(finding));
     }

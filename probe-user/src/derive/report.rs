@@ -52,6 +52,28 @@ pub struct ReportFinding {
     pub about: FindingSubject,
     /// A sentence.
     pub text: String,
+    /// The subject whose name ends the sentence.
+    pub named: Option<Subject>,
+}
+
+impl ReportFinding {
+    /// The sentence, with the name that `name_of` gives to the subject at its end.
+    pub(crate) fn sentence(&self, name_of: impl FnOnce(&Subject) -> String) -> String {
+        match &self.named {
+            Some(subject) => format!("{} {}", self.text, name_of(subject)),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl FindingSubject {
+    /// The subject; None for a socket.
+    pub(crate) fn subject(self, report: &Report) -> Option<&Subject> {
+        match self {
+            Self::Socket(_) => None,
+            Self::Subject(at) => Some(&report.subjects[at as usize]),
+        }
+    }
 }
 
 /// The subject of a [`ReportFinding`].
@@ -202,6 +224,19 @@ impl Report {
             ] => Some((waiting, behind, *nanos)),
             _ => None,
         }))
+    }
+
+    /// Subjects that lists and findings name, which need not have a row.
+    pub(crate) fn subjects_named(&self) -> impl Iterator<Item = &Subject> {
+        let cells = self
+            .tables
+            .iter()
+            .flat_map(|table| table.rows.iter().flatten());
+        let owners = cells.filter_map(|cell| match cell {
+            TableCell::Owner(owner) => Some(owner),
+            _ => None,
+        });
+        owners.chain(self.findings.iter().filter_map(|it| it.named.as_ref()))
     }
 
     /// Whether a series describes the window alone. Histograms, and the totals of waits by what

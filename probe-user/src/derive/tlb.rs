@@ -33,7 +33,14 @@ pub(super) fn findings(
         .filter_map(|(subject, capacity)| {
             let text = reach.advice(&capacity.now, walks(*subject))?;
             let about = FindingSubject::Subject(*subject);
-            Some((working_set(&capacity.now), ReportFinding { about, text }))
+            Some((
+                working_set(&capacity.now),
+                ReportFinding {
+                    about,
+                    text,
+                    named: None,
+                },
+            ))
         })
         .collect();
     advised.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));

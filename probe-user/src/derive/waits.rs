@@ -12,7 +12,6 @@ use super::{
 use crate::{
     formula::NoValue,
     join::{Entity, EntityWaits, MostWaitedFor, WaitRows, WaitedFor},
-    names::RuntimeNames,
     plan::Plan,
     window::{Window, float},
 };
@@ -133,7 +132,11 @@ impl ReportedRows for WaitRows {
         });
         for text in unplaced.into_iter().chain(without_length) {
             let about = FindingSubject::Subject(machine);
-            report.findings.push(ReportFinding { about, text });
+            report.findings.push(ReportFinding {
+                about,
+                text,
+                named: None,
+            });
         }
         let waits = self.entities.iter().map(|(entity, row)| Waits {
             nanos: row.behind.values().copied().fold(0, u64::saturating_add),
@@ -163,8 +166,7 @@ impl ReportedRows for WaitRows {
             .filter(|waits| float(waits.nanos) >= least && *waits.entity != Entity::System)
             .filter_map(|waits| {
                 let about = FindingSubject::Subject(*metrics.subjects.get(waits.entity)?);
-                let text = waits.sentence(&report.described)?;
-                Some(ReportFinding { about, text })
+                waits.finding(about)
             });
         let findings: Vec<_> = findings.take(MAX_FINDINGS).collect();
         report.findings.extend(findings);
@@ -264,17 +266,19 @@ impl Waits<'_> {
         parts.into_iter().map(row).collect()
     }
 
-    /// Such as `its threads waited 1.20 s for a CPU, mostly for container 0123456789ab (83%)`.
-    /// Names nobody if a quota throttled it. None if no other entity has a large part.
-    fn sentence(&self, described: &RuntimeNames) -> Option<String> {
+    /// Such as `its threads waited 1.20 s for a CPU, 83% of it for checkout/api`. Names nobody if a
+    /// quota throttled it. None if no other entity has a large part.
+    fn finding(&self, about: FindingSubject) -> Option<ReportFinding> {
         let waited = format!(
             "its threads waited {:.2} s for a CPU",
             float(self.nanos) / 1e9
         );
         if self.row.throttled {
-            return Some(format!(
-                "{waited}, which includes throttling by a CPU quota"
-            ));
+            return Some(ReportFinding {
+                about,
+                text: format!("{waited}, which includes throttling by a CPU quota"),
+                named: None,
+            });
         }
         let parts = self.row.behind.iter();
         let others = parts.filter_map(|(behind, nanos)| match behind {
@@ -284,9 +288,11 @@ impl Waits<'_> {
         });
         let (other, nanos) = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)))?;
         let share = float(nanos) / float(self.nanos);
-        let name = Subject::Entity(other.clone()).label(described);
-        (share >= LEAST_PART)
-            .then(|| format!("{waited}, mostly for {name} ({:.0}%)", 100.0 * share))
+        (share >= LEAST_PART).then(|| ReportFinding {
+            about,
+            text: format!("{waited}, {:.0}% of it for", 100.0 * share),
+            named: Some(Subject::Entity(other.clone())),
+        })
     }
 }
 

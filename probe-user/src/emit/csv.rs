@@ -73,7 +73,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         }
         let (mut kind, mut name) = group.subject.kind_and_name();
         if let Subject::Place(..) = group.subject {
-            name = group.subject.short_name().into();
+            name = group.subject.plain_name().into();
         }
         if group.section == ReportSection::Missing {
             (kind, name) = ("machine", "machine".into());

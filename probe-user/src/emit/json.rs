@@ -14,7 +14,7 @@ use self::{
     row::{PlacedValue, RowObject, serialize_subject},
     value::{CellValue, SelfValue},
 };
-use super::{EmitOptions, printable::PrintableJson};
+use super::{EmitOptions, names::label, printable::PrintableJson};
 use crate::{
     derive::{
         FindingSubject, Report, ReportFinding, ReportSection, ReportTable, Subject, SubjectSeries,
@@ -168,15 +168,16 @@ struct FindingObject<'a>(&'a Report, &'a ReportFinding);
 
 impl Serialize for FindingObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(report, ReportFinding { about, text }) = self;
+        let Self(report, finding) = self;
         let mut map = serializer.serialize_map(None)?;
-        match about {
+        match &finding.about {
             FindingSubject::Socket(socket) => map.serialize_entry("socket", socket)?,
             FindingSubject::Subject(at) => {
                 serialize_subject(&mut map, report, &report.subjects[*at as usize])?;
             }
         }
-        map.serialize_entry("text", text)?;
+        let text = finding.sentence(|subject| label(subject, &report.described));
+        map.serialize_entry("text", &text)?;
         map.end()
     }
 }

@@ -3,7 +3,7 @@
 
 mod csv;
 mod json;
-pub(crate) mod label;
+pub(crate) mod names;
 mod openmetrics;
 pub mod printable;
 mod screen;
@@ -13,11 +13,11 @@ pub(crate) mod tests;
 
 use std::io::{self, Write};
 
+pub(crate) use self::names::fitted;
 pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
 pub use self::table::{Sheet, SheetColumn, SheetWait, Sheets, table_lines};
-pub(crate) use self::table::{TextColumns, fitted, width, wrapped};
+pub(crate) use self::table::{TextColumns, width, wrapped};
 pub use self::{
-    label::display_name,
     openmetrics::{Dialect, Exposition, is_reserved_label, reserved_labels},
     screen::Screen,
 };

@@ -4,7 +4,7 @@ mod accesses;
 mod columns;
 mod entities;
 mod grid;
-mod names;
+mod kinds;
 mod notes;
 mod number;
 mod shares;
@@ -20,16 +20,20 @@ use std::{
     io::{self, Write},
 };
 
-pub(super) use self::names::names;
 pub use self::sheet::{Sheet, SheetColumn, SheetWait, Sheets};
 pub(crate) use self::text::wrapped;
+pub(super) use self::text::{MeasuredText, last_parts};
 pub use self::text_columns::table_lines;
 use self::{
     grid::Grid,
     number::{NumberFormat, TableNumber},
 };
-pub(crate) use self::{names::fitted, text::width, text_columns::TextColumns};
-use super::{EmitOptions, Screen, printable::printable};
+pub(crate) use self::{text::width, text_columns::TextColumns};
+use super::{
+    EmitOptions, Screen,
+    names::{SubjectName, shown_names},
+    printable::distinct,
+};
 use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value};
 
 /// The fewest rows that a grid shows on a low screen.
@@ -52,7 +56,7 @@ struct TablePage<'a> {
     report: &'a Report,
     groups: Vec<SubjectSeries<'a>>,
     screen: Screen,
-    /// Names of the subjects.
+    /// Names of the subjects, and of those that the lists or findings alone name.
     names: Vec<String>,
     /// Their indices.
     indices: HashMap<&'a Subject, usize>,
@@ -69,13 +73,26 @@ struct PageLines {
 
 impl<'a> TablePage<'a> {
     fn new(report: &'a Report, screen: Screen) -> Self {
+        let mut subjects: Vec<&Subject> = report.subjects.iter().collect();
+        let mut indices: HashMap<&Subject, usize> = subjects.iter().copied().zip(0..).collect();
+        for subject in report.subjects_named() {
+            indices.entry(subject).or_insert_with(|| {
+                subjects.push(subject);
+                subjects.len() - 1
+            });
+        }
+        let named = subjects.iter();
+        let named: Vec<SubjectName> = named
+            .map(|subject| SubjectName::new(subject, &report.described))
+            .collect();
+        let shown = shown_names(&named, screen.width.is_none()).into_iter();
         Self {
             report,
             groups: report.groups().collect(),
             screen,
-            names: names(report, screen.width.is_none()),
-            indices: (report.subjects.iter().zip(0..)).collect(),
-            heading: names::heading(report),
+            names: shown.map(|name| distinct(&name).into_owned()).collect(),
+            indices,
+            heading: kinds::heading(report),
         }
     }
 
@@ -86,9 +103,7 @@ impl<'a> TablePage<'a> {
 
     /// The name of a subject, which need not have a row.
     fn name_of(&self, subject: &Subject) -> String {
-        let label = || printable(&subject.label(&self.report.described)).into_owned();
-        let at = self.indices.get(subject);
-        at.map_or_else(label, |at| self.names[*at].clone())
+        self.names[self.indices[subject]].clone()
     }
 
     /// All lines, with as many rows as leave the last line of the screen free. If not even

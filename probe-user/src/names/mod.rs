@@ -5,6 +5,7 @@
 //! podman, also nested ones such as kind's. The last container id of a path is the container.
 
 mod cgroup_owner_check;
+mod pod_name;
 pub mod resolver;
 pub mod runtime_names;
 mod unit;
@@ -12,6 +13,7 @@ mod unit;
 use std::borrow::Cow;
 
 pub(crate) use self::cgroup_owner_check::{CgroupOwnerCheck, contested};
+pub(crate) use self::pod_name::PodName;
 pub use self::{runtime_names::RuntimeNames, unit::unit};
 
 /// The kind of an id in a cgroup path.

@@ -15,7 +15,7 @@ const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 pub struct LineSubject {
     /// The part of the report: `row`, `socket`, `total`, `place`, `share`.
     pub part: &'static str,
-    /// Name of the subject, for people.
+    /// Name of the subject, for people: as short as tells it from the other subjects of the run.
     pub label: String,
     /// Labels of the subject, for programs: `kind` and `name`, and names from its runtime.
     pub labels: BTreeMap<&'static str, String>,
@@ -26,9 +26,7 @@ impl LineSubject {
         let labels = subject.labels(&report.described);
         Self {
             part: part.name(),
-            label: labels
-                .runtime_path()
-                .unwrap_or_else(|| subject.short_name()),
+            label: String::new(),
             labels: labels.texts(LabelReach::Reports).collect(),
         }
     }
@@ -37,6 +35,14 @@ impl LineSubject {
     #[must_use]
     pub fn get(&self, label: &str) -> Option<&str> {
         self.labels.get(label).map(String::as_str)
+    }
+
+    /// The names that a container runtime gave: `namespace/pod/container`, as far as known.
+    #[must_use]
+    pub fn whole_path(&self) -> String {
+        let parts = ["namespace", "pod", "container"].into_iter();
+        let known: Vec<&str> = parts.filter_map(|label| self.get(label)).collect();
+        known.join("/")
     }
 
     /// Name of the subject, for programs.

@@ -5,6 +5,7 @@ mod calibration;
 mod compare;
 mod compared_text;
 mod line;
+mod naming;
 mod page;
 mod roofline;
 mod samples;
@@ -32,10 +33,7 @@ pub use self::{
     view::Selection,
 };
 use crate::{
-    derive::{
-        Estimate, FindingSubject, MetricKind, Reason, Report, ReportSection, Series, Spread,
-        Subject, Value,
-    },
+    derive::{Estimate, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject, Value},
     formula::NoValue,
     recording::{ReadError, Replay},
     samples::Calibrated,
@@ -111,6 +109,7 @@ struct RunIndex {
     /// Names of metrics that are 0 for an owner that did not run.
     by_time: HashSet<String>,
     waits: waits::WaitLines,
+    names: naming::RunNames,
 }
 
 /// The value of an owner that did not run.
@@ -168,6 +167,7 @@ impl Run {
             return Err(ReadError::Empty(file.to_owned()));
         };
         run.add_final(&index, &last);
+        run.name_subjects(&mut index, &last);
         Ok(run)
     }
 
@@ -256,6 +256,7 @@ impl Run {
         part: ReportSection,
         subject: &Subject,
     ) -> usize {
+        index.names.learn(report, subject);
         let entry = index.subjects.entry((part, subject.clone()));
         let at = *entry.or_insert_with(|| {
             self.subjects.push(LineSubject::new(report, part, subject));
@@ -279,7 +280,7 @@ impl Run {
         })
     }
 
-    /// Adds distributions, findings and missing metrics at the end.
+    /// Adds distributions and missing metrics at the end.
     fn add_final(&mut self, index: &RunIndex, last: &Report) {
         for group in last.groups() {
             for series in group.series {
@@ -314,17 +315,6 @@ impl Run {
                 }
             }
         }
-        let findings = last.findings.iter().map(|finding| {
-            let who = match finding.about {
-                FindingSubject::Socket(_) => String::new(),
-                FindingSubject::Subject(at) => {
-                    let subject = &last.subjects[at as usize];
-                    LineSubject::new(last, ReportSection::Rows, subject).label
-                }
-            };
-            (who, finding.text.clone())
-        });
-        self.findings = findings.collect();
         self.drop_excess_rows();
     }
 

@@ -51,7 +51,8 @@ impl Selection {
 
     fn matches_subject(&self, run: &Run, subject: usize) -> bool {
         let subject = &run.subjects[subject];
-        self.matches_any([subject.label.as_str(), subject.name()].into_iter())
+        let whole = subject.whole_path();
+        self.matches_any([subject.label.as_str(), subject.name(), &whole].into_iter())
     }
 
     /// Whether one of these names matches the search.

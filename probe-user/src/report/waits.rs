@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{LineMetric, LineSubject, Run, RunIndex, RunLine};
+use super::{LineMetric, Run, RunIndex, RunLine};
 use crate::{
     derive::{Report, ReportSection, Subject, TableCell},
     window::float,
@@ -26,6 +26,16 @@ enum Ran {
 pub(super) struct WaitLines {
     /// By the subject that waited, and what ran; None: all others.
     lines: HashMap<(usize, Option<Ran>), usize>,
+}
+
+impl WaitLines {
+    /// The lines of waits behind a subject, with that subject.
+    pub(super) fn behind(&self) -> impl Iterator<Item = (&Subject, usize)> {
+        self.lines.iter().filter_map(|((_, ran), at)| match ran {
+            Some(Ran::Subject(owner)) => Some((owner, *at)),
+            _ => None,
+        })
+    }
 }
 
 impl Run {
@@ -52,20 +62,22 @@ impl Run {
                 key.1 = None;
             }
             let (known, metrics) = (&mut self.lines, &mut self.metrics);
+            let names = &mut index.names;
             let at = *lines.entry(key).or_insert_with_key(|(subject, behind)| {
                 let of_metric = metrics.iter().position(|it| it.name == WAITED_BEHIND);
                 let of_metric = of_metric.unwrap_or_else(|| {
                     metrics.push(metric.clone());
                     metrics.len() - 1
                 });
-                let behind = match behind {
+                let of = match behind {
+                    // It is named at the end.
                     Some(Ran::Subject(owner)) => {
-                        LineSubject::new(report, ReportSection::Rows, owner).label
+                        names.learn(report, owner);
+                        String::new()
                     }
-                    Some(Ran::Text(text)) => text.clone(),
-                    None => "others".to_owned(),
+                    Some(Ran::Text(text)) => format!("behind {text}"),
+                    None => "behind others".to_owned(),
                 };
-                let of = format!("behind {behind}");
                 known.push(RunLine::new(*subject, of_metric, of, window));
                 known.len() - 1
             });

@@ -7,7 +7,7 @@ use super::{
     TablePage,
     entities::cell,
     grid::{Grid, GridCell, GridColumn, GridRow},
-    names::one_of_many,
+    kinds::one_of_many,
     number::{NumberFormat, TableNumber},
 };
 use crate::{

@@ -3,7 +3,7 @@
 use super::{
     TablePage,
     grid::{Grid, GridCell, GridColumn, GridRow},
-    names::one_of_many,
+    kinds::one_of_many,
     number::{NumberFormat, TableNumber},
 };
 use crate::{

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use super::{
     columns::{DrawnColumn, GAP, packed, widest, widths},
-    names::fitted,
     number::{NumberFormat, TableNumber},
     text::width,
     text_columns::TextColumns,
 };
+use crate::emit::names::fitted;
 
 /// Width at which a column name is broken into lines, if that saves width.
 const NARROW: usize = 12;

@@ -232,7 +232,8 @@ fn common_prefix(names: &[&str]) -> String {
 pub(super) fn findings(page: &TablePage<'_>, with_advice: bool) -> Vec<String> {
     let report = page.report;
     let line = |finding: &ReportFinding| {
-        let text = printable(&finding.text);
+        let text = finding.sentence(|subject| page.name_of(subject));
+        let text = printable(&text);
         match finding.about {
             FindingSubject::Socket(_) => format!(" ! {text}"),
             FindingSubject::Subject(subject) => {

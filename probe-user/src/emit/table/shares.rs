@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     TablePage,
     grid::{Grid, GridCell, GridRow},
-    names::one_of_many,
+    kinds::one_of_many,
     number::TableNumber,
 };
 use crate::{

@@ -13,6 +13,7 @@ use crate::{
     derive::{Report, Subject, Value},
     emit::{
         OutputFormat, Screen,
+        names::{SubjectName, shown_names},
         tests::{containers, on, report},
     },
     join::Entity,
@@ -110,9 +111,9 @@ fn no_row_is_hidden_where_all_have_room() {
     }
 }
 
-/// By pod: one heading does not fit both kinds, so the name of a container states its kind.
+/// By pod: one heading does not fit both kinds.
 #[test]
-fn a_container_beside_a_pod_is_called_one() {
+fn a_container_has_its_name_beside_a_pod() {
     let text = table(&containers(4), screen(80, None));
     assert!(text.contains("\n container  "), "{text}");
     for first in [0, 1] {
@@ -131,7 +132,7 @@ fn a_container_beside_a_pod_is_called_one() {
         assert!(!text.contains("\n container  "), "{text}");
         assert!(text.contains(&format!("\n pod {first}  ")), "{text}");
         let id = format!("{}", 1 - first).repeat(12);
-        assert!(text.contains(&format!("\n container {id}  ")), "{text}");
+        assert!(text.contains(&format!("\n {id}  ")), "{text}");
     }
 }
 
@@ -141,8 +142,11 @@ fn a_file_has_every_row() {
     let report = containers(300);
     let text = table(&report, Screen::default());
     assert!(!text.contains("--all-rows"), "{text}");
-    let names = super::names::names(&report, false);
-    for (subject, name) in report.subjects.iter().zip(names) {
+    let named = report.subjects.iter();
+    let named: Vec<_> = named
+        .map(|subject| SubjectName::new(subject, &report.described))
+        .collect();
+    for (subject, name) in report.subjects.iter().zip(shown_names(&named, true)) {
         if let Subject::Entity(Entity::Container { .. }) = subject {
             assert!(text.matches(&name).count() > 1, "{name}");
         }

@@ -34,7 +34,7 @@ fn longest_prefix(text: &str, max_width: usize) -> &str {
 }
 
 /// A text with measured prefixes and suffixes, to be cut many times.
-pub(super) struct MeasuredText<'a> {
+pub(in crate::emit) struct MeasuredText<'a> {
     text: &'a str,
     prefixes: Vec<(usize, usize)>,
     suffixes: Vec<(usize, usize)>,
@@ -42,7 +42,7 @@ pub(super) struct MeasuredText<'a> {
 
 impl<'a> MeasuredText<'a> {
     /// Measures a text for cuts of at most `max_width` columns.
-    pub(super) fn new(text: &'a str, max_width: usize) -> Self {
+    pub(in crate::emit) fn new(text: &'a str, max_width: usize) -> Self {
         let fits = |(_, width): &(usize, usize)| *width <= max_width;
         Self {
             text,
@@ -53,7 +53,7 @@ impl<'a> MeasuredText<'a> {
 
     /// The text in at most `max_width` columns: a prefix of at most `beginning` columns, a mark,
     /// and as much of the end as fits.
-    pub(super) fn cut(&self, max_width: usize, beginning: usize) -> String {
+    pub(in crate::emit) fn cut(&self, max_width: usize, beginning: usize) -> String {
         let longest = |parts: &[(usize, usize)], max_width: usize| {
             let fits = parts.iter().take_while(|(_, width)| *width <= max_width);
             fits.last().copied()
@@ -69,7 +69,7 @@ impl<'a> MeasuredText<'a> {
 
 /// A path without its first directories, in at most `max_width` columns; None if even the last part
 /// does not fit.
-pub(super) fn last_parts(path: &str, max_width: usize) -> Option<String> {
+pub(in crate::emit) fn last_parts(path: &str, max_width: usize) -> Option<String> {
     let width_left = max_width.checked_sub(width(LEFT_OUT))?;
     let mut slashes = path.match_indices('/').map(|(at, _)| &path[at..]);
     let parts = slashes.find(|parts| width(parts) <= width_left)?;

@@ -123,6 +123,7 @@ pub(in crate::emit) fn report() -> Report {
     it.report.findings = vec![ReportFinding {
         about: FindingSubject::Socket(0),
         text: "writes of socket 0 go past the cache".to_owned(),
+        named: None,
     }];
     it.report.advice = &[Advice {
         what: "reuse buffers",

@@ -1,0 +1,49 @@
+//! The parts of the name of a Kubernetes pod.
+
+/// The name of a pod that a controller made, such as `web-7d4b9c6f5-x2k4q`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PodName<'a> {
+    /// The name of its workload, such as a `Deployment` or a `Job`: `web`.
+    pub(crate) workload: &'a str,
+    /// The last part, by which pods of a workload differ: `x2k4q`.
+    pub(crate) suffix: &'a str,
+}
+
+/// Characters of random parts of names (Kubernetes, `k8s.io/apimachinery/pkg/util/rand`).
+const SAFE: &str = "bcdfghjklmnpqrstvwxz2456789";
+
+impl<'a> PodName<'a> {
+    /// The parts of a pod's name; None for a name that no controller made, as of a `StatefulSet`.
+    pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        let is_random = |part: &str| part.chars().all(|char| SAFE.contains(char));
+        let (rest, suffix) = name.rsplit_once('-')?;
+        if suffix.len() != 5 || !is_random(suffix) {
+            return None;
+        }
+        let workload = match rest.rsplit_once('-') {
+            Some((workload, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => workload,
+            _ => rest,
+        };
+        Some(Self { workload, suffix })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_names() {
+        let cases = [
+            ("web-7d4b9c6f5-x2k4q", Some(("web", "x2k4q"))),
+            ("node-agent-x2k4q", Some(("node-agent", "x2k4q"))),
+            ("redis-cache", None),
+            ("db-0", None),
+            ("web", None),
+        ];
+        for (name, parts) in cases {
+            let parsed = PodName::parse(name).map(|it| (it.workload, it.suffix));
+            assert_eq!(parsed, parts, "{name}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Names of the subjects of a run: as short as all its subjects together allow.
+
+use std::collections::HashMap;
+
+use super::{Run, RunIndex};
+use crate::{
+    derive::{Report, Subject},
+    emit::names::{SubjectName, shown_names},
+};
+
+/// The subjects named so far.
+#[derive(Default)]
+pub(super) struct RunNames(HashMap<Subject, SubjectName>);
+
+impl RunNames {
+    /// Learns a subject's name. A runtime may report a container's name after its first window.
+    pub(super) fn learn(&mut self, report: &Report, subject: &Subject) {
+        let name = || SubjectName::new(subject, &report.described);
+        match self.0.get_mut(subject) {
+            Some(known) if known.is_given() => {}
+            Some(known) => *known = name(),
+            None => drop(self.0.insert(subject.clone(), name())),
+        }
+    }
+
+    /// The names to show.
+    fn shown(&self) -> HashMap<&Subject, String> {
+        let (subjects, names): (Vec<&Subject>, Vec<SubjectName>) =
+            self.0.iter().map(|(at, name)| (at, name.clone())).unzip();
+        subjects
+            .into_iter()
+            .zip(shown_names(&names, false))
+            .collect()
+    }
+}
+
+impl Run {
+    /// Names all subjects, once the whole recording is read.
+    pub(super) fn name_subjects(&mut self, index: &mut RunIndex, last: &Report) {
+        for finding in &last.findings {
+            let about = finding.about.subject(last).into_iter();
+            for subject in about.chain(&finding.named) {
+                index.names.learn(last, subject);
+            }
+        }
+        let shown = index.names.shown();
+        for ((_, subject), at) in &index.subjects {
+            self.subjects[*at].label.clone_from(&shown[subject]);
+        }
+        for (owner, at) in index.waits.behind() {
+            self.lines[at].of = format!("behind {}", shown[owner]);
+        }
+        let findings = last.findings.iter().map(|finding| {
+            let about = finding.about.subject(last);
+            let who = about.map_or_else(String::new, |subject| shown[subject].clone());
+            (who, finding.sentence(|subject| shown[subject].clone()))
+        });
+        self.findings = findings.collect();
+    }
+}
