@@ -266,6 +266,7 @@ fn plan(
     let mut wanted = wanted_by_name(count);
     // The other hook does not see who comes in.
     wanted.waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
+    wanted.rates = wanted.waits;
     wanted.set_sampled(sampled);
     Ok(wanted.plan(machine, &catalogue, hardware)?)
 }
@@ -307,6 +308,7 @@ fn wanted_by_name(count: &config::Count) -> PlanRequest {
         device: None,
         sampled: Vec::new(),
         waits: false,
+        rates: false,
     }
 }
 

@@ -65,7 +65,7 @@ impl JsonLines {
         };
         Ok(Self {
             to: to.clone(),
-            emitter: Emitter::new(sender, OutputFormat::Json, true).with_time(),
+            emitter: Emitter::new(sender, OutputFormat::Json, true),
             next,
             ended,
         })

@@ -25,6 +25,8 @@ pub(super) type CountResult = Result<CounterValue, NoValue>;
 pub(super) struct CountColumns<'a> {
     plan: &'a Plan,
     list: Vec<CountColumn<'a>>,
+    /// Events that cannot be counted here: the metric, the attributes and the reason.
+    uncountable: Vec<(u32, u32, &'a str)>,
 }
 
 /// A displayed event, with its indices in the report.
@@ -61,12 +63,28 @@ impl<'a> CountColumns<'a> {
                 }),
             });
         }
-        Self { plan, list }
+        let not_here = plan.uncountable.iter().map(|event| {
+            let name = unique_name(&event.name, None, &mut names);
+            let metric = report.add_metric(MetricInfo {
+                help: format!("What the event {name} counted"),
+                name,
+                unit: String::new(),
+                kind: MetricKind::Counter,
+                counting: CounterSource::Event(1.0),
+            });
+            let attributes = report.add_attributes(Attributes::default());
+            (metric, attributes, event.reason.as_str())
+        });
+        Self {
+            plan,
+            uncountable: not_here.collect(),
+            list,
+        }
     }
 
     /// The number of events.
     pub(super) fn len(&self) -> usize {
-        self.list.len()
+        self.list.len() + self.uncountable.len()
     }
 
     /// Adds the CPU events of one row.
@@ -86,6 +104,14 @@ impl<'a> CountColumns<'a> {
                 .and_then(Option::as_ref)
                 .and_then(|total| counted(shown.column, total, at, row.since).ok());
             shown.push(report, subject, count, total);
+        }
+    }
+
+    /// Adds the events that cannot be counted to a row or the machine, behind its counts.
+    pub(super) fn add_uncountable(&self, report: &mut Report, subject: u32) {
+        for (metric, attributes, reason) in &self.uncountable {
+            let reason = Reason::NotPlanned((*reason).to_owned());
+            report.push([subject, *metric, *attributes], Err(reason), None);
         }
     }
 
@@ -268,9 +294,13 @@ fn counted(column: &EventColumn, counted: &GroupCounts, at: usize, start: Durati
     })
 }
 
-/// The estimate of the first displayed event, if it is counted on CPUs.
+/// What orders the rows: the estimate of the first displayed event, if it is counted on CPUs; if
+/// none is displayed, the time on CPUs.
 pub(super) fn first(plan: &Plan, usage: &Usage) -> Option<f64> {
-    let column = plan.columns.iter().find(|column| column.shown)?;
+    let Some(column) = plan.columns.iter().find(|column| column.shown) else {
+        let enabled = usage.iter().flatten().map(|counted| counted.enabled);
+        return enabled.max().map(float);
+    };
     let CountSource::Core { group, at } = column.place else {
         return None;
     };

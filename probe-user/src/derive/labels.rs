@@ -10,7 +10,7 @@ use super::Subject;
 use crate::{
     join::Entity,
     names::{
-        RuntimeNames,
+        RuntimeNames, name_matches,
         runtime_names::{Container, Pod},
         unit,
     },
@@ -197,6 +197,19 @@ impl<'a> SubjectLabels<'a> {
         let of_container = self.container.map(|container| container.name.as_str());
         let names = of_pod.into_iter().chain(of_container);
         self.is_named().then(|| names.collect::<Vec<_>>().join("/"))
+    }
+
+    /// Whether a user who types `wanted` means it.
+    pub(crate) fn matches(&self, wanted: &str) -> bool {
+        name_matches(wanted, &self.name, self.runtime_names())
+    }
+
+    /// The names that a container runtime gave: of the namespace, the pod and the container.
+    pub(crate) fn runtime_names(&self) -> [Option<&str>; 3] {
+        let pod = self.pod.map(|pod| [pod.namespace.as_str(), &pod.name]);
+        let [namespace, pod] = pod.map_or([None; 2], |names| names.map(Some));
+        let container = self.container.map(|container| container.name.as_str());
+        [namespace, pod, container]
     }
 
     /// The namespace of its pod, if known.

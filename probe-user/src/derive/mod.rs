@@ -18,6 +18,7 @@ mod pages;
 mod pressure;
 mod report;
 mod sampled_events;
+mod selected_rows;
 mod self_counters;
 mod self_report;
 mod series;
@@ -27,6 +28,7 @@ mod spe;
 mod spe_metrics;
 mod stages;
 pub mod statistics;
+mod system_cgroups;
 mod tlb;
 mod value;
 mod waits;
@@ -127,6 +129,7 @@ impl Report {
                 named: None,
             }));
             columns.add_row(self, subject, row.usage.unwrap_or(&unused));
+            columns.add_uncountable(self, subject);
             add(self, subject, Some(entity), &row);
         }
         for (process, usage) in top_processes(plan, joined, view) {
@@ -142,6 +145,7 @@ impl Report {
             samples: samples.map(|samples| &samples.total),
         };
         add(self, machine, None, &total);
+        columns.add_uncountable(self, machine);
         metrics::add_missing(self, machine, plan);
         let first_uncore = self.series.len();
         metrics::add_uncore(self, plan, window);
@@ -165,6 +169,8 @@ impl Report {
                     .push(lines::most_shared(&samples.lines, &joined.lines, lines));
             }
         }
+        self.add_system_cgroups(window, joined, view);
+        self.select_rows(&view.rows);
     }
 }
 
@@ -235,7 +241,7 @@ fn rows<'a>(
 }
 
 /// The processes shown in addition to the rows: those with the largest count of the first event in
-/// the window, then those with the largest total. They are in the order of their ids if that event
+/// the window, then those with the largest total, and those that the user chose. They are in the order of their ids if that event
 /// is not counted on CPUs.
 fn top_processes<'a>(
     plan: &Plan,
@@ -250,8 +256,13 @@ fn top_processes<'a>(
         .map(|row @ (_, usage)| (first(&usage.delta), first(&usage.total), row))
         .collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.total_cmp(&a.1)));
-    let top = all.into_iter().take(view.processes);
-    top.map(|(.., row)| row).collect()
+    let is_chosen = |entity: &Entity| match entity {
+        Entity::ProcessOf { tgid, .. } => view.rows.pids.contains(tgid),
+        _ => false,
+    };
+    let rows = all.into_iter().map(|(.., row)| row).enumerate();
+    let shown = rows.filter(|(at, (entity, _))| *at < view.processes || is_chosen(entity));
+    shown.map(|(_, row)| row).collect()
 }
 
 /// Rank of a kind of row in the output.

@@ -103,6 +103,19 @@ pub struct ReportTable {
     pub counts: Vec<(&'static str, u64)>,
 }
 
+impl ReportTable {
+    /// Leaves out the rows that are not wanted.
+    pub(super) fn retain_rows(&mut self, is_wanted: &[bool]) {
+        let places = is_wanted.iter().enumerate();
+        let left = places.filter(|(_, wanted)| **wanted).map(|(at, _)| at);
+        let small = left.enumerate();
+        let small = small.filter(|(_, before)| self.small_rows.contains(before));
+        self.small_rows = small.map(|(at, _)| at).collect();
+        let mut wanted = is_wanted.iter().copied();
+        self.rows.retain(|_| wanted.next().unwrap_or(true));
+    }
+}
+
 /// A cell of a [`ReportTable`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum TableCell {

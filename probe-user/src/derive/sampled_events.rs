@@ -256,8 +256,11 @@ fn table(window: &SampleWindow, joined: &Joined, shown: usize, page: bool) -> Op
             (event, entity, of_entity, spots)
         })
         .collect();
+    // The command comes first, as in the rows.
+    let is_command = |entity: &Entity| matches!(entity, Entity::Command(_));
     sorted.sort_by(|a, b| {
-        a.0.cmp(&b.0)
+        (a.0.cmp(&b.0))
+            .then(is_command(b.1).cmp(&is_command(a.1)))
             .then(b.2.operations.total_cmp(&a.2.operations))
     });
     for (event, entity, of_entity, mut spots) in sorted {

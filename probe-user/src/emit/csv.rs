@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, io, time::Duration};
 
-use super::{EmitOptions, printable::printable};
+use super::{EmitOptions, printable::printable, wall_clock};
 use crate::derive::{
     Report, ReportSection, ReportTable, Series, Subject, TableCell, Value, ValueMethod,
     mem_level_name,
@@ -53,6 +53,10 @@ columns! {
     enabled_ns,
     running_ns,
     validated,
+    time,
+    namespace,
+    pod,
+    container,
 }
 
 pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) -> io::Result<()> {
@@ -61,10 +65,12 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         csv.write_record(HEADING)?;
     }
     let seconds = |time: Duration| format!("{:.6}", time.as_secs_f64());
+    let time = wall_clock(report).to_string();
     let (elapsed, length) = (seconds(report.elapsed()), seconds(report.length()));
     let window = CsvLine {
         elapsed_s: elapsed.as_str().into(),
         duration_s: length.as_str().into(),
+        time: time.as_str().into(),
         ..CsvLine::default()
     };
     for group in report.groups() {
@@ -78,9 +84,16 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
         if group.section == ReportSection::Missing {
             (kind, name) = ("machine", "machine".into());
         }
+        let labels = group.subject.labels(&report.described);
+        let [namespace, pod, container] = labels
+            .runtime_names()
+            .map(|name| printable(name.unwrap_or_default()));
         let subject = CsvLine {
             kind: kind.into(),
             name: (&*name).into(),
+            namespace,
+            pod,
+            container,
             ..window.clone()
         };
         for series in group.series {

@@ -3,10 +3,7 @@
 mod row;
 mod value;
 
-use std::{
-    io::{self, Write},
-    time::SystemTime,
-};
+use std::io::{self, Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -14,7 +11,7 @@ use self::{
     row::{PlacedValue, RowObject, serialize_subject},
     value::{CellValue, SelfValue},
 };
-use super::{EmitOptions, names::label, printable::PrintableJson};
+use super::{EmitOptions, names::label, printable::PrintableJson, wall_clock};
 use crate::{
     derive::{
         FindingSubject, Report, ReportFinding, ReportSection, ReportTable, Subject, SubjectSeries,
@@ -83,13 +80,7 @@ impl Serialize for WindowLine<'_> {
             })
         };
         let mut map = serializer.serialize_map(None)?;
-        if options.with_time {
-            let end = SystemTime::UNIX_EPOCH + report.time;
-            map.serialize_entry(
-                "time",
-                &DisplayString(humantime::format_rfc3339_millis(end)),
-            )?;
-        }
+        map.serialize_entry("time", &DisplayString(wall_clock(report)))?;
         map.serialize_entry("elapsed_ns", &nanos(report.elapsed()))?;
         map.serialize_entry("duration_ns", &nanos(report.length()))?;
         if let Some(period) = report.find_series(&Subject::Pmuscope, "spe_period").next() {

@@ -11,7 +11,10 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::SystemTime,
+};
 
 pub(crate) use self::names::fitted;
 pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
@@ -65,12 +68,15 @@ formats! {
 struct EmitOptions {
     /// Whether to write the self-counters.
     with_self: bool,
-    /// Whether each line of JSON has the wall-clock time.
-    with_time: bool,
     /// Whether this is the first window of the output.
     first: bool,
     /// The screen of a table.
     screen: Screen,
+}
+
+/// The wall-clock time of the end of the window, in UTC by RFC 3339.
+fn wall_clock(report: &Report) -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + report.time)
 }
 
 /// Writes reports of one session in one format.
@@ -90,19 +96,11 @@ impl<W: Write> Emitter<W> {
             format,
             options: EmitOptions {
                 with_self,
-                with_time: false,
                 first: true,
                 screen: Screen::default(),
             },
             buffer: Vec::new(),
         }
-    }
-
-    /// Adds the wall-clock time of the end of each window to JSON.
-    #[must_use]
-    pub fn with_time(mut self) -> Self {
-        self.options.with_time = true;
-        self
     }
 
     /// The underlying writer.

@@ -39,6 +39,12 @@ use crate::derive::{Report, ReportSection, Series, Subject, SubjectSeries, Value
 /// The fewest rows that a grid shows on a low screen.
 const LEAST_ROWS: usize = 3;
 
+/// Rows of each grid that are enough to show all grids on a low screen.
+const ENOUGH_ROWS: usize = 8;
+
+/// Below this many lines a screen is low.
+const LOW: usize = 30;
+
 /// Widths of the names and values of self-counters.
 const SELF_NAME: usize = 32;
 const SELF_VALUE: usize = 16;
@@ -152,11 +158,41 @@ impl<'a> TablePage<'a> {
             }
             Some(shown)
         };
-        let shown = match largest(&|page| page.lines.len() < height) {
+        let is_whole = |page: &PageLines| page.lines.len() < height;
+        if self.screen.in_place {
+            // Few rows with all columns and lists tell less than most rows without.
+            let enough = draw(all.min(ENOUGH_ROWS));
+            if !is_whole(&enough)
+                && let Some(headline) = self.headline(height, &above, &grids[0])
+            {
+                return headline;
+            }
+        }
+        let shown = match largest(&is_whole) {
             None if !self.screen.in_place => largest(&|page| page.highest < height),
             shown => shown,
         };
         shown.unwrap_or_else(|| draw(LEAST_ROWS)).lines
+    }
+
+    /// The first columns of the rows, and the first findings, on a screen too low for all. None if
+    /// not even that fits.
+    fn headline(&self, height: usize, above: &[String], rows: &Grid) -> Option<Vec<String>> {
+        let most = if height < LOW { 1 } else { 3 };
+        let findings = notes::findings(self, false).into_iter().take(most);
+        let line_width = self.screen.line_width();
+        let rest = " more columns and lists: on a larger terminal, in `top`, or with -o FILE";
+        let below = findings.chain([rest.to_owned()]);
+        let below: Vec<String> = below
+            .flat_map(|line| wrapped(&line, line_width, 3))
+            .collect();
+        let draw = |most: usize| {
+            let block = rows.blocks(line_width, most).into_iter().next()?;
+            let lines = above.iter().cloned().chain(block).chain(below.clone());
+            let lines: Vec<String> = lines.collect();
+            (lines.len() < height).then_some(lines)
+        };
+        (LEAST_ROWS..=rows.many().min(height)).rev().find_map(draw)
     }
 
     fn heading_lines(&self, options: EmitOptions) -> Vec<String> {

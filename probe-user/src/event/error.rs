@@ -240,6 +240,14 @@ pub enum EventError {
 }
 
 impl EventError {
+    /// Whether the event is right, and this machine cannot count it.
+    pub(super) fn is_of_machine(&self) -> bool {
+        matches!(
+            self,
+            Self::NoCorePmu { .. } | Self::UnreadablePmu { .. } | Self::EmptyCpumask { .. }
+        )
+    }
+
     /// Whether the PMU lacks that event or term.
     pub(super) fn is_missing_name(&self) -> bool {
         matches!(

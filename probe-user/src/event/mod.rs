@@ -208,7 +208,11 @@ pub(crate) fn check(text: &str) -> Result<(), EventError> {
 /// # Errors
 /// The first error in the text, or of an event on this machine.
 pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    let groups = parse_sampled(text, pmus)?;
+    resolved(&syntax::parse(text)?, pmus)
+}
+
+fn resolved(items: &[syntax::ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
+    let groups = resolved_sampled(items, pmus)?;
     let narrowed = |event: &&Event| {
         event.exclude != Exclude::default()
             && matches!(&event.source, Source::Counter(counter) if counter.is_clock())
@@ -222,9 +226,48 @@ pub fn parse(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
     }
 }
 
-/// [`parse`] for sampled events: the kernel can sample a clock at a single privilege level.
-fn parse_sampled(text: &str, pmus: &Pmus) -> Result<Vec<EventGroup>, EventError> {
-    let groups = resolve::resolve(&syntax::parse(text)?, pmus)?;
+/// An event of a list that this machine cannot count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncountableEvent {
+    /// As the user wrote it.
+    pub name: String,
+    /// Why, as a sentence.
+    pub reason: String,
+}
+
+/// [`parse`], with the events apart that this machine cannot count.
+///
+/// # Errors
+/// The first error in the text, or of an event on this machine, unless it lacks the event's PMU.
+pub fn parse_countable(
+    text: &str,
+    pmus: &Pmus,
+) -> Result<(Vec<EventGroup>, Vec<UncountableEvent>), EventError> {
+    let mut uncountable = Vec::new();
+    let mut is_countable = |event: &syntax::WrittenEvent| {
+        let alone = syntax::ListItem::Event(event.clone());
+        match resolve::resolve(&[alone], pmus) {
+            Err(error) if error.is_of_machine() => {
+                uncountable.push(UncountableEvent {
+                    name: event.to_string(),
+                    reason: error.to_string(),
+                });
+                false
+            }
+            _ => true,
+        }
+    };
+    let items = syntax::parse(text)?.into_iter();
+    let items = items.filter_map(|item| item.retain(&mut is_countable));
+    Ok((resolved(&items.collect::<Vec<_>>(), pmus)?, uncountable))
+}
+
+/// For sampled events: the kernel can sample a clock at a single privilege level.
+fn resolved_sampled(
+    items: &[syntax::ListItem],
+    pmus: &Pmus,
+) -> Result<Vec<EventGroup>, EventError> {
+    let groups = resolve::resolve(items, pmus)?;
     let events = groups.iter().flat_map(|group| &group.events);
     let counters = events.filter_map(|event| match &event.source {
         Source::Counter(counter) => Some((event.name.as_str(), counter)),

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::{
-    AccessScaling, Counter, Event, EventError, Exclude, Scope, Source, parse_sampled,
+    AccessScaling, Counter, Event, EventError, Exclude, Scope, Source, resolved_sampled,
     syntax::{self, EventHead, ListItem, WrittenEvent},
 };
 use crate::machine::{Pmus, terms::Term};
@@ -232,7 +232,7 @@ fn resolve_item(
     let letters = spec.modifiers.len();
     spec.modifiers.retain(|letter| letter != 'p');
     let precise = u8::try_from(letters - spec.modifiers.len()).unwrap_or(u8::MAX);
-    let groups = parse_sampled(&spec.to_string(), pmus)?;
+    let groups = resolved_sampled(&[ListItem::Event(spec.clone())], pmus)?;
     let events = groups.into_iter().flat_map(|group| group.events);
     events
         .map(|event| check_sampling(event, rate, precise, pmus, max_rate))

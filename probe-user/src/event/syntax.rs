@@ -56,6 +56,20 @@ impl ListItem {
         };
         events.iter().map(|event| &event.head)
     }
+
+    /// The item with the wanted events alone; None without any.
+    pub(super) fn retain(self, mut is_wanted: impl FnMut(&WrittenEvent) -> bool) -> Option<Self> {
+        match self {
+            Self::Event(event) => is_wanted(&event).then_some(Self::Event(event)),
+            Self::Group {
+                mut events,
+                modifiers,
+            } => {
+                events.retain(is_wanted);
+                (!events.is_empty()).then_some(Self::Group { events, modifiers })
+            }
+        }
+    }
 }
 
 /// Parses the whole list.

@@ -161,6 +161,23 @@ pub struct View {
     /// recording.
     #[serde(skip)]
     pub waited_for: usize,
+    /// Which of these rows are shown.
+    #[serde(skip)]
+    pub rows: RowSelection,
+}
+
+/// Which rows are shown, and in which order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowSelection {
+    /// Only rows with one of these texts in a name; empty: all.
+    pub names: Vec<String>,
+    /// Only these processes, by their ids, and the rows that they are in; empty: all. The session
+    /// has rows by process.
+    pub pids: Vec<u32>,
+    /// The metric or event that orders the rows, the largest first; None: CPU time.
+    pub sort: Option<String>,
+    /// The number of rows, the first in this order; None: all.
+    pub top: Option<usize>,
 }
 
 /// Numbers of most accessed pages and lines to show; 0: none.
@@ -198,7 +215,7 @@ pub struct Joined {
     pub shares: Vec<EntityShares>,
     /// The rows of the sources.
     pub sources: SourceRows,
-    naming: Arc<Naming>,
+    pub(crate) naming: Arc<Naming>,
 }
 
 impl Joined {
@@ -259,6 +276,11 @@ impl View {
         joined
     }
 
+    /// Whether processes are shown in addition to the rows.
+    fn has_processes(&self) -> bool {
+        self.processes > 0 || !self.rows.pids.is_empty()
+    }
+
     /// Processes in addition to the rows of a window, if shown.
     fn processes(
         &self,
@@ -276,7 +298,7 @@ impl View {
                 Entity::never_ends,
             )
         };
-        (self.processes > 0).then(rows)
+        self.has_processes().then(rows)
     }
 
     /// The rows of owners, by these names of all cgroups.

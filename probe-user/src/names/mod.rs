@@ -13,7 +13,7 @@ mod unit;
 use std::borrow::Cow;
 
 pub(crate) use self::cgroup_owner_check::{CgroupOwnerCheck, contested};
-pub(crate) use self::pod_name::PodName;
+pub(crate) use self::pod_name::{PodName, name_matches};
 pub use self::{runtime_names::RuntimeNames, unit::unit};
 
 /// The kind of an id in a cgroup path.

@@ -28,9 +28,47 @@ impl<'a> PodName<'a> {
     }
 }
 
+/// Whether one of the names of a row contains `wanted`, in any case: its `name`, which may be an
+/// id, and its pod and container, also without the hashes of the pod and without the namespace.
+pub(crate) fn name_matches(
+    wanted: &str,
+    name: &str,
+    [namespace, pod, container]: [Option<&str>; 3],
+) -> bool {
+    let wanted = wanted.to_lowercase();
+    let contains = |text: &str| text.to_lowercase().contains(&wanted);
+    let path = |pod: Option<&str>| {
+        let parts = [namespace, pod, container];
+        let known: Vec<&str> = parts.into_iter().flatten().collect();
+        known.join("/")
+    };
+    let short = pod.and_then(PodName::parse);
+    let without_hash = short.map(|pod| format!("{}-{}", pod.workload, pod.suffix));
+    contains(name)
+        || contains(&path(pod))
+        || without_hash.is_some_and(|pod| contains(&path(Some(&pod))))
+        || short.is_some_and(|pod| contains(&path(Some(pod.workload))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_typed() {
+        let names = [Some("shop"), Some("web-7d4b9c6f5-x2k4q"), Some("api")];
+        let found = |wanted: &str| name_matches(wanted, "0123456789abcdef", names);
+        let shown = [
+            "web-x2k4q/api",
+            "web/api",
+            "shop/web-7d4b9c6f5-x2k4q/api",
+            "API",
+            "0123456",
+        ];
+        assert!(shown.into_iter().all(found));
+        assert!(!found("proxy"));
+        assert!(!name_matches("/", "system", [None; 3]));
+    }
 
     #[test]
     fn parts_of_names() {

@@ -28,10 +28,17 @@ const NEEDED: &str = HARDWARE[0];
 /// Always counted, since it takes no counter of the PMU.
 const CLOCK: &str = "task-clock";
 
-const SOFTWARE: &str = "task-clock,page-faults,context-switches,cpu-migrations";
+/// Without a PMU: counts of a command.
+const COUNTS: &str = "task-clock,page-faults,context-switches,cpu-migrations";
 
-/// Metrics instead of [`SOFTWARE`] where waits can be counted: why containers do not run.
-const WAITS: &str = "cpus_used,cpu_wait_ratio,page_faults_per_second";
+/// [`COUNTS`] where waits can be counted: why containers do not run.
+const WAIT_COUNTS: &str = "task-clock,cpu-wait,page-faults,context-switches";
+
+/// Without a PMU: metrics of windows.
+const RATES: &str = "cpus_used,page_faults_per_second,context_switches_per_second";
+
+/// [`RATES`] where waits can be counted.
+const WAIT_RATES: &str = "cpus_used,cpu_wait_ratio,page_faults_per_second";
 
 /// What is counted by default.
 #[derive(Debug, Default)]
@@ -55,8 +62,8 @@ pub enum DefaultsError {
 }
 
 /// Cycles, instructions and what else the PMU counts at the same time, so that nothing is
-/// multiplexed; without a PMU, waits for a CPU if `waits` can be counted, else software events.
-/// Logs what is left out, and why.
+/// multiplexed; without a PMU, software events, and waits for a CPU if these can be counted: as
+/// rates or as counts. Logs what is left out, and why.
 ///
 /// # Errors
 ///
@@ -64,15 +71,21 @@ pub enum DefaultsError {
 pub fn default_request(
     pmus: &Pmus,
     capacity: &Capacity,
-    waits: bool,
+    (waits, rates): (bool, bool),
 ) -> Result<DefaultRequest, DefaultsError> {
     capabilities::check()?;
-    let shown = if waits { WAITS } else { SOFTWARE }.replace(',', ", ");
+    let names = match (waits, rates) {
+        (true, true) => WAIT_RATES,
+        (true, false) => WAIT_COUNTS,
+        (false, true) => RATES,
+        (false, false) => COUNTS,
+    };
+    let shown = names.replace(',', ", ");
     let without_pmu = || -> Result<DefaultRequest, DefaultsError> {
         let mut chosen = DefaultRequest::default();
-        match waits {
-            true => chosen.metrics = WAITS,
-            false => chosen.events = event::parse(SOFTWARE, pmus)?,
+        match rates {
+            true => chosen.metrics = names,
+            false => chosen.events = event::parse(names, pmus)?,
         }
         Ok(chosen)
     };

@@ -34,7 +34,7 @@ pub use self::{
 use crate::{
     catalogue::{self, SampledQuantity},
     devices::{Device, Devices},
-    event::{Counter, Event, EventGroup, Exclude, Scope, Source},
+    event::{Counter, Event, EventGroup, Exclude, Scope, Source, UncountableEvent},
     machine::cpus::CpuList,
 };
 
@@ -111,6 +111,9 @@ impl PartialEq for RequestedEvent {
 pub struct Plan {
     /// The events in the user's order.
     pub columns: Vec<EventColumn>,
+    /// Events of the user that this machine cannot count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncountable: Vec<UncountableEvent>,
     /// Counter groups, opened on every CPU of their PMU, each read and charged as a whole. The
     /// groups that always run come first, then the multiplexed ones, which run one at a time.
     pub groups: Vec<Vec<Planned>>,

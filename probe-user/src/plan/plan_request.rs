@@ -30,6 +30,8 @@ pub struct PlanRequest {
     /// Whether waits for a CPU can be counted ([`Machine::keeps_waits`]), as they are by default
     /// without a PMU.
     pub waits: bool,
+    /// Whether the default is of rates, for one window after another; else of counts.
+    pub rates: bool,
 }
 
 /// Why this cannot be planned. Each message says what to do.
@@ -54,6 +56,9 @@ pub enum PlanRequestError {
     /// The default events.
     #[error(transparent)]
     Defaults(#[from] DefaultsError),
+    /// None of the events can be counted here: the reason of the first.
+    #[error("{0}")]
+    NothingCountable(String),
     /// It does not fit.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -115,14 +120,19 @@ impl PlanRequest {
     ) -> Result<Plan, PlanRequestError> {
         settings.own_weights = self.own_weights;
         let mut metrics = self.metrics.join(",");
+        let mut uncountable = Vec::new();
         let mut events = match (self.events.as_slice(), self.metrics.as_slice()) {
             ([], []) => {
-                let chosen = default_request(pmus, capacity, self.waits)?;
+                let chosen = default_request(pmus, capacity, (self.waits, self.rates))?;
                 chosen.metrics.clone_into(&mut metrics);
                 chosen.events
             }
             ([], _) => Vec::new(),
-            (lists, _) => event::parse(&lists.join(","), pmus)?,
+            (lists, _) => {
+                let (events, not_here) = event::parse_countable(&lists.join(","), pmus)?;
+                uncountable = not_here;
+                events
+            }
         };
         let metrics = match metrics.as_str() {
             "" => Vec::new(),
@@ -141,9 +151,11 @@ impl PlanRequest {
             always.retain(|group| !group.events.is_empty());
             events.extend(always);
         }
+        // A count beside the length of its window says what a rate says.
+        let is_rate = |metric: &Metric| matches!(metric.unit.as_str(), "1/s" | "thread");
         let general: Vec<&Metric> = catalogue
             .metrics()
-            .filter(|metric| metric.family.fallback)
+            .filter(|metric| metric.family.fallback && !is_rate(metric))
             .collect();
         let request = ResolvedRequest {
             events: &events,
@@ -153,7 +165,13 @@ impl PlanRequest {
             cpus,
             settings,
         };
-        Ok(Plan::packed(&request, pmus, capacity)?)
+        let is_any_left = !events.is_empty() || !metrics.is_empty();
+        if let Some(first) = uncountable.first().filter(|_| !is_any_left) {
+            return Err(PlanRequestError::NothingCountable(first.reason.clone()));
+        }
+        let mut plan = Plan::packed(&request, pmus, capacity)?;
+        plan.uncountable.append(&mut uncountable);
+        Ok(plan)
     }
 
     /// The settings, with filters that restrict PMUs to the device.

@@ -37,14 +37,6 @@ impl LineSubject {
         self.labels.get(label).map(String::as_str)
     }
 
-    /// The names that a container runtime gave: `namespace/pod/container`, as far as known.
-    #[must_use]
-    pub fn whole_path(&self) -> String {
-        let parts = ["namespace", "pod", "container"].into_iter();
-        let known: Vec<&str> = parts.filter_map(|label| self.get(label)).collect();
-        known.join("/")
-    }
-
     /// Name of the subject, for programs.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,6 +1,7 @@
 //! Selects the lines of a run that a view shows.
 
 use super::{Distribution, LineSummary, Run, RunLine};
+use crate::names::name_matches;
 
 /// Selects metrics, subjects by name, and the largest lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,8 +52,9 @@ impl Selection {
 
     fn matches_subject(&self, run: &Run, subject: usize) -> bool {
         let subject = &run.subjects[subject];
-        let whole = subject.whole_path();
-        self.matches_any([subject.label.as_str(), subject.name(), &whole].into_iter())
+        let names = ["namespace", "pod", "container"].map(|label| subject.get(label));
+        let typed = |search: &String| name_matches(search, subject.name(), names);
+        self.search.as_ref().is_none_or(typed) || self.matches_any([&*subject.label].into_iter())
     }
 
     /// Whether one of these names matches the search.

@@ -4,7 +4,7 @@
 
 use std::{
     fs, io,
-    os::unix::process::ExitStatusExt as _,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
@@ -14,7 +14,9 @@ use probe_user::{
     machine::Machine,
     session::{Command, RunningCommand},
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::{
+    io::{Interest, unix::AsyncFd},
     runtime::{Builder, Runtime},
     signal::unix::{Signal, SignalKind, signal},
     time::{Instant, sleep_until},
@@ -40,6 +42,8 @@ pub(crate) struct Ending {
     terminate: Signal,
     /// A closed session. None if this process was started to survive it (nohup).
     hangup: Option<Signal>,
+    /// Processes of the user's choice: the run ends when all of them have ended.
+    watched: Vec<AsyncFd<OwnedFd>>,
     /// When the user wants the run to end.
     deadline: Option<Instant>,
     /// SIGTERM was sent to the command.
@@ -61,17 +65,21 @@ impl Ending {
             interrupt,
             terminate,
             hangup,
+            watched: Vec::new(),
             deadline: None,
             is_terminating: false,
         })
     }
 
-    /// Starts the command, if there is one. The run ends with it, or after `timeout`.
+    /// Starts the command, if there is one. The run ends with it, after `timeout`, or when the
+    /// processes `pids` have ended.
     pub(crate) fn start(
         &mut self,
         command: Option<Command>,
         timeout: Option<Duration>,
-    ) -> Result<(), NotStarted> {
+        pids: &[u32],
+    ) -> Result<()> {
+        self.watched = pids.iter().map(|pid| watch(*pid)).collect::<Result<_>>()?;
         self.deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.command = command
             .map(Command::start)
@@ -96,6 +104,7 @@ impl Ending {
                 _ = self.terminate.recv() => true,
                 // The shell and the kernel may both send it.
                 () = received(self.hangup.as_mut()) => false,
+                () = all_ended(&self.watched) => return Ok(None),
                 () = reached(self.deadline) => {
                     self.deadline = None;
                     false
@@ -118,6 +127,29 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
     match command {
         Some(command) => command.ended().await,
         None => std::future::pending().await,
+    }
+}
+
+/// A descriptor of a process that is readable when it has ended.
+fn watch(pid: u32) -> Result<AsyncFd<OwnedFd>> {
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // The number of a thread names no process either.
+    let descriptor = number.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
+    let descriptor =
+        descriptor.with_context(|| format!("--pid {pid}: there is no such process"))?;
+    // SAFETY: the AsyncFd owns the descriptor.
+    let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+    Ok(watched?)
+}
+
+/// Waits for the end of all processes, if there are any.
+async fn all_ended(watched: &[AsyncFd<OwnedFd>]) {
+    if watched.is_empty() {
+        return std::future::pending().await;
+    }
+    for process in watched {
+        // An error would repeat: the run then ends as without the process.
+        drop(process.readable().await);
     }
 }
 

@@ -12,14 +12,14 @@ use probe_user::{
     session::{Config, Session},
 };
 
-use crate::{completions, live, sampling};
+use crate::{completions, live, rows::RowArgs, sampling};
 
 /// Arguments of `hot`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   pmuscope hot                                 # functions of containers, every second
   pmuscope hot -e cache-misses --by process
-  pmuscope hot --top 30 -- make                # of a command")]
+  pmuscope hot --functions 30 -- make          # of a command")]
 pub(crate) struct Args {
     /// Events to sample, in perf's syntax, each with period=N or freq=N among its terms where the
     /// default of 997 samples per second and CPU is not wanted: cycles, cache-misses/period=10000/,
@@ -30,18 +30,20 @@ pub(crate) struct Args {
     /// (shadow); counters of the core stand still while a CPU is idle.
     #[arg(short, long = "event", value_name = "EVENTS", add = completions::events())]
     event: Vec<String>,
-    /// Addresses that are shown of each row and event
+    /// Functions that are shown of each row and event
     #[arg(
         long,
         value_name = "N",
         default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(1..=10_000)
     )]
-    top: u32,
+    functions: u32,
     /// The share of a CPU's time that the program which takes samples may take, such as 0.5%
     /// (the default): where it takes more, events are sampled less often
     #[arg(long, value_name = "PERCENT", value_parser = sampling::percent, hide_short_help = true)]
     sample_budget: Option<f64>,
+    #[command(flatten)]
+    rows: RowArgs,
     #[command(flatten)]
     run: live::Args,
 }
@@ -69,10 +71,11 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     wanted.set_sampled(&sampling.events);
     let catalogue = Catalogue::builtin()?;
     let plan = wanted.plan(&machine, &catalogue, resolve_hardware(&machine, None))?;
+    let selection = args.rows.selection();
     let start = |follow_command, resolver| {
         let config = Config {
             plan,
-            by_process: (args.run.counted.by() == By::Process).into(),
+            by_process: (args.run.counted.by() == By::Process || !selection.pids.is_empty()).into(),
             follow_command,
             sampling: Some(sampling),
             resolver,
@@ -85,7 +88,8 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         hierarchy: machine.hierarchy()?,
         mux_interval: None,
         accesses: None,
-        hot: args.top as usize,
+        hot: args.functions as usize,
+        rows: selection.clone(),
         start,
     };
     live::run(run, &mut live::WindowPrinter::open(&args.run, |_, _| {})?)

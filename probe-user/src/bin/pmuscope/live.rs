@@ -18,7 +18,7 @@ use probe_common::CgroupId;
 use probe_user::{
     derive::Report,
     emit::{Emitter, OutputFormat},
-    join::{By, CommandOwner, Hottest, View},
+    join::{By, CommandOwner, Hottest, RowSelection, View},
     machine::cgroup::Hierarchy,
     names::resolver::{DEFAULT_LABELS, Resolver, ResolverConfig, RuntimeEndpoint},
     pipeline::{Pipeline, every, tick},
@@ -35,7 +35,7 @@ use tokio::{
 
 use crate::{
     ending::{Ending, NotStarted, exit_code, runtime},
-    logging,
+    logging, rows,
     terminal::Output,
 };
 
@@ -46,7 +46,7 @@ const LAST_NAMES: Duration = Duration::from_millis(500);
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Milliseconds, or a time with its unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let time = match text.parse() {
         Ok(millis) => Ok(Duration::from_millis(millis)),
         Err(_) => humantime::parse_duration(text),
@@ -240,6 +240,8 @@ pub(crate) struct LiveRun<'a, S> {
     pub(crate) accesses: Option<Hottest>,
     /// The number of addresses of sampled events to show ([`View::hot`]).
     pub(crate) hot: usize,
+    /// The rows to show.
+    pub(crate) rows: RowSelection,
     /// Starts the session. Its arguments: whether to follow the command's processes, and the
     /// resolver of names.
     pub(crate) start: S,
@@ -279,6 +281,11 @@ impl<F: FnMut(&Plan, &Snapshot)> WindowPrinter<F> {
         })
     }
 
+    /// Shows metrics in place of the counts that they are made of.
+    pub(crate) fn show_rates_only(&mut self) {
+        self.emitter.get_mut().show_rates_only();
+    }
+
     /// Prints a window. False if the reader of the output closed it (`| head`).
     pub(crate) fn print(&mut self, report: &Report) -> Result<bool> {
         let screen = self.emitter.get_mut().screen();
@@ -300,6 +307,7 @@ impl<F: FnMut(&Plan, &Snapshot)> WindowSink for WindowPrinter<F> {
 
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool> {
         (self.inspect)(pipeline.plan(), pipeline.snapshot());
+        rows::check(&pipeline.view().rows, pipeline.report())?;
         self.print(pipeline.report())
     }
 
@@ -338,6 +346,7 @@ impl<'a> RunLoop<'a> {
             mux_interval,
             accesses,
             hot,
+            rows,
             start,
         } = run;
         if args.kernel_log {
@@ -379,14 +388,16 @@ impl<'a> RunLoop<'a> {
             processes: 0,
             hot,
             waited_for: 0,
+            rows,
         };
         let owner = command.as_ref().map(Command::owner);
+        let pids = view.rows.pids.clone();
         let mut pipeline = Pipeline::start(session, view, mux_interval)?;
         windows.begin(&pipeline)?;
         if let Some(owner) = owner {
             pipeline.watch_command(owner);
         }
-        ending.start(command, args.timeout)?;
+        ending.start(command, args.timeout, &pids)?;
         Ok(Self {
             timer: args.windows().map(every),
             windows_left: args.interval_count,

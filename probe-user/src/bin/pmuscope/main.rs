@@ -17,6 +17,7 @@ mod print;
 mod record;
 mod report;
 mod roofline;
+mod rows;
 mod sampling;
 mod stat;
 mod terminal;
@@ -25,7 +26,10 @@ mod top;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use probe_user::emit::printable::printable_lines;
+use probe_user::{
+    emit::printable::printable_lines,
+    sys::descriptors::{self, Needed},
+};
 
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
@@ -87,7 +91,10 @@ fn main() -> ExitCode {
     completions::answer(Args::command);
     let args = Args::try_parse().unwrap_or_else(|error| perf_hints::with_hint(error).exit());
     logging::init(args.quiet);
-    let result = match args.command {
+    // Below that the runtime of timers and signals panics.
+    let least = Needed::default().with("timers and signals", 16);
+    let allowed = descriptors::allow(&least).map_err(anyhow::Error::from);
+    let result = allowed.and_then(|()| match args.command {
         Command::Stat(args) => stat::run(args),
         Command::Top(args) => top::run(args),
         Command::Record(args) => record::run(args),
@@ -102,7 +109,7 @@ fn main() -> ExitCode {
         Command::Derive(args) => derive::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => manual::run(&args, Args::command()),
-    };
+    });
     result.unwrap_or_else(|error| {
         print::error(format_args!("{}", printable_lines(&sentence(&error))));
         // A shell's exit codes for a command that it cannot start.
@@ -193,7 +200,7 @@ mod tests {
             said.contains("tip: all CPUs are counted without this option"),
             "{said}"
         );
-        let said = refused(&["stat", "--pid", "1"]).unwrap();
+        let said = refused(&["stat", "--tid", "1"]).unwrap();
         assert!(
             said.contains("`--by process`") && !said.contains("--wide"),
             "{said}"

@@ -13,7 +13,7 @@ const HINTS: &[(&[&str], &str)] = &[
         "all CPUs are counted; there is no choice of CPUs",
     ),
     (
-        &["-p", "--pid", "-t", "--tid", "-u", "--uid", "--per-thread"],
+        &["-t", "--tid", "-u", "--uid", "--per-thread"],
         "processes have rows of their own with `--by process`",
     ),
     (

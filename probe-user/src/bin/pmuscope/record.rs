@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::{
-    join::Hottest,
+    join::{Hottest, RowSelection},
     machine::Machine,
     pipeline::Pipeline,
     recording::{RecordingFile, RecordingHead},
@@ -54,7 +54,14 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         file: None,
     };
     let accesses = args.accesses.then(Hottest::default);
-    let ended = stat::count(&args.counting, &args.counted, accesses, &machine, &mut sink);
+    let ended = stat::count(
+        &args.counting,
+        &args.counted,
+        RowSelection::default(),
+        accesses,
+        &machine,
+        &mut sink,
+    );
     let Some(file) = sink.file else {
         return ended;
     };

@@ -15,7 +15,7 @@ use futures_core::Stream as _;
 use probe_user::{
     derive::Report,
     emit::Sheets,
-    join::Hottest,
+    join::{Hottest, RowSelection},
     machine::Machine,
     pipeline::Pipeline,
     top::{KeyAction, Top, WindowSource},
@@ -57,14 +57,22 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         bail!("top needs a terminal: use `pmuscope stat -I 1000` for a file or a pipe");
     }
     if let Some(file) = &args.replayed.replay {
-        let replay = stat::replayed(file, &args.counting, &args.counted)?;
+        let replay = stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
         return runtime()?.block_on(play(replay, args.exact));
     }
     args.counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
     let mut view = TopView::new(WindowSource::Live, args.exact);
     let accesses = args.accesses.then(Hottest::default);
-    stat::count(&args.counting, &args.counted, accesses, &machine, &mut view)
+    let all = RowSelection::default();
+    stat::count(
+        &args.counting,
+        &args.counted,
+        all,
+        accesses,
+        &machine,
+        &mut view,
+    )
 }
 
 /// The view on the terminal.

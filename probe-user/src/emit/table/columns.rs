@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::{
     grid::{GridCell, GridColumn},
     number::has_prefix,
-    text::{broken, width},
+    text::{BREAKS, broken, width},
 };
 
 /// Spaces between two columns.
@@ -56,7 +56,7 @@ impl DrawnColumn {
         let used = cells.iter().map(|cell| *cell != GridCell::Empty).collect();
         let values = widest(&texts);
         let lines = |text: &String| match narrow {
-            Some(narrow) => broken(text, narrow.max(values)),
+            Some(narrow) => broken(text, narrow.max(values).max(longest_word(text))),
             None => vec![text.clone()],
         };
         let name = lines(&column.name);
@@ -92,6 +92,16 @@ impl DrawnColumn {
             running: Vec::new(),
         }
     }
+}
+
+/// The width of the longest word of a name that is not broken itself.
+fn longest_word(name: &str) -> usize {
+    /// Longer words are broken, such as those of paths.
+    const LONGEST: usize = 12;
+    let words = name
+        .split_inclusive(BREAKS)
+        .map(|word| width(word.trim_end()));
+    words.filter(|width| *width <= LONGEST).max().unwrap_or(0)
 }
 
 /// The width of the widest text.

@@ -20,7 +20,10 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
     let wanted = |group: &&SubjectSeries<'_>| {
         matches!(
             group.section,
-            ReportSection::Rows | ReportSection::Sockets | ReportSection::Total
+            ReportSection::Rows
+                | ReportSection::Processes
+                | ReportSection::Sockets
+                | ReportSection::Total
         )
     };
     let groups = || page.groups.iter().filter(wanted);
@@ -31,10 +34,14 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
     }
     // Events come first, then metrics.
     let mut columns: Vec<usize> = (0..metrics.len()).filter(|at| is_shown[*at]).collect();
+    let is_rate = |at: &usize| metrics[*at].kind != MetricKind::Counter;
+    if page.screen.rates_only && columns.iter().any(is_rate) {
+        columns.retain(is_rate);
+    }
     columns.sort_by_key(|at| metrics[*at].kind != MetricKind::Counter);
-    let mut column_of = vec![0; metrics.len()];
+    let mut column_of = vec![None; metrics.len()];
     for (column, metric) in columns.iter().enumerate() {
-        column_of[*metric] = column;
+        column_of[*metric] = Some(column);
     }
     let rows = groups().filter_map(|group| {
         let labels = vec![page.name(group)];
@@ -42,8 +49,10 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
         row.cells = columns.iter().map(|_| GridCell::Empty).collect();
         let mut is_empty = true;
         for series in page.row_series(group) {
-            row.cells[column_of[series.metric as usize]] = cell(series);
-            is_empty = false;
+            if let Some(column) = column_of[series.metric as usize] {
+                row.cells[column] = cell(series);
+                is_empty = false;
+            }
         }
         (!is_empty).then_some(row)
     });

@@ -1,7 +1,10 @@
 //! A grid: rows of values in columns, drawn as blocks as wide as the screen. Each block starts with
 //! the labels of the rows.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use super::{
     columns::{DrawnColumn, GAP, packed, widest, widths},
@@ -12,7 +15,7 @@ use super::{
 use crate::emit::names::fitted;
 
 /// Width at which a column name is broken into lines, if that saves width.
-const NARROW: usize = 12;
+const NARROW: usize = 10;
 
 /// The option that shows all rows.
 const ALL_ROWS: &str = "--all-rows";
@@ -85,7 +88,7 @@ impl Grid {
     }
 
     /// The lines of its blocks. Each block is at most `max_width` wide if a label and a value fit.
-    /// Only the first `most` of many rows are shown.
+    /// Only `most` of many rows are shown.
     pub(super) fn blocks(&self, max_width: Option<usize>, most: usize) -> Vec<Vec<String>> {
         let rows = self.summed(most);
         if rows.is_empty() {
@@ -125,20 +128,21 @@ impl Grid {
         blocks.iter().map(|block| lines(block, &labels)).collect()
     }
 
-    /// The rows. Those of many beyond the first `most` are summed, if that reduces their number.
+    /// The rows. Of many `most` are shown, and the others summed if that reduces their number.
     pub(super) fn summed(&self, most: usize) -> Cow<'_, [GridRow]> {
         let many = self.many();
         let first_key = self.heads.len() - self.key_labels;
         let (mut shown, mut sums) = (Vec::new(), Vec::<(usize, GridRow)>::new());
-        let (mut counted, mut sum_at) = (0, 0);
-        for row in self.rows.iter().filter(|_| many > most) {
-            counted += usize::from(row.one_of_many);
-            if !row.one_of_many || counted <= most {
+        let chosen = self.chosen(most);
+        let mut sum_at = 0;
+        let rows = self.rows.iter().enumerate().filter(|_| many > most);
+        for (at, row) in rows {
+            if !row.one_of_many || chosen.contains(&at) {
                 shown.push(row.clone());
+                if row.one_of_many {
+                    sum_at = shown.len();
+                }
                 continue;
-            }
-            if sums.is_empty() {
-                sum_at = shown.len();
             }
             let same =
                 |(_, sum): &(usize, GridRow)| sum.labels[first_key..] == row.labels[first_key..];
@@ -161,6 +165,26 @@ impl Grid {
         });
         shown.splice(sum_at..sum_at, sums);
         Cow::Owned(shown)
+    }
+
+    /// The rows of many to show: in a list, the first of each owner before the second of any.
+    fn chosen(&self, most: usize) -> HashSet<usize> {
+        let mut rows_of: HashMap<&str, usize> = HashMap::new();
+        let many = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| row.one_of_many);
+        let mut ranked: Vec<(usize, usize)> = many
+            .map(|(at, row)| {
+                let owner = row.labels.first().map_or("", String::as_str);
+                let rank = rows_of.entry(owner).or_default();
+                *rank += 1;
+                (*rank, at)
+            })
+            .collect();
+        ranked.sort_unstable();
+        ranked.into_iter().take(most).map(|(_, at)| at).collect()
     }
 
     /// Adds the cells of a row to a sum, in columns that add up.

@@ -103,7 +103,8 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
             if mentioned.insert((at, Mention::Metric(series.metric))) {
                 cause.metrics.push(&report.metric(series).name);
             }
-            if group.section != ReportSection::Missing
+            // What cannot be counted is missing in every row.
+            if !matches!(series.value, Err(Reason::NotPlanned(_)))
                 && mentioned.insert((at, Mention::Group(number)))
             {
                 let row = row(page, group, series);

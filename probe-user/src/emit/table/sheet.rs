@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Width at which a column name is broken into lines.
-const NARROW: usize = 12;
+const NARROW: usize = 10;
 
 /// A report as sheets.
 #[derive(Clone, Debug)]

@@ -92,6 +92,19 @@ fn everything_on_a_low_screen() {
     insta::assert_snapshot!(table(&report(), screen(100, Some(24))));
 }
 
+/// Drawn over the window before, most rows matter more than all columns.
+#[test]
+fn a_low_screen_in_place_has_most_rows() {
+    for (columns, lines) in [(80, 24), (120, 40)] {
+        let screen = Screen {
+            in_place: true,
+            ..screen(columns, Some(lines))
+        };
+        let name = format!("in_place_in_{columns}_columns");
+        insta::assert_snapshot!(name, table(&containers(23), screen));
+    }
+}
+
 /// The label of the sum of other rows is wider than the labels of these rows.
 #[test]
 fn no_row_is_hidden_where_all_have_room() {
@@ -146,7 +159,7 @@ fn a_file_has_every_row() {
     let named: Vec<_> = named
         .map(|subject| SubjectName::new(subject, &report.described))
         .collect();
-    for (subject, name) in report.subjects.iter().zip(shown_names(&named, true)) {
+    for (subject, name) in report.subjects.iter().zip(shown_names(&named, false)) {
         if let Subject::Entity(Entity::Container { .. }) = subject {
             assert!(text.matches(&name).count() > 1, "{name}");
         }

@@ -99,10 +99,13 @@ pub(crate) fn wrapped(text: &str, max_width: Option<usize>, indent: usize) -> Ve
     lines
 }
 
+/// Where a name is broken, if it must be.
+pub(super) const BREAKS: [char; 7] = ['_', '-', '/', '.', ',', ':', ' '];
+
 /// The lines of a name, broken after punctuation, and within a part that is wider than a line.
 pub(super) fn broken(name: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for part in name.split_inclusive(['_', '-', '/', '.', ',', ':', ' ']) {
+    for part in name.split_inclusive(BREAKS) {
         let mut part = part;
         while !part.is_empty() {
             let line = lines.last_mut().expect("it begins with one");

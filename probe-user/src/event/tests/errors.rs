@@ -3,6 +3,7 @@
 use test_support::Tree;
 
 use super::{Pmus, machine, refusal};
+use crate::event::parse_countable;
 
 fn check(pmus: &Pmus, table: &[(&str, &str)]) {
     for (text, sentence) in table {
@@ -374,6 +375,16 @@ fn no_core_pmu() {
             )
         );
     }
+    let list = "{cycles,task-clock},instructions:u,{r1a,LLC-loads},page-faults";
+    let (groups, uncountable) = parse_countable(list, &pmus).unwrap();
+    let counted = groups.iter().flat_map(|group| &group.events);
+    let counted: Vec<&str> = counted.map(|event| event.name.as_str()).collect();
+    assert_eq!(counted, ["task-clock", "page-faults"]);
+    let names: Vec<&str> = uncountable.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["cycles", "instructions:u", "r1a", "LLC-loads"]);
+    assert_eq!(uncountable[0].reason, refusal("cycles", &pmus));
+    // A wrong name is an error also beside events that cannot be counted.
+    assert!(parse_countable("cycles,page-fault", &pmus).is_err());
     root.pmu("cpu", &[("type", "four\n")]);
     let pmus = Pmus::read(root.path()).unwrap();
     assert_eq!(

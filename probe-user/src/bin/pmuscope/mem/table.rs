@@ -11,7 +11,7 @@ use probe_user::{
         sampling::Rate,
         spe::is_spe,
     },
-    join::{By, Hottest},
+    join::{By, Hottest, RowSelection},
     machine::{Machine, Pmus},
     plan::{Plan, PlanRequest},
     session::{
@@ -139,6 +139,7 @@ pub(crate) fn run(args: &mut Args) -> Result<ExitCode> {
             lines: args.hot_lines.unwrap_or_default() as usize,
         }),
         hot: 0,
+        rows: RowSelection::default(),
         start,
     };
     live::run(run, &mut live::WindowPrinter::open(&args.run, |_, _| {})?)

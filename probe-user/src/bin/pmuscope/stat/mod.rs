@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Result, bail};
 use probe_user::{
     catalogue::{Catalogue, Chip, resolve_hardware},
-    join::{By, Hottest},
+    join::{By, Hottest, RowSelection},
     machine::Machine,
     names::resolver::Resolver,
     plan::{Plan, PlanRequest},
@@ -17,7 +17,7 @@ use probe_user::{
 };
 
 pub(crate) use self::replay::begin as replayed;
-use crate::{completions, live, sampling};
+use crate::{completions, live, rows::RowArgs, sampling};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -30,9 +30,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     counting: CountingArgs,
     #[command(flatten)]
+    rows: RowArgs,
+    #[command(flatten)]
     run: live::Args,
     #[command(flatten)]
     replayed: ReplayArgs,
+    /// With --replay: from this time after the beginning of the recording, such as 90s
+    #[arg(long, value_name = "TIME", requires = "replay", value_parser = live::duration)]
+    from: Option<Duration>,
+    /// With --replay: up to this time after the beginning of the recording
+    #[arg(long, value_name = "TIME", requires = "replay", value_parser = live::duration)]
+    to: Option<Duration>,
 }
 
 /// A recording in place of a run.
@@ -132,6 +140,13 @@ pub(crate) struct CountingArgs {
     sample_budget: Option<f64>,
 }
 
+impl CountingArgs {
+    /// Whether the user left it to pmuscope what is counted.
+    fn is_default(&self) -> bool {
+        self.event.is_empty() && self.metric.is_empty()
+    }
+}
+
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     if let Some(file) = &args.replayed.replay {
         return replay::run(file, &args);
@@ -147,9 +162,13 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     };
     let machine = Arc::new(Machine::this());
     let mut printer = live::WindowPrinter::open(&args.run, warn_of_cost)?;
+    if args.counting.is_default() && args.run.counted.windows().is_some() {
+        printer.show_rates_only();
+    }
     count(
         &args.counting,
         &args.run.counted,
+        args.rows.selection(),
         None,
         &machine,
         &mut printer,
@@ -160,13 +179,15 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
 pub(crate) fn count(
     args: &CountingArgs,
     counted: &live::SessionArgs,
+    rows: RowSelection,
     accesses: Option<Hottest>,
     machine: &Arc<Machine>,
     windows: &mut dyn live::WindowSink,
 ) -> Result<ExitCode> {
-    if counted.by() == By::Process && args.hook == Hook::CgroupSwitches {
+    let by_process = counted.by() == By::Process || !rows.pids.is_empty();
+    if by_process && args.hook == Hook::CgroupSwitches {
         bail!(
-            "--by process needs --hook sched-switch: switches between processes of one cgroup are \
+            "--by process and --pid need --hook sched-switch: switches between processes of one cgroup are \
              not cgroup switches"
         );
     }
@@ -183,15 +204,17 @@ pub(crate) fn count(
             Some(sampling::config(lists, machine.pmus()?, budget, false)?)
         }
     };
-    let plan = plan(args, sampling.as_ref(), machine)?;
+    let rates = counted.windows().is_some();
+    let plan = plan(args, rates, sampling.as_ref(), machine)?;
     let run = live::LiveRun {
         counted,
         hierarchy: machine.hierarchy()?,
         mux_interval: args.rotate.map(Duration::from_millis),
         accesses,
         hot: 0,
+        rows,
         start: |follow, resolver| {
-            let mut config = config(args, counted, plan, follow, resolver);
+            let mut config = config(args, by_process, plan, follow, resolver);
             // SPE only samples on request, or for a metric of samples. Shares use counters, which
             // cost less and see more.
             if accesses.is_some() || config.plan.samples() {
@@ -206,7 +229,7 @@ pub(crate) fn count(
 
 fn config(
     args: &CountingArgs,
-    counted: &live::SessionArgs,
+    by_process: bool,
     plan: Plan,
     follow_command: bool,
     resolver: Option<Arc<Resolver>>,
@@ -220,7 +243,7 @@ fn config(
     Config {
         plan,
         hook,
-        by_process: (counted.by() == By::Process).into(),
+        by_process: by_process.into(),
         follow_command,
         max_rows: args.max_rows,
         memory: args.capacity,
@@ -232,7 +255,12 @@ fn config(
 
 /// The events of `-e` and the metrics of `-M` packed into groups; without these, what fits this
 /// machine.
-fn plan(args: &CountingArgs, sampling: Option<&SamplingConfig>, machine: &Machine) -> Result<Plan> {
+fn plan(
+    args: &CountingArgs,
+    rates: bool,
+    sampling: Option<&SamplingConfig>,
+    machine: &Machine,
+) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
@@ -247,6 +275,7 @@ fn plan(args: &CountingArgs, sampling: Option<&SamplingConfig>, machine: &Machin
         sampled: Vec::new(),
         // The other hook does not see who comes in.
         waits: args.hook == Hook::SchedSwitch && machine.keeps_waits(),
+        rates,
     };
     if let Some(sampling) = sampling {
         wanted.set_sampled(&sampling.events);

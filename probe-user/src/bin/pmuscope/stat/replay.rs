@@ -5,17 +5,31 @@ use std::{path::Path, process::ExitCode};
 use anyhow::{Result, bail};
 use probe_user::{
     catalogue::Catalogue,
-    join::By,
+    join::{By, RowSelection},
     recording::{Recording, Replay},
 };
 
 use super::{Args, CountingArgs};
-use crate::live;
+use crate::{live, rows};
 
 pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
-    let mut replay = begin(file, &args.counting, &args.run.counted)?;
+    let selection = args.rows.selection();
+    if !selection.pids.is_empty() {
+        bail!("--pid is for a run: of a recording, choose processes by --by process and --filter");
+    }
+    let mut replay = begin(file, &args.counting, &args.run.counted, selection.clone())?;
     let mut printer = live::WindowPrinter::open(&args.run, |_, _| {})?;
     while let Some(report) = replay.advance()? {
+        rows::check(&selection, report)?;
+        if args
+            .from
+            .is_some_and(|from| report.elapsed() - report.length() < from)
+        {
+            continue;
+        }
+        if args.to.is_some_and(|to| report.elapsed() > to) {
+            break;
+        }
         if !printer.print(report)? {
             break;
         }
@@ -29,6 +43,7 @@ pub(crate) fn begin(
     file: &Path,
     counting: &CountingArgs,
     counted: &live::SessionArgs,
+    rows: RowSelection,
 ) -> Result<Replay> {
     let mut recording = Recording::open(file)?;
     if !counting.metric.is_empty() {
@@ -56,6 +71,7 @@ pub(crate) fn begin(
         );
     }
     view.by = counted.by.unwrap_or(view.by);
+    view.rows = rows;
     if let Some(path) = &counted.cgroup {
         view.below = Some(format!("/{}", path.trim_matches('/')));
     }

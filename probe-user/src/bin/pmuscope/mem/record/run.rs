@@ -66,7 +66,7 @@ pub(crate) async fn until_the_end(
         .transpose()?;
     let poll = listen(recorder.poll().as_raw_fd(), recorder)?;
     let start = Instant::now();
-    ending.start(command, None)?;
+    ending.start(command, None, &[])?;
     let mut timer = interval(recorder.pace());
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut progress = Progress::new(progress);
