@@ -35,6 +35,7 @@ mod regions;
 mod restarts;
 mod rights;
 mod roofline;
+mod rows;
 mod runc;
 mod sampled;
 mod soak;

@@ -17,6 +17,7 @@ use probe_user::{
     devices::{Complex, ComplexKind, Device, Devices, PciePmu, Port},
     event,
     join::{By, Hottest, View},
+    names::{RuntimeNames, runtime_names},
     plan::{Capacity, Plan, ResolvedRequest},
     recording::{Recording, RecordingFile, RecordingHead},
     session::Config,
@@ -39,14 +40,21 @@ struct Container {
 impl Container {
     /// The ids of the container and its pod consist of `digit`.
     fn new(digit: char) -> Self {
-        let digits = |count: usize| digit.to_string().repeat(count);
         let root = TestCgroup::new("kubepods");
-        let uid = [8, 4, 4, 4, 12].map(digits).join("-");
-        let pod = root.child(&format!("pod{uid}"));
+        let pod = root.child(&format!("pod{}", Self::pod_uid(digit)));
         Self {
-            cgroup: pod.child(&digits(64)),
+            cgroup: pod.child(&Self::id(digit)),
             _parents: [pod, root],
         }
+    }
+
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(64)
+    }
+
+    fn pod_uid(digit: char) -> String {
+        let digits = |count: usize| digit.to_string().repeat(count);
+        [8, 4, 4, 4, 12].map(digits).join("-")
     }
 }
 
@@ -153,6 +161,70 @@ fn grace() {
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
     record_windows("grace", by(By::Container), &plan, [first, second], |_| {});
+    demo(&pmu);
+}
+
+/// The containers of an imaginary shop: a digit for its ids, its pod and its own name.
+const SHOP: [(char, &str, &str); 5] = [
+    ('a', "checkout-7d4b9c6f5-x2k4q", "api"),
+    ('b', "search-58c9f7d6b4-9zv7h", "indexer"),
+    ('c', "cart-0", "redis"),
+    ('d', "recommend-6b7f8d9c4-bb2cd", "model"),
+    ('e', "nightly-report-4x9vz", "etl"),
+];
+
+/// A node of a shop for `cargo xtask demo`: from the fifth of twelve windows on, the nightly report
+/// takes the CPU of the checkout and most of the memory's bandwidth.
+fn demo(pmu: &TestPmu) {
+    let plan = plan(
+        "grace-cpu-superchip",
+        "task-clock",
+        "cpus_used,cpu_wait_ratio,cpu_wait_p99,ipc,cmem_read_bandwidth,remote_read_bandwidth,\
+         cmem_write_bandwidth,cmem_read_latency",
+    );
+    let containers = SHOP.map(|(digit, ..)| Container::new(digit));
+    let [api, indexer, redis, model, report] = containers.each_ref().map(|it| &it.cgroup);
+    let mut counting = Counting::plain(plan.clone(), |_| {});
+    let mut all = vec![counting.session.pull().unwrap()];
+    for window in 0..12 {
+        let is_night = window >= 4;
+        let rate = if is_night { 90_000 } else { 30_000 };
+        pmu.control(&format!("rate nvidia_scf_pmu_* 0x1a5 0 0 {rate}"));
+        let mut loads: Vec<(&TestCgroup, &str)> = vec![
+            (api, "burst 0 600 900 200"),
+            (indexer, "burst 1 2000 3000 200"),
+            (redis, "burst 0 200 1800 200"),
+            (model, "burst 1 900 2100 200"),
+        ];
+        if is_night {
+            loads.push((report, "burn 0 200"));
+        }
+        run(&mut counting, &loads);
+        all.push(counting.session.pull().unwrap());
+    }
+    let mut names = RuntimeNames::default();
+    for (digit, pod, container) in SHOP {
+        let [id, uid] = [Container::id(digit), Container::pod_uid(digit)].map(Arc::<str>::from);
+        let described = runtime_names::Pod {
+            namespace: "shop".to_owned(),
+            name: pod.to_owned(),
+            ..runtime_names::Pod::default()
+        };
+        names.pods.insert(Arc::clone(&uid), Arc::new(described));
+        let described = runtime_names::Container {
+            name: container.to_owned(),
+            pod: Some(uid),
+            runtime: "containerd".into(),
+            ..runtime_names::Container::default()
+        };
+        names.containers.insert(id, Arc::new(described));
+    }
+    let names = Arc::new(names);
+    for snapshot in &mut all {
+        Arc::make_mut(&mut snapshot.names).described = Arc::clone(&names);
+    }
+    drop(counting);
+    record("demo", by(By::Container), &plan, &all);
 }
 
 /// Every uncore PMU of Vera, without a core PMU: metrics without events have a reason.

@@ -10,6 +10,7 @@ mod build;
 mod check;
 mod ci;
 mod debian;
+mod demo;
 mod deploy;
 mod deps;
 mod dist;
@@ -48,6 +49,8 @@ enum Verb {
     Build(build::Args),
     /// Build pmuscope and run it (through sudo where this user is not root)
     Run(run::Args),
+    /// Show a recorded node with NVIDIA Grace in `pmuscope top`, on any machine
+    Demo,
     /// Run every test this machine can run
     Test(test::Args),
     /// Boot other kernels and arm64 under QEMU and run the guest tests
@@ -77,6 +80,7 @@ fn main() {
         Verb::Setup => setup::run(),
         Verb::Build(args) => build::run(&args).map(drop),
         Verb::Run(args) => run::run(&args),
+        Verb::Demo => demo::run(),
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Fresh => fresh::run(),

@@ -12,6 +12,9 @@ pub const OTHER_DESCRIPTORS: u64 = 256;
 /// Descriptors that are open only briefly: files of procfs and sysfs, the pipe of a message.
 const TRANSIENT_DESCRIPTORS: u64 = 32;
 
+/// Descriptors without which no session is tried.
+const LEAST_DESCRIPTORS: u64 = 24;
+
 /// Descriptors that a run needs, by purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed(Vec<(&'static str, u64)>);
@@ -99,6 +102,28 @@ pub fn exhausted(errno: Option<i32>) -> Option<String> {
 #[must_use]
 pub fn hard_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
+}
+
+/// Raises the soft limit to [`LEAST_DESCRIPTORS`], if it is lower: below that timers and signals
+/// cannot be set up. A command that is started later has the raised limit.
+///
+/// # Errors
+///
+/// The hard limit is below that.
+pub fn allow_least() -> Result<(), TooFewDescriptors> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if let Some(limit) = maximum.filter(|limit| *limit < LEAST_DESCRIPTORS) {
+        let open = open_now();
+        return Err(TooFewDescriptors {
+            needed: Needed(vec![("any run", LEAST_DESCRIPTORS.saturating_sub(open))]),
+            open,
+            limit,
+        });
+    }
+    if current.is_some_and(|current| current < LEAST_DESCRIPTORS) {
+        raise(Some(LEAST_DESCRIPTORS), maximum);
+    }
+    Ok(())
 }
 
 /// Raises the soft limit to the sum of open and needed descriptors.

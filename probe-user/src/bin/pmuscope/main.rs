@@ -26,10 +26,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use probe_user::{
-    emit::printable::printable_lines,
-    sys::descriptors::{self, Needed},
-};
+use probe_user::{emit::printable::printable_lines, sys::descriptors};
 
 /// Which container (pod, process) causes what the hardware counters see.
 #[derive(Parser)]
@@ -91,9 +88,7 @@ fn main() -> ExitCode {
     completions::answer(Args::command);
     let args = Args::try_parse().unwrap_or_else(|error| perf_hints::with_hint(error).exit());
     logging::init(args.quiet);
-    // Below that the runtime of timers and signals panics.
-    let least = Needed::default().with("timers and signals", 16);
-    let allowed = descriptors::allow(&least).map_err(anyhow::Error::from);
+    let allowed = descriptors::allow_least().map_err(anyhow::Error::from);
     let result = allowed.and_then(|()| match args.command {
         Command::Stat(args) => stat::run(args),
         Command::Top(args) => top::run(args),
