@@ -2,6 +2,7 @@
 //! format, without a kernel. The output is compared with golden files.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod look;
 mod measured;
 mod page;
 mod recorded;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Estimate, FindingSubject, MetricInfo, Report, ReportFinding, Value, sources::ReportedRows, tlb,
+    Estimate, FindingKind, FindingSubject, MetricInfo, Report, ReportFinding, Value,
+    sources::ReportedRows, tlb,
 };
 use crate::{
     join::{Entity, MemoryCapacities, MemoryCapacity},
@@ -13,6 +14,9 @@ use crate::{
 
 /// The most containers or processes with a finding: those nearest to their limits.
 const MAX_FINDINGS: usize = 3;
+
+/// Smaller peaks are no news: the least with a finding, in percent of the limit.
+const LEAST_PEAK: f64 = 10.0;
 
 /// The metrics: their indices in a report, in the order of the values of a row.
 pub(super) struct MemoryMetrics {
@@ -106,12 +110,15 @@ impl MemoryCapacities {
         began: Duration,
     ) -> Vec<ReportFinding> {
         let part = |of: &MemoryCapacity| percent(of.peak.bytes, self.limit(of)?);
-        holders.retain(|(_, capacity)| part(capacity).is_some());
+        let is_news = |of: &MemoryCapacity| part(of).is_some_and(|part| part >= LEAST_PEAK);
+        holders.retain(|(_, capacity)| is_news(capacity));
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
         holders.truncate(MAX_FINDINGS);
-        holders.extend(self.machine.map(|all| (machine, all)));
+        let machine = self.machine.filter(is_news).map(|all| (machine, all));
+        holders.extend(machine);
         let sentence = |(subject, capacity): (u32, MemoryCapacity)| {
             Some(ReportFinding {
+                kind: FindingKind::MemoryPeak,
                 about: FindingSubject::Subject(subject),
                 text: self.sentence(&capacity, began)?,
                 named: None,

@@ -1,7 +1,7 @@
 //! Conclusions of Intel's paper on DDIO from its metrics: which writes bypass the cache, and what
 //! to try if requests of devices miss it.
 
-use super::{FindingSubject, Report, ReportFinding, ReportSection, Subject};
+use super::{FindingKind, FindingSubject, Report, ReportFinding, ReportSection, Subject};
 
 /// One piece of advice of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,7 @@ pub(super) fn findings(report: &Report, first: usize) -> Vec<ReportFinding> {
         let text = ddio_finding(metric, part, &format!("socket {socket}"))?;
         let about = FindingSubject::Socket(socket);
         Some(ReportFinding {
+            kind: FindingKind::InboundWrites,
             about,
             text,
             named: None,

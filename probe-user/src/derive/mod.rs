@@ -43,6 +43,7 @@ pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
     labels::{LABELS, LabelReach},
     pages::SAMPLES,
+    waits::{LEAST_WAIT, MAX_FINDINGS as MAX_WAITS_FINDINGS, waits_sentence},
 };
 pub use self::{
     accesses::{find_sample_counter, mem_level_name},
@@ -50,7 +51,8 @@ pub use self::{
     ddio::{Advice, ddio_advice, ddio_finding},
     neighbours::{MemoryNeighbours, NeighbourEvidence, NeighbourVerdict, Neighbours},
     report::{
-        FindingSubject, Report, ReportFinding, ReportSection, ReportTable, SubjectSeries, TableCell,
+        FindingKind, FindingSubject, Report, ReportFinding, ReportSection, ReportTable,
+        SubjectSeries, TableCell,
     },
     series::{Attributes, CounterSource, MetricInfo, MetricKind, Series, Subject},
     stages::Stages,
@@ -124,6 +126,7 @@ impl Report {
                 .and_then(|usage| counts::divided_slices(&usage.delta));
             let about = FindingSubject::Subject(subject);
             divided_slices.extend(text.map(|text| ReportFinding {
+                kind: FindingKind::DividedSlices,
                 about,
                 text,
                 named: None,

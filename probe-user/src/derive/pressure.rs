@@ -1,8 +1,8 @@
 //! Pressure, throttling, I/O and memory events of entities.
 
 use super::{
-    CounterValue, Estimate, FindingSubject, MetricInfo, MetricKind, Reason, Report, ReportFinding,
-    Value, sources::ReportedRows,
+    CounterValue, Estimate, FindingKind, FindingSubject, MetricInfo, MetricKind, Reason, Report,
+    ReportFinding, Value, sources::ReportedRows,
 };
 use crate::{
     join::{Entity, EntityPressure, PressureRows},
@@ -222,6 +222,7 @@ impl ReportedRows for PressureRows {
         throttled.sort_by_key(|(times, ..)| *times);
         let longest = throttled.into_iter().rev().take(MAX_FINDINGS);
         let finding = |(_, subject, text)| ReportFinding {
+            kind: FindingKind::Throttling,
             about: FindingSubject::Subject(subject),
             text,
             named: None,

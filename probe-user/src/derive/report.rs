@@ -48,6 +48,8 @@ pub struct Report {
 /// A conclusion from values, as a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportFinding {
+    /// What it is about.
+    pub kind: FindingKind,
     /// The owner of the values.
     pub about: FindingSubject,
     /// A sentence.
@@ -73,6 +75,43 @@ impl FindingSubject {
             Self::Socket(_) => None,
             Self::Subject(at) => Some(&report.subjects[at as usize]),
         }
+    }
+}
+
+/// The kind of a [`ReportFinding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// The peak of memory since the session began.
+    MemoryPeak,
+    /// Pages of a size that suits the memory better.
+    PageSize,
+    /// Throttling by a CPU quota.
+    Throttling,
+    /// Waits for a CPU.
+    Waits {
+        /// Whether they include throttling by a CPU quota.
+        throttled: bool,
+    },
+    /// Waits whose time is behind nobody.
+    UnplacedWaits,
+    /// Waits whose length is in no percentile.
+    UnplacedLengths,
+    /// Writes of devices that bypass the cache.
+    InboundWrites,
+    /// A slice of time that was divided.
+    DividedSlices,
+    /// The cgroups of `system` where no container was found.
+    SystemCgroups,
+}
+
+impl FindingKind {
+    /// Whether it holds since the session began, not of the window alone.
+    #[must_use]
+    pub fn is_of_session(self) -> bool {
+        matches!(
+            self,
+            Self::MemoryPeak | Self::PageSize | Self::SystemCgroups
+        )
     }
 }
 

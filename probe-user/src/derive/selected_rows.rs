@@ -108,7 +108,7 @@ fn is_process_of(subject: &Subject, pids: &[u32]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::derive::{Estimate, MetricInfo, ReportFinding, ReportTable, Value};
+    use crate::derive::{Estimate, FindingKind, MetricInfo, ReportFinding, ReportTable, Value};
 
     fn container(digit: &str) -> Subject {
         Subject::Entity(Entity::Container {
@@ -142,6 +142,7 @@ mod tests {
             cells.push(vec![TableCell::Count(0), TableCell::Owner(subject.clone())]);
             let at = report.subject(subject);
             report.findings.push(ReportFinding {
+                kind: FindingKind::SystemCgroups,
                 about: FindingSubject::Subject(at),
                 text: format!("{value}"),
                 named: None,

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{FindingSubject, Report, ReportFinding, Subject};
+use super::{FindingKind, FindingSubject, Report, ReportFinding, Subject};
 use crate::{
     join::{By, Entity, Joined, View},
     names::unit,
@@ -48,6 +48,7 @@ impl Report {
             ),
         };
         self.findings.push(ReportFinding {
+            kind: FindingKind::SystemCgroups,
             about: FindingSubject::Subject(u32::try_from(about).unwrap_or(u32::MAX)),
             text,
             named: None,

@@ -1,7 +1,9 @@
 //! Advice about the page size, for memory beyond the reach of a core's TLB with small pages and
 //! within it with large pages.
 
-use super::{FindingSubject, Report, ReportFinding, Series, capacity::bytes, capacity::float};
+use super::{
+    FindingKind, FindingSubject, Report, ReportFinding, Series, capacity::bytes, capacity::float,
+};
 use crate::{
     catalogue::{TlbEntries, TlbSpec, walk_trips},
     join::MemoryCapacity,
@@ -36,6 +38,7 @@ pub(super) fn findings(
             Some((
                 working_set(&capacity.now),
                 ReportFinding {
+                    kind: FindingKind::PageSize,
                     about,
                     text,
                     named: None,

@@ -5,9 +5,9 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use probe_common::WaitTimes;
 
 use super::{
-    Attributes, CounterValue, Estimate, FindingSubject, Histogram, MetricInfo, MetricKind, Reason,
-    Report, ReportFinding, ReportTable, Subject, TableCell, Value, report::WAITS_TABLE,
-    sources::ReportedRows, spe::sampled_estimate, statistics,
+    Attributes, CounterValue, Estimate, FindingKind, FindingSubject, Histogram, MetricInfo,
+    MetricKind, Reason, Report, ReportFinding, ReportTable, Subject, TableCell, Value,
+    report::WAITS_TABLE, sources::ReportedRows, spe::sampled_estimate, statistics,
 };
 use crate::{
     formula::NoValue,
@@ -17,11 +17,11 @@ use crate::{
 };
 
 /// The most entities with a finding: those that waited longest.
-const MAX_FINDINGS: usize = 3;
+pub(crate) const MAX_FINDINGS: usize = 3;
 
 /// Findings need a wait of this part of the window, of which this part is behind one entity.
 const LEAST_PART: f64 = 0.5;
-const LEAST_WAIT: f64 = 0.01;
+pub(crate) const LEAST_WAIT: f64 = 0.01;
 
 /// The smallest part of a wait in a table for people.
 const LEAST_SHOWN: f64 = 0.05;
@@ -117,22 +117,25 @@ impl ReportedRows for WaitRows {
         machine: u32,
     ) {
         let unplaced = (self.unplaced > 0).then(|| {
-            format!(
+            let text = format!(
                 "{:.3} s of waits found no room in the kernel's map: they are in cpu-wait, and \
                  behind nobody in the table",
                 float(self.unplaced) / 1e9
-            )
+            );
+            (FindingKind::UnplacedWaits, text)
         });
         let without_length = (self.unplaced_waits > 0).then(|| {
-            format!(
+            let text = format!(
                 "{} waits found no room in the kernel's map of lengths: they are in cpu-waits, and \
                  in no percentile",
                 self.unplaced_waits
-            )
+            );
+            (FindingKind::UnplacedLengths, text)
         });
-        for text in unplaced.into_iter().chain(without_length) {
+        for (kind, text) in unplaced.into_iter().chain(without_length) {
             let about = FindingSubject::Subject(machine);
             report.findings.push(ReportFinding {
+                kind,
                 about,
                 text,
                 named: None,
@@ -266,34 +269,44 @@ impl Waits<'_> {
         parts.into_iter().map(row).collect()
     }
 
-    /// Such as `its threads waited 1.20 s for a CPU, 83% of it for checkout/api`. Names nobody if a
-    /// quota throttled it. None if no other entity has a large part.
+    /// None if no quota throttled it and no other entity has a large part.
     fn finding(&self, about: FindingSubject) -> Option<ReportFinding> {
-        let waited = format!(
-            "its threads waited {:.2} s for a CPU",
-            float(self.nanos) / 1e9
-        );
-        if self.row.throttled {
-            return Some(ReportFinding {
-                about,
-                text: format!("{waited}, which includes throttling by a CPU quota"),
-                named: None,
-            });
-        }
         let parts = self.row.behind.iter();
         let others = parts.filter_map(|(behind, nanos)| match behind {
             WaitedFor::Entity(Entity::Others) => None,
             WaitedFor::Entity(other) if other != self.entity => Some((other, *nanos)),
             _ => None,
         });
-        let (other, nanos) = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)))?;
-        let share = float(nanos) / float(self.nanos);
-        (share >= LEAST_PART).then(|| ReportFinding {
+        let most = others.max_by_key(|(other, nanos)| (*nanos, Reverse(*other)));
+        let most = most.map(|(other, nanos)| (Subject::Entity(other.clone()), float(nanos)));
+        let throttled = self.row.throttled;
+        let (text, named) = waits_sentence(float(self.nanos), throttled, most)?;
+        Some(ReportFinding {
+            kind: FindingKind::Waits { throttled },
             about,
-            text: format!("{waited}, {:.0}% of it for", 100.0 * share),
-            named: Some(Subject::Entity(other.clone())),
+            text,
+            named,
         })
     }
+}
+
+/// Such as `its threads waited 1.20 s for a CPU, 83% of it for`, and the subject that ends it.
+/// `most`: whom it waited for most, and for how long. Names nobody if a quota throttled it. None if
+/// that is a small part.
+pub(crate) fn waits_sentence(
+    nanos: f64,
+    throttled: bool,
+    most: Option<(Subject, f64)>,
+) -> Option<(String, Option<Subject>)> {
+    let waited = format!("its threads waited {:.2} s for a CPU", nanos / 1e9);
+    if throttled {
+        let text = format!("{waited}, which includes throttling by a CPU quota");
+        return Some((text, None));
+    }
+    let (other, part) = most?;
+    let share = part / nanos;
+    let text = format!("{waited}, {:.0}% of it for", 100.0 * share);
+    (share >= LEAST_PART).then_some((text, Some(other)))
 }
 
 /// The label of what ran, if it is no entity.

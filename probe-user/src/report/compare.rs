@@ -269,7 +269,7 @@ impl SideStatistics {
             } else {
                 0.0
             };
-            let error = own / if metric.is_counter { length } else { 1.0 };
+            let error = own * metric.shown_factor(length);
             (inside && value.is_finite() && length > 0.0).then_some((value, length, error))
         });
         Self::of_values(&known.collect::<Vec<_>>())

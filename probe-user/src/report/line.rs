@@ -7,6 +7,11 @@ use crate::derive::{
     Subject, Value, ValueMethod, mem_level_name,
 };
 
+/// Counters of the time that tasks ran, in nanoseconds.
+const CPU_CLOCKS: [&str; 2] = ["task-clock", "cpu-clock"];
+/// Counters of the time that threads waited for a CPU, in nanoseconds.
+const WAIT_CLOCKS: [&str; 2] = ["cpu-wait", "cpu_wait_behind"];
+
 /// An unknown interval.
 const NO_INTERVAL: (f64, f64) = (f64::NAN, f64::NAN);
 
@@ -29,6 +34,13 @@ impl LineSubject {
             label: String::new(),
             labels: labels.texts(LabelReach::Reports).collect(),
         }
+    }
+
+    /// Whether it is the rest of the machine, or all of it: no row that somebody asked for.
+    #[must_use]
+    pub fn is_rest(&self) -> bool {
+        let rest = ["total", "system", "idle", "system+idle", "overflow"];
+        rest.contains(&self.get("kind").unwrap_or_default())
     }
 
     /// The value of a label, if the subject has it.
@@ -67,13 +79,27 @@ impl LineMetric {
         }
     }
 
-    /// Unit of its values over time: per second for counters.
+    /// Unit of its values over time: per second for counters, and for clocks the CPUs or threads
+    /// whose time they counted.
     #[must_use]
     pub fn shown_unit(&self) -> String {
         match (self.is_counter, self.unit.as_str()) {
             (false, unit) => unit.to_owned(),
             (true, "") => "1/s".to_owned(),
+            (true, "ns") if CPU_CLOCKS.contains(&&*self.name) => "CPU".to_owned(),
+            (true, "ns") if WAIT_CLOCKS.contains(&&*self.name) => "thread".to_owned(),
+            (true, "ns") => "s/s".to_owned(),
             (true, unit) => format!("{unit}/s"),
+        }
+    }
+
+    /// Factor from the value of a window of so many seconds to the value shown over time.
+    #[must_use]
+    pub fn shown_factor(&self, seconds: f64) -> f64 {
+        match (self.is_counter, self.unit.as_str()) {
+            (false, _) => 1.0,
+            (true, "ns") => 1e-9 / seconds,
+            (true, _) => 1.0 / seconds,
         }
     }
 }
@@ -107,9 +133,9 @@ pub struct LineSummary {
     pub windows: usize,
     /// Mean, weighted by window length; events per second for counters.
     pub mean: f64,
-    /// Minimum of the windows.
+    /// Minimum of the windows, without a partial one at the end.
     pub min: f64,
-    /// Maximum of the windows.
+    /// Maximum of the windows, without a partial one at the end.
     pub max: f64,
     /// For counters, the total of all windows.
     pub total: Option<f64>,
@@ -176,17 +202,26 @@ impl RunLine {
     /// second for counters.
     pub fn shown<'a>(
         &'a self,
-        metric: &LineMetric,
+        metric: &'a LineMetric,
         windows: &'a [(f64, f64)],
     ) -> impl Iterator<Item = (usize, f64)> + use<'a> {
-        let by_second = metric.is_counter;
         let values = (self.first..).zip(&self.values);
         values.map(move |(at, value)| {
             let (start, end) = windows[at];
-            match by_second {
-                true => (at, value / (end - start)),
-                false => (at, *value),
-            }
+            (at, value * metric.shown_factor(end - start))
+        })
+    }
+
+    /// [`Self::shown`] for plots: NaN in a partial window at the end, whose rates are no news.
+    pub(super) fn drawn<'a>(
+        &'a self,
+        metric: &'a LineMetric,
+        windows: &'a [(f64, f64)],
+    ) -> impl Iterator<Item = (usize, f64)> + use<'a> {
+        let shown = self.shown(metric, windows);
+        shown.map(|(at, value)| match is_partial(windows, at) {
+            true => (at, f64::NAN),
+            false => (at, value),
         })
     }
 
@@ -194,24 +229,39 @@ impl RunLine {
     #[must_use]
     pub fn summary(&self, metric: &LineMetric, windows: &[(f64, f64)]) -> Option<LineSummary> {
         let shown = self.shown(metric, windows);
-        let known: Vec<(f64, f64)> = shown
+        let known: Vec<(usize, f64, f64)> = shown
             .filter(|(_, value)| value.is_finite())
-            .map(|(at, value)| (value, windows[at].1 - windows[at].0))
+            .map(|(at, value)| (at, value, windows[at].1 - windows[at].0))
             .collect();
-        let seconds: f64 = known.iter().map(|(_, seconds)| seconds).sum();
+        let seconds: f64 = known.iter().map(|(_, _, seconds)| seconds).sum();
         if known.is_empty() || seconds <= 0.0 {
             return None;
         }
-        let sum: f64 = known.iter().map(|(value, seconds)| value * seconds).sum();
-        let values = || known.iter().map(|(value, _)| *value);
+        // A line may have no value but that of the partial window.
+        let whole = match known.as_slice() {
+            [whole @ .., (last, ..)] if !whole.is_empty() && is_partial(windows, *last) => whole,
+            all => all,
+        };
+        let values = || whole.iter().map(|(_, value, _)| *value);
+        let of_window = |(at, ..): &(usize, f64, f64)| self.value(*at);
         Some(LineSummary {
             windows: known.len(),
-            mean: sum / seconds,
+            mean: known
+                .iter()
+                .map(|(_, value, seconds)| value * seconds)
+                .sum::<f64>()
+                / seconds,
             min: values().fold(f64::INFINITY, f64::min),
             max: values().fold(f64::NEG_INFINITY, f64::max),
-            total: metric.is_counter.then_some(sum),
+            total: metric.is_counter.then(|| known.iter().map(of_window).sum()),
         })
     }
+}
+
+/// Whether a window is the last one, cut short by the end of the run.
+fn is_partial(windows: &[(f64, f64)], at: usize) -> bool {
+    let length = |at: usize| windows[at].1 - windows[at].0;
+    at > 0 && at + 1 == windows.len() && length(at) < 0.5 * length(at - 1)
 }
 
 /// The text that distinguishes series of one subject and metric.

@@ -2,12 +2,15 @@
 //! page, single views and comparisons are drawn from it.
 
 mod calibration;
+mod changes;
 mod compare;
 mod compared_text;
+mod findings;
 mod line;
 mod naming;
 mod page;
 mod roofline;
+mod rows;
 mod samples;
 mod single;
 mod svg;
@@ -40,9 +43,6 @@ use crate::{
     sys::clock::nanos,
 };
 
-/// Most rows of a view; those with the smallest sums of their first metric are left out.
-const MAX_ROWS: usize = 500;
-
 /// A whole recording in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -62,13 +62,13 @@ pub struct Run {
     pub lines: Vec<RunLine>,
     /// Distributions over the whole recording.
     pub histograms: Vec<Distribution>,
-    /// Findings at the end of the recording: label of the subject, and a sentence.
+    /// Findings about the recording: label of the subject, and a sentence.
     pub findings: Vec<(String, String)>,
     /// Metrics without a value, with the reason.
     pub missing: Vec<(String, String)>,
     /// Distinct warnings.
     pub warnings: Vec<String>,
-    /// Number of rows left out because of the limit.
+    /// Number of rows left out: of no interest to the user, or beyond the limit.
     pub left_out: usize,
     /// Begin of the first window, in ns of `CLOCK_MONOTONIC`; None without windows.
     pub origin: Option<u64>,
@@ -110,6 +110,7 @@ struct RunIndex {
     by_time: HashSet<String>,
     waits: waits::WaitLines,
     names: naming::RunNames,
+    findings: findings::WindowFindings,
 }
 
 /// The value of an owner that did not run.
@@ -167,7 +168,8 @@ impl Run {
             return Err(ReadError::Empty(file.to_owned()));
         };
         run.add_final(&index, &last);
-        run.name_subjects(&mut index, &last);
+        run.name_subjects(&index, &last);
+        run.drop_excess_rows();
         Ok(run)
     }
 
@@ -209,6 +211,8 @@ impl Run {
             }
         }
         self.add_waits(index, report);
+        index.names.learn_findings(report);
+        index.findings.add(report);
         for warning in &report.warnings {
             if !self.warnings.contains(warning) {
                 self.warnings.push(warning.clone());
@@ -315,30 +319,6 @@ impl Run {
                 }
             }
         }
-        self.drop_excess_rows();
-    }
-
-    /// Drops rows beyond the page's limit.
-    fn drop_excess_rows(&mut self) {
-        let mut rows: Vec<(usize, f64)> = (0..self.subjects.len())
-            .filter(|at| self.subjects[*at].part == "row")
-            .map(|at| (at, self.first_metric_sum(at)))
-            .collect();
-        if rows.len() <= MAX_ROWS {
-            return;
-        }
-        rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let out: HashSet<usize> = rows[MAX_ROWS..].iter().map(|(at, _)| *at).collect();
-        self.left_out = out.len();
-        self.lines.retain(|line| !out.contains(&line.subject));
-        self.histograms.retain(|it| !out.contains(&it.subject));
-    }
-
-    /// Sum of the subject's values of its first metric.
-    fn first_metric_sum(&self, subject: usize) -> f64 {
-        let line = self.lines.iter().find(|line| line.subject == subject);
-        let values = line.into_iter().flat_map(|line| &line.values);
-        values.filter(|value| !value.is_nan()).sum()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Run, RunIndex};
+use super::{Run, RunIndex, waits::Ran};
 use crate::{
     derive::{Report, Subject},
     emit::names::{SubjectName, shown_names},
@@ -23,6 +23,16 @@ impl RunNames {
         }
     }
 
+    /// Learns the names of the subjects of a window's findings.
+    pub(super) fn learn_findings(&mut self, report: &Report) {
+        for finding in &report.findings {
+            let about = finding.about.subject(report).into_iter();
+            for subject in about.chain(&finding.named) {
+                self.learn(report, subject);
+            }
+        }
+    }
+
     /// The names to show.
     fn shown(&self) -> HashMap<&Subject, String> {
         let (subjects, names): (Vec<&Subject>, Vec<SubjectName>) =
@@ -35,26 +45,17 @@ impl RunNames {
 }
 
 impl Run {
-    /// Names all subjects, once the whole recording is read.
-    pub(super) fn name_subjects(&mut self, index: &mut RunIndex, last: &Report) {
-        for finding in &last.findings {
-            let about = finding.about.subject(last).into_iter();
-            for subject in about.chain(&finding.named) {
-                index.names.learn(last, subject);
-            }
-        }
+    /// Names all subjects and sets the findings, once the whole recording is read.
+    pub(super) fn name_subjects(&mut self, index: &RunIndex, last: &Report) {
         let shown = index.names.shown();
         for ((_, subject), at) in &index.subjects {
             self.subjects[*at].label.clone_from(&shown[subject]);
         }
-        for (owner, at) in index.waits.behind() {
-            self.lines[at].of = format!("behind {}", shown[owner]);
+        for ((_, ran), at) in index.waits.lines() {
+            if let Some(Ran::Subject(owner)) = ran {
+                self.lines[at].of = format!("behind {}", shown[owner]);
+            }
         }
-        let findings = last.findings.iter().map(|finding| {
-            let about = finding.about.subject(last);
-            let who = about.map_or_else(String::new, |subject| shown[subject].clone());
-            (who, finding.sentence(|subject| shown[subject].clone()))
-        });
-        self.findings = findings.collect();
+        self.set_findings(index, last, &shown);
     }
 }

@@ -19,7 +19,11 @@ const PLOTLY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plotly.js.gz"));
 
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = concat!(
+    include_str!("page/text.js"),
     include_str!("page/page.js"),
+    include_str!("page/rows.js"),
+    include_str!("page/time.js"),
+    include_str!("page/accesses.js"),
     include_str!("page/waits.js"),
     include_str!("page/samples.js"),
     include_str!("page/measured.js"),
@@ -51,7 +55,12 @@ pub fn page(mut out: impl Write, run: &Run) -> io::Result<()> {
     let parts = ["samples", "roofline", "calibrations", "sampling"]
         .map(|name| (name, derived.remove(name).unwrap_or_default()));
     let mut head = head(run, &lines);
-    head.extend(derived);
+    // Why there is no roofline is of interest to who gave the peaks of the machine.
+    head.extend(
+        derived
+            .into_iter()
+            .filter(|(name, _)| name != "no_roofline" || run.peaks.is_some()),
+    );
     block(&mut out, "head", Value::Object(head).to_string().as_bytes())?;
     for (name, part) in parts {
         block(
@@ -83,7 +92,6 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
             "name": metric.name,
             "help": metric.help,
             "unit": metric.shown_unit(),
-            "counter": metric.is_counter,
         })
     });
     map.insert("metrics".to_owned(), metrics.collect());
@@ -91,6 +99,10 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
         let mut map = line_fields(run, line, summary);
         map.insert("metric_at".to_owned(), line.metric.into());
         map.insert("holder".to_owned(), line.subject.into());
+        map.insert(
+            "rest".to_owned(),
+            run.subjects[line.subject].is_rest().into(),
+        );
         Value::Object(map)
     });
     map.insert("lines".to_owned(), lines.collect());
@@ -102,9 +114,12 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
             "of": it.of,
             "bounds": it.bounds,
             "counts": it.counts,
+            "rest": run.subjects[it.subject].is_rest(),
         })
     });
     map.insert("histograms".to_owned(), histograms.collect());
+    map.insert("ordered_by".to_owned(), run.ordering_metric().into());
+    map.insert("changes".to_owned(), run.changes());
     map
 }
 
@@ -117,17 +132,13 @@ fn values(run: &Run, lines: &SummarizedLines<'_>, metric: usize) -> String {
     let lines = of_metric.map(|(at, (line, _))| {
         let known = &run.metrics[metric];
         let shown = line
-            .shown(known, &run.windows)
+            .drawn(known, &run.windows)
             .map(|(_, value)| rounded(value));
         let mut map = json!({"line": at, "first": line.first, "y": shown.collect::<Vec<_>>()});
         if !line.intervals.is_empty() {
-            let by = |end: f64, (from, to): (f64, f64)| match known.is_counter {
-                true => rounded(end / (to - from)),
-                false => rounded(end),
-            };
             let ends = line.windows().map(|at| {
-                let ((low, high), window) = (line.interval(at), run.windows[at]);
-                [by(low, window), by(high, window)]
+                let ((low, high), (from, to)) = (line.interval(at), run.windows[at]);
+                [low, high].map(|end| rounded(end * known.shown_factor(to - from)))
             });
             map["ends"] = ends.collect();
         }

@@ -80,8 +80,8 @@ fn line(run: &Run, subject: usize, of: &str, points: Vec<Vec<(f64, f64)>>) -> Pl
 
 /// Points at the ends of windows, split where windows have no value.
 fn pieces(run: &Run, line: &RunLine) -> Vec<Vec<(f64, f64)>> {
-    let shown = line.shown(&run.metrics[line.metric], &run.windows);
-    let points: Vec<(f64, f64)> = shown.map(|(at, y)| (run.windows[at].1, y)).collect();
+    let drawn = line.drawn(&run.metrics[line.metric], &run.windows);
+    let points: Vec<(f64, f64)> = drawn.map(|(at, y)| (run.windows[at].1, y)).collect();
     let pieces = points.split(|(_, y)| !y.is_finite());
     pieces
         .filter(|piece| !piece.is_empty())

@@ -50,7 +50,7 @@ impl Selection {
         self.metric.as_deref().is_none_or(|wanted| wanted == metric)
     }
 
-    fn matches_subject(&self, run: &Run, subject: usize) -> bool {
+    pub(super) fn matches_subject(&self, run: &Run, subject: usize) -> bool {
         let subject = &run.subjects[subject];
         let names = ["namespace", "pod", "container"].map(|label| subject.get(label));
         let typed = |search: &String| name_matches(search, subject.name(), names);

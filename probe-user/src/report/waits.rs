@@ -16,7 +16,7 @@ const MAX_LINES: usize = 2_000;
 
 /// What ran.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Ran {
+pub(super) enum Ran {
     Subject(Subject),
     Text(String),
 }
@@ -29,12 +29,10 @@ pub(super) struct WaitLines {
 }
 
 impl WaitLines {
-    /// The lines of waits behind a subject, with that subject.
-    pub(super) fn behind(&self) -> impl Iterator<Item = (&Subject, usize)> {
-        self.lines.iter().filter_map(|((_, ran), at)| match ran {
-            Some(Ran::Subject(owner)) => Some((owner, *at)),
-            _ => None,
-        })
+    /// Each pair of the subject that waited and what ran, with the index of its line.
+    pub(super) fn lines(&self) -> impl Iterator<Item = ((usize, Option<&Ran>), usize)> {
+        let lines = self.lines.iter();
+        lines.map(|((waiting, behind), line)| ((*waiting, behind.as_ref()), *line))
     }
 }
 

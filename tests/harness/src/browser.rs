@@ -93,6 +93,17 @@ impl Browser {
         Some(browser)
     }
 
+    /// Shows the page in a window of another width, to a reader with this colour scheme.
+    pub fn show_in(&mut self, width: u32, scheme: &str) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", &size);
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        self.call(
+            "Emulation.setEmulatedMedia",
+            &json!({"features": [feature]}),
+        );
+    }
+
     /// The value of an expression; a promise is awaited.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({

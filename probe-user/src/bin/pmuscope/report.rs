@@ -58,10 +58,11 @@ pub(crate) struct Args {
     /// Only this metric (not for html)
     #[arg(short = 'M', long, value_name = "METRIC")]
     metric: Option<String>,
-    /// Only rows whose name contains TEXT (not for html)
+    /// Only rows whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Only the N largest of each metric [default: 10 for svg, else all] (not for html)
+    /// Only the N largest of each metric, on a page the N rows with most CPU [default: 10 for svg,
+    /// else all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 }
@@ -179,13 +180,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         search: args.search.clone(),
         top: args.top.or((args.format == Format::Svg).then_some(TOP)),
     };
-    let run = load_run(args)?;
+    let mut run = load_run(args)?;
     // A file of samples has no metric over time. Its JSON has everything.
     let only_samples = run.windows.is_empty() && args.format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
     match (args.format, single) {
         (Format::Html, _) if args.view.is_some() => {
             bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
+        }
+        (Format::Html, Some(_)) if args.search.is_some() || args.top.is_some() => {
+            bail!("a page of samples has filters of its own: leave out --search and --top");
+        }
+        (Format::Html, _) if !run.keep_rows(&selection) && args.search.is_some() => {
+            bail!("{}", nothing_found(&run));
         }
         (Format::Html, _) | (_, None) => {}
         (format, Some(view)) => return single_view(args, &run, view, format),
@@ -211,7 +218,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Format::Html => report::page(&mut out, &run)?,
         Format::Svg => {
             let Some(picture) = report::svg(&run, &selection) else {
-                bail!("nothing that --search finds in {} has a value", run.file);
+                bail!("{}", nothing_found(&run));
             };
             out = picture.into_bytes();
         }
@@ -231,6 +238,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(written);
     }
     write(args.output.as_deref(), &out)
+}
+
+fn nothing_found(run: &Run) -> String {
+    format!("nothing that --search finds in {} has a value", run.file)
 }
 
 /// The file of a recording's page, in the working directory: `pmuscope.html` of

@@ -84,6 +84,20 @@ fn the_sentences_are_those_of_the_paper() {
     assert!(report.find_series(&of, "memory_anon").next().is_none());
 }
 
+/// A container that took nothing of the machine's memory is no news, nor is the machine.
+#[test]
+fn small_peaks_are_not_reported() {
+    let entities = [
+        (container("small"), capacity(0.01, None, 1)),
+        (container("near"), capacity(9.0, Some(10.0), 2)),
+    ];
+    let report = report(entities.into(), Some(capacity(20.0, Some(256.0), 3)));
+    let found: Vec<_> = { report.findings.iter() }
+        .map(|it| it.text.split(" (").next().unwrap())
+        .collect();
+    assert_eq!(found, ["peak 90.0% of the limit"]);
+}
+
 /// The limit of the machine is unknown in a container without /proc/meminfo: no sentence, no value.
 #[test]
 fn without_a_limit_nothing_is_reported() {

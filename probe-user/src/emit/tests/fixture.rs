@@ -7,8 +7,8 @@ use probe_common::spe::{Class, Source};
 use super::builder::{CLOCK, CYCLES, Fixture, START, UNCORE, place, sampled};
 use crate::{
     derive::{
-        Advice, Attributes, CounterValue, Estimate, FindingSubject, MetricKind, Reason, Report,
-        ReportFinding, ReportTable, RunningTime, Spread, Subject, TableCell, Value,
+        Advice, Attributes, CounterValue, Estimate, FindingKind, FindingSubject, MetricKind,
+        Reason, Report, ReportFinding, ReportTable, RunningTime, Spread, Subject, TableCell, Value,
     },
     formula::NoValue,
     join::{Entity, share::NoShare},
@@ -121,6 +121,7 @@ pub(in crate::emit) fn report() -> Report {
     });
     it.report.tables.push(lines());
     it.report.findings = vec![ReportFinding {
+        kind: FindingKind::InboundWrites,
         about: FindingSubject::Socket(0),
         text: "writes of socket 0 go past the cache".to_owned(),
         named: None,

@@ -44,6 +44,59 @@ fn a_line_has_the_windows_of_its_owner() {
     );
 }
 
+fn counter(name: &str, unit: &str) -> LineMetric {
+    LineMetric {
+        name: name.to_owned(),
+        help: String::new(),
+        unit: unit.to_owned(),
+        is_counter: true,
+    }
+}
+
+/// Clocks count nanoseconds, and show how many CPUs or threads they counted.
+#[test]
+fn clocks_are_in_cpus_and_threads() {
+    let windows = [(0.0, 2.0), (2.0, 4.0)];
+    let mut line = RunLine::new(0, 0, String::new(), 0);
+    line.values = vec![3e9, 1e9];
+    for (name, unit, shown, mean) in [
+        ("task-clock", "ns", "CPU", 1.0),
+        ("cpu-wait", "ns", "thread", 1.0),
+        ("cpu_wait_behind", "ns", "thread", 1.0),
+        ("duration_time", "ns", "s/s", 1.0),
+        ("cycles", "", "1/s", 1e9),
+        ("l3_bytes", "B", "B/s", 1e9),
+    ] {
+        let metric = counter(name, unit);
+        let summary = line.summary(&metric, &windows).unwrap();
+        assert_eq!(metric.shown_unit(), shown);
+        assert_eq!((summary.mean, summary.total), (mean, Some(4e9)), "{name}");
+    }
+}
+
+/// A rate over the last 20 ms of a run is no peak, unless the row has no other window.
+#[test]
+fn a_partial_window_at_the_end_is_no_peak() {
+    let windows = [(0.0, 1.0), (1.0, 2.0), (2.0, 2.02)];
+    let metric = counter("page-faults", "");
+    let mut line = RunLine::new(0, 0, String::new(), 0);
+    line.values = vec![10.0, 30.0, 20.0];
+    let summary = line.summary(&metric, &windows).unwrap();
+    assert_eq!((summary.windows, summary.total), (3, Some(60.0)));
+    assert_eq!((summary.min, summary.max), (10.0, 30.0));
+    let drawn: Vec<f64> = line.drawn(&metric, &windows).map(|(_, it)| it).collect();
+    assert_eq!(drawn[..2], [10.0, 30.0]);
+    assert!(drawn[2].is_nan());
+    let mut late = RunLine::new(0, 0, String::new(), 2);
+    late.values = vec![20.0];
+    let summary = late.summary(&metric, &windows).unwrap();
+    assert!((summary.max - 1000.0).abs() < 1e-6, "{summary:?}");
+    // A full window at the end counts.
+    let windows = [(0.0, 1.0), (1.0, 2.0), (2.0, 2.9)];
+    assert!(line.summary(&metric, &windows).unwrap().max > 20.0);
+    assert!(line.drawn(&metric, &windows).all(|(_, it)| it.is_finite()));
+}
+
 /// A share that is not validated has a counting error but no interval: the larger part of its error
 /// may not be included.
 #[test]

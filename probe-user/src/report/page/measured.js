@@ -28,9 +28,9 @@ async function drawRoofline() {
   const rate = (bytes) => `${digits(bytes / 1e9)} GB/s`;
   const caches = roof.levels.filter(({ level }) => level !== "memory");
   const traces = caches.map(({ level, bytes_per_second: best }) =>
-    line(`${plain(level)}: ${rate(best)}`, best, { line: { width: 1, dash: "dot", color: "#8a94a0" } }));
+    line(`${plain(level)}: ${rate(best)}`, best, { line: { width: 1, dash: "dot", color: colour("quiet") } }));
   traces.push(line(`memory: ${rate(roof.bytes_per_second)}`, roof.bytes_per_second,
-    { line: { width: 2, color: "#111" } }));
+    { line: { width: 2, color: colour("text") } }));
   fit.forEach((it, at) => traces.push({
     x: [it.flops_per_byte], y: [it.flops], name: plain(short(it.label)), mode: "markers",
     marker: { size: 9, color: PALETTE[at % PALETTE.length] },
@@ -47,8 +47,8 @@ async function drawRoofline() {
 
 function rooflineSection(redraw) {
   if (!page.roofline) {
-    // A file of samples has no metrics at all.
-    if (page.head.windows.length) {
+    // Of interest to who gave the peaks.
+    if (page.head.no_roofline && page.head.windows.length) {
       document.body.append(element("p", { id: "no-roofline", className: "quiet" },
         `No roofline: ${page.head.no_roofline}.`));
     }
@@ -87,7 +87,7 @@ async function drawCalibration(at) {
   const range = counts.length
     ? [Math.log10(Math.min(...counts)) - 0.3, Math.log10(Math.max(...counts)) + 0.3] : undefined;
   const one = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, layer: "below",
-    line: { width: 1.5, color: "#111", dash: "dash" } };
+    line: { width: 1.5, color: colour("text"), dash: "dash" } };
   // The line is not a trace, so the range must include it.
   const ends = shown.flatMap((it) => [it.ratio,
     ...(it.low === null ? [] : [it.low / it.count, it.high / it.count])]);

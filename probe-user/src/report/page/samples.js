@@ -50,7 +50,7 @@ function pointText(at) {
     points.source[at] === null ? null : `from ${points.source[at]}`];
   return [`${points.address[at]} (${sum.region ?? "unknown memory"}) at ${points.seconds[at]} s`,
     what.filter(Boolean).join(", "), sum.phase === null ? null : `phase ${sum.phase}`,
-    SUM_BY.thread[1](sum)].filter(Boolean).map((line) => plain(short(line))).join("<br>");
+    SUM_BY.thread[1](sum)].filter(Boolean).map((line) => plain(short(line, 60))).join("<br>");
 }
 
 // Shaded spans of the longest phases, with names where there is space.
@@ -79,7 +79,7 @@ function phaseSpans(width, [low, high]) {
     taken = from + needed;
     annotations.push({ x: Math.max(phase.since_s, low), y: 1, xref: "x", yref: "paper",
       xanchor: "left", yanchor: "bottom", showarrow: false, text: plain(name),
-      font: { size: 11, color: "#5a6673" } });
+      font: { size: 11, color: colour("quiet") } });
   }
   const open = [...new Set(fit.filter((phase) => phase.until_s === null).map(({ name }) => name))];
   return { shapes, annotations, shown: shown.length, all: fit.length, open };
@@ -139,7 +139,7 @@ async function drawSamples() {
   if (spans.all) sentences.push(`${spans.shown} of ${spans.all} phases are shaded`);
   if (spans.open.length) {
     const more = spans.open.length > 3 ? ` and ${spans.open.length - 3} more` : "";
-    sentences.push(`open at the end: ${spans.open.slice(0, 3).map(short).join(", ")}${more}`);
+    sentences.push(`open at the end: ${spans.open.slice(0, 3).map((name) => short(name)).join(", ")}${more}`);
   }
   document.getElementById("samples-note").textContent = `${sentences.join("; ")}.`;
   fillSums(wanted);

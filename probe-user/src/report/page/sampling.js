@@ -30,7 +30,7 @@ async function drawSampling(sweep, what) {
       color: recommended.map((is) => PALETTE[is ? 1 : 0]) },
     hovertemplate: "%{text}<extra></extra>" };
   const line = { type: "line", xref: "paper", x0: 0, x1: 1, y0: always, y1: always, layer: "below",
-    line: { width: 1.5, color: "#111", dash: "dash" } };
+    line: { width: 1.5, color: colour("text"), dash: "dash" } };
   const small = { size: 12 };
   await draw(`sampling-${what}-${sweep}`, [trace], layout(`${title} over ${over}`, "%", {
     height: 300, showlegend: false, hovermode: "closest", shapes: [line],

@@ -12,28 +12,44 @@ function largest(lines, key) {
   return [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
 }
 
+// Ticks with names at 0, 1, 2...: shortened names may be equal.
+const namedTicks = (names) => ({ tickmode: "array", tickvals: names.map((_, at) => at),
+  ticktext: names.map((name) => plain(short(name, isNarrow() ? 16 : 40))), showgrid: false,
+  zeroline: false });
+
 async function drawMatrix() {
   const all = page.head.lines.filter((line) => line.metric === WAITED_BEHIND);
-  const lines = all.filter((line) => found(line) || found({ label: line.of, name: line.of }));
+  const lines = withoutRest(all)
+    .filter((line) => found(line) || found({ label: line.of, name: line.of }));
   const waiting = largest(lines, (line) => line.label).slice(0, controls.top).reverse();
-  const behind = largest(lines, (line) => line.of.slice(BEHIND.length)).slice(0, controls.top);
+  const most = isNarrow() ? Math.min(5, controls.top) : controls.top;
+  const behind = largest(lines, (line) => line.of.slice(BEHIND.length)).slice(0, most);
   const z = waiting.map(() => behind.map(() => null));
   for (const line of lines) {
     const row = waiting.indexOf(line.label);
     const column = behind.indexOf(line.of.slice(BEHIND.length));
     // Containers of one name share a cell.
-    if (row >= 0 && column >= 0) z[row][column] = (z[row][column] || 0) + line.mean / 1e9;
+    if (row >= 0 && column >= 0) z[row][column] = (z[row][column] || 0) + line.mean;
   }
+  // Waits behind the rest of the machine are shown, but do not set the scale.
+  const rest = new Set(page.head.lines.filter((line) => line.rest).map((line) => line.label));
+  const sets = (column) => controls.rest || !rest.has(behind[column]);
+  const values = z.flatMap((row) => row.filter((value, column) => value && sets(column)));
+  const known = values.length ? values : z.flat().filter(Boolean);
+  const text = z.map((row) => row.map((value) => (value ? threeDigits(value) : "")));
   const trace = {
-    type: "heatmap", x: behind.map((name) => plain(short(name))),
-    y: waiting.map((name) => plain(short(name))), z, colorscale: "YlOrRd", reversescale: true,
-    zmin: 0, hovertemplate: "%{y} waits behind %{x}: %{z:.3~g} s each second<extra></extra>",
-    colorbar: { title: { text: "s/s", side: "right" }, thickness: 12 },
+    type: "heatmap", z, text, texttemplate: "%{text}", zmin: 0,
+    zmax: Math.max(...known, Number.MIN_VALUE), showscale: !isNarrow(),
+    colorscale: [[0, colour("panel")], [0.5, colour("warm")], [1, colour("hot")]],
+    customdata: waiting.map((one) => behind.map((other) => [plain(one), plain(other)])),
+    hovertemplate: "%{customdata[0]}<br>waits behind %{customdata[1]}:<br>"
+      + "%{text} threads on average<extra></extra>",
+    colorbar: { thickness: 12, outlinewidth: 0 }, xgap: 1, ygap: 1,
   };
-  await draw("matrix", [trace], layout("waits for a CPU, seconds each second", "", {
-    hovermode: "closest", showlegend: false, height: Math.max(430, 120 + 34 * waiting.length),
-    xaxis: { title: { text: "behind" }, automargin: true, type: "category" },
-    yaxis: { title: { text: "who waits" }, automargin: true, type: "category" },
+  await draw("matrix", [trace], layout("threads that wait for a CPU, on average", "", {
+    hovermode: "closest", showlegend: false, height: 220 + 30 * Math.max(3, waiting.length),
+    xaxis: { title: { text: "behind" }, ...namedTicks(behind) },
+    yaxis: { title: { text: isNarrow() ? "" : "who waits" }, ...namedTicks(waiting) },
   }));
 }
 
@@ -45,18 +61,15 @@ async function drawLedger() {
     const own = lines.map((it) => ({ ...it, about: page.head.lines[it.line] }));
     return own.filter(({ about }) => about.holder === holder && about.part === "row");
   };
-  const stacked = { stackgroup: "ledger", line: { width: 0.5 } };
-  const named = (line, name) => ({ ...line, about: { ...line.about, label: name, of: "" } });
-  const traces = (await of("cpus_used")).map((line) =>
-    overTime(named(line, "running"), "threads", stacked));
+  const scale = { factor: 1, unit: "threads" };
+  const stacked = (line, name) => overTime(
+    { ...line, about: { ...line.about, label: name, of: "", unit: "thread" } }, scale,
+    { stackgroup: "ledger", line: { width: 0.5 } });
+  const traces = (await of("cpus_used")).map((line) => stacked(line, "running"));
   const waits = (await of(WAITED_BEHIND)).sort((a, b) => b.about.total - a.about.total);
-  const seconds = (line) => ({ ...line, y: line.y.map((y) => (y === null ? null : y / 1e9)) });
-  for (const line of waits.slice(0, controls.top)) {
-    traces.push(overTime(named(seconds(line), line.about.of), "threads", stacked));
-  }
-  for (const line of await of("threads_uninterruptible")) {
-    traces.push(overTime(named(line, "in state D"), "threads", stacked));
-  }
+  traces.push(...waits.slice(0, controls.top).map((line) => stacked(line, line.about.of)));
+  traces.push(...(await of("threads_uninterruptible"))
+    .map((line) => stacked(line, "in state D")));
   await draw("ledger", traces, layout("threads on average", ""));
 }
 
@@ -65,8 +78,10 @@ function waitSections(redraw) {
   if (!lines.length) return;
   section("Who waits for whom", element("div", { id: "matrix", className: "plot" }));
   const label = new Map(lines.map((line) => [line.holder, line.label]));
+  const holders = (rest) => largest(lines.filter((line) => line.rest === rest),
+    (line) => line.holder);
   const waiting = options("waiting",
-    largest(lines, (line) => line.holder).map((holder) => [holder, label.get(holder)]));
+    [...holders(false), ...holders(true)].map((holder) => [holder, label.get(holder)]));
   section("Running and waiting",
     element("div", { className: "controls" }, labelled("of", waiting)),
     element("div", { id: "ledger", className: "plot" }));

@@ -1,0 +1,182 @@
+//! What changed in the course of a run: its second half against its first.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::{ComparedValue, Comparison, Run, Side, compare, text::number, waits::WAITED_BEHIND};
+
+/// Smaller changes are no news, as parts of the larger mean.
+const LEAST_CHANGE: f64 = 0.25;
+
+/// Shorter runs have no halves.
+const LEAST_WINDOWS: usize = 6;
+
+/// Changes of smaller values are no news, as parts of the largest row's.
+const LEAST_SIZE: f64 = 0.01;
+
+/// Most changes on a page.
+const MAX_CHANGES: usize = 8;
+
+impl Run {
+    /// The rows' values that differ between the halves by more than chance allows, as JSON: the
+    /// largest changes against that first, and the number of all.
+    pub(super) fn changes(&self) -> Value {
+        let [(begin, _), .., (_, end)] = self.windows[..] else {
+            return Value::Null;
+        };
+        if self.windows.len() < LEAST_WINDOWS {
+            return Value::Null;
+        }
+        let middle = begin + (end - begin) / 2.0;
+        // The window around the middle belongs to neither half.
+        let halves = [(0.0, Some(middle)), (middle, None)].map(|range| Side { range, of: None });
+        let Comparison { both, .. } = compare([self, self], &halves);
+        let is_row = |it: &ComparedValue| {
+            it.subject.part == "row"
+                && it.subject.get("kind") != Some("idle")
+                && it.metric.name != WAITED_BEHIND
+        };
+        let size = |it: &ComparedValue| it.a.mean.abs().max(it.b.mean.abs());
+        let mut largest: HashMap<String, f64> = HashMap::new();
+        for it in both.iter().filter(|it| is_row(it) && !it.subject.is_rest()) {
+            let largest = largest.entry(it.metric.name.clone()).or_default();
+            *largest = largest.max(size(it));
+        }
+        let is_large = |it: &ComparedValue| {
+            let largest = largest.get(&it.metric.name).copied().unwrap_or(0.0);
+            size(it) >= LEAST_SIZE * largest
+                && (it.b.mean - it.a.mean).abs() >= LEAST_CHANGE * size(it)
+        };
+        let mut changed: Vec<(f64, &ComparedValue)> = { both.iter() }
+            .filter(|it| it.star() && is_row(it) && is_large(it))
+            .map(|it| (surprise(it), it))
+            .collect();
+        changed.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let shown = changed.iter().take(MAX_CHANGES).map(|(_, it)| {
+            json!({
+                "label": it.subject.label,
+                "of": it.of,
+                "metric": it.metric.name,
+                "unit": it.metric.shown_unit(),
+                "from": number(it.a.mean),
+                "to": number(it.b.mean),
+            })
+        });
+        json!({
+            "at_s": number(middle),
+            "number": changed.len(),
+            "shown": shown.collect::<Vec<_>>(),
+            "started": self.rows_only_in(1, middle),
+            "ended": self.rows_only_in(0, middle),
+        })
+    }
+}
+
+impl Run {
+    /// Names of the rows that have values in one half alone.
+    fn rows_only_in(&self, half: usize, middle: f64) -> Vec<&str> {
+        let mut seen = vec![[false; 2]; self.subjects.len()];
+        for line in &self.lines {
+            for at in line.windows().filter(|at| line.value(*at).is_finite()) {
+                let (start, end) = self.windows[at];
+                seen[line.subject][0] |= end <= middle;
+                seen[line.subject][1] |= start >= middle;
+            }
+        }
+        let wanted = [half == 0, half == 1];
+        let rows = self.subjects.iter().zip(seen);
+        rows.filter(|(subject, seen)| {
+            subject.part == "row" && !subject.is_rest() && *seen == wanted
+        })
+        .map(|(subject, _)| subject.label.as_str())
+        .collect()
+    }
+}
+
+/// A change as a multiple of what chance allows.
+fn surprise(it: &ComparedValue) -> f64 {
+    let difference = (it.b.mean - it.a.mean).abs();
+    it.allowed.map_or(0.0, |allowed| difference / allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{LineMetric, LineSubject, RunLine};
+
+    /// Rows of a container each, with these values by window of a second.
+    fn run(rows: &[(&str, Vec<f64>)]) -> Run {
+        let windows = rows
+            .iter()
+            .map(|(_, values)| values.len())
+            .max()
+            .unwrap_or(0);
+        let mut run = Run {
+            windows: (0_u32..)
+                .take(windows)
+                .map(|at| (f64::from(at), f64::from(at + 1)))
+                .collect(),
+            metrics: vec![LineMetric {
+                name: "cpus_used".to_owned(),
+                help: String::new(),
+                unit: "CPU".to_owned(),
+                is_counter: false,
+            }],
+            ..Run::default()
+        };
+        for (at, (name, values)) in rows.iter().enumerate() {
+            let kind = if *name == "idle" { "idle" } else { "container" };
+            run.subjects.push(LineSubject {
+                part: "row",
+                label: (*name).to_owned(),
+                labels: [("kind", kind.to_owned()), ("name", (*name).to_owned())].into(),
+            });
+            run.lines.push(RunLine {
+                values: values.clone(),
+                ..RunLine::new(at, 0, String::new(), 0)
+            });
+        }
+        run
+    }
+
+    /// 40 windows around a level in each half, with the same small noise in both.
+    fn halves(first: f64, second: f64) -> Vec<f64> {
+        let noise = [0.97, 1.02, 0.99, 1.03, 1.0];
+        let level = |at: usize| if at < 20 { first } else { second };
+        (0..40).map(|at| level(at) * noise[at % 5]).collect()
+    }
+
+    #[test]
+    fn a_change_is_named_if_it_is_large_and_no_chance() {
+        let until_20 = |value: f64| vec![value; 20];
+        let run = run(&[
+            ("steady", halves(1.0, 1.0)),
+            ("more", halves(0.2, 0.5)),
+            ("halved", halves(0.6, 0.3)),
+            ("a little", halves(0.5, 0.55)),
+            ("tiny", halves(0.001, 0.004)),
+            ("idle", halves(2.0, 1.0)),
+            ("ended", until_20(0.1)),
+        ]);
+        let changes = run.changes();
+        let names: Vec<&str> = { changes["shown"].as_array().unwrap().iter() }
+            .map(|it| it["label"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["more", "halved"]);
+        assert_eq!(
+            (&changes["number"], &changes["at_s"]),
+            (&json!(2), &json!(20.0))
+        );
+        assert_eq!(
+            (&changes["ended"], &changes["started"]),
+            (&json!(["ended"]), &json!([]))
+        );
+        let mut short = run;
+        short.windows.truncate(5);
+        for line in &mut short.lines {
+            line.values.truncate(5);
+        }
+        assert_eq!(short.changes(), Value::Null);
+    }
+}

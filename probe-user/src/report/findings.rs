@@ -1,0 +1,154 @@
+//! Findings of a run: those of its last window about the session, those of all windows, and waits
+//! over all of it.
+
+use std::collections::HashMap;
+
+use super::{Run, RunIndex, waits::Ran};
+use crate::{
+    derive::{
+        FindingKind, FindingSubject, LEAST_WAIT, MAX_WAITS_FINDINGS, Report, ReportFinding,
+        ReportSection, Subject, waits_sentence,
+    },
+    join::Entity,
+};
+
+/// Findings about single windows while a run is built.
+#[derive(Default)]
+pub(super) struct WindowFindings {
+    /// Those of one kind and subject, each once.
+    found: Vec<WindowFinding>,
+    /// Subjects whose waits include throttling by a CPU quota.
+    throttled: Vec<Subject>,
+}
+
+struct WindowFinding {
+    kind: FindingKind,
+    about: Subject,
+    /// Of the last such window.
+    finding: ReportFinding,
+    windows: usize,
+}
+
+/// The names of all subjects of the run.
+type Shown<'a> = HashMap<&'a Subject, String>;
+
+/// The subject of a finding.
+fn subject(report: &Report, finding: &ReportFinding) -> Subject {
+    match finding.about {
+        FindingSubject::Socket(socket) => Subject::Socket(socket),
+        FindingSubject::Subject(at) => report.subjects[at as usize].clone(),
+    }
+}
+
+/// The name of what a finding is about, unless the sentence has it, and the sentence.
+fn named(about: &Subject, finding: &ReportFinding, shown: &Shown<'_>) -> (String, String) {
+    let who = match finding.about {
+        FindingSubject::Socket(_) => String::new(),
+        FindingSubject::Subject(_) => shown[about].clone(),
+    };
+    (who, finding.sentence(|subject| shown[subject].clone()))
+}
+
+impl WindowFindings {
+    /// Adds those of a window.
+    pub(super) fn add(&mut self, report: &Report) {
+        for finding in &report.findings {
+            let kind = finding.kind;
+            let about = subject(report, finding);
+            match kind {
+                FindingKind::Waits { throttled } => {
+                    if throttled && !self.throttled.contains(&about) {
+                        self.throttled.push(about);
+                    }
+                    continue;
+                }
+                kind if kind.is_of_session() => continue,
+                _ => {}
+            }
+            let finding = finding.clone();
+            let known =
+                { self.found.iter_mut() }.find(|known| known.kind == kind && known.about == about);
+            match known {
+                Some(known) => {
+                    known.finding = finding;
+                    known.windows += 1;
+                }
+                None => self.found.push(WindowFinding {
+                    kind,
+                    about,
+                    finding,
+                    windows: 1,
+                }),
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Sets the findings, after the last window.
+    pub(super) fn set_findings(&mut self, index: &RunIndex, last: &Report, shown: &Shown<'_>) {
+        let of_session = { last.findings.iter() }
+            .filter(|finding| finding.kind.is_of_session())
+            .map(|finding| named(&subject(last, finding), finding, shown));
+        let mut findings = self.waits(index, shown);
+        findings.extend(of_session);
+        let mut of_windows: Vec<&WindowFinding> = index.findings.found.iter().collect();
+        of_windows.sort_by_key(|it| std::cmp::Reverse(it.windows));
+        findings.extend(of_windows.into_iter().map(|it| {
+            let (who, text) = named(&it.about, &it.finding, shown);
+            let text = match it.windows {
+                1 => format!("{text} (in one window)"),
+                windows => format!("{text} (in the last of {windows} such windows)"),
+            };
+            (who, text)
+        }));
+        self.findings = findings;
+    }
+
+    /// Findings about the longest waits over all windows, as of a single window.
+    fn waits(&self, index: &RunIndex, shown: &Shown<'_>) -> Vec<(String, String)> {
+        #[derive(Default)]
+        struct Waits {
+            nanos: f64,
+            most: Option<(Subject, f64)>,
+        }
+        let seconds: f64 = self.windows.iter().map(|(start, end)| end - start).sum();
+        let mut by_subject: HashMap<usize, Waits> = HashMap::new();
+        for ((waiting, behind), line) in index.waits.lines() {
+            let nanos: f64 = self.lines[line].values.iter().sum();
+            let waits = by_subject.entry(waiting).or_default();
+            waits.nanos += nanos;
+            let Some(Ran::Subject(other)) = behind else {
+                continue;
+            };
+            let own = index.subjects.get(&(ReportSection::Rows, other.clone()));
+            let is_other = own != Some(&waiting) && *other != Subject::Entity(Entity::Others);
+            if is_other && waits.most.as_ref().is_none_or(|(_, most)| nanos > *most) {
+                waits.most = Some((other.clone(), nanos));
+            }
+        }
+        let throttled = |waiting: usize| {
+            let mut subjects = index.findings.throttled.iter();
+            subjects
+                .any(|it| index.subjects.get(&(ReportSection::Rows, it.clone())) == Some(&waiting))
+        };
+        let mut longest: Vec<(usize, Waits)> = by_subject
+            .into_iter()
+            .filter(|(waiting, waits)| {
+                waits.nanos >= LEAST_WAIT * seconds * 1e9 && !self.subjects[*waiting].is_rest()
+            })
+            .collect();
+        longest.sort_by(|a, b| b.1.nanos.total_cmp(&a.1.nanos).then(a.0.cmp(&b.0)));
+        let findings = longest
+            .into_iter()
+            .filter_map(|(waiting, Waits { nanos, most })| {
+                let (text, named) = waits_sentence(nanos, throttled(waiting), most)?;
+                let text = match named {
+                    Some(other) => format!("{text} {}", shown[&other]),
+                    None => text,
+                };
+                Some((self.subjects[waiting].label.clone(), text))
+            });
+        findings.take(MAX_WAITS_FINDINGS).collect()
+    }
+}
