@@ -357,7 +357,7 @@ impl Report {
     }
 
     /// Adds each series to the row of its subject. `more` is in the order of the rows.
-    pub(super) fn add_to_rows(&mut self, more: impl Iterator<Item = Series>) {
+    pub(crate) fn add_to_rows(&mut self, more: impl Iterator<Item = Series>) {
         let mut more = more.peekable();
         let mut all = Vec::with_capacity(self.series.len() + more.size_hint().0);
         for group in self.groups() {

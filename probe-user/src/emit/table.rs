@@ -249,6 +249,7 @@ impl<'a> TablePage<'a> {
             factor: 1.0,
             whole: true,
             exact: self.screen.exact,
+            percent: false,
         };
         match &series.value {
             Ok(Value::Counter(counter)) => {

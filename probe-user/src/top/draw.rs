@@ -6,15 +6,14 @@ use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::{Modifier, Style},
-    text::{Line, Span},
+    text::Line,
     widgets::{Block, Clear, Paragraph},
 };
 
 use super::{
-    Overlay, Top, WindowSource,
+    DrawnSheet, Overlay, Top, WindowSource,
     keys::HELP,
-    selection::SortOrder,
-    table::{SheetTable, to_u16},
+    table::{InView, SheetTable, to_u16},
 };
 use crate::emit::{Sheet, width as width_of, wrapped};
 
@@ -22,10 +21,7 @@ use crate::emit::{Sheet, width as width_of, wrapped};
 const CHART: u16 = 16;
 const HIGH_CHART: u16 = 36;
 
-/// The keys in the footer.
-const FOOT: &str = " q end  ↑↓←→ move  Enter waits  s sort  / filter  Tab sheet  n notes  ? help";
-
-const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
+pub(super) const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 impl Top {
     /// Draws the view.
@@ -36,18 +32,21 @@ impl Top {
             CHART.. => 4,
             _ => 0,
         };
-        let [head, tabs, table, chart, foot] = Layout::vertical([
+        let [head, tabs, table, chart, status, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Fill(1),
             Constraint::Length(chart),
             Constraint::Length(1),
+            Constraint::Length(1),
         ])
         .areas(area);
+        let width = usize::from(area.width);
+        self.in_view = self.draw_rows(frame, table, chart);
         frame.render_widget(Paragraph::new(self.head()).style(REVERSED), head);
-        frame.render_widget(Paragraph::new(self.tabs()), tabs);
-        self.draw_rows(frame, table, chart);
-        frame.render_widget(Paragraph::new(self.foot()), foot);
+        frame.render_widget(Paragraph::new(self.tabs(width)), tabs);
+        frame.render_widget(Paragraph::new(self.status(width)), status);
+        frame.render_widget(Paragraph::new(Self::keys_line(width)), foot);
         match self.overlay {
             Overlay::Nothing => {}
             Overlay::Help => {
@@ -55,6 +54,7 @@ impl Top {
                 draw_overlay(frame, " Keys ", lines.to_vec());
             }
             Overlay::Notes(first) => self.draw_notes(frame, first),
+            Overlay::Columns(at) => self.draw_columns(frame, at),
             Overlay::Waits => self.draw_waits(frame),
         }
     }
@@ -90,59 +90,63 @@ impl Top {
         text
     }
 
-    /// The titles of sheets, with the sort column and the filter.
-    fn tabs(&self) -> Line<'_> {
-        let mut spans = vec![Span::raw(" ")];
-        let shown = self.sheet().map(Sheet::title);
-        for sheet in self.shown().into_iter().flat_map(|window| &window.sheets) {
-            let chosen = Some(sheet.title()) == shown;
-            let style = if chosen { REVERSED } else { Style::new() };
-            spans.push(Span::styled(format!(" {} ", sheet.title()), style));
-        }
-        if let Some(sheet) = self.sheet()
-            && let Some((column, order)) = self.selection().sorted(sheet)
-        {
-            let mark = match order {
-                SortOrder::LargestFirst => "▼",
-                SortOrder::SmallestFirst => "▲",
-            };
-            spans.push(Span::raw(format!("   by {} {mark}", sheet.column(column))));
-        }
-        if !self.filter.is_empty() && !self.typing {
-            spans.push(Span::raw(format!("   only /{}", self.filter)));
-        }
-        Line::from(spans)
-    }
-
-    fn draw_rows(&mut self, frame: &mut Frame<'_>, table: Rect, chart: Rect) {
-        let known = self.drawn_columns.take();
+    /// Draws the rows and the chart. Returns what is in view.
+    fn draw_rows(&mut self, frame: &mut Frame<'_>, table: Rect, chart: Rect) -> InView {
+        let known = self.drawn.take();
         let Some(sheet) = self.sheet() else {
-            return;
+            return InView::default();
         };
-        let shown = (self.paused.unwrap_or(self.history.last()), sheet.title());
-        let texts = match known {
-            Some((of, texts)) if of == shown => texts,
-            _ => sheet.drawn(),
-        };
+        let of = (self.paused.unwrap_or(self.history.last()), sheet.title());
         let mut selection = self.selection();
+        let indices = selection.columns(sheet, self.hidden);
+        let drawn = match known {
+            Some(drawn) if drawn.of == of && drawn.indices == indices => drawn,
+            _ => DrawnSheet {
+                of,
+                columns: sheet.drawn(&indices),
+                indices,
+            },
+        };
         let rows = selection.rows(sheet, &self.filter);
-        let (row, column) = (selection.row(sheet, &rows), selection.column(sheet));
-        let drawn = SheetTable {
+        let row = selection.row(sheet, &rows);
+        let column = selection.column(sheet, &drawn.indices);
+        let sheet_table = SheetTable {
             sheet,
-            columns: &texts,
+            columns: &drawn.columns,
             rows: &rows,
             row,
             column,
+            colours: self.colours,
         };
-        let visible_rows = drawn.draw(table, frame.buffer_mut(), &mut selection);
+        let in_view = sheet_table.draw(table, frame.buffer_mut(), &mut selection);
+        if rows.many.is_empty() && !self.filter.is_empty() {
+            self.draw_no_match(sheet, table, frame);
+        }
         if let (Some(row), Some(column)) = (row, column)
             && chart.height > 1
         {
             self.chart(sheet, (row, column), chart, frame.buffer_mut());
         }
-        self.visible_rows = visible_rows;
-        self.drawn_columns = Some((shown, texts));
+        self.drawn = Some(drawn);
         self.choose(|old, _, _| *old = selection);
+        in_view
+    }
+
+    /// Says that no row matches the filter.
+    fn draw_no_match(&self, sheet: &Sheet, table: Rect, frame: &mut Frame<'_>) {
+        let all = (0..sheet.rows()).filter(|row| sheet.is_one_of_many(*row));
+        let text = format!(
+            "None of {} rows has /{} in its name.",
+            all.count(),
+            self.filter
+        );
+        let [_, line, _] = Layout::vertical([
+            Constraint::Fill(1),
+            Constraint::Length(1),
+            Constraint::Fill(1),
+        ])
+        .areas(table);
+        frame.render_widget(Paragraph::new(text).centered(), line);
     }
 
     fn draw_notes(&self, frame: &mut Frame<'_>, first: usize) {
@@ -159,14 +163,6 @@ impl Top {
             many => all[first.min(many - 1)..].to_vec(),
         };
         draw_overlay(frame, " Notes ", lines);
-    }
-
-    fn foot(&self) -> String {
-        match self.messages.back() {
-            _ if self.typing => format!(" only /{}▏ (Enter keeps it, Esc ends it)", self.filter),
-            Some(message) if self.unread => format!(" {message} (n)"),
-            _ => FOOT.to_owned(),
-        }
     }
 }
 

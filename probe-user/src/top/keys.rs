@@ -2,16 +2,20 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::{Overlay, Top, WindowSource};
+use super::{Overlay, Top, WindowSource, selection::SheetSelection};
 use crate::emit::Sheet;
 
 /// The keys with their descriptions, as the help shows them.
-pub(super) const HELP: [(&str, &str); 14] = [
+pub(super) const HELP: [(&str, &str); 15] = [
     ("↑ ↓ PgUp PgDn Home End", "choose a row (also k j)"),
     ("← →", "choose a column (also h l)"),
     ("Enter", "for whom the row waits, and who waits for it"),
-    ("s", "sort by it: largest first, smallest first, or not"),
+    (
+        "s",
+        "sort by the column: largest first, then smallest first",
+    ),
     ("/", "only rows with a text in their name; Esc: all"),
+    ("c", "choose which columns are visible"),
     ("Tab, Shift-Tab", "the next sheet, the one before"),
     ("n", "notes of the window, and messages"),
     ("p, Space", "stay at this window, go on"),
@@ -21,6 +25,22 @@ pub(super) const HELP: [(&str, &str); 14] = [
     ("?", "this help"),
     ("q, Ctrl-C", "end"),
     ("Esc", "close what is open"),
+];
+
+/// The keys in the last line, the most important first. As many are shown as fit.
+pub(super) const FOOT: [(&str, &str); 12] = [
+    ("q", "end"),
+    ("↑↓←→", "move"),
+    ("Enter", "open"),
+    ("s", "sort"),
+    ("/", "filter"),
+    ("c", "columns"),
+    ("n", "notes"),
+    ("?", "help"),
+    ("Tab", "sheet"),
+    ("+ -", "speed"),
+    ("p", "pause"),
+    (", .", "back, on"),
 ];
 
 /// Limits of the replay speed.
@@ -57,7 +77,7 @@ impl Top {
         if self.overlay != Overlay::Nothing && self.key_in_overlay(key.code) {
             return KeyAction::Nothing;
         }
-        let page = isize::try_from(self.visible_rows.max(2) - 1).unwrap_or(isize::MAX);
+        let page = isize::try_from(self.in_view.rows.max(2) - 1).unwrap_or(isize::MAX);
         match key.code {
             KeyCode::Char('q') => return KeyAction::End,
             KeyCode::Esc => self.filter.clear(),
@@ -69,11 +89,12 @@ impl Top {
             KeyCode::End => self.move_row(isize::MAX),
             KeyCode::Left | KeyCode::Char('h') => self.move_column(-1),
             KeyCode::Right | KeyCode::Char('l') => self.move_column(1),
-            KeyCode::Char('s') => self.choose(|selection, sheet, _| selection.sort(sheet)),
+            KeyCode::Char('s') => self.choose(SheetSelection::sort),
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Tab => self.next_sheet(1),
             KeyCode::BackTab => self.next_sheet(-1),
             KeyCode::Enter => self.overlay = Overlay::Waits,
+            KeyCode::Char('c') => self.overlay = Overlay::Columns(0),
             KeyCode::Char('n') => self.overlay = Overlay::Notes(0),
             KeyCode::Char('?') => self.overlay = Overlay::Help,
             KeyCode::Char('p' | ' ') => self.pause(),
@@ -106,12 +127,20 @@ impl Top {
     /// Handles a key of the open box. Returns false if the key is not one of the box.
     fn key_in_overlay(&mut self, code: KeyCode) -> bool {
         match (&mut self.overlay, code) {
-            (overlay, KeyCode::Esc | KeyCode::Enter)
+            (overlay, KeyCode::Esc)
+            | (overlay @ (Overlay::Help | Overlay::Notes(_) | Overlay::Waits), KeyCode::Enter)
             | (overlay @ Overlay::Help, KeyCode::Char('?'))
+            | (overlay @ Overlay::Columns(_), KeyCode::Char('c'))
             | (overlay @ Overlay::Notes(_), KeyCode::Char('n')) => *overlay = Overlay::Nothing,
-            (Overlay::Notes(line), KeyCode::Down | KeyCode::Char('j')) => *line += 1,
-            (Overlay::Notes(line), KeyCode::Up | KeyCode::Char('k')) => {
-                *line = line.saturating_sub(1);
+            (Overlay::Notes(at) | Overlay::Columns(at), KeyCode::Down | KeyCode::Char('j')) => {
+                *at += 1;
+            }
+            (Overlay::Notes(at) | Overlay::Columns(at), KeyCode::Up | KeyCode::Char('k')) => {
+                *at = at.saturating_sub(1);
+            }
+            (Overlay::Columns(at), KeyCode::Enter | KeyCode::Char(' ')) => {
+                let at = *at;
+                self.toggle_column(at);
             }
             _ => return false,
         }
@@ -119,14 +148,15 @@ impl Top {
     }
 
     fn move_row(&mut self, by: isize) {
-        self.choose(|selection, sheet, filter| {
-            let rows = selection.rows(sheet, filter);
+        let filter = self.filter.clone();
+        self.choose(|selection, sheet, _| {
+            let rows = selection.rows(sheet, &filter);
             selection.move_row(sheet, &rows, by);
         });
     }
 
     fn move_column(&mut self, by: isize) {
-        self.choose(|selection, sheet, _| selection.move_column(sheet, by));
+        self.choose(|selection, sheet, columns| selection.move_column(sheet, columns, by));
     }
 
     fn next_sheet(&mut self, by: isize) {

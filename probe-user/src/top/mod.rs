@@ -4,10 +4,13 @@
 //! ([`Top::draw`]). It depends on neither sessions nor recordings: live runs and replays share it.
 
 mod chart;
+mod choose;
+mod colour;
 mod draw;
 mod history;
 mod keys;
 mod selection;
+mod status;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -16,7 +19,7 @@ mod waits;
 use std::collections::{BTreeMap, VecDeque};
 
 pub use self::keys::KeyAction;
-use self::{history::WindowHistory, selection::SheetSelection};
+use self::{colour::Colours, history::WindowHistory, selection::SheetSelection, table::InView};
 use crate::emit::{Sheet, SheetColumn, Sheets};
 
 /// The most messages that are kept.
@@ -44,6 +47,8 @@ enum Overlay {
     Help,
     /// Notes of the window and messages, from this line on.
     Notes(usize),
+    /// The columns of the sheet, with the one that the keys are at.
+    Columns(usize),
     /// The waits of the selected row.
     Waits,
 }
@@ -58,6 +63,9 @@ pub struct Top {
     sheet: &'static str,
     /// Selection by title of the sheet.
     selections: BTreeMap<&'static str, SheetSelection>,
+    /// Columns that are hidden until the user chooses them.
+    hidden: &'static [&'static str],
+    colours: Colours,
     /// Shows only rows with this text in a label, and pinned rows.
     filter: String,
     /// Whether keys edit the filter.
@@ -67,19 +75,40 @@ pub struct Top {
     messages: VecDeque<String>,
     /// Whether no key was pressed since the last message.
     unread: bool,
-    /// Columns drawn last, by window and sheet. Keys come more often than windows, so they are
-    /// kept.
-    drawn_columns: Option<((u64, &'static str), Vec<SheetColumn>)>,
-    /// Scrolling rows visible when the sheet was last drawn.
-    visible_rows: usize,
+    /// What was drawn last. Keys come more often than windows, so columns are kept.
+    drawn: Option<DrawnSheet>,
+    /// Rows and columns in view when the sheet was last drawn.
+    in_view: InView,
+}
+
+/// The columns of a sheet as drawn.
+struct DrawnSheet {
+    /// The window and the sheet.
+    of: (u64, &'static str),
+    /// Indices of the visible columns.
+    indices: Vec<usize>,
+    columns: Vec<SheetColumn>,
+}
+
+/// Settings of a view.
+#[derive(Clone, Copy, Debug)]
+pub struct TopOptions {
+    /// Where windows come from.
+    pub source: WindowSource,
+    /// Columns that are hidden until the user chooses them.
+    pub hidden: &'static [&'static str],
+    /// Whether values have colours.
+    pub colours: bool,
 }
 
 impl Top {
     /// A view without a window.
     #[must_use]
-    pub fn new(source: WindowSource) -> Self {
+    pub fn new(options: TopOptions) -> Self {
         Self {
-            source,
+            source: options.source,
+            hidden: options.hidden,
+            colours: Colours::new(options.colours),
             history: WindowHistory::default(),
             paused: None,
             sheet: "",
@@ -89,8 +118,8 @@ impl Top {
             overlay: Overlay::Nothing,
             messages: VecDeque::new(),
             unread: false,
-            drawn_columns: None,
-            visible_rows: 1,
+            drawn: None,
+            in_view: InView::default(),
         }
     }
 
@@ -151,12 +180,14 @@ impl Top {
         self.selections.get(sheet).cloned().unwrap_or_default()
     }
 
-    fn choose(&mut self, change: impl FnOnce(&mut SheetSelection, &Sheet, &str)) {
+    /// Changes the selection in the sheet, which has these visible columns.
+    fn choose(&mut self, change: impl FnOnce(&mut SheetSelection, &Sheet, &[usize])) {
         let Some(sheet) = self.sheet() else {
             return;
         };
         let (title, mut selection) = (sheet.title(), self.selection());
-        change(&mut selection, sheet, &self.filter);
+        let columns = selection.columns(sheet, self.hidden);
+        change(&mut selection, sheet, &columns);
         self.selections.insert(title, selection);
     }
 }

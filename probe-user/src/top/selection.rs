@@ -1,9 +1,13 @@
-//! The selection in a sheet: a row, a column and the sort order. Rows and columns are known by
-//! name, since each window may have others.
+//! The selection in a sheet: a row, a column, the sort order and the visible columns. Rows and
+//! columns are known by name, since each window may have others.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use crate::emit::Sheet;
+
+/// The columns that come first, if the sheet has them. Rows are sorted by the first of them until
+/// the user sorts by another column.
+const FIRST_COLUMNS: [&str; 2] = ["cpus_used", "memory_used"];
 
 /// The selection in a sheet.
 #[derive(Clone, Debug, Default)]
@@ -12,8 +16,10 @@ pub(super) struct SheetSelection {
     row: Option<Vec<String>>,
     /// None: the first column.
     column: Option<String>,
-    /// Sort column and order; None: the order of the report.
+    /// Sort column and order; None: by the first of [`FIRST_COLUMNS`], or as in the report.
     sorted: Option<(String, SortOrder)>,
+    /// Columns that are visible or hidden by the user's choice.
+    visible: BTreeMap<String, bool>,
     /// Rows scrolled out above.
     pub(super) above: usize,
     /// Columns scrolled out on the left.
@@ -70,10 +76,45 @@ impl SheetSelection {
         OrderedRows { many, pinned }
     }
 
-    /// Sort column and order, if the sheet has that column.
+    /// Sort column and order. None if the rows are in the order of the report.
     pub(super) fn sorted(&self, sheet: &Sheet) -> Option<(usize, SortOrder)> {
-        let (name, order) = self.sorted.as_ref()?;
-        Some((sheet.column_index(name)?, *order))
+        let chosen = self.sorted.as_ref();
+        let chosen = chosen.and_then(|(name, order)| Some((sheet.column_index(name)?, *order)));
+        let first = || sheet.column_index(FIRST_COLUMNS[0]);
+        chosen.or_else(|| Some((first()?, SortOrder::LargestFirst)))
+    }
+
+    /// The columns with a value to show, visible or not, in display order.
+    pub(super) fn all_columns(sheet: &Sheet) -> Vec<usize> {
+        let place = |column: &usize| {
+            let name = sheet.column(*column);
+            let mut first = FIRST_COLUMNS.iter();
+            first
+                .position(|it| *it == name)
+                .unwrap_or(FIRST_COLUMNS.len())
+        };
+        let mut columns = sheet.used();
+        columns.sort_by_key(place);
+        columns
+    }
+
+    /// Whether a column is visible. `hidden`: those that are not until the user chooses them.
+    pub(super) fn is_visible(&self, name: &str, hidden: &[&str]) -> bool {
+        let chosen = self.visible.get(name).copied();
+        chosen.unwrap_or_else(|| !hidden.contains(&name))
+    }
+
+    /// The visible columns, in display order.
+    pub(super) fn columns(&self, sheet: &Sheet, hidden: &[&str]) -> Vec<usize> {
+        let mut columns = Self::all_columns(sheet);
+        columns.retain(|column| self.is_visible(sheet.column(*column), hidden));
+        columns
+    }
+
+    /// Shows a hidden column, or hides it.
+    pub(super) fn toggle_column(&mut self, name: &str, hidden: &[&str]) {
+        let is_visible = self.is_visible(name, hidden);
+        self.visible.insert(name.to_owned(), !is_visible);
     }
 
     /// The selected row.
@@ -83,13 +124,12 @@ impl SheetSelection {
         known.or_else(|| rows.all().next())
     }
 
-    /// The selected column.
-    pub(super) fn column(&self, sheet: &Sheet) -> Option<usize> {
-        let known = self
-            .column
-            .as_ref()
-            .and_then(|name| sheet.column_index(name));
-        known.or_else(|| sheet.used().first().copied())
+    /// The selected column, of those that are visible.
+    pub(super) fn column(&self, sheet: &Sheet, columns: &[usize]) -> Option<usize> {
+        let chosen = self.column.as_deref();
+        let mut all = columns.iter().copied();
+        let known = all.find(|column| Some(sheet.column(*column)) == chosen);
+        known.or_else(|| columns.first().copied())
     }
 
     /// Moves the selection down by `by` rows; up if negative.
@@ -103,28 +143,28 @@ impl SheetSelection {
         self.row = all.get(to).map(|row| sheet.labels(*row).to_vec());
     }
 
-    /// Moves the selection right by `by` columns; left if negative.
-    pub(super) fn move_column(&mut self, sheet: &Sheet, by: isize) {
-        let used = sheet.used();
-        let column = self.column(sheet);
-        let at = used.iter().position(|it| Some(*it) == column).unwrap_or(0);
-        let to = at
-            .saturating_add_signed(by)
-            .min(used.len().saturating_sub(1));
-        self.column = used.get(to).map(|column| sheet.column(*column).to_owned());
+    /// Moves the selection right by `by` of the visible columns; left if negative.
+    pub(super) fn move_column(&mut self, sheet: &Sheet, columns: &[usize], by: isize) {
+        let column = self.column(sheet, columns);
+        let mut all = columns.iter();
+        let at = all.position(|it| Some(*it) == column).unwrap_or(0);
+        let last = columns.len().saturating_sub(1);
+        let to = at.saturating_add_signed(by).min(last);
+        self.column = columns
+            .get(to)
+            .map(|column| sheet.column(*column).to_owned());
     }
 
-    /// Sorts by the selected column: largest first, then smallest first, then unsorted.
-    pub(super) fn sort(&mut self, sheet: &Sheet) {
-        let Some(column) = self.column(sheet) else {
+    /// Sorts by the selected column: largest first, or smallest first if it is so already.
+    pub(super) fn sort(&mut self, sheet: &Sheet, columns: &[usize]) {
+        let Some(column) = self.column(sheet, columns) else {
             return;
         };
-        let next = match self.sorted(sheet) {
-            Some((by, SortOrder::LargestFirst)) if by == column => Some(SortOrder::SmallestFirst),
-            Some((by, SortOrder::SmallestFirst)) if by == column => None,
-            _ => Some(SortOrder::LargestFirst),
+        let order = match self.sorted(sheet) {
+            Some((by, SortOrder::LargestFirst)) if by == column => SortOrder::SmallestFirst,
+            _ => SortOrder::LargestFirst,
         };
-        self.sorted = next.map(|order| (sheet.column(column).to_owned(), order));
+        self.sorted = Some((sheet.column(column).to_owned(), order));
         self.above = 0;
     }
 }

@@ -7,7 +7,10 @@ use ratatui::{
     style::{Modifier, Style},
 };
 
-use super::selection::{OrderedRows, SheetSelection};
+use super::{
+    colour::{Colours, ColumnColours},
+    selection::{OrderedRows, SheetSelection, SortOrder},
+};
 use crate::emit::{Sheet, SheetColumn, fitted, width as width_of};
 
 /// Spaces between two columns.
@@ -21,16 +24,57 @@ pub(super) struct SheetTable<'a> {
     pub(super) rows: &'a OrderedRows,
     pub(super) row: Option<usize>,
     pub(super) column: Option<usize>,
+    pub(super) colours: Colours,
 }
 
+/// What was in view when a sheet was drawn last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InView {
+    /// Lines for scrolling rows.
+    pub(super) rows: usize,
+    /// Scrolling rows above.
+    above: usize,
+    /// All scrolling rows.
+    all_rows: usize,
+    /// Columns in view, those on the left of them, and all; without running ratios.
+    columns: usize,
+    left: usize,
+    all_columns: usize,
+}
+
+impl InView {
+    /// `1-10 of 1003`, and which columns if not all are in view.
+    pub(super) fn text(&self) -> String {
+        let last = (self.above + self.rows).min(self.all_rows);
+        let mut text = match last {
+            0 => String::new(),
+            _ => format!("{}-{last} of {}", self.above + 1, self.all_rows),
+        };
+        if self.columns > 0 && self.columns < self.all_columns {
+            let (first, last) = (self.left + 1, self.left + self.columns);
+            let left = if self.left > 0 { LEFT } else { "" };
+            let right = if last < self.all_columns { RIGHT } else { "" };
+            text += &format!(
+                "  {left}columns {first}-{last} of {}{right}",
+                self.all_columns
+            );
+        }
+        text
+    }
+}
+
+/// Marks of more columns.
+const LEFT: &str = "◂";
+const RIGHT: &str = "▸";
+
 impl SheetTable<'_> {
-    /// Draws the rows, scrolled to the selection. Returns how many scrolling rows fit.
+    /// Draws the rows, scrolled to the selection. Returns what is in view.
     pub(super) fn draw(
         &self,
         area: Rect,
         buffer: &mut Buffer,
         selection: &mut SheetSelection,
-    ) -> usize {
+    ) -> InView {
         let columns = self.columns;
         let lines = |of: fn(&SheetColumn) -> usize| columns.iter().map(of).max().unwrap_or(0);
         let names = lines(|column| column.name.len()).max(1);
@@ -54,42 +98,101 @@ impl SheetTable<'_> {
             .copied()
             .collect();
         let labels = self.labels(&in_view, usize::from(area.width));
-        let width_left = area.width.saturating_sub(labels.width + 1);
+        // The last column of the screen is for the mark of more columns.
+        let width_left = area.width.saturating_sub(labels.width + 2);
         selection.left = first_column(columns, self.column, selection.left, width_left);
         // The headings of labels and the last lines of column names share a line.
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let y = area.y + to_u16(names - 1);
-        put(buffer, area, (area.x + 1, y), &labels.head, bold);
-        let lines = || (area.y + to_u16(heads)..area.bottom()).zip(&in_view);
-        for ((y, row), label) in lines().zip(&labels.texts) {
+        let head = area.y + to_u16(names - 1);
+        put(buffer, area, (area.x + 1, head), &labels.head, bold);
+        let rows: Vec<(u16, usize)> = (area.y + to_u16(heads)..area.bottom())
+            .zip(in_view)
+            .collect();
+        for ((y, row), label) in rows.iter().zip(&labels.texts) {
             if Some(*row) == self.row {
-                let line = Rect::new(area.x, y, area.width, 1);
+                let line = Rect::new(area.x, *y, area.width, 1);
                 buffer.set_style(line, Style::new().add_modifier(Modifier::REVERSED));
             }
-            put(buffer, area, (area.x + 1, y), label, Style::new());
+            put(buffer, area, (area.x + 1, *y), label, Style::new());
         }
         let mut x = area.x + 1 + labels.width;
-        for column in columns.iter().skip(selection.left) {
+        if selection.left > 0 {
+            put(buffer, area, (x, head), LEFT, bold);
+        }
+        let values = |columns: &[SheetColumn]| {
+            let columns = columns.iter();
+            columns.filter(|column| column.index.is_some()).count()
+        };
+        let mut end = selection.left;
+        for column in &columns[selection.left..] {
             let column_area = Rect::new(x + GAP, area.y, to_u16(column.width), area.height);
-            if column_area.right() > area.right() {
+            if column_area.right() >= area.right() {
+                put(buffer, area, (area.right() - 1, head), RIGHT, bold);
                 break;
             }
-            x = column_area.right();
-            let is_chosen = column.index.is_some() && column.index == self.column;
-            let style = if is_chosen {
-                bold.add_modifier(Modifier::REVERSED)
-            } else {
-                bold
-            };
-            let first = area.y + to_u16(names - column.name.len());
-            for (y, text) in (first..).zip(column.name.iter().chain(&column.under)) {
-                right(buffer, column_area, y, text, style);
-            }
-            for (y, row) in lines() {
-                right(buffer, column_area, y, &column.texts[*row], Style::new());
-            }
+            (x, end) = (column_area.right(), end + 1);
+            self.draw_column(column, column_area, (names, &rows), buffer, selection);
         }
-        visible
+        InView {
+            rows: visible,
+            above: selection.above,
+            all_rows: self.rows.many.len(),
+            columns: values(&columns[selection.left..end]),
+            left: values(&columns[..selection.left]),
+            all_columns: values(columns),
+        }
+    }
+
+    /// Draws a column with its head, whose last line of the name is the line `names`.
+    fn draw_column(
+        &self,
+        column: &SheetColumn,
+        area: Rect,
+        (names, rows): (usize, &[(u16, usize)]),
+        buffer: &mut Buffer,
+        selection: &SheetSelection,
+    ) {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let is_chosen = column.index.is_some() && column.index == self.column;
+        let style = match is_chosen {
+            true => bold.add_modifier(Modifier::REVERSED),
+            false => bold,
+        };
+        let first = area.y + to_u16(names - column.name.len());
+        for (y, text) in (first..).zip(column.name.iter().chain(&column.under)) {
+            right(buffer, area, y, text, style);
+        }
+        let sorted = selection.sorted(self.sheet);
+        if let Some((_, order)) = sorted.filter(|(by, _)| Some(*by) == column.index) {
+            let mark = match order {
+                SortOrder::LargestFirst => "▼",
+                SortOrder::SmallestFirst => "▲",
+            };
+            let name = column.name.last().map_or(0, |name| width_of(name));
+            // The gap before a column is free.
+            let x = area.right().saturating_sub(to_u16(name) + 1);
+            put(
+                buffer,
+                buffer.area,
+                (x, area.y + to_u16(names - 1)),
+                mark,
+                bold,
+            );
+        }
+        let colours = column.index.map_or(ColumnColours::None, |column| {
+            self.colours.of_column(self.sheet, column, self.rows)
+        });
+        for (y, row) in rows {
+            let value = column
+                .index
+                .and_then(|column| self.sheet.value(*row, column));
+            let style = match value {
+                Some(0.0) | None => self.colours.nothing(),
+                Some(value) if self.sheet.is_one_of_many(*row) => colours.style(value),
+                Some(_) => Style::new(),
+            };
+            right(buffer, area, *y, &column.texts[*row], style);
+        }
     }
 
     /// Index of the selected row among the scrolling rows; None for a pinned row.
@@ -144,26 +247,28 @@ fn scrolled(chosen: Option<usize>, above: usize, visible: usize, many: usize) ->
     above.min(many.saturating_sub(visible))
 }
 
-/// The first visible column: the selected column is visible.
+/// The first visible column: the selected column is visible, and no column is out of view on the
+/// left that has room.
 fn first_column(
     columns: &[SheetColumn],
     chosen: Option<usize>,
     left: usize,
     max_width: u16,
 ) -> usize {
-    let Some(at) = columns
-        .iter()
-        .position(|it| it.index.is_some() && it.index == chosen)
-    else {
-        return 0;
-    };
-    let width = |from: usize| -> usize {
-        let columns = columns[from..=at].iter();
+    let width = |columns: &[SheetColumn]| -> usize {
+        let columns = columns.iter();
         columns.map(|column| usize::from(GAP) + column.width).sum()
     };
-    let left = left.min(at);
-    let fits = (left..at).find(|from| width(*from) <= usize::from(max_width));
-    fits.unwrap_or(at)
+    let fits = |columns: &[SheetColumn]| width(columns) <= usize::from(max_width);
+    let mut places = columns.iter();
+    let at = places
+        .position(|it| it.index.is_some() && it.index == chosen)
+        .unwrap_or(0);
+    let least = (0..at)
+        .find(|from| fits(&columns[*from..=at]))
+        .unwrap_or(at);
+    let most = (0..at).find(|from| fits(&columns[*from..])).unwrap_or(at);
+    left.clamp(least, most.max(least))
 }
 
 /// Writes a text, clipped to the area.

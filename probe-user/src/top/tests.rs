@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::prelude::*;
-use ratatui::{Terminal, backend::TestBackend};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    style::{Color, Style},
+};
 
 use super::*;
 use crate::{
-    derive::{Report, ReportTable, Subject, TableCell, Value},
+    derive::{Estimate, MetricInfo, Report, ReportTable, Series, Subject, TableCell, Value},
     emit::tests::containers,
     join::Entity,
 };
@@ -34,9 +38,17 @@ fn later(report: &Report, seconds: u8) -> Sheets {
     Sheets::from_report(&report, false)
 }
 
+fn empty(source: WindowSource) -> Top {
+    Top::new(TopOptions {
+        source,
+        hidden: &[],
+        colours: true,
+    })
+}
+
 fn view(source: WindowSource, rows: u64, windows: u8) -> Top {
     let report = containers(rows);
-    let mut top = Top::new(source);
+    let mut top = empty(source);
     (0..windows).for_each(|at| top.window(later(&report, at)));
     top
 }
@@ -64,9 +76,40 @@ fn typed(top: &mut Top, text: &str) -> Vec<KeyAction> {
     press(top, &codes)
 }
 
+/// A report as of `pmuscope top` without options: with the memory of containers.
+fn with_memory(rows: u64) -> Report {
+    let mut report = containers(rows);
+    let info = MetricInfo::gauge("memory_used", "", "B");
+    let metric = report.add_metric(info);
+    let holders = (0..)
+        .zip(&report.subjects)
+        .filter(|(_, subject)| matches!(subject, Subject::Entity(Entity::Container { .. })));
+    let series = holders.map(|(subject, _)| Series {
+        subject,
+        metric,
+        attributes: 0,
+        value: Ok(Value::Gauge(Estimate::exact(7e9 / f64::from(subject + 1)))),
+        total: None,
+    });
+    let series: Vec<Series> = series.collect();
+    report.add_to_rows(series.into_iter());
+    report
+}
+
+/// The screens that people have, with few and many containers.
 #[test]
-fn many_rows_in_80_columns() {
-    insta::assert_snapshot!(drawn(&mut view(LIVE, 40, 9), 80, 24));
+fn screens_of_several_sizes() {
+    for rows in [3, 23, 300] {
+        for (columns, lines) in [(80, 24), (120, 40), (200, 60)] {
+            let report = with_memory(rows);
+            let mut top = empty(LIVE);
+            (0..9).for_each(|at| top.window(later(&report, at)));
+            insta::assert_snapshot!(
+                format!("{rows}_containers_on_{columns}x{lines}"),
+                drawn(&mut top, columns, lines)
+            );
+        }
+    }
 }
 
 #[test]
@@ -136,7 +179,7 @@ fn window_with_waits() -> Sheets {
 /// The box follows the selected row, and has the small parts too.
 #[test]
 fn a_row_opens_to_its_waits() {
-    let mut top = Top::new(LIVE);
+    let mut top = empty(LIVE);
     top.window(window_with_waits());
     press(&mut top, &[KeyCode::Enter]);
     insta::assert_snapshot!(drawn(&mut top, 80, 24));
@@ -156,7 +199,7 @@ fn a_row_opens_to_its_waits() {
 
 #[test]
 fn before_the_first_window_it_says_so() {
-    let mut top = Top::new(LIVE);
+    let mut top = empty(LIVE);
     // There is nothing to move over.
     press(
         &mut top,
@@ -197,6 +240,103 @@ fn a_filter_leaves_the_rows_with_its_text_and_those_that_are_pinned() {
     assert!(some.lines().filter(|line| !line.is_empty()).count() + 30 < all.lines().count());
     press(&mut top, &[KeyCode::Esc]);
     assert_eq!(drawn(&mut top, 120, 60), all);
+}
+
+#[test]
+fn a_filter_without_a_match_says_so() {
+    let mut top = view(LIVE, 40, 1);
+    typed(&mut top, "/nobody");
+    let text = drawn(&mut top, 80, 24);
+    assert!(
+        text.contains("None of 40 rows has /nobody in its name."),
+        "{text}"
+    );
+    assert!(
+        text.contains("q end") && text.contains("Esc ends it"),
+        "{text}"
+    );
+}
+
+/// A message has a line of its own.
+#[test]
+fn messages_leave_the_keys_in_view() {
+    let mut top = view(LIVE, 3, 1);
+    top.message("WARN CPU 3 came online");
+    let text = drawn(&mut top, 80, 24);
+    let last: Vec<&str> = text.lines().skip(22).collect();
+    assert_eq!(last[0], " WARN CPU 3 came online (n)");
+    assert!(last[1].starts_with(" q end"), "{text}");
+    press(&mut top, &[KeyCode::Down]);
+    assert!(!drawn(&mut top, 80, 24).contains("came online"));
+}
+
+/// Columns on the left come back when the terminal has room for them.
+#[test]
+fn columns_scroll_and_come_back() {
+    let mut top = view(LIVE, 3, 1);
+    press(&mut top, &[KeyCode::Right; 20]);
+    let text = drawn(&mut top, 80, 24);
+    assert!(
+        text.contains("◂columns") && text.contains("of 13\n"),
+        "{text}"
+    );
+    assert!(!text.contains("cpus_used"), "{text}");
+    let wide = drawn(&mut top, 240, 24);
+    assert!(wide.contains("cpus_used") && !wide.contains('◂'), "{wide}");
+    // On the way back the column that is chosen stays in view.
+    let text = drawn(&mut top, 80, 24);
+    assert!(text.contains("◂columns"), "{text}");
+}
+
+#[test]
+fn columns_are_chosen() {
+    let mut top = view(LIVE, 3, 1);
+    assert!(drawn(&mut top, 240, 24).contains("task-clock"));
+    press(
+        &mut top,
+        &[KeyCode::Char('c'), KeyCode::Down, KeyCode::Char(' ')],
+    );
+    insta::assert_snapshot!(drawn(&mut top, 80, 24));
+    press(&mut top, &[KeyCode::Esc]);
+    let text = drawn(&mut top, 240, 24);
+    assert!(
+        !text.contains("task-clock") && text.contains("cpus_used"),
+        "{text}"
+    );
+}
+
+/// Styles of the cells that have this text in a column of the table.
+fn style_of(top: &mut Top, text: &str) -> Style {
+    let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
+    terminal.draw(|frame| top.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer
+        .content
+        .iter()
+        .map(ratatui::buffer::Cell::symbol)
+        .collect();
+    let letters: Vec<String> = text.chars().map(String::from).collect();
+    let at = cells
+        .windows(letters.len())
+        .position(|window| window == letters);
+    buffer.content[at.unwrap()].style()
+}
+
+/// The first of three rows has more than half of the cycles.
+#[test]
+fn the_largest_values_have_colours() {
+    let colours = |colours: bool| {
+        let mut top = Top::new(TopOptions {
+            source: LIVE,
+            hidden: &[],
+            colours,
+        });
+        top.window(later(&containers(3), 0));
+        press(&mut top, &[KeyCode::End]);
+        ["2.79 G", "1.40 G", "930 M"].map(|text| style_of(&mut top, text).fg.unwrap())
+    };
+    assert_eq!(colours(true), [Color::Red, Color::Yellow, Color::Yellow]);
+    assert_eq!(colours(false), [Color::Reset; 3]);
 }
 
 #[test]
@@ -261,7 +401,7 @@ fn control_c_and_q_end() {
 #[test]
 fn memory_is_bounded() {
     let report = containers(2_000);
-    let mut top = Top::new(LIVE);
+    let mut top = empty(LIVE);
     typed(&mut top, "p");
     for at in 0..40 {
         top.window(later(&report, at));
@@ -282,7 +422,8 @@ proptest! {
             KeyCode::Enter, KeyCode::Esc, KeyCode::Backspace, KeyCode::Char('s'),
             KeyCode::Char('/'), KeyCode::Char('a'), KeyCode::Char('p'), KeyCode::Char(','),
             KeyCode::Char('.'), KeyCode::Char('<'), KeyCode::Char('>'), KeyCode::Char('n'),
-            KeyCode::Char('?'), KeyCode::Char('+'), KeyCode::Char('-'),
+            KeyCode::Char('?'), KeyCode::Char('+'), KeyCode::Char('-'), KeyCode::Char('c'),
+            KeyCode::Char('b'),
         ]), 0..40),
         columns in 1_u16..200,
         lines in 1_u16..60,

@@ -18,7 +18,7 @@ use probe_user::{
     join::{Hottest, RowSelection},
     machine::Machine,
     pipeline::Pipeline,
-    top::{KeyAction, Top, WindowSource},
+    top::{KeyAction, Top, TopOptions, WindowSource},
 };
 use ratatui::DefaultTerminal;
 
@@ -86,7 +86,11 @@ struct TopView {
 impl TopView {
     fn new(source: WindowSource, exact: bool) -> Self {
         Self {
-            top: Top::new(source),
+            top: Top::new(TopOptions {
+                source,
+                hidden: &[],
+                colours: true,
+            }),
             exact,
             terminal: None,
             keys: None,

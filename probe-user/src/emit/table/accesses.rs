@@ -125,6 +125,7 @@ impl MetricColumn {
                 factor: self.factor,
                 whole: false,
                 exact: page.screen.exact,
+                percent: false,
             },
             adds_up: false,
         }
@@ -140,6 +141,7 @@ fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
             factor: 1.0,
             whole: true,
             exact: page.screen.exact,
+            percent: false,
         },
         adds_up: true,
     }

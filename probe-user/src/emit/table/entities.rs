@@ -7,7 +7,7 @@ use super::{
     number::{NumberFormat, TableNumber},
 };
 use crate::{
-    derive::{MetricInfo, MetricKind, Reason, ReportSection, Series, SubjectSeries},
+    derive::{MetricInfo, MetricKind, Reason, ReportSection, Series, Subject, SubjectSeries},
     emit::printable::printable,
     formula::NoValue,
 };
@@ -47,6 +47,9 @@ pub(super) fn entities(page: &TablePage<'_>) -> Grid {
         let labels = vec![page.name(group)];
         let mut row = GridRow::new(labels, 0, one_of_many(group.subject));
         row.cells = columns.iter().map(|_| GridCell::Empty).collect();
+        if let Subject::Entity(entity) = group.subject {
+            row.entity = Some(entity.clone());
+        }
         let mut is_empty = true;
         for series in page.row_series(group) {
             if let Some(column) = column_of[series.metric as usize] {
@@ -111,6 +114,7 @@ impl<'a> TablePage<'a> {
                 factor,
                 whole: counter && (metric.unit.is_empty() || clock && exact),
                 exact,
+                percent: false,
             },
             adds_up: counter,
         }

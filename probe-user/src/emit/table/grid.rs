@@ -12,7 +12,7 @@ use super::{
     text::width,
     text_columns::TextColumns,
 };
-use crate::emit::names::fitted;
+use crate::{emit::names::fitted, join::Entity};
 
 /// Width at which a column name is broken into lines, if that saves width.
 const NARROW: usize = 10;
@@ -52,6 +52,8 @@ pub(super) struct GridColumn {
 pub(super) struct GridRow {
     /// Labels, one for each heading.
     pub(super) labels: Vec<String>,
+    /// What it stands for, in the grid of entities.
+    pub(super) entity: Option<Entity>,
     /// Cells, one for each column.
     pub(super) cells: Vec<GridCell>,
     /// Whether it is one of many of its kind, which a low screen shows as a sum.
@@ -75,6 +77,7 @@ impl GridRow {
     pub(super) fn new(labels: Vec<String>, columns: usize, one_of_many: bool) -> Self {
         Self {
             labels,
+            entity: None,
             cells: vec![GridCell::Empty; columns],
             one_of_many,
         }

@@ -119,6 +119,8 @@ pub(super) struct NumberFormat {
     pub(super) whole: bool,
     /// Whether to show all digits.
     pub(super) exact: bool,
+    /// Whether the numbers are percentages, which have one decimal and no prefix.
+    pub(super) percent: bool,
 }
 
 impl NumberFormat {
@@ -154,7 +156,7 @@ impl NumberFormat {
             let [value, low, high] = [value, low, high].map(|number| self.all_digits(number));
             return format!("{value} [{low}, {high}]");
         }
-        let (factor, prefix) = prefix(if value == 0.0 { high } else { value });
+        let (factor, prefix) = self.prefix(if value == 0.0 { high } else { value });
         let [value, low, high] = [value, low, high].map(|number| self.significant(number, factor));
         format!("{value} [{low}, {high}]{prefix}")
     }
@@ -163,11 +165,22 @@ impl NumberFormat {
         if self.exact {
             return self.all_digits(value);
         }
-        let (factor, prefix) = prefix(value);
+        let (factor, prefix) = self.prefix(value);
         format!("{}{prefix}", self.significant(value, factor))
     }
 
+    fn prefix(self, value: f64) -> (f64, &'static str) {
+        if self.percent {
+            (1.0, "")
+        } else {
+            prefix(value)
+        }
+    }
+
     fn significant(self, value: f64, factor: f64) -> String {
+        if self.percent {
+            return format!("{value:.1}");
+        }
         if self.whole && factor == 1.0 && value.fract() == 0.0 {
             return format!("{value:.0}");
         }
@@ -238,6 +251,7 @@ mod tests {
         factor: 1.0,
         whole: true,
         exact: false,
+        percent: false,
     };
     const RATIO: NumberFormat = NumberFormat {
         whole: false,
@@ -290,6 +304,20 @@ mod tests {
             ..RATIO
         };
         assert_eq!(seconds.text(&TableNumber::plain(740_673_695.0)), "0.741");
+    }
+
+    #[test]
+    fn percentages_have_one_decimal_and_no_prefix() {
+        let percent = NumberFormat {
+            factor: 100.0,
+            percent: true,
+            ..RATIO
+        };
+        let text = |value| percent.text(&TableNumber::plain(value));
+        assert_eq!(
+            [0.0, 0.0004, 1.5, 128.0].map(text),
+            ["0.0", "0.0", "150.0", "12800.0"]
+        );
     }
 
     #[test]

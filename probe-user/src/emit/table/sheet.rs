@@ -1,6 +1,6 @@
 //! The grids of a report with every row and column, for the interactive view.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, iter, time::Duration};
 
 use super::{
     TablePage, accesses, columns,
@@ -12,10 +12,15 @@ use super::{
 use crate::{
     derive::{Report, TableCell},
     emit::{Screen, printable::printable},
+    join::Entity,
 };
 
 /// Width at which a column name is broken into lines.
 const NARROW: usize = 10;
+
+/// The unit of numbers of CPUs, and how sheets show them: 150 is one and a half CPU.
+const CPU: &str = "CPU";
+const PERCENT_OF_A_CPU: &str = "% of a CPU";
 
 /// A report as sheets.
 #[derive(Clone, Debug)]
@@ -88,6 +93,13 @@ impl Sheets {
                 .map(|grid| ("places", grid)),
         );
         sheets.push(("shares", shares::grid(&page)));
+        for column in sheets.iter_mut().flat_map(|(_, grid)| &mut grid.columns) {
+            if column.under == [CPU] {
+                column.under = vec![PERCENT_OF_A_CPU.to_owned()];
+                column.form.factor *= 100.0;
+                column.form.percent = true;
+            }
+        }
         let sheets = sheets.into_iter().filter(|(_, grid)| !grid.rows.is_empty());
         let mut all = notes::lists(report);
         all.extend(notes::reasons(&page));
@@ -109,7 +121,7 @@ impl Sheets {
     pub fn cells(&self) -> usize {
         let sheets = self.sheets.iter();
         sheets
-            .map(|sheet| sheet.rows() * (1 + sheet.grid.columns.len()))
+            .map(|sheet| sheet.rows() * (2 + sheet.grid.columns.len()))
             .chain(self.waits.as_ref().map(Vec::len))
             .sum()
     }
@@ -157,6 +169,18 @@ impl Sheet {
         &self.grid.rows[row].labels
     }
 
+    /// What a row of the first sheet stands for; None for a socket and the machine.
+    #[must_use]
+    pub fn entity(&self, row: usize) -> Option<&Entity> {
+        self.grid.rows[row].entity.as_ref()
+    }
+
+    /// The row of an entity in the first sheet.
+    #[must_use]
+    pub fn row_of(&self, entity: &Entity) -> Option<usize> {
+        (0..self.rows()).find(|row| self.entity(*row) == Some(entity))
+    }
+
     /// Whether the row is one of many. Other rows, such as the total of the machine, are always in
     /// view.
     #[must_use]
@@ -202,6 +226,24 @@ impl Sheet {
         }
     }
 
+    /// Whether the values of a column can be added up: counts, rates, CPUs and bytes.
+    #[must_use]
+    pub fn is_summable(&self, column: usize) -> bool {
+        let column = &self.grid.columns[column];
+        let unit = column.under.first().map_or("", String::as_str);
+        column.adds_up || unit.ends_with("/s") || [PERCENT_OF_A_CPU, "B"].contains(&unit)
+    }
+
+    /// A cell as the column shows it, with its error: `-` for a missing value.
+    #[must_use]
+    pub fn cell(&self, row: usize, column: usize) -> String {
+        let cell = self.grid.rows[row].cells[column];
+        let column = &self.grid.columns[column];
+        DrawnColumn::new(column, iter::once(cell), None)
+            .texts
+            .concat()
+    }
+
     /// A value as the column shows it, without its error.
     #[must_use]
     pub fn text(&self, column: usize, value: f64) -> String {
@@ -209,19 +251,18 @@ impl Sheet {
         form.text(&super::TableNumber::plain(value))
     }
 
-    /// The columns with any value to show, with their running ratios.
+    /// These columns as drawn, with their running ratios.
     #[must_use]
-    pub fn drawn(&self) -> Vec<SheetColumn> {
+    pub fn drawn(&self, columns: &[usize]) -> Vec<SheetColumn> {
         let rows = &self.grid.rows;
-        let used = self.used();
-        let drawn: Vec<DrawnColumn> = used
+        let drawn: Vec<DrawnColumn> = columns
             .iter()
             .map(|at| {
                 let cells = rows.iter().map(|row| row.cells[*at]);
                 DrawnColumn::new(&self.grid.columns[*at], cells, Some(NARROW))
             })
             .collect();
-        let mut columns_left = used.into_iter();
+        let mut columns_left = columns.iter().copied();
         let columns = columns::with_running(&drawn).into_iter().map(|column| {
             let index = match &column {
                 Cow::Borrowed(_) => columns_left.next(),

@@ -201,6 +201,7 @@ fn a_wide_unit_has_room() {
                 factor: 1.0,
                 whole: true,
                 exact: false,
+                percent: false,
             },
             adds_up: true,
         }],
@@ -244,6 +245,7 @@ fn grid() -> impl Strategy<Value = Grid> {
                     factor: 1.0,
                     whole: true,
                     exact,
+                    percent: false,
                 },
                 adds_up,
             });
@@ -258,6 +260,7 @@ fn grid() -> impl Strategy<Value = Grid> {
         let row = (labels_of_row, cells, any::<bool>()).prop_map(|(labels, cells, one_of_many)| {
             GridRow {
                 labels,
+                entity: None,
                 cells,
                 one_of_many,
             }
