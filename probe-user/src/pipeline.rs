@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     derive::{NeighbourVerdict, Neighbours, Report, Stages},
-    join::{Entity, View},
+    join::{By, Entity, View},
     plan::Plan,
     session::{Continuity, CpuWork, Session, SessionError, spe::UPKEEP},
     snapshot::{Hook, Snapshot},
@@ -137,6 +137,13 @@ impl Pipeline {
     #[must_use]
     pub fn view(&self) -> &View {
         self.stages.view()
+    }
+
+    /// Changes what the rows stand for, and derives the last window again. Processes can be rows
+    /// only if they were from the start.
+    pub fn set_rows(&mut self, by: By) {
+        let plan = self.session.plan();
+        self.stages.change_view(plan, |view| view.by = by);
     }
 
     /// The report of the last window; empty before the first.

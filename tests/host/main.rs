@@ -40,6 +40,7 @@ mod runc;
 mod sampled;
 mod soak;
 mod terminal;
+mod top;
 mod usage;
 mod waits;
 mod waits_of_containers;

@@ -11,19 +11,19 @@ use rustix::{
     fs::OFlags,
     process::{Pid, Signal, WaitOptions, kill_process, waitpid},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcgetattr, tcsetwinsize},
+    termios::{Winsize, tcsetwinsize},
 };
 use test_harness::{pmuscope, shared_machine};
 
 /// A pseudoterminal: the side of the test, and the side of the programs.
-struct Terminal {
-    written: File,
-    programs: File,
+pub(crate) struct Terminal {
+    pub(crate) written: File,
+    pub(crate) programs: File,
 }
 
 impl Terminal {
     /// None, with a printed reason, where the system has no pseudoterminals.
-    fn open(columns: u16, lines: u16) -> Option<Self> {
+    pub(crate) fn open(columns: u16, lines: u16) -> Option<Self> {
         let opened = || -> io::Result<(OwnedFd, File)> {
             let written = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
             grantpt(&written)?;
@@ -41,18 +41,25 @@ impl Terminal {
                 return None;
             }
         };
+        let terminal = Self {
+            written: written.into(),
+            programs,
+        };
+        terminal.resize(columns, lines);
+        Some(terminal)
+    }
+
+    pub(crate) fn resize(&self, columns: u16, lines: u16) {
         let size = Winsize {
             ws_col: columns,
             ws_row: lines,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        tcsetwinsize(&programs, size).unwrap();
-        let written = written.into();
-        Some(Self { written, programs })
+        tcsetwinsize(&self.programs, size).unwrap();
     }
 
-    fn stdio(&self) -> Stdio {
+    pub(crate) fn stdio(&self) -> Stdio {
         self.programs.try_clone().unwrap().into()
     }
 
@@ -183,85 +190,4 @@ fn windows_follow_each_other_where_nothing_can_be_drawn_over() {
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(text.contains(" total "), "{text:?}");
     }
-}
-
-/// Keys change the view, messages do not disturb it, and the modes of the terminal are restored at
-/// the end.
-#[test]
-fn top_takes_the_terminal_and_gives_it_back() {
-    let Some(_machine) = shared_machine() else {
-        return;
-    };
-    let Some(mut terminal) = Terminal::open(80, 24) else {
-        return;
-    };
-    let modes = tcgetattr(&terminal.programs).unwrap().local_modes;
-    let mut command = pmuscope();
-    command.args(["top", "-I", "50", "-e", "task-clock,no-such-event"]);
-    let refused = command.stdin(terminal.stdio()).stdout(terminal.stdio());
-    let refused = refused.stderr(Stdio::piped()).output().unwrap();
-    let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        error.contains("no-such-event") && !refused.status.success(),
-        "{error}"
-    );
-
-    let mut command = pmuscope();
-    command.args(["top", "-I", "50", "-e", "task-clock,page-faults"]);
-    command.env("TERM", "xterm").stdin(terminal.stdio());
-    command.stdout(terminal.stdio()).stderr(terminal.stdio());
-    let mut child: Child = command.spawn().unwrap();
-    drop(command);
-    // The test keeps the programs' side open to read its modes. So a thread writes a marker when
-    // the program has ended.
-    let mut programs = terminal.programs.try_clone().unwrap();
-    let ended = std::thread::spawn(move || {
-        let status = child.wait().unwrap();
-        programs.write_all(END_MARKER.as_bytes()).unwrap();
-        status
-    });
-    let mut text = String::new();
-    let mut wait = |terminal: &mut Terminal, what: &str| {
-        let seen = text.len();
-        let is_there = |text: &str| text[seen..].contains(what);
-        terminal.read(&mut text, |text| {
-            is_there(text) || text.ends_with(END_MARKER)
-        });
-        assert!(is_there(&text), "no {what}: {text:?}");
-    };
-    wait(&mut terminal, "task-clock");
-    assert_ne!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
-    // Each text is a single word, because unchanged characters such as spaces are not drawn again.
-    for (key, shown) in [
-        ("?", "Keys"),
-        ("?s", "by"),
-        ("p", "paused"),
-        ("q", END_MARKER),
-    ] {
-        terminal.written.write_all(key.as_bytes()).unwrap();
-        wait(&mut terminal, shown);
-    }
-    assert!(ended.join().unwrap().success(), "{text}");
-    assert!(text.contains(LEAVE_ALTERNATE_SCREEN), "{text:?}");
-    assert_eq!(tcgetattr(&terminal.programs).unwrap().local_modes, modes);
-}
-
-/// Written by the test when the program has ended.
-const END_MARKER: &str = "[ended]";
-
-/// The escape sequence that leaves the alternate screen.
-const LEAVE_ALTERNATE_SCREEN: &str = "\u{1b}[?1049l";
-
-#[test]
-fn top_says_what_to_use_where_there_is_no_terminal() {
-    let output = pmuscope().arg("top").stdin(Stdio::null()).output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        error.contains("top needs a terminal: use `pmuscope stat -I 1000`"),
-        "{error}"
-    );
-    assert!(!output.status.success());
-    let output = pmuscope().args(["top", "--", "true"]).output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("top runs no command"), "{error}");
 }

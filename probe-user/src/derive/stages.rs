@@ -48,6 +48,16 @@ impl Stages {
         self.last = now;
     }
 
+    /// Changes the view, and derives the last window again. Totals of rows begin with it.
+    pub fn change_view(&mut self, plan: &Plan, change: impl FnOnce(&mut View)) {
+        change(&mut self.view);
+        if let Some((window, _)) = self.before.take() {
+            let joined = self.view.join(plan, &window, None);
+            self.report.renew(plan, &window, &joined, &self.view);
+            self.before = Some((window, joined));
+        }
+    }
+
     /// The view that rows are made by.
     #[must_use]
     pub fn view(&self) -> &View {

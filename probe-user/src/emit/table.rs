@@ -20,6 +20,7 @@ use std::{
     io::{self, Write},
 };
 
+pub(crate) use self::sheet::bytes_text;
 pub use self::sheet::{Sheet, SheetColumn, SheetWait, Sheets};
 pub(crate) use self::text::wrapped;
 pub(super) use self::text::{MeasuredText, last_parts};

@@ -301,6 +301,12 @@ impl View {
         self.has_processes().then(rows)
     }
 
+    /// The paths of an entity's cgroups, by these names of all cgroups.
+    #[must_use]
+    pub fn cgroups_of(&self, names: &Arc<Names>, entity: &Entity) -> Vec<String> {
+        self.naming(names).paths_of(entity)
+    }
+
     /// The rows of owners, by these names of all cgroups.
     pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
         Naming::new(self, names)

@@ -73,6 +73,17 @@ impl Naming {
         })
     }
 
+    /// The paths of the cgroups that are counted in a row, sorted.
+    pub(super) fn paths_of(&self, entity: &Entity) -> Vec<String> {
+        let cgroups = self.cgroups.iter();
+        let of_entity = cgroups
+            .filter(|(_, row)| matches!(row, CgroupRow::Of(of) if of == entity))
+            .filter_map(|(id, _)| self.names.cgroups.get(id));
+        let mut paths: Vec<String> = of_entity.cloned().collect();
+        paths.sort();
+        paths
+    }
+
     /// The row of an owner; None if the view hides it.
     pub(crate) fn entity(&self, owner: Owner) -> Option<Entity> {
         let Self { view, .. } = self;

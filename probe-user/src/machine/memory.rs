@@ -131,6 +131,15 @@ enum Subjects {
     Processes,
 }
 
+/// Whether memory use can be read here: of processes, or of cgroups.
+#[must_use]
+pub fn is_readable(machine: &Machine, by_process: bool) -> bool {
+    match by_process {
+        true => MemoryReader::for_processes(machine).is_ok(),
+        false => MemoryReader::for_cgroups(machine).is_ok(),
+    }
+}
+
 impl MemoryReader {
     /// A reader of cgroups.
     ///

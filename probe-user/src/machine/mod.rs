@@ -19,6 +19,7 @@ pub mod memory;
 mod pmus;
 pub mod pressure;
 pub(crate) mod process;
+pub mod process_usage;
 pub mod resctrl;
 mod sysfs_error;
 pub(crate) mod terms;

@@ -3,7 +3,7 @@
 use super::{ReadError, Recording};
 use crate::{
     derive::{Report, Stages},
-    join::View,
+    join::{By, View},
     plan::Plan,
     snapshot::{Hook, Snapshot},
 };
@@ -50,6 +50,25 @@ impl Replay {
         self.stages
             .advance(&self.recording.head.plan, now, merged_idle);
         Ok(Some(self.stages.report()))
+    }
+
+    /// Changes the view, and derives the last window again. Returns its report; None before the
+    /// first window.
+    pub fn change_view(&mut self, change: impl FnOnce(&mut View)) -> Option<&Report> {
+        self.stages.change_view(&self.recording.head.plan, change);
+        (!self.is_empty).then(|| self.stages.report())
+    }
+
+    /// How rows are made.
+    #[must_use]
+    pub fn view(&self) -> &View {
+        self.stages.view()
+    }
+
+    /// Whether processes were counted, so that they can be rows.
+    #[must_use]
+    pub fn has_processes(&self) -> bool {
+        self.recording.head.view.by == By::Process
     }
 
     /// The plan of what was counted.

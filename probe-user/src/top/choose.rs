@@ -3,10 +3,19 @@
 use ratatui::{Frame, style::Style, text::Line};
 
 use super::{
-    Overlay, Top,
+    KeyAction, Overlay, ProcessRows, Top,
     draw::{REVERSED, draw_overlay},
     selection::SheetSelection,
 };
+use crate::join::By;
+
+/// What rows can stand for.
+const ROW_KINDS: [(By, &str); 4] = [
+    (By::Container, "containers"),
+    (By::Pod, "pods"),
+    (By::Cgroup, "cgroups"),
+    (By::Process, "processes"),
+];
 
 impl Top {
     /// Draws the columns of the sheet, with marks at those that are visible.
@@ -32,6 +41,54 @@ impl Top {
         });
         draw_overlay(frame, " Columns (Space, Esc) ", lines.collect());
         self.overlay = Overlay::Columns(at);
+    }
+
+    /// Draws what rows can stand for.
+    pub(super) fn draw_row_kinds(&mut self, frame: &mut Frame<'_>, at: usize) {
+        let at = at % ROW_KINDS.len();
+        let lines = ROW_KINDS.iter().enumerate().map(|(index, (by, name))| {
+            let note = match (self.restarts(*by), self.process_rows) {
+                _ if *by == self.by => "  (now)",
+                (_, ProcessRows::Never(_)) if *by == By::Process => "  (not here)",
+                (true, _) => "  (starts to count again)",
+                _ => "",
+            };
+            let style = if index == at { REVERSED } else { Style::new() };
+            Line::styled(format!(" {name}{note} "), style)
+        });
+        draw_overlay(frame, " Rows by (Enter, Esc) ", lines.collect());
+        self.overlay = Overlay::Rows(at);
+    }
+
+    /// Whether counting has to start again for these rows.
+    fn restarts(&self, by: By) -> bool {
+        let is_other = by != self.by && (by == By::Process || self.by == By::Process);
+        is_other && matches!(self.process_rows, ProcessRows::Restart)
+    }
+
+    /// The place in the box of what rows stand for.
+    pub(super) fn row_kind(&self) -> usize {
+        let mut kinds = ROW_KINDS.iter();
+        kinds.position(|(by, _)| *by == self.by).unwrap_or(0)
+    }
+
+    /// Chooses what rows stand for.
+    pub(super) fn choose_rows(&mut self, at: usize) -> KeyAction {
+        self.overlay = Overlay::Nothing;
+        let (by, _) = ROW_KINDS[at % ROW_KINDS.len()];
+        match self.process_rows {
+            _ if by == self.by => KeyAction::Nothing,
+            ProcessRows::Never(reason) if by == By::Process => {
+                self.message(reason);
+                KeyAction::Nothing
+            }
+            _ => {
+                if self.restarts(by) {
+                    self.message("Counting starts again for these rows");
+                }
+                KeyAction::Rows(by)
+            }
+        }
     }
 
     /// Shows or hides the column at this place of the box.

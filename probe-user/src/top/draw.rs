@@ -28,6 +28,7 @@ impl Top {
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let chart = match area.height {
+            CHART..HIGH_CHART if self.opened.is_some() => 0,
             HIGH_CHART.. => 9,
             CHART.. => 4,
             _ => 0,
@@ -55,14 +56,16 @@ impl Top {
             }
             Overlay::Notes(first) => self.draw_notes(frame, first),
             Overlay::Columns(at) => self.draw_columns(frame, at),
-            Overlay::Waits => self.draw_waits(frame),
+            Overlay::Rows(at) => self.draw_row_kinds(frame, at),
         }
     }
 
     fn head(&self) -> String {
         let Some(window) = self.shown() else {
             return match self.source {
-                WindowSource::Live => " pmuscope top: the first window is running".to_owned(),
+                WindowSource::Live { .. } => {
+                    " pmuscope top: the first window is running".to_owned()
+                }
                 WindowSource::Replay { .. } => " pmuscope top: no window yet".to_owned(),
             };
         };
@@ -73,12 +76,14 @@ impl Top {
             window.elapsed.as_secs_f64(),
             window.length.as_secs_f64()
         );
-        if let WindowSource::Replay { speed, ended } = self.source {
-            text += &match ended {
-                true => "  replay, at its end".to_owned(),
-                false => format!("  replay x{speed}"),
-            };
-        }
+        text += &match self.source {
+            WindowSource::Replay { ended: true, .. } => "  replay, at its end".to_owned(),
+            WindowSource::Replay { speed, .. } => format!("  replay x{speed}"),
+            WindowSource::Live { .. } if self.paused.is_some() => String::new(),
+            WindowSource::Live { interval } => {
+                format!("  every {}", humantime::format_duration(interval))
+            }
+        };
         if let Some(paused) = self.paused {
             text += "  paused";
             let behind = self.history.last() - paused;
@@ -118,8 +123,11 @@ impl Top {
             column,
             colours: self.colours,
         };
-        let in_view = sheet_table.draw(table, frame.buffer_mut(), &mut selection);
-        if rows.many.is_empty() && !self.filter.is_empty() {
+        let in_view = match self.opened {
+            Some(_) => InView::default(),
+            None => sheet_table.draw(table, frame.buffer_mut(), &mut selection),
+        };
+        if self.opened.is_none() && rows.many.is_empty() && !self.filter.is_empty() {
             self.draw_no_match(sheet, table, frame);
         }
         if let (Some(row), Some(column)) = (row, column)
@@ -129,6 +137,7 @@ impl Top {
         }
         self.drawn = Some(drawn);
         self.choose(|old, _, _| *old = selection);
+        self.draw_opened(frame, table);
         in_view
     }
 

@@ -30,6 +30,13 @@ impl WindowHistory {
         }
     }
 
+    pub(super) fn replace_last(&mut self, window: Sheets) {
+        if let Some(last) = self.windows.back_mut() {
+            self.cells = self.cells - last.cells() + window.cells();
+            *last = window;
+        }
+    }
+
     /// Number of the oldest window; of the next one while the history is empty.
     pub(super) fn first(&self) -> u64 {
         self.first

@@ -1,50 +1,63 @@
 //! Key bindings.
 
+use std::time::Duration;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{Overlay, Top, WindowSource, selection::SheetSelection};
-use crate::emit::Sheet;
+use crate::{emit::Sheet, join::By};
 
 /// The keys with their descriptions, as the help shows them.
-pub(super) const HELP: [(&str, &str); 15] = [
+pub(super) const HELP: [(&str, &str); 17] = [
     ("↑ ↓ PgUp PgDn Home End", "choose a row (also k j)"),
     ("← →", "choose a column (also h l)"),
-    ("Enter", "for whom the row waits, and who waits for it"),
+    ("Enter", "open the row: values, processes, waits, functions"),
     (
         "s",
         "sort by the column: largest first, then smallest first",
     ),
     ("/", "only rows with a text in their name; Esc: all"),
+    ("b", "choose what rows stand for: containers, pods, ..."),
     ("c", "choose which columns are visible"),
     ("Tab, Shift-Tab", "the next sheet, the one before"),
     ("n", "notes of the window, and messages"),
     ("p, Space", "stay at this window, go on"),
     (", .", "the window before, the next one"),
     ("< >", "ten windows back, ten on"),
-    ("+ -", "replay: twice as fast, half as fast"),
+    ("+ -", "longer or shorter windows; replay: faster, slower"),
     ("?", "this help"),
+    ("Ctrl-Z", "suspend: fg continues"),
     ("q, Ctrl-C", "end"),
     ("Esc", "close what is open"),
 ];
 
 /// The keys in the last line, the most important first. As many are shown as fit.
-pub(super) const FOOT: [(&str, &str); 12] = [
+pub(super) const FOOT: [(&str, &str); 13] = [
     ("q", "end"),
     ("↑↓←→", "move"),
     ("Enter", "open"),
     ("s", "sort"),
     ("/", "filter"),
+    ("b", "rows by"),
     ("c", "columns"),
-    ("n", "notes"),
     ("?", "help"),
+    ("n", "notes"),
     ("Tab", "sheet"),
-    ("+ -", "speed"),
+    ("+ -", "interval"),
     ("p", "pause"),
     (", .", "back, on"),
 ];
 
 /// Limits of the replay speed.
 const SPEEDS: (f64, f64) = (1.0 / 16.0, 256.0);
+
+/// Lengths of windows in ms, of which keys choose one.
+const INTERVALS: [u64; 10] = [
+    100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
+];
+
+/// Lines by which the keys of pages move an open row.
+const PAGE: usize = 10;
 
 /// What the caller has to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +66,13 @@ pub enum KeyAction {
     Nothing,
     /// Replay this many windows at once.
     Windows(u64),
+    /// Windows of this length from now on.
+    Interval(Duration),
+    /// Rows of another kind; counting has to start again if one of both kinds is processes, unless
+    /// [`ProcessRows::Counted`](super::ProcessRows::Counted).
+    Rows(By),
+    /// Give the terminal back until the shell continues this program.
+    Suspend,
     /// Exit.
     End,
 }
@@ -67,6 +87,7 @@ impl Top {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
                 KeyCode::Char('c') => KeyAction::End,
+                KeyCode::Char('z') => KeyAction::Suspend,
                 _ => KeyAction::Nothing,
             };
         }
@@ -74,7 +95,13 @@ impl Top {
             self.type_filter(key.code);
             return KeyAction::Nothing;
         }
+        if let (Overlay::Rows(at), KeyCode::Enter | KeyCode::Char(' ')) = (self.overlay, key.code) {
+            return self.choose_rows(at);
+        }
         if self.overlay != Overlay::Nothing && self.key_in_overlay(key.code) {
+            return KeyAction::Nothing;
+        }
+        if self.overlay == Overlay::Nothing && self.key_in_opened(key.code) {
             return KeyAction::Nothing;
         }
         let page = isize::try_from(self.in_view.rows.max(2) - 1).unwrap_or(isize::MAX);
@@ -93,7 +120,8 @@ impl Top {
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Tab => self.next_sheet(1),
             KeyCode::BackTab => self.next_sheet(-1),
-            KeyCode::Enter => self.overlay = Overlay::Waits,
+            KeyCode::Enter => self.open_row(),
+            KeyCode::Char('b') => self.overlay = Overlay::Rows(self.row_kind()),
             KeyCode::Char('c') => self.overlay = Overlay::Columns(0),
             KeyCode::Char('n') => self.overlay = Overlay::Notes(0),
             KeyCode::Char('?') => self.overlay = Overlay::Help,
@@ -102,8 +130,8 @@ impl Top {
             KeyCode::Char('<') => self.back(10),
             KeyCode::Char('.') => return self.forth(1),
             KeyCode::Char('>') => return self.forth(10),
-            KeyCode::Char('+') => self.faster(2.0),
-            KeyCode::Char('-') => self.faster(0.5),
+            KeyCode::Char('+') => return self.change_pace(true),
+            KeyCode::Char('-') => return self.change_pace(false),
             _ => {}
         }
         KeyAction::Nothing
@@ -128,19 +156,44 @@ impl Top {
     fn key_in_overlay(&mut self, code: KeyCode) -> bool {
         match (&mut self.overlay, code) {
             (overlay, KeyCode::Esc)
-            | (overlay @ (Overlay::Help | Overlay::Notes(_) | Overlay::Waits), KeyCode::Enter)
+            | (overlay @ (Overlay::Help | Overlay::Notes(_)), KeyCode::Enter)
             | (overlay @ Overlay::Help, KeyCode::Char('?'))
             | (overlay @ Overlay::Columns(_), KeyCode::Char('c'))
             | (overlay @ Overlay::Notes(_), KeyCode::Char('n')) => *overlay = Overlay::Nothing,
-            (Overlay::Notes(at) | Overlay::Columns(at), KeyCode::Down | KeyCode::Char('j')) => {
-                *at += 1;
-            }
-            (Overlay::Notes(at) | Overlay::Columns(at), KeyCode::Up | KeyCode::Char('k')) => {
-                *at = at.saturating_sub(1);
-            }
+            (Overlay::Rows(at), KeyCode::Char('b')) => *at += 1,
+            (
+                Overlay::Notes(at) | Overlay::Columns(at) | Overlay::Rows(at),
+                KeyCode::Down | KeyCode::Char('j'),
+            ) => *at += 1,
+            (
+                Overlay::Notes(at) | Overlay::Columns(at) | Overlay::Rows(at),
+                KeyCode::Up | KeyCode::Char('k'),
+            ) => *at = at.saturating_sub(1),
             (Overlay::Columns(at), KeyCode::Enter | KeyCode::Char(' ')) => {
                 let at = *at;
                 self.toggle_column(at);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Handles a key of the open row. Returns false if the key is none of it.
+    fn key_in_opened(&mut self, code: KeyCode) -> bool {
+        let Some(opened) = &mut self.opened else {
+            return false;
+        };
+        match code {
+            KeyCode::Down | KeyCode::Char('j') => opened.above += 1,
+            KeyCode::Up | KeyCode::Char('k') => opened.above = opened.above.saturating_sub(1),
+            KeyCode::PageDown => opened.above += PAGE,
+            KeyCode::PageUp => opened.above = opened.above.saturating_sub(PAGE),
+            KeyCode::Home => opened.above = 0,
+            KeyCode::End => opened.above = usize::MAX - PAGE,
+            KeyCode::Esc | KeyCode::Enter => self.opened = None,
+            KeyCode::Tab | KeyCode::BackTab | KeyCode::Char('/') => {
+                self.opened = None;
+                return false;
             }
             _ => return false,
         }
@@ -207,9 +260,23 @@ impl Top {
         }
     }
 
-    fn faster(&mut self, factor: f64) {
-        if let WindowSource::Replay { speed, .. } = &mut self.source {
-            *speed = (*speed * factor).clamp(SPEEDS.0, SPEEDS.1);
+    /// Makes windows longer, or a replay faster; or shorter, and slower.
+    fn change_pace(&mut self, up: bool) -> KeyAction {
+        match &mut self.source {
+            WindowSource::Replay { speed, .. } => {
+                let factor = if up { 2.0 } else { 0.5 };
+                *speed = (*speed * factor).clamp(SPEEDS.0, SPEEDS.1);
+                KeyAction::Nothing
+            }
+            WindowSource::Live { interval } => {
+                let mut all = INTERVALS.map(Duration::from_millis).into_iter();
+                let next = match up {
+                    true => all.find(|next| next > interval),
+                    false => all.rfind(|next| next < interval),
+                };
+                *interval = next.unwrap_or(*interval);
+                KeyAction::Interval(*interval)
+            }
         }
     }
 }

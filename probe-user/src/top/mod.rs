@@ -9,6 +9,7 @@ mod colour;
 mod draw;
 mod history;
 mod keys;
+mod opened;
 mod selection;
 mod status;
 mod table;
@@ -16,11 +17,24 @@ mod table;
 mod tests;
 mod waits;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 pub use self::keys::KeyAction;
-use self::{colour::Colours, history::WindowHistory, selection::SheetSelection, table::InView};
-use crate::emit::{Sheet, SheetColumn, Sheets};
+use self::{
+    colour::Colours,
+    history::WindowHistory,
+    opened::{OpenedRow, RowProcesses},
+    selection::SheetSelection,
+    table::InView,
+};
+use crate::{
+    emit::{Sheet, SheetColumn, Sheets},
+    join::{By, Entity},
+    machine::process_usage::ProcessUse,
+};
 
 /// The most messages that are kept.
 const MESSAGES: usize = 100;
@@ -29,7 +43,10 @@ const MESSAGES: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WindowSource {
     /// A running session: each window arrives when it ends.
-    Live,
+    Live {
+        /// Length of windows.
+        interval: Duration,
+    },
     /// A recording: the program pulls the next window when it is due.
     Replay {
         /// Replay speed, relative to the recording.
@@ -49,13 +66,16 @@ enum Overlay {
     Notes(usize),
     /// The columns of the sheet, with the one that the keys are at.
     Columns(usize),
-    /// The waits of the selected row.
-    Waits,
+    /// What a row can stand for, with the choice that the keys are at.
+    Rows(usize),
 }
 
 /// The view and its history of windows.
 pub struct Top {
     source: WindowSource,
+    /// What rows of new windows stand for.
+    by: By,
+    process_rows: ProcessRows,
     history: WindowHistory,
     /// Number of the window shown while paused; None: the view follows the newest window.
     paused: Option<u64>,
@@ -71,6 +91,10 @@ pub struct Top {
     /// Whether keys edit the filter.
     typing: bool,
     overlay: Overlay,
+    /// The row that is open in place of the rows.
+    opened: Option<OpenedRow>,
+    /// Its processes at the end of the newest window.
+    processes: Option<RowProcesses>,
     /// The newest messages.
     messages: VecDeque<String>,
     /// Whether no key was pressed since the last message.
@@ -90,11 +114,26 @@ struct DrawnSheet {
     columns: Vec<SheetColumn>,
 }
 
+/// Whether processes can be rows.
+#[derive(Clone, Copy, Debug)]
+pub enum ProcessRows {
+    /// They are in what was counted.
+    Counted,
+    /// Counting has to start again.
+    Restart,
+    /// No, for this reason.
+    Never(&'static str),
+}
+
 /// Settings of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct TopOptions {
     /// Where windows come from.
     pub source: WindowSource,
+    /// What rows stand for at first.
+    pub by: By,
+    /// Whether processes can be rows.
+    pub process_rows: ProcessRows,
     /// Columns that are hidden until the user chooses them.
     pub hidden: &'static [&'static str],
     /// Whether values have colours.
@@ -107,6 +146,8 @@ impl Top {
     pub fn new(options: TopOptions) -> Self {
         Self {
             source: options.source,
+            by: options.by,
+            process_rows: options.process_rows,
             hidden: options.hidden,
             colours: Colours::new(options.colours),
             history: WindowHistory::default(),
@@ -116,6 +157,8 @@ impl Top {
             filter: String::new(),
             typing: false,
             overlay: Overlay::Nothing,
+            opened: None,
+            processes: None,
             messages: VecDeque::new(),
             unread: false,
             drawn: None,
@@ -129,10 +172,45 @@ impl Top {
             self.sheet = sheets.sheets.first().map_or("", Sheet::title);
         }
         self.history.push(sheets);
+        self.processes = None;
         // A paused view moves on from a window that left the history.
         if let Some(shown) = &mut self.paused {
             *shown = (*shown).max(self.history.first());
         }
+    }
+
+    /// Replaces the newest window by one with rows of another kind.
+    pub fn rows_changed(&mut self, by: By, sheets: Option<Sheets>) {
+        self.by = by;
+        (self.opened, self.processes, self.drawn) = (None, None, None);
+        if let Some(sheets) = sheets {
+            self.history.replace_last(sheets);
+        }
+        self.show_last();
+    }
+
+    /// What rows of new windows stand for.
+    #[must_use]
+    pub fn by(&self) -> By {
+        self.by
+    }
+
+    /// What the row stands for that is open.
+    #[must_use]
+    pub fn opened(&self) -> Option<&Entity> {
+        self.opened.as_ref().map(|opened| &opened.entity)
+    }
+
+    /// Whether the processes of the open row are set for the newest window.
+    #[must_use]
+    pub fn has_processes(&self) -> bool {
+        self.processes.is_some()
+    }
+
+    /// Sets the processes of the open row at the end of the newest window. `source`: how they are
+    /// known.
+    pub fn set_processes(&mut self, source: &'static str, processes: Vec<ProcessUse>) {
+        self.processes = Some(RowProcesses { source, processes });
     }
 
     /// Marks the recording as ended.

@@ -1,5 +1,7 @@
 //! The view on screens of several sizes, controlled by keys.
 
+mod chosen;
+
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -17,7 +19,9 @@ use crate::{
     join::Entity,
 };
 
-const LIVE: WindowSource = WindowSource::Live;
+const LIVE: WindowSource = WindowSource::Live {
+    interval: Duration::from_secs(1),
+};
 const REPLAY: WindowSource = WindowSource::Replay {
     speed: 1.0,
     ended: false,
@@ -38,12 +42,18 @@ fn later(report: &Report, seconds: u8) -> Sheets {
     Sheets::from_report(&report, false)
 }
 
-fn empty(source: WindowSource) -> Top {
-    Top::new(TopOptions {
+fn options(source: WindowSource) -> TopOptions {
+    TopOptions {
         source,
+        by: By::Container,
+        process_rows: ProcessRows::Restart,
         hidden: &[],
         colours: true,
-    })
+    }
+}
+
+fn empty(source: WindowSource) -> Top {
+    Top::new(options(source))
 }
 
 fn view(source: WindowSource, rows: u64, windows: u8) -> Top {
@@ -143,60 +153,6 @@ fn help_and_notes_lie_over_the_rows() {
     assert!(!drawn(&mut top, 80, 24).contains("Notes"));
 }
 
-/// A window in which two containers wait for each other.
-fn window_with_waits() -> Sheets {
-    let mut report = containers(2);
-    let entities = report.subjects.iter().filter(|subject| {
-        let Subject::Entity(entity) = subject else {
-            return false;
-        };
-        matches!(entity, Entity::Container { .. } | Entity::Pod(_))
-    });
-    let entities: Vec<Subject> = entities.take(2).cloned().collect();
-    let row = |waiting: &Subject, behind: TableCell, nanos: u64| {
-        vec![
-            TableCell::Owner(waiting.clone()),
-            behind,
-            TableCell::Count(nanos),
-        ]
-    };
-    let owner = |at: usize| TableCell::Owner(entities[at].clone());
-    let nobody = TableCell::Text("(nobody: the CPU was idle)".to_owned());
-    report.tables.push(ReportTable {
-        name: "waits",
-        columns: vec!["owner", "behind", "cpu_wait_ns"],
-        rows: vec![
-            row(&entities[0], owner(1), 450_000_000),
-            row(&entities[0], nobody, 50_000_000),
-            row(&entities[1], owner(0), 20_000_000),
-        ],
-        small_rows: [1, 2].into(),
-        counts: Vec::new(),
-    });
-    Sheets::from_report(&report, false)
-}
-
-/// The box follows the selected row, and has the small parts too.
-#[test]
-fn a_row_opens_to_its_waits() {
-    let mut top = empty(LIVE);
-    top.window(window_with_waits());
-    press(&mut top, &[KeyCode::Enter]);
-    insta::assert_snapshot!(drawn(&mut top, 80, 24));
-    press(&mut top, &[KeyCode::Down]);
-    let next = drawn(&mut top, 80, 24);
-    assert!(
-        next.contains("is waited for by") && next.contains("0.4500 s"),
-        "{next}"
-    );
-    press(&mut top, &[KeyCode::Enter]);
-    assert!(!drawn(&mut top, 80, 24).contains("is waited for by"));
-    let mut without = view(LIVE, 3, 1);
-    press(&mut without, &[KeyCode::Enter]);
-    let drawn = drawn(&mut without, 80, 24);
-    assert!(drawn.contains("-M group:wait counts them"), "{drawn}");
-}
-
 #[test]
 fn before_the_first_window_it_says_so() {
     let mut top = empty(LIVE);
@@ -288,23 +244,6 @@ fn columns_scroll_and_come_back() {
     assert!(text.contains("◂columns"), "{text}");
 }
 
-#[test]
-fn columns_are_chosen() {
-    let mut top = view(LIVE, 3, 1);
-    assert!(drawn(&mut top, 240, 24).contains("task-clock"));
-    press(
-        &mut top,
-        &[KeyCode::Char('c'), KeyCode::Down, KeyCode::Char(' ')],
-    );
-    insta::assert_snapshot!(drawn(&mut top, 80, 24));
-    press(&mut top, &[KeyCode::Esc]);
-    let text = drawn(&mut top, 240, 24);
-    assert!(
-        !text.contains("task-clock") && text.contains("cpus_used"),
-        "{text}"
-    );
-}
-
 /// Styles of the cells that have this text in a column of the table.
 fn style_of(top: &mut Top, text: &str) -> Style {
     let mut terminal = Terminal::new(TestBackend::new(120, 40)).unwrap();
@@ -327,9 +266,8 @@ fn style_of(top: &mut Top, text: &str) -> Style {
 fn the_largest_values_have_colours() {
     let colours = |colours: bool| {
         let mut top = Top::new(TopOptions {
-            source: LIVE,
-            hidden: &[],
             colours,
+            ..options(LIVE)
         });
         top.window(later(&containers(3), 0));
         press(&mut top, &[KeyCode::End]);

@@ -2,39 +2,23 @@
 
 use std::cmp::Reverse;
 
-use ratatui::{Frame, text::Line};
-
-use super::{Top, draw::draw_overlay};
 use crate::{
-    emit::{SheetWait, width as width_of},
+    emit::{SheetWait, Sheets, width as width_of},
     window::float,
 };
 
 /// The most names of each list.
-const SHOWN: usize = 12;
+const SHOWN: usize = 8;
 
-impl Top {
-    /// Draws the waits of the selected row in a box.
-    pub(super) fn draw_waits(&self, frame: &mut Frame<'_>) {
-        let Some((window, sheet)) = self.shown().zip(self.sheet()) else {
-            return;
-        };
-        let selection = self.selection();
-        let rows = selection.rows(sheet, &self.filter);
-        let Some(row) = selection.row(sheet, &rows) else {
-            return;
-        };
-        let name = &sheet.labels(row)[0];
-        let lines = match &window.waits {
-            // As where a scheduler of sched_ext has queues of its own.
-            Some(waits) if waits.is_empty() => {
-                vec![" It is not known what ran meanwhile, or nothing waited. ".to_owned()]
-            }
-            Some(waits) => lists(name, waits),
-            None => vec![" Waits are not counted: -M group:wait counts them. ".to_owned()],
-        };
-        let lines = lines.into_iter().map(Line::raw).collect();
-        draw_overlay(frame, &format!(" {name} "), lines);
+/// The lines of both lists of a row.
+pub(super) fn wait_lines(window: &Sheets, name: &str) -> Vec<String> {
+    match &window.waits {
+        // As where a scheduler of sched_ext has queues of its own.
+        Some(waits) if waits.is_empty() => {
+            vec![" It is not known what ran meanwhile, or nothing waited.".to_owned()]
+        }
+        Some(waits) => lists(name, waits),
+        None => vec![" Waits are not counted: -M group:wait counts them.".to_owned()],
     }
 }
 
@@ -44,9 +28,9 @@ fn lists(name: &str, waits: &[SheetWait]) -> Vec<String> {
     let waits_for = waits_for.map(|wait| (wait.behind.as_str(), wait.nanos));
     let is_waited_for = waits.iter().filter(|wait| wait.behind == name);
     let is_waited_for = is_waited_for.map(|wait| (wait.waiting.as_str(), wait.nanos));
-    let mut lines = list("waits for a CPU behind", waits_for.collect());
+    let mut lines = list("Waits for a CPU behind", waits_for.collect());
     lines.push(String::new());
-    lines.extend(list("is waited for by", is_waited_for.collect()));
+    lines.extend(list("Is waited for by", is_waited_for.collect()));
     lines
 }
 
@@ -68,7 +52,7 @@ fn list(head: &str, mut waits: Vec<(&str, u64)>) -> Vec<String> {
         format!("   {name}{gap}  {:>9.4} s  {share:>5.1}% ", seconds(nanos))
     };
     let gap = " ".repeat(width - head.len());
-    let mut lines = vec![format!(" {head}{gap}    {:>9.4} s ", seconds(sum))];
+    let mut lines = vec![format!("{head}{gap}    {:>9.4} s ", seconds(sum))];
     lines.extend(shown.iter().map(|(name, nanos)| line(name, *nanos)));
     let others = waits.get(SHOWN..).unwrap_or_default();
     if !others.is_empty() {

@@ -192,8 +192,8 @@ impl SessionArgs {
     }
 
     /// Starts to ask runtimes for names; None if no row shows any, or the user turns it off.
-    fn resolver(&self) -> Result<Option<Arc<Resolver>>> {
-        let shown = matches!(self.by(), By::Container | By::Pod);
+    fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
+        let shown = rows_may_change || matches!(self.by(), By::Container | By::Pod);
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
             return Ok(None);
         }
@@ -208,6 +208,17 @@ impl SessionArgs {
     }
 }
 
+/// What a user asks of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UserRequest {
+    /// No further window.
+    End,
+    /// Windows of this length from now on.
+    Interval(Duration),
+    /// Other rows, as far as they are in the counts.
+    Rows(By),
+}
+
 /// A receiver of windows.
 pub(crate) trait WindowSink {
     /// The session has begun.
@@ -216,10 +227,20 @@ pub(crate) trait WindowSink {
     /// A window has ended. False if no further window is needed.
     fn window(&mut self, pipeline: &Pipeline) -> Result<bool>;
 
-    /// Completes when no further window is needed, between two of them. Cancel safe: may be dropped
+    /// Completes when the user asks for something between two windows. Cancel safe: may be dropped
     /// and called again.
-    fn until_enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
+    fn next_request(&mut self) -> Pin<Box<dyn Future<Output = Result<UserRequest>> + '_>> {
         Box::pin(future::pending())
+    }
+
+    /// The last window has other rows, as [`UserRequest::Rows`] asks.
+    fn rows_changed(&mut self, _pipeline: &Pipeline) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether it may ask for rows by container or pod, which have names.
+    fn may_change_rows(&self) -> bool {
+        false
     }
 
     /// Another process wrote to the terminal.
@@ -363,7 +384,7 @@ impl<'a> RunLoop<'a> {
         let follow = command
             .as_ref()
             .is_some_and(|command| command.owner() == CgroupId::COMMAND);
-        let mut session = start(follow, args.resolver()?)?;
+        let mut session = start(follow, args.resolver(windows.may_change_rows())?)?;
         if let Some(command) = command.as_ref().filter(|_| follow) {
             session.follow(command.pid())?;
         }
@@ -422,10 +443,17 @@ impl<'a> RunLoop<'a> {
                     }
                 }
                 kept = self.pipeline.run_upkeep() => match kept? {},
-                enough = self.windows.until_enough() => {
-                    self.is_done = true;
-                    return enough.map(|()| None);
-                }
+                request = self.windows.next_request() => match request? {
+                    UserRequest::End => {
+                        self.is_done = true;
+                        return Ok(None);
+                    }
+                    UserRequest::Interval(interval) => self.timer = Some(every(interval)),
+                    UserRequest::Rows(by) => {
+                        self.pipeline.set_rows(by);
+                        self.windows.rows_changed(&self.pipeline)?;
+                    }
+                },
                 ended = self.ending.wait() => return ended,
             }
         }

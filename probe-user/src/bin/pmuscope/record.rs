@@ -57,8 +57,10 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let ended = stat::count(
         &args.counting,
         &args.counted,
-        RowSelection::default(),
-        accesses,
+        stat::Shown {
+            accesses,
+            ..stat::Shown::default()
+        },
         &machine,
         &mut sink,
     );

@@ -229,6 +229,6 @@ fn message_was_written() -> bool {
 }
 
 /// Whether the terminal can move the cursor, by the variable TERM.
-fn moves_the_cursor() -> bool {
+pub(crate) fn moves_the_cursor() -> bool {
     env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
 }

@@ -1,29 +1,39 @@
 //! `pmuscope top`: windows on a terminal, with a view that keys control.
 
-use std::time::Duration;
+mod view;
+
+use std::time::{Duration, Instant};
 use std::{
-    future::{Future, poll_fn},
+    env,
     io::{self, IsTerminal as _},
-    pin::Pin,
     process::ExitCode,
     sync::Arc,
 };
 
-use anyhow::{Context as _, Result, bail};
-use crossterm::event::{Event, EventStream};
-use futures_core::Stream as _;
+use anyhow::{Result, bail};
 use probe_user::{
-    derive::Report,
-    emit::Sheets,
-    join::{Hottest, RowSelection},
-    machine::Machine,
-    pipeline::Pipeline,
-    top::{KeyAction, Top, TopOptions, WindowSource},
+    join::{By, Hottest, RowSelection},
+    machine::{Machine, memory},
+    recording::Replay,
+    snapshot::Hook,
+    top::{KeyAction, ProcessRows, TopOptions, WindowSource},
 };
-use ratatui::DefaultTerminal;
 
-use crate::ending::runtime;
+use self::view::TopView;
+use crate::ending::{Ending, runtime};
 use crate::{live, stat, terminal};
+
+/// Columns of memory that are hidden where the user does not ask for them.
+const HIDDEN: &[&str] = &[
+    "memory_anon",
+    "memory_file",
+    "memory_huge_pages",
+    "memory_peak",
+    "memory_limit",
+];
+
+/// Sampled functions of each row.
+const FUNCTIONS: usize = 10;
 
 /// Arguments of `top`.
 #[derive(clap::Args)]
@@ -46,7 +56,7 @@ pub(crate) struct Args {
     counted: live::SessionArgs,
 }
 
-pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if !args.counted.command.is_empty() {
         bail!(
             "top runs no command, which would write to the same terminal: run it elsewhere, or use \
@@ -56,156 +66,101 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
         bail!("top needs a terminal: use `pmuscope stat -I 1000` for a file or a pipe");
     }
-    if let Some(file) = &args.replayed.replay {
-        let replay = stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
-        return runtime()?.block_on(play(replay, args.exact));
+    if !terminal::moves_the_cursor() {
+        bail!(
+            "top needs a terminal that can move the cursor, and TERM names none: use \
+             `pmuscope stat -I 1000`"
+        );
     }
-    args.counted.interval.get_or_insert(live::INTERVAL);
+    match &args.replayed.replay {
+        Some(file) => {
+            let replay = stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
+            runtime()?.block_on(play(replay, args.exact))
+        }
+        None => count(args),
+    }
+}
+
+/// Counts until the user ends it. Rows by process need another session.
+fn count(args: Args) -> Result<ExitCode> {
+    let Args {
+        mut counting,
+        mut counted,
+        ..
+    } = args;
+    let interval = *counted.interval.get_or_insert(live::INTERVAL);
     let machine = Arc::new(Machine::this());
-    let mut view = TopView::new(WindowSource::Live, args.exact);
-    let accesses = args.accesses.then(Hottest::default);
-    let all = RowSelection::default();
-    stat::count(
-        &args.counting,
-        &args.counted,
-        all,
-        accesses,
-        &machine,
-        &mut view,
-    )
-}
-
-/// The view on the terminal.
-struct TopView {
-    top: Top,
-    exact: bool,
-    terminal: Option<DefaultTerminal>,
-    keys: Option<EventStream>,
-}
-
-impl TopView {
-    fn new(source: WindowSource, exact: bool) -> Self {
-        Self {
-            top: Top::new(TopOptions {
-                source,
-                hidden: &[],
-                colours: true,
-            }),
-            exact,
-            terminal: None,
-            keys: None,
+    let asks_for_memory = counting.capacity;
+    let process_rows = match counting.hook {
+        Hook::CgroupSwitches => ProcessRows::Never("--hook cgroup-switches sees no processes"),
+        Hook::SchedSwitch if counting.pressure => {
+            ProcessRows::Never("--pressure has no values of processes")
         }
-    }
-
-    /// Takes over the terminal. Messages are shown in the view from here on.
-    fn open(&mut self) -> Result<()> {
-        let terminal = ratatui::try_init().context("cannot take over the terminal")?;
-        self.terminal = Some(terminal);
-        self.keys = Some(EventStream::new());
-        terminal::buffer_messages(true);
-        self.draw()
-    }
-
-    fn draw(&mut self) -> Result<()> {
-        for message in terminal::take_messages() {
-            self.top.message(&message);
-        }
-        if let Some(terminal) = &mut self.terminal {
-            let drawn = terminal.draw(|frame| self.top.draw(frame));
-            drawn.context("cannot draw on the terminal")?;
-        }
-        Ok(())
-    }
-
-    fn show(&mut self, report: &Report) -> Result<()> {
-        self.top.window(Sheets::from_report(report, self.exact));
-        self.draw()
-    }
-
-    /// Waits for a key or a new size of the terminal, and draws the view. Returns what the key asks
-    /// of the caller.
-    async fn next_action(&mut self) -> Result<KeyAction> {
-        let Some(keys) = &mut self.keys else {
-            return std::future::pending().await;
-        };
-        let event = poll_fn(|context| Pin::new(&mut *keys).poll_next(context)).await;
-        let action = match event {
-            Some(event) => match event.context("cannot read keys")? {
-                Event::Key(key) => self.top.key(key),
-                _ => KeyAction::Nothing,
+        Hook::SchedSwitch => ProcessRows::Restart,
+    };
+    let options = TopOptions {
+        source: WindowSource::Live { interval },
+        by: counted.by(),
+        process_rows,
+        hidden: if asks_for_memory { &[] } else { HIDDEN },
+        colours: wants_colours(),
+    };
+    let mut view = TopView::new(options, args.exact, Some(Arc::clone(&machine)));
+    let deadline = counted.timeout.map(|timeout| Instant::now() + timeout);
+    let last = counted.interval_count;
+    loop {
+        let by_process = counted.by() == By::Process;
+        counting.capacity = asks_for_memory || memory::is_readable(&machine, by_process);
+        let accesses = args.accesses.then(Hottest::default);
+        let ended = stat::count(
+            &counting,
+            &counted,
+            stat::Shown {
+                accesses,
+                functions: FUNCTIONS,
+                ..stat::Shown::default()
             },
-            // The terminal was closed.
-            None => KeyAction::End,
+            &machine,
+            &mut view,
+        )?;
+        let Some((by, interval)) = view.take_restart() else {
+            return Ok(ended);
         };
-        self.draw()?;
-        Ok(action)
+        (counted.by, counted.interval) = (Some(by), Some(interval));
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        counted.timeout = left;
+        counted.interval_count = last.map(|last| last.saturating_sub(view.windows()).max(1));
     }
 }
 
-impl Drop for TopView {
-    fn drop(&mut self) {
-        if self.terminal.take().is_some() {
-            ratatui::restore();
-            terminal::buffer_messages(false);
-        }
-    }
-}
-
-impl live::WindowSink for TopView {
-    fn begin(&mut self, _pipeline: &Pipeline) -> Result<()> {
-        self.open()
-    }
-
-    fn window(&mut self, pipeline: &Pipeline) -> Result<bool> {
-        self.show(pipeline.report())?;
-        Ok(true)
-    }
-
-    fn until_enough(&mut self) -> Pin<Box<dyn Future<Output = Result<()>> + '_>> {
-        Box::pin(async {
-            while self.next_action().await? != KeyAction::End {}
-            Ok(())
-        })
-    }
-
-    fn on_foreign_output(&mut self) {
-        if let Some(terminal) = &mut self.terminal {
-            // A failure is reported by the next drawing.
-            let _ = terminal.clear();
-        }
-    }
-
-    fn end(&mut self) -> Result<()> {
-        Ok(())
-    }
+/// Whether values have colours (<https://no-color.org>).
+fn wants_colours() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Shows a recording at the pace of its windows, or of keys.
-async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<ExitCode> {
-    let mut view = TopView::new(
-        WindowSource::Replay {
+async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
+    let process_rows = match replay.has_processes() {
+        true => ProcessRows::Counted,
+        false => ProcessRows::Never("Recorded without processes: record it with --by process"),
+    };
+    if replay.has_processes() {
+        replay.change_view(|view| view.processes = usize::MAX);
+    }
+    let options = TopOptions {
+        source: WindowSource::Replay {
             speed: 1.0,
             ended: false,
         },
-        exact,
-    );
-    view.open()?;
-    let mut ending = crate::ending::Ending::listen()?;
-    let mut next = |view: &mut TopView| -> Result<Duration> {
-        match replay.advance()? {
-            Some(report) => {
-                let length = report.length();
-                view.show(report)?;
-                Ok(length)
-            }
-            None => {
-                view.top.ended();
-                view.draw()?;
-                Ok(Duration::MAX)
-            }
-        }
+        by: replay.view().by,
+        process_rows,
+        hidden: &[],
+        colours: wants_colours(),
     };
-    let mut length = next(&mut view)?;
+    let mut view = TopView::new(options, exact, None);
+    view.open()?;
+    let mut ending = Ending::listen()?;
+    let mut length = next(&mut replay, &mut view)?;
     let mut began = tokio::time::Instant::now();
     loop {
         let due = match view.top.source() {
@@ -217,15 +172,19 @@ async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<
         };
         tokio::select! {
             () = until(due) => {
-                length = next(&mut view)?;
+                length = next(&mut replay, &mut view)?;
                 began = tokio::time::Instant::now();
             }
             action = view.next_action() => match action? {
-                KeyAction::Nothing => {}
+                KeyAction::Nothing | KeyAction::Interval(_) | KeyAction::Suspend => {}
                 KeyAction::End => break,
+                KeyAction::Rows(by) => {
+                    let report = replay.change_view(|view| view.by = by);
+                    view.rows_changed(by, report)?;
+                }
                 KeyAction::Windows(many) => {
                     for _ in 0..many {
-                        length = next(&mut view)?;
+                        length = next(&mut replay, &mut view)?;
                     }
                     view.top.show_last();
                     view.draw()?;
@@ -239,6 +198,22 @@ async fn play(mut replay: probe_user::recording::Replay, exact: bool) -> Result<
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the next window, and returns its length.
+fn next(replay: &mut Replay, view: &mut TopView) -> Result<Duration> {
+    match replay.advance()? {
+        Some(report) => {
+            let length = report.length();
+            view.show(report)?;
+            Ok(length)
+        }
+        None => {
+            view.top.ended();
+            view.draw()?;
+            Ok(Duration::MAX)
+        }
+    }
 }
 
 /// Waits until a time; forever without one.

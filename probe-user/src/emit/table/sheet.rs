@@ -7,12 +7,15 @@ use super::{
     columns::DrawnColumn,
     entities,
     grid::{Grid, GridCell},
-    notes, shares, uncore,
+    notes,
+    number::{NumberFormat, TableNumber},
+    shares, uncore,
 };
 use crate::{
     derive::{Report, TableCell},
     emit::{Screen, printable::printable},
     join::Entity,
+    window::float,
 };
 
 /// Width at which a column name is broken into lines.
@@ -125,6 +128,18 @@ impl Sheets {
             .chain(self.waits.as_ref().map(Vec::len))
             .sum()
     }
+}
+
+/// A number of bytes, as in a column of bytes.
+#[must_use]
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    let form = NumberFormat {
+        factor: 1.0,
+        whole: true,
+        exact: false,
+        percent: false,
+    };
+    form.text(&TableNumber::plain(float(bytes)))
 }
 
 /// The pairs of the report's table of waits.
@@ -248,7 +263,7 @@ impl Sheet {
     #[must_use]
     pub fn text(&self, column: usize, value: f64) -> String {
         let form = self.grid.columns[column].form;
-        form.text(&super::TableNumber::plain(value))
+        form.text(&TableNumber::plain(value))
     }
 
     /// These columns as drawn, with their running ratios.

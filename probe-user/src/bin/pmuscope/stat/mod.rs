@@ -103,7 +103,7 @@ pub(crate) struct CountingArgs {
     /// Kernel hook for accounting; cgroup-switches is used only if the kernel runs it at all
     /// switches
     #[arg(long, value_enum, default_value_t, hide_short_help = true)]
-    hook: Hook,
+    pub(crate) hook: Hook,
     /// Size of the kernel map in rows (owners x CPUs x groups), and of that of waits (pairs of
     /// owners x CPUs); counts that do not fit are shown as `system (overflow)`
     #[arg(
@@ -115,13 +115,13 @@ pub(crate) struct CountingArgs {
     max_rows: Option<u32>,
     /// Also show what each row holds in memory, its peak, and how near its limit that came
     #[arg(long)]
-    capacity: bool,
+    pub(crate) capacity: bool,
     /// Also show what each row lacks: pressure on CPU, memory and I/O, and throttling
     ///
     /// Of containers, pods and cgroups: how long tasks waited for CPU, memory or I/O, how long a
     /// CPU quota throttled them, and their I/O and memory events.
     #[arg(long)]
-    pressure: bool,
+    pub(crate) pressure: bool,
     /// Also sample these events, such as cycles/freq=99/: columns `sampled_EVENT`
     ///
     /// Each has period=N or freq=N among its terms where the default of 997 samples per second and
@@ -168,23 +168,35 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     count(
         &args.counting,
         &args.run.counted,
-        args.rows.selection(),
-        None,
+        Shown {
+            rows: args.rows.selection(),
+            ..Shown::default()
+        },
         &machine,
         &mut printer,
     )
 }
 
-/// Counts, and passes every window to `windows`. With `accesses`, memory accesses are sampled too.
+/// What windows show of what is counted.
+#[derive(Default)]
+pub(crate) struct Shown {
+    pub(crate) rows: RowSelection,
+    /// Limits for sampled memory accesses; None: none are sampled.
+    pub(crate) accesses: Option<Hottest>,
+    /// Functions of each row and sampled event.
+    pub(crate) functions: usize,
+}
+
+/// Counts, and passes every window to `windows`. With `accesses`, memory accesses are sampled too;
+/// `functions` is the number of sampled functions of each row.
 pub(crate) fn count(
     args: &CountingArgs,
     counted: &live::SessionArgs,
-    rows: RowSelection,
-    accesses: Option<Hottest>,
+    shown: Shown,
     machine: &Arc<Machine>,
     windows: &mut dyn live::WindowSink,
 ) -> Result<ExitCode> {
-    let by_process = counted.by() == By::Process || !rows.pids.is_empty();
+    let by_process = counted.by() == By::Process || !shown.rows.pids.is_empty();
     if by_process && args.hook == Hook::CgroupSwitches {
         bail!(
             "--by process and --pid need --hook sched-switch: switches between processes of one cgroup are \
@@ -201,7 +213,12 @@ pub(crate) fn count(
         [] => None,
         lists => {
             let budget = args.sample_budget;
-            Some(sampling::config(lists, machine.pmus()?, budget, false)?)
+            Some(sampling::config(
+                lists,
+                machine.pmus()?,
+                budget,
+                shown.functions > 0,
+            )?)
         }
     };
     let rates = counted.windows().is_some();
@@ -210,14 +227,14 @@ pub(crate) fn count(
         counted,
         hierarchy: machine.hierarchy()?,
         mux_interval: args.rotate.map(Duration::from_millis),
-        accesses,
-        hot: 0,
-        rows,
+        accesses: shown.accesses,
+        hot: shown.functions,
+        rows: shown.rows,
         start: |follow, resolver| {
             let mut config = config(args, by_process, plan, follow, resolver);
             // SPE only samples on request, or for a metric of samples. Shares use counters, which
             // cost less and see more.
-            if accesses.is_some() || config.plan.samples() {
+            if shown.accesses.is_some() || config.plan.samples() {
                 config.spe = Some(SpeConfig::standard(machine.pmus()?)?);
             }
             config.sampling = sampling;
