@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use crossterm::{
     event::{Event, EventStream},
     execute,
-    terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode},
+    terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 use futures_core::Stream as _;
 use probe_user::{
@@ -27,7 +27,7 @@ use probe_user::{
     snapshot::Names,
     top::{KeyAction, Top, TopOptions, WindowSource},
 };
-use ratatui::DefaultTerminal;
+use ratatui::{DefaultTerminal, Terminal, backend::CrosstermBackend};
 use rustix::process::{Signal as SignalName, kill_current_process_group};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -180,15 +180,16 @@ impl TopView {
 
     /// Sets the modes of the terminal again, and draws everything.
     fn take_terminal_again(&mut self) -> Result<()> {
-        let Some(terminal) = &mut self.terminal else {
+        if self.terminal.is_none() {
             return Ok(());
-        };
-        // It is not enabled while it seems to be: after SIGSTOP the shell has reset the modes.
+        }
+        // It is not enabled while it seems to be: after SIGSTOP the shell has reset the modes. A
+        // new terminal draws every cell; one that is cleared would ask for the cursor's place.
         let again = disable_raw_mode()
             .and_then(|()| enable_raw_mode())
-            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
-            .and_then(|()| terminal.clear());
-        again.context("cannot take over the terminal")?;
+            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All)))
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        self.terminal = Some(again.context("cannot take over the terminal")?);
         self.draw()
     }
 }
