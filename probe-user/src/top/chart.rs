@@ -7,7 +7,10 @@ use ratatui::{
 };
 
 use super::Top;
-use crate::{emit::Sheet, plot::Axis};
+use crate::{
+    emit::{Sheet, fitted, width as width_of},
+    plot::Axis,
+};
 
 /// Steps in the height of a bar.
 const STEPS: u16 = 10_000;
@@ -42,7 +45,7 @@ impl Top {
         let known = || values.iter().flatten().copied();
         let most = known().fold(0.0, f64::max);
         let least = known().fold(f64::INFINITY, f64::min);
-        let mut text = format!(" {}: {name}", labels.join("  "));
+        let mut text = format!(": {name}");
         let unit = sheet.unit(column);
         if !unit.is_empty() {
             text += &format!(" [{unit}]");
@@ -56,10 +59,13 @@ impl Top {
                 sheet.text(column, most)
             );
         }
+        // The name of the row leaves room for the rest.
+        let width_left = usize::from(head.width).saturating_sub(width_of(&text) + 1);
+        let label = fitted(&[&labels.join("  ")], width_left.max(8)).concat();
         buffer.set_stringn(
             head.x,
             head.y,
-            text,
+            format!(" {label}{text}"),
             usize::from(head.width),
             ratatui::style::Style::new(),
         );

@@ -160,8 +160,8 @@ impl Top {
             | (overlay @ Overlay::Help, KeyCode::Char('?'))
             | (overlay @ Overlay::Columns(_), KeyCode::Char('c'))
             | (overlay @ Overlay::Notes(_), KeyCode::Char('n')) => *overlay = Overlay::Nothing,
-            (Overlay::Rows(at), KeyCode::Char('b')) => *at += 1,
-            (
+            (Overlay::Rows(at), KeyCode::Char('b'))
+            | (
                 Overlay::Notes(at) | Overlay::Columns(at) | Overlay::Rows(at),
                 KeyCode::Down | KeyCode::Char('j'),
             ) => *at += 1,

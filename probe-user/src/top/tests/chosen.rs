@@ -95,7 +95,7 @@ fn rows_of_other_kinds_are_chosen() {
     top.rows_changed(By::Pod, Some(later(&containers(7), 1)));
     let text = drawn(&mut top, 80, 24);
     assert!(
-        text.contains("of 7") && text.contains("in 2 window"),
+        text.contains("of 7") && text.contains("in 2 windows"),
         "{text}"
     );
     // From pods on: cgroups, processes.

@@ -56,7 +56,7 @@ enum OpenedProcesses {
         /// The names and rows of the last window.
         rows: Option<(View, Arc<Names>)>,
         /// The open row, with what was read before.
-        reader: Option<(Entity, ProcessReader)>,
+        reader: Option<Box<(Entity, ProcessReader)>>,
     },
     /// The last window of a recording: the row of each process.
     Recorded(Vec<(Entity, ProcessUse)>),
@@ -117,7 +117,7 @@ impl TopView {
         self.draw()
     }
 
-    /// Shows the last window with rows of another kind; `report` is None before the first window.
+    /// Shows the last window with rows of another kind; `report` is None if there was none yet.
     pub(super) fn rows_changed(&mut self, by: By, report: Option<&Report>) -> Result<()> {
         if let Some(report) = report {
             self.processes.window(report);
@@ -219,11 +219,11 @@ impl OpenedProcesses {
                 rows: Some((view, names)),
                 reader,
             } => {
-                if reader.as_ref().is_none_or(|(of, _)| *of != entity) {
-                    *reader = ProcessReader::new(machine).map(|it| (entity.clone(), it));
+                if reader.as_ref().is_none_or(|reader| reader.0 != entity) {
+                    *reader = ProcessReader::new(machine).map(|it| Box::new((entity.clone(), it)));
                 }
                 let cgroups = view.cgroups_of(names, &entity);
-                if let Some((_, reader)) = reader {
+                if let Some((_, reader)) = reader.as_deref_mut() {
                     let processes = reader.read(cgroups.iter().map(String::as_str));
                     top.set_processes("as in /proc", processes);
                 }
@@ -307,7 +307,8 @@ impl WindowSink for TopView {
         if let OpenedProcesses::Running { rows, .. } = &mut self.processes {
             *rows = Some((view.clone(), Arc::clone(names)));
         }
-        let report = (self.windows > 0).then(|| pipeline.report());
+        // It is empty before the first window.
+        let report = Some(pipeline.report()).filter(|report| !report.series.is_empty());
         Self::rows_changed(self, view.by, report)
     }
 
