@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use probe_user::{
-    join::{Hottest, RowSelection},
+    join::Hottest,
     machine::Machine,
     pipeline::Pipeline,
     recording::{RecordingFile, RecordingHead},

@@ -74,7 +74,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     match &args.replayed.replay {
         Some(file) => {
-            let replay = stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
+            let replay =
+                stat::replayed(file, &args.counting, &args.counted, RowSelection::default())?;
             runtime()?.block_on(play(replay, args.exact))
         }
         None => count(args),
