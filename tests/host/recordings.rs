@@ -241,13 +241,16 @@ fn views_and_comparisons_of_a_recording() {
         assert_eq!(value["differs"], false, "{value}");
         assert!(value["ratio"].is_null() || value["ratio"] == 1.0, "{value}");
     }
-    let (good, text, stderr) = run("diff", &["--ranges", "0-0.6,0.6-"]);
+    let (good, text, stderr) = run("diff", &["--ranges", "0-0.6,0.6-", "--all"]);
     assert!(good, "{stderr}");
     assert!(
-        text.contains("command sleep") && text.contains("task-clock"),
+        text.contains("command sleep") && text.contains("cpus_used"),
         "{text}"
     );
-    let (good, text, stderr) = run("diff", &["--pods", "sleep,system", "--format", "html"]);
+    // The same change is not found twice.
+    assert!(!text.contains("task-clock"), "{text}");
+    let words = ["--all", "--pods", "sleep,system", "--format", "html"];
+    let (good, text, stderr) = run("diff", &words);
     assert!(good, "{stderr}");
     assert!(
         text.starts_with("<!doctype html>") && text.contains("cpus_used"),
@@ -263,7 +266,7 @@ fn views_and_comparisons_of_a_recording() {
         (
             "diff",
             &["--pods", "sleep,nobody"],
-            "have no value in common",
+            "a.jsonl.gz has no row nobody",
         ),
         (
             "diff",

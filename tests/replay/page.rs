@@ -7,7 +7,7 @@ use probe_user::{
     join::Entity,
     names::runtime_names::{Container, RuntimeNames},
     recording::{Recording, Replay},
-    report::{self, Run, Selection},
+    report::{self, Run, Selection, Shown},
     snapshot::Names,
 };
 use serde_json::Value;
@@ -259,15 +259,19 @@ fn names_are_only_names() {
         svg.contains("&lt;/script&gt;") && !svg.contains("<script"),
         "{svg}"
     );
-    let both = report::compare([&run, &run], &Default::default());
-    assert!(!report::comparison_html(&both).contains("<script"));
+    let all = Shown {
+        all: true,
+        ..Shown::default()
+    };
+    let both = report::compare([&run, &run], &Default::default()).unwrap();
+    assert!(!report::comparison_html(&both, all).contains("<script"));
     // A terminal does not interpret it either.
     for words in [
         &["report", "--format", "json"][..],
         &["report", "--format", "csv"],
         &["report", "--format", "svg", "-M", "ipc"],
         &["diff", "--ranges", "0-,0-", "--format", "json"],
-        &["diff", "--ranges", "0-,0-"],
+        &["diff", "--all", "--ranges", "0-,0-"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pmuscope"));
         let output = command.args(words).arg(&path).output().unwrap();

@@ -103,7 +103,7 @@ pub(super) fn student(n: f64) -> f64 {
 
 /// The quantile of Student's t with `free` degrees of freedom, for the normal quantile `z`. From 4
 /// degrees on it is within 2% for the 99.5% quantile.
-pub(crate) fn student_quantile(z: f64, free: f64) -> f64 {
+fn student_quantile(z: f64, free: f64) -> f64 {
     z + (z.powi(3) + z) / (4.0 * free)
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * free.powi(2))
         + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z)

@@ -19,7 +19,7 @@ use std::{
 pub(crate) use self::names::fitted;
 pub use self::openmetrics::{OtlpEncoder, OtlpRequest};
 pub use self::table::{Sheet, SheetColumn, SheetWait, Sheets, table_lines};
-pub(crate) use self::table::{TextColumns, bytes_text, width, wrapped};
+pub(crate) use self::table::{TextColumns, bytes_text, number_texts, width, wrapped};
 pub use self::{
     openmetrics::{Dialect, Exposition, is_reserved_label, reserved_labels},
     screen::Screen,

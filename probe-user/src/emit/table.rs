@@ -46,6 +46,24 @@ const ENOUGH_ROWS: usize = 8;
 /// Below this many lines a screen is low.
 const LOW: usize = 30;
 
+/// The texts of a column of exact numbers, aligned; `-` for None.
+pub(crate) fn number_texts(values: impl Iterator<Item = Option<f64>>) -> Vec<String> {
+    let form = NumberFormat {
+        factor: 1.0,
+        whole: false,
+        exact: false,
+        percent: false,
+    };
+    let text = |value: Option<f64>| match value {
+        Some(0.0) => "0".to_owned(),
+        Some(value) => form.text(&TableNumber::plain(value)),
+        None => "-".to_owned(),
+    };
+    let mut texts: Vec<String> = values.map(text).collect();
+    number::align(&mut texts);
+    texts
+}
+
 /// Widths of the names and values of self-counters.
 const SELF_NAME: usize = 32;
 const SELF_VALUE: usize = 16;

@@ -4,13 +4,18 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::{ComparedValue, Comparison, Run, Side, compare, text::number, waits::WAITED_BEHIND};
+use super::{
+    ComparedValue, Comparison, Run, Side,
+    compare::{MIN_WINDOWS, compare},
+    text::number,
+    waits::WAITED_BEHIND,
+};
 
 /// Smaller changes are no news, as parts of the larger mean.
 const LEAST_CHANGE: f64 = 0.25;
 
-/// Shorter runs have no halves.
-const LEAST_WINDOWS: usize = 6;
+/// Shorter runs have no halves that can be tested.
+const LEAST_WINDOWS: usize = 2 * MIN_WINDOWS;
 
 /// Changes of smaller values are no news, as parts of the largest row's.
 const LEAST_SIZE: f64 = 0.01;
@@ -20,7 +25,7 @@ const MAX_CHANGES: usize = 8;
 
 impl Run {
     /// The rows' values that differ between the halves by more than chance allows, as JSON: the
-    /// largest changes against that first, and the number of all.
+    /// most surprising first, and the number of all.
     pub(super) fn changes(&self) -> Value {
         let [(begin, _), .., (_, end)] = self.windows[..] else {
             return Value::Null;
@@ -31,7 +36,10 @@ impl Run {
         let middle = begin + (end - begin) / 2.0;
         // The window around the middle belongs to neither half.
         let halves = [(0.0, Some(middle)), (middle, None)].map(|range| Side { range, of: None });
-        let Comparison { both, .. } = compare([self, self], &halves);
+        // No half names rows, so that all are found.
+        let Ok(Comparison { both, .. }) = compare([self, self], &halves) else {
+            return Value::Null;
+        };
         let is_row = |it: &ComparedValue| {
             it.subject.part == "row"
                 && it.subject.get("kind") != Some("idle")
@@ -48,12 +56,10 @@ impl Run {
             size(it) >= LEAST_SIZE * largest
                 && (it.b.mean - it.a.mean).abs() >= LEAST_CHANGE * size(it)
         };
-        let mut changed: Vec<(f64, &ComparedValue)> = { both.iter() }
-            .filter(|it| it.star() && is_row(it) && is_large(it))
-            .map(|it| (surprise(it), it))
+        let changed: Vec<&ComparedValue> = { both.iter() }
+            .filter(|it| it.differs && is_row(it) && is_large(it))
             .collect();
-        changed.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let shown = changed.iter().take(MAX_CHANGES).map(|(_, it)| {
+        let shown = changed.iter().take(MAX_CHANGES).map(|it| {
             json!({
                 "label": it.subject.label,
                 "of": it.of,
@@ -92,12 +98,6 @@ impl Run {
         .map(|(subject, _)| subject.label.as_str())
         .collect()
     }
-}
-
-/// A change as a multiple of what chance allows.
-fn surprise(it: &ComparedValue) -> f64 {
-    let difference = (it.b.mean - it.a.mean).abs();
-    it.allowed.map_or(0.0, |allowed| difference / allowed)
 }
 
 #[cfg(test)]

@@ -4,97 +4,284 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{ComparedValue, Comparison, compare::SideStatistics, text::number};
+use super::{
+    ComparedValue, Comparison, Evidence, LineMetric, SideStatistics,
+    compare::{FALSE_RATE, MIN_WINDOWS},
+    text::number,
+};
 use crate::{
-    emit::{printable::printable, table_lines},
-    plot::{escaped, short},
+    emit::{fitted, number_texts, printable::printable, table_lines, width, wrapped},
+    plot::escaped,
 };
 
-const HEADS: [&str; 7] = ["", "metric", "A", "B", "B/A", "B-A", "by chance"];
+/// From this width on the difference has a column, with the largest one by chance. Narrower tables
+/// have both means and their ratio.
+const WIDE: usize = 100;
 
-const LEGEND: &str = "* the difference exceeds what chance allows: Welch's test on the windows, \
-                      99%, with the values' intervals (docs/reference/recordings.md)";
+/// Headings.
+const METRIC: &str = "metric";
+const UNIT: &str = "unit";
 
-/// Rows sorted for output: those that differ first, by the size of their ratio; then the rest in
-/// the order of the report.
-fn sorted(comparison: &Comparison) -> Vec<&ComparedValue> {
-    let mut all: Vec<&ComparedValue> = comparison.both.iter().collect();
-    let size = |it: &ComparedValue| match it.ratio {
-        Some(ratio) if ratio > 0.0 && it.star() => ratio.ln().abs(),
-        _ if it.star() => f64::MAX,
-        _ => -1.0,
-    };
-    all.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    all
+/// The least width of a name, and of the column of rows beside wide metrics.
+const MIN_NAME: usize = 8;
+const LEAST_ROW: usize = 16;
+
+/// Spaces between two columns, and before the first.
+const GAP: usize = 2;
+
+/// Most names of rows that only one side has.
+const MAX_ALONE: usize = 5;
+
+/// How much of a comparison is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Columns of the screen; None for lines of any length.
+    pub width: Option<usize>,
+    /// Also values that do not differ.
+    pub all: bool,
 }
 
-fn name(it: &ComparedValue) -> String {
-    match it.of.as_str() {
-        "" => it.subject.label.clone(),
-        of => format!("{}, {of}", it.subject.label),
+impl Shown {
+    fn values<'a>(&self, comparison: &'a Comparison) -> Vec<&'a ComparedValue> {
+        let values = comparison.both.iter();
+        values.filter(|it| self.all || it.differs).collect()
     }
 }
 
-fn cells(it: &ComparedValue) -> [String; 7] {
-    let unit = it.metric.shown_unit();
-    let metric = match unit.as_str() {
-        "" => it.metric.name.clone(),
-        unit => format!("{} ({unit})", it.metric.name),
-    };
-    let star = if it.star() { " *" } else { "" };
-    [
-        name(it),
-        metric,
-        short(it.a.mean),
-        short(it.b.mean),
-        it.ratio
-            .map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
-        format!("{}{star}", short(it.b.mean - it.a.mean)),
-        it.allowed
-            .map_or("-".to_owned(), |it| format!("\u{b1}{}", short(it))),
-    ]
+/// The unit of a metric over time, for people, and the factor to it. Counters of time are shares of
+/// a second: a second by the second is a CPU, or a waiting thread.
+fn unit(metric: &LineMetric) -> (String, f64) {
+    match (metric.is_counter, metric.shown_unit().as_str()) {
+        (true, "ns/s") => ("s/s".to_owned(), 1e-9),
+        (_, "1") => (String::new(), 1.0),
+        (_, unit) => (unit.to_owned(), 1.0),
+    }
 }
 
-/// Footnotes: what A and B are, and rows that only one side has.
-fn notes(comparison: &Comparison) -> Vec<String> {
-    let [a, b] = &comparison.names;
-    let mut notes = vec![format!("A: {a}"), format!("B: {b}"), LEGEND.to_owned()];
-    for (side, alone) in ["A", "B"].iter().zip(&comparison.alone) {
-        if !alone.is_empty() {
-            notes.push(format!("only in {side}: {}", alone.join(", ")));
+/// What distinguishes series of one metric, without words that the metric's name has.
+fn series_name(it: &ComparedValue) -> String {
+    let last = it.metric.name.rsplit('_').next().unwrap_or_default();
+    let of = it.of.strip_prefix(last).unwrap_or(&it.of);
+    of.trim_start().to_owned()
+}
+
+/// A column of numbers.
+struct NumberColumn {
+    head: &'static str,
+    texts: Vec<String>,
+}
+
+/// The columns of numbers, all formatted alike.
+fn number_columns(values: &[&ComparedValue], is_wide: bool) -> Vec<NumberColumn> {
+    let texts = |value: &dyn Fn(&ComparedValue) -> Option<f64>| {
+        number_texts(values.iter().map(|it| value(it)))
+    };
+    let scaled =
+        |value: &dyn Fn(&ComparedValue) -> f64| texts(&|it| Some(value(it) * unit(&it.metric).1));
+    let mut ratios = texts(&|it| it.ratio().filter(|ratio| *ratio != 0.0));
+    for (text, it) in ratios.iter_mut().zip(values) {
+        match (it.a.mean == 0.0, it.b.mean == 0.0) {
+            (true, false) => "from 0".clone_into(text),
+            (false, true) => "to 0".clone_into(text),
+            _ => {}
         }
     }
-    if comparison.both.iter().any(|it| it.allowed.is_none()) {
-        notes.push(
-            "- too few windows to say: 8 of each side are needed, more where they are alike"
-                .to_owned(),
-        );
+    let mut allowed = texts(&|it| it.allowed.map(|allowed| allowed * unit(&it.metric).1));
+    for (text, it) in allowed.iter_mut().zip(values) {
+        if it.allowed.is_some() {
+            text.insert(0, '\u{b1}');
+        }
     }
-    notes
+    let differences = is_wide.then(|| scaled(&ComparedValue::difference));
+    let columns = [
+        ("A", Some(scaled(&|it| it.a.mean))),
+        ("B", Some(scaled(&|it| it.b.mean))),
+        ("B/A", Some(ratios)),
+        ("B-A", differences),
+        ("by chance", is_wide.then_some(allowed)),
+    ];
+    let columns = columns.into_iter();
+    columns
+        .filter_map(|(head, texts)| Some((head, texts?)))
+        .map(|(head, texts)| NumberColumn { head, texts })
+        .collect()
 }
 
 /// The comparison as a text table.
 #[must_use]
-pub fn table(comparison: &Comparison) -> String {
-    let row = |it| Vec::from(cells(it).map(|cell| printable(&cell).into_owned()));
-    let mut lines = table_lines(&HEADS, sorted(comparison).into_iter().map(row), |at| at > 1);
-    let notes = notes(comparison).into_iter();
-    lines.extend(notes.map(|note| format!(" {}", printable(&note))));
+pub fn table(comparison: &Comparison, shown: Shown) -> String {
+    let values = shown.values(comparison);
+    let mut lines = Vec::new();
+    if !values.is_empty() {
+        lines = value_lines(&values, shown);
+    }
+    let notes = notes(comparison, shown).into_iter();
+    let notes = notes.flat_map(|note| wrapped(&format!(" {}", printable(&note)), shown.width, 3));
+    lines.extend(notes);
     lines.join("\n") + "\n"
 }
 
-/// The comparison as JSON.
+fn value_lines(values: &[&ComparedValue], shown: Shown) -> Vec<String> {
+    let numbers = number_columns(values, shown.width.is_none_or(|width| width >= WIDE));
+    let units = texts_of(values, |it| unit(&it.metric).0);
+    let mut rows = texts_of(values, |it| it.subject.label.clone());
+    let mut metrics = texts_of(values, |it| it.metric.name.clone());
+    let mut series = texts_of(values, series_name);
+    if let Some(max) = shown.width {
+        let star = if shown.all { GAP + 1 } else { 0 };
+        let taken: usize = { numbers.iter() }
+            .map(|column| GAP + widest(&column.texts).max(column.head.len()))
+            .chain([GAP + widest(&units).max(UNIT.len()), star, 1 + GAP])
+            .sum();
+        let left = max.saturating_sub(taken);
+        let of_metric = widest(&joined(&metrics, &series)).max(METRIC.len());
+        // Names of rows are cut first: they stay different, and metrics have to be understood.
+        let of_metric = of_metric.min(left.saturating_sub(widest(&rows).min(LEAST_ROW)));
+        rows = cut(&rows, left.saturating_sub(of_metric));
+        // The metric is more than what it is of.
+        metrics = cut(&metrics, of_metric);
+        let with_series = metrics.iter().zip(&series);
+        let with_series = with_series.filter(|(_, series)| !series.is_empty());
+        let longest = with_series.map(|(metric, _)| width(metric)).max();
+        series = cut(&series, of_metric.saturating_sub(longest.unwrap_or(0) + 1));
+    }
+    let metrics = joined(&metrics, &series);
+    let mut heads = vec!["", METRIC, UNIT];
+    heads.extend(numbers.iter().map(|it| it.head));
+    let last = heads.len();
+    heads.extend(shown.all.then_some(""));
+    let lines = values.iter().enumerate().map(|(at, it)| {
+        let names = [&rows, &metrics, &units].map(|texts| texts[at].clone());
+        let numbers = numbers.iter().map(|column| column.texts[at].clone());
+        let star = if it.differs { "*" } else { "" };
+        let star = shown.all.then(|| star.to_owned());
+        names.into_iter().chain(numbers).chain(star).collect()
+    });
+    table_lines(&heads, lines, |at| (3..last).contains(&at))
+}
+
+fn texts_of(values: &[&ComparedValue], text: impl Fn(&ComparedValue) -> String) -> Vec<String> {
+    let texts = values.iter().map(|it| printable(&text(it)).into_owned());
+    texts.collect()
+}
+
+fn widest(texts: &[String]) -> usize {
+    texts.iter().map(|text| width(text)).max().unwrap_or(0)
+}
+
+fn cut(texts: &[String], max: usize) -> Vec<String> {
+    let all: Vec<&str> = texts.iter().map(String::as_str).collect();
+    fitted(&all, max.max(MIN_NAME))
+}
+
+/// Metrics, each with its series.
+fn joined(metrics: &[String], series: &[String]) -> Vec<String> {
+    let both = metrics.iter().zip(series);
+    both.map(|(metric, series)| format!("{metric} {series}").trim_end().to_owned())
+        .collect()
+}
+
+/// Footnotes: what was found and how sure it is, what is not shown, and what A and B are.
+fn notes(comparison: &Comparison, shown: Shown) -> Vec<String> {
+    let count =
+        |is: &dyn Fn(&ComparedValue) -> bool| comparison.both.iter().filter(|it| is(it)).count();
+    let differing = count(&|it| it.differs);
+    let tested = count(&|it| it.test().is_some());
+    let constant = count(&|it| it.evidence == Evidence::Constant);
+    let few = count(&|it| it.evidence == Evidence::TooFewWindows);
+    let mut notes = vec![verdict(differing, tested)];
+    notes.extend(comparison.both.first().and_then(closest));
+    let too_few = format!("with fewer than the {MIN_WINDOWS} windows a side that a verdict needs");
+    let others = [
+        (tested - differing, "that do not differ"),
+        (constant, "constant and equal"),
+        (few, &too_few),
+    ];
+    let others: Vec<String> = { others.iter() }
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if !others.is_empty() {
+        let place = if shown.all {
+            "shown without a star"
+        } else {
+            "not shown (--all)"
+        };
+        notes.push(format!("{place}: {}", others.join(", ")));
+    }
+    if tested + constant == 0 && few > 0 {
+        notes.push("record longer, or with a shorter -I".to_owned());
+    }
+    for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
+        let (name, windows, seconds) = (&side.name, side.windows, side.seconds);
+        notes.push(format!(
+            "{letter}: {name}, {windows} windows in {seconds:.1} s"
+        ));
+    }
+    for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
+        notes.extend(alone(letter, "rows", &side.rows_alone, shown.all));
+        notes.extend(alone(letter, "metrics", &side.metrics_alone, shown.all));
+    }
+    notes
+}
+
+/// How many values differ, and how many of these by chance.
+fn verdict(differing: usize, tested: usize) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a number of values")]
+    let chance = differing as f64 * FALSE_RATE;
+    let rate = "false discovery rate 1%, Benjamini-Hochberg";
+    match (differing, tested) {
+        (_, 0) => "no value could be tested".to_owned(),
+        (0, _) => format!("none of {tested} values differs by more than chance allows ({rate})"),
+        _ => format!(
+            "{differing} of {tested} values differ, the most surprising first, the machine's last; \
+             expected by chance: at most {chance:.2} of the {differing} ({rate})"
+        ),
+    }
+}
+
+/// The most surprising value of a program, if it does not differ.
+fn closest(it: &ComparedValue) -> Option<String> {
+    let test = it.test().filter(|test| test.p < 1.0)?;
+    let (unit, factor) = unit(&it.metric);
+    let means = [it.a.mean, it.b.mean].map(|mean| Some(mean * factor));
+    let means = number_texts(means.into_iter());
+    let name = format!("{} {}", it.subject.label, it.metric.name);
+    let (a, b, p) = (means[0].trim(), means[1].trim(), test.p);
+    (it.is_of_program() && !it.differs).then(|| {
+        format!(
+            "closest to a difference: {name}, {a} and {b} {unit} (p {p:.1e}); longer recordings \
+             tell more"
+        )
+    })
+}
+
+fn alone(letter: &str, what: &str, names: &[String], all: bool) -> Option<String> {
+    let most = if all { names.len() } else { MAX_ALONE };
+    let first = names
+        .iter()
+        .take(most)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let rest = match names.len().saturating_sub(most) {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    };
+    (!names.is_empty()).then(|| format!("{what} only in {letter}: {first}{rest}"))
+}
+
+/// The comparison as JSON, with all values in the recordings' units.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
-    let side = |sample: &SideStatistics| {
+    let statistics = |it: &SideStatistics| {
         json!({
-            "mean": number(sample.mean),
-            "windows": sample.windows,
-            "standard_error": sample.scatter.map(number),
-            "error_of_values": number(sample.own_error),
+            "mean": number(it.mean),
+            "windows": it.windows,
+            "error_of_values": number(it.own_error),
         })
     };
-    let both = sorted(comparison).into_iter().map(|it| {
+    let both = comparison.both.iter().map(|it| {
         json!({
             "part": it.subject.part,
             "kind": it.subject.get("kind"),
@@ -103,27 +290,39 @@ pub fn json(comparison: &Comparison) -> Value {
             "metric": it.metric.name,
             "unit": it.metric.shown_unit(),
             "of": it.of,
-            "a": side(&it.a),
-            "b": side(&it.b),
-            "ratio": it.ratio.map(number),
-            "difference": number(it.b.mean - it.a.mean),
+            "a": statistics(&it.a),
+            "b": statistics(&it.b),
+            "ratio": it.ratio().map(number),
+            "difference": number(it.difference()),
+            "standard_error": it.test().map(|test| number(test.standard_error())),
+            "p": it.test().map(|test| number(test.p)),
             "allowed": it.allowed.map(number),
-            "differs": it.star(),
+            "differs": it.differs,
         })
     });
+    let side = |at: usize| {
+        let side = &comparison.sides[at];
+        json!({
+            "name": side.name,
+            "windows": side.windows,
+            "seconds": number(side.seconds),
+            "rows_alone": side.rows_alone,
+            "metrics_alone": side.metrics_alone,
+        })
+    };
     json!({
-        "a": comparison.names[0],
-        "b": comparison.names[1],
+        "a": side(0),
+        "b": side(1),
+        "false_discovery_rate": FALSE_RATE,
         "values": both.collect::<Vec<_>>(),
-        "only_in_a": comparison.alone[0],
-        "only_in_b": comparison.alone[1],
     })
 }
 
 /// The comparison as a self-contained HTML page.
 #[must_use]
-pub fn html(comparison: &Comparison) -> String {
+pub fn html(comparison: &Comparison, shown: Shown) -> String {
     let style = include_str!("page/page.css");
+    let names = [0, 1].map(|at| escaped(&comparison.sides[at].name));
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" \
@@ -131,21 +330,27 @@ pub fn html(comparison: &Comparison) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{} and {} - pmuscope</title>\n<style>\n{style}</style>\n</head>\n<body>\n\
          <h1>A and B</h1>\n",
-        escaped(&comparison.names[0]),
-        escaped(&comparison.names[1])
+        names[0], names[1]
     );
-    for note in notes(comparison) {
+    for note in notes(comparison, shown) {
         let _ = writeln!(text, "<p class=\"quiet\">{}</p>", escaped(&note));
     }
-    text.push_str("<section class=\"scroll\"><table>\n<thead><tr>");
-    for head in HEADS {
-        let _ = write!(text, "<th>{head}</th>");
+    let values = shown.values(comparison);
+    let numbers = number_columns(&values, true);
+    text.push_str(
+        "<section class=\"scroll\"><table>\n<thead><tr><th></th><th>metric</th><th>unit</th>",
+    );
+    for column in &numbers {
+        let _ = write!(text, "<th>{}</th>", column.head);
     }
     text.push_str("</tr></thead>\n<tbody>\n");
-    for it in sorted(comparison) {
-        let class = if it.star() { " class=\"differs\"" } else { "" };
+    for (at, it) in values.iter().enumerate() {
+        let class = if it.differs { " class=\"differs\"" } else { "" };
         let _ = write!(text, "<tr{class}>");
-        for cell in cells(it) {
+        let metric = format!("{} {}", it.metric.name, series_name(it));
+        let names = [it.subject.label.clone(), metric, unit(&it.metric).0];
+        let numbers = numbers.iter().map(|column| column.texts[at].clone());
+        for cell in names.into_iter().chain(numbers) {
             let _ = write!(text, "<td>{}</td>", escaped(&cell));
         }
         text.push_str("</tr>\n");
@@ -153,3 +358,6 @@ pub fn html(comparison: &Comparison) -> String {
     text.push_str("</tbody></table></section>\n</body>\n</html>\n");
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,8 +24,13 @@ use std::collections::{HashMap, HashSet};
 pub use self::page::page;
 pub use self::{
     calibration::Calibration,
-    compare::{ComparedValue, Comparison, Side, compare},
-    compared_text::{html as comparison_html, json as comparison_json, table as comparison_table},
+    compare::{
+        ComparedValue, Comparison, DifferenceTest, Evidence, RowError, Side, SideStatistics,
+        SideSummary, compare,
+    },
+    compared_text::{
+        Shown, html as comparison_html, json as comparison_json, table as comparison_table,
+    },
     line::{LineMetric, LineSubject, LineSummary, RunLine},
     roofline::{Peaks, PeaksError},
     samples::{POINTS, Scatter},

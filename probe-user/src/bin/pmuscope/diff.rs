@@ -5,10 +5,13 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    report::{self, Run, Side},
+    report::{self, Run, Shown, Side},
 };
 
-use crate::report::{read_run, write};
+use crate::{
+    report::{read_run, write},
+    terminal::stdout_width,
+};
 
 /// Arguments of `diff`.
 #[derive(clap::Args)]
@@ -26,9 +29,13 @@ pub(crate) struct Args {
     /// Only these seconds of A and of B, such as 0-60,60-120; an end may be left out
     #[arg(long, value_name = "A,B", value_parser = ranges)]
     ranges: Option<[(f64, Option<f64>); 2]>,
-    /// Only the rows of this pod in A, and of that one in B; also names of containers, ids, paths
+    /// Only the rows of this pod in A, and of that one in B; also names of containers and paths, or
+    /// a part of an id
     #[arg(long, value_name = "A,B", value_parser = pods)]
     pods: Option<[String; 2]>,
+    /// Also show values that do not differ (JSON has them always)
+    #[arg(long)]
+    all: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -90,21 +97,30 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for (run, side) in both.iter().zip(&sides) {
         check(run, side)?;
     }
-    let comparison = report::compare(both, &sides);
+    let comparison = report::compare(both, &sides)?;
     if comparison.both.is_empty() {
+        let [a, b] = &comparison.sides;
         bail!(
             "{} and {} have no value in common: no row of the same name has the same metric",
-            comparison.names[0],
-            comparison.names[1]
+            a.name,
+            b.name
         );
     }
+    let shown = Shown {
+        width: if args.output.is_none() {
+            stdout_width()
+        } else {
+            None
+        },
+        all: args.all,
+    };
     let text = match args.format {
-        Format::Table => report::comparison_table(&comparison),
+        Format::Table => report::comparison_table(&comparison, shown),
         Format::Json => format!(
             "{}\n",
             printable_json(&report::comparison_json(&comparison))
         ),
-        Format::Html => report::comparison_html(&comparison),
+        Format::Html => report::comparison_html(&comparison, shown),
     };
     write(args.output.as_deref(), text.as_bytes())
 }
@@ -112,8 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Refuses a range without windows.
 fn check(run: &Run, side: &Side) -> Result<()> {
     let (from, to) = side.range;
-    let inside = |(start, end): &&(f64, f64)| *start >= from && to.is_none_or(|to| *end <= to);
-    if run.windows.iter().any(|window| inside(&window)) {
+    if run.windows.iter().any(|window| side.covers(*window)) {
         return Ok(());
     }
     let length = run.windows.last().map_or(0.0, |window| window.1);

@@ -8,7 +8,7 @@ use std::{
     env,
     fs::File,
     io::{self, IsTerminal as _, Write},
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -218,8 +218,16 @@ impl Write for Output {
     }
 }
 
+/// Columns of standard output; None if it is no terminal, whose lines have any length.
+pub(crate) fn stdout_width() -> Option<usize> {
+    let out = io::stdout();
+    let TerminalSize { columns, lines } = size(&out);
+    let screen = Screen::for_terminal(columns, lines);
+    screen.width.filter(|_| out.is_terminal())
+}
+
 /// The size of a terminal; 0 if unknown.
-fn size(terminal: &File) -> TerminalSize {
+fn size(terminal: impl AsFd) -> TerminalSize {
     tcgetwinsize(terminal).map_or_else(|_| TerminalSize::default(), TerminalSize::from)
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::{
     grid::{GridCell, GridColumn},
-    number::has_prefix,
+    number::align,
     text::{BREAKS, broken, width},
 };
 
@@ -40,12 +40,7 @@ impl DrawnColumn {
                 GridCell::Number(number) => column.form.text(number),
             })
             .collect();
-        // Aligns numbers with and without a prefix.
-        if texts.iter().any(|text| has_prefix(text)) {
-            for text in texts.iter_mut().filter(|text| !has_prefix(text)) {
-                text.push_str("  ");
-            }
-        }
+        align(&mut texts);
         let running = cells
             .iter()
             .map(|cell| match cell {

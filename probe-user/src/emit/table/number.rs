@@ -197,8 +197,17 @@ impl NumberFormat {
     }
 }
 
+/// Aligns the texts of a column with and without a prefix.
+pub(super) fn align(texts: &mut [String]) {
+    if texts.iter().any(|text| has_prefix(text)) {
+        for text in texts.iter_mut().filter(|text| !has_prefix(text)) {
+            text.push_str("  ");
+        }
+    }
+}
+
 /// Whether the text of a number ends in a prefix.
-pub(super) fn has_prefix(text: &str) -> bool {
+fn has_prefix(text: &str) -> bool {
     let mut prefixes = PREFIXES.iter().filter(|(_, prefix)| !prefix.is_empty());
     prefixes.any(|(_, prefix)| text.ends_with(prefix))
 }

@@ -1,4 +1,4 @@
-//! How often a star is wrong or missing, and how rows are paired.
+//! How often a star is wrong or missing, and how rows are named and paired.
 
 use super::*;
 
@@ -24,123 +24,301 @@ impl Random {
 
 type Draw = fn(&mut Random) -> f64;
 
-/// Share of comparisons with a star in percent, for sides of so many windows each. Neighbouring
-/// windows are correlated by `correlation`.
-fn stars(a: (usize, Draw), b: (usize, Draw), correlation: f64) -> f64 {
-    const TRIALS: u32 = 20_000;
-    let mut random = Random(7);
-    let mut starred = 0_u32;
-    let mut sample = |(windows, draw): (usize, Draw)| {
-        let mut last = draw(&mut random);
-        let values = (0..windows).map(|_| {
-            let fresh = draw(&mut random);
-            last = correlation * last + (1.0 - correlation * correlation).sqrt() * fresh;
-            (last, 1.0, 0.0)
-        });
-        SideStatistics::of_values(&values.collect::<Vec<_>>()).unwrap()
-    };
-    for _ in 0..TRIALS {
-        let (a, b) = (sample(a), sample(b));
-        let star = |allowed| (b.mean - a.mean).abs() > allowed;
-        starred += u32::from(allowed(&a, &b).is_some_and(star));
-    }
-    100.0 * f64::from(starred) / f64::from(TRIALS)
+/// A series of windows, each as long as the others.
+fn windows(values: impl Iterator<Item = f64>) -> WindowSeries {
+    let windows = values.map(|value| WindowValue {
+        value,
+        seconds: 1.0,
+        error: 0.0,
+    });
+    WindowSeries::new(windows.collect()).unwrap()
 }
 
-/// At most 1% of equal pairs have a star, also with skewed values and different numbers of windows.
+/// Windows of a program whose neighbours are correlated.
+fn correlated(random: &mut Random, count: usize, draw: Draw, correlation: f64) -> WindowSeries {
+    let mut last = draw(random);
+    windows((0..count).map(|_| {
+        last = correlation * last + (1.0 - correlation * correlation).sqrt() * draw(random);
+        last
+    }))
+}
+
+/// Windows of a program with two phases, of `length` windows each on average. In one of them it
+/// does five times as much.
+fn phases(random: &mut Random, count: usize, length: f64) -> WindowSeries {
+    let mut is_high = random.uniform() < 0.5;
+    windows((0..count).map(|_| {
+        is_high ^= random.uniform() < 1.0 / length;
+        let size = if is_high { 5.0 } else { 1.0 };
+        size * exponential(random)
+    }))
+}
+
+fn exponential(random: &mut Random) -> f64 {
+    -(1.0 - random.uniform()).ln()
+}
+
+fn lognormal(random: &mut Random) -> f64 {
+    random.normal().exp()
+}
+
+fn rare(random: &mut Random) -> f64 {
+    f64::from(u8::from(random.uniform() < 0.2))
+}
+
+fn p(a: &WindowSeries, b: &WindowSeries) -> f64 {
+    match chance::test(a, b) {
+        Evidence::Tested(test) => test.p,
+        Evidence::TooFewWindows | Evidence::Constant => 1.0,
+    }
+}
+
+/// Share of pairs with p <= `level`, relative to `level`.
+fn excess(level: f64, trials: u32, mut pair: impl FnMut() -> [WindowSeries; 2]) -> f64 {
+    let hits = (0..trials).filter(|_| {
+        let [a, b] = pair();
+        p(&a, &b) <= level
+    });
+    f64::from(u32::try_from(hits.count()).unwrap()) / f64::from(trials) / level
+}
+
+/// Equal pairs have `p` as often as it says or less, also with skewed values, different numbers of
+/// windows, and rare events.
 #[test]
-fn few_stars_are_wrong() {
-    let normal: Draw = Random::normal;
-    let exponential: Draw = |random| -(1.0 - random.uniform()).ln();
-    let lognormal: Draw = |random| random.normal().exp();
-    let counts: Draw = |random| f64::from(u8::from(random.uniform() < 0.2));
+fn p_is_no_less_than_chance() {
     for (name, draw) in [
-        ("normal", normal),
+        ("normal", Random::normal as Draw),
         ("exponential", exponential),
         ("lognormal", lognormal),
-        ("rare events", counts),
+        ("an event in one of five windows", rare),
     ] {
-        for (a, b) in [(8, 8), (30, 30), (120, 120), (8, 120), (30, 120)] {
-            let wrong = stars((a, draw), (b, draw), 0.0);
-            println!("{name}, {a} and {b} windows: {wrong:.2}% wrong stars");
-            assert!(wrong <= 1.0, "{name}, {a} and {b}: {wrong:.2}%");
+        for (a, b) in [(8, 8), (16, 16), (30, 30), (120, 120), (8, 120), (30, 120)] {
+            let mut random = Random(7);
+            let mut side = |count| correlated(&mut random, count, draw, 0.0);
+            let found = excess(0.01, 3000, || [side(a), side(b)]);
+            println!("{name}, {a} and {b} windows: {found:.2}");
+            assert!(found <= 1.0, "{name}, {a} and {b}: {found:.2}");
         }
     }
 }
 
-/// Neighbouring windows are correlated in most programs.
+/// Neighbouring windows of most programs are correlated. Where the correlation lasts for a fifth of
+/// a recording or less, `p` stays within a factor of what it says.
 #[test]
-fn windows_that_are_alike_do_not_make_stars() {
-    for (correlation, windows, limit) in [
-        (0.5, 8, 1.0),
-        (0.8, 8, 1.0),
-        (0.9, 8, 1.0),
-        (0.5, 15, 2.0),
-        (0.8, 15, 2.0),
-        (0.9, 15, 2.0),
-        (0.5, 30, 2.0),
-        (0.8, 30, 2.0),
-        (0.9, 30, 2.0),
-        (0.5, 120, 2.0),
-        (0.8, 120, 2.0),
+fn correlated_windows_are_no_independent_ones() {
+    for (count, correlation, limit) in [
+        (16, 0.5, 5.0),
+        (30, 0.5, 3.0),
+        (60, 0.5, 2.0),
+        (60, 0.8, 2.0),
+        (200, 0.5, 1.0),
+        (200, 0.8, 1.0),
+        (200, 0.9, 1.0),
     ] {
-        let wrong = stars(
-            (windows, Random::normal),
-            (windows, Random::normal),
-            correlation,
-        );
-        println!("{correlation} alike, {windows} windows: {wrong:.2}% wrong stars");
-        assert!(wrong <= limit, "{correlation}, {windows}: {wrong:.2}%");
+        let mut random = Random(7);
+        let mut side = || correlated(&mut random, count, Random::normal, correlation);
+        let found = excess(0.01, 3000, || [side(), side()]);
+        println!("correlation {correlation}, {count} windows: {found:.2}");
+        assert!(found <= limit, "{correlation}, {count}: {found:.2}");
+    }
+    for (count, length, limit) in [(60, 5.0, 2.0), (200, 5.0, 1.0), (200, 10.0, 2.0)] {
+        let mut random = Random(7);
+        let mut side = || phases(&mut random, count, length);
+        let found = excess(0.01, 3000, || [side(), side()]);
+        println!("phases of {length} windows, {count} windows: {found:.2}");
+        assert!(found <= limit, "phases of {length}, {count}: {found:.2}");
     }
 }
 
-/// A difference of one standard deviation is found with 60 windows.
+/// A slow drift within both recordings is scatter of their means.
 #[test]
-fn a_difference_is_seen() {
-    let seen = stars(
-        (60, Random::normal),
-        (60, |random| random.normal() + 1.0),
-        0.0,
-    );
-    println!("one standard deviation, 60 windows: {seen:.1}% found");
-    assert!(seen > 95.0, "{seen}");
+fn drift_is_no_difference() {
+    let mut random = Random(7);
+    let mut side = || {
+        let drift = (0..200).map(|at| f64::from(at) / 70.0 + random.normal());
+        windows(drift.collect::<Vec<_>>().into_iter())
+    };
+    assert_eq!(excess(0.01, 1000, || [side(), side()]), 0.0);
 }
 
-fn sample(values: &[f64], error: f64) -> SideStatistics {
-    let values: Vec<_> = values.iter().map(|value| (*value, 1.0, error)).collect();
-    SideStatistics::of_values(&values).unwrap()
+/// A value of both sides.
+fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
+    let statistics = |series: &WindowSeries| SideStatistics {
+        windows: series.len(),
+        mean: series.mean,
+        own_error: 0.0,
+    };
+    ComparedValue {
+        subject: subject("container", &name.to_string(), None),
+        metric: LineMetric {
+            name: "cpus_used".to_owned(),
+            help: String::new(),
+            unit: "CPU".to_owned(),
+            is_counter: false,
+        },
+        of: String::new(),
+        a: statistics(a),
+        b: statistics(b),
+        evidence: chance::test(a, b),
+        allowed: None,
+        differs: false,
+    }
+}
+
+/// 100 values of two recordings: programs of all kinds, of which one does `factor` times as much in
+/// the second one.
+fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
+    const WINDOWS: usize = 120;
+    let mut all: Vec<ComparedValue> = (1..100)
+        .map(|name| {
+            let mut side = || match name % 6 {
+                0 => correlated(random, WINDOWS, Random::normal, 0.0),
+                1 => correlated(random, WINDOWS, exponential, 0.0),
+                2 => correlated(random, WINDOWS, lognormal, 0.5),
+                3 => correlated(random, WINDOWS, rare, 0.0),
+                4 => correlated(random, WINDOWS, Random::normal, 0.8),
+                _ => phases(random, WINDOWS, 5.0),
+            };
+            value(name, &side(), &side())
+        })
+        .collect();
+    let mut side = |factor: f64| {
+        let values: Vec<f64> = (0..WINDOWS)
+            .map(|_| factor * (1.0 + 0.5 * random.normal()))
+            .collect();
+        windows(values.into_iter())
+    };
+    all.push(value(0, &side(1.0), &side(factor)));
+    choose(&mut all);
+    all
+}
+
+/// Of 300 comparisons of equal recordings, of 100 values each, at most 1% have a star.
+#[test]
+fn equal_recordings_have_no_stars() {
+    let mut random = Random(7);
+    let starred = (0..300).filter(|_| {
+        let all = recordings(&mut random, 1.0);
+        all.iter().any(|value| value.differs)
+    });
+    let starred = starred.count();
+    println!("{starred} of 300 with a star");
+    assert!(starred <= 3, "{starred} of 300");
+}
+
+/// A doubling is the first of 100 values, and has a star, in 20 of 20.
+#[test]
+fn a_doubling_is_first() {
+    let mut random = Random(7);
+    for _ in 0..20 {
+        let all = recordings(&mut random, 2.0);
+        assert_eq!(all[0].subject.name(), "0");
+        assert!(all[0].differs);
+        assert!((all[0].ratio().unwrap() - 2.0).abs() < 0.5);
+        // A star is a difference beyond what chance allows, at the same level.
+        for value in &all {
+            let exceeds = value.difference().abs() > value.allowed.unwrap();
+            assert_eq!(value.differs, exceeds, "{value:?}");
+        }
+    }
+}
+
+/// Differences of the machine do not lower the bar for containers.
+#[test]
+fn the_machine_is_chosen_apart() {
+    let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
+    let of_shift = |at, shift: f64| {
+        let b = a.map(|value| value + shift);
+        value(at, &series(&a, 0.0), &series(&b, 0.0))
+    };
+    let slight = of_shift(0, 0.15);
+    assert!((0.0005..0.005).contains(&slight.test().unwrap().p));
+    let mut all = vec![slight];
+    all.extend((1..20).map(|at| of_shift(at, 0.01)));
+    all.extend((20..40).map(|at| ComparedValue {
+        subject: subject("system", "system", None),
+        ..of_shift(at, 1.0)
+    }));
+    choose(&mut all);
+    assert_eq!(all[0].subject.name(), "0");
+    let differing = |all: &[ComparedValue]| all.iter().filter(|value| value.differs).count();
+    assert_eq!([&all[..20], &all[20..]].map(differing), [0, 20]);
+}
+
+fn series(values: &[f64], error: f64) -> WindowSeries {
+    let windows = values.iter().map(|value| WindowValue {
+        value: *value,
+        seconds: 1.0,
+        error,
+    });
+    WindowSeries::new(windows.collect()).unwrap()
 }
 
 #[test]
-fn intervals_and_few_windows_take_a_star_away() {
+fn intervals_widen_and_few_windows_have_no_verdict() {
     let a = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1];
     let b = a.map(|value| value + 0.5);
-    let exceeds = |a: &SideStatistics, b: &SideStatistics| {
-        allowed(a, b).is_some_and(|it| b.mean - a.mean > it)
-    };
-    assert!(exceeds(&sample(&a, 0.0), &sample(&b, 0.0)));
+    assert!(p(&series(&a, 0.0), &series(&b, 0.0)) < 1e-4);
     // Each value is known to +-1 only (one standard error): their mean to 0.35.
-    assert!(!exceeds(&sample(&a, 1.0), &sample(&b, 1.0)));
-    assert_eq!(allowed(&sample(&a[..7], 0.0), &sample(&b, 0.0)), None);
+    assert!(p(&series(&a, 1.0), &series(&b, 1.0)) > 0.2);
+    let few = chance::test(&series(&a[..7], 0.0), &series(&b, 0.0));
+    assert_eq!(few, Evidence::TooFewWindows);
     // Values that never change differ by any difference.
-    let limit = |bytes| sample(&[bytes; 8], 0.0);
-    assert!(exceeds(&limit(1.0), &limit(2.0)));
-    assert!(!exceeds(&limit(1.0), &limit(1.0)));
+    let limit = |bytes| series(&[bytes; 8], 0.0);
+    assert_eq!(p(&limit(1.0), &limit(2.0)), 0.0);
+    assert_eq!(chance::test(&limit(1.0), &limit(1.0)), Evidence::Constant);
+    // Nothing in A, and something in B.
+    assert!(p(&limit(0.0), &series(&b, 0.0)) < 1e-4);
 }
 
-/// Welch by hand: means 2 and 5, variances of the means 1/3 and 4/3.
+/// Welch by hand, of eight values each without correlation: means 2 and 5, variances of the means
+/// 2/7 and 8/7.
 #[test]
-fn it_is_welchs_interval() {
-    let values = |all: [f64; 3]| sample(&all, 0.0);
-    let (a, b) = (values([1.0, 3.0, 2.0]), values([3.0, 7.0, 5.0]));
-    assert!((a.scatter.unwrap().powi(2) - 1.0 / 3.0).abs() < 1e-12);
-    assert!((b.scatter.unwrap().powi(2) - 4.0 / 3.0).abs() < 1e-12);
-    // 25/9 / (1/9/2 + 16/9/2) = 2.94 degrees, taken as 4: t is 4.604.
-    let half = interval(&a, &b);
-    assert!(
-        (half / (4.604 * (5.0_f64 / 3.0).sqrt()) - 1.0).abs() < 0.02,
-        "{half}"
-    );
+fn it_is_welchs_test() {
+    let a = [1.0, 3.0, 3.0, 1.0, 1.0, 3.0, 3.0, 1.0].map(|value| value + 0.0);
+    let b = a.map(|value| 2.0 * value + 1.0);
+    let Evidence::Tested(test) = chance::test(&series(&a, 0.0), &series(&b, 0.0)) else {
+        panic!("eight windows are enough");
+    };
+    // Deviations follow each other as + - - + + - - +: correlation -1/8, with its bias -1/16, so 0.
+    // Squares 8 / (8 x 7) = 1/7 and 4/7: standard error sqrt(5/7).
+    assert!((test.standard_error() - (5.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+    // Degrees: 25/49 / (1/49/7 + 16/49/7) = 10.29. Of 10 and 11, t at 1% is 3.169 and 3.106.
+    let t = test.allowed(0.01) / test.standard_error();
+    assert!((3.106..3.169).contains(&t), "{t}");
+}
+
+/// `cpus_used` is `task-clock` by the second.
+#[test]
+fn a_counter_and_its_rate_are_one_value() {
+    let metric = |name: &str, unit: &str, is_counter| LineMetric {
+        name: name.to_owned(),
+        help: String::new(),
+        unit: unit.to_owned(),
+        is_counter,
+    };
+    let mut run = Run {
+        windows: (0..9)
+            .map(|at| (f64::from(at), f64::from(at) + 1.0))
+            .collect(),
+        subjects: vec![subject("container", "aa", None)],
+        metrics: vec![
+            metric("task-clock", "ns", true),
+            metric("page-faults", "", true),
+            metric("cpus_used", "CPU", false),
+        ],
+        ..Run::default()
+    };
+    for (at, factor) in [(0, 1e9), (1, 0.0), (2, 1.0)] {
+        let mut line = RunLine::new(0, at, String::new(), 0);
+        line.values = (1..10).map(|value| f64::from(value) * factor).collect();
+        run.lines.push(line);
+    }
+    let comparison = compare([&run, &run], &Default::default()).unwrap();
+    let names: Vec<&str> = { comparison.both.iter() }
+        .map(|it| it.metric.name.as_str())
+        .collect();
+    assert_eq!(names, ["cpus_used", "page-faults"]);
 }
 
 fn subject(kind: &'static str, name: &str, pod: Option<&str>) -> LineSubject {
@@ -162,23 +340,53 @@ fn rows_are_compared_with_their_like() {
         subject("system", "system", None),
         subject("container", "aa", Some("web-7d4b9c6f5-x2k4q")),
         subject("container", "bb", Some("db-0")),
-        subject("container", "cc", Some("batch-7d4b9c6f5-aaaaa")),
-        subject("container", "dd", Some("batch-7d4b9c6f5-bbbbb")),
+        subject("container", "cc", Some("batch-7d4b9c6f5-vvvvv")),
+        subject("container", "dd", Some("batch-7d4b9c6f5-wwwww")),
     ];
     let second = [
         subject("container", "ee", Some("web-58c9f7d6b4-9zv7h")),
         subject("container", "ff", Some("db-0")),
         subject("system", "system", None),
-        subject("container", "gg", Some("batch-58c9f7d6b4-ccccc")),
+        subject("container", "gg", Some("batch-58c9f7d6b4-xxxxx")),
     ];
     let all = |subjects: &[LineSubject]| (0..subjects.len()).collect::<HashSet<_>>();
     let there = || [all(&first), all(&second)];
-    let found = pairs([&first, &second], &there(), false);
+    let found = rows::pairs([&first, &second], &there(), false);
     let expected = HashMap::from([(0, 2), (1, 0), (2, 1)]);
     // Two pods of a batch cannot be told apart.
     assert_eq!(found, expected);
     // Two pods of one deployment that the user names.
     let chosen = [HashSet::from([3]), HashSet::from([4])];
-    let found = pairs([&first, &first], &chosen, true);
+    let found = rows::pairs([&first, &first], &chosen, true);
     assert_eq!(found, HashMap::from([(3, 4)]));
+}
+
+#[test]
+fn rows_are_named_as_they_are_printed() {
+    let run = Run {
+        file: "a.jsonl".to_owned(),
+        subjects: vec![
+            subject("container", "07247f6ab62365d0", Some("web-0")),
+            subject("container", "07247f6c11111111", Some("db-0")),
+            subject("container", "3aff8229faf01787", None),
+        ],
+        ..Run::default()
+    };
+    let named = |name: &str| rows::named(&run, name);
+    let one = |at: usize| Ok(HashSet::from([at]));
+    assert_eq!(named("web-0"), one(0));
+    assert_eq!(named("shop/db-0/app"), one(1));
+    assert_eq!(named("app"), Ok(HashSet::from([0, 1])));
+    assert_eq!(named("db-0/app"), one(1));
+    assert_eq!(named("07247f6ab623"), one(0));
+    assert_eq!(named("3aff"), one(2));
+    let refused = |name: &str| named(name).unwrap_err().to_string();
+    assert_eq!(
+        refused("07247f6"),
+        "07247f6 stands for several rows of a.jsonl: shop/db-0/app, shop/web-0/app"
+    );
+    assert_eq!(
+        refused("cache"),
+        "a.jsonl has no row cache: give the name of a pod or container, or a part of its id"
+    );
 }

@@ -1,0 +1,124 @@
+//! What a comparison looks like: golden tables of several widths.
+
+use super::*;
+use crate::report::{LineSubject, Run, RunLine, Side, compare};
+
+/// 16 windows of a container's values around a mean, by a fixed pattern.
+fn values(mean: f64) -> Vec<f64> {
+    let pattern = [0.1, -0.1, -0.05, 0.05, 0.02, -0.02, -0.08, 0.08];
+    let twice = pattern.iter().chain(&pattern);
+    twice.map(|part| mean * (1.0 + part)).collect()
+}
+
+fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
+    LineMetric {
+        name: name.to_owned(),
+        help: String::new(),
+        unit: unit.to_owned(),
+        is_counter,
+    }
+}
+
+/// A run with rows of these names, each with the mean of each metric; None without a value.
+fn run(file: &str, rows: &[(&str, [Option<f64>; 4])]) -> Run {
+    let mut run = Run {
+        file: file.to_owned(),
+        windows: (0..16)
+            .map(|at| (f64::from(at), f64::from(at) + 1.0))
+            .collect(),
+        metrics: vec![
+            metric("cpus_used", "CPU", false),
+            metric("page_faults_per_second", "1/s", false),
+            metric("cpu_wait_behind", "ns", true),
+            metric("cpu_wait_ratio", "1", false),
+        ],
+        ..Run::default()
+    };
+    for (at, (label, means)) in rows.iter().enumerate() {
+        run.subjects.push(LineSubject {
+            part: "row",
+            label: (*label).to_owned(),
+            labels: [("kind", "container"), ("name", *label)]
+                .map(|(key, value)| (key, value.to_owned()))
+                .into(),
+        });
+        for (metric, mean) in means.iter().enumerate() {
+            let Some(mean) = mean else { continue };
+            let of = if metric == 2 {
+                "behind 1ad29009768c"
+            } else {
+                ""
+            };
+            let mut line = RunLine::new(at, metric, of.to_owned(), 0);
+            line.values = values(*mean);
+            run.lines.push(line);
+        }
+    }
+    run
+}
+
+fn comparison() -> Comparison {
+    let a = run(
+        "before.jsonl.gz",
+        &[
+            (
+                "07247f6ab623",
+                [Some(0.018), Some(110.0), Some(2.4e6), Some(0.7)],
+            ),
+            (
+                "checkout-x2k4q/istio-proxy",
+                [Some(0.5), Some(50_600.0), None, Some(0.1)],
+            ),
+            ("db-0/postgres", [Some(0.0), Some(0.0), None, Some(0.0)]),
+            ("gone", [Some(0.1), None, None, None]),
+        ],
+    );
+    let mut b = run(
+        "after.jsonl.gz",
+        &[
+            (
+                "07247f6ab623",
+                [Some(0.036), Some(111.0), Some(7.1e6), Some(0.7)],
+            ),
+            (
+                "checkout-x2k4q/istio-proxy",
+                [Some(0.5), Some(98_000.0), None, Some(0.02)],
+            ),
+            ("db-0/postgres", [Some(0.25), Some(0.0), None, Some(0.0)]),
+        ],
+    );
+    // Few windows of one metric.
+    for line in b
+        .lines
+        .iter_mut()
+        .filter(|line| line.subject == 2 && line.metric == 3)
+    {
+        line.values.truncate(5);
+    }
+    compare([&a, &b], &[Side::default(), Side::default()]).unwrap()
+}
+
+#[test]
+fn it_fits_the_screen() {
+    for (width, all) in [(80, false), (120, false), (120, true)] {
+        let shown = Shown {
+            width: Some(width),
+            all,
+        };
+        let text = table(&comparison(), shown);
+        assert!(
+            text.lines().all(|line| crate::emit::width(line) <= width),
+            "{text}"
+        );
+        let name = format!("{width}{}", if all { "-all" } else { "" });
+        insta::assert_snapshot!(name, text);
+    }
+}
+
+#[test]
+fn without_a_difference_it_says_so() {
+    let with_mean = |file, mean| run(file, &[("web", [Some(mean), Some(10.0), None, None])]);
+    let (a, b) = (with_mean("a.jsonl.gz", 1.0), with_mean("b.jsonl.gz", 1.05));
+    let comparison = compare([&a, &b], &Default::default()).unwrap();
+    insta::assert_snapshot!(table(&comparison, Shown::default()));
+}
