@@ -163,7 +163,7 @@ mod tests {
         let names: Vec<&str> = { changes["shown"].as_array().unwrap().iter() }
             .map(|it| it["label"].as_str().unwrap())
             .collect();
-        assert_eq!(names, ["more", "halved"]);
+        assert_eq!(names, ["halved", "more"]);
         assert_eq!(
             (&changes["number"], &changes["at_s"]),
             (&json!(2), &json!(20.0))
