@@ -199,8 +199,8 @@ pub(crate) fn count(
     let by_process = counted.by() == By::Process || !shown.rows.pids.is_empty();
     if by_process && args.hook == Hook::CgroupSwitches {
         bail!(
-            "--by process and --pid need --hook sched-switch: switches between processes of one cgroup are \
-             not cgroup switches"
+            "--by process needs --hook sched-switch, and so does --pid: switches between processes \
+             of one cgroup are not cgroup switches"
         );
     }
     if counted.by() == By::Process && args.pressure {
