@@ -12,7 +12,10 @@ use test_harness::{
     machine,
 };
 
-use crate::{hotplug::set_online, testpmu::TestPmu};
+use crate::{
+    hotplug::{Cpu1Offline, go_until_it_works},
+    testpmu::TestPmu,
+};
 
 const DAY: i64 = 86_400;
 
@@ -147,12 +150,12 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
     for round in 0..2 {
         // When its CPU goes offline it runs on the other.
         let mut displaced = container.load("burn 1 300");
-        displaced.go();
-        set_online(1, false);
+        go_until_it_works(&mut displaced, &container);
+        let offline = Cpu1Offline::new();
         agent.next_window();
         displaced.finish();
         check(&format!("CPU 1 left, {round}"), false);
-        set_online(1, true);
+        drop(offline);
         // Time on that CPU is not counted until the agent has opened its counters.
         while agent.log().matches("CPU 1 came online").count() <= round {
             std::thread::yield_now();

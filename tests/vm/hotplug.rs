@@ -14,7 +14,7 @@ use probe_user::{
     snapshot::Snapshot,
     window::Owner,
 };
-use test_harness::{Counting, TestCgroup, machine, plan};
+use test_harness::{Counting, Load, TestCgroup, machine, plan};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
@@ -27,6 +27,15 @@ pub(crate) fn set_online(cpu: u32, online: bool) {
         if online { "1" } else { "0" },
     )
     .unwrap();
+}
+
+/// Starts a load and waits until it works: by then it has chosen its CPU, which must be online.
+pub(crate) fn go_until_it_works(load: &mut Load, cgroup: &TestCgroup) {
+    let began = cgroup.cpu_time();
+    load.go();
+    while cgroup.cpu_time() < began + 10_000_000 {
+        std::thread::yield_now();
+    }
 }
 
 /// CPU 1 is offline until this is dropped.
@@ -59,7 +68,7 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
         ]);
         // When its CPU goes offline it runs on the other.
         let mut displaced = a.load("burn 1 150");
-        displaced.go();
+        go_until_it_works(&mut displaced, &a);
         set_online(1, false);
         // In one round there is no pull while CPU 1 is offline.
         if round != 1 {
@@ -103,7 +112,7 @@ fn groups_take_turns_on_a_cpu_that_comes_back() {
     let mut counting = Counting::with_plan(plan, |_| {});
     for round in 0..2 {
         let mut loads = [a.load("burn 1 600"), a.load("burst 0 700 300 600")];
-        loads.iter_mut().for_each(test_harness::Load::go);
+        loads.iter_mut().for_each(Load::go);
         for step in 0..30 {
             if step == 8 {
                 set_online(1, false);

@@ -244,8 +244,8 @@ fn rows<'a>(
 }
 
 /// The processes shown in addition to the rows: those with the largest count of the first event in
-/// the window, then those with the largest total, and those that the user chose. They are in the order of their ids if that event
-/// is not counted on CPUs.
+/// the window, then those with the largest total, and those that the user chose. They are in the
+/// order of their ids if that event is not counted on CPUs.
 fn top_processes<'a>(
     plan: &Plan,
     joined: &'a Joined,

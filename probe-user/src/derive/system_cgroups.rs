@@ -43,7 +43,8 @@ impl Report {
             0 => return,
             1 => format!("it has the cgroup {}: `--by cgroup` shows it", named[0]),
             number => format!(
-                "it has {number} cgroups, most of their time in {}: `--by cgroup` has a row of each",
+                "it has {number} cgroups, most of their time in {}: `--by cgroup` has a row of \
+                 each",
                 named.join(", ")
             ),
         };

@@ -71,8 +71,8 @@ pub(crate) fn label(subject: &Subject, described: &RuntimeNames) -> String {
 }
 
 /// The names to show, in the order of the subjects: names from runtimes if known, else ids. No two
-/// subjects have the same one, whatever runtimes report; they are not yet printable. Unless `in_full`, ids are cut to a unique
-/// prefix, and a namespace that is the same for all is left out.
+/// subjects have the same one, whatever runtimes report; they are not yet printable. Unless
+/// `in_full`, ids are cut to a unique prefix, and a namespace that is the same for all is left out.
 pub(crate) fn shown_names(subjects: &[SubjectName], in_full: bool) -> Vec<String> {
     let ids: Vec<&str> = subjects.iter().map(|it| it.id.as_str()).collect();
     let ids = match in_full {

@@ -104,8 +104,8 @@ pub fn hard_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Raises the soft limit to [`LEAST_DESCRIPTORS`], if it is lower: below that timers and signals
-/// cannot be set up. A command that is started later has the raised limit.
+/// Raises the soft limit to 24 descriptors, if it is lower: below that timers and signals cannot be
+/// set up. A command that is started later has the raised limit.
 ///
 /// # Errors
 ///

@@ -37,6 +37,7 @@ use crate::{
     ending::{Ending, NotStarted, exit_code, runtime},
     logging, rows,
     terminal::Output,
+    times,
 };
 
 /// How long the end of a run may wait for names from runtimes.
@@ -44,34 +45,6 @@ const LAST_NAMES: Duration = Duration::from_millis(500);
 
 /// Default length of a window, for verbs that need one.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Milliseconds, or a time with its unit.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let time = match text.parse() {
-        Ok(millis) => Ok(Duration::from_millis(millis)),
-        Err(_) => humantime::parse_duration(text),
-    };
-    time.map_err(|_| "it must be a time such as 5s, 500ms or 500".to_owned())
-}
-
-/// The shortest window and run.
-const SHORTEST: Duration = Duration::from_millis(10);
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    match (SHORTEST..=Duration::from_hours(24)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("it must be from 10ms to 1 day".to_owned()),
-    }
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    let timeout = duration(text)?;
-    match (SHORTEST..=Duration::from_hours(24 * 365)).contains(&timeout) {
-        true => Ok(timeout),
-        false => Err("it must be from 10ms to 365 days".to_owned()),
-    }
-}
 
 /// Options of a run that is shown, whatever it counts.
 #[derive(clap::Args)]
@@ -110,13 +83,13 @@ pub(crate) struct SessionArgs {
     /// COMMAND have windows of 1s by default.
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
     /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
-    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = interval)]
+    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = times::interval)]
     pub(crate) interval: Option<Duration>,
     /// Show N windows, of 1s unless -I sets their length; a COMMAND runs on to its end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) interval_count: Option<u64>,
     /// End after TIME, such as 5s or 500 (milliseconds); a COMMAND gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", value_parser = times::timeout)]
     pub(crate) timeout: Option<Duration>,
     /// Only rows of this cgroup and those below it
     #[arg(long, value_name = "PATH")]

@@ -21,6 +21,7 @@ mod rows;
 mod sampling;
 mod stat;
 mod terminal;
+mod times;
 mod top;
 
 use std::process::ExitCode;

@@ -5,7 +5,8 @@ use crate::{
     join::Entity,
 };
 
-/// The common kind of all rows that are one of many; empty if kinds differ. The kind of a cgroup with a lost name is unknown.
+/// The common kind of all rows that are one of many; empty if kinds differ. The kind of a cgroup
+/// with a lost name is unknown.
 pub(super) fn heading(report: &Report) -> &'static str {
     let is_lost = |subject: &&Subject| matches!(subject, Subject::Entity(Entity::Unnamed(_)));
     let subjects = report.subjects.iter().filter(|subject| !is_lost(subject));

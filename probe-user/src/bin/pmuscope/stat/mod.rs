@@ -17,7 +17,7 @@ use probe_user::{
 };
 
 pub(crate) use self::replay::begin as replayed;
-use crate::{completions, live, rows::RowArgs, sampling};
+use crate::{completions, live, rows::RowArgs, sampling, times};
 
 /// Arguments of `stat`.
 #[derive(clap::Args)]
@@ -36,10 +36,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     replayed: ReplayArgs,
     /// With --replay: from this time after the beginning of the recording, such as 90s
-    #[arg(long, value_name = "TIME", requires = "replay", value_parser = live::duration)]
+    #[arg(long, value_name = "TIME", requires = "replay", value_parser = times::duration)]
     from: Option<Duration>,
     /// With --replay: up to this time after the beginning of the recording
-    #[arg(long, value_name = "TIME", requires = "replay", value_parser = live::duration)]
+    #[arg(long, value_name = "TIME", requires = "replay", value_parser = times::duration)]
     to: Option<Duration>,
 }
 
