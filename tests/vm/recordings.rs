@@ -179,7 +179,7 @@ fn demo(pmu: &TestPmu) {
     let plan = plan(
         "grace-cpu-superchip",
         "task-clock",
-        "cpus_used,cpu_wait_ratio,cpu_wait_p99,ipc,cmem_read_bandwidth,remote_read_bandwidth,\
+        "cpus_used,cpu_wait_ratio,ipc,cmem_read_bandwidth,remote_read_bandwidth,\
          cmem_write_bandwidth,cmem_read_latency",
     );
     let containers = SHOP.map(|(digit, ..)| Container::new(digit));
