@@ -14,13 +14,14 @@ struct SelectedRow {
 }
 
 impl Report {
-    /// Leaves out all rows but those of the selection, and sorts them. The machine's and the
-    /// sockets' own values stay.
+    /// Leaves out all rows but those of the selection, with their shares, and sorts them. The
+    /// machine's and the sockets' own values stay.
     pub(super) fn select_rows(&mut self, selection: &RowSelection) {
         if *selection == RowSelection::default() {
             return;
         }
-        let (mut rows, mut processes, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut pinned, mut processes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shares, mut others) = (Vec::new(), Vec::new());
         for group in self.groups() {
             let row = || SelectedRow {
                 subject: group.series[0].subject,
@@ -29,12 +30,16 @@ impl Report {
             };
             match group.section {
                 ReportSection::Rows if self.is_selected(group.subject, selection) => {
-                    rows.push(row());
+                    match is_rest(group.subject) {
+                        true => pinned.push(row()),
+                        false => rows.push(row()),
+                    }
                 }
                 ReportSection::Processes if is_process_of(group.subject, &selection.pids) => {
                     processes.push(row());
                 }
                 ReportSection::Rows | ReportSection::Processes => {}
+                ReportSection::Shares => shares.extend_from_slice(group.series),
                 _ => others.extend_from_slice(group.series),
             }
         }
@@ -43,6 +48,7 @@ impl Report {
             rows.sort_by(|a, b| value(b).total_cmp(&value(a)));
         }
         rows.truncate(selection.top.unwrap_or(usize::MAX));
+        rows.extend(pinned);
         let shown: HashSet<&Subject> = (rows.iter().chain(&processes))
             .map(|row| &self.subjects[row.subject as usize])
             .collect();
@@ -58,6 +64,11 @@ impl Report {
             table.retain_rows(&owners);
         }
         let subjects = &self.subjects;
+        let is_shown = |series: &Series| {
+            let subject = &subjects[series.subject as usize];
+            !matches!(subject, Subject::Entity(_)) || shown.contains(subject)
+        };
+        shares.retain(is_shown);
         self.findings.retain(|finding| match finding.about {
             FindingSubject::Subject(at) => {
                 let subject = &subjects[at as usize];
@@ -66,7 +77,11 @@ impl Report {
             FindingSubject::Socket(_) => true,
         });
         let rows = rows.into_iter().chain(processes);
-        self.series = rows.flat_map(|row| row.series).chain(others).collect();
+        let rows = rows.flat_map(|row| row.series);
+        // In the order of the sections: shares come before what the program says of itself.
+        let own = others.iter().position(|it| self.is_own(it));
+        let own = others.split_off(own.unwrap_or(others.len()));
+        self.series = rows.chain(others).chain(shares).chain(own).collect();
     }
 
     /// Whether the user chose a row: by a name, or by a process in it.
@@ -86,6 +101,10 @@ impl Report {
         is_named && has_process
     }
 
+    fn is_own(&self, series: &Series) -> bool {
+        self.subjects[series.subject as usize] == Subject::Pmuscope
+    }
+
     /// The value of a metric or event in the series of a row.
     fn value_of(&self, series: &[Series], metric: Option<&str>) -> Option<f64> {
         let metric = metric?;
@@ -93,6 +112,21 @@ impl Report {
         let counter = found.counter().map(|counter| counter.estimate.value);
         counter.or_else(|| Some(found.estimate()?.value))
     }
+}
+
+/// Whether a row is the rest of the machine, and none of many.
+fn is_rest(subject: &Subject) -> bool {
+    matches!(
+        subject,
+        Subject::Entity(
+            Entity::Others
+                | Entity::System
+                | Entity::Overflow
+                | Entity::Unattributed
+                | Entity::Idle
+                | Entity::SystemAndIdle
+        )
+    )
 }
 
 /// Whether a subject is one of these processes.

@@ -211,7 +211,10 @@ impl<'a> TablePage<'a> {
             let lines: Vec<String> = lines.collect();
             (lines.len() < height).then_some(lines)
         };
-        (LEAST_ROWS..=rows.many().min(height)).rev().find_map(draw)
+        let many = rows.many();
+        (LEAST_ROWS.min(many)..=many.min(height))
+            .rev()
+            .find_map(draw)
     }
 
     fn heading_lines(&self, options: EmitOptions) -> Vec<String> {

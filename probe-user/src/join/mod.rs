@@ -174,9 +174,9 @@ pub struct RowSelection {
     /// Only these processes, by their ids, and the rows that they are in; empty: all. The session
     /// has rows by process.
     pub pids: Vec<u32>,
-    /// The metric or event that orders the rows, the largest first; None: CPU time.
+    /// The metric or event that orders the rows, the largest first; None: as they come.
     pub sort: Option<String>,
-    /// The number of rows, the first in this order; None: all.
+    /// The number of rows, the first in this order, beside the rest of the machine; None: all.
     pub top: Option<usize>,
 }
 

@@ -15,11 +15,11 @@ pub(super) struct RunNames(HashMap<Subject, SubjectName>);
 impl RunNames {
     /// Learns a subject's name. A runtime may report a container's name after its first window.
     pub(super) fn learn(&mut self, report: &Report, subject: &Subject) {
-        let name = || SubjectName::new(subject, &report.described);
-        match self.0.get_mut(subject) {
-            Some(known) if known.is_given() => {}
-            Some(known) => *known = name(),
-            None => drop(self.0.insert(subject.clone(), name())),
+        let is_known =
+            |known: &SubjectName| known.is_given() || !subject.labels(&report.described).is_named();
+        if !self.0.get(subject).is_some_and(is_known) {
+            let name = SubjectName::new(subject, &report.described);
+            self.0.insert(subject.clone(), name);
         }
     }
 

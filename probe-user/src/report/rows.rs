@@ -14,9 +14,13 @@ impl Run {
     /// Keeps the rows that the selection finds, of these the `top` that used most CPU. Rows for the
     /// rest of the machine stay. Returns whether a row is left.
     pub fn keep_rows(&mut self, selection: &Selection) -> bool {
-        let mut rows: Vec<usize> = (0..self.subjects.len())
-            .filter(|at| self.subjects[*at].part == "row" && !self.subjects[*at].is_rest())
-            .collect();
+        // Rows that were left out before have no lines.
+        let shown: HashSet<usize> = self.lines.iter().map(|line| line.subject).collect();
+        let is_row = |at: &usize| {
+            let subject = &self.subjects[*at];
+            subject.part == "row" && !subject.is_rest() && shown.contains(at)
+        };
+        let mut rows: Vec<usize> = (0..self.subjects.len()).filter(is_row).collect();
         let all = rows.len();
         rows.retain(|at| selection.matches_subject(self, *at));
         if let Some(top) = selection.top.filter(|top| *top < rows.len()) {

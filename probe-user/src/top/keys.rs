@@ -184,9 +184,9 @@ impl Top {
             return false;
         };
         match code {
-            KeyCode::Down | KeyCode::Char('j') => opened.above += 1,
+            KeyCode::Down | KeyCode::Char('j') => opened.above = opened.above.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => opened.above = opened.above.saturating_sub(1),
-            KeyCode::PageDown => opened.above += PAGE,
+            KeyCode::PageDown => opened.above = opened.above.saturating_add(PAGE),
             KeyCode::PageUp => opened.above = opened.above.saturating_sub(PAGE),
             KeyCode::Home => opened.above = 0,
             KeyCode::End => opened.above = usize::MAX - PAGE,

@@ -9,12 +9,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use probe_user::{
     machine::Machine,
     session::{Command, RunningCommand},
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::{Builder, Runtime},
@@ -133,10 +136,16 @@ async fn ended(command: Option<&RunningCommand>) -> io::Result<ExitStatus> {
 /// A descriptor of a process that is readable when it has ended.
 fn watch(pid: u32) -> Result<AsyncFd<OwnedFd>> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // The number of a thread names no process either.
-    let descriptor = number.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
-    let descriptor =
-        descriptor.with_context(|| format!("--pid {pid}: there is no such process"))?;
+    let opened = number.map_or(Err(Errno::SRCH), |pid| {
+        pidfd_open(pid, PidfdFlags::NONBLOCK)
+    });
+    let descriptor = opened.map_err(|error| match error {
+        // The number of a thread names no process either.
+        Errno::SRCH | Errno::INVAL | Errno::NOENT => {
+            anyhow!("--pid {pid}: there is no such process")
+        }
+        error => anyhow!("--pid {pid}: cannot wait for its end: {error}"),
+    })?;
     // SAFETY: the AsyncFd owns the descriptor.
     let watched = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(watched?)

@@ -1,7 +1,12 @@
 //! Options that choose and order the rows of `stat` and `hot`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
-use probe_user::{derive::Report, join::RowSelection};
+use probe_user::{
+    derive::{Report, ReportSection},
+    join::RowSelection,
+};
 
 /// Which rows are shown.
 #[derive(clap::Args)]
@@ -48,11 +53,14 @@ pub(crate) fn check(selection: &RowSelection, report: &Report) -> Result<()> {
     let Some(sort) = &selection.sort else {
         return Ok(());
     };
-    let names = || report.metrics.iter().map(|metric| metric.name.as_str());
-    if !names().any(|name| name == sort) {
-        let rows = report.groups().next();
-        let of_rows = rows.into_iter().flat_map(|row| row.series);
-        let known: Vec<&str> = of_rows.map(|it| &*report.metric(it).name).collect();
+    let rows = report.groups().filter(|group| {
+        let is_of_rows = [ReportSection::Rows, ReportSection::Total].contains(&group.section);
+        is_of_rows && group.series.iter().any(|it| report.is_of_window(it))
+    });
+    let of_rows = rows.flat_map(|row| row.series);
+    let known: BTreeSet<&str> = of_rows.map(|it| &*report.metric(it).name).collect();
+    if !known.contains(sort.as_str()) {
+        let known: Vec<&str> = known.into_iter().collect();
         bail!(
             "--sort {sort}: this is neither an event nor a metric that is shown; these are: {}",
             known.join(", ")

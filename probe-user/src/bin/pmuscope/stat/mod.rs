@@ -187,8 +187,7 @@ pub(crate) struct Shown {
     pub(crate) functions: usize,
 }
 
-/// Counts, and passes every window to `windows`. With `accesses`, memory accesses are sampled too;
-/// `functions` is the number of sampled functions of each row.
+/// Counts, and passes every window to `windows`.
 pub(crate) fn count(
     args: &CountingArgs,
     counted: &live::SessionArgs,
