@@ -161,6 +161,8 @@ fn grace() {
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
     record_windows("grace", by(By::Container), &plan, [first, second], |_| {});
+    // Two cgroups with the id of one container would be rows of cgroups.
+    drop([a, b]);
     demo(&pmu);
 }
 
