@@ -31,8 +31,8 @@ pub enum RowError {
     },
 }
 
-/// The subjects that `name` stands for: those of the one pod or row that has it; else of the one
-/// whose names or id contain it.
+/// The subjects that `name` stands for: all that have it, as the containers of a pod do; else those
+/// of the one pod or row whose names or id contain it.
 pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
     let matching = |matches: &dyn Fn(&LineSubject) -> bool| -> HashSet<usize> {
         let shown: HashSet<usize> = run.lines.iter().map(|line| line.subject).collect();
@@ -44,14 +44,14 @@ pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
         let names = ["name", "pod", "container"].map(|label| subject.get(label));
         names.contains(&Some(name)) || subject.label == name
     });
-    let similar = || {
-        matching(&|subject| {
-            let names = ["namespace", "pod", "container"].map(|label| subject.get(label));
-            name_matches(name, subject.name(), names)
-        })
-    };
-    let found = if exact.is_empty() { similar() } else { exact };
-    let subjects = || found.iter().map(|at| &run.subjects[*at]);
+    if !exact.is_empty() {
+        return Ok(exact);
+    }
+    let similar = matching(&|subject| {
+        let names = ["namespace", "pod", "container"].map(|label| subject.get(label));
+        name_matches(name, subject.name(), names)
+    });
+    let subjects = || similar.iter().map(|at| &run.subjects[*at]);
     let owners: HashSet<_> = subjects()
         .map(|subject| match subject.get("pod") {
             Some(pod) => (subject.get("namespace"), pod),
@@ -61,7 +61,7 @@ pub(super) fn named(run: &Run, name: &str) -> Result<HashSet<usize>, RowError> {
     let (file, name) = (run.file.clone(), name.to_owned());
     match owners.len() {
         0 => Err(RowError::Missing { file, name }),
-        1 => Ok(found),
+        1 => Ok(similar),
         _ => {
             let labels: BTreeSet<&str> = subjects().map(|it| it.label.as_str()).collect();
             let rows = labels.into_iter().take(MAX_LISTED).map(str::to_owned);

@@ -363,8 +363,10 @@ fn rows_are_compared_with_their_like() {
 
 #[test]
 fn rows_are_named_as_they_are_printed() {
+    let line = |subject| RunLine::new(subject, 0, String::new(), 0);
     let run = Run {
         file: "a.jsonl".to_owned(),
+        lines: (0..3).map(line).collect(),
         subjects: vec![
             subject("container", "07247f6ab62365d0", Some("web-0")),
             subject("container", "07247f6c11111111", Some("db-0")),
