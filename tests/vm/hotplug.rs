@@ -34,7 +34,7 @@ pub(crate) fn go_until_it_works(load: &mut Load, cgroup: &TestCgroup) {
     let began = cgroup.cpu_time();
     load.go();
     while cgroup.cpu_time() < began + 10_000_000 {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
