@@ -171,7 +171,9 @@ class Scraped(unittest.TestCase):
         ]
         cls.prometheus = Prometheus(targets)
         cls.addClassCleanup(cls.prometheus.stop)
-        cls.server.wait(5)
+        # All windows of the longest recording, and the last one again.
+        longest = max(len(windows) for windows in cls.server.windows.values())
+        cls.server.wait(longest + 2)
         # Rules that rest on rules come a round later.
         cls.prometheus.wait_for_rules(4)
 
