@@ -12,10 +12,7 @@ pub(super) const HELP: [(&str, &str); 17] = [
     ("↑ ↓ PgUp PgDn Home End", "choose a row (also k j)"),
     ("← →", "choose a column (also h l)"),
     ("Enter", "open the row: values, processes, waits, functions"),
-    (
-        "s",
-        "sort by the column: largest first, then smallest first",
-    ),
+    ("s", "sort by the column, largest first; or smallest"),
     ("/", "only rows with a text in their name; Esc: all"),
     ("b", "choose what rows stand for: containers, pods, ..."),
     ("c", "choose which columns are visible"),

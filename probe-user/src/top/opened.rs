@@ -9,7 +9,9 @@ use ratatui::{
     widgets::Paragraph,
 };
 
-use super::{Top, selection::SheetSelection, table::to_u16, waits::wait_lines};
+use super::{
+    ProcessRows, Top, WindowSource, selection::SheetSelection, table::to_u16, waits::wait_lines,
+};
 use crate::{
     emit::{Sheet, Sheets, bytes_text, printable::printable, width as width_of},
     join::{By, Entity},
@@ -114,6 +116,10 @@ impl Top {
         }
     }
 
+    fn is_replay(&self) -> bool {
+        matches!(self.source, WindowSource::Replay { .. })
+    }
+
     /// The lines of processes.
     fn processes(&self, width: usize) -> Vec<String> {
         let is_newest = self.paused.is_none_or(|shown| shown == self.history.last());
@@ -121,9 +127,11 @@ impl Top {
             return Vec::new();
         }
         let Some(found) = self.processes.as_ref().filter(|_| is_newest) else {
-            let reason = match is_newest {
-                true => "none are known",
-                false => "those of the newest window are known",
+            let reason = match self.process_rows {
+                _ if !is_newest => "those of the newest window are known",
+                // Live they are read, whatever rows can stand for.
+                ProcessRows::Never(reason) if self.is_replay() => reason,
+                _ => "none are known",
             };
             return vec![format!("Processes: {reason}"), String::new()];
         };

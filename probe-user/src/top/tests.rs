@@ -39,7 +39,7 @@ fn later(report: &Report, seconds: u8) -> Sheets {
             counter.estimate.value *= f64::from(1 + seconds);
         }
     }
-    Sheets::from_report(&report, false)
+    Sheets::from_report(&report, false, false)
 }
 
 fn options(source: WindowSource) -> TopOptions {

@@ -32,7 +32,7 @@ fn window_with_waits() -> Sheets {
         small_rows: [1, 2].into(),
         counts: Vec::new(),
     });
-    Sheets::from_report(&report, false)
+    Sheets::from_report(&report, false, false)
 }
 
 /// An open row has its values, processes and waits, also the small ones.
@@ -121,6 +121,12 @@ fn processes_that_cannot_be_rows_have_the_reason() {
     assert!(drawn(&mut top, 80, 24).contains("processes  (not here)"));
     assert_eq!(press(&mut top, &[KeyCode::Enter]), [KeyAction::Nothing]);
     assert!(drawn(&mut top, 80, 24).contains("Recorded without processes"));
+    press(&mut top, &[KeyCode::Enter]);
+    let opened = drawn(&mut top, 80, 24);
+    assert!(
+        opened.contains("Processes: Recorded without processes"),
+        "{opened}"
+    );
 }
 
 /// The keys go through round lengths, from any other length too.

@@ -142,7 +142,7 @@ pub(crate) struct CountingArgs {
 
 impl CountingArgs {
     /// Whether the user left it to pmuscope what is counted.
-    fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         self.event.is_empty() && self.metric.is_empty()
     }
 }

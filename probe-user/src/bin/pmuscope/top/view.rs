@@ -38,6 +38,8 @@ use crate::terminal;
 pub(super) struct TopView {
     pub(super) top: Top,
     exact: bool,
+    /// Metrics are shown in place of the counts that they are made of.
+    rates_only: bool,
     terminal: Option<DefaultTerminal>,
     keys: Option<EventStream>,
     /// SIGCONT: the shell has written to the terminal, and set its modes.
@@ -64,10 +66,15 @@ enum OpenedProcesses {
 
 impl TopView {
     /// A view of this machine, or of a recording.
-    pub(super) fn new(options: TopOptions, exact: bool, machine: Option<Arc<Machine>>) -> Self {
+    pub(super) fn new(
+        options: TopOptions,
+        (exact, rates_only): (bool, bool),
+        machine: Option<Arc<Machine>>,
+    ) -> Self {
         Self {
             top: Top::new(options),
             exact,
+            rates_only,
             terminal: None,
             keys: None,
             resumed: None,
@@ -112,9 +119,13 @@ impl TopView {
 
     pub(super) fn show(&mut self, report: &Report) -> Result<()> {
         self.processes.window(report);
-        self.top.window(Sheets::from_report(report, self.exact));
+        self.top.window(self.sheets(report));
         self.windows += 1;
         self.draw()
+    }
+
+    fn sheets(&self, report: &Report) -> Sheets {
+        Sheets::from_report(report, self.exact, self.rates_only)
     }
 
     /// Shows the last window with rows of another kind; `report` is None if there was none yet.
@@ -122,7 +133,7 @@ impl TopView {
         if let Some(report) = report {
             self.processes.window(report);
         }
-        let sheets = report.map(|report| Sheets::from_report(report, self.exact));
+        let sheets = report.map(|report| self.sheets(report));
         self.top.rows_changed(by, sheets);
         self.draw()
     }
