@@ -31,9 +31,6 @@ use crate::{
 pub(super) struct Ledger {
     metrics: Numbering<(String, String)>,
     attributes: Numbering<Attributes>,
-    /// Numbers of attributes that name whom rows waited for, and are not in the last report.
-    #[serde(skip)]
-    absent_waits: HashSet<u32>,
     /// Groups of counters by their events. Counts and times of a group belong together only while
     /// its events are the same: another set of events is another group.
     groups: Numbering<Vec<String>>,
@@ -82,12 +79,11 @@ impl LedgerAccount {
         (*count, *sum)
     }
 
-    /// Drops the totals with attributes of these numbers.
-    fn forget(&mut self, attributes: &HashSet<u32>) {
-        let keeps = |(_, of): &SeriesKey| !attributes.contains(of);
-        self.session.retain(|(key, _)| keeps(key));
-        self.counts.retain(|(key, _)| keeps(key));
-        self.sums.retain(|(key, _)| keeps(key));
+    /// Keeps the totals whose attributes have numbers that are kept.
+    fn retain(&mut self, keeps: impl Fn(u32) -> bool) {
+        self.session.retain(|((_, of), _)| keeps(*of));
+        self.counts.retain(|((_, of), _)| keeps(*of));
+        self.sums.retain(|((_, of), _)| keeps(*of));
     }
 
     /// The time of the counter group with these attributes: that of its counter with the most. A
@@ -124,7 +120,7 @@ impl Ledger {
 
     /// Replaces a report's totals by the exported ones, and folds the rows of `folded` into one.
     /// Rows that are left out are removed from the report, but their totals are still added up.
-    /// False if the report lacks subjects, or whom rows waited for, that were exported before.
+    /// False if the report lacks subjects that were exported before.
     pub(super) fn apply_totals(&mut self, report: &mut Report, folded: &Folded) -> bool {
         let behind_others = (!folded.rows.is_empty()).then(|| {
             report.add_attributes(Attributes {
@@ -133,7 +129,6 @@ impl Ledger {
             })
         });
         let keys = self.keys(report);
-        self.absent_waits = self.absent_waits(&keys);
         let resumed = mem::take(&mut self.resumed);
         for account in self.accounts.values_mut() {
             account.in_report = false;
@@ -182,6 +177,7 @@ impl Ledger {
             let (count, sum) = account.add(key, &gain);
             write_total(&count, &sum, total);
         }
+        self.forget_waits(report, &keys);
         remove_hidden(report, folded);
         if !folded.rows.is_empty() || self.accounts.contains_key(&others) {
             self.add_folded_row(report, &keys, fold);
@@ -190,17 +186,34 @@ impl Ledger {
         for attributes in &mut report.attributes {
             attributes.group = attributes.group.map(|group| self.group_number(group));
         }
-        self.absent_waits.is_empty() && self.accounts.values().all(|account| account.in_report)
+        self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Numbers of attributes that name whom rows waited for, and are not in a report.
-    fn absent_waits(&self, keys: &ReportKeys) -> HashSet<u32> {
-        let present: HashSet<u32> = keys.attributes.iter().flatten().copied().collect();
-        let waits = self
-            .attributes
-            .iter()
-            .filter(|(it, number)| waits_for(it).is_some() && !present.contains(number));
-        waits.map(|(_, number)| number).collect()
+    /// Drops the totals of waits for those that a row does not name any more: a row names few, and
+    /// waits for many in its life. A name that returns begins at 0, as its start says.
+    fn forget_waits(&mut self, report: &Report, keys: &ReportKeys) {
+        let mut named: HashMap<&Subject, HashSet<u32>> = HashMap::new();
+        for series in report.series.iter().filter(|it| it.total.is_some()) {
+            if names_wait(&report.attributes[series.attributes as usize]) {
+                let subject = &report.subjects[series.subject as usize];
+                let [(_, number), _] = keys.for_series((series.metric, series.attributes));
+                named.entry(subject).or_default().insert(number);
+            }
+        }
+        let waits = self.attributes.iter().filter(|(it, _)| names_wait(it));
+        let mut waits: HashSet<u32> = waits.map(|(_, number)| number).collect();
+        for (subject, account) in &mut self.accounts {
+            if let Some(named) = named.get(subject) {
+                account.retain(|number| !waits.contains(&number) || named.contains(&number));
+            }
+        }
+        for account in self.accounts.values() {
+            let keys = account.session.iter().map(|(key, _)| key);
+            for (_, number) in keys.chain(account.counts.iter().map(|(key, _)| key)) {
+                waits.remove(number);
+            }
+        }
+        self.attributes.retain(|number| !waits.contains(&number));
     }
 
     /// Gives all counters of a row's group the time of the group.
@@ -287,43 +300,26 @@ impl Ledger {
         processes.collect()
     }
 
-    /// Drops the totals of entities, and of waits for them, that are neither in the last report nor
-    /// in `running`, and those of processes for which `is_running` is false.
+    /// Drops the totals of entities that are neither in the last report nor in `running`, and those
+    /// of processes for which `is_running` is false.
     pub(super) fn forget(&mut self, running: &HashSet<Entity>, is_running: impl Fn(u32) -> bool) {
-        let may_return = |entity: &Entity| match entity {
-            // It may be among the top processes again.
-            Entity::ProcessOf { tgid, .. } => is_running(*tgid),
-            Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_) => {
-                running.contains(entity)
-            }
-            Entity::Process { .. } | Entity::Unnamed(_) => false,
-            _ => true,
-        };
         self.accounts.retain(|subject, account| match subject {
-            Subject::Entity(entity) => account.in_report || may_return(entity),
+            _ if account.in_report => true,
+            // It may be among the top processes again.
+            Subject::Entity(Entity::ProcessOf { tgid, .. }) => is_running(*tgid),
+            Subject::Entity(
+                entity @ (Entity::Container { .. } | Entity::Pod(_) | Entity::Cgroup(_)),
+            ) => running.contains(entity),
+            Subject::Entity(Entity::Process { .. } | Entity::Unnamed(_)) => false,
             _ => true,
         });
-        let absent = mem::take(&mut self.absent_waits);
-        let gone = self.attributes.iter().filter(|(it, number)| {
-            absent.contains(number) && waits_for(it).is_some_and(|entity| !may_return(entity))
-        });
-        let gone: HashSet<u32> = gone.map(|(_, number)| number).collect();
-        if gone.is_empty() {
-            return;
-        }
-        self.attributes.retain(|number| !gone.contains(&number));
-        for account in self.accounts.values_mut() {
-            account.forget(&gone);
-        }
     }
 }
 
-/// The entity that a row waited for.
-fn waits_for(attributes: &Attributes) -> Option<&Entity> {
-    match &attributes.behind {
-        Some(WaitedFor::Entity(entity)) => Some(entity),
-        _ => None,
-    }
+/// Whether a series is of waits for one that its row names.
+fn names_wait(attributes: &Attributes) -> bool {
+    { attributes.behind.as_ref() }
+        .is_some_and(|behind| *behind != WaitedFor::Entity(Entity::Others))
 }
 
 /// Removes folded and left-out rows from a report.

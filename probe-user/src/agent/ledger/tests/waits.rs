@@ -1,7 +1,5 @@
 //! Waits behind containers that come and go.
 
-use std::collections::HashSet;
-
 use super::*;
 
 /// Nanoseconds that container 1 waited behind another container since second `began`.
@@ -32,31 +30,43 @@ fn waited(report: &Report) -> u64 {
     report.total(series.unwrap()).unwrap().raw
 }
 
+/// Each of them exists all the time: a container waits for all its neighbours in the end.
 #[test]
-fn waits_behind_ended_containers_are_forgotten() {
+fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
     let mut ledger = Ledger::default();
-    let running: HashSet<Entity> = [1, 2].map(container).into();
     let none = folded(&[]);
-    assert!(ledger.apply_totals(&mut behind(2, 0, 10), &none));
     let known = |ledger: &Ledger| ledger.attributes.iter().count();
+    assert!(ledger.apply_totals(&mut behind(2, 0, 10), &none));
     let first = known(&ledger);
     for other in 3..200 {
         let mut report = behind(other, u64::from(other), 5);
-        assert!(!ledger.apply_totals(&mut report, &none));
-        ledger.forget(&running, |_| false);
+        assert!(ledger.apply_totals(&mut report, &none));
         assert_eq!(waited(&report), 5);
-        // The one before, unless it exists, is gone.
-        assert_eq!(known(&ledger), first + 1, "{other}");
+        assert_eq!(known(&ledger), first, "{other}");
         let account = &ledger.accounts[&Subject::Entity(container(1))];
-        assert_eq!([account.session.len(), account.counts.len()], [3, 3]);
+        assert_eq!([account.session.len(), account.counts.len()], [2, 2]);
     }
-    // One that exists goes on from its total.
-    let mut again = behind(2, 300, 7);
+    // One that is named again begins at 0, also where it is above its old total. It disturbs no
+    // other total.
+    let mut again = behind(2, 300, 12);
     ledger.apply_totals(&mut again, &none);
-    assert_eq!(waited(&again), 17);
-    // One that was forgotten begins again, and disturbs no other total.
-    let mut again = behind(3, 301, 4);
-    ledger.apply_totals(&mut again, &none);
-    assert_eq!(waited(&again), 4);
+    assert_eq!(waited(&again), 12);
     assert_eq!(raw(&again, &container(1)), Some(100));
+}
+
+/// A row without waits in a window is not one that names nobody.
+#[test]
+fn waits_go_on_where_a_row_had_none() {
+    let mut ledger = Ledger::default();
+    let none = folded(&[]);
+    ledger.apply_totals(&mut behind(2, 0, 10), &none);
+    ledger.apply_totals(&mut report(&[(1, 0, 100)]), &none);
+    let mut later = behind(2, 0, 12);
+    ledger.apply_totals(&mut later, &none);
+    assert_eq!(waited(&later), 12);
+    // A new session begins its totals at 0, and the exported ones go on.
+    ledger.begin_session(Vec::new(), false);
+    let mut restarted = behind(2, 20, 3);
+    ledger.apply_totals(&mut restarted, &none);
+    assert_eq!(waited(&restarted), 15);
 }
