@@ -202,6 +202,9 @@ fn a_command_is_recorded_until_it_ends() {
     let (code, [_, stderr]) = replay(&["--by", "process"]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("record it with --by process"), "{stderr}");
+    let (code, [shown, stderr]) = replay(&["--from", "1h"]);
+    assert_eq!((code, &*shown), (Some(1), ""));
+    assert!(stderr.contains("no whole window"), "{stderr}");
 }
 
 /// A recording compared with itself and in parts, its views, and arguments that are refused.

@@ -1,6 +1,6 @@
 //! `pmuscope stat --replay`: a recording, with the stages of a live run.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
@@ -19,22 +19,31 @@ pub(super) fn run(file: &Path, args: &Args) -> Result<ExitCode> {
     }
     let mut replay = begin(file, &args.counting, &args.run.counted, selection.clone())?;
     let mut printer = live::WindowPrinter::open(&args.run, |_, _| {})?;
+    let chosen = args.from.unwrap_or_default()..=args.to.unwrap_or(Duration::MAX);
+    let (mut printed, mut end, mut longest) = (false, Duration::ZERO, Duration::ZERO);
     while let Some(report) = replay.advance()? {
         rows::check(&selection, report)?;
-        if args
-            .from
-            .is_some_and(|from| report.elapsed() - report.length() < from)
-        {
+        end = report.elapsed();
+        longest = longest.max(report.length());
+        if !chosen.contains(&(end - report.length())) {
             continue;
         }
-        if args.to.is_some_and(|to| report.elapsed() > to) {
+        if !chosen.contains(&end) {
             break;
         }
+        printed = true;
         if !printer.print(report)? {
             break;
         }
     }
     live::WindowSink::end(&mut printer)?;
+    if !printed && chosen != (Duration::ZERO..=Duration::MAX) {
+        bail!(
+            "{} has no whole window between --from and --to: its windows take up to {longest:.2?}, \
+             and the last one that was read ends after {end:.2?}",
+            file.display(),
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
