@@ -20,6 +20,7 @@ mod fresh;
 mod layers;
 mod mutants;
 mod paths;
+mod picture;
 mod run;
 mod setup;
 mod sh;
@@ -51,6 +52,8 @@ enum Verb {
     Run(run::Args),
     /// Show a recorded node with NVIDIA Grace in `pmuscope top`, on any machine
     Demo,
+    /// Draw docs/picture.svg of what pmuscope shows of that recording
+    Picture,
     /// Run every test this machine can run
     Test(test::Args),
     /// Boot other kernels and arm64 under QEMU and run the guest tests
@@ -81,6 +84,7 @@ fn main() {
         Verb::Build(args) => build::run(&args).map(drop),
         Verb::Run(args) => run::run(&args),
         Verb::Demo => demo::run(),
+        Verb::Picture => picture::run(),
         Verb::Test(args) => test::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Fresh => fresh::run(),
