@@ -12,6 +12,7 @@ import chart
 # `cargo xtask deploy` names the binary that it built.
 PMUSCOPE = os.environ.get("PMUSCOPE", str(chart.ROOT / "target/debug/pmuscope"))
 RECORDINGS = chart.ROOT / "tests/fixtures/recordings"
+SELF_COUNTERS = chart.ROOT / "docs/reference/self-counters.md"
 
 # Units of self-counters and what they become (probe-user/src/emit/openmetrics/family.rs).
 UNITS = {"ns": "seconds", "B": "bytes", "ppm": "ratio", "": ""}
@@ -42,7 +43,8 @@ def reports(recording):
 
 
 def names():
-    """Names of all samples that pmuscope can write, as far as recordings and docs/reference/self-counters.md tell."""
+    """Names of all samples that pmuscope can write, as far as recordings and the page of
+    self-counters tell."""
     texts = [text for texts in windows().values() for text in texts]
     found = {name for text in texts for name in re.findall(r"^(pmuscope_\w+)", text, re.M)}
     return found | self_counters() | verdicts()
@@ -60,7 +62,7 @@ def verdicts():
 
 def self_counters():
     """Names of the counters in docs/reference/self-counters.md, as gauges and as totals."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w*) \|", (chart.ROOT / "docs/reference/self-counters.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\w*) \|", SELF_COUNTERS.read_text(), re.M)
     found = set()
     for name, unit in rows:
         words = [word for word in name.split("_") if word not in (unit, UNITS[unit])]

@@ -7,8 +7,8 @@ FILE = chart.ROOT / "deploy/kubernetes.yaml"
 
 HEAD = """\
 # pmuscope on every node: `kubectl apply -f kubernetes.yaml`. Made by `cargo xtask deploy --write`
-# from the chart with its default values: change deploy/helm/pmuscope. docs/reference/chart.md says what
-# to set; the image must be known to the nodes under the name below.
+# from the chart with its default values: change deploy/helm/pmuscope. docs/reference/chart.md says
+# what to set; the image must be known to the nodes under the name below.
 ---
 apiVersion: v1
 kind: Namespace

@@ -294,7 +294,8 @@ class Values(unittest.TestCase):
             objects = chart.render({"memory": memory, "spe": spe})
             return mebibytes(container(objects)["resources"]["limits"]["memory"])
 
-        # 1.25 x (32 MiB + two rows of 416 B + 8 KiB a container + 128 KiB a CPU), docs/reference/chart.md.
+        # 1.25 x (32 MiB + two rows of 416 B + 8 KiB a container + 128 KiB a CPU), by
+        # docs/reference/chart.md.
         self.assertEqual(limit(cpus=16, containers=1000, spe=False), 69)
         self.assertEqual(limit(cpus=144, containers=1000, spe=False), 216)
         # With 104 MiB and 256 KiB a CPU more.

@@ -95,7 +95,8 @@ class Commands(unittest.TestCase):
             for mark, block in FENCE.findall(text):
                 if mark != "console run":
                     continue
-                with self.subTest(page=file.name, block=block), tempfile.TemporaryDirectory() as here:
+                test = self.subTest(page=file.name, block=block)
+                with test, tempfile.TemporaryDirectory() as here:
                     programs = pathlib.Path(here, "bin")
                     programs.mkdir()
                     os.symlink(pathlib.Path(PMUSCOPE).resolve(), programs / "pmuscope")

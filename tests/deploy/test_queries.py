@@ -30,7 +30,7 @@ class Names(unittest.TestCase):
     def setUpClass(cls):
         cls.recorded = {rule["record"] for rule in queries.rules() if "record" in rule}
         # Without an agent there are no counters of it: this branch of the check goes with the page.
-        cls.agent = "\n## The agent\n" in (chart.ROOT / "docs/reference/self-counters.md").read_text()
+        cls.agent = "\n## The agent\n" in expositions.SELF_COUNTERS.read_text()
         cls.known = expositions.names() | cls.recorded
 
     def check(self, where, query):

@@ -1,5 +1,5 @@
-"""The examples of docs/reference/recordings.md and mem-record.md read what pmuscope writes, and find
-in it what pmuscope shows of it."""
+"""The examples of docs/reference/recordings.md and mem-record.md read what pmuscope writes, and
+find in it what pmuscope shows of it."""
 
 import collections
 import csv

@@ -1,5 +1,5 @@
-"""The script of docs/reference/regions.md draws what `mem record --regions` writes: a made-up file of its
-columns and metadata, and a recording of the test PMU (tests/vm/regions.rs)."""
+"""The script of docs/reference/regions.md draws what `mem record --regions` writes: a made-up
+file of its columns and metadata, and a recording of the test PMU (tests/vm/regions.rs)."""
 
 import base64
 import importlib.util

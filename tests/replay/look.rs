@@ -190,9 +190,8 @@ fn a_page_has_the_chosen_rows() {
         .filter(|line| line["part"] == "row" && line["kind"] == "container")
         .map(|line| line["label"].as_str().unwrap())
         .collect();
-    let name = rows[0].trim_start_matches("container ");
     let page = directory.path().join("page.html");
-    for words in [&["--search", &name[..12]][..], &["--top", "1"]] {
+    for words in [&["--search", &rows[0][..12]][..], &["--top", "1"]] {
         let mut all = vec![path.as_path(), Path::new("-o"), &page];
         all.extend(words.iter().map(Path::new));
         report(&all).unwrap();

@@ -7,7 +7,7 @@ use probe_user::{
     join::Entity,
     names::runtime_names::{Container, RuntimeNames},
     recording::{Recording, Replay},
-    report::{self, Run, Selection, Shown},
+    report::{self, Run, Selection, ShownDifferences},
     snapshot::Names,
 };
 use serde_json::Value;
@@ -259,9 +259,9 @@ fn names_are_only_names() {
         svg.contains("&lt;/script&gt;") && !svg.contains("<script"),
         "{svg}"
     );
-    let all = Shown {
+    let all = ShownDifferences {
         all: true,
-        ..Shown::default()
+        ..ShownDifferences::default()
     };
     let both = report::compare([&run, &run], &Default::default()).unwrap();
     assert!(!report::comparison_html(&both, all).contains("<script"));

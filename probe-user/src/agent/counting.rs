@@ -253,7 +253,11 @@ fn plan(
     if let Some(mut wanted) = wanted_by_profile(count, &hardware) {
         wanted.set_sampled(sampled);
         match wanted.plan(machine, &catalogue, hardware) {
-            Ok(plan) if plan.rotated == 0 => return Ok(plan),
+            Ok(plan) if plan.rotated == 0 && plan.uncountable.is_empty() => return Ok(plan),
+            Ok(plan) if !plan.uncountable.is_empty() => tracing::warn!(
+                "cannot count the profile of this machine: {}; counting what can be counted",
+                plan.uncountable[0].reason
+            ),
             Ok(_) => tracing::warn!(
                 "this machine has no room for all events of its profile at one time: counting \
                  what there is room for"
@@ -268,7 +272,11 @@ fn plan(
     wanted.waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     wanted.rates = wanted.waits;
     wanted.set_sampled(sampled);
-    Ok(wanted.plan(machine, &catalogue, hardware)?)
+    let plan = wanted.plan(machine, &catalogue, hardware)?;
+    for event in &plan.uncountable {
+        tracing::warn!("{} is not counted: {}", event.name, event.reason);
+    }
+    Ok(plan)
 }
 
 /// The plan together with the events that are sampled: `events`, and `accesses` unless these would

@@ -48,15 +48,10 @@ impl<'a> CountColumns<'a> {
             let name = unique_name(&column.name, group, &mut names);
             let nanos = column.clock || column.place == CountSource::Duration;
             let unit = column.unit.clone();
+            let unit = unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned());
             list.push(CountColumn {
                 column,
-                metric: report.add_metric(MetricInfo {
-                    help: format!("What the event {name} counted"),
-                    name,
-                    unit: unit.unwrap_or_else(|| if nanos { "ns" } else { "" }.to_owned()),
-                    kind: MetricKind::Counter,
-                    counting: CounterSource::Event(column.scale),
-                }),
+                metric: report.add_metric(event_metric(name, unit, column.scale)),
                 attributes: report.add_attributes(Attributes {
                     group,
                     ..Attributes::default()
@@ -65,13 +60,7 @@ impl<'a> CountColumns<'a> {
         }
         let not_here = plan.uncountable.iter().map(|event| {
             let name = unique_name(&event.name, None, &mut names);
-            let metric = report.add_metric(MetricInfo {
-                help: format!("What the event {name} counted"),
-                name,
-                unit: String::new(),
-                kind: MetricKind::Counter,
-                counting: CounterSource::Event(1.0),
-            });
+            let metric = report.add_metric(event_metric(name, String::new(), 1.0));
             let attributes = report.add_attributes(Attributes::default());
             (metric, attributes, event.reason.as_str())
         });
@@ -216,6 +205,17 @@ impl CountColumn<'_> {
                 running: total.running,
             }),
         }
+    }
+}
+
+/// The metric of an event with a name of the user.
+fn event_metric(name: String, unit: String, scale: f64) -> MetricInfo {
+    MetricInfo {
+        help: format!("What the event {name} counted"),
+        name,
+        unit,
+        kind: MetricKind::Counter,
+        counting: CounterSource::Event(scale),
     }
 }
 

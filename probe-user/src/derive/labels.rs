@@ -143,9 +143,7 @@ impl Subject {
             Self::Pmuscope => ("self", "pmuscope".into()),
         }
     }
-}
 
-impl Subject {
     /// The name without a container runtime, with its kind unless obvious, and with the devices of
     /// a place.
     pub(crate) fn plain_name(&self) -> String {
@@ -190,15 +188,6 @@ impl<'a> SubjectLabels<'a> {
         self.pod.is_some() || self.container.is_some()
     }
 
-    /// The names that a container runtime gave, without the namespace: `pod/container`, as far as
-    /// known.
-    pub(crate) fn path_in_namespace(&self) -> Option<String> {
-        let of_pod = self.pod.map(|pod| pod.name.as_str());
-        let of_container = self.container.map(|container| container.name.as_str());
-        let names = of_pod.into_iter().chain(of_container);
-        self.is_named().then(|| names.collect::<Vec<_>>().join("/"))
-    }
-
     /// Whether a user who types `wanted` means it.
     pub(crate) fn matches(&self, wanted: &str) -> bool {
         name_matches(wanted, &self.name, self.runtime_names())
@@ -210,11 +199,6 @@ impl<'a> SubjectLabels<'a> {
         let [namespace, pod] = pod.map_or([None; 2], |names| names.map(Some));
         let container = self.container.map(|container| container.name.as_str());
         [namespace, pod, container]
-    }
-
-    /// The namespace of its pod, if known.
-    pub(crate) fn namespace(&self) -> Option<String> {
-        Some(self.pod?.namespace.clone())
     }
 
     /// The labels selected by the user: of the container, and of its pod.

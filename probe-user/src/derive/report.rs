@@ -144,14 +144,25 @@ pub struct ReportTable {
 
 impl ReportTable {
     /// Leaves out the rows that are not wanted.
-    pub(super) fn retain_rows(&mut self, is_wanted: &[bool]) {
-        let places = is_wanted.iter().enumerate();
-        let left = places.filter(|(_, wanted)| **wanted).map(|(at, _)| at);
-        let small = left.enumerate();
-        let small = small.filter(|(_, before)| self.small_rows.contains(before));
-        self.small_rows = small.map(|(at, _)| at).collect();
-        let mut wanted = is_wanted.iter().copied();
-        self.rows.retain(|_| wanted.next().unwrap_or(true));
+    pub(super) fn retain_rows(&mut self, is_wanted: impl Fn(&[TableCell]) -> bool) {
+        let rows = mem::take(&mut self.rows).into_iter().enumerate();
+        let small = mem::take(&mut self.small_rows);
+        for (before, row) in rows.filter(|(_, row)| is_wanted(row)) {
+            if small.contains(&before) {
+                self.small_rows.insert(self.rows.len());
+            }
+            self.rows.push(row);
+        }
+    }
+}
+
+impl TableCell {
+    /// The owner of the row, if this cell names it.
+    pub(super) fn owner(&self) -> Option<&Subject> {
+        match self {
+            Self::Owner(owner) => Some(owner),
+            _ => None,
+        }
     }
 }
 
@@ -284,10 +295,7 @@ impl Report {
             .tables
             .iter()
             .flat_map(|table| table.rows.iter().flatten());
-        let owners = cells.filter_map(|cell| match cell {
-            TableCell::Owner(owner) => Some(owner),
-            _ => None,
-        });
+        let owners = cells.filter_map(TableCell::owner);
         owners.chain(self.findings.iter().filter_map(|it| it.named.as_ref()))
     }
 

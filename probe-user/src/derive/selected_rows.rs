@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use super::{FindingSubject, Report, ReportSection, Series, Subject, TableCell};
 use crate::join::{Entity, RowSelection};
 
-/// A row of the report: its index in the subjects, and its series.
+/// A row of the report with its series.
 struct SelectedRow {
-    subject: u32,
+    subject: Subject,
     /// The value that orders it; None: unknown.
     value: Option<f64>,
     series: Vec<Series>,
@@ -20,27 +20,31 @@ impl Report {
         if *selection == RowSelection::default() {
             return;
         }
-        let (mut rows, mut pinned, mut processes) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut shares, mut others) = (Vec::new(), Vec::new());
+        let (mut rows, mut pinned) = (Vec::new(), Vec::new());
+        let mut shown = HashSet::new();
         for group in self.groups() {
-            let row = || SelectedRow {
-                subject: group.series[0].subject,
+            let is_shown = match group.section {
+                ReportSection::Rows => self.is_selected(group.subject, selection),
+                ReportSection::Processes => is_process_of(group.subject, &selection.pids),
+                _ => false,
+            };
+            if !is_shown {
+                continue;
+            }
+            if group.section == ReportSection::Processes {
+                shown.insert(group.subject.clone());
+                continue;
+            }
+            let row = SelectedRow {
+                subject: group.subject.clone(),
                 value: self.value_of(group.series, selection.sort.as_deref()),
                 series: group.series.to_vec(),
             };
-            match group.section {
-                ReportSection::Rows if self.is_selected(group.subject, selection) => {
-                    match is_rest(group.subject) {
-                        true => pinned.push(row()),
-                        false => rows.push(row()),
-                    }
-                }
-                ReportSection::Processes if is_process_of(group.subject, &selection.pids) => {
-                    processes.push(row());
-                }
-                ReportSection::Rows | ReportSection::Processes => {}
-                ReportSection::Shares => shares.extend_from_slice(group.series),
-                _ => others.extend_from_slice(group.series),
+            let is_one_of_many =
+                !matches!(group.subject, Subject::Entity(entity) if entity.never_ends());
+            match is_one_of_many {
+                true => rows.push(row),
+                false => pinned.push(row),
             }
         }
         if selection.sort.is_some() {
@@ -49,39 +53,26 @@ impl Report {
         }
         rows.truncate(selection.top.unwrap_or(usize::MAX));
         rows.extend(pinned);
-        let shown: HashSet<&Subject> = (rows.iter().chain(&processes))
-            .map(|row| &self.subjects[row.subject as usize])
-            .collect();
+        shown.extend(rows.iter().map(|row| row.subject.clone()));
+        let is_shown =
+            |subject: &Subject| !matches!(subject, Subject::Entity(_)) || shown.contains(subject);
         for table in &mut self.tables {
-            let mut owners = Vec::new();
-            for row in &table.rows {
-                let owner = row.iter().find_map(|cell| match cell {
-                    TableCell::Owner(owner) => Some(owner),
-                    _ => None,
-                });
-                owners.push(owner.is_none_or(|owner| shown.contains(owner)));
-            }
-            table.retain_rows(&owners);
+            table.retain_rows(|row| {
+                let mut owners = row.iter().filter_map(TableCell::owner);
+                owners.next().is_none_or(|owner| shown.contains(owner))
+            });
         }
         let subjects = &self.subjects;
-        let is_shown = |series: &Series| {
-            let subject = &subjects[series.subject as usize];
-            !matches!(subject, Subject::Entity(_)) || shown.contains(subject)
-        };
-        shares.retain(is_shown);
         self.findings.retain(|finding| match finding.about {
-            FindingSubject::Subject(at) => {
-                let subject = &subjects[at as usize];
-                !matches!(subject, Subject::Entity(_)) || shown.contains(subject)
-            }
+            FindingSubject::Subject(at) => is_shown(&subjects[at as usize]),
             FindingSubject::Socket(_) => true,
         });
-        let rows = rows.into_iter().chain(processes);
-        let rows = rows.flat_map(|row| row.series);
-        // In the order of the sections: shares come before what the program says of itself.
-        let own = others.iter().position(|it| self.is_own(it));
-        let own = others.split_off(own.unwrap_or(others.len()));
-        self.series = rows.chain(others).chain(shares).chain(own).collect();
+        // Rows come first; what is left of the others stays in its order.
+        let others = { self.groups() }
+            .filter(|group| group.section != ReportSection::Rows && is_shown(group.subject));
+        let others: Vec<Series> = others.flat_map(|group| group.series.to_vec()).collect();
+        let rows = rows.into_iter().flat_map(|row| row.series);
+        self.series = rows.chain(others).collect();
     }
 
     /// Whether the user chose a row: by a name, or by a process in it.
@@ -101,10 +92,6 @@ impl Report {
         is_named && has_process
     }
 
-    fn is_own(&self, series: &Series) -> bool {
-        self.subjects[series.subject as usize] == Subject::Pmuscope
-    }
-
     /// The value of a metric or event in the series of a row.
     fn value_of(&self, series: &[Series], metric: Option<&str>) -> Option<f64> {
         let metric = metric?;
@@ -112,21 +99,6 @@ impl Report {
         let counter = found.counter().map(|counter| counter.estimate.value);
         counter.or_else(|| Some(found.estimate()?.value))
     }
-}
-
-/// Whether a row is the rest of the machine, and none of many.
-fn is_rest(subject: &Subject) -> bool {
-    matches!(
-        subject,
-        Subject::Entity(
-            Entity::Others
-                | Entity::System
-                | Entity::Overflow
-                | Entity::Unattributed
-                | Entity::Idle
-                | Entity::SystemAndIdle
-        )
-    )
 }
 
 /// Whether a subject is one of these processes.

@@ -35,15 +35,18 @@ pub(crate) struct SubjectName {
 impl SubjectName {
     pub(crate) fn new(subject: &Subject, described: &RuntimeNames) -> Self {
         let labels = subject.labels(described);
+        let [namespace, pod, container] = labels.runtime_names();
+        // The pod of a container alone does not name it.
         let is_container = matches!(subject, Subject::Entity(Entity::Container { .. }));
-        let given = match is_container && labels.container.is_none() {
-            true => None,
-            false => labels.path_in_namespace(),
+        let is_named = container.is_some() || pod.is_some() && !is_container;
+        let path = || {
+            let parts: Vec<&str> = pod.into_iter().chain(container).collect();
+            parts.join("/")
         };
         Self {
             id: subject.plain_name(),
-            namespace: given.as_ref().and_then(|_| labels.namespace()),
-            given,
+            given: is_named.then(path),
+            namespace: namespace.filter(|_| is_named).map(str::to_owned),
         }
     }
 

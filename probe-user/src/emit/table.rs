@@ -20,7 +20,7 @@ use std::{
     io::{self, Write},
 };
 
-pub(crate) use self::sheet::bytes_text;
+pub(crate) use self::number::{bytes_text, number_texts};
 pub use self::sheet::{Sheet, SheetColumn, SheetWait, Sheets};
 pub(crate) use self::text::wrapped;
 pub(super) use self::text::{MeasuredText, last_parts};
@@ -45,24 +45,6 @@ const ENOUGH_ROWS: usize = 8;
 
 /// Below this many lines a screen is low.
 const LOW: usize = 30;
-
-/// The texts of a column of exact numbers, aligned; `-` for None.
-pub(crate) fn number_texts(values: impl Iterator<Item = Option<f64>>) -> Vec<String> {
-    let form = NumberFormat {
-        factor: 1.0,
-        whole: false,
-        exact: false,
-        percent: false,
-    };
-    let text = |value: Option<f64>| match value {
-        Some(0.0) => "0".to_owned(),
-        Some(value) => form.text(&TableNumber::plain(value)),
-        None => "-".to_owned(),
-    };
-    let mut texts: Vec<String> = values.map(text).collect();
-    number::align(&mut texts);
-    texts
-}
 
 /// Widths of the names and values of self-counters.
 const SELF_NAME: usize = 32;
@@ -267,12 +249,7 @@ impl<'a> TablePage<'a> {
 
     /// The text of a self-counter.
     fn self_value(&self, series: &Series) -> String {
-        let form = NumberFormat {
-            factor: 1.0,
-            whole: true,
-            exact: self.screen.exact,
-            percent: false,
-        };
+        let form = NumberFormat::new(true, self.screen.exact);
         match &series.value {
             Ok(Value::Counter(counter)) => {
                 form.text(&TableNumber::from_estimate(&counter.estimate))

@@ -243,6 +243,11 @@ pub fn parse_countable(
     text: &str,
     pmus: &Pmus,
 ) -> Result<(Vec<EventGroup>, Vec<UncountableEvent>), EventError> {
+    let items = syntax::parse(text)?;
+    match resolved(&items, pmus) {
+        Err(error) if error.is_of_machine() => {}
+        parsed => return Ok((parsed?, Vec::new())),
+    }
     let mut uncountable = Vec::new();
     let mut is_countable = |event: &syntax::WrittenEvent| {
         let alone = syntax::ListItem::Event(event.clone());
@@ -257,12 +262,12 @@ pub fn parse_countable(
             _ => true,
         }
     };
-    let items = syntax::parse(text)?.into_iter();
+    let items = items.into_iter();
     let items = items.filter_map(|item| item.retain(&mut is_countable));
     Ok((resolved(&items.collect::<Vec<_>>(), pmus)?, uncountable))
 }
 
-/// For sampled events: the kernel can sample a clock at a single privilege level.
+/// [`resolved`] for sampled events: the kernel can sample a clock at a single privilege level.
 fn resolved_sampled(
     items: &[syntax::ListItem],
     pmus: &Pmus,

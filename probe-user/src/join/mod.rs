@@ -103,7 +103,7 @@ pub enum Entity {
 
 impl Entity {
     /// Whether it exists as long as the machine runs.
-    fn never_ends(&self) -> bool {
+    pub(crate) fn never_ends(&self) -> bool {
         match self {
             Self::System
             | Self::Overflow

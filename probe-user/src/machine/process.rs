@@ -9,14 +9,37 @@ use crate::sys::clock::{nanos, now};
 /// Maximum error of [`start_time`] in ns: procfs has whole ticks, and clocks are read one by one.
 pub(crate) const START_TIME_ERROR: u64 = 10_000_000;
 
-/// Start time of a process in ns of `CLOCK_MONOTONIC`, within [`START_TIME_ERROR`]. None if it is
-/// gone.
-pub(crate) fn start_time(proc: &Path, pid: u32) -> Option<u64> {
+/// Fields of a process's `stat`.
+pub(super) struct ProcessStat {
+    pub(super) name: String,
+    /// In ticks, with the times of threads that ended.
+    pub(super) cpu_time: u64,
+    /// In ticks since the boot.
+    pub(super) start: u64,
+    pub(super) resident_pages: u64,
+}
+
+/// Reads `stat`; None if the process is gone.
+pub(super) fn stat(proc: &Path, pid: u32) -> Option<ProcessStat> {
     let stat = fs::read(proc.join(format!("{pid}/stat"))).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     // The name is in parentheses, and may contain parentheses.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks: u64 = fields.split(' ').nth(19)?.parse().ok()?;
+    let (name, fields) = stat.rsplit_once(") ")?;
+    let (_, name) = name.split_once('(')?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let number = |at: usize| fields.get(at)?.trim().parse::<u64>().ok();
+    Some(ProcessStat {
+        name: name.to_owned(),
+        cpu_time: number(11)? + number(12)?,
+        start: number(19)?,
+        resident_pages: number(21)?,
+    })
+}
+
+/// Start time of a process in ns of `CLOCK_MONOTONIC`, within [`START_TIME_ERROR`]. None if it is
+/// gone.
+pub(crate) fn start_time(proc: &Path, pid: u32) -> Option<u64> {
+    let ticks = stat(proc, pid)?.start;
     let boot = clock_gettime(ClockId::Boottime);
     let boot =
         u64::try_from(boot.tv_sec).ok()? * 1_000_000_000 + u64::try_from(boot.tv_nsec).ok()?;

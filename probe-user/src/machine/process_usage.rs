@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Machine, cgroup::Hierarchy};
+use super::{Machine, cgroup::Hierarchy, process::stat};
 use crate::sys::clock::now;
 
 /// What a process uses.
@@ -35,16 +35,6 @@ pub struct ProcessReader {
     at: Duration,
 }
 
-/// Fields of `stat`.
-struct ProcessStat {
-    name: String,
-    /// In ticks, with the times of threads that ended.
-    cpu_time: u64,
-    /// In ticks since the boot.
-    start: u64,
-    resident_pages: u64,
-}
-
 impl ProcessReader {
     /// A reader of processes of this machine's cgroups; None if it has none.
     #[must_use]
@@ -67,7 +57,7 @@ impl ProcessReader {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(0);
         let mut last = HashMap::new();
         let read = |pid: u32| {
-            let stat = self.stat(pid)?;
+            let stat = stat(&self.proc, pid)?;
             let known = (pid, stat.start);
             last.insert(known, stat.cpu_time);
             let before = self.last.get(&known).copied();
@@ -104,22 +94,6 @@ impl ProcessReader {
         pids.collect()
     }
 
-    fn stat(&self, pid: u32) -> Option<ProcessStat> {
-        let stat = fs::read(self.proc.join(format!("{pid}/stat"))).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
-        // The name is in parentheses, and may contain parentheses.
-        let (name, fields) = stat.rsplit_once(") ")?;
-        let (_, name) = name.split_once('(')?;
-        let fields: Vec<&str> = fields.split(' ').collect();
-        let number = |at: usize| fields.get(at)?.trim().parse::<u64>().ok();
-        Some(ProcessStat {
-            name: name.to_owned(),
-            cpu_time: number(11)? + number(12)?,
-            start: number(19)?,
-            resident_pages: number(21)?,
-        })
-    }
-
     fn command(&self, pid: u32, name: &str) -> String {
         let line = fs::read(self.proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
@@ -142,7 +116,7 @@ mod tests {
             return;
         };
         let pid = std::process::id();
-        let stat = reader.stat(pid).unwrap();
+        let stat = stat(&reader.proc, pid).unwrap();
         assert!(stat.resident_pages > 0 && stat.start > 0);
         let line = reader.command(pid, &stat.name);
         assert!(line.contains("probe_user"), "{line}");
@@ -172,6 +146,6 @@ mod tests {
     fn reader_ticks(pid: u32) -> u64 {
         let machine = Machine::this();
         let reader = ProcessReader::new(&machine).unwrap();
-        reader.stat(pid).unwrap().cpu_time
+        stat(&reader.proc, pid).unwrap().cpu_time
     }
 }

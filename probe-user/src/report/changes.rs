@@ -103,7 +103,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{LineMetric, LineSubject, RunLine};
+    use crate::report::{LineSubject, RunLine, tests::metric};
 
     /// Rows of a container each, with these values by window of a second.
     fn run(rows: &[(&str, Vec<f64>)]) -> Run {
@@ -117,12 +117,7 @@ mod tests {
                 .take(windows)
                 .map(|at| (f64::from(at), f64::from(at + 1)))
                 .collect(),
-            metrics: vec![LineMetric {
-                name: "cpus_used".to_owned(),
-                help: String::new(),
-                unit: "CPU".to_owned(),
-                is_counter: false,
-            }],
+            metrics: vec![metric("cpus_used", "CPU", false)],
             ..Run::default()
         };
         for (at, (name, values)) in rows.iter().enumerate() {

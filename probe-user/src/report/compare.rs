@@ -73,9 +73,8 @@ pub struct ComparedValue {
     pub b: SideStatistics,
     /// What the windows say about the difference.
     pub evidence: Evidence,
-    /// Largest difference of the means by chance, given all values that are compared; None without
-    /// a test.
-    pub allowed: Option<f64>,
+    /// The level of `p` from which on a difference is found, given all values that are compared.
+    level: f64,
     /// Whether the difference exceeds what chance allows.
     pub differs: bool,
 }
@@ -91,6 +90,13 @@ impl ComparedValue {
     #[must_use]
     pub fn difference(&self) -> f64 {
         self.b.mean - self.a.mean
+    }
+
+    /// Largest difference of the means by chance, given all values that are compared; None without
+    /// a test.
+    #[must_use]
+    pub fn allowed(&self) -> Option<f64> {
+        Some(self.test()?.allowed(self.level))
     }
 
     /// The test of the difference, if there is one.
@@ -167,7 +173,7 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
             a: statistics(a),
             b: statistics(b),
             evidence: chance::test(a, b),
-            allowed: None,
+            level: 0.0,
             differs: false,
         });
     }
@@ -204,9 +210,8 @@ fn choose(both: &mut [ComparedValue]) {
         let p = tests.filter_map(|value| Some(value.test()?.p));
         let level = discoveries::level(p.collect());
         for value in both.iter_mut().filter(is_of_it) {
-            let found = { value.test() }.map(|test| (test.allowed(level), test.p <= level));
-            value.allowed = found.map(|(allowed, _)| allowed);
-            value.differs = found.is_some_and(|(_, differs)| differs);
+            value.level = level;
+            value.differs = value.test().is_some_and(|test| test.p <= level);
         }
     }
     both.sort_by(|a, b| {
@@ -260,10 +265,8 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
     }
     let mut found = HashMap::new();
     for lines in by_subject.values() {
-        let shown = lines
-            .iter()
-            .filter(|line| !is_counted_twice(run, line, lines));
-        for line in shown {
+        let twice = counted_twice(run, lines);
+        for (line, _) in lines.iter().zip(twice).filter(|(_, twice)| !twice) {
             if let Some(series) = series(run, line, side) {
                 let name = run.metrics[line.metric].name.as_str();
                 found.insert((line.subject, name, line.of.as_str()), series);
@@ -273,31 +276,32 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
     Ok(found)
 }
 
-/// Whether another metric of the subject is this counter by the second, as `cpus_used` is of
-/// `task-clock`: one change would be found twice.
-fn is_counted_twice(run: &Run, line: &RunLine, all: &[&RunLine]) -> bool {
-    let metric = &run.metrics[line.metric];
-    let values = |line: &RunLine| -> Vec<(usize, f64)> {
+/// For each line of a subject, whether another one is this counter by the second, as `cpus_used` is
+/// of `task-clock`: one change would be found twice.
+fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
+    let values = |line: &&RunLine| -> Vec<(usize, f64)> {
         let shown = line.shown(&run.metrics[line.metric], &run.windows);
         shown.filter(|(_, value)| value.is_finite()).collect()
     };
-    let is_same = |rate: &RunLine| {
-        let (own, rate) = (values(line), values(rate));
-        let sum = |all: &[(usize, f64)]| all.iter().map(|(_, value)| value).sum::<f64>();
-        let factor = sum(&own) / sum(&rate);
+    let values: Vec<Vec<(usize, f64)>> = all.iter().map(values).collect();
+    let sum = |values: &[(usize, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
+    let sums: Vec<f64> = values.iter().map(|values| sum(values)).collect();
+    let is_counter = |at: usize| run.metrics[all[at].metric].is_counter;
+    let is_same = |own: usize, rate: usize| {
+        let factor = sums[own] / sums[rate];
         let same = |((window, own), (other, rate)): (&(usize, f64), &(usize, f64))| {
             window == other && (own - rate * factor).abs() <= SAME * own.abs()
         };
         factor > 0.0
             && factor.is_finite()
-            && own.len() == rate.len()
-            && own.iter().zip(&rate).all(same)
+            && values[own].len() == values[rate].len()
+            && values[own].iter().zip(&values[rate]).all(same)
     };
-    let mut rates = all.iter().filter(|other| {
-        let other_metric = &run.metrics[other.metric];
-        !other_metric.is_counter && other.of == line.of
-    });
-    metric.is_counter && rates.any(|rate| is_same(rate))
+    let is_twice = |own: usize| {
+        let mut rates = (0..all.len()).filter(|at| !is_counter(*at) && all[*at].of == all[own].of);
+        is_counter(own) && rates.any(|rate| is_same(own, rate))
+    };
+    (0..all.len()).map(is_twice).collect()
 }
 
 /// The windows of a line in the range; None if none has a value.

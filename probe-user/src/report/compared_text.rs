@@ -34,28 +34,24 @@ const MAX_ALONE: usize = 5;
 
 /// How much of a comparison is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownDifferences {
     /// Columns of the screen; None for lines of any length.
     pub width: Option<usize>,
     /// Also values that do not differ.
     pub all: bool,
 }
 
-impl Shown {
+impl ShownDifferences {
     fn values<'a>(&self, comparison: &'a Comparison) -> Vec<&'a ComparedValue> {
         let values = comparison.both.iter();
         values.filter(|it| self.all || it.differs).collect()
     }
 }
 
-/// The unit of a metric over time, for people, and the factor to it. Counters of time are shares of
-/// a second: a second by the second is a CPU, or a waiting thread.
-fn unit(metric: &LineMetric) -> (String, f64) {
-    match (metric.is_counter, metric.shown_unit().as_str()) {
-        (true, "ns/s") => ("s/s".to_owned(), 1e-9),
-        (_, "1") => (String::new(), 1.0),
-        (_, unit) => (unit.to_owned(), 1.0),
-    }
+/// The unit of a metric over time, for people: a plain ratio has none.
+fn unit(metric: &LineMetric) -> String {
+    let unit = metric.shown_unit();
+    if unit == "1" { String::new() } else { unit }
 }
 
 /// What distinguishes series of one metric, without words that the metric's name has.
@@ -76,8 +72,7 @@ fn number_columns(values: &[&ComparedValue], is_wide: bool) -> Vec<NumberColumn>
     let texts = |value: &dyn Fn(&ComparedValue) -> Option<f64>| {
         number_texts(values.iter().map(|it| value(it)))
     };
-    let scaled =
-        |value: &dyn Fn(&ComparedValue) -> f64| texts(&|it| Some(value(it) * unit(&it.metric).1));
+    let known = |value: &dyn Fn(&ComparedValue) -> f64| texts(&|it| Some(value(it)));
     let mut ratios = texts(&|it| it.ratio().filter(|ratio| *ratio != 0.0));
     for (text, it) in ratios.iter_mut().zip(values) {
         match (it.a.mean == 0.0, it.b.mean == 0.0) {
@@ -86,19 +81,22 @@ fn number_columns(values: &[&ComparedValue], is_wide: bool) -> Vec<NumberColumn>
             _ => {}
         }
     }
-    let mut allowed = texts(&|it| it.allowed.map(|allowed| allowed * unit(&it.metric).1));
-    for (text, it) in allowed.iter_mut().zip(values) {
-        if it.allowed.is_some() {
-            text.insert(0, '\u{b1}');
+    let allowed = is_wide.then(|| {
+        let mut texts = texts(&ComparedValue::allowed);
+        for (text, it) in texts.iter_mut().zip(values) {
+            if it.test().is_some() {
+                text.insert(0, '\u{b1}');
+            }
         }
-    }
-    let differences = is_wide.then(|| scaled(&ComparedValue::difference));
+        texts
+    });
+    let differences = is_wide.then(|| known(&ComparedValue::difference));
     let columns = [
-        ("A", Some(scaled(&|it| it.a.mean))),
-        ("B", Some(scaled(&|it| it.b.mean))),
+        ("A", Some(known(&|it| it.a.mean))),
+        ("B", Some(known(&|it| it.b.mean))),
         ("B/A", Some(ratios)),
         ("B-A", differences),
-        ("by chance", is_wide.then_some(allowed)),
+        ("by chance", allowed),
     ];
     let columns = columns.into_iter();
     columns
@@ -109,7 +107,7 @@ fn number_columns(values: &[&ComparedValue], is_wide: bool) -> Vec<NumberColumn>
 
 /// The comparison as a text table.
 #[must_use]
-pub fn table(comparison: &Comparison, shown: Shown) -> String {
+pub fn table(comparison: &Comparison, shown: ShownDifferences) -> String {
     let values = shown.values(comparison);
     let mut lines = Vec::new();
     if !values.is_empty() {
@@ -121,9 +119,9 @@ pub fn table(comparison: &Comparison, shown: Shown) -> String {
     lines.join("\n") + "\n"
 }
 
-fn value_lines(values: &[&ComparedValue], shown: Shown) -> Vec<String> {
+fn value_lines(values: &[&ComparedValue], shown: ShownDifferences) -> Vec<String> {
     let numbers = number_columns(values, shown.width.is_none_or(|width| width >= WIDE));
-    let units = texts_of(values, |it| unit(&it.metric).0);
+    let units = texts_of(values, |it| unit(&it.metric));
     let mut rows = texts_of(values, |it| it.subject.label.clone());
     let mut metrics = texts_of(values, |it| it.metric.name.clone());
     let mut series = texts_of(values, series_name);
@@ -182,7 +180,7 @@ fn joined(metrics: &[String], series: &[String]) -> Vec<String> {
 }
 
 /// Footnotes: what was found and how sure it is, what is not shown, and what A and B are.
-fn notes(comparison: &Comparison, shown: Shown) -> Vec<String> {
+fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     let count =
         |is: &dyn Fn(&ComparedValue) -> bool| comparison.both.iter().filter(|it| is(it)).count();
     let differing = count(&|it| it.differs);
@@ -243,9 +241,8 @@ fn verdict(differing: usize, tested: usize) -> String {
 /// The most surprising value of a program, if it does not differ.
 fn closest(it: &ComparedValue) -> Option<String> {
     let test = it.test().filter(|test| test.p < 1.0)?;
-    let (unit, factor) = unit(&it.metric);
-    let means = [it.a.mean, it.b.mean].map(|mean| Some(mean * factor));
-    let means = number_texts(means.into_iter());
+    let unit = unit(&it.metric);
+    let means = number_texts([it.a.mean, it.b.mean].map(Some).into_iter());
     let name = format!("{} {}", it.subject.label, it.metric.name);
     let (a, b, p) = (means[0].trim(), means[1].trim(), test.p);
     (it.is_of_program() && !it.differs).then(|| {
@@ -271,7 +268,7 @@ fn alone(letter: &str, what: &str, names: &[String], all: bool) -> Option<String
     (!names.is_empty()).then(|| format!("{what} only in {letter}: {first}{rest}"))
 }
 
-/// The comparison as JSON, with all values in the recordings' units.
+/// The comparison as JSON, with all values.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
     let statistics = |it: &SideStatistics| {
@@ -296,7 +293,7 @@ pub fn json(comparison: &Comparison) -> Value {
             "difference": number(it.difference()),
             "standard_error": it.test().map(|test| number(test.standard_error())),
             "p": it.test().map(|test| number(test.p)),
-            "allowed": it.allowed.map(number),
+            "allowed": it.allowed().map(number),
             "differs": it.differs,
         })
     });
@@ -320,7 +317,7 @@ pub fn json(comparison: &Comparison) -> Value {
 
 /// The comparison as a self-contained HTML page.
 #[must_use]
-pub fn html(comparison: &Comparison, shown: Shown) -> String {
+pub fn html(comparison: &Comparison, shown: ShownDifferences) -> String {
     let style = include_str!("page/page.css");
     let names = [0, 1].map(|at| escaped(&comparison.sides[at].name));
     let mut text = format!(
@@ -348,7 +345,7 @@ pub fn html(comparison: &Comparison, shown: Shown) -> String {
         let class = if it.differs { " class=\"differs\"" } else { "" };
         let _ = write!(text, "<tr{class}>");
         let metric = format!("{} {}", it.metric.name, series_name(it));
-        let names = [it.subject.label.clone(), metric, unit(&it.metric).0];
+        let names = [it.subject.label.clone(), metric, unit(&it.metric)];
         let numbers = numbers.iter().map(|column| column.texts[at].clone());
         for cell in names.into_iter().chain(numbers) {
             let _ = write!(text, "<td>{}</td>", escaped(&cell));

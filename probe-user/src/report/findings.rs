@@ -30,7 +30,7 @@ struct WindowFinding {
 }
 
 /// The names of all subjects of the run.
-type Shown<'a> = HashMap<&'a Subject, String>;
+type ShownNames<'a> = HashMap<&'a Subject, String>;
 
 /// The subject of a finding.
 fn subject(report: &Report, finding: &ReportFinding) -> Subject {
@@ -41,7 +41,7 @@ fn subject(report: &Report, finding: &ReportFinding) -> Subject {
 }
 
 /// The name of what a finding is about, unless the sentence has it, and the sentence.
-fn named(about: &Subject, finding: &ReportFinding, shown: &Shown<'_>) -> (String, String) {
+fn named(about: &Subject, finding: &ReportFinding, shown: &ShownNames<'_>) -> (String, String) {
     let who = match finding.about {
         FindingSubject::Socket(_) => String::new(),
         FindingSubject::Subject(_) => shown[about].clone(),
@@ -86,7 +86,7 @@ impl WindowFindings {
 
 impl Run {
     /// Sets the findings, after the last window.
-    pub(super) fn set_findings(&mut self, index: &RunIndex, last: &Report, shown: &Shown<'_>) {
+    pub(super) fn set_findings(&mut self, index: &RunIndex, last: &Report, shown: &ShownNames<'_>) {
         let of_session = { last.findings.iter() }
             .filter(|finding| finding.kind.is_of_session())
             .map(|finding| named(&subject(last, finding), finding, shown));
@@ -106,7 +106,7 @@ impl Run {
     }
 
     /// Findings about the longest waits over all windows, as of a single window.
-    fn waits(&self, index: &RunIndex, shown: &Shown<'_>) -> Vec<(String, String)> {
+    fn waits(&self, index: &RunIndex, shown: &ShownNames<'_>) -> Vec<(String, String)> {
         #[derive(Default)]
         struct Waits {
             nanos: f64,

@@ -29,7 +29,8 @@ pub use self::{
         SideSummary, compare,
     },
     compared_text::{
-        Shown, html as comparison_html, json as comparison_json, table as comparison_table,
+        ShownDifferences, html as comparison_html, json as comparison_json,
+        table as comparison_table,
     },
     line::{LineMetric, LineSubject, LineSummary, RunLine},
     roofline::{Peaks, PeaksError},

@@ -35,12 +35,8 @@ impl RunNames {
 
     /// The names to show.
     fn shown(&self) -> HashMap<&Subject, String> {
-        let (subjects, names): (Vec<&Subject>, Vec<SubjectName>) =
-            self.0.iter().map(|(at, name)| (at, name.clone())).unzip();
-        subjects
-            .into_iter()
-            .zip(shown_names(&names, false))
-            .collect()
+        let names: Vec<SubjectName> = self.0.values().cloned().collect();
+        self.0.keys().zip(shown_names(&names, false)).collect()
     }
 }
 

@@ -86,16 +86,11 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{LineMetric, RunLine};
+    use crate::report::{RunLine, tests::metric};
 
     /// Rows by CPUs in use, and `system`.
     fn run(rows: &[(&str, f64)]) -> Run {
-        let metric = |name: &str| LineMetric {
-            name: name.to_owned(),
-            help: String::new(),
-            unit: String::new(),
-            is_counter: false,
-        };
+        let metric = |name: &str| metric(name, "", false);
         let mut run = Run {
             windows: vec![(0.0, 1.0)],
             metrics: vec![metric("faults"), metric("cpus_used")],

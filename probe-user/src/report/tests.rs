@@ -3,6 +3,16 @@ use std::time::Duration;
 use super::*;
 use crate::derive::{Attributes, MetricInfo};
 
+/// A metric with this name and unit.
+pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
+    LineMetric {
+        name: name.to_owned(),
+        help: String::new(),
+        unit: unit.to_owned(),
+        is_counter,
+    }
+}
+
 /// Two windows of the same event in two counter groups, with a value of its own in each.
 #[test]
 fn an_event_of_two_groups_has_two_lines() {

@@ -136,8 +136,8 @@ impl Observer {
         if self.too_large_programs == 1 {
             tracing::warn!(
                 "the markers of {what} are not observed: it has too many symbols or functions of \
-                 their names, or others had in this round (docs/reference/regions.md has the limits). \
-                 Others like it are counted (too_large_programs)"
+                 their names, or others had in this round (docs/reference/regions.md has the \
+                 limits). Others like it are counted (too_large_programs)"
             );
         }
     }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 use probe_user::{
     emit::printable::printable_json,
-    report::{self, Run, Shown, Side},
+    report::{self, Run, ShownDifferences, Side},
 };
 
 use crate::{
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             b.name
         );
     }
-    let shown = Shown {
+    let shown = ShownDifferences {
         width: if args.output.is_none() {
             stdout_width()
         } else {

@@ -83,7 +83,12 @@ pub(crate) struct SessionArgs {
     /// COMMAND have windows of 1s by default.
     /// With TERM=dumb, and with a COMMAND, which may write to the terminal too, tables are printed
     /// below each other. After Ctrl-C the last one stays; its window ends at that moment.
-    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = times::interval)]
+    #[arg(
+        short = 'I',
+        long = "interval-print",
+        value_name = "TIME",
+        value_parser = times::interval
+    )]
     pub(crate) interval: Option<Duration>,
     /// Show N windows, of 1s unless -I sets their length; a COMMAND runs on to its end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

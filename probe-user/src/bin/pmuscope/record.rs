@@ -57,9 +57,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let ended = stat::count(
         &args.counting,
         &args.counted,
-        stat::Shown {
+        stat::WindowContent {
             accesses,
-            ..stat::Shown::default()
+            ..stat::WindowContent::default()
         },
         &machine,
         &mut sink,

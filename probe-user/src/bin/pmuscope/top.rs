@@ -120,10 +120,10 @@ fn count(args: Args) -> Result<ExitCode> {
         let ended = stat::count(
             &counting,
             &counted,
-            stat::Shown {
+            stat::WindowContent {
                 accesses,
                 functions: FUNCTIONS,
-                ..stat::Shown::default()
+                ..stat::WindowContent::default()
             },
             &machine,
             &mut view,

@@ -123,9 +123,7 @@ impl MetricColumn {
             under: vec![self.unit.to_owned()],
             form: NumberFormat {
                 factor: self.factor,
-                whole: false,
-                exact: page.screen.exact,
-                percent: false,
+                ..NumberFormat::new(false, page.screen.exact)
             },
             adds_up: false,
         }
@@ -137,12 +135,7 @@ fn count_column(page: &TablePage<'_>, name: &str) -> GridColumn {
     GridColumn {
         name: name.to_owned(),
         under: Vec::new(),
-        form: NumberFormat {
-            factor: 1.0,
-            whole: true,
-            exact: page.screen.exact,
-            percent: false,
-        },
+        form: NumberFormat::new(true, page.screen.exact),
         adds_up: true,
     }
 }

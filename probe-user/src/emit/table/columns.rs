@@ -9,6 +9,9 @@ use super::{
     text::{BREAKS, broken, width},
 };
 
+/// Width at which a column name is broken into lines, if that saves width.
+pub(super) const NARROW: usize = 10;
+
 /// Spaces between two columns.
 pub(super) const GAP: usize = 2;
 

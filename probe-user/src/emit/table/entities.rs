@@ -112,9 +112,7 @@ impl<'a> TablePage<'a> {
             under: unit.into_iter().collect(),
             form: NumberFormat {
                 factor,
-                whole: counter && (metric.unit.is_empty() || clock && exact),
-                exact,
-                percent: false,
+                ..NumberFormat::new(counter && (metric.unit.is_empty() || clock && exact), exact)
             },
             adds_up: counter,
         }

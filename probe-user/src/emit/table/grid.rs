@@ -7,15 +7,12 @@ use std::{
 };
 
 use super::{
-    columns::{DrawnColumn, GAP, packed, widest, widths},
+    columns::{DrawnColumn, GAP, NARROW, packed, widest, widths},
     number::{NumberFormat, TableNumber},
     text::width,
     text_columns::TextColumns,
 };
 use crate::{emit::names::fitted, join::Entity};
-
-/// Width at which a column name is broken into lines, if that saves width.
-const NARROW: usize = 10;
 
 /// The option that shows all rows.
 const ALL_ROWS: &str = "--all-rows";

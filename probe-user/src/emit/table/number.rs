@@ -124,6 +124,16 @@ pub(super) struct NumberFormat {
 }
 
 impl NumberFormat {
+    /// Numbers in their own unit.
+    pub(super) const fn new(whole: bool, exact: bool) -> Self {
+        Self {
+            factor: 1.0,
+            whole,
+            exact,
+            percent: false,
+        }
+    }
+
     /// A number with its error: `1.50 M ±5.0%`, `32.8 [0.830, 182] k`.
     pub(super) fn text(self, number: &TableNumber) -> String {
         let value = number.value * self.factor;
@@ -197,6 +207,24 @@ impl NumberFormat {
     }
 }
 
+/// A number of bytes, as in a column of bytes.
+pub(crate) fn bytes_text(bytes: u64) -> String {
+    NumberFormat::new(true, false).text(&TableNumber::plain(float(bytes)))
+}
+
+/// The texts of a column of exact numbers, aligned; `-` for None.
+pub(crate) fn number_texts(values: impl Iterator<Item = Option<f64>>) -> Vec<String> {
+    let form = NumberFormat::new(false, false);
+    let text = |value: Option<f64>| match value {
+        Some(0.0) => "0".to_owned(),
+        Some(value) => form.text(&TableNumber::plain(value)),
+        None => "-".to_owned(),
+    };
+    let mut texts: Vec<String> = values.map(text).collect();
+    align(&mut texts);
+    texts
+}
+
 /// Aligns the texts of a column with and without a prefix.
 pub(super) fn align(texts: &mut [String]) {
     if texts.iter().any(|text| has_prefix(text)) {
@@ -256,12 +284,7 @@ mod tests {
 
     use super::*;
 
-    const COUNT: NumberFormat = NumberFormat {
-        factor: 1.0,
-        whole: true,
-        exact: false,
-        percent: false,
-    };
+    const COUNT: NumberFormat = NumberFormat::new(true, false);
     const RATIO: NumberFormat = NumberFormat {
         whole: false,
         ..COUNT

@@ -4,22 +4,18 @@ use std::{borrow::Cow, iter, time::Duration};
 
 use super::{
     TablePage, accesses, columns,
-    columns::DrawnColumn,
+    columns::{DrawnColumn, NARROW},
     entities,
     grid::{Grid, GridCell},
     notes,
-    number::{NumberFormat, TableNumber},
+    number::TableNumber,
     shares, uncore,
 };
 use crate::{
     derive::{Report, TableCell},
     emit::{Screen, printable::printable},
     join::Entity,
-    window::float,
 };
-
-/// Width at which a column name is broken into lines.
-const NARROW: usize = 10;
 
 /// The unit of numbers of CPUs, and how sheets show them: 150 is one and a half CPU.
 const CPU: &str = "CPU";
@@ -130,18 +126,6 @@ impl Sheets {
             .chain(self.waits.as_ref().map(Vec::len))
             .sum()
     }
-}
-
-/// A number of bytes, as in a column of bytes.
-#[must_use]
-pub(crate) fn bytes_text(bytes: u64) -> String {
-    let form = NumberFormat {
-        factor: 1.0,
-        whole: true,
-        exact: false,
-        percent: false,
-    };
-    form.text(&TableNumber::plain(float(bytes)))
 }
 
 /// The pairs of the report's table of waits.

@@ -176,7 +176,7 @@ fn processes_are_those_of_the_initial_namespace() {
     tree.write("proc/2/status", "Name:\tkthreadd\n");
     tree.write(
         "proc/5/stat",
-        format!("5 (a) b) S {} 100 0", "0 ".repeat(18).trim_end()),
+        format!("5 (a) b) S {} 100 0 1", "0 ".repeat(18).trim_end()),
     );
     let reader = MemoryReader::for_processes(&machine).unwrap();
     let read = reader.read([].into_iter(), [2, 5, 9].into_iter(), None);

@@ -1,16 +1,7 @@
 use super::{
-    super::{LineMetric, LineSubject},
+    super::{LineMetric, LineSubject, tests::metric},
     *,
 };
-
-fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
-    LineMetric {
-        name: name.to_owned(),
-        help: String::new(),
-        unit: unit.to_owned(),
-        is_counter,
-    }
-}
 
 fn subject(part: &'static str, label: &str) -> LineSubject {
     LineSubject {

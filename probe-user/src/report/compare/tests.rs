@@ -1,6 +1,7 @@
 //! How often a star is wrong or missing, and how rows are named and paired.
 
 use super::*;
+use crate::report::tests::metric;
 
 /// Pseudo-random numbers between 0 and 1, the same in every run (Steele's `SplitMix64`).
 struct Random(u64);
@@ -150,17 +151,12 @@ fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
     };
     ComparedValue {
         subject: subject("container", &name.to_string(), None),
-        metric: LineMetric {
-            name: "cpus_used".to_owned(),
-            help: String::new(),
-            unit: "CPU".to_owned(),
-            is_counter: false,
-        },
+        metric: metric("cpus_used", "CPU", false),
         of: String::new(),
         a: statistics(a),
         b: statistics(b),
         evidence: chance::test(a, b),
-        allowed: None,
+        level: 0.0,
         differs: false,
     }
 }
@@ -217,7 +213,7 @@ fn a_doubling_is_first() {
         assert!((all[0].ratio().unwrap() - 2.0).abs() < 0.5);
         // A star is a difference beyond what chance allows, at the same level.
         for value in &all {
-            let exceeds = value.difference().abs() > value.allowed.unwrap();
+            let exceeds = value.difference().abs() > value.allowed().unwrap();
             assert_eq!(value.differs, exceeds, "{value:?}");
         }
     }
@@ -291,12 +287,6 @@ fn it_is_welchs_test() {
 /// `cpus_used` is `task-clock` by the second.
 #[test]
 fn a_counter_and_its_rate_are_one_value() {
-    let metric = |name: &str, unit: &str, is_counter| LineMetric {
-        name: name.to_owned(),
-        help: String::new(),
-        unit: unit.to_owned(),
-        is_counter,
-    };
     let mut run = Run {
         windows: (0..9)
             .map(|at| (f64::from(at), f64::from(at) + 1.0))

@@ -1,22 +1,13 @@
 //! What a comparison looks like: golden tables of several widths.
 
 use super::*;
-use crate::report::{LineSubject, Run, RunLine, Side, compare};
+use crate::report::{LineSubject, Run, RunLine, Side, compare, tests::metric};
 
 /// 16 windows of a container's values around a mean, by a fixed pattern.
 fn values(mean: f64) -> Vec<f64> {
     let pattern = [0.1, -0.1, -0.05, 0.05, 0.02, -0.02, -0.08, 0.08];
     let twice = pattern.iter().chain(&pattern);
     twice.map(|part| mean * (1.0 + part)).collect()
-}
-
-fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
-    LineMetric {
-        name: name.to_owned(),
-        help: String::new(),
-        unit: unit.to_owned(),
-        is_counter,
-    }
 }
 
 /// A run with rows of these names, each with the mean of each metric; None without a value.
@@ -101,7 +92,7 @@ fn comparison() -> Comparison {
 #[test]
 fn it_fits_the_screen() {
     for (width, all) in [(80, false), (120, false), (120, true)] {
-        let shown = Shown {
+        let shown = ShownDifferences {
             width: Some(width),
             all,
         };
@@ -120,5 +111,5 @@ fn without_a_difference_it_says_so() {
     let with_mean = |file, mean| run(file, &[("web", [Some(mean), Some(10.0), None, None])]);
     let (a, b) = (with_mean("a.jsonl.gz", 1.0), with_mean("b.jsonl.gz", 1.05));
     let comparison = compare([&a, &b], &Default::default()).unwrap();
-    insta::assert_snapshot!(table(&comparison, Shown::default()));
+    insta::assert_snapshot!(table(&comparison, ShownDifferences::default()));
 }

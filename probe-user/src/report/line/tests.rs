@@ -1,5 +1,5 @@
 use super::*;
-use crate::{derive::Spread, formula::NoValue};
+use crate::{derive::Spread, formula::NoValue, report::tests::metric};
 
 fn gauge(value: f64, spread: Spread) -> Value {
     Value::Gauge(Estimate {
@@ -28,12 +28,7 @@ fn a_line_has_the_windows_of_its_owner() {
     assert_eq!(line.interval(999_992), (2.0, 5.0));
     assert!(line.interval(999_993).0.is_nan());
     assert_eq!(line.reason, Some(reason.to_string()));
-    let metric = LineMetric {
-        name: "events".to_owned(),
-        help: String::new(),
-        unit: String::new(),
-        is_counter: true,
-    };
+    let metric = metric("events", "", true);
     let windows: Vec<(f64, f64)> = (0..1_000_000)
         .map(|at| (f64::from(at), f64::from(at) + 0.5))
         .collect();
@@ -42,15 +37,6 @@ fn a_line_has_the_windows_of_its_owner() {
         (summary.windows, summary.mean, summary.total),
         (2, 4.0, Some(4.0))
     );
-}
-
-fn counter(name: &str, unit: &str) -> LineMetric {
-    LineMetric {
-        name: name.to_owned(),
-        help: String::new(),
-        unit: unit.to_owned(),
-        is_counter: true,
-    }
 }
 
 /// Clocks count nanoseconds, and show how many CPUs or threads they counted.
@@ -67,7 +53,7 @@ fn clocks_are_in_cpus_and_threads() {
         ("cycles", "", "1/s", 1e9),
         ("l3_bytes", "B", "B/s", 1e9),
     ] {
-        let metric = counter(name, unit);
+        let metric = metric(name, unit, true);
         let summary = line.summary(&metric, &windows).unwrap();
         assert_eq!(metric.shown_unit(), shown);
         assert_eq!((summary.mean, summary.total), (mean, Some(4e9)), "{name}");
@@ -78,7 +64,7 @@ fn clocks_are_in_cpus_and_threads() {
 #[test]
 fn a_partial_window_at_the_end_is_no_peak() {
     let windows = [(0.0, 1.0), (1.0, 2.0), (2.0, 2.02)];
-    let metric = counter("page-faults", "");
+    let metric = metric("page-faults", "", true);
     let mut line = RunLine::new(0, 0, String::new(), 0);
     line.values = vec![10.0, 30.0, 20.0];
     let summary = line.summary(&metric, &windows).unwrap();

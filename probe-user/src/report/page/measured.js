@@ -28,7 +28,8 @@ async function drawRoofline() {
   const rate = (bytes) => `${digits(bytes / 1e9)} GB/s`;
   const caches = roof.levels.filter(({ level }) => level !== "memory");
   const traces = caches.map(({ level, bytes_per_second: best }) =>
-    line(`${plain(level)}: ${rate(best)}`, best, { line: { width: 1, dash: "dot", color: colour("quiet") } }));
+    line(`${plain(level)}: ${rate(best)}`, best,
+      { line: { width: 1, dash: "dot", color: colour("quiet") } }));
   traces.push(line(`memory: ${rate(roof.bytes_per_second)}`, roof.bytes_per_second,
     { line: { width: 2, color: colour("text") } }));
   fit.forEach((it, at) => traces.push({

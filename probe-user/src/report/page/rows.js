@@ -151,12 +151,12 @@ function changesSection() {
     return element("li", {}, name, ` ${metric}${of ? `, ${of}` : ""}: `,
       `${amount(from, unit)} → ${amount(to, unit)}${changeText(from, to)}`);
   });
-  const smaller = number > shown.length ? [`${number - shown.length} smaller changes`] : [];
+  const more = number > shown.length ? [`${number - shown.length} more`] : [];
   const names = (all, when) => {
-    const more = all.length > 5 ? ` and ${all.length - 5} more` : "";
-    return all.length ? [`${when}: ${all.slice(0, 5).join(", ")}${more}`] : [];
+    const others = all.length > 5 ? ` and ${all.length - 5} more` : "";
+    return all.length ? [`${when}: ${all.slice(0, 5).join(", ")}${others}`] : [];
   };
-  const rest = [...smaller, ...names(started, "only in the second half"),
+  const rest = [...more, ...names(started, "only in the second half"),
     ...names(ended, "only in the first half")].map((text) => element("li", {}, text));
   if (!items.length && !rest.length) return [];
   return [element("div", { id: "changes" },

@@ -139,7 +139,8 @@ async function drawSamples() {
   if (spans.all) sentences.push(`${spans.shown} of ${spans.all} phases are shaded`);
   if (spans.open.length) {
     const more = spans.open.length > 3 ? ` and ${spans.open.length - 3} more` : "";
-    sentences.push(`open at the end: ${spans.open.slice(0, 3).map((name) => short(name)).join(", ")}${more}`);
+    const names = spans.open.slice(0, 3).map((name) => short(name));
+    sentences.push(`open at the end: ${names.join(", ")}${more}`);
   }
   document.getElementById("samples-note").textContent = `${sentences.join("; ")}.`;
   fillSums(wanted);

@@ -1,5 +1,5 @@
 use super::{
-    super::{LineMetric, LineSubject, RunLine},
+    super::{LineSubject, RunLine, tests::metric as run_metric},
     *,
 };
 
@@ -14,12 +14,7 @@ fn written() -> &'static str {
 
 /// One container with two windows, 10 FLOP/s at 0.5 FLOP/B and 30 at 3; then one without.
 fn run() -> Run {
-    let metric = |name: &str, unit: &str| LineMetric {
-        name: name.to_owned(),
-        help: String::new(),
-        unit: unit.to_owned(),
-        is_counter: false,
-    };
+    let metric = |name: &str, unit: &str| run_metric(name, unit, false);
     let line = |metric, values: &[f64]| RunLine {
         subject: 0,
         metric,

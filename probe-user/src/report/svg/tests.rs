@@ -1,5 +1,5 @@
 use super::{
-    super::{LineMetric, LineSubject},
+    super::{LineSubject, tests::metric},
     *,
 };
 
@@ -18,12 +18,7 @@ fn run() -> Run {
     };
     Run {
         subjects: ["small", "large", "middle"].map(subject).to_vec(),
-        metrics: vec![LineMetric {
-            name: "memory_access_latency_cycles".to_owned(),
-            help: String::new(),
-            unit: "cycles".to_owned(),
-            is_counter: false,
-        }],
+        metrics: vec![metric("memory_access_latency_cycles", "cycles", false)],
         histograms: vec![
             distribution(0, [1, 0, 0, 0]),
             distribution(1, [600, 300, 90, 10]),

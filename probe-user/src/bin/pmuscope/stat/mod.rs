@@ -168,9 +168,9 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     count(
         &args.counting,
         &args.run.counted,
-        Shown {
+        WindowContent {
             rows: args.rows.selection(),
-            ..Shown::default()
+            ..WindowContent::default()
         },
         &machine,
         &mut printer,
@@ -179,7 +179,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
 
 /// What windows show of what is counted.
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct WindowContent {
     pub(crate) rows: RowSelection,
     /// Limits for sampled memory accesses; None: none are sampled.
     pub(crate) accesses: Option<Hottest>,
@@ -191,7 +191,7 @@ pub(crate) struct Shown {
 pub(crate) fn count(
     args: &CountingArgs,
     counted: &live::SessionArgs,
-    shown: Shown,
+    shown: WindowContent,
     machine: &Arc<Machine>,
     windows: &mut dyn live::WindowSink,
 ) -> Result<ExitCode> {
