@@ -249,10 +249,10 @@ impl View {
     /// the first window of a session.
     #[must_use]
     pub fn join(&self, plan: &Plan, window: &Window, before: Option<&Joined>) -> Joined {
-        let naming = before
-            .map(|before| &before.naming)
-            .filter(|naming| naming.is_of(self, &window.names))
-            .map_or_else(|| Arc::new(self.naming(&window.names)), Arc::clone);
+        let naming = match before.map(|before| &before.naming) {
+            Some(naming) if naming.is_of(self, &window.names) => Arc::clone(naming),
+            before => Arc::new(Naming::new(self, &window.names, before.map(Arc::as_ref))),
+        };
         let samples = before.and_then(|before| before.samples.as_ref());
         let rows = before.map(|before| &before.rows);
         let sources = before.map(|before| &before.sources);
@@ -309,7 +309,7 @@ impl View {
 
     /// The rows of owners, by these names of all cgroups.
     pub(crate) fn naming(&self, names: &Arc<Names>) -> Naming {
-        Naming::new(self, names)
+        Naming::new(self, names, None)
     }
 }
 

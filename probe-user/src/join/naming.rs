@@ -21,7 +21,7 @@ pub(crate) struct Naming {
 }
 
 /// The row of a cgroup's counts.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
     Of(Entity),
     /// Each process has its own row.
@@ -39,7 +39,9 @@ struct PathRows<'a> {
 }
 
 impl Naming {
-    pub(super) fn new(view: &View, names: &Arc<Names>) -> Self {
+    /// Rows that are as `before` share their names with it: totals and histories hold names of many
+    /// windows.
+    pub(super) fn new(view: &View, names: &Arc<Names>, before: Option<&Self>) -> Self {
         let command = view.command.as_ref();
         let paths = PathRows {
             view,
@@ -52,9 +54,14 @@ impl Naming {
             },
             command: command.and_then(|command| names.cgroups.get(&command.owner)),
         };
-        let cgroups = names.cgroups.iter();
+        let row = |(id, path): (&CgroupId, &String)| {
+            let row = paths.row(path);
+            let known = before.and_then(|before| before.cgroups.get(id));
+            let known = known.filter(|known| **known == row);
+            (*id, known.cloned().unwrap_or(row))
+        };
         Self {
-            cgroups: cgroups.map(|(id, path)| (*id, paths.row(path))).collect(),
+            cgroups: names.cgroups.iter().map(row).collect(),
             view: view.clone(),
             names: Arc::clone(names),
         }

@@ -69,8 +69,9 @@ pub struct MostWaitedFor {
     pub others: u64,
     /// `CLOCK_MONOTONIC` at the start of the first window.
     pub since: Duration,
-    /// Recent nanoseconds by what ran. Each window multiplies the earlier ones by [`Self::KEPT`].
-    recent: BTreeMap<WaitedFor, f64>,
+    /// Recent nanoseconds by what ran, the longest first. Each window multiplies the earlier ones
+    /// by [`Self::KEPT`].
+    recent: Vec<(WaitedFor, f64)>,
 }
 
 /// The total of the waits behind one entity.
@@ -102,21 +103,25 @@ impl MostWaitedFor {
 
     /// Adds a window.
     fn then(&self, behind: &BTreeMap<WaitedFor, u64>, start: Duration) -> Self {
-        let mut next = self.clone();
-        for wait in next.recent.values_mut() {
-            *wait *= Self::KEPT;
-        }
+        let mut recent: BTreeMap<&WaitedFor, f64> = { self.recent.iter() }
+            .map(|(who, wait)| (who, wait * Self::KEPT))
+            .collect();
         for (who, nanos) in behind {
-            *next.recent.entry(who.clone()).or_default() += float(*nanos);
+            *recent.entry(who).or_default() += float(*nanos);
         }
-        let longest = next.recent.values().copied().fold(0.0, f64::max);
-        next.recent.retain(|_, wait| *wait >= Self::LEAST * longest);
-        if next.recent.len() > Self::RECENT {
-            let mut waits: Vec<f64> = next.recent.values().copied().collect();
-            let (_, least, _) = waits.select_nth_unstable_by(Self::RECENT, |a, b| b.total_cmp(a));
-            let least = *least;
-            next.recent.retain(|_, wait| *wait > least);
-        }
+        let longest = recent.values().copied().fold(0.0, f64::max);
+        let mut recent: Vec<_> = { recent.into_iter() }
+            .filter(|(_, wait)| *wait >= Self::LEAST * longest)
+            .collect();
+        // Of equal ones, the first by name.
+        recent.sort_by(|a, b| b.1.total_cmp(&a.1));
+        recent.truncate(Self::RECENT);
+        let recent = recent.into_iter().map(|(who, wait)| (who.clone(), wait));
+        let mut next = Self {
+            named: self.named.clone(),
+            recent: recent.collect(),
+            ..*self
+        };
         next.choose(start);
         for (who, nanos) in behind {
             match next.named.iter_mut().find(|named| named.behind == *who) {
@@ -129,15 +134,16 @@ impl MostWaitedFor {
 
     /// Chooses the totals with a name.
     fn choose(&mut self, start: Duration) {
-        let recent = |who: &WaitedFor| self.recent.get(who).copied().unwrap_or(0.0);
+        let recent = |who: &WaitedFor| {
+            let found = self.recent.iter().find(|(known, _)| known == who);
+            found.map_or(0.0, |(_, wait)| *wait)
+        };
         let is_named = |who: &WaitedFor| self.named.iter().any(|named| named.behind == *who);
         let candidates = self.recent.iter().filter(|(who, _)| !is_named(who));
-        let mut candidates: Vec<_> = candidates.map(|(who, wait)| (who.clone(), *wait)).collect();
-        candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
         let mut named = self.named.clone();
         for (behind, wait) in candidates {
             let new = NamedWait {
-                behind,
+                behind: behind.clone(),
                 total: 0,
                 since: start,
             };
@@ -148,7 +154,7 @@ impl MostWaitedFor {
                 .min_by(|a, b| a.1.total_cmp(&b.1));
             match smallest {
                 Some((at, least)) if named.len() >= Self::NAMED => {
-                    if wait <= Self::REPLACES * least {
+                    if *wait <= Self::REPLACES * least {
                         break;
                     }
                     named[at] = new;

@@ -20,7 +20,7 @@ const SIGMAS: f64 = 2.0;
 #[derive(Debug, Default)]
 pub(super) struct Histories(pub(super) BTreeMap<Entity, ContainerHistory>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ContainerHistory {
     /// Values of calm windows, oldest first.
     calm: VecDeque<f64>,
@@ -36,6 +36,17 @@ pub(super) struct Judged {
     pub(super) begins: bool,
     /// Mean and standard deviation of its calm windows.
     pub(super) usual: (f64, f64),
+}
+
+impl Default for ContainerHistory {
+    /// With all the memory that it will use: an agent's memory does not grow with its windows.
+    fn default() -> Self {
+        Self {
+            calm: VecDeque::with_capacity(REMEMBERED),
+            worse: VecDeque::with_capacity(JUDGED),
+            suffers: false,
+        }
+    }
 }
 
 impl Histories {
