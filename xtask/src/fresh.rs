@@ -37,7 +37,7 @@ const REMOVE_SETUP: &str = "rustup component remove rust-src
 rustup target remove x86_64-unknown-linux-musl aarch64-unknown-linux-musl";
 
 /// The README's commands.
-const COMMANDS: &str = "cargo xtask run -- stat -- sleep 1
+const COMMANDS: &str = "cargo xtask run -- doctor
 cargo xtask test";
 
 /// Runs as root in new namespaces; $1 is the new root. The namespace's end removes its mounts. It
