@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub use self::reduce::POINTS;
 use self::reduce::{PointSelection, PointSumsByGroup};
 use super::text::{metadata, number};
-use crate::samples::{SampleReadError, SampleReader, TextIndex};
+use crate::samples::{SampleReadError, SampleReader, TextIndex, boot_time};
 
 /// Most phases in the list; the longest are kept.
 const MAX_PHASES: usize = 2000;
@@ -319,14 +319,6 @@ impl Scatter {
             "phases_left_out": self.phases_left_out,
         })
     }
-}
-
-/// Unix time in ns at which `CLOCK_MONOTONIC` was 0, from a file's metadata.
-fn boot_time(about: &[(String, String)]) -> Option<i128> {
-    let (_, text) = about.iter().find(|(key, _)| key == "wall_clock")?;
-    let anchor: Value = serde_json::from_str(text).ok()?;
-    let of = |key: &str| anchor[key].as_str()?.parse::<i128>().ok();
-    Some(of("unix_ns")? - of("time_ns")?)
 }
 
 /// The phases in a file's metadata.

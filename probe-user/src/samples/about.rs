@@ -124,6 +124,14 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
     Some(json!({"time_ns": time.to_string(), "unix_ns": unix.to_string()}))
 }
 
+/// Unix time in ns at which the clock of `time_ns` was 0, by a file's metadata.
+pub(crate) fn boot_time(about: &[(String, String)]) -> Option<i128> {
+    let (_, text) = about.iter().find(|(key, _)| key == "wall_clock")?;
+    let anchor: Value = serde_json::from_str(text).ok()?;
+    let of = |key: &str| anchor[key].as_str()?.parse::<i128>().ok();
+    Some(of("unix_ns")? - of("time_ns")?)
+}
+
 /// Metadata of recordings by SPE and by events, for tests of readers.
 #[cfg(test)]
 pub(crate) fn metadata_of_each_method() -> [Vec<(String, String)>; 2] {

@@ -15,6 +15,8 @@ use super::{
 /// batch, so that there is no call for each value.
 #[derive(Clone, Copy)]
 pub(super) enum SampleFill {
+    /// Wall-clock time, in ns since 1970: a sample's time and the file's boot time.
+    UnixTime,
     /// Unsigned, 64 bits.
     Long(fn(&[Sample], &mut ColumnBuffer<i64>)),
     /// Unsigned, 32 bits.
@@ -92,6 +94,7 @@ macro_rules! text {
 /// All columns, in their order.
 pub(super) const COLUMNS: &[SampleColumn] = &[
     long!("time_ns", "ns of CLOCK_MONOTONIC", |s| s.time),
+    column!(SampleFill::UnixTime, "time", "ns since 1970, UTC"),
     long!("ticks", "ticks of the generic timer", |s| s
         .record()?
         .timestamp()),

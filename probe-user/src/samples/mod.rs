@@ -53,7 +53,6 @@ use crate::{symbols::maps as mapping, sys::wire};
 
 #[cfg(test)]
 pub(crate) use self::about::metadata_of_each_method;
-pub(crate) use self::{about::RING_BYTES, part_files::PARQUET_MAGIC};
 pub use self::{
     about::machine_metadata,
     backend::{AccessSampling, SamplingMethod},
@@ -75,5 +74,9 @@ pub use self::{
     sample_file::SampleFile,
     sample_reader::{SampleReader, SampleRow, TextIndex},
     target::RecordTarget,
+};
+pub(crate) use self::{
+    about::{RING_BYTES, boot_time},
+    part_files::PARQUET_MAGIC,
 };
 pub use crate::symbols::Mapping;

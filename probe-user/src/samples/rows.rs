@@ -4,7 +4,7 @@
 use std::{fs::File, io, sync::Arc};
 
 use parquet::{
-    basic::{Encoding, LogicalType, Repetition, Type as Physical},
+    basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical},
     data_type::{DataType, Int32Type, Int64Type},
     errors::ParquetError,
     file::{
@@ -39,12 +39,17 @@ enum ColumnValues {
 pub(super) struct SampleRows {
     columns: Vec<ColumnValues>,
     count: usize,
+    /// Unix time in ns at which the clock of samples was 0; None if not known.
+    boot_time: Option<i64>,
 }
 
 impl SampleRows {
-    pub(super) fn new() -> Self {
+    /// `boot_time` is the Unix time in ns at which the clock of samples was 0; None if not known.
+    pub(super) fn new(boot_time: Option<i64>) -> Self {
         let columns = COLUMNS.iter().map(|column| match column.fill {
-            SampleFill::Long(_) => ColumnValues::Long(ColumnBuffer::default()),
+            SampleFill::Long(_) | SampleFill::UnixTime => {
+                ColumnValues::Long(ColumnBuffer::default())
+            }
             SampleFill::Int(_) => ColumnValues::Int(ColumnBuffer::default()),
             SampleFill::Name(_) => ColumnValues::Name(NameBuffer::default()),
             SampleFill::Text(_) => ColumnValues::Text(TextBuffer::default()),
@@ -52,6 +57,7 @@ impl SampleRows {
         Self {
             columns: columns.collect(),
             count: 0,
+            boot_time,
         }
     }
 
@@ -66,6 +72,10 @@ impl SampleRows {
             for (column, values) in COLUMNS.iter().zip(&mut self.columns) {
                 match (column.fill, values) {
                     (SampleFill::Long(fill), ColumnValues::Long(buffer)) => fill(now, buffer),
+                    (SampleFill::UnixTime, ColumnValues::Long(buffer)) => {
+                        let boot_time = self.boot_time;
+                        buffer.extend(now, |sample| unix_time(sample, boot_time?));
+                    }
                     (SampleFill::Int(fill), ColumnValues::Int(buffer)) => fill(now, buffer),
                     (SampleFill::Name(naming), ColumnValues::Name(names)) => {
                         names.extend(now, naming);
@@ -91,7 +101,7 @@ impl SampleRows {
         self.count = 0;
         self.write_columns(file).map_err(|error| {
             // Only some columns were written: the row group cannot be completed.
-            *self = Self::new();
+            *self = Self::new(self.boot_time);
             into_io_error(error)
         })
     }
@@ -128,6 +138,11 @@ impl SampleRows {
         }
         group.close().map(drop)
     }
+}
+
+/// None of a time that no clock has.
+fn unix_time(sample: &Sample, boot_time: i64) -> Option<i64> {
+    i64::try_from(sample.time?).ok()?.checked_add(boot_time)
 }
 
 fn write_numbers<T: DataType>(
@@ -193,6 +208,10 @@ pub(super) fn schema() -> Result<TypePtr, ParquetError> {
     let fields = COLUMNS.iter().map(|column| {
         let (physical, logical) = match column.fill {
             SampleFill::Long(_) => (Physical::INT64, integer(64)),
+            SampleFill::UnixTime => (
+                Physical::INT64,
+                LogicalType::timestamp(true, TimeUnit::NANOS),
+            ),
             SampleFill::Int(_) => (Physical::INT32, integer(32)),
             SampleFill::Name(_) | SampleFill::Text(_) => {
                 (Physical::BYTE_ARRAY, LogicalType::String)

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     LazyMetadata, Mapping, Sample, Sink,
+    about::boot_time,
     columns::COLUMNS,
     parts::{self, ParquetWriter, Parts},
     rows::{self, SampleRows},
@@ -67,10 +68,11 @@ impl SampleFile {
             "units".to_owned(),
             serde_json::Value::Object(units).to_string(),
         ));
+        let boot_time = boot_time(&about).and_then(|time| i64::try_from(time).ok());
         let threads = (0..threads.get()).map(|number| {
             Mutex::new(ThreadWriter {
                 number,
-                rows: SampleRows::new(),
+                rows: SampleRows::new(boot_time),
                 open: None,
             })
         });

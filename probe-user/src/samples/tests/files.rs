@@ -17,8 +17,10 @@ use super::{
 fn samples_are_read_back_from_parquet() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
-    let about = vec![("period".to_owned(), "4096".to_owned())];
-    let file = SampleFile::begin(&path, std::num::NonZeroUsize::MIN, about).unwrap();
+    let wall_clock = r#"{"time_ns": "1000", "unix_ns": "1800000000000001000"}"#;
+    let about = [("period", "4096"), ("wall_clock", wall_clock)];
+    let about = about.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let file = SampleFile::begin(&path, std::num::NonZeroUsize::MIN, about.into()).unwrap();
     // More than a row group holds.
     let count = 70_000_u32;
     for n in 0..count {
@@ -71,6 +73,13 @@ fn samples_are_read_back_from_parquet() {
         assert_eq!(
             row["time_ns"],
             if_known(Field::ULong(u64::from(n) + (1 << 40)))
+        );
+        assert_eq!(
+            row["time"].to_string(),
+            if_known(Field::Long(
+                1_800_000_000_000_000_000 + i64::from(n) + (1 << 40)
+            ))
+            .to_string()
         );
         assert_eq!(row["ticks"], Field::ULong(u64::from(n) * 2));
         assert_eq!(row["cpu"], Field::UInt(n % 128));
