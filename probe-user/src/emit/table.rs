@@ -182,11 +182,11 @@ impl<'a> TablePage<'a> {
         let most = if height < LOW { 1 } else { 3 };
         let findings = notes::findings(self, false).into_iter().take(most);
         let line_width = self.screen.line_width();
-        let rest = " more columns and lists: on a larger terminal, in `top`, or with -o FILE";
-        let below = findings.chain([rest.to_owned()]);
-        let below: Vec<String> = below
-            .flat_map(|line| wrapped(&line, line_width, 3))
-            .collect();
+        let mut above = above.join("\n");
+        above += " (more columns and lists: in `top`, or with -o FILE)";
+        let above = wrapped(&above, line_width, 1);
+        let below = findings.flat_map(|line| wrapped(&line, line_width, 3));
+        let below: Vec<String> = below.collect();
         let draw = |most: usize| {
             let block = rows.blocks(line_width, most).into_iter().next()?;
             let lines = above.iter().cloned().chain(block).chain(below.clone());
