@@ -15,13 +15,10 @@ pub use self::{
     chance::{DifferenceTest, Evidence},
     rows::RowError,
 };
-use super::{LineMetric, LineSubject, Run, RunLine};
+use super::{LineMetric, LineSubject, Run, RunLine, counted_twice::counted_twice};
 
 /// The 97.5% quantile of the normal distribution.
 const Z95: f64 = 1.959_964;
-
-/// Largest relative difference between two series that are the same by definition.
-const SAME: f64 = 1e-6;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, Default)]
@@ -274,34 +271,6 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
         }
     }
     Ok(found)
-}
-
-/// For each line of a subject, whether another one is this counter by the second, as `cpus_used` is
-/// of `task-clock`: one change would be found twice.
-fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
-    let values = |line: &&RunLine| -> Vec<(usize, f64)> {
-        let shown = line.shown(&run.metrics[line.metric], &run.windows);
-        shown.filter(|(_, value)| value.is_finite()).collect()
-    };
-    let values: Vec<Vec<(usize, f64)>> = all.iter().map(values).collect();
-    let sum = |values: &[(usize, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
-    let sums: Vec<f64> = values.iter().map(|values| sum(values)).collect();
-    let is_counter = |at: usize| run.metrics[all[at].metric].is_counter;
-    let is_same = |own: usize, rate: usize| {
-        let factor = sums[own] / sums[rate];
-        let same = |((window, own), (other, rate)): (&(usize, f64), &(usize, f64))| {
-            window == other && (own - rate * factor).abs() <= SAME * own.abs()
-        };
-        factor > 0.0
-            && factor.is_finite()
-            && values[own].len() == values[rate].len()
-            && values[own].iter().zip(&values[rate]).all(same)
-    };
-    let is_twice = |own: usize| {
-        let mut rates = (0..all.len()).filter(|at| !is_counter(*at) && all[*at].of == all[own].of);
-        is_counter(own) && rates.any(|rate| is_same(own, rate))
-    };
-    (0..all.len()).map(is_twice).collect()
 }
 
 /// The windows of a line in the range; None if none has a value.

@@ -5,6 +5,7 @@ mod calibration;
 mod changes;
 mod compare;
 mod compared_text;
+mod counted_twice;
 mod findings;
 mod line;
 mod naming;

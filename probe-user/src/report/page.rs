@@ -87,11 +87,13 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
         .iter()
         .map(|(start, end)| json!([rounded(*start), rounded(*end)]));
     map.insert("windows".to_owned(), windows.collect());
-    let metrics = run.metrics.iter().map(|metric| {
+    let twice = run.metrics_counted_twice();
+    let metrics = run.metrics.iter().enumerate().map(|(at, metric)| {
         json!({
             "name": metric.name,
             "help": metric.help,
             "unit": metric.shown_unit(),
+            "twice": twice.contains(&at),
         })
     });
     map.insert("metrics".to_owned(), metrics.collect());
