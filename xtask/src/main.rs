@@ -68,7 +68,7 @@ enum Verb {
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),
-    /// Run an agent for ten minutes among 1,000 containers; 100 more start and end each second
+    /// Run an agent for ten minutes among 1,000 containers; 200 more start and end each second
     Soak(soak::Args),
     /// Test what is in deploy/: chart, rules, dashboards, unit
     Deploy(deploy::Args),

@@ -47,6 +47,9 @@ pub(super) struct Ledger {
     resumed: bool,
 }
 
+/// The most exported waits of a row for those that it named. It names three at a time.
+const MOST_WAITS: usize = 16;
+
 /// The numbers of a counter's metric and attributes.
 type SeriesKey = (u32, u32);
 
@@ -79,11 +82,16 @@ impl LedgerAccount {
         (*count, *sum)
     }
 
-    /// Keeps the totals whose attributes have numbers that are kept.
-    fn retain(&mut self, keeps: impl Fn(u32) -> bool) {
-        self.session.retain(|((_, of), _)| keeps(*of));
-        self.counts.retain(|((_, of), _)| keeps(*of));
-        self.sums.retain(|((_, of), _)| keeps(*of));
+    /// Drops this session's totals of waits that are not `named` any more: one that is named again
+    /// begins at 0. Exported totals go on, while they are few.
+    fn forget_waits(&mut self, waits: &HashSet<u32>, named: &HashSet<u32>) {
+        let keeps = |(_, of): SeriesKey| !waits.contains(&of) || named.contains(&of);
+        self.session.retain(|(key, _)| keeps(*key));
+        let exported = self.counts.iter().filter(|((_, of), _)| waits.contains(of));
+        if exported.count() > MOST_WAITS {
+            self.counts.retain(|(key, _)| keeps(*key));
+            self.sums.retain(|(key, _)| keeps(*key));
+        }
     }
 
     /// The time of the counter group with these attributes: that of its counter with the most. A
@@ -189,8 +197,8 @@ impl Ledger {
         self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Drops the totals of waits for those that a row does not name any more: a row names few, and
-    /// waits for many in its life. A name that returns begins at 0, as its start says.
+    /// Drops totals of waits for those that a row does not name any more: a row names few, and waits
+    /// for many in its life.
     fn forget_waits(&mut self, report: &Report, keys: &ReportKeys) {
         let mut named: HashMap<&Subject, HashSet<u32>> = HashMap::new();
         for series in report.series.iter().filter(|it| it.total.is_some()) {
@@ -204,7 +212,7 @@ impl Ledger {
         let mut waits: HashSet<u32> = waits.map(|(_, number)| number).collect();
         for (subject, account) in &mut self.accounts {
             if let Some(named) = named.get(subject) {
-                account.retain(|number| !waits.contains(&number) || named.contains(&number));
+                account.forget_waits(&waits, named);
             }
         }
         for account in self.accounts.values() {

@@ -42,15 +42,20 @@ fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
         let mut report = behind(other, u64::from(other), 5);
         assert!(ledger.apply_totals(&mut report, &none));
         assert_eq!(waited(&report), 5);
-        assert_eq!(known(&ledger), first, "{other}");
+        assert!(known(&ledger) < first + MOST_WAITS, "{other}");
         let account = &ledger.accounts[&Subject::Entity(container(1))];
-        assert_eq!([account.session.len(), account.counts.len()], [2, 2]);
+        assert_eq!(account.session.len(), 2);
+        assert!(account.counts.len() <= 1 + MOST_WAITS);
     }
-    // One that is named again begins at 0, also where it is above its old total. It disturbs no
-    // other total.
-    let mut again = behind(2, 300, 12);
+    // One of the last goes on from its total. In the session it begins at 0, also where it is above
+    // its total there.
+    let mut again = behind(198, 300, 7);
     ledger.apply_totals(&mut again, &none);
     assert_eq!(waited(&again), 12);
+    // One that was forgotten begins again, and disturbs no other total.
+    let mut again = behind(3, 301, 4);
+    ledger.apply_totals(&mut again, &none);
+    assert_eq!(waited(&again), 4);
     assert_eq!(raw(&again, &container(1)), Some(100));
 }
 
@@ -69,4 +74,11 @@ fn waits_go_on_where_a_row_had_none() {
     let mut restarted = behind(2, 20, 3);
     ledger.apply_totals(&mut restarted, &none);
     assert_eq!(waited(&restarted), 15);
+    // So does one that is named later in it.
+    ledger.apply_totals(&mut behind(3, 21, 1), &none);
+    ledger.begin_session(Vec::new(), false);
+    ledger.apply_totals(&mut behind(3, 30, 1), &none);
+    let mut later = behind(2, 31, 1);
+    ledger.apply_totals(&mut later, &none);
+    assert_eq!(waited(&later), 16);
 }
