@@ -37,6 +37,7 @@ impl TrustedDirectory {
     ///
     /// As for [`Self::open`].
     pub(crate) fn make(path: &Path) -> io::Result<Self> {
+        check_ancestors(path)?;
         if let Some(parent) = path.parent() {
             // Others must not write to it, whatever the umask.
             DirBuilder::new()
@@ -56,6 +57,7 @@ impl TrustedDirectory {
     ///
     /// It is a link or no directory, or others can change our entries in it or replace it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        check_ancestors(path)?;
         if let Some(parent) = parent(path) {
             check_access(parent, &fs::metadata(parent)?)?;
         }
@@ -194,6 +196,21 @@ fn parent(path: &Path) -> Option<&Path> {
         true => Path::new("."),
         false => parent,
     })
+}
+
+/// An error if a directory on the way is a link that others made, or others can replace it. One
+/// that is missing is not on the way yet.
+fn check_ancestors(path: &Path) -> io::Result<()> {
+    let ancestors = path.ancestors().skip(1);
+    for ancestor in ancestors.filter(|ancestor| *ancestor != Path::new("")) {
+        match fs::symlink_metadata(ancestor) {
+            Ok(metadata) if metadata.is_symlink() => check_owner(ancestor, &metadata)?,
+            Ok(metadata) => check_access(ancestor, &metadata)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Flags for opening directories.

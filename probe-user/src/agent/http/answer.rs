@@ -20,6 +20,7 @@ use hyper::{
 use super::{
     Admission,
     in_flight::{ANSWER_TIMEOUT, Activity},
+    socket::Socket,
     web::Web,
 };
 use crate::{
@@ -51,6 +52,7 @@ pub(super) struct Answers {
     pub(super) published: Arc<Published>,
     pub(super) web: Arc<Web>,
     pub(super) activity: Arc<Activity>,
+    pub(super) socket: Arc<Socket>,
     /// The client's address.
     pub(super) peer: IpAddr,
 }
@@ -70,7 +72,7 @@ impl Answers {
         let (head, body) = answer.into_parts();
         let body = self
             .activity
-            .on_answer(body, self.peer, ANSWER_TIMEOUT)
+            .on_answer(body, (self.peer, &self.socket), ANSWER_TIMEOUT)
             .await;
         let (head, body) = match body {
             Some(body) => (head, body),

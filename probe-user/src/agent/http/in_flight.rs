@@ -220,14 +220,19 @@ impl Activity {
         self.touch();
     }
 
-    /// Registers an answer, which the client must receive in `within`. Returns its body once it
-    /// fits into the memory bounds; None if it did not fit in time.
+    /// Registers an answer, which the client must receive in `within`. Returns its body once the
+    /// client has received the answer before, and this one fits into the memory bounds; None if it
+    /// did not fit in time.
     pub(super) async fn on_answer(
         &self,
         bytes: Bytes,
-        peer: IpAddr,
+        (peer, socket): (IpAddr, &Socket),
         within: Duration,
     ) -> Option<Bytes> {
+        // A client may send requests before it takes an answer. The deadline of that one goes on.
+        while !self.is_received(socket) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
         let sending = PendingAnswer {
             body: bytes.clone(),
             peer,
@@ -235,8 +240,6 @@ impl Activity {
             makes_room: Arc::clone(&self.makes_room),
             is_ending: false,
         };
-        // The client sent another request, so it has received the answer before.
-        self.sending().take();
         let flight = timeout(MEMORY_TIMEOUT, self.in_flight.begin(sending))
             .await
             .ok()?;
@@ -264,19 +267,22 @@ impl Activity {
         }
     }
 
+    /// Whether the client has received the last answer, which then holds nothing.
+    fn is_received(&self, socket: &Socket) -> bool {
+        let mut sending = self.sending();
+        // All of the body is in the kernel, and acknowledged by the client.
+        let received = |(flight, _): &mut (Arc<Flight>, _)| {
+            Arc::strong_count(flight) == 1 && socket.is_drained()
+        };
+        let _received = sending.take_if(received);
+        sending.is_none()
+    }
+
     async fn overdue(&self, socket: &Socket) {
         loop {
-            let left = {
-                let mut sending = self.sending();
-                // All of the body is in the kernel, and acknowledged by the client.
-                let received = |(flight, _): &mut (Arc<Flight>, _)| {
-                    Arc::strong_count(flight) == 1 && socket.is_drained()
-                };
-                let _received = sending.take_if(received);
-                let due = sending.as_ref().map(|(_, deadline)| *deadline);
-                due.map(|deadline| deadline.saturating_sub(now()))
-            };
-            match left {
+            self.is_received(socket);
+            let due = self.sending().as_ref().map(|(_, deadline)| *deadline);
+            match due.map(|deadline| deadline.saturating_sub(now())) {
                 None => self.began.notified().await,
                 Some(Duration::ZERO) => return,
                 Some(left) => tokio::time::sleep(left.min(CHECK_INTERVAL)).await,
@@ -395,7 +401,9 @@ mod tests {
         let (stream, socket, mut client) = connected().await;
         let activity = Activity::new(&Arc::default());
         let within = Duration::from_millis(200);
-        let body = activity.on_answer(text(4 << 20), peer(1), within).await;
+        let body = activity
+            .on_answer(text(4 << 20), (peer(1), &socket), within)
+            .await;
         while stream.try_write(body.as_ref().unwrap()).is_ok() {}
         let drips =
             std::thread::spawn(move || while client.read(&mut [0]).is_ok_and(|it| it > 0) {});
@@ -411,7 +419,7 @@ mod tests {
         let all = Arc::default();
         let activity = Activity::new(&all);
         let body = activity
-            .on_answer(text(1000), peer(1), ANSWER_TIMEOUT)
+            .on_answer(text(1000), (peer(1), &socket), ANSWER_TIMEOUT)
             .await
             .unwrap();
         stream.try_write(&body).unwrap();
@@ -421,5 +429,25 @@ mod tests {
         while !all.flights().all.is_empty() {
             let _not_late = timeout(CHECK_INTERVAL, late.as_mut()).await.unwrap_err();
         }
+    }
+
+    /// It sends further requests without taking an answer: only one is in flight, and late.
+    #[tokio::test]
+    async fn a_client_that_asks_ahead_is_late() {
+        let (stream, socket, client) = connected().await;
+        let all = Arc::default();
+        let activity = Activity::new(&all);
+        let within = Duration::from_millis(300);
+        let answer = || activity.on_answer(text(4 << 20), (peer(1), &socket), within);
+        let first = answer().await.unwrap();
+        while stream.try_write(&first).is_ok() {}
+        drop(first);
+        let mut next = std::pin::pin!(answer());
+        tokio::select! {
+            _ = next.as_mut() => panic!("a second answer is in flight"),
+            reason = activity.must_close(&socket) => assert_eq!(reason, CloseReason::Overdue),
+        }
+        assert_eq!(all.flights().all.len(), 1);
+        drop(client);
     }
 }

@@ -135,13 +135,13 @@ impl Server {
             };
             let (published, web) = (Arc::clone(&published), Arc::clone(&web));
             connections.spawn(&published.clone(), |activity| {
-                let answers = Answers {
+                serve(stream, activity, move |activity, socket| Answers {
                     published,
                     web,
                     activity,
+                    socket,
                     peer: peer.ip(),
-                };
-                serve(stream, answers)
+                })
             });
         }
     }
@@ -156,15 +156,18 @@ impl Drop for ConnectionGuard {
     }
 }
 
-async fn serve(stream: TcpStream, answers: Answers) {
-    let activity = Arc::clone(&answers.activity);
+async fn serve(
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    answers: impl FnOnce(Arc<Activity>, Arc<Socket>) -> Answers,
+) {
     // Dropped last.
     let _guard = ConnectionGuard(Arc::clone(&activity));
     let socket = match Socket::new(&stream) {
-        Ok(socket) => socket,
+        Ok(socket) => Arc::new(socket),
         Err(error) => return tracing::debug!("cannot serve a connection: {error}"),
     };
-    let answers = Arc::new(answers);
+    let answers = Arc::new(answers(Arc::clone(&activity), Arc::clone(&socket)));
     let published = Arc::clone(&answers.published);
     let conversation = async {
         serve_stream(stream, answers).await;

@@ -89,6 +89,31 @@ fn no_link_is_followed() {
     assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "kept");
 }
 
+/// A link on the way that the owner of the machine made is as good as a directory.
+#[test]
+fn no_link_of_others_is_on_the_way() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let victim = root.path().join("victim");
+    fs::create_dir(&victim).unwrap();
+    set_mode(root.path(), 0o1777);
+    let link = root.path().join("link");
+    symlink(&victim, &link).unwrap();
+    let below = link.join("a/state");
+    TrustedDirectory::make(&below).unwrap();
+    fs::remove_dir_all(victim.join("a")).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+    for refused in [
+        TrustedDirectory::make(&below),
+        TrustedDirectory::open(&below),
+    ] {
+        assert!(refusal(refused).contains("link belongs to user 65534"));
+    }
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+}
+
 #[test]
 fn a_special_file_is_not_waited_for() {
     let root = tempfile::tempdir().unwrap();
