@@ -12,9 +12,6 @@ use crate::{
     window::Window,
 };
 
-/// The most containers or processes with a finding: those nearest to their limits.
-const MAX_FINDINGS: usize = 3;
-
 /// Smaller peaks are no news: the least with a finding, in percent of the limit.
 const LEAST_PEAK: f64 = 10.0;
 
@@ -113,7 +110,6 @@ impl MemoryCapacities {
         let is_news = |of: &MemoryCapacity| part(of).is_some_and(|part| part >= LEAST_PEAK);
         holders.retain(|(_, capacity)| is_news(capacity));
         holders.sort_by(|(_, a), (_, b)| part(b).partial_cmp(&part(a)).expect("no NaN"));
-        holders.truncate(MAX_FINDINGS);
         let machine = self.machine.filter(is_news).map(|all| (machine, all));
         holders.extend(machine);
         let sentence = |(subject, capacity): (u32, MemoryCapacity)| {

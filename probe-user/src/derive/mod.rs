@@ -33,7 +33,11 @@ mod tlb;
 mod value;
 mod waits;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    sync::Arc,
+};
 
 use self::{
     accesses::AccessMetrics, counts::CountColumns, metrics::CoreMetrics,
@@ -43,7 +47,7 @@ pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
     labels::{LABELS, LabelReach},
     pages::SAMPLES,
-    waits::{LEAST_WAIT, MAX_FINDINGS as MAX_WAITS_FINDINGS, waits_sentence},
+    waits::{LEAST_WAIT, waits_sentence},
 };
 pub use self::{
     accesses::{find_sample_counter, mem_level_name},
@@ -64,6 +68,9 @@ use crate::{
     plan::Plan,
     window::{Gained, SampleUsage, Usage, Window},
 };
+
+/// The most rows with a finding of one kind.
+pub(crate) const MAX_FINDINGS: usize = 3;
 
 impl Report {
     /// Derives everything that a window shows: counts, metrics, samples, shares and the
@@ -174,6 +181,23 @@ impl Report {
         }
         self.add_system_cgroups(window, joined, view);
         self.select_rows(&view.rows);
+        self.limit_findings();
+    }
+
+    /// Keeps the first findings of each kind that many rows may have.
+    fn limit_findings(&mut self) {
+        let mut counts = HashMap::new();
+        self.findings.retain(|finding| {
+            let count = counts.entry(mem::discriminant(&finding.kind)).or_insert(0);
+            let is_of_row = match finding.about {
+                FindingSubject::Subject(at) => {
+                    matches!(self.subjects[at as usize], Subject::Entity(_))
+                }
+                FindingSubject::Socket(_) => false,
+            };
+            *count += usize::from(is_of_row);
+            !is_of_row || !finding.kind.is_of_many() || *count <= MAX_FINDINGS
+        });
     }
 }
 

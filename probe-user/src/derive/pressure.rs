@@ -11,9 +11,6 @@ use crate::{
     window::{Window, float},
 };
 
-/// The most entities with a finding: those that their own quota throttled longest.
-const MAX_FINDINGS: usize = 3;
-
 /// Why there is no pressure.
 const NO_PRESSURE: &str = "this kernel has no pressure stall information: boot it with psi=1, \
                            which needs CONFIG_PSI";
@@ -220,7 +217,7 @@ impl ReportedRows for PressureRows {
     ) {
         let mut throttled = metrics.throttled;
         throttled.sort_by_key(|(times, ..)| *times);
-        let longest = throttled.into_iter().rev().take(MAX_FINDINGS);
+        let longest = throttled.into_iter().rev();
         let finding = |(_, subject, text)| ReportFinding {
             kind: FindingKind::Throttling,
             about: FindingSubject::Subject(subject),

@@ -113,6 +113,15 @@ impl FindingKind {
             Self::MemoryPeak | Self::PageSize | Self::SystemCgroups
         )
     }
+
+    /// Whether many rows may have one, so that only the first are shown. Sources add the most
+    /// important first.
+    pub(super) fn is_of_many(self) -> bool {
+        matches!(
+            self,
+            Self::MemoryPeak | Self::PageSize | Self::Throttling | Self::Waits { .. }
+        )
+    }
 }
 
 /// The subject of a [`ReportFinding`].

@@ -10,9 +10,6 @@ use crate::{
     machine::memory::{MemoryUse, PageSizes},
 };
 
-/// The most containers or processes with advice: those with most memory.
-const MAX_FINDINGS: usize = 3;
-
 /// The least ratio of page walks to data accesses at which a change is worth it.
 const MIN_WALK_RATIO: f64 = 0.01;
 
@@ -47,7 +44,6 @@ pub(super) fn findings(
         })
         .collect();
     advised.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    advised.truncate(MAX_FINDINGS);
     advised.into_iter().map(|(_, finding)| finding).collect()
 }
 
@@ -201,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_named_and_unknown_pages_none() {
+    fn the_largest_are_first_and_unknown_pages_have_none() {
         let capacity = |mib: u64| MemoryCapacity {
             now: held(mib * MIB, None, None),
             peak: MemoryPeak {
@@ -213,7 +209,7 @@ mod tests {
         let holders: Vec<(u32, MemoryCapacity)> = (0..).zip(all).collect();
         let said = findings(snb(), PAGES, &holders, |_| None);
         let whose: Vec<FindingSubject> = said.iter().map(|finding| finding.about).collect();
-        assert_eq!(whose, [1, 3, 4].map(FindingSubject::Subject));
+        assert_eq!(whose, [1, 3, 4, 0].map(FindingSubject::Subject));
         let few = |subject| Some(if subject == 3 { 0.5 } else { 0.0 });
         assert_eq!(findings(snb(), PAGES, &holders, few).len(), 1);
         let arm = PageSizes {

@@ -16,11 +16,8 @@ use crate::{
     window::{Window, float},
 };
 
-/// The most entities with a finding: those that waited longest.
-pub(crate) const MAX_FINDINGS: usize = 3;
-
 /// Findings need a wait of this part of the window, of which this part is behind one entity.
-const LEAST_PART: f64 = 0.5;
+const LEAST_PART: f64 = 0.25;
 pub(crate) const LEAST_WAIT: f64 = 0.01;
 
 /// The smallest part of a wait in a table for people.
@@ -171,7 +168,7 @@ impl ReportedRows for WaitRows {
                 let about = FindingSubject::Subject(*metrics.subjects.get(waits.entity)?);
                 waits.finding(about)
             });
-        let findings: Vec<_> = findings.take(MAX_FINDINGS).collect();
+        let findings: Vec<_> = findings.collect();
         report.findings.extend(findings);
     }
 }

@@ -109,13 +109,12 @@ fn number_columns(values: &[&ComparedValue], is_wide: bool) -> Vec<NumberColumn>
 #[must_use]
 pub fn table(comparison: &Comparison, shown: ShownDifferences) -> String {
     let values = shown.values(comparison);
-    let mut lines = Vec::new();
+    let wrapped = |note: String| wrapped(&format!(" {}", printable(&note)), shown.width, 3);
+    let mut lines: Vec<String> = sides(comparison).flat_map(wrapped).collect();
     if !values.is_empty() {
-        lines = value_lines(&values, shown);
+        lines.extend(value_lines(&values, shown));
     }
-    let notes = notes(comparison, shown).into_iter();
-    let notes = notes.flat_map(|note| wrapped(&format!(" {}", printable(&note)), shown.width, 3));
-    lines.extend(notes);
+    lines.extend(notes(comparison, shown).into_iter().flat_map(wrapped));
     lines.join("\n") + "\n"
 }
 
@@ -179,7 +178,16 @@ fn joined(metrics: &[String], series: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Footnotes: what was found and how sure it is, what is not shown, and what A and B are.
+/// What A and B are.
+fn sides(comparison: &Comparison) -> impl Iterator<Item = String> {
+    let sides = ["A", "B"].into_iter().zip(&comparison.sides);
+    sides.map(|(letter, side)| {
+        let (name, windows, seconds) = (&side.name, side.windows, side.seconds);
+        format!("{letter}: {name}, {windows} windows in {seconds:.1} s")
+    })
+}
+
+/// Footnotes: what was found and how sure it is, and what is not shown.
 fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
     let count =
         |is: &dyn Fn(&ComparedValue) -> bool| comparison.both.iter().filter(|it| is(it)).count();
@@ -211,12 +219,6 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
         notes.push("record longer, or with a shorter -I".to_owned());
     }
     for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
-        let (name, windows, seconds) = (&side.name, side.windows, side.seconds);
-        notes.push(format!(
-            "{letter}: {name}, {windows} windows in {seconds:.1} s"
-        ));
-    }
-    for (letter, side) in ["A", "B"].iter().zip(&comparison.sides) {
         notes.extend(alone(letter, "rows", &side.rows_alone, shown.all));
         notes.extend(alone(letter, "metrics", &side.metrics_alone, shown.all));
     }
@@ -227,13 +229,13 @@ fn notes(comparison: &Comparison, shown: ShownDifferences) -> Vec<String> {
 fn verdict(differing: usize, tested: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a number of values")]
     let chance = differing as f64 * FALSE_RATE;
-    let rate = "false discovery rate 1%, Benjamini-Hochberg";
     match (differing, tested) {
         (_, 0) => "no value could be tested".to_owned(),
-        (0, _) => format!("none of {tested} values differs by more than chance allows ({rate})"),
+        (0, _) => format!("none of {tested} values differs by more than chance allows"),
         _ => format!(
-            "{differing} of {tested} values differ, the most surprising first, the machine's last; \
-             expected by chance: at most {chance:.2} of the {differing} ({rate})"
+            "{differing} of {tested} values differ: those that chance explains least are first, \
+             the machine's own last. At most {chance:.2} of the {differing} are chance \
+             (Benjamini-Hochberg, 1%)"
         ),
     }
 }

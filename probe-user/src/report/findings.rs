@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{Run, RunIndex, waits::Ran};
 use crate::{
     derive::{
-        FindingKind, FindingSubject, LEAST_WAIT, MAX_WAITS_FINDINGS, Report, ReportFinding,
+        FindingKind, FindingSubject, LEAST_WAIT, MAX_FINDINGS, Report, ReportFinding,
         ReportSection, Subject, waits_sentence,
     },
     join::Entity,
@@ -149,6 +149,6 @@ impl Run {
                 };
                 Some((self.subjects[waiting].label.clone(), text))
             });
-        findings.take(MAX_WAITS_FINDINGS).collect()
+        findings.take(MAX_FINDINGS).collect()
     }
 }

@@ -34,6 +34,12 @@ impl Run {
         !rows.is_empty()
     }
 
+    /// Whether the selection finds a row, or anything else with a name.
+    #[must_use]
+    pub fn has(&self, selection: &Selection) -> bool {
+        (0..self.subjects.len()).any(|at| selection.matches_subject(self, at))
+    }
+
     /// Drops rows beyond the limit.
     pub(super) fn drop_excess_rows(&mut self) {
         self.keep_rows(&Selection {

@@ -1,8 +1,8 @@
-//! Hints for options of perf that have another name here.
+//! Hints for options of perf and of other verbs that have another name here.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// Options of `perf stat` and `perf record`, and what to use instead.
+/// Options of `perf stat`, `perf record` and other verbs, and what to use instead.
 const HINTS: &[(&[&str], &str)] = &[
     (
         &["-a", "--all-cpus"],
@@ -38,6 +38,12 @@ const HINTS: &[(&[&str], &str)] = &[
         &["-c", "--count"],
         "a period is a term: `hot -e cycles/period=100000/`",
     ),
+    (&["--interval"], "that is `-I`"),
+    (
+        &["--filter", "--container", "--pod"],
+        "rows are chosen by `--filter NAME` in stat and hot, by `/` in top, by `--search` in \
+         report and by `--pods` in diff",
+    ),
     (&["--log-fd"], "that is `--output-fd`"),
     (&["-g", "--call-graph"], "there are no call graphs"),
     (
@@ -64,7 +70,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Adds a hint to the error about an option of perf.
+/// Adds a hint to the error about an option that is known elsewhere.
 pub(crate) fn with_hint(mut error: Error) -> Error {
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use probe_user::{
     emit::printable::printable_json,
     recording::{Recording, Replay},
@@ -48,9 +49,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// html: a page with everything, which needs no network; svg: a picture of --metric, or of
-    /// --view; json, csv: the values of all windows, or of --view
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    /// --view; json, csv: the values of all windows, or of --view [default: as the name of --output
+    /// ends, else html]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// What is shown in place of a metric over time [default of samples alone: samples] (not for
     /// html)
     #[arg(long, value_enum, value_name = "VIEW")]
@@ -68,13 +70,20 @@ pub(crate) struct Args {
 }
 
 /// What is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    #[default]
     Html,
     Svg,
     Json,
     Csv,
+}
+
+impl Args {
+    fn format(&self) -> Format {
+        let end = self.output.as_ref().and_then(|path| path.extension());
+        let by_name = || Format::from_str(end?.to_str()?, true).ok();
+        self.format.or_else(by_name).unwrap_or(Format::Html)
+    }
 }
 
 /// The name of a file, without its directory.
@@ -175,16 +184,17 @@ fn run_of(path: &Path, recording: Recording) -> Result<Run> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let format = args.format();
     let selection = Selection {
         metric: args.metric.clone(),
         search: args.search.clone(),
-        top: args.top.or((args.format == Format::Svg).then_some(TOP)),
+        top: args.top.or((format == Format::Svg).then_some(TOP)),
     };
     let mut run = load_run(args)?;
     // A file of samples has no metric over time. Its JSON has everything.
-    let only_samples = run.windows.is_empty() && args.format != Format::Json;
+    let only_samples = run.windows.is_empty() && format != Format::Json;
     let single = args.view.or(only_samples.then_some(Single::Samples));
-    match (args.format, single) {
+    match (format, single) {
         (Format::Html, _) if args.view.is_some() => {
             bail!("a page has all views: leave out --view, or choose --format svg, json or csv");
         }
@@ -208,13 +218,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 .join(", ");
             bail!("{} has no metric {name}: it has {names}", run.file);
         }
-        None if args.format == Format::Svg => {
+        None if format == Format::Svg => {
             bail!("a picture is of one metric: name it with -M, or make a page (--format html)");
         }
         _ => {}
     }
+    if args.search.is_some() && !run.has(&selection) {
+        bail!("{}", nothing_found(&run));
+    }
     let mut out = Vec::new();
-    match args.format {
+    match format {
         Format::Html => report::page(&mut out, &run)?,
         Format::Svg => {
             let Some(picture) = report::svg(&run, &selection) else {
@@ -228,7 +241,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Format::Csv => report::csv(&mut out, &run, &selection)?,
     }
-    if args.format == Format::Html && args.output.is_none() && io::stdout().is_terminal() {
+    if format == Format::Html && args.output.is_none() && io::stdout().is_terminal() {
         let page = page_name(&args.recording);
         let written = write(Some(&page), &out)?;
         note(format_args!(

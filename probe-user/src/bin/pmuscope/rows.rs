@@ -1,6 +1,6 @@
 //! Options that choose and order the rows of `stat` and `hot`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Once};
 
 use anyhow::{Result, bail};
 use probe_user::{
@@ -48,8 +48,19 @@ impl RowArgs {
     }
 }
 
-/// Checks that a report has the metric that sorts its rows.
+/// Checks that a report has the metric that sorts its rows. Says once if it has no row that a
+/// filter finds: one may come later.
 pub(crate) fn check(selection: &RowSelection, report: &Report) -> Result<()> {
+    static SAID: Once = Once::new();
+    let mut groups = report.groups();
+    if !selection.names.is_empty() && !groups.any(|group| group.section == ReportSection::Rows) {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "no row has {} in its name or id: without --filter all rows are shown",
+                selection.names.join(" or ")
+            );
+        });
+    }
     let Some(sort) = &selection.sort else {
         return Ok(());
     };

@@ -256,3 +256,37 @@ fn an_owner_with_samples_only_has_a_row() {
     let of_9 = report.find_series(&nine, "e00").next().unwrap();
     assert_eq!(of_9.value, Err(Reason::NoValue(NoValue::DidNotRun)));
 }
+
+/// Those of the machine, and of kinds that are rare, are not limited.
+#[test]
+fn three_rows_have_a_finding_of_a_kind() {
+    let mut report = Report::default();
+    let rows = (0..5).map(|row| Subject::Entity(Entity::Cgroup(format!("/{row}").into())));
+    for subject in rows.chain([Subject::Machine]) {
+        report.subject(subject);
+    }
+    let kinds = [
+        FindingKind::Throttling,
+        FindingKind::MemoryPeak,
+        FindingKind::DividedSlices,
+    ];
+    for (kind, subject) in kinds
+        .into_iter()
+        .flat_map(|kind| (0..6).map(move |at| (kind, at)))
+    {
+        report.findings.push(ReportFinding {
+            kind,
+            about: FindingSubject::Subject(subject),
+            text: String::new(),
+            named: None,
+        });
+    }
+    report.limit_findings();
+    let left = kinds.map(|kind| {
+        let of_kind = report.findings.iter().filter(|it| it.kind == kind);
+        of_kind.map(|it| it.about).collect::<Vec<_>>()
+    });
+    let all: Vec<_> = (0..6).map(FindingSubject::Subject).collect();
+    let first = [&all[..3], &all[5..]].concat();
+    assert_eq!(left, [first.clone(), first, all]);
+}
