@@ -147,7 +147,7 @@ fn advice(reason: &str) -> String {
             "a policy of this machine forbids it to all: see kernel lockdown (`cat \
              /sys/kernel/security/lockdown`), the container's seccomp profile and SELinux's log"
         }
-        Some(libc::EAGAIN) => "something came in between: start pmuscope again",
+        Some(libc::EAGAIN) => "it was interrupted several times: start pmuscope again",
         Some(libc::ENOMEM) => "the kernel has no memory for it: free some",
         _ => "pmuscope needs Linux 6.1 or newer with CONFIG_BPF_SYSCALL=y",
     };

@@ -1,5 +1,6 @@
 //! The programs of the object, by how they are run.
 
+mod attempts;
 mod event;
 mod tracepoint;
 mod uprobe;
@@ -20,7 +21,7 @@ use super::{attach_types::AttachTypes, missing, refused};
 use crate::{
     machine::btf::{KIND_FUNCTION, KIND_TYPEDEF},
     session::{SessionError, pins::SessionPins},
-    sys::{bpf, signals::uninterrupted},
+    sys::bpf,
 };
 
 macro_rules! programs {
@@ -200,7 +201,7 @@ impl EbpfPrograms {
     /// Loads a program for [`Self::run`].
     pub(crate) fn load(&mut self, program: OnDemand) -> Result<(), SessionError> {
         let loaded: &mut RawTracePoint = find(&mut self.ebpf, program.name)?;
-        uninterrupted(|| loaded.load()).map_err(|error| refused(label(program.name), &error))
+        attempts::load(|| loaded.load()).map_err(|error| refused(label(program.name), &error))
     }
 
     /// Runs a loaded program with these arguments on this CPU. Returns its return value; None if
@@ -236,7 +237,7 @@ impl EbpfPrograms {
         let loaded: &mut Iter = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             let types = self.types.get();
-            uninterrupted(|| loaded.load(ITERATED, types)).map_err(|error| failed(&error))?;
+            attempts::load(|| loaded.load(ITERATED, types)).map_err(|error| failed(&error))?;
         }
         let link_id = loaded.attach().map_err(|error| failed(&error))?;
         let link = loaded.take_link(link_id).map_err(|error| failed(&error))?;
@@ -252,7 +253,7 @@ impl EbpfPrograms {
         let refused = |error| refused(label(program.name), &error);
         let loaded: &mut FEntry = find(&mut self.ebpf, program.name)?;
         let types = self.types.get();
-        uninterrupted(|| loaded.load(program.at, types)).map_err(refused)?;
+        attempts::load(|| loaded.load(program.at, types)).map_err(refused)?;
         let attached = loaded.attach().map(drop).map_err(refused);
         if attached.is_err() {
             let _ = loaded.unload();
@@ -264,7 +265,7 @@ impl EbpfPrograms {
     pub(crate) fn attach_kprobe(&mut self, program: Kprobe) -> Result<(), SessionError> {
         let refused = |error| refused(label(program.name), &error);
         let loaded: &mut KProbe = find(&mut self.ebpf, program.name)?;
-        uninterrupted(|| loaded.load()).map_err(refused)?;
+        attempts::load(|| loaded.load()).map_err(refused)?;
         loaded.attach(program.at, 0).map(drop).map_err(refused)
     }
 

@@ -10,11 +10,8 @@ use aya::programs::{
     perf_event::{PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent},
 };
 
-use super::{EbpfPrograms, EventProgram, OverflowProgram, find, label, refused};
-use crate::{
-    session::SessionError,
-    sys::{bpf, signals::uninterrupted},
-};
+use super::{EbpfPrograms, EventProgram, OverflowProgram, attempts, find, label, refused};
+use crate::{session::SessionError, sys::bpf};
 
 /// The attachments of an [`EventProgram`].
 pub(crate) struct EventLinks(Vec<PerfEventLinkId>);
@@ -28,7 +25,7 @@ impl EbpfPrograms {
     ) -> Result<EventLinks, SessionError> {
         let refused = |error| refused(label(program.name), &error);
         let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        uninterrupted(|| loaded.load()).map_err(refused)?;
+        attempts::load(|| loaded.load()).map_err(refused)?;
         let attach = |&cpu: &u32| {
             loaded.attach(
                 PerfEventConfig::Software(SoftwareEvent::CgroupSwitches),
@@ -60,7 +57,7 @@ impl EbpfPrograms {
         program: OverflowProgram,
     ) -> Result<(), SessionError> {
         let loaded: &mut PerfEvent = find(&mut self.ebpf, program.name)?;
-        uninterrupted(|| loaded.load()).map_err(|error| refused(label(program.name), &error))
+        attempts::load(|| loaded.load()).map_err(|error| refused(label(program.name), &error))
     }
 
     /// Attaches a loaded program to the overflows of an event, until the link is closed. The

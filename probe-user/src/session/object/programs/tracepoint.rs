@@ -7,14 +7,15 @@ use std::{
 
 use aya::programs::{BtfTracePoint, Program, links::FdLink};
 
-use super::{super::refused_pin, EbpfPrograms, Tracepoint, find, label, missing, refused};
+use super::{
+    super::refused_pin, EbpfPrograms, Tracepoint, attempts, find, label, missing, refused,
+};
 use crate::{
     machine::btf::KIND_TYPEDEF,
     session::{
         SessionError,
         pins::{Continuity, SessionPins, program_files},
     },
-    sys::signals::uninterrupted,
 };
 
 impl Tracepoint {
@@ -67,7 +68,7 @@ impl EbpfPrograms {
         let loaded: &mut BtfTracePoint = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
             let types = self.types.get();
-            uninterrupted(|| loaded.load(program.at, types))
+            attempts::load(|| loaded.load(program.at, types))
                 .map_err(|error| refused(label(program.name), &error))?;
         }
         Ok(loaded)

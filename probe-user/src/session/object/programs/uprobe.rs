@@ -7,11 +7,8 @@ use aya::programs::{
     uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
 };
 
-use super::{EbpfPrograms, Uprobe, find, label, refused};
-use crate::{
-    session::SessionError,
-    sys::{roots::Roots, signals::uninterrupted},
-};
+use super::{EbpfPrograms, Uprobe, attempts, find, label, refused};
+use crate::{session::SessionError, sys::roots::Roots};
 
 impl EbpfPrograms {
     /// Attaches a program to `offset` in a file, for all processes that execute the file. The
@@ -26,7 +23,7 @@ impl EbpfPrograms {
         let refused = |error| refused(label(program.name), &error);
         let loaded: &mut UProbe = find(&mut self.ebpf, program.name)?;
         if loaded.fd().is_err() {
-            uninterrupted(|| loaded.load()).map_err(refused)?;
+            attempts::load(|| loaded.load()).map_err(refused)?;
         }
         // By descriptor: the file's name may be in another mount namespace.
         let path = Roots::default()

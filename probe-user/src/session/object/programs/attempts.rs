@@ -1,0 +1,67 @@
+//! Loads a program in several attempts.
+
+use aya::programs::ProgramError;
+
+use crate::sys::signals::uninterrupted;
+
+/// As many as libbpf makes.
+const ATTEMPTS: usize = 5;
+
+/// Loads a program with all signals blocked. The kernel also gives up (`EAGAIN`) for what no mask
+/// blocks: a stop, the freezer, a tracer.
+pub(super) fn load(
+    mut attempt: impl FnMut() -> Result<(), ProgramError>,
+) -> Result<(), ProgramError> {
+    for _ in 1..ATTEMPTS {
+        match uninterrupted(&mut attempt) {
+            Err(error) if is_interrupted(&error) => {}
+            loaded => return loaded,
+        }
+    }
+    uninterrupted(attempt)
+}
+
+fn is_interrupted(error: &ProgramError) -> bool {
+    matches!(
+        error,
+        ProgramError::LoadError { io_error, .. } if io_error.raw_os_error() == Some(libc::EAGAIN)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use aya_obj::VerifierLog;
+
+    use super::*;
+
+    fn refusal(errno: i32) -> Result<(), ProgramError> {
+        Err(ProgramError::LoadError {
+            io_error: io::Error::from_raw_os_error(errno),
+            verifier_log: VerifierLog::new(String::new()),
+        })
+    }
+
+    /// Attempts at a program that is refused in this way so many times.
+    fn attempts(errno: i32, refusals: usize) -> (usize, bool) {
+        let mut made = 0;
+        let loaded = load(|| {
+            made += 1;
+            if made <= refusals {
+                refusal(errno)
+            } else {
+                Ok(())
+            }
+        });
+        (made, loaded.is_ok())
+    }
+
+    #[test]
+    fn an_interrupted_load_is_made_again() {
+        assert_eq!(attempts(libc::EAGAIN, 0), (1, true));
+        assert_eq!(attempts(libc::EAGAIN, 4), (5, true));
+        assert_eq!(attempts(libc::EAGAIN, 9), (5, false));
+        assert_eq!(attempts(libc::EINVAL, 1), (1, false));
+    }
+}
