@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     mem,
     time::Duration,
 };
@@ -101,9 +101,16 @@ impl MostWaitedFor {
     /// An entity replaces a named one if its recent waits are longer by this factor.
     const REPLACES: f64 = 2.0;
 
-    /// Adds a window.
-    fn then(&self, behind: &BTreeMap<WaitedFor, u64>, start: Duration) -> Self {
+    /// Adds a window. Those that do not exist any more lose their names.
+    fn then(
+        &self,
+        behind: &BTreeMap<WaitedFor, u64>,
+        start: Duration,
+        exists: &impl Fn(&WaitedFor) -> bool,
+    ) -> Self {
+        let stays = |who: &WaitedFor| behind.contains_key(who) || exists(who);
         let mut recent: BTreeMap<&WaitedFor, f64> = { self.recent.iter() }
+            .filter(|(who, _)| stays(who))
             .map(|(who, wait)| (who, wait * Self::KEPT))
             .collect();
         for (who, nanos) in behind {
@@ -117,8 +124,9 @@ impl MostWaitedFor {
         recent.sort_by(|a, b| b.1.total_cmp(&a.1));
         recent.truncate(Self::RECENT);
         let recent = recent.into_iter().map(|(who, wait)| (who.clone(), wait));
+        let named = self.named.iter().filter(|named| stays(&named.behind));
         let mut next = Self {
-            named: self.named.clone(),
+            named: named.cloned().collect(),
             recent: recent.collect(),
             ..*self
         };
@@ -207,10 +215,17 @@ impl WaitRows {
                 }
             }
         }
+        let cgroups = naming.names.cgroups.keys();
+        let existing: HashSet<WaitedFor> = cgroups.map(|id| waited_for(*id, naming)).collect();
+        let exists = |who: &WaitedFor| match who {
+            WaitedFor::Entity(Entity::Others) => true,
+            WaitedFor::Entity(entity) => entity.never_ends() || existing.contains(who),
+            _ => true,
+        };
         for (entity, row) in &mut entities {
             let before = before.and_then(|before| before.entities.get(entity));
             row.add_up(entity);
-            row.continue_from(before, window.start);
+            row.continue_from(before, window.start, &exists);
             row.keep_longest(naming.view.waited_for);
         }
         Self {
@@ -249,7 +264,12 @@ impl EntityWaits {
     }
 
     /// Adds the totals of the windows before one that begins at `start`.
-    fn continue_from(&mut self, before: Option<&Self>, start: Duration) {
+    fn continue_from(
+        &mut self,
+        before: Option<&Self>,
+        start: Duration,
+        exists: &impl Fn(&WaitedFor) -> bool,
+    ) {
         let delta = self.lengths.delta;
         let (total, since) = match before {
             Some(Self { lengths, .. }) => (lengths.total.plus(&delta), lengths.since),
@@ -265,7 +285,7 @@ impl EntityWaits {
             ..MostWaitedFor::default()
         };
         let most = before.map_or(&first, |before| &before.most);
-        self.most = most.then(&self.behind, start);
+        self.most = most.then(&self.behind, start, exists);
     }
 }
 
