@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use crossterm::{
     event::{Event, EventStream},
     execute,
-    terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode},
+    terminal::{Clear, ClearType, EnterAlternateScreen, enable_raw_mode, is_raw_mode_enabled},
 };
 use futures_core::Stream as _;
 use probe_user::{
@@ -28,7 +28,10 @@ use probe_user::{
     top::{KeyAction, Top, TopOptions, WindowSource},
 };
 use ratatui::{DefaultTerminal, Terminal, backend::CrosstermBackend};
-use rustix::process::{Signal as SignalName, kill_current_process_group};
+use rustix::{
+    process::{Signal as SignalName, kill_current_process_group},
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::live::{UserRequest, WindowSink};
@@ -194,15 +197,24 @@ impl TopView {
         if self.terminal.is_none() {
             return Ok(());
         }
-        // It is not enabled while it seems to be: after SIGSTOP the shell has reset the modes. A
-        // new terminal draws every cell; one that is cleared would ask for the cursor's place.
-        let again = disable_raw_mode()
-            .and_then(|()| enable_raw_mode())
+        // A new terminal draws every cell; one that is cleared would ask for the cursor's place.
+        let again = raw_mode_again()
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All)))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         self.terminal = Some(again.context("cannot take over the terminal")?);
         self.draw()
     }
+}
+
+/// Sets the raw mode, also where it seems to be set: after SIGSTOP the shell has reset the modes.
+/// They are never others in between, which would echo keys.
+fn raw_mode_again() -> io::Result<()> {
+    if !is_raw_mode_enabled()? {
+        return enable_raw_mode();
+    }
+    let mut modes = tcgetattr(io::stdin())?;
+    modes.make_raw();
+    Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
 }
 
 impl OpenedProcesses {
