@@ -1,8 +1,8 @@
 //! A node with frequent starts and ends of containers. The agent's memory does not grow, no counts
 //! are lost, and nothing remains of removed containers.
 //!
-//! The test takes 90 seconds, or `PMUSCOPE_SOAK` seconds (`cargo xtask soak`). It prints the cost of
-//! the agent and of a scrape, and does not assert it.
+//! The test takes 90 s, or `PMUSCOPE_SOAK` seconds (`cargo xtask soak`). It prints the cost of the
+//! agent and of a scrape, and does not assert it.
 
 use std::{
     collections::BTreeSet,
@@ -37,8 +37,8 @@ const NOISE: u64 = 2 << 20;
 /// Duration of the test, and the interval of the agent.
 fn duration_and_interval() -> (Duration, Duration) {
     let seconds = env::var("PMUSCOPE_SOAK").map_or(90, |text| text.parse().unwrap());
-    // The agent's default interval, if there is time for at least 30 windows. Its allocator needs as
-    // many to be steady.
+    // The agent's default interval, if there is time for at least 30 windows: its allocator needs
+    // as many to be steady.
     let interval = if seconds >= 300 { 10 } else { 1 };
     [seconds, interval].map(Duration::from_secs).into()
 }

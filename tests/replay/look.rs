@@ -94,7 +94,8 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
         return;
     };
     assert!(plotted(&mut browser, "cpus_used") < 0.25);
-    // Nanoseconds of a clock are CPUs, which the table has once; MB/s have the prefix of their size.
+    // Nanoseconds of a clock are CPUs, which the table has once. MB/s have the prefix of
+    // their size.
     assert!(plotted(&mut browser, "task-clock") < 0.25);
     assert!(plotted(&mut browser, "memory_bandwidth") < 10.0);
     let texts = "[...document.querySelectorAll('#values thead th small')].map((it) => \

@@ -33,8 +33,8 @@ const PAGE: [u32; 2] = [1000, 1340];
 const STAT: &str = "--metric ipc,cpu_wait_ratio,cmem_read_bandwidth";
 const WINDOW: &str = "--from 3.6s --to 4.5s --quiet";
 
-/// Keys for `top`, each pressed when the screen shows what is before it: a pause while the batch job
-/// runs.
+/// Keys for `top`, each pressed when the screen shows what is before it: a pause while the batch
+/// job runs.
 const KEYS: &[(&str, &[u8])] = &[("after 4.855 s", b"p"), ("paused", b"q")];
 
 pub(crate) fn run() -> Result<()> {

@@ -253,11 +253,11 @@ fn plan(
     if let Some(mut wanted) = wanted_by_profile(count, &hardware) {
         wanted.set_sampled(sampled);
         match wanted.plan(machine, &catalogue, hardware) {
-            Ok(plan) if plan.rotated == 0 && plan.uncountable.is_empty() => return Ok(plan),
             Ok(plan) if !plan.uncountable.is_empty() => tracing::warn!(
                 "cannot count the profile of this machine: {}; counting what can be counted",
                 plan.uncountable[0].reason
             ),
+            Ok(plan) if plan.rotated == 0 => return Ok(plan),
             Ok(_) => tracing::warn!(
                 "this machine has no room for all events of its profile at one time: counting \
                  what there is room for"

@@ -197,8 +197,8 @@ impl Ledger {
         self.accounts.values().all(|account| account.in_report)
     }
 
-    /// Drops totals of waits for those that a row does not name any more: a row names few, and waits
-    /// for many in its life.
+    /// Drops totals of waits for those that a row no longer names: it names few, and waits for many
+    /// in its life.
     fn forget_waits(&mut self, report: &Report, keys: &ReportKeys) {
         let mut named: HashMap<&Subject, HashSet<u32>> = HashMap::new();
         for series in report.series.iter().filter(|it| it.total.is_some()) {

@@ -168,7 +168,6 @@ impl ReportedRows for WaitRows {
                 let about = FindingSubject::Subject(*metrics.subjects.get(waits.entity)?);
                 waits.finding(about)
             });
-        let findings: Vec<_> = findings.collect();
         report.findings.extend(findings);
     }
 }

@@ -234,8 +234,8 @@ fn verdict(differing: usize, tested: usize) -> String {
         (0, _) => format!("none of {tested} values differs by more than chance allows"),
         _ => format!(
             "{differing} of {tested} values differ: those that chance explains least are first, \
-             the machine's own last. At most {chance:.2} of the {differing} are chance \
-             (Benjamini-Hochberg, 1%)"
+             the machine's own last. At most {chance:.2} of the {differing} are \
+             expected to be chance (Benjamini-Hochberg, 1%)"
         ),
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     fmt,
     fs::{self, DirBuilder, File, Metadata},
-    io,
+    io, iter,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -58,9 +58,6 @@ impl TrustedDirectory {
     /// It is a link or no directory, or others can change our entries in it or replace it.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         check_ancestors(path)?;
-        if let Some(parent) = parent(path) {
-            check_access(parent, &fs::metadata(parent)?)?;
-        }
         Self::check(path, openat(CWD, path, DIRECTORY, Mode::empty()))
     }
 
@@ -193,6 +190,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
 fn parent(path: &Path) -> Option<&Path> {
     let parent = path.parent()?;
     Some(match parent == Path::new("") {
+        true if path == Path::new(".") => return None,
         true => Path::new("."),
         false => parent,
     })
@@ -201,10 +199,12 @@ fn parent(path: &Path) -> Option<&Path> {
 /// An error if a directory on the way is a link that others made, or others can replace it. One
 /// that is missing is not on the way yet.
 fn check_ancestors(path: &Path) -> io::Result<()> {
-    let ancestors = path.ancestors().skip(1);
-    for ancestor in ancestors.filter(|ancestor| *ancestor != Path::new("")) {
+    for ancestor in iter::successors(parent(path), |path| parent(path)) {
         match fs::symlink_metadata(ancestor) {
-            Ok(metadata) if metadata.is_symlink() => check_owner(ancestor, &metadata)?,
+            Ok(link) if link.is_symlink() => {
+                check_owner(ancestor, &link)?;
+                check_access(ancestor, &fs::metadata(ancestor)?)?;
+            }
             Ok(metadata) => check_access(ancestor, &metadata)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -67,7 +67,8 @@ impl Svg {
         let [width, height] = size.map(|it| it * 2 / 3);
         let _ = writeln!(
             self.body,
-            r#"<image x="{}" y="{}" width="{width}" height="{height}" href="data:image/png;base64,{png}"/>"#,
+            "<image x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" \
+             href=\"data:image/png;base64,{png}\"/>",
             self.left, self.height,
         );
         self.grow(width, height);
@@ -125,7 +126,8 @@ impl Svg {
             if !text.is_empty() {
                 let _ = writeln!(
                     self.body,
-                    r#"<text x="{at}" y="{baseline}" fill="{ink}" textLength="{length}"{bold}>{text}</text>"#,
+                    "<text x=\"{at}\" y=\"{baseline}\" fill=\"{ink}\" \
+                     textLength=\"{length}\"{bold}>{text}</text>",
                 );
             }
             at += length;

@@ -12,7 +12,10 @@ use anyhow::{Context as _, Result};
 use crossterm::{
     event::{Event, EventStream},
     execute,
-    terminal::{Clear, ClearType, EnterAlternateScreen, enable_raw_mode, is_raw_mode_enabled},
+    terminal::{
+        Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode,
+        is_raw_mode_enabled,
+    },
 };
 use futures_core::Stream as _;
 use probe_user::{
@@ -207,12 +210,15 @@ impl TopView {
 }
 
 /// Sets the raw mode, also where it seems to be set: after SIGSTOP the shell has reset the modes.
-/// They are never others in between, which would echo keys.
+/// With a terminal as standard input they are no others in between, which would echo keys.
 fn raw_mode_again() -> io::Result<()> {
     if !is_raw_mode_enabled()? {
         return enable_raw_mode();
     }
-    let mut modes = tcgetattr(io::stdin())?;
+    let Ok(mut modes) = tcgetattr(io::stdin()) else {
+        // Keys come from /dev/tty, which only crossterm has open.
+        return disable_raw_mode().and_then(|()| enable_raw_mode());
+    };
     modes.make_raw();
     Ok(tcsetattr(io::stdin(), OptionalActions::Now, &modes)?)
 }
