@@ -7,7 +7,7 @@ use probe_user::{
     snapshot::Hook,
 };
 use test_harness::{
-    Counting, limit_files, machine, online_cpus, plan, pmuscope, shared_machine, this_machine,
+    limit_files, machine, online_cpus, plan, pmuscope, shared_machine, this_machine,
 };
 
 /// pmuscope raises its soft limit to what it needs, and the command runs with the original limit.
@@ -91,8 +91,13 @@ fn the_memory_of_maps_is_what_the_kernel_says() {
         println!("skipped: Linux {release} does not say it");
         return;
     }
-    let mut counting = Counting::start("task-clock,page-faults");
-    let stated = counting.window().health.memory;
+    // No `Counting`, which may have a second session.
+    let config = Config {
+        plan: plan("task-clock,page-faults"),
+        ..Config::default()
+    };
+    let mut session = Session::start(config, &this_machine()).unwrap();
+    let stated = session.pull().unwrap().health.memory;
     let mut taken = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();

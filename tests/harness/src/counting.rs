@@ -1,6 +1,6 @@
 //! A session for tests, and its counts.
 
-use std::{fs, sync::Arc};
+use std::{fs, ops::Range, sync::Arc};
 
 use probe_common::CgroupId;
 use probe_user::{
@@ -19,8 +19,47 @@ pub struct Counting {
     pub session: Session,
     /// The snapshot at the start.
     pub first: Snapshot,
-    /// [`taken_time`] at the start.
-    taken: u64,
+    taken: TakenTime,
+}
+
+/// Time that interrupts and the hypervisor have taken since a start.
+enum TakenTime {
+    /// Counted to the nanosecond, by a session of its own that began with this snapshot.
+    Counted(Box<(Session, Snapshot)>),
+    /// [`taken_time`] at the start, in ticks: where no hypervisor takes time, which it does in
+    /// bursts of less than a tick too.
+    Ticks(u64),
+}
+
+impl TakenTime {
+    fn begin() -> Self {
+        if ticks(STEAL) == 0 {
+            return Self::Ticks(taken_time());
+        }
+        let config = Config {
+            plan: plan("stolen-time"),
+            ..Config::default()
+        };
+        let mut session = Session::start(config, &this_machine()).unwrap();
+        let first = session.pull().unwrap();
+        Self::Counted(Box::new((session, first)))
+    }
+
+    fn nanos(&mut self) -> u64 {
+        match self {
+            Self::Ticks(before) => taken_time() - *before,
+            Self::Counted(counted) => {
+                let (session, first) = &mut **counted;
+                let now = session.pull().unwrap();
+                let window = Window::between(first, &now, session.plan());
+                let usage = window
+                    .usage
+                    .values()
+                    .filter_map(|groups| groups[0].as_ref());
+                usage.map(|group| group.counts[0]).sum()
+            }
+        }
+    }
 }
 
 impl Counting {
@@ -63,11 +102,10 @@ impl Counting {
             .try_init();
         let mut session = Session::start(config, machine).unwrap();
         let first = session.pull().unwrap();
-        let taken = taken_time();
         Self {
             session,
             first,
-            taken,
+            taken: TakenTime::begin(),
         }
     }
 
@@ -93,7 +131,7 @@ impl Counting {
     /// and of the hypervisor, estimated time of slices with a missed switch, and the gap of
     /// handovers, all since the start.
     #[track_caller]
-    pub fn assert_cpu_time(&self, window: &Window, what: &str, counted: u64, truth: u64) {
+    pub fn assert_cpu_time(&mut self, window: &Window, what: &str, counted: u64, truth: u64) {
         let taken = self.taken();
         let since_start = |of: fn(&Health) -> u64| of(&window.health) - of(&self.first.health);
         let estimated = since_start(|health| health.sum.missed_nanos);
@@ -120,8 +158,8 @@ impl Counting {
     }
 
     /// CPU time in ns on all CPUs of interrupts and of the hypervisor since the start.
-    pub fn taken(&self) -> u64 {
-        taken_time() - self.taken
+    pub fn taken(&mut self) -> u64 {
+        self.taken.nanos()
     }
 
     /// The count of an event for a cgroup in a window. None without a row.
@@ -158,16 +196,16 @@ impl Counting {
 /// CPU time in ns on all CPUs that interrupts and the hypervisor have taken so far. The kernel's
 /// accounting excludes it from a task's time, and the task-clock includes it.
 pub fn taken_time() -> u64 {
+    ticks(6..9) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}
+
+/// The field of steal time, among those of interrupts: irq, softirq, steal.
+const STEAL: Range<usize> = 8..9;
+
+/// The sum of fields of the first line of `/proc/stat`:
+/// `cpu user nice system idle iowait irq softirq steal ...`.
+fn ticks(fields: Range<usize>) -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
-    // cpu user nice system idle iowait irq softirq steal ..., in ticks.
-    let ticks: u64 = stat
-        .lines()
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .skip(6)
-        .take(3)
-        .map(|n| n.parse::<u64>().unwrap())
-        .sum();
-    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+    let line: Vec<_> = stat.lines().next().unwrap().split_whitespace().collect();
+    line[fields].iter().map(|n| n.parse::<u64>().unwrap()).sum()
 }
