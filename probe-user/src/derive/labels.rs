@@ -10,7 +10,7 @@ use super::Subject;
 use crate::{
     join::Entity,
     names::{
-        RuntimeNames, name_matches,
+        RuntimeNames, label_of_path, name_matches,
         runtime_names::{Container, Pod},
         unit,
     },
@@ -217,7 +217,7 @@ fn entity_kind_and_name(entity: &Entity) -> (&'static str, Cow<'_, str>) {
         Entity::Command(name) => ("command", (&**name).into()),
         Entity::Pod(uid) => ("pod", (&**uid).into()),
         Entity::Container { id, .. } => ("container", (&**id).into()),
-        Entity::Cgroup(path) => ("cgroup", (&**path).into()),
+        Entity::Cgroup(path) => ("cgroup", label_of_path(path)),
         Entity::Process { tgid, name } | Entity::ProcessOf { tgid, name, .. } => {
             let name = name.as_deref().unwrap_or("(name not known)");
             ("process", format!("{name} {tgid}").into())

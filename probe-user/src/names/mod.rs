@@ -5,6 +5,7 @@
 //! podman, also nested ones such as kind's. The last container id of a path is the container.
 
 mod cgroup_owner_check;
+mod label_of_path;
 mod pod_name;
 pub mod resolver;
 pub mod runtime_names;
@@ -13,6 +14,7 @@ mod unit;
 use std::borrow::Cow;
 
 pub(crate) use self::cgroup_owner_check::{CgroupOwnerCheck, contested};
+pub(crate) use self::label_of_path::label_of_path;
 pub(crate) use self::pod_name::{PodName, name_matches};
 pub use self::{runtime_names::RuntimeNames, unit::unit};
 
