@@ -23,13 +23,20 @@ mod saver;
 mod self_report;
 mod state_directory;
 
-use std::{io, path::Path, process::Command, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::Path,
+    process::{self, Command},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use sd_notify::NotifyState;
 use tokio::{
     runtime::Builder,
     signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, Interval, MissedTickBehavior, interval_at},
+    time::{Instant, Interval, MissedTickBehavior, interval_at, sleep},
 };
 
 pub use self::{
@@ -118,6 +125,9 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
 /// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
+/// The most time from a signal to the end of the process.
+const END: Duration = Duration::from_secs(2);
+
 /// Runs an agent until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -125,10 +135,32 @@ const FIRST_WINDOW: Duration = Duration::from_secs(1);
 /// The reason why it cannot start. Later failures are logged and counted, and do not end it.
 pub fn run(options: Options) -> Result<(), AgentError> {
     let config = options.sources.read()?;
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime
-        .map_err(AgentError::Runtime)?
-        .block_on(serve(options, config))
+    let runtime = || Builder::new_current_thread().enable_all().build();
+    let main = runtime().map_err(AgentError::Runtime)?;
+    let end = runtime().and_then(|runtime| {
+        let end = move || runtime.block_on(exit_in_time());
+        let thread = thread::Builder::new().name("end".to_owned());
+        privileges::run_without(|| thread.spawn(end))
+    });
+    end.map_err(AgentError::Runtime)?;
+    main.block_on(serve(options, config))
+}
+
+/// Ends this process some time after a signal, whatever its other threads wait for.
+async fn exit_in_time() {
+    let Ok(mut signals) = Signals::listen() else {
+        return;
+    };
+    tokio::select! {
+        _ = signals.terminate.recv() => {}
+        _ = signals.interrupt.recv() => {}
+    }
+    sleep(END).await;
+    tracing::error!(
+        "the agent has not ended {} s after a signal: it exits without its last window",
+        END.as_secs()
+    );
+    process::exit(1);
 }
 
 async fn serve(options: Options, config: Config) -> Result<(), AgentError> {

@@ -35,8 +35,9 @@ use crate::{
     },
 };
 
-/// How long the end waits for the collector and for the reader of the JSON lines.
-const LAST_FLUSH: Duration = Duration::from_secs(1);
+/// How long the end takes at most with the last save, the collector and the reader of the JSON
+/// lines.
+const LAST_FLUSH: Duration = Duration::from_millis(1500);
 
 /// Keeps the boot time already reported, unless the wall clock went back more than a second, which
 /// would put the start of totals in the future.
@@ -216,12 +217,12 @@ impl Running {
     /// Ends counting. A last window is counted if it has a receiver: JSON lines, a collector, or
     /// saved totals.
     pub(super) fn shut_down(&mut self) {
+        let until = now() + LAST_FLUSH;
         let has_receiver =
             self.json.is_some() || self.push.is_some() || self.config.state.is_some();
         if has_receiver && self.pipeline.is_some() {
             self.end_window();
         }
-        let until = now() + LAST_FLUSH;
         let left = || until.saturating_sub(now());
         if let Some(json) = self.json.take() {
             json.finish(left());

@@ -2,6 +2,7 @@
 
 use std::{
     fs::TryLockError,
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -34,7 +35,16 @@ impl StateDirectory {
         path: &Path,
         save: fn(&Path) -> Command,
     ) -> Result<Self, StateDirectoryLocked> {
-        let own = TrustedDirectory::make(path).ok();
+        let mut saver = Saver::new(path, save);
+        let own = match TrustedDirectory::open(path) {
+            // The child makes it: this process must not wait for a frozen file system.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let made = saver.save(Vec::new());
+                made.and_then(|()| TrustedDirectory::open(path))
+            }
+            opened => opened,
+        };
+        let own = own.ok();
         // The directory itself is locked: a lock file would have to be written.
         let locked = own.as_ref().map(|own| own.descriptor().try_lock());
         if let Some(Err(TryLockError::WouldBlock)) = locked {
@@ -42,7 +52,7 @@ impl StateDirectory {
         }
         Ok(Self {
             path: path.to_owned(),
-            saver: Saver::new(path, save),
+            saver,
             _locked: own,
         })
     }

@@ -6,7 +6,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::net::UnixDatagram,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -178,8 +178,13 @@ impl Agent {
 
     /// Replaces the configuration file atomically.
     pub fn configure(&self, config: &str) {
+        self.replace_configuration(|new| fs::write(new, config).unwrap());
+    }
+
+    /// As `configure`, by the file that `make` makes.
+    pub fn replace_configuration(&self, make: impl FnOnce(&Path)) {
         let path = |name: &str| self.directory.path().join(name);
-        fs::write(path("agent.toml.new"), config).unwrap();
+        make(&path("agent.toml.new"));
         fs::rename(path("agent.toml.new"), path("agent.toml")).unwrap();
     }
 

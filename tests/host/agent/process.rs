@@ -6,6 +6,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
     net::{RecvFlags, recv},
     process::{Pid, Signal, kill_process},
 };
@@ -26,6 +27,24 @@ fn a_signal_ends_it_well() {
         agent.wait_for_notification("STOPPING=1");
         assert!(agent.ended().success());
     }
+}
+
+/// A reload waits for its file for ever: a pipe that nobody writes stands for a frozen disk.
+#[test]
+fn a_signal_ends_it_where_its_loop_hangs() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let mut agent = Agent::start();
+    agent.next_window();
+    agent.replace_configuration(|file| {
+        mknodat(CWD, file, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    });
+    agent.signal(Signal::HUP);
+    agent.wait_for_notification("RELOADING=1");
+    agent.signal(Signal::TERM);
+    // Not by the signal, and not after an orderly end.
+    assert_eq!(agent.ended().code(), Some(1));
 }
 
 /// Each SIGHUP makes the agent read its configuration again. The signals also arrive while the
