@@ -70,6 +70,37 @@ class Unit(unittest.TestCase):
         self.assertEqual(toml["http"]["listen"].split(":")[1], str(chart_values()["http"]["port"]))
 
 
+class Package(unittest.TestCase):
+    def prerm(self, why, *codes):
+        """Runs the script before a removal, with a program that ends with these codes; its calls."""
+        with tempfile.TemporaryDirectory() as root:
+            root = pathlib.Path(root)
+            program = root / "pmuscope"
+            program.write_text(
+                f'#!/bin/sh\necho "$@" >>{root}/calls\n'
+                f"exit $(sed -n $(wc -l <{root}/calls)p {root}/codes)\n"
+            )
+            program.chmod(0o755)
+            (root / "codes").write_text("".join(f"{code}\n" for code in codes))
+            (root / "calls").touch()
+            text = (DEPLOY / "debian" / "prerm").read_text()
+            text = text.replace("/usr/bin/pmuscope", str(program))
+            # The unit of this machine is not ours to stop.
+            text = text.replace("/run/systemd/system", str(root / "none"))
+            (root / "prerm").write_text(text)
+            code, said = run("sh", str(root / "prerm"), why)
+            self.assertEqual(code, 0, said)
+            return (root / "calls").read_text().splitlines()
+
+    def test_a_removal_unpins(self):
+        configured = "agent --config /etc/pmuscope/agent.toml --unpin"
+        self.assertEqual(self.prerm("remove", 0), [configured])
+        # A configuration that does not read leaves the place of the example's pins.
+        self.assertEqual(self.prerm("remove", 1, 0), [configured, "agent --unpin"])
+        self.assertEqual(self.prerm("remove", 1, 1), [configured, "agent --unpin"])
+        self.assertEqual(self.prerm("upgrade"), [])
+
+
 class Man(unittest.TestCase):
     """The pages and completions in deploy/ are those of the program: `cargo xtask docs` writes both."""
 

@@ -320,6 +320,13 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
     assert!(with(Vec::new()).contains("no state of pmuscope"));
     assert!(with(vec![0; 1000]).contains("no state of pmuscope"));
     assert!(with(good[..good.len() - 1].to_vec()).contains("damaged"));
+    // Nothing of a file of 100 GiB is kept in memory.
+    let text = refusal(|path| {
+        fs::write(path, &good).unwrap();
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_len(100 << 30).unwrap();
+    });
+    assert!(text.contains("damaged"), "{text}");
     let text = with(b"pmuscope totals, format 4000000000\n".to_vec());
     assert!(
         text.contains("has format 4000000000 and this program reads"),

@@ -94,6 +94,12 @@ impl Passwords {
         }
     }
 
+    /// Whether no guess is verified now.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.one_at_a_time.available_permits() > 0
+    }
+
     fn key(&self, user: &str, password: &[u8]) -> u64 {
         let hash = self.users.get(user);
         self.state.key.hash_one((user, hash, password))

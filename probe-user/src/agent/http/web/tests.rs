@@ -55,6 +55,28 @@ fn a_file_that_asks_for_nothing_changes_nothing() {
     }
 }
 
+/// TLS alone lets everybody in.
+#[test]
+fn tls_without_users_is_no_protection() {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/tls");
+    let tls = format!(
+        "tls_server_config:\n  cert_file: {fixtures}/server.pem\n  \
+         key_file: {fixtures}/server.key\n"
+    );
+    let web = load(&tls).unwrap();
+    assert_eq!((web.scheme(), web.is_protected()), ("https", false));
+    let hash = bcrypt::hash("a", 4).unwrap();
+    let by_password = format!("{tls}basic_auth_users:\n  alice: {hash}\n");
+    let by_certificate = format!(
+        "{tls}  client_auth_type: RequireAndVerifyClientCert\n  \
+         client_ca_file: {fixtures}/ca.pem\n"
+    );
+    for text in [by_password, by_certificate] {
+        let web = load(&text).unwrap();
+        assert_eq!((web.scheme(), web.is_protected()), ("https", true));
+    }
+}
+
 fn authorization(scheme: &str, text: &[u8]) -> HeaderMap {
     let value = format!("{scheme} {}", BASE64_STANDARD.encode(text));
     [(AUTHORIZATION, value.parse().unwrap())]
@@ -157,4 +179,28 @@ async fn guesses_of_one_address_do_not_pile_up() {
     assert_eq!(said, (Denied, Busy));
     // All of them have been answered: the next one does not wait.
     assert_eq!(guess("alice", first).await, Denied);
+}
+
+/// A hash goes on to its end where the client has left, and no other begins before.
+#[tokio::test]
+async fn a_client_that_left_holds_its_turn_to_the_end_of_the_hash() {
+    let hash = bcrypt::hash_with_salt("a", 8, [7; 16]).unwrap();
+    let users = BTreeMap::from([("alice".to_owned(), hash.to_string())]);
+    let passwords = Arc::new(Passwords::new(users, None).unwrap());
+    let asks = Arc::clone(&passwords);
+    let client = tokio::spawn(async move { asks.admit("alice", b"a".to_vec(), ADDRESS).await });
+    while passwords.is_idle() {
+        tokio::task::yield_now().await;
+    }
+    client.abort();
+    client.await.unwrap_err();
+    loop {
+        let is_idle = passwords.is_idle();
+        if passwords.is_known("alice", b"a") {
+            break;
+        }
+        // Its turn ends after the password is remembered.
+        assert!(!is_idle);
+        tokio::task::yield_now().await;
+    }
 }
