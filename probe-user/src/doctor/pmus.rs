@@ -32,6 +32,7 @@ pub(super) fn check(
     };
     let mut findings = vec![core(subject, config, pmus)];
     findings.extend(uncore(subject, config, pmus));
+    findings.extend(clusters(subject));
     findings.extend(devices(subject, pmus));
     findings.extend(pmus.unreadable().map(|error| {
         let loss = Loss::new("that PMU's events").advise(
@@ -41,6 +42,14 @@ pub(super) fn check(
         AREA.degraded("PMU files", error.to_string(), loss)
     }));
     findings
+}
+
+/// NUMA nodes within a socket, which no counter tells apart.
+fn clusters(subject: &Subject) -> Option<Finding> {
+    let nodes = subject.machine.topology().nodes_per_socket();
+    let found =
+        format!("{nodes} in each: counts and shares of memory traffic are of whole sockets");
+    (nodes > 1).then(|| AREA.ok("NUMA nodes of a socket", found))
 }
 
 fn core(subject: &Subject, config: Option<&KernelConfig>, pmus: &Pmus) -> Finding {

@@ -85,6 +85,15 @@ impl Topology {
             .collect()
     }
 
+    /// The most NUMA nodes with CPUs in one socket: above 1 with Intel's sub-NUMA clustering or AMD's
+    /// nodes per socket. 1 if unknown.
+    #[must_use]
+    pub fn nodes_per_socket(&self) -> usize {
+        let of_nodes: Vec<u32> = self.sockets_of_nodes().into_values().collect();
+        let in_socket = |socket| of_nodes.iter().filter(|of| **of == socket).count();
+        of_nodes.iter().copied().map(in_socket).max().unwrap_or(1)
+    }
+
     /// Number of sockets; 1 if unknown.
     #[must_use]
     pub fn sockets(&self) -> u32 {
@@ -157,6 +166,19 @@ mod tests {
         assert_eq!(topology.sockets(), 2);
         assert_eq!((topology.node(2), topology.node(4)), (Some(1), None));
         assert_eq!(topology.socket_of_node(1), Some(1));
+        assert_eq!(topology.nodes_per_socket(), 1);
+    }
+
+    #[test]
+    fn clusters_are_nodes_of_one_socket() {
+        // The third node has memory alone.
+        let root = tree(
+            &["0\n", "0\n", "1\n", "1\n"],
+            &["0\n", "1\n", "\n", "2-3\n"],
+        );
+        assert_eq!(Topology::read(root.path()).nodes_per_socket(), 2);
+        let unknown = Topology::read(Path::new("/nonexistent"));
+        assert_eq!(unknown.nodes_per_socket(), 1);
     }
 
     #[test]

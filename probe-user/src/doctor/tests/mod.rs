@@ -214,6 +214,22 @@ fn an_uncore_pmu_without_a_cpu_is_degraded() {
     assert_eq!(states(&diagnosis)["nvidia_scf_pmu"], "degraded");
 }
 
+/// As on Xeons with sub-NUMA clustering.
+#[test]
+fn nodes_within_a_socket_are_reported() {
+    let fixture = Fixture::new(Some("spr"), "spr-watchdog", process(Arch::X86), WORKING);
+    fixture.write("sys/devices/system/cpu/online", b"0-3\n");
+    for cpu in 0..4_u8 {
+        let at = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        fixture.write(&at, if cpu < 2 { b"0\n" } else { b"1\n" });
+        let node = format!("sys/devices/system/node/node{cpu}/cpulist");
+        fixture.write(&node, format!("{cpu}\n").as_bytes());
+    }
+    let report = fixture.report();
+    assert!(report.contains("NUMA nodes of a socket"), "{report}");
+    assert!(report.contains("2 in each: counts and shares"), "{report}");
+}
+
 #[test]
 fn root_complexes_without_the_right_to_name_their_devices_are_reported() {
     let fixture = grace(process(Arch::Arm64), WORKING);
