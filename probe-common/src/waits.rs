@@ -188,6 +188,9 @@ pod! {
 }
 
 impl WaitTimes {
+    /// The power of two that ends bucket 0, in seconds.
+    pub const FIRST_END: i32 = -20;
+
     /// 2^20 / 10^9 as a fraction of 2^28: nanoseconds in units of 2^-20 s, to 10^-7 of them.
     const UNITS: u64 = 281_475;
     const FRACTION: u32 = 28;

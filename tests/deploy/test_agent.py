@@ -20,6 +20,8 @@ from expositions import PMUSCOPE
 from test_chart import MATRIX
 from test_prometheus import Prometheus
 
+WAITS = "pmuscope_cpu_wait_duration_seconds"
+
 # Keys of files that secrets bring.
 FILES = ("web_config", "ca_file", "cert_file", "key_file")
 
@@ -53,7 +55,7 @@ class Agent:
         config.write_text(
             f'interval = "500ms"\n[http]\nlisten = "{self.address}"\n[json]\npath = "-"\n'
             f'[run]\ndirectory = "{directory}/run"\n[count]\nmetrics = ["cpus_used", '
-            '"context_switches_per_second", "page_faults_per_second"]\n'
+            '"context_switches_per_second", "page_faults_per_second", "cpu_wait_ratio"]\n'
         )
         self.log = pathlib.Path(directory, "log")
         self.windows = []
@@ -104,14 +106,39 @@ class Scraped(unittest.TestCase):
         cls.prometheus = Prometheus(targets)
         cls.addClassCleanup(cls.prometheus.stop)
         cls.prometheus.wait_for_scrapes(5)
+        # It asks for protocol buffers.
+        cls.native = Prometheus(targets, "--enable-feature=native-histograms")
+        cls.addClassCleanup(cls.native.stop)
+        cls.native.wait_for_scrapes(5)
         # Rules that rest on rules come a round later.
         cls.prometheus.wait_for_rules(4)
 
     def test_it_is_taken(self):
         targets = self.prometheus.get("targets")["activeTargets"]
-        self.assertEqual([target["lastError"] for target in targets], [""])
+        targets += self.native.get("targets")["activeTargets"]
+        self.assertEqual([target["lastError"] for target in targets], ["", ""])
         self.assertEqual(self.agent.get("/readyz"), "ok\n")
         self.assertEqual(self.agent.get("/healthz"), "ok\n")
+
+    def test_native_histograms_are_the_classic_ones(self):
+        if f"{WAITS}_bucket" not in self.agent.get("/metrics"):
+            self.skipTest("this kernel has no waits: pmuscope doctor says why")
+        # Each is of a later scrape than the one before.
+        numbers = []
+        # Of a row that does not end.
+        row = '{kind="system"}'
+        for prometheus, query in [
+            (self.native, f"histogram_count({WAITS}{row})"),
+            (self.prometheus, f"{WAITS}_count{row}"),
+            (self.native, f"histogram_count({WAITS}{row})"),
+        ]:
+            prometheus.wait_for_scrapes(2 + prometheus.scrapes())
+            ((_, number),) = prometheus.query(query)
+            numbers.append(number)
+        self.assertEqual(numbers, sorted(numbers))
+        self.assertGreater(numbers[0], 0)
+        ((_, p99),) = self.native.query(f"histogram_quantile(0.99, rate({WAITS}{row}[1m]))")
+        self.assertTrue(0 < p99 < 1024, p99)
 
     def test_every_rule_is_evaluated(self):
         for rule in self.prometheus.rules():

@@ -71,7 +71,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Prometheus:
     """A Prometheus of its own on a free port, with an empty store."""
 
-    def __init__(self, targets):
+    def __init__(self, targets, *options):
         self.directory = tempfile.mkdtemp(prefix="pmuscope-prometheus-")
         for path in queries.RULES:
             shutil.copy(path, self.directory)
@@ -95,6 +95,7 @@ class Prometheus:
                     f"--config.file={config_file}",
                     f"--storage.tsdb.path={self.directory}/data",
                     f"--web.listen-address={self.address}",
+                    *options,
                 ],
                 stderr=log,
                 stdout=log,
@@ -143,6 +144,11 @@ class Prometheus:
                 seen.setdefault(rule["name"], set()).add(rule["lastEvaluation"])
             # Its evaluations are a second apart, and it tells nobody of them.
             time.sleep(0.2)
+
+    def scrapes(self):
+        """How often the least scraped target was scraped."""
+        ((_, scrapes),) = self.query("min(count_over_time(up[10m]))")
+        return int(scrapes)
 
     def wait_for_scrapes(self, scrapes):
         """Until each target was scraped that often."""

@@ -28,7 +28,7 @@ const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 const STALE_INTERVALS: u32 = 3;
 const STALE_AT_LEAST: Duration = Duration::from_secs(5);
 
-const DIALECTS: [Dialect; 2] = [Dialect::OpenMetrics, Dialect::Prometheus];
+const FORMATS: usize = Dialect::ALL.len();
 
 /// Shared by the loop and the server.
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(super) struct Published {
     /// Notified when a requested format is not rendered yet.
     requested: Notify,
     /// By dialect: the number of the last window at its last request, from 1 on.
-    requested_at: [AtomicU64; 2],
+    requested_at: [AtomicU64; FORMATS],
     /// Counters of the HTTP server.
     pub(super) served: ServerCounters,
     /// Counters of pushes to a collector.
@@ -83,7 +83,7 @@ pub(super) struct ServerCounters {
 struct LastWindow {
     /// Its number, from 1 on; 0 before the first.
     number: u64,
-    texts: [Option<Arc<RenderedText>>; 2],
+    texts: [Option<Arc<RenderedText>>; FORMATS],
     /// When it was published, and how long after that it is stale.
     times: (Duration, Duration),
     /// Why nothing is counted now; None while counting.
@@ -120,10 +120,10 @@ impl Published {
     /// Publishes a window; `write` renders it in a format. The next one is due after `interval`.
     pub(super) fn publish(&self, interval: Duration, write: impl Fn(Dialect) -> Vec<u8>) {
         let number = self.last.borrow().number + 1;
-        let texts = [0, 1].map(|at: usize| {
-            let requested = self.requested_at[at].load(Relaxed);
+        let texts = Dialect::ALL.map(|dialect| {
+            let requested = self.requested_at[dialect as usize].load(Relaxed);
             let wanted = requested > 0 && number - requested < RENDERED_WITHIN;
-            wanted.then(|| Arc::new(RenderedText::new(write(DIALECTS[at]))))
+            wanted.then(|| Arc::new(RenderedText::new(write(dialect))))
         });
         self.last.send_modify(|last| {
             last.number = number;
@@ -136,7 +136,7 @@ impl Published {
     pub(super) fn render_requested(&self, write: impl Fn(Dialect) -> Vec<u8>) {
         self.last.send_if_modified(|last| {
             let mut rendered = false;
-            for (at, dialect) in DIALECTS.into_iter().enumerate() {
+            for (at, dialect) in Dialect::ALL.into_iter().enumerate() {
                 let requested = self.requested_at[at].load(Relaxed);
                 if requested == last.number && requested > 0 && last.texts[at].is_none() {
                     last.texts[at] = Some(Arc::new(RenderedText::new(write(dialect))));
@@ -170,7 +170,7 @@ impl Published {
 
     /// The last window in a format, or why there is none.
     pub(super) async fn text(&self, dialect: Dialect) -> Result<Arc<RenderedText>, String> {
-        let at = usize::from(dialect == Dialect::Prometheus);
+        let at = dialect as usize;
         let mut changes = self.last.subscribe();
         let found = async {
             loop {

@@ -346,6 +346,7 @@ fn latency_histogram(counts: &SampleCounts, start: Duration) -> Histogram {
         bounds: bounds.collect(),
         counts: counts.histogram.map(|weight| weight.round() as u64).into(),
         sum: counts.cycles,
+        powers: None,
     }
 }
 

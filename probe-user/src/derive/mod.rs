@@ -60,7 +60,7 @@ pub use self::{
     },
     series::{Attributes, CounterSource, MetricInfo, MetricKind, Series, Subject},
     stages::Stages,
-    value::{CounterValue, Estimate, Histogram, Reason, Spread, Value, ValueMethod},
+    value::{CounterValue, Estimate, Histogram, PowerBuckets, Reason, Spread, Value, ValueMethod},
 };
 pub use crate::window::RunningTime;
 use crate::{

@@ -92,6 +92,17 @@ pub struct Histogram {
     pub counts: Vec<u64>,
     /// Sum of all values.
     pub sum: f64,
+    /// The same occurrences by powers of two, where they are counted so.
+    pub powers: Option<PowerBuckets>,
+}
+
+/// Occurrences by powers of two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerBuckets {
+    /// The power that is the end of the first bucket, which has all smaller values.
+    pub first: i32,
+    /// Each further bucket ends at twice the end of the one before; the last has all larger values.
+    pub counts: Vec<u64>,
 }
 
 /// Why there is no value.

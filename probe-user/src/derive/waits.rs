@@ -6,8 +6,8 @@ use probe_common::WaitTimes;
 
 use super::{
     Attributes, CounterValue, Estimate, FindingKind, FindingSubject, Histogram, MetricInfo,
-    MetricKind, Reason, Report, ReportFinding, ReportTable, Subject, TableCell, Value,
-    report::WAITS_TABLE, sources::ReportedRows, spe::sampled_estimate, statistics,
+    MetricKind, PowerBuckets, Reason, Report, ReportFinding, ReportTable, Subject, TableCell,
+    Value, report::WAITS_TABLE, sources::ReportedRows, spe::sampled_estimate, statistics,
 };
 use crate::{
     formula::NoValue,
@@ -189,7 +189,7 @@ fn bucket_ends(bucket: usize) -> (f64, f64) {
     (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
 }
 
-/// The histogram for monitoring systems. Each bucket is a series, so buckets are wider here: each
+/// The histogram for monitoring systems. Each bucket may be a series, so its buckets are wider: each
 /// ends at four times the end of the one before.
 fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     const FIRST: usize = 2;
@@ -208,6 +208,10 @@ fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
         bounds: shown().filter_map(WaitTimes::end).collect(),
         counts: counts.collect(),
         sum: float(lengths.nanos) / 1e9,
+        powers: Some(PowerBuckets {
+            first: WaitTimes::FIRST_END,
+            counts: lengths.counts.to_vec(),
+        }),
     }
 }
 

@@ -6,13 +6,14 @@
 //! counts these by reason. Values of the machine, and accesses by data source, have separate names,
 //! so that a sum over a metric counts nothing twice.
 //!
-//! [`Exposition`] serves scrapes: it also writes the Prometheus text format 0.0.4, and omits series
-//! of high cardinality and little use.
+//! [`Exposition`] serves scrapes: it also writes the other formats of Prometheus ([`Dialect`]), and
+//! omits series of high cardinality and little use.
 
 mod exposition;
 mod family;
 mod info;
 mod otlp;
+mod protobuf;
 mod text;
 
 use std::{borrow::Cow, collections::BTreeMap, io};
@@ -42,7 +43,7 @@ pub(super) fn write(out: &mut Vec<u8>, report: &Report, options: EmitOptions) ->
             samples.add(&group);
         }
     }
-    samples.write(ExpositionText::new(out, Dialect::OpenMetrics, ""), true);
+    samples.write(ExpositionText::new(out, true, ""), true);
     Ok(())
 }
 
@@ -70,7 +71,7 @@ impl<'a> FamilySamples<'a> {
 
     /// Writes all families; `created` adds the start times of counters.
     fn write(&self, mut text: ExpositionText<'_>, created: bool) {
-        let labels = CachedLabels::new(self.report);
+        let labels = CachedLabels::new(self.report, |labels| text::labels(&labels));
         info::write(&mut text, self.report);
         for (family, samples) in self.families.list().iter().zip(&self.by_family) {
             text.head(&family.name, family.type_name(), &family.unit, &family.help);
@@ -79,16 +80,31 @@ impl<'a> FamilySamples<'a> {
                 sample(&mut text, self.report, family, &labels, written, created);
             }
         }
-        if !self.absent.is_empty() {
-            let name = "pmuscope_absent_values";
-            text.head(name, "gauge", "", "Series without a value, by the reason");
-            for (reason, count) in &self.absent {
-                let reason = text::label("reason", reason);
-                #[expect(clippy::cast_precision_loss, reason = "a number of series")]
-                text.sample(name, "", &[&reason], *count as f64);
+        if let Some((name, help, all)) = self.absent_values() {
+            text.head(name, "gauge", "", help);
+            for (reason, count) in all {
+                text.sample(name, "", &[&text::label("reason", reason)], count);
             }
         }
         text.end();
+    }
+
+    /// Name and help of the number of series without a value, and the numbers by reason; None if
+    /// there are none.
+    fn absent_values(
+        &self,
+    ) -> Option<(
+        &'static str,
+        &'static str,
+        impl Iterator<Item = (&'static str, f64)>,
+    )> {
+        let help = "Series without a value, by the reason";
+        #[expect(clippy::cast_precision_loss, reason = "a number of series")]
+        let all = self
+            .absent
+            .iter()
+            .map(|(reason, count)| (*reason, *count as f64));
+        (!self.absent.is_empty()).then_some(("pmuscope_absent_values", help, all))
     }
 
     fn add(&mut self, group: &SubjectSeries<'a>) {
@@ -184,12 +200,13 @@ impl<'a> FamilySamples<'a> {
     }
 }
 
-/// Label texts of subjects, attributes, groups and events, formatted once.
-struct CachedLabels {
-    subjects: Vec<String>,
-    attributes: Vec<String>,
-    groups: Vec<String>,
-    events: Vec<String>,
+/// Labels of subjects, attributes, groups and events, converted once to what a format writes.
+struct CachedLabels<L> {
+    subjects: Vec<L>,
+    attributes: Vec<L>,
+    groups: Vec<L>,
+    events: Vec<L>,
+    none: L,
 }
 
 /// Name and value.
@@ -198,36 +215,39 @@ type Label = (Cow<'static, str>, String);
 /// Prefix of the labels of what ran during a wait.
 const BEHIND: &str = "behind_";
 
-impl CachedLabels {
-    fn new(report: &Report) -> Self {
-        let text = |labels: Vec<Label>| {
-            let labels = labels.iter().map(|(name, value)| text::label(name, value));
-            labels.collect::<Vec<_>>().join(",")
-        };
-        let subjects = report
-            .subjects
-            .iter()
-            .map(|it| subject(report, it))
-            .map(text);
-        let attributes = report.attributes.iter();
+impl<L> CachedLabels<L> {
+    fn new(report: &Report, convert: impl Fn(Vec<Label>) -> L) -> Self {
+        let subjects = report.subjects.iter().map(|it| subject(report, it));
+        let of = report.attributes.iter();
+        let attributes = of.clone().map(|it| attributes(report, it));
+        let groups = of.map(|it| group(it).into_iter().collect());
         let events = report
             .metrics
             .iter()
-            .map(event)
-            .map(|it| text(it.into_iter().collect()));
+            .map(|it| event(it).into_iter().collect());
         Self {
-            subjects: subjects.collect(),
-            attributes: attributes
-                .clone()
-                .map(|it| self::attributes(report, it))
-                .map(text)
-                .collect(),
-            groups: attributes
-                .map(group)
-                .map(|it| text(it.into_iter().collect()))
-                .collect(),
-            events: events.collect(),
+            subjects: subjects.map(&convert).collect(),
+            attributes: attributes.map(&convert).collect(),
+            groups: groups.map(&convert).collect(),
+            events: events.map(&convert).collect(),
+            none: convert(Vec::new()),
         }
+    }
+
+    /// The labels of a series in a family.
+    fn of(&self, family: &MetricFamily, series: &Series) -> [&L; 4] {
+        let attributes = series.attributes as usize;
+        let subject = &self.subjects[series.subject as usize];
+        let (event, group) = (
+            &self.events[series.metric as usize],
+            &self.groups[attributes],
+        );
+        let (event, group) = match family.aspect {
+            Aspect::Raw => (event, group),
+            Aspect::Enabled | Aspect::Running => (&self.none, group),
+            _ => (event, &self.none),
+        };
+        [subject, &self.attributes[attributes], event, group]
     }
 }
 
@@ -247,20 +267,12 @@ fn sample(
     text: &mut ExpositionText<'_>,
     report: &Report,
     family: &MetricFamily,
-    labels: &CachedLabels,
+    labels: &CachedLabels<String>,
     (series, number): (&Series, f64),
     with_created: bool,
 ) {
-    let attributes = series.attributes as usize;
-    let subject = labels.subjects[series.subject as usize].as_str();
-    let event = labels.events[series.metric as usize].as_str();
-    let group = labels.groups[attributes].as_str();
-    let attributes = labels.attributes[attributes].as_str();
-    let labels: &[&str] = match family.aspect {
-        Aspect::Raw => &[subject, attributes, event, group],
-        Aspect::Enabled | Aspect::Running => &[subject, attributes, group],
-        _ => &[subject, attributes, event],
-    };
+    let labels @ [subject, ..] = labels.of(family, series).map(String::as_str);
+    let labels = &labels;
     let created = |start| (report.boot_time + start).as_secs_f64();
     match &series.value {
         _ if family.kind == MetricKind::Counter => {
@@ -276,11 +288,7 @@ fn sample(
             }
         }
         Ok(Value::Info(texts)) => {
-            let texts = texts
-                .iter()
-                .map(|(name, value)| text::label(name, value))
-                .collect::<Vec<_>>()
-                .join(",");
+            let texts = text::labels(texts);
             text.sample(&family.name, "_info", &[subject, &texts], 1.0);
         }
         Ok(Value::State(now, all)) => {

@@ -176,8 +176,12 @@ fn set(answer: &mut Answer, name: HeaderName, value: &'static str) {
     headers.insert(name, HeaderValue::from_static(value));
 }
 
-/// The items of an `Accept` or `Accept-Encoding` header, each with its weight (`q`).
-fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = (&'a str, f32)> {
+/// The items of an `Accept` or `Accept-Encoding` header: the name, its parameters, and its weight
+/// (`q`).
+fn accepted<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = (&'a str, Vec<&'a str>, f32)> {
     let values = headers
         .get_all(name)
         .iter()
@@ -185,29 +189,45 @@ fn accepted<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item
     values.flat_map(|value| value.split(',')).map(|item| {
         let mut parts = item.split(';').map(str::trim);
         let word = parts.next().unwrap_or_default();
-        let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok());
-        (word, weight.unwrap_or(1.0))
+        let parameters: Vec<&str> = parts.collect();
+        let mut weights = parameters.iter();
+        let weight = weights.find_map(|part| part.strip_prefix("q=")?.parse().ok());
+        (word, parameters, weight.unwrap_or(1.0))
     })
 }
 
-/// `OpenMetrics` if the client names it, and does not prefer text/plain.
+/// Parameters of protocol buffers that a client must name: there are other messages.
+const PROTOBUF: [&str; 2] = [
+    "proto=io.prometheus.client.MetricFamily",
+    "encoding=delimited",
+];
+
+/// The format that the client names with the highest weight; text/plain if it names none. Of those
+/// with the same weight the one with the most in it.
 fn dialect(headers: &HeaderMap) -> Dialect {
-    let weight = |wanted: &str| {
-        let same = accepted(headers, &ACCEPT).filter(|(word, _)| word.eq_ignore_ascii_case(wanted));
-        same.map(|(_, weight)| weight).fold(0.0, f32::max)
+    let weight = |wanted: &str, needed: &[&str]| {
+        let same = accepted(headers, &ACCEPT).filter(|(word, parameters, _)| {
+            word.eq_ignore_ascii_case(wanted) && needed.iter().all(|it| parameters.contains(it))
+        });
+        same.map(|(.., weight)| weight).fold(0.0, f32::max)
     };
-    let open = weight("application/openmetrics-text");
-    match open > 0.0 && open >= weight("text/plain") {
-        true => Dialect::OpenMetrics,
-        false => Dialect::Prometheus,
+    let protobuf = weight("application/vnd.google.protobuf", &PROTOBUF);
+    let open = weight("application/openmetrics-text", &[]);
+    let plain = weight("text/plain", &[]);
+    if protobuf > 0.0 && protobuf >= open.max(plain) {
+        Dialect::Protobuf
+    } else if open > 0.0 && open >= plain {
+        Dialect::OpenMetrics
+    } else {
+        Dialect::Prometheus
     }
 }
 
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let weight = |wanted: &str| {
         let mut all = accepted(headers, &ACCEPT_ENCODING);
-        let found = all.find(|(word, _)| word.eq_ignore_ascii_case(wanted));
-        found.map(|(_, weight)| weight)
+        let found = all.find(|(word, ..)| word.eq_ignore_ascii_case(wanted));
+        found.map(|(.., weight)| weight)
     };
     weight("gzip").or_else(|| weight("*")).unwrap_or(0.0) > 0.0
 }
@@ -241,6 +261,23 @@ mod tests {
                 Dialect::Prometheus,
             ),
             ("application/openmetrics-text;q=0", Dialect::Prometheus),
+            // Of a Prometheus that takes native histograms.
+            (
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                 encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,\
+                 text/plain;version=0.0.4;q=0.4,*/*;q=0.1",
+                Dialect::Protobuf,
+            ),
+            (
+                "application/openmetrics-text;q=0.6,application/vnd.google.protobuf;\
+                 proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5",
+                Dialect::OpenMetrics,
+            ),
+            (
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                 encoding=text",
+                Dialect::Prometheus,
+            ),
         ];
         for (accept, expected) in cases {
             assert_eq!(dialect(&headers(&ACCEPT, accept)), expected, "{accept}");

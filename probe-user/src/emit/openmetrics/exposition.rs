@@ -2,35 +2,44 @@
 
 use std::collections::BTreeMap;
 
-use super::{Aspect, ExpositionText, FamilySamples, text};
+use super::{Aspect, ExpositionText, FamilySamples, protobuf, text};
 use crate::derive::{CounterSource, Report, Series, Value};
 
-/// A text format of Prometheus.
+/// A format of Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `OpenMetrics` 1.0.
+    /// The text of `OpenMetrics` 1.0.
     OpenMetrics,
-    /// Prometheus 0.0.4.
+    /// The text of Prometheus 0.0.4.
     Prometheus,
+    /// Protocol buffers, with native histograms.
+    Protobuf,
 }
 
 impl Dialect {
+    /// Each of them, at its own number.
+    pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Prometheus, Self::Protobuf];
+
     /// The content type for HTTP.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                 encoding=delimited"
+            }
         }
     }
 }
 
-/// A report for a scrape. It includes the self-counters and omits start times of counters, ends of
-/// intervals, histograms of samples and seldom used gauges.
+/// A report for a scrape. It includes the self-counters and omits ends of intervals, histograms of
+/// samples, seldom used gauges, and in text the start times of counters.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
-    /// Labels of every series, formatted.
-    labels: String,
+    /// Labels of every series.
+    labels: BTreeMap<String, String>,
 }
 
 /// Series to omit.
@@ -48,17 +57,21 @@ impl Exposition {
     /// Adds these labels to every series.
     #[must_use]
     pub fn new(labels: &BTreeMap<String, String>) -> Self {
-        let labels = labels.iter().map(|(name, value)| text::label(name, value));
-        Self {
-            labels: labels.collect::<Vec<_>>().join(","),
-        }
+        let labels = labels.clone();
+        Self { labels }
     }
 
-    /// A report as text.
+    /// A report in a format.
     #[must_use]
     pub fn write(&self, report: &Report, dialect: Dialect) -> Vec<u8> {
+        let open = match dialect {
+            Dialect::OpenMetrics => true,
+            Dialect::Prometheus => false,
+            Dialect::Protobuf => return protobuf::write(report, &self.labels),
+        };
+        let labels = text::labels(&self.labels.iter().collect::<Vec<_>>());
         let mut out = Vec::new();
-        scrape_samples(report).write(ExpositionText::new(&mut out, dialect, &self.labels), false);
+        scrape_samples(report).write(ExpositionText::new(&mut out, open, &labels), false);
         out
     }
 

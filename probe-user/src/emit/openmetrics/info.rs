@@ -49,13 +49,7 @@ pub(super) fn write(text: &mut ExpositionText<'_>, report: &Report) {
     for (family, help, all) in families(report).filter(|(.., all)| !all.is_empty()) {
         text.head(family, "info", "", help);
         for labels in all {
-            let labels = labels.iter().map(|(name, value)| text::label(name, value));
-            text.sample(
-                family,
-                "_info",
-                &[&labels.collect::<Vec<_>>().join(",")],
-                1.0,
-            );
+            text.sample(family, "_info", &[&text::labels(&labels)], 1.0);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A report as OTLP metrics: the series of a scrape, with the same names, labels and values.
 //!
 //! Counters are cumulative, monotonic sums without the suffix `_total`, which a collector adds for
-//! Prometheus. Labels are attributes of the data points. The types are those of opentelemetry-proto
+//! Prometheus. Histograms have the bounds of a scrape's text. Labels are attributes of the data
+//! points. The types are those of opentelemetry-proto
 //! 1.x, `metrics/v1/metrics.proto`; units are UCUM, as the OpenTelemetry conventions require.
 
 #[cfg(test)]
@@ -13,18 +14,18 @@ use opentelemetry_proto::tonic::{
     collector::metrics::v1::ExportMetricsServiceRequest,
     common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
     metrics::v1::{
-        AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
-        metric::Data, number_data_point,
+        AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+        ResourceMetrics, ScopeMetrics, Sum, metric::Data, number_data_point,
     },
     resource::v1::Resource,
 };
 
 use super::{
-    Aspect, FamilySamples, Label, MetricFamily, MetricKind, attributes, event,
-    exposition::scrape_samples, group, info, subject,
+    Aspect, CachedLabels, FamilySamples, Label, MetricFamily, MetricKind,
+    exposition::scrape_samples, info,
 };
 use crate::{
-    derive::{Report, Series, Value},
+    derive::{self, Report, Series, Value},
     emit::printable::distinct,
 };
 
@@ -39,14 +40,6 @@ const MAX_POINTS: usize = 4_000;
 #[derive(Clone, Debug, Default)]
 pub struct OtlpEncoder {
     resource: Resource,
-}
-
-/// OTLP attributes of subjects, attributes, groups and events, converted once.
-struct CachedAttributes {
-    subjects: Vec<Vec<KeyValue>>,
-    attributes: Vec<Vec<KeyValue>>,
-    groups: Vec<Option<KeyValue>>,
-    events: Vec<Option<KeyValue>>,
 }
 
 impl OtlpEncoder {
@@ -82,31 +75,47 @@ impl OtlpEncoder {
     #[must_use]
     pub fn requests(&self, report: &Report) -> Vec<OtlpRequest> {
         let samples = scrape_samples(report);
-        let cached = CachedAttributes::new(report);
-        let mut requests = Vec::new();
-        let mut metrics: Vec<Metric> = info_metrics(report).collect();
-        let mut left = MAX_POINTS;
+        let labels = CachedLabels::new(report, |labels| labels.iter().map(key_value).collect());
+        let mut requests = Requests {
+            encoder: self,
+            done: Vec::new(),
+            metrics: info_metrics(report).collect(),
+            left: MAX_POINTS,
+        };
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
-            let mut points: Vec<NumberDataPoint> = of_family
-                .iter()
-                .flat_map(|(series, number)| points(report, &cached, family, series, *number))
-                .collect();
-            while !points.is_empty() {
-                let rest = points.split_off(points.len().min(left));
-                left -= points.len();
-                metrics.push(metric(family, points));
-                points = rest;
-                if left == 0 {
-                    requests.push(self.request(mem::take(&mut metrics)));
-                    left = MAX_POINTS;
-                }
+            let attributes = |series: &Series| -> Vec<KeyValue> {
+                let parts: [&Vec<KeyValue>; 4] = labels.of(family, series);
+                parts.into_iter().flatten().cloned().collect()
+            };
+            if family.kind == MetricKind::Histogram {
+                let point = |(series, _): &(&Series, f64)| match &series.value {
+                    Ok(Value::Histogram(of)) => {
+                        Some(histogram_point(report, family, attributes(series), of))
+                    }
+                    _ => None,
+                };
+                let points = of_family.iter().filter_map(point).collect();
+                requests.add(family, points, |data_points| {
+                    Data::Histogram(Histogram {
+                        data_points,
+                        aggregation_temporality: AggregationTemporality::Cumulative.into(),
+                    })
+                });
+                continue;
             }
+            let points = of_family
+                .iter()
+                .flat_map(|(series, number)| {
+                    points(report, attributes(series), family, series, *number)
+                })
+                .collect();
+            requests.add(family, points, |points| number_data(family, points));
         }
-        metrics.extend(absent_values(report, &samples));
-        if !metrics.is_empty() {
-            requests.push(self.request(metrics));
+        requests.metrics.extend(absent_values(report, &samples));
+        if !requests.metrics.is_empty() {
+            requests.end();
         }
-        requests
+        requests.done
     }
 
     fn request(&self, metrics: Vec<Metric>) -> OtlpRequest {
@@ -129,58 +138,45 @@ impl OtlpEncoder {
     }
 }
 
-impl CachedAttributes {
-    fn new(report: &Report) -> Self {
-        let all = |labels: Vec<Label>| labels.iter().map(key_value).collect();
-        let of = report.attributes.iter();
-        Self {
-            subjects: report
-                .subjects
-                .iter()
-                .map(|it| subject(report, it))
-                .map(all)
-                .collect(),
-            attributes: of
-                .clone()
-                .map(|it| attributes(report, it))
-                .map(all)
-                .collect(),
-            groups: of.map(|it| group(it).as_ref().map(key_value)).collect(),
-            events: report
-                .metrics
-                .iter()
-                .map(|it| event(it).as_ref().map(key_value))
-                .collect(),
+/// Requests in progress.
+struct Requests<'a> {
+    encoder: &'a OtlpEncoder,
+    done: Vec<OtlpRequest>,
+    metrics: Vec<Metric>,
+    /// Points that the next request still takes.
+    left: usize,
+}
+
+impl Requests<'_> {
+    /// Adds the points of a family; `data` makes the data of a metric of them.
+    fn add<T>(&mut self, family: &MetricFamily, mut points: Vec<T>, data: impl Fn(Vec<T>) -> Data) {
+        while !points.is_empty() {
+            let rest = points.split_off(points.len().min(self.left));
+            self.left -= points.len();
+            self.metrics.push(metric(family, data(points)));
+            points = rest;
+            if self.left == 0 {
+                self.end();
+            }
         }
     }
 
-    /// The attributes of a series, in the order of the labels of a scrape.
-    fn series_attributes(&self, family: &MetricFamily, series: &Series) -> Vec<KeyValue> {
-        let at = series.attributes as usize;
-        let of_subject = self.subjects[series.subject as usize].iter();
-        let mut all: Vec<KeyValue> = of_subject.chain(&self.attributes[at]).cloned().collect();
-        if !matches!(family.aspect, Aspect::Enabled | Aspect::Running) {
-            all.extend(self.events[series.metric as usize].clone());
-        }
-        if matches!(
-            family.aspect,
-            Aspect::Raw | Aspect::Enabled | Aspect::Running
-        ) {
-            all.extend(self.groups[at].clone());
-        }
-        all
+    /// Ends the request.
+    fn end(&mut self) {
+        let metrics = mem::take(&mut self.metrics);
+        self.done.push(self.encoder.request(metrics));
+        self.left = MAX_POINTS;
     }
 }
 
 /// The data points of a series: one, or one for each state.
 fn points(
     report: &Report,
-    cached: &CachedAttributes,
+    attributes: Vec<KeyValue>,
     family: &MetricFamily,
     series: &Series,
     number: f64,
 ) -> Vec<NumberDataPoint> {
-    let attributes = cached.series_attributes(family, series);
     let start = report.total(series).map(|total| total.start);
     let at = |attributes, value| NumberDataPoint {
         attributes,
@@ -215,17 +211,38 @@ fn points(
     }
 }
 
-fn metric(family: &MetricFamily, data_points: Vec<NumberDataPoint>) -> Metric {
-    let data = match family.kind {
+/// The data point of a histogram.
+fn histogram_point(
+    report: &Report,
+    family: &MetricFamily,
+    attributes: Vec<KeyValue>,
+    histogram: &derive::Histogram,
+) -> HistogramDataPoint {
+    let bounds = histogram.bounds.iter();
+    HistogramDataPoint {
+        attributes,
+        start_time_unix_nano: unix_nanos(report, histogram.start),
+        time_unix_nano: nanos(report.time),
+        count: histogram.counts.iter().sum(),
+        sum: Some(histogram.sum * family.factor),
+        bucket_counts: histogram.counts.clone(),
+        explicit_bounds: bounds.map(|bound| bound * family.factor).collect(),
+        ..HistogramDataPoint::default()
+    }
+}
+
+fn number_data(family: &MetricFamily, data_points: Vec<NumberDataPoint>) -> Data {
+    match family.kind {
         MetricKind::Counter => Data::Sum(Sum {
             data_points,
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         }),
-        MetricKind::Gauge | MetricKind::Histogram | MetricKind::Info | MetricKind::State => {
-            Data::Gauge(Gauge { data_points })
-        }
-    };
+        _ => Data::Gauge(Gauge { data_points }),
+    }
+}
+
+fn metric(family: &MetricFamily, data: Data) -> Metric {
     Metric {
         name: match family.kind {
             MetricKind::Info => format!("{}_info", family.name),
@@ -264,18 +281,18 @@ fn info_metrics(report: &Report) -> impl Iterator<Item = Metric> {
 
 /// The number of series without a value, by reason; None if there are none.
 fn absent_values(report: &Report, samples: &FamilySamples<'_>) -> Option<Metric> {
-    #[expect(clippy::cast_precision_loss, reason = "a number of series")]
-    let point = |(reason, count): (&&'static str, &u64)| NumberDataPoint {
+    let (name, description, all) = samples.absent_values()?;
+    let point = |(reason, count): (&str, f64)| NumberDataPoint {
         attributes: vec![string_attribute("reason", reason)],
         time_unix_nano: nanos(report.time),
-        value: Some(whole(*count as f64)),
+        value: Some(whole(count)),
         ..NumberDataPoint::default()
     };
-    (!samples.absent.is_empty()).then(|| Metric {
-        name: "pmuscope_absent_values".to_owned(),
-        description: "Series without a value, by the reason".to_owned(),
+    Some(Metric {
+        name: name.to_owned(),
+        description: description.to_owned(),
         data: Some(Data::Gauge(Gauge {
-            data_points: samples.absent.iter().map(point).collect(),
+            data_points: all.map(point).collect(),
         })),
         ..Metric::default()
     })

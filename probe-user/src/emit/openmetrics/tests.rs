@@ -7,13 +7,65 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::emit::{
-    OutputFormat,
-    tests::{HOSTILE, hostile, report, written},
+use crate::{
+    derive::{Histogram, MetricKind, PowerBuckets, Report, Value},
+    emit::{
+        OutputFormat,
+        tests::{HOSTILE, hostile, report, written},
+    },
 };
 
 /// The value of each sample, by name and labels.
 pub(super) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
+
+/// A report with histograms that a scrape shows, such as those of waits.
+pub(super) fn with_histograms(mut report: Report) -> Report {
+    for metric in &mut report.metrics {
+        if metric.kind == MetricKind::Histogram {
+            (metric.name, metric.unit) = ("cpu_wait_duration".to_owned(), "s".to_owned());
+        }
+    }
+    for series in &mut report.series {
+        if let Ok(Value::Histogram(histogram)) = &mut series.value {
+            **histogram = Histogram {
+                start: histogram.start,
+                bounds: vec![0.25, 1.0],
+                counts: vec![7, 3, 12],
+                sum: 21.5,
+                powers: Some(PowerBuckets {
+                    first: -3,
+                    counts: vec![2, 5, 0, 3, 0, 0, 1, 11],
+                }),
+            };
+        }
+    }
+    report
+}
+
+/// The samples of a histogram in a scrape: bounds and counts of its buckets but the last, the sum,
+/// and the number.
+pub(super) fn histogram_samples(
+    (name, labels): (&str, &BTreeMap<String, String>),
+    buckets: impl Iterator<Item = (f64, u64)>,
+    (sum, count): (f64, u64),
+) -> Samples {
+    let bounds = buckets.map(|(bound, count)| (format!("{bound:?}"), count));
+    let all = bounds.chain([("+Inf".to_owned(), count)]);
+    let bucket = |(bound, count): (String, u64)| {
+        let mut labels = labels.clone();
+        labels.insert("le".to_owned(), bound);
+        ((format!("{name}_bucket"), labels), float(count))
+    };
+    let of = |suffix: &str, value| ((format!("{name}_{suffix}"), labels.clone()), value);
+    all.map(bucket)
+        .chain([of("sum", sum), of("count", float(count))])
+        .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
 
 /// Parses an exposition; panics if it is invalid.
 pub(super) fn read(text: &str) -> Samples {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::{BEHIND, Dialect};
+use super::BEHIND;
 use crate::{
     derive::{Histogram, LABELS},
     emit::printable::{distinct, printable},
@@ -11,7 +11,8 @@ use crate::{
 /// An exposition in progress.
 pub(super) struct ExpositionText<'a> {
     out: &'a mut Vec<u8>,
-    dialect: Dialect,
+    /// `OpenMetrics`, else the older format.
+    open: bool,
     /// Labels of every sample.
     labels: &'a str,
 }
@@ -50,6 +51,17 @@ pub fn is_reserved_label(name: &str) -> bool {
     reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_") || begins(BEHIND)
 }
 
+/// The older formats use the names of samples, and have fewer types: the suffix of the name, and
+/// the type.
+pub(super) fn plain_type(type_name: &str) -> (&'static str, &'static str) {
+    match type_name {
+        "counter" => ("_total", "counter"),
+        "histogram" => ("", "histogram"),
+        "info" => ("_info", "gauge"),
+        _ => ("", "gauge"),
+    }
+}
+
 /// `name="value"`. In addition to the escapes of the format, characters that a terminal acts on are
 /// escaped as in Rust.
 pub(super) fn label(name: &str, value: &str) -> String {
@@ -57,6 +69,14 @@ pub(super) fn label(name: &str, value: &str) -> String {
     escape(&mut label, &distinct(value), true);
     label.push('"');
     label
+}
+
+/// [`label`] of each, separated by commas.
+pub(super) fn labels(all: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
+    let labels = all
+        .iter()
+        .map(|(name, value)| label(name.as_ref(), value.as_ref()));
+    labels.collect::<Vec<_>>().join(",")
 }
 
 /// Applies the escapes of the format to printable text.
@@ -71,23 +91,16 @@ fn escape(into: &mut String, text: &str, quotes: bool) {
 }
 
 impl<'a> ExpositionText<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, dialect: Dialect, labels: &'a str) -> Self {
-        Self {
-            out,
-            dialect,
-            labels,
-        }
+    pub(super) fn new(out: &'a mut Vec<u8>, open: bool, labels: &'a str) -> Self {
+        Self { out, open, labels }
     }
 
     /// Writes the header of a family.
     pub(super) fn head(&mut self, name: &str, type_name: &str, unit: &str, help: &str) {
-        let open = self.dialect == Dialect::OpenMetrics;
-        // The Prometheus format uses sample names, and only these types.
-        let (suffix, type_name) = match type_name {
-            "counter" if !open => ("_total", type_name),
-            "info" if !open => ("_info", "gauge"),
-            "stateset" if !open => ("", "gauge"),
-            _ => ("", type_name),
+        let open = self.open;
+        let (suffix, type_name) = match open {
+            true => ("", type_name),
+            false => plain_type(type_name),
         };
         let name = &format!("{name}{suffix}");
         let mut escaped = String::new();
@@ -141,7 +154,7 @@ impl<'a> ExpositionText<'a> {
 
     /// Ends the exposition.
     pub(super) fn end(&mut self) {
-        if self.dialect == Dialect::OpenMetrics {
+        if self.open {
             self.add(&["# EOF\n"]);
         }
     }

@@ -236,6 +236,7 @@ impl Fixture {
             bounds: vec![1.0, 3.0],
             counts: vec![1, 0, samples],
             sum: 9.0,
+            powers: None,
         }));
         let described = (
             "memory_access_latency_cycles",

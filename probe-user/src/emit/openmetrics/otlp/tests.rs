@@ -7,7 +7,7 @@ use prost::Message as _;
 use super::*;
 use crate::emit::{
     Dialect, Exposition,
-    openmetrics::tests::{Samples as Read, read},
+    openmetrics::tests::{Samples as Read, histogram_samples, read, with_histograms},
     tests::{hostile, report},
 };
 
@@ -36,7 +36,19 @@ fn points(metric: &Metric) -> &[NumberDataPoint] {
             &sum.data_points
         }
         Data::Gauge(gauge) => &gauge.data_points,
+        Data::Histogram(_) => &[],
         other => panic!("{other:?}"),
+    }
+}
+
+fn histograms(metric: &Metric) -> &[HistogramDataPoint] {
+    match metric.data.as_ref().expect("data") {
+        Data::Histogram(histogram) => {
+            let cumulative = i32::from(AggregationTemporality::Cumulative);
+            assert_eq!(histogram.aggregation_temporality, cumulative);
+            &histogram.data_points
+        }
+        _ => &[],
     }
 }
 
@@ -65,6 +77,18 @@ fn received(requests: &[OtlpRequest]) -> Read {
                 "{metric:?} has two points with the same labels"
             );
         }
+        for point in histograms(metric) {
+            let labels = point.attributes.iter().map(string).collect();
+            let up_to = point.bucket_counts.iter().scan(0, |sum, count| {
+                *sum += count;
+                Some(*sum)
+            });
+            all.extend(histogram_samples(
+                (&metric.name, &labels),
+                point.explicit_bounds.iter().copied().zip(up_to),
+                (point.sum.unwrap(), point.count),
+            ));
+        }
     }
     all
 }
@@ -76,7 +100,7 @@ fn scraped(report: &Report) -> Read {
 
 #[test]
 fn a_collector_gets_what_a_scrape_shows() {
-    for report in [report(), hostile()] {
+    for report in [report(), hostile(), with_histograms(report())] {
         let requests = OtlpEncoder::default().requests(&report);
         assert_eq!(received(&requests), scraped(&report));
         assert!(!requests.is_empty());
@@ -85,7 +109,7 @@ fn a_collector_gets_what_a_scrape_shows() {
 
 #[test]
 fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
-    let mut report = report();
+    let mut report = with_histograms(report());
     // The wall clock was set since counting began.
     report.boot_time = Duration::from_secs(1_600_000_000);
     let requests = OtlpEncoder::default().requests(&report);
@@ -95,6 +119,10 @@ fn counters_say_when_they_began_and_all_points_when_they_were_taken() {
     let starts: Vec<u64> = report.totals.iter().map(|it| known(it.start)).collect();
     let mut counters = 0;
     for metric in all {
+        for point in histograms(metric) {
+            assert_eq!(point.time_unix_nano, end, "{}", metric.name);
+            assert!(point.start_time_unix_nano < end);
+        }
         for point in points(metric) {
             assert_eq!(point.time_unix_nano, end, "{}", metric.name);
             if matches!(metric.data, Some(Data::Sum(_))) {
@@ -155,7 +183,7 @@ fn no_request_is_too_large() {
     let subjects = report.subjects.len();
     for copy in 0..3_000_u32 {
         let entity = crate::join::Entity::Unnamed(1_000 + u64::from(copy));
-        let subject = report.subject(crate::derive::Subject::Entity(entity));
+        let subject = report.subject(derive::Subject::Entity(entity));
         let first = report.series[0].clone();
         report.series.push(Series { subject, ..first });
     }
