@@ -24,10 +24,10 @@ pub(crate) struct Naming {
 #[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
     Of(Entity),
-    /// Each process has its own row.
-    OfItsProcesses,
-    /// Outside the part of the hierarchy that the user selected.
-    Hidden,
+    /// Each process has its own row. What other rows call this cgroup.
+    OfItsProcesses(Entity),
+    /// Outside the part of the hierarchy that the user selected. What rows call it.
+    Hidden(Entity),
 }
 
 /// What the row of a path depends on.
@@ -46,11 +46,11 @@ impl Naming {
         let paths = PathRows {
             view,
             owner_check: match view.by {
-                By::Container | By::Pod => CgroupOwnerCheck::new(
+                By::Container | By::Pod | By::Process => CgroupOwnerCheck::new(
                     names.cgroups.values().map(String::as_str),
                     &names.delegated,
                 ),
-                By::Cgroup | By::Process => CgroupOwnerCheck::default(),
+                By::Cgroup => CgroupOwnerCheck::default(),
             },
             command: command.and_then(|command| names.cgroups.get(&command.owner)),
         };
@@ -76,7 +76,7 @@ impl Naming {
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Entity> {
         self.cgroups.values().filter_map(|row| match row {
             CgroupRow::Of(entity) => Some(entity),
-            CgroupRow::OfItsProcesses | CgroupRow::Hidden => None,
+            CgroupRow::OfItsProcesses(_) | CgroupRow::Hidden(_) => None,
         })
     }
 
@@ -110,10 +110,20 @@ impl Naming {
         }
         match self.cgroups.get(&owner.cgroup) {
             Some(CgroupRow::Of(entity)) => Some(entity.clone()),
-            Some(CgroupRow::OfItsProcesses) if owner.tgid == ENDED => Some(Entity::EndedProcesses),
-            Some(CgroupRow::OfItsProcesses) => Some(self.process(owner.tgid)),
+            Some(CgroupRow::OfItsProcesses(_)) if owner.tgid == ENDED => {
+                Some(Entity::EndedProcesses)
+            }
+            Some(CgroupRow::OfItsProcesses(_)) => Some(self.process(owner.tgid)),
             None if view.below.is_none() => Some(Entity::Unnamed(owner.cgroup.0)),
-            None | Some(CgroupRow::Hidden) => None,
+            None | Some(CgroupRow::Hidden(_)) => None,
+        }
+    }
+
+    /// What rows call a cgroup that has no row as a whole: its container, else its path.
+    pub(super) fn beside_rows(&self, cgroup: CgroupId) -> Option<&Entity> {
+        match self.cgroups.get(&cgroup)? {
+            CgroupRow::Of(_) => None,
+            CgroupRow::OfItsProcesses(entity) | CgroupRow::Hidden(entity) => Some(entity),
         }
     }
 }
@@ -158,22 +168,24 @@ impl PathRows<'_> {
         {
             return CgroupRow::Of(command.entity());
         }
-        if view
-            .below
-            .as_ref()
-            .is_some_and(|prefix| !below(path, prefix))
-        {
-            return CgroupRow::Hidden;
-        }
+        let cgroup = || Entity::Cgroup(path.into());
         let container = || {
             let (id, pod) = owner_check.container(path)?;
             let (id, pod) = (id.into(), pod.map(Into::into));
             Some(Entity::Container { id, pod })
         };
+        let beside_rows = || container().unwrap_or_else(cgroup);
+        if view
+            .below
+            .as_ref()
+            .is_some_and(|prefix| !below(path, prefix))
+        {
+            return CgroupRow::Hidden(beside_rows());
+        }
         let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
         let found = match view.by {
-            By::Process => return CgroupRow::OfItsProcesses,
-            By::Cgroup => Some(Entity::Cgroup(path.into())),
+            By::Process => return CgroupRow::OfItsProcesses(beside_rows()),
+            By::Cgroup => Some(cgroup()),
             By::Pod => pod().or_else(container),
             By::Container => container(),
         };

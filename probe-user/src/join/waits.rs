@@ -10,7 +10,7 @@ use std::{
 use probe_common::{CgroupId, WaitTimes};
 use serde::{Deserialize, Serialize};
 
-use super::{By, Entity, Naming, memory::ancestors};
+use super::{Entity, Naming, memory::ancestors};
 use crate::{
     machine::pressure::CgroupCounter,
     snapshot::{OwnerWaits, WaitDelta, WaitPair},
@@ -312,7 +312,7 @@ fn throttled(window: &Window, naming: &Naming) -> BTreeSet<CgroupId> {
         .collect()
 }
 
-/// What ran: a row of the view; its cgroup if rows are processes or the view hides it.
+/// What ran: a row of the view; its container or cgroup if rows are processes or the view hides it.
 fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
     match running {
         CgroupId::IDLE => return WaitedFor::Nobody,
@@ -324,13 +324,8 @@ fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
         cgroup: running,
         tgid: 0,
     };
-    let row = || naming.entity(owner);
-    let path = naming.names.cgroups.get(&running);
-    let cgroup = || path.map(|path| Entity::Cgroup(path.as_str().into()));
-    let found = match naming.view.by {
-        By::Process if running.is_cgroup() => cgroup(),
-        _ => row().or_else(cgroup),
-    };
+    let beside_rows = naming.beside_rows(running).cloned();
+    let found = beside_rows.or_else(|| naming.entity(owner));
     WaitedFor::Entity(found.unwrap_or(Entity::Unnamed(running.0)))
 }
 

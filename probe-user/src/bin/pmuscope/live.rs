@@ -171,7 +171,7 @@ impl SessionArgs {
 
     /// Starts to ask runtimes for names; None if no row shows any, or the user turns it off.
     fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
-        let shown = rows_may_change || matches!(self.by(), By::Container | By::Pod);
+        let shown = rows_may_change || self.by() != By::Cgroup;
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {
             return Ok(None);
         }

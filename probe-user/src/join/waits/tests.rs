@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    join::View,
+    join::{By, View},
     machine::pressure::{CgroupCounts, PressureDelta},
     snapshot::Names,
     window,
@@ -94,7 +94,7 @@ fn sums_are_of_all_waits_also_where_most_are_merged() {
 }
 
 #[test]
-fn a_process_waits_for_cgroups_and_hidden_rows_are_named_by_theirs() {
+fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
     let by_process = rows(By::Process, None);
     let process = Entity::Process {
         tgid: 42,
@@ -103,6 +103,7 @@ fn a_process_waits_for_cgroups_and_hidden_rows_are_named_by_theirs() {
     let cgroup = |path: &str| WaitedFor::Entity(Entity::Cgroup(path.into()));
     let of_process = &by_process.entities[&process].behind;
     assert_eq!(of_process[&cgroup("/init.scope")], 8);
+    assert_eq!((of_process[&entity("a")], of_process[&entity("b")]), (2, 4));
     let hidden = rows(By::Container, Some("/docker"));
     let parts: Vec<_> = hidden.entities.values().collect();
     assert_eq!(parts.len(), 2);
