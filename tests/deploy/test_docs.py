@@ -1,6 +1,7 @@
 """The pages: links resolve, how-to pages are short, and the commands in them work. Blocks marked
 `console run` are run; of all others the options of pmuscope are checked."""
 
+import html
 import os
 import pathlib
 import re
@@ -65,6 +66,24 @@ class Links(unittest.TestCase):
                 if not target.exists() or not known:
                     wrong.append(f"{file.relative_to(chart.ROOT)}: {path}#{anchor}")
         self.assertEqual(wrong, [])
+
+
+class Picture(unittest.TestCase):
+    def test_it_shows_what_stat_prints(self):
+        """`cargo xtask picture` draws it: docs/picture.svg is of this program."""
+        picture = (chart.ROOT / "docs/picture.svg").read_text()
+        texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+        _, program, *words = texts[0].split()
+        self.assertEqual(program, "pmuscope")
+        recording = chart.ROOT / "tests/fixtures/recordings/demo.jsonl"
+        # The window that xtask/src/picture.rs shows.
+        words += ["--from", "3.6s", "--to", "4.5s", "--quiet", "--replay", str(recording)]
+        environment = {**os.environ, "COLUMNS": "80"}
+        printed = subprocess.run(
+            [PMUSCOPE, *words], env=environment, capture_output=True, text=True, check=True
+        )
+        table = printed.stdout.split("\n\n")[0].split()
+        self.assertEqual([html.unescape(text) for text in texts[1 : 1 + len(table)]], table)
 
 
 class HowTo(unittest.TestCase):
