@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
     join::{By, View},
@@ -108,6 +110,69 @@ fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
     let parts: Vec<_> = hidden.entities.values().collect();
     assert_eq!(parts.len(), 2);
     assert_eq!(parts[0].behind[&cgroup("/init.scope")], 8);
+}
+
+/// Cgroups by number: of two containers of one pod, a container of another, one without a pod, a
+/// unit, and one without a name.
+fn cgroup(number: u8) -> (CgroupId, Option<String>) {
+    let of_pod = |pod: u8, container: char| {
+        let (pod, id) = (pod.to_string().repeat(32), container.to_string().repeat(64));
+        let dashed = [&pod[..8], &pod[..4], &pod[..4], &pod[..4], &pod[..12]].join("-");
+        format!("/kubepods/pod{dashed}/{id}")
+    };
+    let path = match number {
+        0 => Some(of_pod(1, 'a')),
+        1 => Some(of_pod(1, 'b')),
+        2 => Some(of_pod(2, 'c')),
+        3 => Some(format!("/docker/{}", "d".repeat(64))),
+        4 => Some("/system.slice/cron.service".to_owned()),
+        _ => None,
+    };
+    (CgroupId(100 + u64::from(number)), path)
+}
+
+proptest! {
+    /// Whatever rows are, and however many names they show: each nanosecond is in one row, behind
+    /// one other.
+    #[test]
+    fn waits_are_conserved_in_every_view(
+        pairs in prop::collection::vec((0..6_u8, 1..4_u32, 0..9_u8, 0..(1_u64 << 40)), 0..40),
+        shown in 0..5_usize,
+    ) {
+        let known = (0..6).filter_map(|number| {
+            let (id, path) = cgroup(number);
+            Some((id, path?))
+        });
+        let names = Arc::new(Names { cgroups: known.collect(), ..Names::default() });
+        for (by, rows) in [(By::Container, 6), (By::Pod, 5), (By::Cgroup, 6), (By::Process, 4)] {
+            let pair = |(waiting, tgid, running, nanos): &(u8, u32, u8, u64)| {
+                let pair = WaitPair {
+                    waiting: cgroup(*waiting).0,
+                    tgid: if by == By::Process { *tgid } else { 0 },
+                    running: match running {
+                        6 => CgroupId::IDLE,
+                        7 => CgroupId::EARLIER,
+                        8 => CgroupId::OTHER_CPU,
+                        number => cgroup(*number).0,
+                    },
+                };
+                (pair, *nanos)
+            };
+            let delta = WaitDelta {
+                pairs: pairs.iter().map(pair).collect(),
+                ..WaitDelta::default()
+            };
+            let view = View { by, waited_for: shown, ..View::default() };
+            let window = window::tests::empty();
+            let all = WaitRows::from_delta(&delta, &window, &view.naming(&names), None);
+            prop_assert!(all.entities.len() <= rows, "{:?}", all.entities.keys());
+            let sum = |of: fn(&EntityWaits) -> u64| all.entities.values().map(of).sum::<u64>();
+            let truth: u64 = delta.pairs.iter().map(|(_, nanos)| nanos).sum();
+            prop_assert_eq!(sum(|row| row.behind.values().sum()), truth, "{:?}", by);
+            prop_assert_eq!(sum(|row| row.waited), truth, "{:?}", by);
+            prop_assert!(all.entities.values().all(|row| row.waited_for_others <= row.waited));
+        }
+    }
 }
 
 /// Totals only grow while a name lasts, and all of them add up to the waits.
