@@ -143,6 +143,26 @@ fn keys_change_the_view() {
     assert!(top.child.wait().unwrap().success());
 }
 
+/// A key arrives while the terminal tells that its size changed.
+#[test]
+fn no_key_is_lost_while_the_size_changes() {
+    let Some(_machine) = shared_machine() else {
+        return;
+    };
+    let Some(mut top) = TopScreen::start(&ARGUMENTS, &[]) else {
+        return;
+    };
+    top.until(|top| top.text().contains("every 50ms"));
+    for columns in 0..50 {
+        for shown in ["paused", "every 50ms"] {
+            top.terminal.resize(80 + columns % 2, 24);
+            top.press("p", shown);
+        }
+    }
+    top.press("q", "");
+    assert!(top.child.wait().unwrap().success());
+}
+
 /// Rows by process come from a new session, in the same view.
 #[test]
 fn rows_by_process_count_again() {
