@@ -258,7 +258,7 @@ impl WaitTimes {
     #[must_use]
     pub fn end(bucket: usize) -> Option<f64> {
         let last = WAIT_BUCKETS - 1;
-        (bucket < last).then(|| f64::from(1_u32 << bucket) / f64::from(1_u32 << 20))
+        (bucket < last).then(|| f64::from(1_u32 << bucket) / f64::from(1_u32 << -Self::FIRST_END))
     }
 }
 

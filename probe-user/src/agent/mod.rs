@@ -125,8 +125,12 @@ pub fn check_files(config: &Config) -> Result<(), AgentError> {
 /// The most time until the first window ends, so that there is something to show soon.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The most time from a signal to the end of the process.
+/// The most time from a signal to the end of the process. An orderly end takes less: a save that
+/// the signal finds in progress, the last pull, and `LAST_FLUSH` or one more save.
 const END: Duration = Duration::from_secs(2);
+
+/// How long the message that it takes longer may take.
+const LAST_MESSAGE: Duration = Duration::from_millis(50);
 
 /// Runs an agent until SIGTERM or SIGINT.
 ///
@@ -137,34 +141,42 @@ pub fn run(options: Options) -> Result<(), AgentError> {
     let config = options.sources.read()?;
     let runtime = || Builder::new_current_thread().enable_all().build();
     let main = runtime().map_err(AgentError::Runtime)?;
-    let end = runtime().and_then(|runtime| {
-        let end = move || runtime.block_on(exit_in_time());
-        let thread = thread::Builder::new().name("end".to_owned());
-        privileges::run_without(|| thread.spawn(end))
+    let end = runtime().map_err(AgentError::Runtime)?;
+    // Both listen before either waits: no signal is seen by one alone.
+    let [signals, last] = [&main, &end].map(|runtime| {
+        let _entered = runtime.enter();
+        Signals::listen()
     });
-    end.map_err(AgentError::Runtime)?;
-    main.block_on(serve(options, config))
+    let (signals, last) = (
+        signals.map_err(AgentError::Runtime)?,
+        last.map_err(AgentError::Runtime)?,
+    );
+    let thread = thread::Builder::new().name("end".to_owned());
+    let exit = move || end.block_on(exit_in_time(last));
+    privileges::run_without(|| thread.spawn(exit)).map_err(AgentError::Runtime)?;
+    main.block_on(serve(options, config, signals))
 }
 
 /// Ends this process some time after a signal, whatever its other threads wait for.
-async fn exit_in_time() {
-    let Ok(mut signals) = Signals::listen() else {
-        return;
-    };
+async fn exit_in_time(mut signals: Signals) {
     tokio::select! {
         _ = signals.terminate.recv() => {}
         _ = signals.interrupt.recv() => {}
     }
     sleep(END).await;
-    tracing::error!(
-        "the agent has not ended {} s after a signal: it exits without its last window",
-        END.as_secs()
-    );
+    // A thread of its own: another one may hang in a message.
+    let message = || {
+        tracing::error!(
+            "the agent has not ended {} s after a signal: it exits without waiting any longer",
+            END.as_secs()
+        );
+    };
+    let _thread = thread::Builder::new().spawn(message);
+    sleep(LAST_MESSAGE).await;
     process::exit(1);
 }
 
-async fn serve(options: Options, config: Config) -> Result<(), AgentError> {
-    let mut signals = Signals::listen().map_err(AgentError::Runtime)?;
+async fn serve(options: Options, config: Config, mut signals: Signals) -> Result<(), AgentError> {
     let directory = RunDirectory::take(&config.run)?;
     let listen = config.http.listen;
     let server = listen

@@ -35,9 +35,9 @@ use crate::{
     },
 };
 
-/// How long the end takes at most with the last save, the collector and the reader of the JSON
+/// How long after its begin the end still waits for the collector and for the reader of the JSON
 /// lines.
-const LAST_FLUSH: Duration = Duration::from_millis(1500);
+const LAST_FLUSH: Duration = Duration::from_millis(700);
 
 /// Keeps the boot time already reported, unless the wall clock went back more than a second, which
 /// would put the start of totals in the future.
@@ -223,6 +223,11 @@ impl Running {
         if has_receiver && self.pipeline.is_some() {
             self.end_window();
         }
+        let keeps = self.options.keep_pins || self.config.pins.keep;
+        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
+            pipeline.keep_pins();
+        }
+        self.pipeline = None;
         let left = || until.saturating_sub(now());
         if let Some(json) = self.json.take() {
             json.finish(left());
@@ -230,11 +235,6 @@ impl Running {
         if let Some(push) = self.push.take() {
             push.finish(left());
         }
-        let keeps = self.options.keep_pins || self.config.pins.keep;
-        if let Some(pipeline) = self.pipeline.as_mut().filter(|_| keeps) {
-            pipeline.keep_pins();
-        }
-        self.pipeline = None;
     }
 
     /// Saves the totals of a pulled window and publishes it.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::TryLockError,
-    io::ErrorKind,
+    io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -21,12 +21,12 @@ use crate::{
 )]
 pub struct StateDirectoryLocked(PathBuf);
 
-/// The locked state directory.
+/// The state directory of an agent.
 pub(super) struct StateDirectory {
     path: PathBuf,
     saver: Saver,
-    /// Locked until this is dropped; None if it cannot be used, and then each save fails.
-    _locked: Option<TrustedDirectory>,
+    /// Locked until this is dropped; None while the directory cannot be opened.
+    locked: Option<TrustedDirectory>,
 }
 
 impl StateDirectory {
@@ -35,31 +35,47 @@ impl StateDirectory {
         path: &Path,
         save: fn(&Path) -> Command,
     ) -> Result<Self, StateDirectoryLocked> {
-        let mut saver = Saver::new(path, save);
-        let own = match TrustedDirectory::open(path) {
-            // The child makes it: this process must not wait for a frozen file system.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let made = saver.save(Vec::new());
-                made.and_then(|()| TrustedDirectory::open(path))
-            }
-            opened => opened,
-        };
-        let own = own.ok();
-        // The directory itself is locked: a lock file would have to be written.
-        let locked = own.as_ref().map(|own| own.descriptor().try_lock());
-        if let Some(Err(TryLockError::WouldBlock)) = locked {
-            return Err(StateDirectoryLocked(path.to_owned()));
-        }
-        Ok(Self {
+        let mut taken = Self {
             path: path.to_owned(),
-            saver,
-            _locked: own,
-        })
+            saver: Saver::new(path, save),
+            locked: None,
+        };
+        // Where it cannot be made, each save says why.
+        let _made = taken.lock()?;
+        Ok(taken)
     }
 
-    /// Saves files in the given order.
+    /// Locks the directory if it is not yet, and makes it if there is none.
+    fn lock(&mut self) -> Result<io::Result<()>, StateDirectoryLocked> {
+        if self.locked.is_none() {
+            let opened = match TrustedDirectory::open(&self.path) {
+                // The child makes it: this process must not wait for a frozen file system.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let made = self.saver.save(Vec::new());
+                    made.and_then(|()| TrustedDirectory::open(&self.path))
+                }
+                opened => opened,
+            };
+            let own = match opened {
+                Ok(own) => own,
+                Err(error) => return Ok(Err(error)),
+            };
+            // The directory itself is locked: a lock file would have to be written.
+            if let Err(TryLockError::WouldBlock) = own.descriptor().try_lock() {
+                return Err(StateDirectoryLocked(self.path.clone()));
+            }
+            self.locked = Some(own);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Saves files in the given order. Without the lock nothing is saved.
     pub(super) fn save(&mut self, files: Vec<EncodedState>) -> Result<(), StateError> {
-        self.saver.save(files).map_err(|source| StateError::Save {
+        let locked = self
+            .lock()
+            .unwrap_or_else(|locked| Err(io::Error::other(locked)));
+        let saved = locked.and_then(|()| self.saver.save(files));
+        saved.map_err(|source| StateError::Save {
             path: self.path.clone(),
             source,
         })

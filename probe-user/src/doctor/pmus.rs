@@ -47,8 +47,7 @@ pub(super) fn check(
 /// NUMA nodes within a socket, which no counter tells apart.
 fn clusters(subject: &Subject) -> Option<Finding> {
     let nodes = subject.machine.topology().nodes_per_socket();
-    let found =
-        format!("{nodes} in each: counts and shares of memory traffic are of whole sockets");
+    let found = format!("up to {nodes}: counts and shares of memory traffic are of whole sockets");
     (nodes > 1).then(|| AREA.ok("NUMA nodes of a socket", found))
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct Naming {
 #[derive(Clone, Debug, PartialEq)]
 enum CgroupRow {
     Of(Entity),
-    /// Each process has its own row. What other rows call this cgroup.
+    /// Each process has its own row. The name of this cgroup in other rows.
     OfItsProcesses(Entity),
-    /// Outside the part of the hierarchy that the user selected. What rows call it.
+    /// Outside the part of the hierarchy that the user selected. Its name in rows.
     Hidden(Entity),
 }
 
@@ -119,8 +119,8 @@ impl Naming {
         }
     }
 
-    /// What rows call a cgroup that has no row as a whole: its container, else its path.
-    pub(super) fn beside_rows(&self, cgroup: CgroupId) -> Option<&Entity> {
+    /// The name of a cgroup that has no row as a whole: that of its row in another view.
+    pub(super) fn name_in_rows(&self, cgroup: CgroupId) -> Option<&Entity> {
         match self.cgroups.get(&cgroup)? {
             CgroupRow::Of(_) => None,
             CgroupRow::OfItsProcesses(entity) | CgroupRow::Hidden(entity) => Some(entity),
@@ -174,17 +174,25 @@ impl PathRows<'_> {
             let (id, pod) = (id.into(), pod.map(Into::into));
             Some(Entity::Container { id, pod })
         };
-        let beside_rows = || container().unwrap_or_else(cgroup);
+        let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
+        let name_in_rows = || {
+            let found = match view.by {
+                // Here nobody checks who made the cgroup.
+                By::Cgroup => None,
+                By::Pod => pod().or_else(container),
+                By::Container | By::Process => container(),
+            };
+            found.unwrap_or_else(cgroup)
+        };
         if view
             .below
             .as_ref()
             .is_some_and(|prefix| !below(path, prefix))
         {
-            return CgroupRow::Hidden(beside_rows());
+            return CgroupRow::Hidden(name_in_rows());
         }
-        let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
         let found = match view.by {
-            By::Process => return CgroupRow::OfItsProcesses(beside_rows()),
+            By::Process => return CgroupRow::OfItsProcesses(name_in_rows()),
             By::Cgroup => Some(cgroup()),
             By::Pod => pod().or_else(container),
             By::Container => container(),

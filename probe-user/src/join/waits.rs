@@ -324,8 +324,8 @@ fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
         cgroup: running,
         tgid: 0,
     };
-    let beside_rows = naming.beside_rows(running).cloned();
-    let found = beside_rows.or_else(|| naming.entity(owner));
+    let name = naming.name_in_rows(running).cloned();
+    let found = name.or_else(|| naming.entity(owner));
     WaitedFor::Entity(found.unwrap_or(Entity::Unnamed(running.0)))
 }
 

@@ -26,21 +26,22 @@ pub struct Counting {
 enum TakenTime {
     /// Counted to the nanosecond, by a session of its own that began with this snapshot.
     Counted(Box<(Session, Snapshot)>),
-    /// [`taken_time`] at the start, in ticks: where no hypervisor takes time, which it does in
-    /// bursts of less than a tick too.
+    /// [`taken_time`] at the start. Its ticks do not show short bursts, so it is for machines
+    /// without a hypervisor that takes time.
     Ticks(u64),
 }
 
 impl TakenTime {
+    /// By a session of its own, where that is needed and the kernel can.
     fn begin() -> Self {
-        if ticks(STEAL) == 0 {
-            return Self::Ticks(taken_time());
-        }
         let config = Config {
             plan: plan("stolen-time"),
             ..Config::default()
         };
-        let mut session = Session::start(config, &this_machine()).unwrap();
+        let session = (ticks(STEAL) > 0).then(|| Session::start(config, &this_machine()).ok());
+        let Some(mut session) = session.flatten() else {
+            return Self::Ticks(taken_time());
+        };
         let first = session.pull().unwrap();
         Self::Counted(Box::new((session, first)))
     }
@@ -78,6 +79,7 @@ impl Counting {
         let mut counting = Self::plain(plan, change);
         // Some kernels hide switches of a task, such as init, from all programs.
         counting.session.watch_exits().unwrap();
+        counting.taken = TakenTime::begin();
         counting.first = counting.session.pull().unwrap();
         counting
     }
@@ -105,7 +107,7 @@ impl Counting {
         Self {
             session,
             first,
-            taken: TakenTime::begin(),
+            taken: TakenTime::Ticks(taken_time()),
         }
     }
 

@@ -29,7 +29,7 @@ fn a_signal_ends_it_well() {
     }
 }
 
-/// A reload waits for its file for ever: a pipe that nobody writes stands for a frozen disk.
+/// A reload waits for its file for ever: a pipe that nobody writes.
 #[test]
 fn a_signal_ends_it_where_its_loop_hangs() {
     let Some(_machine) = shared_machine() else {

@@ -202,8 +202,8 @@ const PROTOBUF: [&str; 2] = [
     "encoding=delimited",
 ];
 
-/// The format that the client names with the highest weight; text/plain if it names none. Of those
-/// with the same weight the one with the most in it.
+/// The format that the client names with the highest weight; text/plain if it names none. Ties go
+/// to protobuf, then to `OpenMetrics`.
 fn dialect(headers: &HeaderMap) -> Dialect {
     let weight = |wanted: &str, needed: &[&str]| {
         let same = accepted(headers, &ACCEPT).filter(|(word, parameters, _)| {

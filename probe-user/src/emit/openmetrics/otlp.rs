@@ -19,6 +19,7 @@ use opentelemetry_proto::tonic::{
     },
     resource::v1::Resource,
 };
+use prost::Message;
 
 use super::{
     Aspect, CachedLabels, FamilySamples, Label, MetricFamily, MetricKind,
@@ -32,9 +33,9 @@ use crate::{
 /// One export request to a collector.
 pub type OtlpRequest = ExportMetricsServiceRequest;
 
-/// The most points of a request. Receivers reject messages above 4 MiB by default; a point takes
-/// some 300 bytes.
-const MAX_POINTS: usize = 4_000;
+/// The most bytes of points in a request. Receivers reject messages above 4 MiB by default; names,
+/// units and help texts of metrics take some kilobytes.
+const MAX_BYTES: usize = 3 << 20;
 
 /// Converts reports to requests of one resource.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +81,7 @@ impl OtlpEncoder {
             encoder: self,
             done: Vec::new(),
             metrics: info_metrics(report).collect(),
-            left: MAX_POINTS,
+            left: MAX_BYTES,
         };
         for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
             let attributes = |series: &Series| -> Vec<KeyValue> {
@@ -143,21 +144,33 @@ struct Requests<'a> {
     encoder: &'a OtlpEncoder,
     done: Vec<OtlpRequest>,
     metrics: Vec<Metric>,
-    /// Points that the next request still takes.
+    /// Bytes of points that the next request still takes.
     left: usize,
 }
 
 impl Requests<'_> {
     /// Adds the points of a family; `data` makes the data of a metric of them.
-    fn add<T>(&mut self, family: &MetricFamily, mut points: Vec<T>, data: impl Fn(Vec<T>) -> Data) {
-        while !points.is_empty() {
-            let rest = points.split_off(points.len().min(self.left));
-            self.left -= points.len();
-            self.metrics.push(metric(family, data(points)));
-            points = rest;
-            if self.left == 0 {
+    fn add<T: Message>(
+        &mut self,
+        family: &MetricFamily,
+        points: Vec<T>,
+        data: impl Fn(Vec<T>) -> Data,
+    ) {
+        let mut part = Vec::new();
+        for point in points {
+            let bytes = point.encoded_len();
+            if bytes > self.left {
+                if !part.is_empty() {
+                    self.metrics
+                        .push(metric(family, data(mem::take(&mut part))));
+                }
                 self.end();
             }
+            self.left = self.left.saturating_sub(bytes);
+            part.push(point);
+        }
+        if !part.is_empty() {
+            self.metrics.push(metric(family, data(part)));
         }
     }
 
@@ -165,7 +178,7 @@ impl Requests<'_> {
     fn end(&mut self) {
         let metrics = mem::take(&mut self.metrics);
         self.done.push(self.encoder.request(metrics));
-        self.left = MAX_POINTS;
+        self.left = MAX_BYTES;
     }
 }
 

@@ -1,5 +1,5 @@
-//! The protocol buffers of Prometheus, which a scraper asks for that takes native histograms: each
-//! family is a message `io.prometheus.client.MetricFamily` behind its length. The messages have the
+//! The protocol buffers of Prometheus. A scraper that takes native histograms asks for them. Each
+//! family is a message `io.prometheus.client.MetricFamily` after its length. The messages have the
 //! fields and numbers of `metrics.proto` (`prometheus/client_model`).
 //!
 //! Names and types are those of the text format 0.0.4. A histogram has both its classic buckets and

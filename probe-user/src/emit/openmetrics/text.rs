@@ -51,8 +51,7 @@ pub fn is_reserved_label(name: &str) -> bool {
     reserved_labels().contains(&name) || begins("label_") || begins("pmuscope_") || begins(BEHIND)
 }
 
-/// The older formats use the names of samples, and have fewer types: the suffix of the name, and
-/// the type.
+/// The suffix of the name and the type of a family in the other formats, which have fewer types.
 pub(super) fn plain_type(type_name: &str) -> (&'static str, &'static str) {
     match type_name {
         "counter" => ("_total", "counter"),

@@ -110,6 +110,20 @@ fn a_process_waits_for_containers_and_cgroups_as_do_hidden_rows() {
     let parts: Vec<_> = hidden.entities.values().collect();
     assert_eq!(parts.len(), 2);
     assert_eq!(parts[0].behind[&cgroup("/init.scope")], 8);
+    // By cgroup, where nobody checks who made it, no path is taken for a container.
+    let outside = rows(By::Cgroup, Some("/init.scope"));
+    assert!(
+        outside
+            .entities
+            .keys()
+            .all(|it| matches!(it, Entity::Cgroup(_)))
+    );
+    let inside = rows(By::Cgroup, Some(&format!("/docker/{}", "a".repeat(64))));
+    let parts = inside.entities.values().next().unwrap();
+    assert_eq!(
+        parts.behind[&cgroup(&format!("/docker/{}", "b".repeat(64)))],
+        4
+    );
 }
 
 /// Cgroups by number: of two containers of one pod, a container of another, one without a pod, a

@@ -189,11 +189,12 @@ async fn a_client_that_left_holds_its_turn_to_the_end_of_the_hash() {
     let passwords = Arc::new(Passwords::new(users, None).unwrap());
     let asks = Arc::clone(&passwords);
     let client = tokio::spawn(async move { asks.admit("alice", b"a".to_vec(), ADDRESS).await });
-    while passwords.is_idle() {
+    while passwords.is_idle() && !passwords.is_known("alice", b"a") {
         tokio::task::yield_now().await;
     }
     client.abort();
-    client.await.unwrap_err();
+    // On a slow machine it may have been answered before.
+    let _aborted = client.await;
     loop {
         let is_idle = passwords.is_idle();
         if passwords.is_known("alice", b"a") {
