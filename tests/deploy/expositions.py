@@ -47,6 +47,9 @@ def names():
     self-counters tell."""
     texts = [text for texts in windows().values() for text in texts]
     found = {name for text in texts for name in re.findall(r"^(pmuscope_\w+)", text, re.M)}
+    # A native histogram has the name of the family.
+    native = r"^# TYPE (pmuscope_\w+) histogram$"
+    found |= {name for text in texts for name in re.findall(native, text, re.M)}
     return found | self_counters() | verdicts()
 
 
