@@ -72,7 +72,7 @@ class Unit(unittest.TestCase):
 
 class Package(unittest.TestCase):
     def prerm(self, why, *codes):
-        """Runs the script before a removal, with a program that ends with these codes; its calls."""
+        """The calls of the script before a removal, to a program that ends with these codes."""
         with tempfile.TemporaryDirectory() as root:
             root = pathlib.Path(root)
             program = root / "pmuscope"

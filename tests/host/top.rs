@@ -35,6 +35,13 @@ impl TopScreen {
         })
     }
 
+    /// With [`ARGUMENTS`], when it has drawn a window.
+    fn running() -> Option<Self> {
+        let mut top = Self::start(&ARGUMENTS, &[])?;
+        top.until(|top| top.text().contains("every 50ms"));
+        Some(top)
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -113,10 +120,9 @@ fn keys_change_the_view() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(mut top) = TopScreen::start(&ARGUMENTS, &[]) else {
+    let Some(mut top) = TopScreen::running() else {
         return;
     };
-    top.until(|top| top.text().contains("every 50ms"));
     assert!(top.last_line().starts_with(" q end"), "{}", top.text());
     top.press("?", "choose what rows stand for");
     top.press("?+", "every 100ms");
@@ -149,10 +155,9 @@ fn no_key_is_lost_while_the_size_changes() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(mut top) = TopScreen::start(&ARGUMENTS, &[]) else {
+    let Some(mut top) = TopScreen::running() else {
         return;
     };
-    top.until(|top| top.text().contains("every 50ms"));
     for columns in 0..50 {
         for shown in ["paused", "every 50ms"] {
             top.terminal.resize(80 + columns % 2, 24);
@@ -169,10 +174,9 @@ fn rows_by_process_count_again() {
     let Some(_machine) = shared_machine() else {
         return;
     };
-    let Some(mut top) = TopScreen::start(&ARGUMENTS, &[]) else {
+    let Some(mut top) = TopScreen::running() else {
         return;
     };
-    top.until(|top| top.text().contains("every 50ms"));
     top.press("bbbb", "(starts to count again)");
     top.press("\r", "process, pid");
     // The next kinds are containers, pods and cgroups.

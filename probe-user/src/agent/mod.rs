@@ -129,7 +129,7 @@ const FIRST_WINDOW: Duration = Duration::from_secs(1);
 /// the signal finds in progress, the last pull, and `LAST_FLUSH` or one more save.
 const END: Duration = Duration::from_secs(2);
 
-/// How long the message that it takes longer may take.
+/// The time for the last message.
 const LAST_MESSAGE: Duration = Duration::from_millis(50);
 
 /// Runs an agent until SIGTERM or SIGINT.

@@ -35,8 +35,7 @@ use crate::{
     },
 };
 
-/// How long after its begin the end still waits for the collector and for the reader of the JSON
-/// lines.
+/// The time for the collector and the reader of the JSON lines, from the start of the end on.
 const LAST_FLUSH: Duration = Duration::from_millis(700);
 
 /// Keeps the boot time already reported, unless the wall clock went back more than a second, which

@@ -189,8 +189,8 @@ fn bucket_ends(bucket: usize) -> (f64, f64) {
     (bucket.checked_sub(1).map_or(0.0, end), end(bucket))
 }
 
-/// The histogram for monitoring systems. Each bucket may be a series, so its buckets are wider: each
-/// ends at four times the end of the one before.
+/// The histogram for monitoring systems. A bucket may be a series, so buckets are wider: each ends
+/// at four times the end of the one before.
 fn histogram(lengths: &WaitTimes, start: Duration) -> Histogram {
     const FIRST: usize = 2;
     const LAST: usize = 24;

@@ -175,28 +175,18 @@ impl PathRows<'_> {
             Some(Entity::Container { id, pod })
         };
         let pod = || owner_check.pod(path).map(|uid| Entity::Pod(uid.into()));
-        let name_in_rows = || {
-            let found = match view.by {
-                // Here nobody checks who made the cgroup.
-                By::Cgroup => None,
-                By::Pod => pod().or_else(container),
-                By::Container | By::Process => container(),
-            };
-            found.unwrap_or_else(cgroup)
-        };
-        if view
-            .below
-            .as_ref()
-            .is_some_and(|prefix| !below(path, prefix))
-        {
-            return CgroupRow::Hidden(name_in_rows());
-        }
         let found = match view.by {
-            By::Process => return CgroupRow::OfItsProcesses(name_in_rows()),
             By::Cgroup => Some(cgroup()),
             By::Pod => pod().or_else(container),
-            By::Container => container(),
+            By::Container | By::Process => container(),
         };
+        let selected = view.below.as_ref();
+        if selected.is_some_and(|prefix| !below(path, prefix)) {
+            return CgroupRow::Hidden(found.unwrap_or_else(cgroup));
+        }
+        if view.by == By::Process {
+            return CgroupRow::OfItsProcesses(found.unwrap_or_else(cgroup));
+        }
         // A cgroup outside containers is the system's, unless its name has the id of a container.
         let refused = || {
             owner_check

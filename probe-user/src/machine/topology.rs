@@ -85,8 +85,8 @@ impl Topology {
             .collect()
     }
 
-    /// The most NUMA nodes with CPUs in one socket: above 1 with Intel's sub-NUMA clustering or AMD's
-    /// nodes per socket. 1 if unknown.
+    /// The most NUMA nodes with CPUs in one socket; 1 if unknown. Intel's sub-NUMA clustering and
+    /// AMD's nodes per socket make several.
     #[must_use]
     pub fn nodes_per_socket(&self) -> usize {
         let of_nodes: Vec<u32> = self.sockets_of_nodes().into_values().collect();

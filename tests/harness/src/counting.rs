@@ -1,10 +1,10 @@
 //! A session for tests, and its counts.
 
-use std::{fs, ops::Range, sync::Arc};
+use std::{fs, sync::Arc};
 
 use probe_common::CgroupId;
 use probe_user::{
-    machine::Machine,
+    machine::{Machine, cpu_time::CpuTime},
     plan::{CountSource, Plan},
     session::{Config, Session},
     snapshot::{Health, Snapshot},
@@ -38,7 +38,9 @@ impl TakenTime {
             plan: plan("stolen-time"),
             ..Config::default()
         };
-        let session = (ticks(STEAL) > 0).then(|| Session::start(config, &this_machine()).ok());
+        let machine = this_machine();
+        let is_stolen = CpuTime::now(&machine).is_some_and(|time| !time.stolen.is_zero());
+        let session = is_stolen.then(|| Session::start(config, &machine).ok());
         let Some(mut session) = session.flatten() else {
             return Self::Ticks(taken_time());
         };
@@ -198,16 +200,16 @@ impl Counting {
 /// CPU time in ns on all CPUs that interrupts and the hypervisor have taken so far. The kernel's
 /// accounting excludes it from a task's time, and the task-clock includes it.
 pub fn taken_time() -> u64 {
-    ticks(6..9) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
-}
-
-/// The field of steal time, among those of interrupts: irq, softirq, steal.
-const STEAL: Range<usize> = 8..9;
-
-/// The sum of fields of the first line of `/proc/stat`:
-/// `cpu user nice system idle iowait irq softirq steal ...`.
-fn ticks(fields: Range<usize>) -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
-    let line: Vec<_> = stat.lines().next().unwrap().split_whitespace().collect();
-    line[fields].iter().map(|n| n.parse::<u64>().unwrap()).sum()
+    // cpu user nice system idle iowait irq softirq steal ..., in ticks.
+    let ticks: u64 = stat
+        .lines()
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .skip(6)
+        .take(3)
+        .map(|n| n.parse::<u64>().unwrap())
+        .sum();
+    ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()
 }

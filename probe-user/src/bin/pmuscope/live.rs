@@ -169,8 +169,8 @@ impl SessionArgs {
         self.by.unwrap_or_default()
     }
 
-    /// Starts to ask runtimes for names; None if nothing shows any, or the user turns it off. Rows of
-    /// processes show them in waits.
+    /// Starts to ask runtimes for names; None if nothing shows any, or the user turns it off. Waits
+    /// of processes show them.
     fn resolver(&self, rows_may_change: bool) -> Result<Option<Arc<Resolver>>> {
         let shown = rows_may_change || self.by() != By::Cgroup;
         if !shown || self.runtime_endpoint == RuntimeEndpoint::Off {

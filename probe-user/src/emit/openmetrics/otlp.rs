@@ -2,8 +2,8 @@
 //!
 //! Counters are cumulative, monotonic sums without the suffix `_total`, which a collector adds for
 //! Prometheus. Histograms have the bounds of a scrape's text. Labels are attributes of the data
-//! points. The types are those of opentelemetry-proto
-//! 1.x, `metrics/v1/metrics.proto`; units are UCUM, as the OpenTelemetry conventions require.
+//! points. The types are those of opentelemetry-proto 1.x, `metrics/v1/metrics.proto`; units are
+//! UCUM, as the OpenTelemetry conventions require.
 
 #[cfg(test)]
 mod tests;
@@ -88,6 +88,7 @@ impl OtlpEncoder {
                 let parts: [&Vec<KeyValue>; 4] = labels.of(family, series);
                 parts.into_iter().flatten().cloned().collect()
             };
+            let of_family = of_family.iter();
             if family.kind == MetricKind::Histogram {
                 let point = |(series, _): &(&Series, f64)| match &series.value {
                     Ok(Value::Histogram(of)) => {
@@ -95,22 +96,17 @@ impl OtlpEncoder {
                     }
                     _ => None,
                 };
-                let points = of_family.iter().filter_map(point).collect();
-                requests.add(family, points, |data_points| {
-                    Data::Histogram(Histogram {
-                        data_points,
-                        aggregation_temporality: AggregationTemporality::Cumulative.into(),
-                    })
-                });
-                continue;
-            }
-            let points = of_family
-                .iter()
-                .flat_map(|(series, number)| {
+                requests.add(
+                    family,
+                    of_family.filter_map(point).collect(),
+                    histogram_data,
+                );
+            } else {
+                let points = of_family.flat_map(|(series, number)| {
                     points(report, attributes(series), family, series, *number)
-                })
-                .collect();
-            requests.add(family, points, |points| number_data(family, points));
+                });
+                requests.add(family, points.collect(), |all| number_data(family, all));
+            }
         }
         requests.metrics.extend(absent_values(report, &samples));
         if !requests.metrics.is_empty() {
@@ -242,6 +238,13 @@ fn histogram_point(
         explicit_bounds: bounds.map(|bound| bound * family.factor).collect(),
         ..HistogramDataPoint::default()
     }
+}
+
+fn histogram_data(data_points: Vec<HistogramDataPoint>) -> Data {
+    Data::Histogram(Histogram {
+        data_points,
+        aggregation_temporality: AggregationTemporality::Cumulative.into(),
+    })
 }
 
 fn number_data(family: &MetricFamily, data_points: Vec<NumberDataPoint>) -> Data {

@@ -58,18 +58,20 @@ fn a_file_that_asks_for_nothing_changes_nothing() {
 /// TLS alone lets everybody in.
 #[test]
 fn tls_without_users_is_no_protection() {
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/tls");
+    let file = |name: &str| test_support::fixture("tls").join(name);
+    let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(file);
     let tls = format!(
-        "tls_server_config:\n  cert_file: {fixtures}/server.pem\n  \
-         key_file: {fixtures}/server.key\n"
+        "tls_server_config:\n  cert_file: {}\n  key_file: {}\n",
+        certificate.display(),
+        key.display()
     );
     let web = load(&tls).unwrap();
     assert_eq!((web.scheme(), web.is_protected()), ("https", false));
     let hash = bcrypt::hash("a", 4).unwrap();
     let by_password = format!("{tls}basic_auth_users:\n  alice: {hash}\n");
     let by_certificate = format!(
-        "{tls}  client_auth_type: RequireAndVerifyClientCert\n  \
-         client_ca_file: {fixtures}/ca.pem\n"
+        "{tls}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {}\n",
+        ca.display()
     );
     for text in [by_password, by_certificate] {
         let web = load(&text).unwrap();

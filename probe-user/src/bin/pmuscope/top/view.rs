@@ -210,7 +210,7 @@ impl TopView {
 }
 
 /// Sets the raw mode, also where it seems to be set: after SIGSTOP the shell has reset the modes.
-/// With a terminal as standard input they are no others in between, which would echo keys.
+/// Other modes in between would echo keys.
 fn raw_mode_again() -> io::Result<()> {
     if !is_raw_mode_enabled()? {
         return enable_raw_mode();
