@@ -157,9 +157,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
         check(&format!("CPU 1 left, {round}"), false);
         drop(offline);
         // Time on that CPU is not counted until the agent has opened its counters.
-        while agent.log().matches("CPU 1 came online").count() <= round {
-            std::thread::yield_now();
-        }
+        agent.wait_for_log("CPU 1 came online", round + 1);
         agent.next_window();
         work();
         check(&format!("CPU 1 is back, {round}"), true);

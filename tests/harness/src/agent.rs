@@ -18,6 +18,10 @@ use tempfile::TempDir;
 
 use crate::pmuscope;
 
+/// The longest wait for something that the agent does within seconds. After it the test fails and
+/// shows the log; a wait without an end would only say that the test took too long.
+const LIMIT: Duration = Duration::from_mins(2);
+
 /// Values by series. The key is the name with the labels, as in the text.
 pub type Series = BTreeMap<String, f64>;
 
@@ -121,7 +125,7 @@ impl Agent {
     pub fn wait_for_notification(&mut self, expected: &str) {
         let mut message = [0; 4096];
         self.manager
-            .set_read_timeout(Some(Duration::from_mins(2)))
+            .set_read_timeout(Some(LIMIT))
             .unwrap();
         loop {
             let length = match self.manager.recv(&mut message) {
@@ -154,20 +158,26 @@ impl Agent {
     pub fn next_window(&self) {
         while self.windows.try_recv().is_ok() {}
         for _ in 0..2 {
-            let window = self.windows.recv();
-            window.unwrap_or_else(|_| panic!("it ended:\n{}", self.log()));
+            self.received();
         }
+    }
+
+    /// The next line in the queue.
+    #[track_caller]
+    fn received(&self) -> String {
+        let line = self.windows.recv_timeout(LIMIT);
+        line.unwrap_or_else(|error| panic!("no window: {error}; it said:\n{}", self.log()))
     }
 
     /// The JSON of the next window in the queue.
     pub fn window(&self) -> serde_json::Value {
-        serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
+        serde_json::from_str(&self.received()).unwrap()
     }
 
     /// The JSON of a window that ended after this call.
     pub fn line(&self) -> serde_json::Value {
         while self.windows.try_recv().is_ok() {}
-        serde_json::from_str(&self.windows.recv().unwrap()).unwrap()
+        serde_json::from_str(&self.received()).unwrap()
     }
 
     /// Sends it a signal.
@@ -240,20 +250,33 @@ impl Agent {
         self.answered(path, |answer| (answer.status == status).then_some(answer))
     }
 
-    /// Requests a path until `wanted` accepts the response. The loop sleeps between requests,
-    /// because a busy loop would take a CPU from the agent.
+    /// Requests a path until `wanted` accepts the response.
     #[track_caller]
     fn answered<T>(&self, path: &str, wanted: impl Fn(Answer) -> Option<T>) -> T {
+        self.until(path, || wanted(self.get(path)))
+    }
+
+    /// Waits until the log has this text as many times.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str, times: usize) {
+        self.until(text, || {
+            (self.log().matches(text).count() >= times).then_some(())
+        });
+    }
+
+    /// Waits until there is what `found` looks for. The loop sleeps between looks, because a busy
+    /// loop would take a CPU from the agent.
+    #[track_caller]
+    fn until<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
         const PAUSE: Duration = Duration::from_millis(5);
-        const LIMIT: Duration = Duration::from_mins(2);
         let end = Instant::now() + LIMIT;
         loop {
-            if let Some(wanted) = wanted(self.get(path)) {
-                return wanted;
+            if let Some(found) = found() {
+                return found;
             }
             assert!(
                 Instant::now() < end,
-                "{path} is not as expected after two minutes"
+                "{what} is not as expected after two minutes"
             );
             thread::sleep(PAUSE);
         }

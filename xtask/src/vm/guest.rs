@@ -27,11 +27,16 @@ pub(super) const UEFI: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 /// The longest time of a boot. It takes about 4 s on an idle machine, but other work may share the
 /// cores.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// The longest time of one test in CI, by this machine's clock. The longest takes two minutes, and
-/// three where other work shares the cores.
+/// The longest time of one test in CI. The longest takes two minutes, and three where other work
+/// shares the cores.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
 /// The same with `--all`, where tests of rare events run longer.
 const TEST_LIMIT_OF_ALL: Duration = Duration::from_secs(3600);
+
+/// The longest time of one test, by this machine's clock.
+pub(super) const fn test_limit(all: bool) -> Duration {
+    if all { TEST_LIMIT_OF_ALL } else { TEST_LIMIT }
+}
 
 /// QEMU with everything but the console.
 pub(super) fn qemu(boot: &Boot, kernel: &Path, initramfs: &Path) -> Command {
@@ -117,10 +122,9 @@ pub(super) fn run(
     let show = |line: &str| println!("[{}] {line}", boot.name);
     let mut since = Instant::now();
     let death = loop {
-        let limit = match (report.booted(), all) {
-            (false, _) => BOOT_LIMIT,
-            (true, false) => TEST_LIMIT,
-            (true, true) => TEST_LIMIT_OF_ALL,
+        let limit = match report.booted() {
+            false => BOOT_LIMIT,
+            true => test_limit(all),
         };
         match lines.recv_timeout(limit.saturating_sub(since.elapsed())) {
             Ok(line) => {

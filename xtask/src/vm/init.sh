@@ -59,8 +59,25 @@ echo
 kernel_log
 sed 's/^/@@ plan /' /tmp/plan
 
+# Prints what each thread waits for, soon before the run gives up on a test that does not end.
+threads() {
+    sleep "$VM_HANG_AFTER"
+    for task in /proc/[0-9]*/task/*; do
+        # Not the kernel's own threads, and not this one.
+        [ -n "$(head -c 1 "$task/cmdline" | tr -d '\0')" ] || continue
+        [ "${task%/task/*}" = /proc/1 ] && continue
+        echo "hangs: $(cat "$task/comm"), $(grep State: "$task/status"), in $(cat "$task/syscall")"
+        sed 's/^/hangs:   /' "$task/stack"
+    done
+    # The calls of each CPU, and of threads that wait for the kernel.
+    echo l >/proc/sysrq-trigger
+    echo w >/proc/sysrq-trigger
+    dmesg -c | sed 's/^<[0-9]>/hangs: /'
+} 2>/dev/null
+
 while read -r binary name; do
     echo "@@ begin $binary $name"
+    threads &
     "/tests/$binary" --exact "$name" --test-threads=1 --nocapture </dev/null 2>&1
     status=$?
     # The test may have left an unfinished line.

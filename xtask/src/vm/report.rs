@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Number of a guest's last console lines to show if it died.
-const TAIL: usize = 60;
+const TAIL: usize = 250;
 
 /// Number of a failed test's last lines, or of a fault's first lines, to repeat after all guests.
 const REASON: usize = 12;

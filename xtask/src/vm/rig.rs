@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result};
 use super::{
     apt::Archive,
     boots::{Boot, Firmware},
-    buildroot,
+    buildroot, guest,
     initramfs::Initramfs,
     kmod, modules,
     packages::{Arch, Kernel, Package, Tree},
@@ -216,6 +217,8 @@ fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
         GuestTask::Shell => (true, false),
     };
     let set = |flag| if flag { "1" } else { "" };
+    // By then all threads can be printed before the limit.
+    let hang_after = guest::test_limit(all) - Duration::from_secs(60);
     [
         ("PMUSCOPE_VM_BOOT", boot.name),
         ("PMUSCOPE_VM_ARCH", boot.arch.debian()),
@@ -232,6 +235,7 @@ fn environment(boot: &Boot, kernel: &Kernel, task: GuestTask<'_>) -> String {
         ("PMUSCOPE_BIN", "/bin/pmuscope"),
         ("PMUSCOPE_LOAD", "/bin/load"),
         ("PMUSCOPE_VM_RECORD", set(record)),
+        ("VM_HANG_AFTER", &hang_after.as_secs().to_string()),
         ("VM_SHELL", set(matches!(task, GuestTask::Shell))),
     ]
     .map(|(name, value)| format!("export {name}='{value}'\n"))
