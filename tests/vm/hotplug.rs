@@ -14,10 +14,11 @@ use probe_user::{
     snapshot::Snapshot,
     window::Owner,
 };
-use test_harness::{Counting, Load, TestCgroup, machine, plan};
+use test_harness::{Counting, Load, TestCgroup, assert_within, machine, plan};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
+    spe_support,
     testpmu::{TestPmu, core, event as code},
 };
 
@@ -81,6 +82,40 @@ fn a_cpu_that_leaves_and_comes_back_counts_on() {
     run(&[(&a, "burst 1 300 300 200"), (&b, "burn 1 50")]);
 
     assert_exact(&pmu, &mut counting, &[&a, &b]);
+}
+
+/// The kernel lists a CPU as online before perf can count there, and for a moment after it no
+/// longer can. Each step of the way is looked at.
+#[test]
+fn a_cpu_on_its_way_is_no_error() {
+    let Some(_machine) = machine() else { return };
+    let pmu = TestPmu::load("set=core,spe");
+    let a = watched(&pmu, "a");
+    let mut counting = Counting::with_plan(plan("task-clock,page-faults"), |config| {
+        config.spe = spe_support::config().spe;
+    });
+    let moved = thread::spawn(|| {
+        for _ in 0..5 {
+            set_online(1, false);
+            set_online(1, true);
+        }
+    });
+    let mut looks = 0;
+    while !moved.is_finished() {
+        counting.session.drain().unwrap();
+        looks += 1;
+    }
+    moved.join().unwrap();
+    println!("{looks} looks at the CPUs");
+    counting.session.drain().unwrap();
+    run(&[(&a, "burst 1 300 300 200")]);
+    let window = counting.window();
+    let owner = Owner {
+        cgroup: a.id,
+        tgid: 0,
+    };
+    let counted = window.usage[&owner][0].as_ref().unwrap().counts[0];
+    assert_within("on the CPU that came back", counted, a.cpu_time(), 1.0);
 }
 
 /// Counts per ns of the events in the two multiplexed groups.

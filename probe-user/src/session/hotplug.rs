@@ -1,7 +1,11 @@
 //! Detects CPUs that go offline or come online: the counters of a CPU that went offline stay dead,
 //! and `pull/upkeep.rs` opens new ones.
 
-use std::{collections::HashMap, os::fd::RawFd};
+use std::{
+    collections::HashMap,
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
 
 use probe_common::CpuState;
 
@@ -11,11 +15,18 @@ use crate::sys::uevents::CpuUevents;
 /// trust the CPU's clock advances its own by ticks, of 10 ms at most.
 const CERTAINLY_ENABLED: u64 = 100_000_000;
 
+/// The longest time for which the kernel refuses events on a CPU that it lists as online: it lists
+/// a CPU before perf can count there, and still does when perf no longer can. It takes
+/// milliseconds; a virtual CPU that gets no time takes longer.
+const CHANGES: Duration = Duration::from_secs(10);
+
 /// Detects CPUs that go offline or come online, by the kernel's messages or by stalled counters.
 pub(crate) struct Hotplug {
     messages: CpuUevents,
     /// By CPU: the enabled time of its first group, and when that value was first read.
     last_enabled: HashMap<u32, (u64, u64)>,
+    /// By CPU: when its events were first refused.
+    refused: HashMap<u32, Instant>,
 }
 
 impl Hotplug {
@@ -23,6 +34,7 @@ impl Hotplug {
         Self {
             messages: CpuUevents::listen(),
             last_enabled: HashMap::new(),
+            refused: HashMap::new(),
         }
     }
 
@@ -35,6 +47,21 @@ impl Hotplug {
     pub(super) fn changed(&mut self) -> Vec<u32> {
         let changes = self.messages.changed().into_iter();
         changes.map(|change| change.cpu).collect()
+    }
+
+    /// Notes that the kernel refuses events on a CPU, although it is online. Whether that may still
+    /// be because it is about to come online or go offline.
+    pub(super) fn may_be_changing(&mut self, cpu: u32) -> bool {
+        self.refused
+            .entry(cpu)
+            .or_insert_with(Instant::now)
+            .elapsed()
+            < CHANGES
+    }
+
+    /// Notes that the events of a CPU were opened, or that it is offline.
+    pub(super) fn settled(&mut self, cpu: u32) {
+        self.refused.remove(&cpu);
     }
 
     /// Forgets the readings of a CPU.

@@ -124,9 +124,7 @@ impl Agent {
     /// Waits until the agent sends this notification to the service manager.
     pub fn wait_for_notification(&mut self, expected: &str) {
         let mut message = [0; 4096];
-        self.manager
-            .set_read_timeout(Some(LIMIT))
-            .unwrap();
+        self.manager.set_read_timeout(Some(LIMIT)).unwrap();
         loop {
             let length = match self.manager.recv(&mut message) {
                 Ok(length) => length,

@@ -215,21 +215,28 @@ impl Session {
     fn open_online_cpu(&mut self, cpu: u32) -> Result<(), SessionError> {
         descriptors::allow(&self.config.descriptors_on(&self.machine, &[cpu]))?;
         let plan = &self.config.plan;
-        let opened = match CpuCounters::open(plan, cpu) {
+        let object = &mut self.object;
+        let counters = CpuCounters::open(plan, cpu).and_then(|counters| {
+            match &mut self.spe {
+                Some(spe) if !spe.samples(cpu) => spe.open(object, cpu)?,
+                _ => {}
+            }
+            Ok(counters)
+        });
+        let opened = match counters {
             Ok(opened) => opened,
-            // It went offline again while its counters were opened.
-            Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
+            // It is on its way up or down: the next look at the CPUs opens it or finds it offline.
+            Err(_) if !self.machine.online()?.contains(cpu) => {
+                self.hotplug.settled(cpu);
+                return Ok(());
+            }
+            Err(error) if self.hotplug.may_be_changing(cpu) => {
+                tracing::debug!("CPU {cpu} is not counted yet: {error}");
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
-        let object = &mut self.object;
-        if let Some(spe) = &mut self.spe
-            && !spe.samples(cpu)
-        {
-            match spe.open(object, cpu) {
-                Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
-                opened => opened?,
-            }
-        }
+        self.hotplug.settled(cpu);
         if self.cpus.hook.kind() == Hook::CgroupSwitches {
             // The hook's own events are dead on this CPU too, and nothing proves that new ones
             // would miss no switch.
