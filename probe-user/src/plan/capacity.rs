@@ -119,7 +119,7 @@ impl Capacity {
         pmus: &Pmus,
         reserve: usize,
     ) -> Self {
-        let mut documented = BTreeMap::new();
+        let mut documented: BTreeMap<String, DocumentedCounters> = BTreeMap::new();
         let families = catalogue
             .families()
             .filter(|family| family.holds_on(machine));
@@ -135,12 +135,13 @@ impl Capacity {
                     .filter(|name| spec.pattern.instance(name).is_some())
                     .collect()
             };
+            // Several families may describe one PMU, each with events of its own.
             for name in names {
-                let known = DocumentedCounters {
-                    counters: counters as usize,
-                    constrained: constrained_events(spec, name, pmus),
-                };
-                documented.insert(name.to_owned(), known);
+                let known = documented.entry(name.to_owned()).or_default();
+                known.counters = counters as usize;
+                known
+                    .constrained
+                    .extend(constrained_events(spec, name, pmus));
             }
         }
         Self {
