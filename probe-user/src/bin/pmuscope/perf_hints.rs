@@ -51,7 +51,10 @@ const HINTS: &[(&[&str], &str)] = &[
         "more metrics are `-M group:NAME`; `pmuscope list metrics` has their groups",
     ),
     (&["-T", "--transaction"], "choose events with `-e`"),
-    (&["--topdown", "--td-level"], "that is `-M group:topdown`"),
+    (
+        &["--topdown", "--td-level"],
+        "that is `-M group:topdown`, and level 2 `-M group:topdown_l2`",
+    ),
     (&["--metrics"], "that is `-M`"),
     (
         &["-D", "--delay"],

@@ -38,7 +38,7 @@ impl Question {
     }
 
     fn is_answered_by(&self, metric: &Metric) -> bool {
-        let group = self.groups.contains(&metric.group);
+        let group = self.groups.iter().any(|group| metric.is_in(group));
         group && (self.units.is_empty() || self.units.contains(&metric.unit))
     }
 

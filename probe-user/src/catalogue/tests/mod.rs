@@ -12,6 +12,7 @@ mod page;
 mod refer;
 mod refusals;
 mod select;
+mod topdown;
 mod unchanged;
 
 use std::sync::LazyLock;

@@ -3,6 +3,7 @@
 mod kinds;
 mod pinned;
 mod sampled;
+mod topdown;
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,73 @@
+//! Level 1 of top-down is one group on each machine, beside a reserved counter.
+
+use super::{every_metric_is_whole, names, plan};
+use crate::{catalogue::Chip, plan::Plan};
+
+/// A plan of metrics that must all be counted, and the sizes of its groups.
+fn groups(tree: &str, chip: &str, metrics: &str) -> (Plan, Vec<usize>) {
+    let plan = plan(tree, Chip::named(chip).unwrap(), "", metrics, 1);
+    for planned in &plan.metrics.list {
+        let name = &planned.metric.name;
+        assert!(planned.sources.is_ok(), "{name}: {:?}", planned.sources);
+    }
+    assert_eq!(every_metric_is_whole(&plan), plan.metrics.list.len());
+    let sizes = plan.groups.iter().map(Vec::len).collect();
+    (plan, sizes)
+}
+
+#[test]
+fn level_1_is_one_group() {
+    for (tree, chip, events) in [
+        ("spr", "sapphire-rapids", 4),
+        ("spr", "emerald-rapids", 4),
+        ("gnr", "granite-rapids", 4),
+        ("icx", "ice-lake-server", 5),
+        ("zen4", "epyc-zen4", 5),
+        ("zen5", "epyc-zen5", 5),
+    ] {
+        let (plan, sizes) = groups(tree, chip, "group:topdown");
+        assert_eq!((sizes, plan.rotated), (vec![events], 0), "{chip}");
+    }
+}
+
+/// One group where the counters suffice.
+#[test]
+fn both_levels() {
+    for (tree, chip, events) in [
+        ("spr", "sapphire-rapids", vec![6]),
+        ("gnr", "granite-rapids", vec![6]),
+        // Nine events for the parts of the backend's share, so that is counted apart.
+        ("icx", "ice-lake-server", vec![7, 7]),
+        // Eleven events on six counters.
+        ("zen4", "epyc-zen4", vec![5, 5, 4, 3]),
+        ("zen5", "epyc-zen5", vec![5, 5, 4, 3]),
+    ] {
+        let (_, sizes) = groups(tree, chip, "group:topdown,group:topdown_l2");
+        assert_eq!(sizes, events, "{chip}");
+    }
+}
+
+/// Six events and the cycles, on six counters, of which one is reserved, and the one for cycles.
+#[test]
+fn neoverse_v2_has_two_groups() {
+    let (_, sizes) = groups("grace", "grace-hopper", "group:topdown");
+    assert_eq!(sizes, [6, 2]);
+}
+
+/// perf's pseudo-events stop the PMU at each read.
+#[test]
+fn no_event_is_of_perf_metrics() {
+    let (plan, _) = groups("spr", "sapphire-rapids", "group:topdown,group:topdown_l2");
+    let names = names(&plan, &plan.groups[0]);
+    let ordinary = |name: &String| !name.contains("event=0x00") && !name.contains("topdown-");
+    assert!(names.iter().all(ordinary), "{names:?}");
+}
+
+/// Two files describe this core: four events of one are for counters 0 to 3, and one of the other
+/// for counter 0.
+#[test]
+fn limits_to_counters_of_all_families_hold() {
+    let metrics = "dtlb_walk_ratio,branch_mispredicts";
+    let (_, sizes) = groups("spr", "sapphire-rapids", metrics);
+    assert_eq!(sizes, [4, 2]);
+}
