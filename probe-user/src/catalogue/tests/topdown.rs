@@ -44,8 +44,8 @@ fn same(percent: f64, fraction: f64, what: &str) {
 }
 
 /// Linux 6.12, tools/perf/pmu-events/arch/x86/{sapphirerapids/spr,emeraldrapids/emr}-metrics.json;
-/// GNR/metrics/graniterapids_metrics.json of intel/perfmon @ 6dadedf3aa48 has the same. Each
-/// pseudo-event's share of the four is the ordinary event over the slots.
+/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. Each pseudo-event's share of
+/// the four is the ordinary event over the slots.
 const SPR: [(&str, &str); 8] = [
     ("retiring", "UOPS_RETIRED.SLOTS / TOPDOWN.SLOTS_P"),
     (
@@ -109,8 +109,8 @@ const ICX: [(&str, &str); 7] = [
     ),
 ];
 
-/// amdzen4/pipeline.json; amdzen5/pipeline.json has 8 for 6, and bp_redirects.resync. d_ratio is
-/// written as a division.
+/// amdzen4/pipeline.json; amdzen5/pipeline.json has 8 for 6, and `bp_redirects.resync`. `d_ratio`
+/// is written as a division.
 const ZEN: [(&str, &str); 14] = [
     ("slots", "6 * LS_NOT_HALTED_CYC"),
     (
