@@ -6,6 +6,7 @@
 //! formula of them. A rate also depends on the kernel's times; their error is checked separately.
 
 mod known;
+mod topdown;
 
 use std::{path::Path, thread, time::Duration};
 

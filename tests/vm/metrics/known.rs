@@ -29,7 +29,14 @@ fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Met
 /// that are a part of another count less, so that no ratio is above its bound.
 fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> {
     let part = [
-        "REFILL", "MISS", "WALK", "MIS_PRED", "STALL", "RETIRED", "misses",
+        "REFILL",
+        "MISS",
+        "WALK",
+        "MIS_PRED",
+        "STALL",
+        "RETIRED",
+        "MEMORY_BOUND",
+        "misses",
     ];
     let whole = [
         "CPU_CYCLES",
@@ -37,6 +44,7 @@ fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> 
         "cycles",
         "OP_SPEC",
         "INST_SPEC",
+        "TOPDOWN.SLOTS_P",
     ];
     let (core, _) = core();
     let mut rates = BTreeMap::new();
