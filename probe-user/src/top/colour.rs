@@ -56,6 +56,15 @@ impl Colours {
         }
     }
 
+    /// The style of a part of a bar, in this colour.
+    pub(super) fn bar(self, colour: Color) -> Style {
+        let style = Style::new().remove_modifier(Modifier::DIM);
+        match self.are_on {
+            true => style.fg(colour),
+            false => style,
+        }
+    }
+
     /// The style of a value that is 0 or missing.
     pub(super) fn nothing(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)

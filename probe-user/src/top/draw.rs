@@ -14,6 +14,7 @@ use super::{
     DrawnSheet, Overlay, Top, WindowSource,
     keys::HELP,
     table::{InView, SheetTable, to_u16},
+    topdown,
 };
 use crate::emit::{Sheet, width as width_of, wrapped};
 
@@ -108,7 +109,7 @@ impl Top {
             Some(drawn) if drawn.of == of && drawn.indices == indices => drawn,
             _ => DrawnSheet {
                 of,
-                columns: sheet.drawn(&indices),
+                columns: topdown::with_bar(sheet, &indices),
                 indices,
             },
         };

@@ -15,6 +15,7 @@ mod status;
 mod table;
 #[cfg(test)]
 mod tests;
+mod topdown;
 mod waits;
 
 use std::{

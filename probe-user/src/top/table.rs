@@ -10,6 +10,7 @@ use ratatui::{
 use super::{
     colour::{Colours, ColumnColours},
     selection::{OrderedRows, SheetSelection, SortOrder},
+    topdown,
 };
 use crate::emit::{Sheet, SheetColumn, fitted, width as width_of};
 
@@ -192,6 +193,18 @@ impl SheetTable<'_> {
                 Some(_) => Style::new(),
             };
             right(buffer, area, *y, &column.texts[*row], style);
+            if topdown::is_bar(column) {
+                self.colour_bar(Rect::new(area.x, *y, area.width, 1), buffer);
+            }
+        }
+    }
+
+    fn colour_bar(&self, area: Rect, buffer: &mut Buffer) {
+        for position in area.positions() {
+            let cell = &mut buffer[position];
+            if let Some(colour) = topdown::colour(cell.symbol()) {
+                cell.set_style(self.colours.bar(colour));
+            }
         }
     }
 

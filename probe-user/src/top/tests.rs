@@ -1,6 +1,7 @@
 //! The view on screens of several sizes, controlled by keys.
 
 mod chosen;
+mod topdown;
 
 use std::time::Duration;
 
