@@ -25,6 +25,8 @@
 //! `cargo xtask check` enforces them.
 
 pub mod agent;
+pub mod calibrate;
+pub mod calibration;
 pub mod catalogue;
 pub mod derive;
 pub mod devices;

@@ -9,6 +9,7 @@ mod accesses;
 mod accounting;
 mod agent;
 mod agent_accesses;
+mod calibrated;
 mod capacity;
 mod cli;
 mod counter;

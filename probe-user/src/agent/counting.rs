@@ -312,6 +312,8 @@ fn wanted_by_name(count: &config::Count) -> PlanRequest {
         metrics: count.metrics.clone(),
         always: ALWAYS,
         own_weights: false,
+        calibration: count.calibration.clone(),
+        all_weights: false,
         reserve_counters: count.reserve_counters,
         device: None,
         sampled: Vec::new(),

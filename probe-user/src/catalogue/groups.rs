@@ -22,11 +22,35 @@ use crate::{
 /// The parts of an IIO unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
+/// Weights besides the best one of each traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MoreWeights {
+    /// None.
+    #[default]
+    None,
+    /// Those of these names that the core has.
+    Named(BTreeSet<String>),
+    /// All that the core has.
+    All,
+}
+
+impl MoreWeights {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Named(names) => names.contains(name),
+            Self::All => true,
+        }
+    }
+}
+
 /// What the user set for counting metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricSettings {
     /// Shares use only events that are requested anyway: no counters are opened for them.
     pub own_weights: bool,
+    /// Weights to count besides the best one of each traffic.
+    pub more_weights: MoreWeights,
     /// Filters by their key in the PMU's `defaults`, such as `root_port` = 0x3.
     pub filters: BTreeMap<String, u64>,
     /// Filters that restrict PMUs to the chosen device, for each PMU that counts it.

@@ -49,7 +49,7 @@ pub use self::{
     error::{CatalogueError, Problem, SelectError, Unavailable},
     event_spec::{CountOf, EventSpec, SampledQuantity},
     excerpt::Excerpt,
-    groups::{CounterGroup, MetricPlace, MetricSettings},
+    groups::{CounterGroup, MetricPlace, MetricSettings, MoreWeights},
     hardware::Hardware,
     model::{Apportion, Family, MemoryTraffic, Metric, MetricKind, Per, PmuSpec, Requirement},
     pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},

@@ -32,6 +32,7 @@ pub use self::{
     weights::PlannedWeight,
 };
 use crate::{
+    calibration::CalibratedTraffic,
     catalogue::{self, SampledQuantity},
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source, UncountableEvent},
@@ -128,6 +129,9 @@ pub struct Plan {
     pub metrics: PlannedMetrics,
     /// Counters of cores that attribute a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
+    /// What this machine's weights count of the traffic of metrics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calibrations: Vec<CalibratedTraffic>,
     /// Why the weights are multiplexed with other groups, if they are.
     #[serde(default)]
     pub weights_in_turns: Option<String>,
@@ -159,6 +163,28 @@ impl Plan {
             }
         }
         plan.checked()
+    }
+
+    /// Takes what is calibrated of its metrics by weights that it counts.
+    fn calibrate(&mut self, calibrated: &[CalibratedTraffic]) {
+        let metrics = &self.metrics.list;
+        let planned = |it: &&CalibratedTraffic| {
+            let mut metrics = metrics.iter();
+            metrics.any(|planned| planned.metric.name == it.metric)
+        };
+        let of_plan = calibrated.iter().filter(planned);
+        let counted = |event: &String| self.weights.iter().any(|it| *it.name == **event);
+        let counted = of_plan.filter(|it| {
+            let missing = it.events.iter().find(|event| !counted(event));
+            if let Some(missing) = missing {
+                tracing::warn!(
+                    "{} is divided by one weight, not by its calibration: {missing} is not counted",
+                    it.metric
+                );
+            }
+            missing.is_none()
+        });
+        self.calibrations = counted.cloned().collect();
     }
 
     /// The plan, if the programs have slots for all that runs at once.

@@ -1,10 +1,13 @@
 //! Makes a plan for this machine from events and metrics by name.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_request};
 use crate::{
-    catalogue::{Catalogue, CatalogueError, Hardware, Metric, MetricSettings, SelectError},
+    calibration::{Calibration, CalibrationError},
+    catalogue::{
+        Catalogue, CatalogueError, Hardware, Metric, MetricSettings, MoreWeights, SelectError,
+    },
     devices::Devices,
     event::{self, Event, EventError, sampling::SampledEvent},
     machine::{Machine, Pmus, SysfsError, cpus::CpuListError},
@@ -21,6 +24,10 @@ pub struct PlanRequest {
     pub always: &'static str,
     /// Shares use only these events: no counters are opened for them.
     pub own_weights: bool,
+    /// The file of a calibration of this machine, by which the traffic of its metrics is divided.
+    pub calibration: Option<PathBuf>,
+    /// Whether all weights are counted, not only the best of each traffic and the calibration's.
+    pub all_weights: bool,
     /// Hardware counters of each core that stay free for other users.
     pub reserve_counters: usize,
     /// Sampled events, which hold their counters all the time.
@@ -47,6 +54,9 @@ pub enum PlanRequestError {
     /// The catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// The calibration.
+    #[error(transparent)]
+    Calibration(#[from] CalibrationError),
     /// A metric.
     #[error(transparent)]
     Select(#[from] SelectError),
@@ -94,7 +104,17 @@ impl PlanRequest {
         let capacity =
             Capacity::of_this_machine(catalogue, &hardware, pmus, online, self.reserve_counters)
                 .with_sampled(&self.sampled, pmus)?;
-        let settings = self.settings(machine, pmus, catalogue)?;
+        let calibrated = match &self.calibration {
+            Some(file) => Calibration::read(file, machine)?.traffics,
+            None => Vec::new(),
+        };
+        let mut settings = self.settings(machine, pmus, catalogue)?;
+        let events: BTreeSet<_> = calibrated.iter().flat_map(|it| it.events.clone()).collect();
+        settings.more_weights = match (self.all_weights, events.is_empty()) {
+            (true, _) => MoreWeights::All,
+            (false, true) => MoreWeights::None,
+            (false, false) => MoreWeights::Named(events),
+        };
         let mut plan = self.packed(pmus, catalogue, hardware, (&capacity, cpus), settings)?;
         if let Some(why) = &plan.weights_in_turns {
             tracing::warn!(
@@ -102,6 +122,7 @@ impl PlanRequest {
                  shares have a larger counting error"
             );
         }
+        plan.calibrate(&calibrated);
         let mut metrics = plan.metrics.list.iter();
         if metrics.any(|planned| planned.metric.apportion.is_of_device()) {
             plan.devices = Arc::new(Devices::read(machine, pmus, catalogue));

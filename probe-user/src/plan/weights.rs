@@ -1,6 +1,6 @@
 //! Weights: the counters of cores that attribute a socket's traffic.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,8 @@ impl RequestedWeight {
     }
 }
 
-/// The weights that the metrics' shares need and the core PMU has: the first for each traffic.
+/// The weights that the metrics' shares need and the core PMU has: the first for each traffic, then
+/// those that are requested besides it.
 pub(super) fn requested_weights(
     request: &ResolvedRequest<'_>,
     pmus: &Pmus,
@@ -64,30 +65,44 @@ pub(super) fn requested_weights(
         let mut needs = request.metrics.iter().map(|metric| metric.apportion);
         needs.any(|apportion| apportion.needs() == Some(of))
     };
-    let first = |of: MemoryTraffic| {
-        let mut weights = machine.platform.weights().iter().filter(|weight| {
+    let countable = |weight: &'static WeightSpec| {
+        let mut events = parsed(&events(core, weight)?, pmus);
+        if request.settings.own_weights {
+            let known = events
+                .iter()
+                .take_while(|event| is_requested(request, event));
+            events.truncate(known.count());
+        }
+        let whole = !events.is_empty() && (!weight.local || events.len() > 1);
+        whole.then_some((RequestedWeight(weight), events))
+    };
+    let weights = |of: MemoryTraffic| {
+        let weights = machine.platform.weights().iter();
+        let of_traffic = weights.filter(move |weight| {
             weight.of == of && weight.sockets.is_none_or(|of_many| of_many == sockets)
         });
-        weights.find_map(|weight| {
-            let mut events = parsed(&events(core, weight)?, pmus);
-            if request.settings.own_weights {
-                let known = events
-                    .iter()
-                    .take_while(|event| is_requested(request, event));
-                events.truncate(known.count());
-            }
-            let whole = !events.is_empty() && (!weight.local || events.len() > 1);
-            whole.then_some((RequestedWeight(weight), events))
-        })
+        let mut names = BTreeSet::new();
+        let countable = of_traffic.filter_map(countable);
+        // One name may stand for the events of several cores.
+        let once = countable.filter(move |(weight, _)| names.insert(&weight.0.name));
+        let more = &request.settings.more_weights;
+        let wanted = |(at, weight): (usize, (RequestedWeight, _))| {
+            (at == 0 || more.has(&weight.0.0.name)).then_some(weight)
+        };
+        once.enumerate().filter_map(wanted).collect::<Vec<_>>()
     };
-    let reads = first(MemoryTraffic::Reads).filter(|(weight, _)| {
-        // Reads also show which memory a CPU writes to, if that is not counted.
-        needs(MemoryTraffic::Reads) || needs(MemoryTraffic::Writes) && weight.0.local
-    });
-    let writes = needs(MemoryTraffic::Writes)
-        .then(|| first(MemoryTraffic::Writes))
-        .flatten();
-    reads.into_iter().chain(writes).collect()
+    let mut wanted = Vec::new();
+    // Reads also show which memory a CPU writes to, if that is not counted.
+    if needs(MemoryTraffic::Reads) {
+        wanted.extend(weights(MemoryTraffic::Reads));
+    } else if needs(MemoryTraffic::Writes) {
+        let reads = weights(MemoryTraffic::Reads).into_iter();
+        wanted.extend(reads.take(1).filter(|(weight, _)| weight.0.local));
+    }
+    if needs(MemoryTraffic::Writes) {
+        wanted.extend(weights(MemoryTraffic::Writes));
+    }
+    wanted
 }
 
 fn parsed(events: &[String], pmus: &Pmus) -> Vec<RequestedEvent> {

@@ -4,7 +4,7 @@
 //!
 //! [`measure()`] returns a [`Roofline`]; [`table`] and [`json`] write it. It needs no session.
 
-mod kernels;
+pub(crate) mod kernels;
 mod measure;
 mod print;
 mod result;
@@ -96,7 +96,7 @@ pub enum RooflineError {
 }
 
 /// The CPUs that this process may run on.
-fn allowed_cpus() -> Result<CpuList, RooflineError> {
+pub(crate) fn allowed_cpus() -> Result<CpuList, RooflineError> {
     let set = sched_getaffinity(None).map_err(|error| RooflineError::Affinity(error.into()))?;
     let all = 0..u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
     Ok(all

@@ -169,6 +169,7 @@ pub(super) const GROUPS: &[Group] = &[
             "metrics::",
             "metrics_stat::",
             "metrics_uncore::",
+            "calibrated::",
             "shares::weights_are_live",
             "turns::",
         ],

@@ -53,6 +53,7 @@ keys! { |config, value|
     "count.events" => config.count.events = lists(value)?,
     "count.metrics" => config.count.metrics = lists(value)?,
     "count.by" => config.count.by = container_or_pod(value)?,
+    "count.calibration" => config.count.calibration = Some(path(value)?),
     "count.chip" => config.count.chip = Some(choice(value)?),
     "count.reserve_counters" => config.count.reserve_counters = value.to()?,
     "count.hook" => config.count.hook = choice(value)?,

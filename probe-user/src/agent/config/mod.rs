@@ -79,6 +79,8 @@ pub struct Count {
     pub metrics: Vec<String>,
     /// What a row stands for: containers or pods.
     pub by: By,
+    /// The file of a calibration of this machine.
+    pub calibration: Option<PathBuf>,
     /// The chip, if it is not detected.
     pub chip: Option<Chip>,
     /// Hardware counters of each core that stay free for other users.
@@ -220,6 +222,7 @@ impl Default for Config {
                 events: Vec::new(),
                 metrics: Vec::new(),
                 by: By::Container,
+                calibration: None,
                 chip: None,
                 reserve_counters: 1,
                 hook: Hook::SchedSwitch,

@@ -32,6 +32,7 @@ kernel_log = true
 events = ["cycles,instructions", "task-clock"]
 metrics = "ipc"
 by = "pod"
+calibration = "/etc/pmuscope/calibration.toml"
 chip = "grace-hopper"
 reserve_counters = 2
 hook = "cgroup-switches"
@@ -88,6 +89,7 @@ fn every_key_sets_what_it_says() {
             events: vec!["cycles,instructions".to_owned(), "task-clock".to_owned()],
             metrics: vec!["ipc".to_owned()],
             by: By::Pod,
+            calibration: Some("/etc/pmuscope/calibration.toml".into()),
             chip: Chip::named("grace-hopper"),
             reserve_counters: 2,
             hook: Hook::CgroupSwitches,

@@ -1,6 +1,7 @@
 //! The `pmuscope` binary: arguments in, exit code out.
 
 mod agent;
+mod calibrate;
 mod completions;
 mod derive;
 mod diff;
@@ -77,6 +78,9 @@ enum Command {
     Agent(agent::Args),
     /// Measure what this machine can do: bandwidth, latency and floating-point peak
     Roofline(roofline::Args),
+    /// Measure what this machine's events count for its memory traffic, so that the shares of
+    /// containers have an error
+    Calibrate(calibrate::Args),
     /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
     Derive(derive::Args),
     /// Print what a shell loads to complete options, events and metrics with Tab
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         Command::Hot(args) => hot::run(args),
         Command::Agent(args) => agent::run(&args),
         Command::Roofline(args) => roofline::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Derive(args) => derive::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => manual::run(&args, Args::command()),

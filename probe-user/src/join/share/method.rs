@@ -15,6 +15,9 @@ pub enum Method {
         /// What else the event counts, if that is so much that no error can be stated.
         but: Option<Arc<str>>,
     },
+    /// By the counts of events on the CPUs and a calibration of what they count
+    /// ([`CalibratedTraffic`](crate::calibration::CalibratedTraffic)).
+    Calibrated,
     /// By SPE samples served by that memory.
     Spe,
     /// All of it to the only owner of the device.
@@ -31,7 +34,7 @@ impl Method {
             Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
             Self::Spe => Some(SAMPLE_ERROR),
             Self::DeviceOwner => Some(0.0),
-            Self::IoStat => None,
+            Self::Calibrated | Self::IoStat => None,
         }
     }
 
@@ -40,17 +43,17 @@ impl Method {
     pub fn but(&self) -> Option<&str> {
         match self {
             Self::Counted { but, .. } => but.as_deref(),
-            Self::Spe | Self::DeviceOwner | Self::IoStat => None,
+            Self::Calibrated | Self::Spe | Self::DeviceOwner | Self::IoStat => None,
         }
     }
 
     /// Whether the share depends on a weight, which only a load of known traffic on this machine
-    /// can validate. The share of a device's only owner does not.
+    /// can validate: a calibration has. The share of a device's only owner does not.
     #[must_use]
     pub fn needs_validation(&self) -> bool {
         match self {
             Self::Counted { .. } | Self::Spe | Self::IoStat => true,
-            Self::DeviceOwner => false,
+            Self::Calibrated | Self::DeviceOwner => false,
         }
     }
 
@@ -84,6 +87,7 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counted { weight, .. } => weight,
+            Self::Calibrated => "calibrated",
             Self::Spe => "spe",
             Self::DeviceOwner => "device_owner",
             Self::IoStat => "io_stat",
@@ -110,6 +114,30 @@ pub enum NoShare {
          do not count"
     )]
     NothingCounted,
+    /// No mixture of the calibrated patterns has the owner's counts.
+    #[error(
+        "its counts are those of no mixture of the calibrated patterns: what it does was not \
+         calibrated"
+    )]
+    NoMixture,
+    /// Mixtures of the calibrated patterns that moved very different amounts have its counts.
+    #[error(
+        "its counts fit patterns that move very different amounts, so its share is within half of \
+         itself at best"
+    )]
+    TooWide,
+    /// The counts of all owners stand for more traffic than there was.
+    #[error(
+        "by the calibration the counts stand for more traffic than was moved: was it made on this \
+         machine?"
+    )]
+    MoreThanMoved,
+    /// More traffic than the counts of all owners can stand for.
+    #[error(
+        "more was moved than any mixture of the calibrated patterns has counts for: something that \
+         was not calibrated moves memory"
+    )]
+    Unexplained,
     /// The owner's whole share is within the mismatch of source and destination counts.
     #[error(
         "its traffic is smaller than the difference between what the sending and the receiving \
@@ -182,6 +210,10 @@ impl NoShare {
             Self::RotatedOut => "weight_rotated_out",
             Self::OwnerUnseen => "weight_rotated_out_for_owner",
             Self::NothingCounted => "nothing_counted",
+            Self::NoMixture => "no_mixture",
+            Self::TooWide => "too_wide",
+            Self::MoreThanMoved => "more_than_moved",
+            Self::Unexplained => "unexplained",
             Self::WithinMismatch => "within_mismatch",
             Self::NotMeasured => "traffic_not_counted",
             Self::ManySockets => "many_sockets",

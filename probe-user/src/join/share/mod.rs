@@ -4,6 +4,7 @@
 //! This is pure arithmetic. Every division is exact: the shares of all owners (including system and
 //! idle), of devices, and the unattributed rest add up to the measured traffic.
 
+mod calibrated;
 mod counted;
 mod device;
 mod divide;
@@ -25,7 +26,10 @@ pub use self::{
     planned::MetricShares,
     weights::{SocketWeights, Weight, Weights},
 };
-pub(crate) use self::{monitored::monitored, planned::of_window};
+pub(crate) use self::{
+    monitored::monitored,
+    planned::{measured_traffic, of_window},
+};
 use crate::window::{Owner, RunningTime, float};
 
 /// One owner's share of a socket's traffic.
@@ -46,6 +50,14 @@ pub struct OwnerShare {
 }
 
 impl OwnerShare {
+    /// No share, for this reason.
+    pub(super) fn without(why: NoShare) -> Self {
+        Self {
+            why_incomplete: Some(why),
+            ..Self::default()
+        }
+    }
+
     /// Adds the share of another owner of the same row.
     pub(super) fn add(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
@@ -272,6 +284,11 @@ impl Errors<'_> {
         reason = "an error of more than 2^53 counts has no better precision"
     )]
     pub fn of(&self, share: &OwnerShare) -> Option<f64> {
+        if self.shares.method == Method::Calibrated {
+            // All that the counts leave open is in it.
+            let relative = float(share.uncertainty) / float(share.count);
+            return (share.count > 0).then_some(relative);
+        }
         let counting = self.shares.method.counting_error(share.samples)?;
         if self.shares.saturated {
             return None;

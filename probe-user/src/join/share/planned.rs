@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{NoShare, Shares, Traffic, Weights, counted::is_idle, device};
+use super::{NoShare, Shares, Traffic, Weights, calibrated, counted::is_idle, device};
 use crate::{
     catalogue::{Apportion, MemoryTraffic},
     join::Naming,
@@ -60,7 +60,8 @@ pub(crate) fn of_window(plan: &Plan, window: &Window, naming: &Naming) -> Vec<Me
                         let both =
                             chip.is_some_and(|chip| planned.metric.not_shared_on.contains(&chip));
                         let traffic = traffic(planned, window, socket, counted, both)?;
-                        by_cpus(planned, window, &weights, socket, &traffic)
+                        calibrated(plan, planned, window, &weights, socket, &traffic)
+                            .unwrap_or_else(|| by_cpus(planned, window, &weights, socket, &traffic))
                     }
                 };
                 all.push(MetricShares {
@@ -98,6 +99,26 @@ fn weights(plan: &Plan, window: &Window) -> Vec<Weights> {
         .map(|samples| Weights::sampled(&samples.on_socket));
     counted.extend(sampled);
     counted
+}
+
+/// The shares by a calibration of the metric's traffic. It is of one socket: which memory the CPUs
+/// of several access is not in it.
+fn calibrated(
+    plan: &Plan,
+    planned: &PlannedMetric,
+    window: &Window,
+    weights: &[Weights],
+    socket: u32,
+    traffic: &Traffic,
+) -> Option<Result<Shares, NoShare>> {
+    let mut calibrations = plan.calibrations.iter();
+    let of = calibrations.find(|it| it.metric == planned.metric.name)?;
+    let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
+    let mut shares = alone.then(|| calibrated::shares(of, weights, socket, traffic))??;
+    if let Ok(shares) = &mut shares {
+        shares.add_uncounted(ran(window, socket));
+    }
+    Some(shares)
 }
 
 /// The shares by the best weights that cover all CPUs that took part.
@@ -206,6 +227,20 @@ fn traffic(
         traffic.skew = traffic.skew.saturating_add(io.skew);
     }
     Ok(traffic)
+}
+
+/// The traffic of a metric on a socket, in counts of its formula's events.
+pub(crate) fn measured_traffic(
+    planned: &PlannedMetric,
+    window: &Window,
+    socket: u32,
+) -> Option<u64> {
+    let mut sources = planned.sources.iter().flatten();
+    let counted = sources.find_map(|events| {
+        let counts = counts(events, planned.metric.formula.events(), window);
+        counts.get(&socket).copied()
+    });
+    Some(counted??.count)
 }
 
 /// Sockets with any counts.

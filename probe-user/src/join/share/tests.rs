@@ -1,6 +1,7 @@
 //! Shares of known traffic, worked out by hand.
 
 mod between_sockets;
+mod calibrated;
 mod random;
 mod turns;
 

@@ -54,7 +54,7 @@ impl Weight {
 
     /// Adds the same owner's accesses to other memory, counted by the same counters. Returns
     /// whether the sum overflowed.
-    fn add(&mut self, other: &Self) -> bool {
+    pub(super) fn add(&mut self, other: &Self) -> bool {
         let sum = self.weight.checked_add(other.weight);
         self.weight = sum.unwrap_or(u64::MAX);
         self.samples = self.samples.saturating_add(other.samples);
@@ -243,6 +243,14 @@ impl Weights {
             shares.divide_seen(traffic.measured, 0, &all, weights);
         }
         Ok(shares)
+    }
+
+    /// The weights of all owners on a socket; `None` where some of them are unknown.
+    pub(crate) fn all_of(&self, socket: u32) -> Option<impl Iterator<Item = u64>> {
+        let of_socket = self.of(socket).ok()?;
+        let (all, saturated) = of_socket.all();
+        let known = !saturated && !of_socket.saturated && of_socket.unseen.is_empty();
+        known.then(|| all.into_values().map(|weight| weight.weight))
     }
 
     fn of(&self, socket: u32) -> Result<&SocketWeights, NoShare> {

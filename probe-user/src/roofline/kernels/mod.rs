@@ -38,7 +38,7 @@ pub enum Stores {
 
 /// Three arrays of doubles, for one thread.
 #[derive(Debug)]
-pub(super) struct Arrays {
+pub(crate) struct Arrays {
     pages: Pages,
     /// Bytes of one array, a multiple of [`BLOCK`].
     array_bytes: usize,
@@ -46,7 +46,7 @@ pub(super) struct Arrays {
 
 impl Arrays {
     /// Arrays of `bytes` in all, rounded down to whole blocks; at least one block for each array.
-    pub(super) fn new(bytes: u64) -> std::io::Result<Self> {
+    pub(crate) fn new(bytes: u64) -> std::io::Result<Self> {
         let array_bytes = Self::array_bytes(bytes);
         let size = array_bytes
             .checked_add(ARRAY_PADDING)
@@ -88,7 +88,7 @@ impl Arrays {
     }
 
     /// Writes all three arrays. First touch places their memory near the calling thread.
-    pub(super) fn touch(&mut self) {
+    pub(crate) fn touch(&mut self) {
         for (index, value) in [0.0, 1.0, 2.0].into_iter().enumerate() {
             let start: *mut f64 = self.array(index).cast();
             for at in 0..self.array_bytes / size_of::<f64>() {
@@ -99,7 +99,7 @@ impl Arrays {
     }
 
     /// `a[i] = b[i] + s * c[i]` for all elements, `passes` times.
-    pub(super) fn triad(&mut self, vectors: Vectors, stores: Stores, passes: u64) {
+    pub(crate) fn triad(&mut self, vectors: Vectors, stores: Stores, passes: u64) {
         let [a, b, c] = [self.array(0), self.array(1), self.array(2)];
         for _ in 0..passes {
             // SAFETY: the three arrays have `array_bytes`, a multiple of BLOCK above 0, are aligned
@@ -133,7 +133,7 @@ pub(super) fn multiply_add(vectors: Vectors, rounds: u64) {
 
 /// A cycle of pointers through all lines of a buffer, in an order that no prefetcher predicts.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     pages: Pages,
     lines: usize,
     line: usize,
@@ -143,7 +143,7 @@ pub(super) struct Chain {
 
 impl Chain {
     /// A chain through `bytes`, with one pointer in each line of `line` bytes.
-    pub(super) fn new(bytes: u64, line: u64) -> std::io::Result<Self> {
+    pub(crate) fn new(bytes: u64, line: u64) -> std::io::Result<Self> {
         let line = usize::try_from(line).unwrap_or(64).max(size_of::<usize>());
         let lines = (usize::try_from(bytes).unwrap_or(usize::MAX) / line).max(2);
         let size = lines.checked_mul(line);
@@ -167,7 +167,7 @@ impl Chain {
 
     /// Links the lines into one cycle (Sattolo's shuffle). First touch places their memory near the
     /// calling thread.
-    pub(super) fn link(&mut self) {
+    pub(crate) fn link(&mut self) {
         let write = |line: usize, next: usize| {
             // SAFETY: `pointer` is inside the mapping, and aligned.
             unsafe { self.pointer(line).write(next) };
@@ -193,7 +193,7 @@ impl Chain {
 
     /// Follows the pointers for `steps`, rounded down to rounds of [`STEPS`], at least one; returns
     /// the steps taken.
-    pub(super) fn chase(&mut self, steps: u64) -> u64 {
+    pub(crate) fn chase(&mut self, steps: u64) -> u64 {
         let rounds = (steps / STEPS).max(1);
         let start = self.pointer(self.position) as usize;
         // SAFETY: every line has the address of another line.

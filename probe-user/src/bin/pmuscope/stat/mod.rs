@@ -77,6 +77,9 @@ pub(crate) struct CountingArgs {
     /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     catalogue: Vec<PathBuf>,
+    /// Divide memory traffic by this calibration of the machine (`pmuscope calibrate shares`)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    calibration: Option<PathBuf>,
     /// The chip of this machine, if it is not detected or detected wrong
     #[arg(long, value_enum, hide_short_help = true)]
     chip: Option<Chip>,
@@ -286,6 +289,8 @@ fn plan(
         metrics: args.metric.clone(),
         always: "",
         own_weights: false,
+        calibration: args.calibration.clone(),
+        all_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
         sampled: Vec::new(),

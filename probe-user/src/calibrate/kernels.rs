@@ -1,0 +1,221 @@
+//! The kernels: loops that move memory in a known pattern. All accesses are volatile or assembly,
+//! so that no build leaves them out.
+
+use std::{io, ptr};
+
+use crate::{
+    roofline::kernels::{Arrays, Chain, Stores, Vectors},
+    sys::pages::Pages,
+};
+
+/// Bytes of a cache line, as far as the kernels go: strides are of several.
+const LINE: usize = 64;
+
+/// What a kernel does with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Reads every word in order, as prefetchers like it.
+    ReadStream,
+    /// Reads one word of each seventh line, as they do not.
+    StridedRead,
+    /// Reads one half and writes the other.
+    Copy,
+    /// STREAM's triad.
+    Triad,
+    /// Writes zeros in order, without reading: memset (DC ZVA on Arm).
+    Zero,
+    /// The triad with stores that pass by the caches.
+    NonTemporalTriad,
+    /// Follows pointers through all lines in random order.
+    PointerChase,
+    /// Reads and writes words at random places.
+    RandomUpdate,
+    /// Reads every word of a small part, which stays in the caches: it moves nothing.
+    CachedRead,
+}
+
+impl Kernel {
+    pub(super) const ALL: [Self; 9] = [
+        Self::ReadStream,
+        Self::StridedRead,
+        Self::Copy,
+        Self::Triad,
+        Self::Zero,
+        Self::NonTemporalTriad,
+        Self::PointerChase,
+        Self::RandomUpdate,
+        Self::CachedRead,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ReadStream => "read-stream",
+            Self::StridedRead => "strided-read",
+            Self::Copy => "copy",
+            Self::Triad => "triad",
+            Self::Zero => "zero",
+            Self::NonTemporalTriad => "non-temporal-triad",
+            Self::PointerChase => "pointer-chase",
+            Self::RandomUpdate => "random-update",
+            Self::CachedRead => "cached-read",
+        }
+    }
+
+    /// Whether it moves memory.
+    pub(super) fn moves(self) -> bool {
+        self != Self::CachedRead
+    }
+
+    /// The kernel over its own memory of `bytes`, which is not yet touched. `cached` bytes stay in
+    /// the core's caches.
+    pub(super) fn over(self, bytes: u64, cached: u64) -> io::Result<Running> {
+        Ok(match self {
+            Self::Triad => Running::Triad(Arrays::new(bytes)?, Stores::Plain),
+            Self::NonTemporalTriad => Running::Triad(Arrays::new(bytes)?, Stores::NonTemporal),
+            Self::PointerChase => Running::Chase(Chain::new(bytes, LINE as u64)?),
+            Self::CachedRead => Running::Words(self, Words::new(cached)?),
+            _ => Running::Words(self, Words::new(bytes)?),
+        })
+    }
+}
+
+/// A kernel with its memory.
+pub(super) enum Running {
+    Triad(Arrays, Stores),
+    Chase(Chain),
+    Words(Kernel, Words),
+}
+
+impl Running {
+    /// Writes its memory, so that the kernel places it near this thread.
+    pub(super) fn touch(&mut self) {
+        match self {
+            Self::Triad(arrays, _) => arrays.touch(),
+            Self::Chase(chain) => chain.link(),
+            Self::Words(_, words) => words.zero(),
+        }
+    }
+
+    /// A part of the work, of about a millisecond at the least.
+    pub(super) fn step(&mut self, vectors: Vectors) {
+        /// Accesses of a step where they are random.
+        const RANDOM: u64 = 1 << 13;
+        match self {
+            Self::Triad(arrays, stores) => arrays.triad(vectors, *stores, 1),
+            Self::Chase(chain) => {
+                chain.chase(RANDOM);
+            }
+            Self::Words(Kernel::StridedRead, words) => words.read(7 * LINE / size_of::<u64>()),
+            Self::Words(Kernel::Copy, words) => words.copy(),
+            Self::Words(Kernel::Zero, words) => words.zero(),
+            Self::Words(Kernel::RandomUpdate, words) => words.update(RANDOM),
+            Self::Words(_, words) => words.read(1),
+        }
+    }
+}
+
+/// Words in memory.
+pub(super) struct Words {
+    pages: Pages,
+    words: usize,
+    /// The state of the random places.
+    place: u64,
+}
+
+impl Words {
+    fn new(bytes: u64) -> io::Result<Self> {
+        let words = usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<u64>();
+        // Halves of whole lines.
+        let words = (words / 16 * 16).max(16);
+        let bytes = words.checked_mul(size_of::<u64>());
+        Ok(Self {
+            pages: Pages::new(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?,
+            words,
+            place: 0x9e37_79b9_7f4a_7c15,
+        })
+    }
+
+    fn word(&self, at: usize) -> *mut u64 {
+        debug_assert!(at < self.words);
+        // SAFETY: within what `new` mapped; all callers stay below `words`.
+        unsafe { self.pages.start().cast::<u64>().add(at) }
+    }
+
+    fn read(&self, stride: usize) {
+        for at in (0..self.words).step_by(stride) {
+            // SAFETY: `word` is inside the mapping and aligned; any bits are a u64.
+            unsafe { self.word(at).read_volatile() };
+        }
+    }
+
+    fn copy(&mut self) {
+        let half = self.words / 2;
+        for at in 0..half {
+            // SAFETY: as above.
+            let word = unsafe { self.word(at).read_volatile() };
+            // SAFETY: as above.
+            unsafe { self.word(half + at).write_volatile(word) };
+        }
+    }
+
+    fn zero(&mut self) {
+        // SAFETY: all words of the mapping, which this value alone has.
+        unsafe { ptr::write_bytes(self.word(0), 0, self.words) };
+        std::hint::black_box(self.word(0));
+    }
+
+    fn update(&mut self, times: u64) {
+        for _ in 0..times {
+            // xorshift64*.
+            self.place ^= self.place >> 12;
+            self.place ^= self.place << 25;
+            self.place ^= self.place >> 27;
+            let random = self.place.wrapping_mul(0x2545_f491_4f6c_dd1d);
+            let at = (u128::from(random) * self.words as u128) >> 64;
+            let word = self.word(usize::try_from(at).unwrap_or_default());
+            // SAFETY: as above.
+            unsafe { word.write_volatile(word.read_volatile() ^ random) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_runs_over_memory_of_any_size() {
+        for kernel in Kernel::ALL {
+            for bytes in [0, 4096, 100_000] {
+                let mut running = kernel.over(bytes, 4096).unwrap();
+                running.touch();
+                running.step(Vectors::detect());
+                running.step(Vectors::detect());
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_copied_zeroed_and_changed() {
+        let mut words = Words::new(1024).unwrap();
+        words.zero();
+        let all = |words: &Words| -> Vec<u64> {
+            // SAFETY: inside the mapping.
+            (0..words.words)
+                .map(|at| unsafe { words.word(at).read() })
+                .collect()
+        };
+        words.update(10_000);
+        let changed = all(&words);
+        assert_eq!(changed.len(), 128);
+        assert!(
+            changed.iter().all(|word| *word != 0),
+            "each place is reached"
+        );
+        words.copy();
+        let copied = all(&words);
+        assert_eq!(copied[..64], copied[64..]);
+        words.zero();
+        assert_eq!(all(&words), vec![0; 128]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Runs a kernel on some CPUs until it is told to stop.
+
+use std::{
+    io,
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use rustix::{
+    process::setpriority_process,
+    thread::{CpuSet, sched_setaffinity},
+};
+
+use super::{CalibrateError, kernels::Kernel};
+use crate::roofline::kernels::Vectors;
+
+/// Memory of one thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadBytes {
+    /// Beyond all caches.
+    pub(super) memory: u64,
+    /// Within the core's.
+    pub(super) cached: u64,
+}
+
+/// Runs `during` while the kernel runs on each of the CPUs. All of its memory is touched before.
+pub(super) fn run<T>(
+    kernel: Kernel,
+    cpus: &[u32],
+    bytes: ThreadBytes,
+    during: impl FnOnce() -> Result<T, CalibrateError>,
+) -> Result<T, CalibrateError> {
+    let running = AtomicBool::new(true);
+    let touched = Barrier::new(cpus.len() + 1);
+    thread::scope(|scope| {
+        let (running, touched) = (&running, &touched);
+        let threads: Vec<_> = (cpus.iter().copied())
+            .map(|cpu| {
+                let work = move || -> Result<(), CalibrateError> {
+                    let ready = prepare(kernel, cpu, bytes);
+                    // Also of a thread that failed: the others wait.
+                    touched.wait();
+                    let mut kernel = ready?;
+                    let vectors = Vectors::detect();
+                    while running.load(Ordering::Relaxed) {
+                        kernel.step(vectors);
+                    }
+                    Ok(())
+                };
+                scope.spawn(work)
+            })
+            .collect();
+        touched.wait();
+        let result = during();
+        running.store(false, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().expect("kernels do not panic")?;
+        }
+        result
+    })
+}
+
+fn prepare(
+    kernel: Kernel,
+    cpu: u32,
+    bytes: ThreadBytes,
+) -> Result<super::kernels::Running, CalibrateError> {
+    let mut set = CpuSet::new();
+    if usize::try_from(cpu).is_ok_and(|cpu| cpu < CpuSet::MAX_CPU) {
+        set.set(cpu as usize);
+    }
+    sched_setaffinity(None, &set).map_err(|error| CalibrateError::Thread {
+        cpu,
+        error: io::Error::from(error),
+    })?;
+    // The thread that counts has the CPU first, so that a pull is short. It may be refused.
+    let _least = setpriority_process(None, 19);
+    let memory = kernel.over(bytes.memory, bytes.cached);
+    let mut running = memory.map_err(|error| CalibrateError::Memory {
+        bytes: bytes.memory,
+        error,
+    })?;
+    running.touch();
+    Ok(running)
+}

@@ -1,0 +1,327 @@
+//! Counts while each kernel runs.
+
+use std::{sync::Arc, thread};
+
+use super::{
+    CalibrateError, CalibrateOptions,
+    kernels::Kernel,
+    load::{ThreadBytes, run},
+    vectors::{KernelRuns, Run, calibrated},
+};
+use crate::{
+    calibration::{CalibratedMachine, CalibratedTraffic},
+    catalogue::{Catalogue, resolve_hardware},
+    join::share::{Weights, measured_traffic},
+    machine::{Machine, cpus::CpuList},
+    plan::{Plan, PlanRequest},
+    roofline::allowed_cpus,
+    session::{Config, Session},
+    window::{Window, float},
+};
+
+/// Measurements of each kernel on one CPU, and on all.
+const RUNS: usize = 3;
+/// The part of a kernel's traffic that others may move.
+const OTHERS: f64 = 0.02;
+/// The memory of all threads where the machine tells no caches, and a core's cache.
+const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
+/// The memory as a multiple of the last caches: STREAM's rule, of three arrays.
+const BEYOND_CACHES: u64 = 12;
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// This machine.
+    pub machine: CalibratedMachine,
+    /// The calibration of each metric.
+    pub traffics: Vec<CalibratedTraffic>,
+    /// By metric and kernel, in the order of measurement.
+    pub patterns: Vec<MeasuredPattern>,
+    /// By metric: events that are left out, since they count reads that move nothing.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// What a kernel did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredPattern {
+    /// The metric.
+    pub metric: String,
+    /// The kernel, and on how many CPUs.
+    pub name: String,
+    /// The traffic per second, in counts of the metric.
+    pub per_second: f64,
+    /// By event: its counts for each count of the traffic; None for a kernel that moves nothing.
+    pub counts: Option<Vec<f64>>,
+    /// The events.
+    pub events: Vec<String>,
+}
+
+/// Runs every kernel on this machine, which must do nothing else; it takes about a minute.
+/// `progress` is told what runs.
+///
+/// # Errors
+///
+/// The machine cannot count the metrics, has several sockets, or is not quiet.
+pub fn calibrate(
+    machine: &Arc<Machine>,
+    options: &CalibrateOptions,
+    progress: impl FnMut(&str),
+) -> Result<Measured, CalibrateError> {
+    let sockets = machine.topology().sockets();
+    if sockets > 1 {
+        return Err(CalibrateError::Sockets(sockets));
+    }
+    let plan = plan(machine, options)?;
+    let metrics = metrics(&plan);
+    if metrics.is_empty() {
+        return Err(CalibrateError::NothingToCalibrate);
+    }
+    let config = Config {
+        plan: plan.clone(),
+        ..Config::default()
+    };
+    let mut measurement = Measurement {
+        session: Session::start(config, machine)?,
+        metrics,
+        plan,
+        options,
+    };
+    let online = machine.online()?;
+    let allowed = allowed_cpus().map_err(Box::new)?;
+    let cpus: Vec<u32> = online.iter().filter(|cpu| allowed.contains(*cpu)).collect();
+    let kernels = measurement.all(machine, &cpus, progress)?;
+    measurement.measured(machine, &kernels)
+}
+
+/// A metric to calibrate.
+struct Calibrated {
+    /// Index into the metrics of the plan.
+    at: usize,
+    name: String,
+    /// The weights of its traffic: indices into those of the plan, and names.
+    weights: Vec<(usize, String)>,
+}
+
+fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, CalibrateError> {
+    let catalogue = Catalogue::builtin().map_err(Box::new)?;
+    let hardware = resolve_hardware(machine, options.chip);
+    let of_profile = hardware.profile().map(|profile| profile.metrics.clone());
+    let metrics = match options.metrics.is_empty() {
+        true => of_profile.unwrap_or_default(),
+        false => options.metrics.clone(),
+    };
+    if metrics.is_empty() {
+        return Err(CalibrateError::NothingToCalibrate);
+    }
+    let wanted = PlanRequest {
+        metrics,
+        all_weights: true,
+        reserve_counters: 1,
+        ..PlanRequest::default()
+    };
+    let plan = wanted
+        .plan(machine, &catalogue, hardware)
+        .map_err(Box::new)?;
+    Ok(plan)
+}
+
+fn metrics(plan: &Plan) -> Vec<Calibrated> {
+    let of_plan = plan.metrics.list.iter().enumerate();
+    let calibrated = of_plan.filter_map(|(at, planned)| {
+        let of = planned.metric.apportion.needs()?;
+        let weights = plan.weights.iter().enumerate();
+        let of_traffic = weights.filter(|(_, weight)| weight.of == of);
+        let named = of_traffic.map(|(at, weight)| (at, weight.name.to_string()));
+        Some(Calibrated {
+            at,
+            name: planned.metric.name.clone(),
+            weights: named.collect(),
+        })
+    });
+    calibrated.filter(|it| !it.weights.is_empty()).collect()
+}
+
+struct Measurement<'a> {
+    session: Session,
+    metrics: Vec<Calibrated>,
+    plan: Plan,
+    options: &'a CalibrateOptions,
+}
+
+/// The runs of one kernel, by metric.
+type ByMetric = Vec<KernelRuns>;
+
+impl Measurement<'_> {
+    /// Every kernel on one CPU and on all of them.
+    fn all(
+        &mut self,
+        machine: &Machine,
+        cpus: &[u32],
+        mut progress: impl FnMut(&str),
+    ) -> Result<Vec<ByMetric>, CalibrateError> {
+        let list: CpuList = cpus.iter().copied().collect();
+        let caches = machine.caches(&list);
+        let level = caches.iter().map(|cache| cache.level).max();
+        let last: u64 = (caches.iter().filter(|cache| Some(cache.level) == level))
+            .map(|cache| cache.size)
+            .sum();
+        let (memory, cached) = match last {
+            0 => WITHOUT_CACHES,
+            last => (last * BEYOND_CACHES, last / 2),
+        };
+        let memory = self.options.size.unwrap_or(memory);
+        let mut all = Vec::new();
+        for threads in [1, cpus.len()] {
+            if threads == 1 && cpus.len() == 1 && !all.is_empty() {
+                break;
+            }
+            let each = threads as u64;
+            let bytes = ThreadBytes {
+                memory: memory / each,
+                cached: cached / each,
+            };
+            for kernel in Kernel::ALL {
+                let name = format!("{} on {threads}", kernel.name());
+                progress(&name);
+                all.push(self.kernel(kernel, &name, &cpus[..threads], bytes)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The runs of one kernel, less what is counted while nothing runs.
+    fn kernel(
+        &mut self,
+        kernel: Kernel,
+        name: &str,
+        cpus: &[u32],
+        bytes: ThreadBytes,
+    ) -> Result<ByMetric, CalibrateError> {
+        let before = self.reading(name)?;
+        let runs = run(kernel, cpus, bytes, || {
+            // The first may have the end of the start in it.
+            self.reading(name)?;
+            (0..RUNS)
+                .map(|_| self.reading(name))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let after = self.reading(name)?;
+        let idle = |metric: usize| [&before[metric], &after[metric]];
+        let mut by_metric = Vec::new();
+        for (at, metric) in self.metrics.iter().enumerate() {
+            let of_metric: Vec<&Run> = runs.iter().map(|run| &run[at]).collect();
+            let without = less_idle(&of_metric, idle(at));
+            let all = KernelRuns {
+                name: name.to_owned(),
+                moves: kernel.moves(),
+                runs: without,
+            };
+            if kernel.moves() {
+                let others = idle(at).map(|idle| idle.traffic / idle.seconds);
+                let others = others.into_iter().fold(0.0, f64::max);
+                let part = others / all.traffic_per_second();
+                if !(0.0..=OTHERS).contains(&part) {
+                    return Err(CalibrateError::Busy {
+                        metric: metric.name.clone(),
+                        kernel: name.to_owned(),
+                        percent: part * 100.0,
+                    });
+                }
+            }
+            by_metric.push(all);
+        }
+        Ok(by_metric)
+    }
+
+    /// What is counted in the time of one measurement, by metric.
+    fn reading(&mut self, kernel: &str) -> Result<Vec<Run>, CalibrateError> {
+        let begin = self.session.pull()?;
+        thread::sleep(self.options.time);
+        let end = self.session.pull()?;
+        let window = Window::between(&begin, &end, &self.plan);
+        let all = self.metrics.iter();
+        all.map(|metric| self.of_metric(metric, &window, kernel))
+            .collect()
+    }
+
+    fn of_metric(
+        &self,
+        metric: &Calibrated,
+        window: &Window,
+        kernel: &str,
+    ) -> Result<Run, CalibrateError> {
+        let not_counted = |what: &str| CalibrateError::NotCounted {
+            metric: metric.name.clone(),
+            what: what.to_owned(),
+            kernel: kernel.to_owned(),
+        };
+        let planned = &self.plan.metrics.list[metric.at];
+        let traffic =
+            measured_traffic(planned, window, 0).ok_or_else(|| not_counted("the traffic"))?;
+        let count = |(at, name): &(usize, String)| {
+            let weights = Weights::counted(&self.plan.weights[*at], window);
+            let all = weights.all_of(0).ok_or_else(|| not_counted(name))?;
+            Ok(all.map(float).sum())
+        };
+        let counts: Result<Vec<f64>, CalibrateError> = metric.weights.iter().map(count).collect();
+        Ok(Run {
+            seconds: window.length.as_secs_f64(),
+            traffic: float(traffic),
+            counts: counts?,
+        })
+    }
+
+    fn measured(
+        &self,
+        machine: &Machine,
+        kernels: &[ByMetric],
+    ) -> Result<Measured, CalibrateError> {
+        let mut measured = Measured {
+            machine: CalibratedMachine::of(machine),
+            traffics: Vec::new(),
+            patterns: Vec::new(),
+            left_out: Vec::new(),
+        };
+        for (at, metric) in self.metrics.iter().enumerate() {
+            let events: Vec<String> = metric.weights.iter().map(|(_, it)| it.clone()).collect();
+            let of_metric: Vec<KernelRuns> = kernels.iter().map(|all| all[at].clone()).collect();
+            let (traffic, left_out) = calibrated(&metric.name, &events, &of_metric)?;
+            let left_out = left_out
+                .into_iter()
+                .map(|event| (metric.name.clone(), event));
+            measured.left_out.extend(left_out);
+            measured.traffics.push(traffic);
+            measured.patterns.extend(of_metric.iter().map(|kernel| {
+                let counts = (0..events.len()).map(|event| kernel.per_traffic(event));
+                MeasuredPattern {
+                    metric: metric.name.clone(),
+                    name: kernel.name.clone(),
+                    per_second: kernel.traffic_per_second(),
+                    counts: kernel.moves.then(|| counts.collect()),
+                    events: events.clone(),
+                }
+            }));
+        }
+        Ok(measured)
+    }
+}
+
+/// The runs less the rate of two idle measurements, which is what others do.
+fn less_idle(runs: &[&Run], idle: [&Run; 2]) -> Vec<Run> {
+    let rate = |of: &dyn Fn(&Run) -> f64| {
+        let sum: f64 = idle.iter().map(|run| of(run)).sum();
+        sum / idle.iter().map(|run| run.seconds).sum::<f64>()
+    };
+    let without = |run: &&Run| {
+        let less = |value: f64, rate: f64| (value - rate * run.seconds).max(0.0);
+        let counts = run.counts.iter().enumerate();
+        Run {
+            seconds: run.seconds,
+            traffic: less(run.traffic, rate(&|run| run.traffic)),
+            counts: counts
+                .map(|(event, count)| less(*count, rate(&|run| run.counts[event])))
+                .collect(),
+        }
+    };
+    runs.iter().map(without).collect()
+}

@@ -1,0 +1,131 @@
+//! Calibrates the weights of memory traffic on this machine (docs/reference/calibrate.md): known
+//! kernels run alone, and what the cores' events and the socket's counters count meanwhile makes a
+//! [`Calibration`].
+
+mod kernels;
+mod load;
+mod measure;
+mod print;
+mod vectors;
+
+use std::{io, time::Duration};
+
+pub use self::{
+    measure::{Measured, MeasuredPattern, calibrate},
+    print::table,
+};
+use crate::{
+    calibration::Calibration,
+    catalogue::{CatalogueError, Chip},
+    machine::cpus::CpuListError,
+    plan::PlanRequestError,
+    roofline::RooflineError,
+    session::SessionError,
+};
+
+/// What to calibrate, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalibrateOptions {
+    /// Lists of metrics; empty: those of the machine's profile.
+    pub metrics: Vec<String>,
+    /// The chip, if it is not detected.
+    pub chip: Option<Chip>,
+    /// Bytes that the kernels of all threads work on together; None: twelve times the last cache.
+    pub size: Option<u64>,
+    /// The time of one measurement. Each kernel takes six.
+    pub time: Duration,
+}
+
+/// Why the machine cannot be calibrated. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    /// The catalogue.
+    #[error(transparent)]
+    Catalogue(#[from] Box<CatalogueError>),
+    /// The metrics cannot be counted here.
+    #[error(transparent)]
+    Plan(#[from] Box<PlanRequestError>),
+    /// The session.
+    #[error(transparent)]
+    Session(#[from] Box<SessionError>),
+    /// The CPUs that this process may run on.
+    #[error(transparent)]
+    Allowed(#[from] Box<RooflineError>),
+    /// The online CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuListError),
+    /// Several sockets.
+    #[error(
+        "this machine has {0} sockets, and a calibration is of one: which memory the CPUs of \
+         several access is not in it"
+    )]
+    Sockets(u32),
+    /// None of the metrics is divided by weights.
+    #[error(
+        "none of the metrics is traffic that is divided by counts of cores: name some with -M \
+         (`pmuscope list metrics` shows what this machine has)"
+    )]
+    NothingToCalibrate,
+    /// A thread cannot be started, or pinned to its CPU.
+    #[error("cannot run a thread on CPU {cpu} ({error}): may this process use it?")]
+    Thread {
+        /// The CPU.
+        cpu: u32,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// The kernels' memory.
+    #[error("cannot map {bytes} bytes ({error}): give a smaller --size")]
+    Memory {
+        /// Bytes to map.
+        bytes: u64,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// Others move memory too.
+    #[error(
+        "{metric}: others moved {percent:.1}% of what {kernel} did: calibrate on a machine that \
+         does nothing else"
+    )]
+    Busy {
+        /// The metric.
+        metric: String,
+        /// The kernel.
+        kernel: String,
+        /// The traffic before and after, in percent.
+        percent: f64,
+    },
+    /// Counters that were not counted.
+    #[error("{metric}: {what} was not counted while {kernel} ran: stop other users of counters")]
+    NotCounted {
+        /// The metric.
+        metric: String,
+        /// The event, or the traffic.
+        what: String,
+        /// The kernel.
+        kernel: String,
+    },
+    /// No event is left.
+    #[error(
+        "{metric}: every event counts reads that move nothing ({events}): its traffic cannot be \
+         divided here"
+    )]
+    NoEvent {
+        /// The metric.
+        metric: String,
+        /// The events.
+        events: String,
+    },
+}
+
+impl From<SessionError> for CalibrateError {
+    fn from(error: SessionError) -> Self {
+        Box::new(error).into()
+    }
+}
+
+impl From<Measured> for Calibration {
+    fn from(measured: Measured) -> Self {
+        Self::new(measured.machine, measured.traffics)
+    }
+}

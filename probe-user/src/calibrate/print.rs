@@ -1,0 +1,41 @@
+//! The table of what was measured.
+
+use std::io::{self, Write};
+
+use super::Measured;
+
+/// Writes what each kernel moved and what the events counted for it.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn table(out: &mut impl Write, measured: &Measured) -> io::Result<()> {
+    writeln!(out, "{}", measured.machine)?;
+    let mut metric = "";
+    for pattern in &measured.patterns {
+        if pattern.metric != metric {
+            metric = &pattern.metric;
+            writeln!(out, "\n{metric}, counts for each count of its traffic")?;
+            write!(out, "  {:24} {:>12}", "KERNEL", "TRAFFIC/s")?;
+            for event in &pattern.events {
+                write!(out, " {event:>16}")?;
+            }
+            writeln!(out)?;
+        }
+        write!(out, "  {:24} {:>12.4e}", pattern.name, pattern.per_second)?;
+        match &pattern.counts {
+            Some(counts) => counts
+                .iter()
+                .try_for_each(|it| write!(out, " {it:>16.4}"))?,
+            None => write!(out, " moves nothing")?,
+        }
+        writeln!(out)?;
+    }
+    for (metric, event) in &measured.left_out {
+        writeln!(
+            out,
+            " ! {metric}: {event} is left out, since it counts reads that move nothing"
+        )?;
+    }
+    Ok(())
+}

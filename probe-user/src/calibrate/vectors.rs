@@ -1,0 +1,170 @@
+//! From what was counted while kernels ran to the vectors of a calibration.
+
+use super::CalibrateError;
+use crate::calibration::{CalibratedTraffic, Pattern};
+
+/// The part of an event's largest count per line above which reads within the caches count too
+/// much: such an event stands for no traffic.
+const COUNTS_WITHOUT_TRAFFIC: f64 = 0.02;
+
+/// What one kernel did, in one measurement, less what was counted while nothing ran.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Run {
+    pub(super) seconds: f64,
+    /// The metric's traffic, in its counts.
+    pub(super) traffic: f64,
+    /// By event.
+    pub(super) counts: Vec<f64>,
+}
+
+/// The runs of a kernel on a number of CPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KernelRuns {
+    pub(super) name: String,
+    /// Whether the kernel moves memory.
+    pub(super) moves: bool,
+    pub(super) runs: Vec<Run>,
+}
+
+impl KernelRuns {
+    fn sum(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().map(of).sum()
+    }
+
+    pub(super) fn traffic_per_second(&self) -> f64 {
+        self.sum(|run| run.traffic) / self.sum(|run| run.seconds)
+    }
+
+    /// Counts of an event per second.
+    fn rate(&self, event: usize) -> f64 {
+        self.sum(|run| run.counts[event]) / self.sum(|run| run.seconds)
+    }
+
+    /// Counts of an event for each count of traffic.
+    pub(super) fn per_traffic(&self, event: usize) -> f64 {
+        (self.sum(|run| run.counts[event]) / self.sum(|run| run.traffic)).max(0.0)
+    }
+
+    /// The relative standard deviation of that over the runs.
+    #[expect(clippy::cast_precision_loss, reason = "some runs")]
+    fn spread(&self, event: usize) -> f64 {
+        let each = self.runs.iter().map(|run| run.counts[event] / run.traffic);
+        let mean = self.per_traffic(event);
+        if mean == 0.0 || self.runs.len() < 2 {
+            return 0.0;
+        }
+        let squares: f64 = each.map(|it| (it / mean - 1.0).powi(2)).sum();
+        (squares / (self.runs.len() - 1) as f64).sqrt()
+    }
+}
+
+/// The calibration of a metric, and the events that are not in it since they count what moves
+/// nothing.
+pub(super) fn calibrated(
+    metric: &str,
+    events: &[String],
+    kernels: &[KernelRuns],
+) -> Result<(CalibratedTraffic, Vec<String>), CalibrateError> {
+    let moving: Vec<&KernelRuns> = kernels.iter().filter(|it| it.moves).collect();
+    let counts_nothing_else = |event: &usize| {
+        let most = moving.iter().map(|it| it.rate(*event)).fold(0.0, f64::max);
+        let still = kernels.iter().filter(|it| !it.moves);
+        let largest = still.map(|it| it.rate(*event)).fold(0.0, f64::max);
+        largest <= COUNTS_WITHOUT_TRAFFIC * most
+    };
+    let (kept, dropped): (Vec<usize>, Vec<usize>) =
+        (0..events.len()).partition(counts_nothing_else);
+    let names = |at: &[usize]| at.iter().map(|at| events[*at].clone()).collect::<Vec<_>>();
+    if kept.is_empty() {
+        return Err(CalibrateError::NoEvent {
+            metric: metric.to_owned(),
+            events: events.join(", "),
+        });
+    }
+    let spread = |event: &usize| {
+        // A count near nothing varies more, and says nothing.
+        let most = moving.iter().map(|it| it.per_traffic(*event));
+        let most = most.fold(0.0, f64::max);
+        let counting = moving
+            .iter()
+            .filter(|it| it.per_traffic(*event) > most / 100.0);
+        counting.map(|it| it.spread(*event)).fold(0.0, f64::max)
+    };
+    let patterns = moving.iter().map(|kernel| Pattern {
+        name: kernel.name.clone(),
+        counts: kept
+            .iter()
+            .map(|event| kernel.per_traffic(*event))
+            .collect(),
+    });
+    let traffic = CalibratedTraffic {
+        metric: metric.to_owned(),
+        events: names(&kept),
+        spreads: kept.iter().map(spread).collect(),
+        patterns: patterns.collect(),
+    };
+    Ok((traffic, names(&dropped)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(name: &str, moves: bool, runs: &[(f64, [f64; 2])]) -> KernelRuns {
+        let run = |(traffic, counts): &(f64, [f64; 2])| Run {
+            seconds: 1.0,
+            traffic: *traffic,
+            counts: counts.to_vec(),
+        };
+        KernelRuns {
+            name: name.to_owned(),
+            moves,
+            runs: runs.iter().map(run).collect(),
+        }
+    }
+
+    fn events() -> Vec<String> {
+        ["misses", "refills"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn counts_are_of_traffic_and_spread_over_runs() {
+        let kernels = [
+            kernel(
+                "stream",
+                true,
+                &[(100.0, [30.0, 98.0]), (100.0, [30.0, 102.0])],
+            ),
+            kernel("chase", true, &[(10.0, [10.0, 10.0])]),
+            kernel("cached", false, &[(0.1, [0.0, 0.5])]),
+        ];
+        let (found, dropped) = calibrated("read", &events(), &kernels).unwrap();
+        assert_eq!(found.patterns[0].counts, [0.3, 1.0]);
+        assert_eq!(found.patterns[1].counts, [1.0, 1.0]);
+        assert_eq!(found.patterns.len(), 2);
+        assert_eq!(found.spreads[0], 0.0);
+        assert!(
+            (found.spreads[1] - 0.02 * 2_f64.sqrt()).abs() < 1e-9,
+            "{found:?}"
+        );
+        assert_eq!(dropped, Vec::<String>::new());
+    }
+
+    #[test]
+    fn events_that_count_cached_reads_are_left_out() {
+        let stream = kernel("stream", true, &[(100.0, [30.0, 100.0])]);
+        let cached = kernel("cached", false, &[(0.1, [0.0, 300.0])]);
+        let (found, dropped) = calibrated("read", &events(), &[stream.clone(), cached]).unwrap();
+        assert_eq!(
+            (found.events, dropped),
+            (vec!["misses".to_owned()], vec!["refills".to_owned()])
+        );
+        let both = kernel("cached", false, &[(0.1, [9.0, 300.0])]);
+        let refused = calibrated("read", &events(), &[stream, both]).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "read: every event counts reads that move nothing (misses, refills): its traffic \
+             cannot be divided here"
+        );
+    }
+}

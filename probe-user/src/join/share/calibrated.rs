@@ -1,0 +1,124 @@
+//! Shares by a calibration of this machine.
+
+use std::collections::BTreeSet;
+
+use super::{Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weights};
+use crate::{
+    calibration::{CalibratedTraffic, NoEstimate, NoPart, OwnerCounts},
+    window::{Owner, RunningTime, float},
+};
+
+/// The shares of a socket's traffic by what the calibration says of the counts. `None` where the
+/// calibration does not apply: its events were not counted on the socket.
+pub(super) fn shares(
+    of: &CalibratedTraffic,
+    weights: &[Weights],
+    socket: u32,
+    traffic: &Traffic,
+) -> Option<Result<Shares, NoShare>> {
+    let events: Vec<&SocketWeights> = (of.events.iter())
+        .map(|event| of_event(weights, event)?.sockets.get(&socket))
+        .collect::<Option<_>>()?;
+    if events.iter().any(|event| event.rotated_out) {
+        return Some(Err(NoShare::RotatedOut));
+    }
+    if events.iter().any(|event| event.saturated) {
+        return Some(Err(NoShare::Saturated));
+    }
+    let owners: BTreeSet<Owner> = (events.iter())
+        .flat_map(|event| event.local.keys().chain(event.unseen.keys()).copied())
+        .collect();
+    let counted: Vec<(Owner, Counted)> = owners
+        .into_iter()
+        .map(|owner| (owner, Counted::of(&events, owner)))
+        .collect();
+    Some(divided(of, &counted, traffic))
+}
+
+fn of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
+    weights.iter().find(|weights| match &weights.method {
+        Method::Counted { weight, .. } => **weight == *event,
+        _ => false,
+    })
+}
+
+/// The counts of an owner.
+struct Counted {
+    /// `None` where some of them were rotated out.
+    counts: Option<OwnerCounts>,
+    samples: u64,
+    time: RunningTime,
+}
+
+impl Counted {
+    fn of(events: &[&SocketWeights], owner: Owner) -> Self {
+        let mut all = Self {
+            counts: Some(OwnerCounts::default()),
+            samples: 0,
+            time: RunningTime::default(),
+        };
+        for event in events {
+            let Some(mut weight) = event.local.get(&owner).copied() else {
+                all.counts = None;
+                continue;
+            };
+            if event.apart
+                && let Some(remote) = event.remote.get(&owner)
+            {
+                weight.add(remote);
+            }
+            all.samples = all.samples.saturating_add(weight.samples);
+            all.time.add(weight.time);
+            if let Some(counts) = &mut all.counts {
+                counts.counts.push(float(weight.weight));
+                counts.variances.push(weight.variance);
+            }
+        }
+        all
+    }
+}
+
+fn divided(
+    of: &CalibratedTraffic,
+    counted: &[(Owner, Counted)],
+    traffic: &Traffic,
+) -> Result<Shares, NoShare> {
+    let mut shares = Shares::none(Method::Calibrated);
+    shares.io = traffic.io.min(traffic.measured);
+    let moved = traffic.measured - shares.io;
+    let counts: Vec<_> = counted.iter().map(|(_, it)| it.counts.clone()).collect();
+    let parts = of
+        .estimate(&counts, float(moved), float(traffic.skew))
+        .map_err(|why| match why {
+            NoEstimate::MoreThanMoved => NoShare::MoreThanMoved,
+            NoEstimate::Unexplained => NoShare::Unexplained,
+        })?;
+    let mut left = moved;
+    for ((owner, counted), part) in counted.iter().zip(parts) {
+        let mut share = match part {
+            Ok(part) => OwnerShare {
+                count: rounded(part.traffic).min(left),
+                uncertainty: rounded(part.error),
+                ..OwnerShare::default()
+            },
+            Err(NoPart::Unseen) => OwnerShare::without(NoShare::OwnerUnseen),
+            Err(NoPart::NoCounts) => OwnerShare::default(),
+            Err(NoPart::NoMixture) => OwnerShare::without(NoShare::NoMixture),
+            Err(NoPart::TooWide) => OwnerShare::without(NoShare::TooWide),
+        };
+        (share.samples, share.time) = (counted.samples, counted.time);
+        left -= share.count;
+        shares.owners.insert(*owner, share);
+    }
+    shares.unattributed = left;
+    Ok(shares)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of the traffic, which is a u64; not negative"
+)]
+fn rounded(count: f64) -> u64 {
+    count.round() as u64
+}

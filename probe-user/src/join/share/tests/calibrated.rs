@@ -1,0 +1,129 @@
+//! Shares by a calibration.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+use crate::{
+    calibration::{CalibratedTraffic, Pattern},
+    join::share::calibrated::shares,
+};
+
+/// Streams count one miss in four, and each refill; chases count both.
+fn calibration() -> CalibratedTraffic {
+    let pattern = |name: &str, counts: [f64; 2]| Pattern {
+        name: name.to_owned(),
+        counts: counts.to_vec(),
+    };
+    CalibratedTraffic {
+        metric: "cmem_read_bandwidth".to_owned(),
+        events: vec!["misses".to_owned(), "refills".to_owned()],
+        spreads: vec![0.0, 0.0],
+        patterns: vec![pattern("stream", [0.25, 1.0]), pattern("chase", [1.0, 1.0])],
+    }
+}
+
+fn counted(name: &str, of_socket: SocketWeights) -> Weights {
+    Weights {
+        method: Method::Counted {
+            weight: name.into(),
+            but: None,
+        },
+        ..sockets(vec![of_socket])
+    }
+}
+
+fn both(misses: SocketWeights, refills: SocketWeights) -> [Weights; 2] {
+    [counted("misses", misses), counted("refills", refills)]
+}
+
+fn traffic(measured: u64) -> Traffic {
+    Traffic {
+        measured,
+        ..Traffic::default()
+    }
+}
+
+/// A stream and a chase with the same misses: one weight gives both half of the traffic.
+#[test]
+fn patterns_are_told_apart() {
+    let misses = local(&[(2, 1_000_000), (3, 1_000_000)]);
+    let refills = local(&[(2, 4_000_000), (3, 1_000_000)]);
+    let found = shares(
+        &calibration(),
+        &both(misses, refills),
+        0,
+        &traffic(5_000_000),
+    );
+    let found = found.unwrap().unwrap();
+    assert_eq!(found.measured(), 5_000_000);
+    assert_eq!(found.method, Method::Calibrated);
+    for (owner, truth) in [(2, 4_000_000.0), (3, 1_000_000.0)] {
+        let share = &found.owners[&super::owner(owner)];
+        let error = found.counting_error(share).unwrap();
+        let off = (float(share.count) - truth).abs() / float(share.count);
+        assert!(off <= error && error < 0.01, "{share:?}: {off}, {error}");
+    }
+}
+
+#[test]
+fn what_is_not_known_has_a_reason() {
+    let misses = local(&[(2, 1_000), (3, 5_000), (4, 0)]);
+    let mut refills = local(&[(2, 4_000), (3, 1_000), (4, 0)]);
+    refills.unseen = unseen(&[(5, 1)]);
+    let found = shares(&calibration(), &both(misses, refills), 0, &traffic(9_000));
+    let found = found.unwrap().unwrap();
+    let why = |owner| found.owners[&super::owner(owner)].why_incomplete;
+    // 5,000 misses with 1,000 refills are of no pattern; one owner was not counted.
+    assert_eq!(why(3), Some(NoShare::NoMixture));
+    assert_eq!(why(5), Some(NoShare::OwnerUnseen));
+    assert_eq!((why(4), found.owners[&owner(4)].count), (None, 0));
+    assert_eq!(found.measured(), 9_000);
+}
+
+#[test]
+fn a_calibration_of_another_machine_is_found_out() {
+    let of = |measured| {
+        let (misses, refills) = (local(&[(2, 250_000)]), local(&[(2, 1_000_000)]));
+        shares(
+            &calibration(),
+            &both(misses, refills),
+            0,
+            &traffic(measured),
+        )
+        .unwrap()
+    };
+    assert!(of(1_000_000).is_ok());
+    assert_eq!(of(500_000), Err(NoShare::MoreThanMoved));
+    assert_eq!(of(2_000_000), Err(NoShare::Unexplained));
+}
+
+#[test]
+fn it_needs_all_of_its_events() {
+    let misses = [counted("misses", local(&[(2, 1)]))];
+    assert_eq!(shares(&calibration(), &misses, 0, &traffic(1)), None);
+    let mut out = local(&[(2, 1)]);
+    out.rotated_out = true;
+    let found = shares(&calibration(), &both(out, local(&[(2, 1)])), 0, &traffic(1));
+    assert_eq!(found, Some(Err(NoShare::RotatedOut)));
+}
+
+proptest! {
+    /// Shares, devices and the rest are the traffic, whatever was counted.
+    #[test]
+    fn nothing_is_lost(
+        list in vec((0..1_u64 << 40, 0..1_u64 << 40), 1..10),
+        measured in 0..1_u64 << 50,
+        io in 0..1_u64 << 45,
+        skew in 0..1_u64 << 40,
+    ) {
+        let of = |at: fn(&(u64, u64)) -> u64| -> Vec<(u64, u64)> {
+            (1..).zip(list.iter().map(at)).collect()
+        };
+        let (misses, refills) = (of(|it| it.0), of(|it| it.1));
+        let traffic = Traffic { measured, io, skew, ..Traffic::default() };
+        let weights = both(local(&misses), local(&refills));
+        if let Some(Ok(found)) = shares(&calibration(), &weights, 0, &traffic) {
+            prop_assert_eq!(found.measured(), measured);
+        }
+    }
+}

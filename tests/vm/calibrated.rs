@@ -1,0 +1,188 @@
+//! Shares by a calibration, from the calibration itself to the output. The core test PMU counts at
+//! one rate on CPU 0 and at another on CPU 1, and the uncore one for each nanosecond of a watched
+//! cgroup by its weight, so what runs on a CPU is one pattern, and its traffic is known.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use probe_user::{
+    calibration::{CalibratedMachine, CalibratedTraffic, Calibration, Pattern},
+    machine::Machine,
+};
+use serde_json::Value;
+use test_harness::{Load, TestCgroup, machine, on_cpu, pmuscope};
+
+use crate::{
+    cli,
+    testpmu::{TestPmu, core},
+};
+
+const TRAFFIC: &str = "taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000";
+/// Misses of the last cache and refills of the L2, whose codes the core lists.
+const EVENTS: [(&str, u64); 2] = [("llc_read_misses", 0x37), ("l2_refills", 0x17)];
+/// Counts per ns on CPU 0: those of a chase. On CPU 1 as of a stream that moves four times as much:
+/// prefetches take over most of its misses.
+const RATES: [[u64; 2]; 2] = [[1, 1], [1, 4]];
+/// The same on both CPUs.
+const CHASE: [[u64; 2]; 2] = [[1, 1], [1, 1]];
+
+/// Makes the CPUs one socket for all that read sysfs, until the guest ends.
+fn one_socket() {
+    let dir = tempfile::tempdir().unwrap().keep();
+    let file = dir.join("0");
+    fs::write(&file, "0\n").unwrap();
+    for cpu in 0..2 {
+        let id = format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        let mount = Command::new("mount")
+            .args(["--bind", file.to_str().unwrap(), &id])
+            .status();
+        assert!(mount.unwrap().success(), "{id}");
+    }
+    assert_eq!(Machine::this().topology().sockets(), 1);
+}
+
+fn set_rates(pmu: &TestPmu, of: [[u64; 2]; 2]) {
+    let (core, _) = core();
+    for (cpu, rates) in of.into_iter().enumerate() {
+        for ((_, code), rate) in EVENTS.into_iter().zip(rates) {
+            pmu.control(&format!("rate {core} {code:#x} 0 0 {rate}000000 {cpu}"));
+        }
+    }
+}
+
+fn load() -> TestPmu {
+    let pmu = TestPmu::load("set=grace,core sockets=1");
+    pmu.control("idle 0");
+    set_rates(&pmu, RATES);
+    pmu.control("rate nvidia_scf_pmu_0 0x1a5 0 0 0");
+    pmu.control(TRAFFIC);
+    pmu
+}
+
+const METRIC: &str = "cmem_read_bandwidth";
+const CHIP: &str = "grace-cpu-superchip";
+
+#[test]
+fn containers_of_different_patterns_have_their_traffic() {
+    let Some(_machine) = machine() else { return };
+    one_socket();
+    let pmu = load();
+    let pattern = |name: &str, counts: [f64; 2]| Pattern {
+        name: name.to_owned(),
+        counts: counts.to_vec(),
+    };
+    let traffic = CalibratedTraffic {
+        metric: METRIC.to_owned(),
+        events: EVENTS.map(|(name, _)| name.to_owned()).to_vec(),
+        spreads: vec![0.001; 2],
+        patterns: vec![pattern("chase", [1.0, 1.0]), pattern("stream", [0.25, 1.0])],
+    };
+    let this = CalibratedMachine::of(&Machine::this());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calibration.toml");
+    fs::write(&file, Calibration::new(this, vec![traffic]).text()).unwrap();
+
+    let [chase, stream] = ["chase", "stream"].map(TestCgroup::new);
+    // All that runs elsewhere is a chase: it is on CPU 0.
+    pmu.control("watch cgroup 1 1");
+    for (cgroup, weight) in [(&chase, 1), (&stream, 4)] {
+        pmu.control(&format!("watch cgroup {} {weight}", cgroup.id.0));
+    }
+    let mut loads = [
+        chase.load("burst 0 3000 7000 3600000"),
+        stream.load("burst 1 6000 4000 3600000"),
+    ];
+    loads.iter_mut().for_each(Load::go);
+    let (report, _) = on_cpu(0, || {
+        cli::run(&format!(
+            "stat --by cgroup --chip {CHIP} -e task-clock -M {METRIC} --calibration {} --timeout 2s \
+             --format json",
+            file.display()
+        ))
+    });
+    // They are killed.
+    drop(loads);
+    let of = |list: &str, name: &str| -> Value {
+        let mut all = report[list].as_array().unwrap().iter();
+        let named = |row: &&Value| row["name"].as_str().unwrap().ends_with(name);
+        all.find(named).unwrap().clone()
+    };
+    for (name, weight) in [("chase", 1.0), ("stream", 4.0)] {
+        let share = of("shares", name);
+        assert_eq!(share["method"], "calibrated", "{share}");
+        let [found, error] = ["value", "counting_error"].map(|key| share[key].as_f64().unwrap());
+        let ran = &of("rows", name)["events"]["task-clock"]["raw"];
+        let [ran, window] = [ran, &report["duration_ns"]].map(|ns| ns.as_f64().unwrap());
+        // The traffic of a count is 32 bytes.
+        let truth = weight * 32.0 * ran / window;
+        println!(
+            "{name}: {truth:.2} GB/s, found {found:.2}, error {:.2}%",
+            error * 100.0
+        );
+        assert!(error < 0.02, "{share}");
+        // A window's ends are not those of the uncore counter.
+        assert!(
+            (found / truth - 1.0).abs() < error + 0.01,
+            "{truth}: {share}"
+        );
+    }
+    drop(pmu);
+}
+
+/// The kernels run, and what was counted is in the file. The test PMU does not see what they do, so
+/// its events stop for the kernel that moves nothing.
+#[test]
+fn a_machine_is_calibrated() {
+    let Some(_machine) = machine() else { return };
+    one_socket();
+    let pmu = load();
+    let kernels = TestCgroup::new("kernels");
+    pmu.control(&format!("watch cgroup {} 1", kernels.id.0));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calibration.toml");
+    // On both CPUs all is one pattern. It may use one: on both, emulated, it takes minutes.
+    set_rates(&pmu, CHASE);
+    on_cpu(0, || {
+        let mut command = pmuscope();
+        command.args(["calibrate", "shares", "--chip", CHIP, "-M", METRIC]);
+        command.args([
+            "--size",
+            "4M",
+            "--time",
+            "300ms",
+            "-o",
+            file.to_str().unwrap(),
+        ]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        kernels.adopt(child.id());
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            println!("{line}");
+            if line.contains(" on ") {
+                let still = line.contains("cached-read");
+                set_rates(&pmu, if still { [[0; 2]; 2] } else { CHASE });
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success());
+    });
+    let machine = Arc::new(Machine::this());
+    let read = Calibration::read(Path::new(&file), &machine).unwrap();
+    let [traffic] = &read.traffics[..] else {
+        panic!("{read:?}")
+    };
+    assert_eq!(traffic.events, EVENTS.map(|(name, _)| name));
+    for pattern in &traffic.patterns {
+        assert!(pattern.name.ends_with(" on 1"), "{pattern:?}");
+        let off = pattern.counts.iter().map(|found| (found - 1.0).abs());
+        assert!(off.fold(0.0, f64::max) < 0.02, "{pattern:?}");
+    }
+    assert_eq!(traffic.patterns.len(), 8);
+}
