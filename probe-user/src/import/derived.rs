@@ -96,7 +96,7 @@ pub fn derive<'a>(
         unused: events.unused(&metrics, &pmus),
         repeated: BTreeSet::new(),
         mixed: BTreeSet::new(),
-        times: BTreeSet::new(),
+        times: quantities.contradictions().iter().cloned().collect(),
         work: StepCount::default(),
     };
     let mut order = GroupOrder::new(events.streams, events.texts.len());

@@ -65,6 +65,7 @@ pub(super) fn line(line: &str) -> Result<Option<Reading>, String> {
         set: ReadingSet {
             interval: number("interval").and_then(interval),
             scope,
+            ..ReadingSet::default()
         },
         event: event.to_owned(),
         count,

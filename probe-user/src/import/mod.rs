@@ -1,9 +1,10 @@
 //! Reads counts of other tools ([`read()`]), and computes metrics from them ([`derive()`]).
 //!
-//! Three forms are read, recognised by their first line: the output of `perf stat -x,` and `perf
-//! stat -j`, and lines `event=value`. perf's counts are already scaled to the whole time; those of
-//! `event=value` are taken as they are. Time comes from `duration_time` (ns) or `seconds`, from the
-//! time stamps of `-I`, or for PMUs with one reader from the running time of their counter.
+//! Four forms are read: the table of `perf stat`, anywhere in a text, and by their first line the
+//! output of `perf stat -x,` and `perf stat -j`, and lines `event=value`. perf's counts are already
+//! scaled to the whole time; those of `event=value` are taken as they are. Time comes from
+//! `duration_time` (ns) or `seconds`, from a table's time elapsed, from the time stamps of `-I`, or
+//! for PMUs with one reader from the running time of their counter.
 //!
 //! perf does not print which events were a group: `order` infers it from their order and running
 //! times. tests/fixtures/derive/perf has perf's output in each form.
@@ -13,14 +14,17 @@ mod csv;
 mod derived;
 mod events;
 mod json;
+mod number;
 mod order;
 mod pairs;
 mod print;
 mod recognise;
+mod stat_table;
 #[cfg(test)]
 mod tests;
 mod time;
 
+use self::stat_table::StatTable;
 pub use self::{
     derived::{Derived, DerivedRow, derive},
     print::{json, table},
@@ -57,10 +61,29 @@ pub enum CountedValue {
 /// The interval and scope of readings that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadingSet {
+    /// The run, counted from 1, if the input has several.
+    pub run: Option<usize>,
     /// End of the interval (`-I`) as perf prints it, seconds.
     pub interval: Option<IntervalEnd>,
     /// Socket, die, core, CPU or cgroup, as perf prints it.
     pub scope: Option<String>,
+}
+
+impl ReadingSet {
+    /// The run and the interval, with every scope.
+    pub(super) fn whole(&self) -> Self {
+        Self {
+            scope: None,
+            ..self.clone()
+        }
+    }
+
+    /// The run and the scope in words, such as `run 2 S0`.
+    pub(super) fn name(&self) -> String {
+        let run = self.run.map(|run| format!("run {run}"));
+        let words: Vec<String> = run.into_iter().chain(self.scope.clone()).collect();
+        words.join(" ")
+    }
 }
 
 /// The end of an interval, in ns since the start.
@@ -81,7 +104,7 @@ impl std::fmt::Display for IntervalEnd {
 const METRICS_ONLY: &str = "it has metrics and no counts: run `perf stat` without --metric-only";
 
 /// Input that cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ImportError {
     /// A line that is in none of the forms.
     #[error("line {line} is not {form}: {why}")]
@@ -95,7 +118,7 @@ pub enum ImportError {
     },
     /// No count at all.
     #[error(
-        "there are no counts in the input: give the output of `perf stat -x,` or `perf stat -j`, \
+        "there are no counts in the input: give the output of `perf stat`, also with -x, or -j, \
          or lines event=value"
     )]
     Empty,
@@ -113,32 +136,31 @@ pub enum ImportError {
     },
 }
 
-/// Reads counts in any of the three forms.
+/// Reads counts in any of the four forms.
 ///
 /// # Errors
-/// The first line that is not in the form of the first one.
+/// The first line that is not in the form of the input.
 pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
     let mut lines = text.lines().enumerate();
     let first = lines.find(|(_, line)| !is_blank(line));
     let (at, first) = first.ok_or(ImportError::Empty)?;
-    let refused = |why: &str| ImportError::Line {
-        line: at + 1,
-        form: "a line of `perf stat -x,` or `perf stat -j`, nor event=value",
-        why: why.to_owned(),
-    };
-    if is_for_people(first) {
-        return Err(refused(
-            "it is of perf's output for people: run `perf stat -x,` or `perf stat -j`",
-        ));
-    }
-    type Parse = Box<dyn Fn(&str) -> Result<Option<Reading>, String>>;
+    type Parse = Box<dyn FnMut(&str) -> Result<Option<Reading>, String>>;
     let separator = csv::separator(first);
-    let (form, parse): (_, Parse) = if first.trim_start().starts_with('{') {
+    let (form, mut parse): (_, Parse) = if first.trim_start().starts_with('{') {
         ("a line of `perf stat -j`", Box::new(json::line))
+    } else if let Some(mut table) = StatTable::find(text, first) {
+        (
+            "a row of the table of `perf stat`",
+            Box::new(move |line| table.line(line)),
+        )
     } else if pairs::looks_like(first) {
         ("event=value", Box::new(|line| pairs::line(line).map(Some)))
     } else if !first.contains(separator) {
-        return Err(refused("it has neither a comma nor `=`"));
+        return Err(ImportError::Line {
+            line: at + 1,
+            form: "a line of `perf stat -x,` or `perf stat -j`, nor event=value",
+            why: "it has neither a comma nor `=`".to_owned(),
+        });
     } else {
         (
             "a line of `perf stat -x,`",
@@ -146,10 +168,9 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
         )
     };
     let mut readings: Vec<Reading> = Vec::new();
-    // The index of each run's first reading: perf appends runs to a file (`-o FILE --append`).
     let mut runs = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        if line.starts_with(STARTED) {
+        if begins_run(line, &readings) {
             runs.push(readings.len());
         }
         if is_blank(line) {
@@ -162,17 +183,11 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
         })?;
         readings.extend(reading);
     }
-    if let [_, more @ ..] = &runs[..]
-        && !more.is_empty()
-    {
+    // A file's first line and the heading below it begin the same run.
+    runs.dedup();
+    if runs.len() > 1 {
         for (at, reading) in readings.iter_mut().enumerate() {
-            let run = runs.partition_point(|start| *start <= at);
-            let scope = reading
-                .set
-                .scope
-                .take()
-                .map_or_else(String::new, |scope| format!(" {scope}"));
-            reading.set.scope = Some(format!("run {run}{scope}"));
+            reading.set.run = Some(runs.partition_point(|start| *start <= at));
         }
     }
     if readings.is_empty() {
@@ -184,17 +199,16 @@ pub fn read(text: &str) -> Result<Vec<Reading>, ImportError> {
 /// Begins the line that perf writes before the counts of each run in a file.
 const STARTED: &str = "# started on ";
 
+/// Whether the line begins a run: perf appends runs to a file (`-o FILE --append`), and documents
+/// have several tables. The table below intervals is their summary.
+fn begins_run(line: &str, before: &[Reading]) -> bool {
+    let summary = || before.last().is_some_and(|it| it.set.interval.is_some());
+    line.starts_with(STARTED) || stat_table::is_heading(line) && !summary()
+}
+
 fn is_blank(line: &str) -> bool {
     let line = line.trim_start();
     line.is_empty() || line.starts_with('#')
-}
-
-/// Whether it is of perf's output for people: a heading, or columns that spaces align.
-fn is_for_people(line: &str) -> bool {
-    let line = line.trim();
-    let number = line.starts_with(|c: char| c.is_ascii_digit() || c == '<');
-    line.starts_with("Performance counter stats for")
-        || number && line.contains("  ") && !line.contains('\t')
 }
 
 /// A number, or perf's word in place of one.

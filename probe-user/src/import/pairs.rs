@@ -1,8 +1,11 @@
 //! A line `event=value`, for counts from anywhere.
 //!
-//! The value may have commas between groups of three digits, as documents print counts.
+//! The value may have marks between groups of digits, as documents print counts.
 
-use super::{CountedValue, Reading, ReadingSet};
+use super::{
+    CountedValue, Reading, ReadingSet,
+    number::{self, Notation},
+};
 
 /// Whether the line is of this form, perhaps with a mistake: no line of perf ends in `=` and text
 /// without a comma or a slash.
@@ -28,18 +31,15 @@ pub(super) fn line(line: &str) -> Result<Reading, String> {
     })
 }
 
+/// A number with a decimal point.
 fn number(text: &str) -> Option<f64> {
-    let plain = if text.contains(',') {
-        let mut groups = text.split(',');
-        let first = groups.next()?;
-        let digits = |group: &str| group.bytes().all(|byte| byte.is_ascii_digit());
-        let grouped = (1..=3).contains(&first.len())
-            && digits(first)
-            && groups.all(|group| group.len() == 3 && digits(group));
-        grouped.then(|| text.replace(',', ""))?
-    } else {
-        text.to_owned()
+    let notation = Notation {
+        decimal: Some('.'),
+        whole: false,
     };
-    let number: f64 = plain.parse().ok()?;
+    let number: f64 = text
+        .parse()
+        .ok()
+        .or_else(|| number::parse(text, notation).ok())?;
     (number.is_finite() && number >= 0.0).then_some(number)
 }

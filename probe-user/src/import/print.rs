@@ -16,7 +16,7 @@ use crate::{
         TextColumns,
         printable::{PrintableJson, printable},
     },
-    formula::{FormulaValue, NoValue},
+    formula::{FormulaValue, Implicit, NoValue},
 };
 
 /// The heading of values above the largest that the formula can have.
@@ -79,13 +79,13 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
     if reasons.peek().is_some() {
         writeln!(out, "\nwithout a value:")?;
     }
-    for (row, reason) in reasons {
+    for (row, why) in reasons {
         place.clear();
         label(&mut place, row);
         if !place.is_empty() {
             place = format!(" ({place})");
         }
-        writeln!(out, "  {}{place}: {reason}", row.metric.name)?;
+        writeln!(out, "  {}{place}: {}", row.metric.name, reason(why))?;
     }
     if !derived.unused.is_empty() {
         writeln!(out, "\nnot used:")?;
@@ -192,7 +192,7 @@ struct MetricLine<'a> {
     formula: &'a str,
     source: String,
     interval_end_ns: Option<u64>,
-    scope: Option<&'a str>,
+    scope: Option<String>,
     place: &'a str,
     value: Option<f64>,
     live: Option<f64>,
@@ -217,17 +217,27 @@ impl<'a> MetricLine<'a> {
             formula: metric.formula.text(),
             source: format!("{}: {}", metric.document, metric.section),
             interval_end_ns: set.interval.map(|interval| interval.0),
-            scope: set.scope.as_deref(),
+            scope: Some(set.name()).filter(|name| !name.is_empty()),
             place,
             value: value.ok().map(|value| value.value),
             live: value.ok().map(|value| value.running_ratio),
             above_bound: value.ok().and_then(|value| value.above_bound),
-            reason: value.err().map(ToString::to_string),
+            reason: value.err().map(reason),
             missing: match value {
                 Err(NoValue::Missing(events)) => Some(events),
                 _ => None,
             },
         }
+    }
+}
+
+/// The reason in words, with the remedy if it is perf's.
+fn reason(why: &NoValue) -> String {
+    match why {
+        NoValue::NotKnown(Implicit::Seconds | Implicit::DurationTime) => {
+            format!("{why}: count with `-e duration_time` too, or add a line seconds=value")
+        }
+        _ => why.to_string(),
     }
 }
 
@@ -237,7 +247,7 @@ fn findings(derived: &Derived<'_>) -> Vec<String> {
     for (row, value) in shown(derived) {
         // Most metrics have no finding.
         if ddio_finding(&row.metric.name, value.value, "").is_some() {
-            let parts = [row.set.scope.as_deref().unwrap_or_default(), &*row.place];
+            let parts = [row.set.name(), row.place.to_string()];
             let of = parts.join(" ").trim().to_owned();
             let largest = largest.entry((&row.metric.name, of)).or_default();
             *largest = largest.max(value.value);
@@ -265,8 +275,8 @@ fn label(text: &mut String, row: &DerivedRow<'_>) {
     if let Some(interval) = row.set.interval {
         let _ = write!(text, "{interval}");
     }
-    let scope = row.set.scope.as_deref().map(printable);
-    for part in scope.as_deref().into_iter().chain([&*row.place]) {
+    let scope = row.set.name();
+    for part in [&*printable(&scope), &*row.place] {
         if !part.is_empty() {
             let space = if text.is_empty() { "" } else { " " };
             text.extend([space, part]);

@@ -18,8 +18,18 @@ pub(super) type QuantityValues = BTreeMap<Implicit, f64>;
 pub(super) struct Quantities {
     /// By part of the input, if it has any.
     sets: BTreeMap<ReadingSet, QuantityValues>,
-    /// By interval: perf prints `duration_time` for the first CPU or socket only.
-    duration: BTreeMap<Option<IntervalEnd>, f64>,
+    /// By run and interval: perf prints `duration_time` for the first CPU or socket only.
+    duration: BTreeMap<ReadingSet, f64>,
+    /// Durations that the elapsed time contradicts, in sentences.
+    contradictions: Vec<String>,
+}
+
+/// The largest difference of two times of the same window: relative, and in ns. perf opens and
+/// closes counters one after the other.
+const MOST: [f64; 2] = [0.02, 1e6];
+
+fn differ(a: f64, b: f64) -> bool {
+    (a - b).abs() > MOST[1].max(MOST[0] * b)
 }
 
 /// The quantity that a line gives instead of a count.
@@ -47,70 +57,82 @@ impl Quantities {
     /// without an interval cover all of them.
     pub(super) fn from_readings(readings: &[Reading]) -> Self {
         let mut sets: BTreeMap<ReadingSet, QuantityValues> = BTreeMap::new();
-        let mut intervals: BTreeSet<Option<IntervalEnd>> = BTreeSet::new();
+        let mut wholes: BTreeSet<ReadingSet> = BTreeSet::new();
         let mut duration = BTreeMap::new();
         let mut last = None;
         for reading in readings {
+            let whole = reading.set.whole();
             if let Some(nanos) = clock(reading) {
                 let set = sets.entry(reading.set.clone()).or_default();
                 set.entry(Implicit::CounterTime).or_insert(nanos);
-            }
-            if last != Some(reading.set.interval) {
-                last = Some(reading.set.interval);
-                intervals.insert(reading.set.interval);
             }
             if let (Some(implicit), CountedValue::Value(value)) = (implicit(reading), reading.count)
             {
                 let set = sets.entry(reading.set.clone()).or_default();
                 set.insert(implicit, value);
                 if implicit == Implicit::DurationTime {
-                    duration.entry(reading.set.interval).or_insert(value);
+                    duration.entry(whole.clone()).or_insert(value);
                 }
             }
+            if last.as_ref() != Some(&whole) {
+                wholes.insert(whole.clone());
+                last = Some(whole);
+            }
         }
-        let mut seconds = |interval, from: u64, to: u64| {
-            let scope = None;
-            let set = sets.entry(ReadingSet { interval, scope }).or_default();
+        let contradictions = elapsed_instead(&mut sets, &mut duration);
+        let mut seconds = |whole: &ReadingSet, from: u64, to: u64| {
+            let set = sets.entry(whole.clone()).or_default();
             if !set.contains_key(&Implicit::DurationTime) {
                 let length = Duration::from_nanos(to.saturating_sub(from));
                 set.entry(Implicit::Seconds).or_insert(length.as_secs_f64());
             }
         };
-        let mut before = 0;
-        for IntervalEnd(end) in intervals.iter().copied().flatten() {
-            seconds(Some(IntervalEnd(end)), before, end);
-            before = end;
+        // The ends of the runs' intervals.
+        let mut ends: BTreeMap<Option<usize>, u64> = BTreeMap::new();
+        for whole in &wholes {
+            if let Some(IntervalEnd(end)) = whole.interval {
+                let before = ends.insert(whole.run, end).unwrap_or_default();
+                seconds(whole, before, end);
+            }
         }
-        if before > 0 && intervals.contains(&None) {
-            seconds(None, 0, before);
+        for whole in wholes.iter().filter(|whole| whole.interval.is_none()) {
+            if let Some(end) = ends.get(&whole.run) {
+                seconds(whole, 0, *end);
+            }
         }
-        Self { sets, duration }
+        Self {
+            sets,
+            duration,
+            contradictions,
+        }
+    }
+
+    /// Durations that the elapsed time contradicts, in sentences.
+    pub(super) fn contradictions(&self) -> &[String] {
+        &self.contradictions
     }
 
     /// A sentence if `duration_time` is not the enabled time of a PMU's counters: a duration that
     /// was misread makes every bandwidth wrong, though perhaps still plausible.
     ///
-    /// The two differ slightly, since perf opens and closes counters one after the other. perf also
-    /// sums the times of units with one name.
+    /// perf also sums the times of units with one name.
     pub(super) fn disagree(
         &self,
         set: &ReadingSet,
         counts: &PlaceCounts,
         pmu: &PmuSpec,
     ) -> Option<String> {
-        /// The largest difference: relative to the duration, and in ns.
-        const MOST: [f64; 2] = [0.02, 1e6];
         if pmu.pattern.is_core() {
             return None;
         }
-        let nanos = *self.duration.get(&set.interval)?;
+        let nanos = *self.duration.get(&set.whole())?;
         let enabled = counts.enabled()?;
         let units = match pmu.pattern.has_socket() {
             true => 1.0,
             false => (enabled / nanos).round().max(1.0),
         };
-        let (each, most) = (enabled / units, MOST[1].max(MOST[0] * nanos));
-        ((each - nanos).abs() > most).then(|| {
+        let each = enabled / units;
+        differ(each, nanos).then(|| {
             format!(
                 "{}: its counters were enabled for {:.6} s, and the duration is {:.6} s: one of \
                  them is wrong, and with the duration every bandwidth",
@@ -135,16 +157,16 @@ impl Quantities {
             // One reader: its time is the PMU's.
             set_time(&mut values, enabled);
         }
-        if let Some(nanos) = self.duration.get(&set.interval) {
+        let whole = set.whole();
+        if let Some(nanos) = self.duration.get(&whole) {
             set_time(&mut values, *nanos);
         }
-        // Quantities of the whole input apply to each part of it.
-        let interval = ReadingSet {
-            interval: set.interval,
-            scope: None,
-        };
-        let all = set.interval.map(|_| ReadingSet::default());
-        let sources = [all.as_ref(), Some(&interval), Some(set)];
+        // Quantities of a run apply to each part of it.
+        let run = set.interval.map(|_| ReadingSet {
+            run: set.run,
+            ..ReadingSet::default()
+        });
+        let sources = [run.as_ref(), Some(&whole), Some(set)];
         for values_of in sources
             .into_iter()
             .flatten()
@@ -166,6 +188,35 @@ impl Quantities {
         }
         values
     }
+}
+
+/// Takes the elapsed time where `duration_time` contradicts it, and says so in sentences;
+/// otherwise `duration_time`, which is not rounded.
+fn elapsed_instead(
+    sets: &mut BTreeMap<ReadingSet, QuantityValues>,
+    duration: &mut BTreeMap<ReadingSet, f64>,
+) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (set, nanos) in std::mem::take(duration) {
+        let values = sets.entry(set.clone()).or_default();
+        match values.get(&Implicit::Seconds).copied() {
+            Some(seconds) if differ(nanos, seconds * 1e9) => {
+                values.remove(&Implicit::DurationTime);
+                let name = set.name();
+                let of = if name.is_empty() { "" } else { " of " };
+                sentences.push(format!(
+                    "the duration_time{of}{name} is {:.6} s, and the time elapsed is {seconds:.6} \
+                     s: one of them is wrong, and rates are over the time elapsed",
+                    nanos / 1e9
+                ));
+            }
+            _ => {
+                values.remove(&Implicit::Seconds);
+                duration.insert(set, nanos);
+            }
+        }
+    }
+    sentences
 }
 
 /// The number of units that were summed. perf also sums the sockets under one name, and their

@@ -13,6 +13,7 @@ fn set(nanos: Option<u64>, scope: Option<&str>) -> ReadingSet {
     ReadingSet {
         interval: nanos.map(IntervalEnd),
         scope: scope.map(str::to_owned),
+        ..ReadingSet::default()
     }
 }
 
@@ -168,6 +169,18 @@ fn lines_of_perf_j() {
         r#"{"metric-value" : 1.0, "metric-unit" : "insn per cycle"}"#
     );
     assert_eq!(read(&two).unwrap().len(), 1);
+}
+
+/// perf aligns the unit of a metric of AMD's memory controllers with two spaces.
+#[test]
+fn a_metric_with_spaces_in_its_unit_is_no_column() {
+    let reading = one("52300,,umc_cas_cmd.wr,1000,100.00,3.3,MB/s  umc_mem_write_bandwidth");
+    assert_eq!(reading.event, "umc_cas_cmd.wr");
+    let reading =
+        one("     1.001000000,52300,,umc_cas_cmd.wr,1000,100.00,3.3,MB/s  umc_mem_write_bandwidth");
+    assert_eq!(reading.set, set(Some(1_001_000_000), None));
+    let line = r#"{"counter-value" : "52300.000000", "unit" : "", "event" : "umc_cas_cmd.wr", "event-runtime" : 1000, "pcnt-running" : 100.00, "metric-value" : 3.3, "metric-unit" : "MB/s  umc_mem_write_bandwidth"}"#;
+    assert_eq!(one(line).count, CountedValue::Value(52_300.0));
 }
 
 #[test]

@@ -3,9 +3,11 @@
 mod derive;
 mod forms;
 mod names;
+mod numbers;
 mod parts;
 mod perf;
 mod properties;
+mod stat_table;
 
 use std::sync::LazyLock;
 

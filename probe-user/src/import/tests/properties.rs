@@ -50,6 +50,14 @@ const WORDS: &[&str] = &[
     "seconds",
     "1e300",
     "é/é,é/",
+    "Performance counter stats for 'x':",
+    "0.5 seconds time elapsed",
+    "0.100268289",
+    "1\u{202f}234",
+    "# 1.23",
+    "(83.33%)",
+    "( +-  0.1% )",
+    "\x1b[1m",
 ];
 
 proptest! {
@@ -70,7 +78,7 @@ proptest! {
             ],
             0..12,
         ),
-        separator in prop::sample::select(&[",", "=", "\n"][..]),
+        separator in prop::sample::select(&[",", "=", "\n", " "][..]),
     ) {
         all_the_way(&fields.join(separator));
     }
