@@ -19,10 +19,11 @@ use crate::print::{Format, to_stdout};
 #[command(after_help = "Examples:
   perf stat -x, -o counts.csv -e cycles,instructions -- make
   pmuscope derive counts.csv --platform generic
+  perf stat -e cycles,instructions -- make 2>&1 | pmuscope derive --platform generic
   pmuscope derive counts.csv --platform grace --format json")]
 pub(crate) struct Args {
-    /// Counts: output of perf stat -x, or -j, or lines event=value with the time as seconds=value;
-    /// - is standard input. docs/how-to/derive.md says which forms are read
+    /// Counts: output of perf stat, also with -x, or -j, or lines event=value with the time as
+    /// seconds=value; - is standard input. docs/how-to/derive.md says which forms are read
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Where they were counted
@@ -70,13 +71,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
+/// The input, with U+FFFD for bytes that are not UTF-8, as thousands separators of older locales.
 fn text(args: &Args) -> Result<String> {
-    if args.file.as_os_str() == "-" {
-        let mut text = String::new();
-        let read = io::stdin().lock().read_to_string(&mut text);
+    let bytes = if args.file.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        let read = io::stdin().lock().read_to_end(&mut bytes);
         read.context("cannot read standard input")?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))
+        bytes
+    } else {
+        std::fs::read(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?
+    };
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -81,7 +81,7 @@ enum Command {
     /// Measure what this machine's events count for its memory traffic, so that the shares of
     /// containers have an error
     Calibrate(calibrate::Args),
-    /// Compute metrics from other counts: output of perf stat -x, or -j, or lines event=value
+    /// Compute metrics from other counts: output of perf stat, or lines event=value
     Derive(derive::Args),
     /// Print what a shell loads to complete options, events and metrics with Tab
     Completions(completions::Args),
