@@ -264,3 +264,19 @@ fn an_event_belongs_to_its_group() {
         assert_eq!(derived.repeated.iter().collect::<Vec<_>>(), ["cycles"]);
     }
 }
+
+/// Intervals of appended runs begin at the stamps of their own run.
+#[test]
+fn intervals_of_two_runs_have_their_own_time() {
+    let line = |stamp, faults: u32| format!("{stamp},{faults},,page-faults,1,100.00,,\n");
+    let first = line("1.000000000", 100) + &line("2.000000000", 200);
+    let text = format!(
+        "# started on a\n{first}# started on b\n{}",
+        line("1.500000000", 150)
+    );
+    let derived = derived(&text, chip("other"));
+    let found = rows(&derived, "page_faults_per_second").into_iter();
+    let found = found.map(|row| (row.set.run, row.value.as_ref().unwrap().value));
+    let expected = [(Some(1), 100.0), (Some(1), 200.0), (Some(2), 100.0)];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
