@@ -217,6 +217,13 @@ impl Measurement<'_> {
                 runs: without,
             };
             if kernel.moves() {
+                if all.traffic_per_second() <= 0.0 {
+                    return Err(CalibrateError::NotCounted {
+                        metric: metric.name.clone(),
+                        what: "any traffic".to_owned(),
+                        kernel: name.to_owned(),
+                    });
+                }
                 let others = idle(at).map(|idle| idle.traffic / idle.seconds);
                 let others = others.into_iter().fold(0.0, f64::max);
                 let part = others / all.traffic_per_second();

@@ -5,7 +5,7 @@ use libm::hypot;
 use super::{
     CalibratedTraffic,
     fit::{product, traffic_per_event},
-    mixtures::{MixtureRange, range},
+    mixtures::{MixtureRange, Mixtures},
 };
 
 /// The counts of an owner in a window, by event of the calibration.
@@ -83,8 +83,9 @@ impl CalibratedTraffic {
         moved: f64,
         apart: f64,
     ) -> Result<Vec<Result<OwnerPart, NoPart>>, NoEstimate> {
+        let mixtures = Mixtures::of(self.vectors(), self.events.len());
         let ranges: Vec<Option<MixtureRange>> = (owners.iter())
-            .map(|counts| self.range(counts.as_ref()?))
+            .map(|counts| mixtures.range(&self.bounds(counts.as_ref()?)))
             .collect();
         let least: f64 = ranges.iter().flatten().map(|range| range.low).sum();
         if least > moved + apart {
@@ -131,15 +132,15 @@ impl CalibratedTraffic {
         Ok(stated.collect())
     }
 
-    /// What all mixtures moved that have an owner's counts, within their errors.
-    fn range(&self, owner: &OwnerCounts) -> Option<MixtureRange> {
+    /// Where an owner's counts may be, by event.
+    fn bounds(&self, owner: &OwnerCounts) -> Vec<(f64, f64)> {
         let counts = owner.counts.iter().zip(&owner.variances).zip(&self.spreads);
         let bounds = counts.map(|((count, variance), spread)| {
             // The counts of the patterns have an error too.
             let error = FITS * hypot((count + variance).sqrt(), spread * count);
             ((count - error).max(0.0), count + error)
         });
-        range(&self.vectors(), &bounds.collect::<Vec<_>>())
+        bounds.collect()
     }
 
     fn vectors(&self) -> Vec<&[f64]> {

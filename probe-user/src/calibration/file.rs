@@ -175,7 +175,7 @@ impl CalibratedTraffic {
     /// What is wrong with it, if anything.
     fn mistake(&self) -> Option<String> {
         /// More would take too long to try.
-        const EVENTS: usize = 6;
+        const EVENTS: usize = 4;
         const PATTERNS: usize = 24;
         let Self {
             metric,

@@ -18,81 +18,130 @@ pub(super) struct MixtureRange {
     pub(super) high: f64,
 }
 
-/// What the mixtures within the bounds move; `None` where none is within them. `patterns` are the
-/// counts of each for one unit of traffic, none below 0.
-pub(super) fn range(patterns: &[&[f64]], bounds: &Bounds) -> Option<MixtureRange> {
-    let mut found: Option<MixtureRange> = None;
-    let mut visit = |mixture: &[(usize, f64)]| {
-        if !is_within(patterns, mixture, bounds) {
-            return;
+/// The mixtures of some patterns.
+pub(super) struct Mixtures<'a> {
+    /// The counts of each for one unit of traffic, none below 0.
+    patterns: Vec<&'a [f64]>,
+    bases: Vec<Basis>,
+}
+
+/// As many patterns as events, which together determine how much each pattern moved.
+struct Basis {
+    patterns: Vec<usize>,
+    events: Vec<usize>,
+    /// By pattern: what it moved for each count of an event.
+    inverse: Vec<Vec<f64>>,
+}
+
+impl<'a> Mixtures<'a> {
+    pub(super) fn of(patterns: Vec<&'a [f64]>, events: usize) -> Self {
+        let most = events.min(patterns.len());
+        let of_events = subsets(events, most);
+        let mut bases = Vec::new();
+        for active in subsets(patterns.len(), most) {
+            let same = of_events
+                .iter()
+                .filter(|events| events.len() == active.len());
+            bases.extend(same.filter_map(|events| Basis::new(&patterns, &active, events)));
         }
-        let bytes: f64 = mixture.iter().map(|(_, bytes)| bytes).sum();
-        let range = found.get_or_insert(MixtureRange {
-            low: bytes,
-            high: bytes,
-        });
-        range.low = range.low.min(bytes);
-        range.high = range.high.max(bytes);
-    };
-    visit(&[]);
-    let most = bounds.len().min(patterns.len());
-    for active in subsets(patterns.len(), most) {
-        for events in subsets(bounds.len(), active.len()) {
-            if events.len() == active.len() {
-                vertices(patterns, bounds, &active, &events, &mut visit);
+        Self { patterns, bases }
+    }
+
+    /// What the mixtures within the bounds move; `None` where none is within them.
+    pub(super) fn range(&self, bounds: &Bounds) -> Option<MixtureRange> {
+        let mut found: Option<MixtureRange> = None;
+        let mut visit = |active: &[usize], moved: &[f64]| {
+            if !self.is_within(active, moved, bounds) {
+                return;
+            }
+            let all: f64 = moved.iter().sum();
+            let range = found.get_or_insert(MixtureRange {
+                low: all,
+                high: all,
+            });
+            range.low = range.low.min(all);
+            range.high = range.high.max(all);
+        };
+        visit(&[], &[]);
+        for basis in &self.bases {
+            basis.vertices(bounds, &mut visit);
+        }
+        let invisible = |counts: &&[f64]| counts.iter().all(|count| *count == 0.0);
+        let unbounded = self.patterns.iter().any(invisible);
+        found.map(|range| MixtureRange {
+            high: if unbounded { f64::INFINITY } else { range.high },
+            ..range
+        })
+    }
+
+    /// Whether the counts of a mixture are within the bounds, but for rounding.
+    fn is_within(&self, active: &[usize], moved: &[f64], bounds: &Bounds) -> bool {
+        bounds.iter().enumerate().all(|(event, (low, high))| {
+            let counts = active.iter().map(|at| self.patterns[*at][event]);
+            let count: f64 = counts.zip(moved).map(|(count, moved)| count * moved).sum();
+            let rounding = 1e-9 * high;
+            count >= low - rounding && count <= high + rounding
+        })
+    }
+}
+
+impl Basis {
+    /// `None` where the events do not tell these patterns apart.
+    fn new(patterns: &[&[f64]], active: &[usize], events: &[usize]) -> Option<Self> {
+        let matrix: Vec<Vec<f64>> = (events.iter())
+            .map(|event| active.iter().map(|at| patterns[*at][*event]).collect())
+            .collect();
+        let unit = |at: usize| -> Vec<f64> {
+            (0..events.len())
+                .map(|other| f64::from(u8::from(other == at)))
+                .collect()
+        };
+        let columns: Vec<Vec<f64>> = (0..events.len())
+            .map(|at| solve(&matrix, &unit(at)))
+            .collect::<Option<_>>()?;
+        let row = |pattern: usize| columns.iter().map(|column| column[pattern]).collect();
+        Some(Self {
+            patterns: active.to_vec(),
+            events: events.to_vec(),
+            inverse: (0..active.len()).map(row).collect(),
+        })
+    }
+
+    /// The mixtures of these patterns alone in which each of the events is at a bound.
+    fn vertices(&self, bounds: &Bounds, visit: &mut impl FnMut(&[usize], &[f64])) {
+        let size = self.events.len();
+        let (mut counts, mut moved) = (vec![0.0; size], vec![0.0; size]);
+        for upper in 0..1_usize << size {
+            for (place, event) in self.events.iter().enumerate() {
+                let (low, high) = bounds[*event];
+                counts[place] = if upper >> place & 1 == 1 { high } else { low };
+            }
+            for (moved, row) in moved.iter_mut().zip(&self.inverse) {
+                *moved = row.iter().zip(&counts).map(|(by, count)| by * count).sum();
+            }
+            if moved.iter().all(|moved| *moved >= 0.0) {
+                visit(&self.patterns, &moved);
             }
         }
     }
-    let invisible = patterns
-        .iter()
-        .any(|counts| counts.iter().all(|count| *count == 0.0));
-    found.map(|range| MixtureRange {
-        high: if invisible { f64::INFINITY } else { range.high },
-        ..range
-    })
-}
-
-/// The mixtures of the active patterns alone in which each of these events is at a bound.
-fn vertices(
-    patterns: &[&[f64]],
-    bounds: &Bounds,
-    active: &[usize],
-    events: &[usize],
-    visit: &mut impl FnMut(&[(usize, f64)]),
-) {
-    let matrix: Vec<Vec<f64>> = (events.iter())
-        .map(|event| active.iter().map(|at| patterns[*at][*event]).collect())
-        .collect();
-    for upper in 0..1_usize << events.len() {
-        let at_bound = events.iter().enumerate().map(|(place, event)| {
-            let (low, high) = bounds[*event];
-            if upper >> place & 1 == 1 { high } else { low }
-        });
-        if let Some(bytes) = solve(&matrix, &at_bound.collect::<Vec<_>>())
-            && bytes.iter().all(|bytes| *bytes >= 0.0)
-        {
-            let mixture: Vec<_> = active.iter().copied().zip(bytes).collect();
-            visit(&mixture);
-        }
-    }
-}
-
-/// Whether the events of a mixture are within the bounds, but for rounding.
-fn is_within(patterns: &[&[f64]], mixture: &[(usize, f64)], bounds: &Bounds) -> bool {
-    bounds.iter().enumerate().all(|(event, (low, high))| {
-        let count: f64 = (mixture.iter())
-            .map(|(at, bytes)| patterns[*at][event] * bytes)
-            .sum();
-        let rounding = 1e-9 * high;
-        count >= low - rounding && count <= high + rounding
-    })
 }
 
 /// All subsets of the numbers below `of` with 1 to `most` members.
-pub(super) fn subsets(of: usize, most: usize) -> impl Iterator<Item = Vec<usize>> {
-    (1..1_usize << of)
-        .filter(move |set| set.count_ones() as usize <= most)
-        .map(move |set| (0..of).filter(|at| set >> at & 1 == 1).collect())
+pub(super) fn subsets(of: usize, most: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = (0..of).map(|at| vec![at]).collect();
+    let mut longest = 0;
+    for _ in 1..most {
+        let shorter = longest..all.len();
+        longest = all.len();
+        for at in shorter {
+            let last = all[at].last().copied().unwrap_or_default();
+            for next in last + 1..of {
+                let longer = [all[at].as_slice(), &[next]].concat();
+                all.push(longer);
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -100,6 +149,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn range(patterns: &[&[f64]], bounds: &Bounds) -> Option<MixtureRange> {
+        Mixtures::of(patterns.to_vec(), bounds.len()).range(bounds)
+    }
+
+    #[test]
+    fn subsets_are_all_and_once() {
+        assert_eq!(
+            subsets(3, 2),
+            [
+                vec![0],
+                vec![1],
+                vec![2],
+                vec![0, 1],
+                vec![0, 2],
+                vec![1, 2]
+            ]
+        );
+        assert_eq!(subsets(24, 3).len(), 24 + 276 + 2024);
+        assert_eq!(subsets(2, 2).len(), 3);
+        assert_eq!(subsets(0, 0), Vec::<Vec<usize>>::new());
+    }
 
     fn close(found: Option<MixtureRange>, low: f64, high: f64) {
         let found = found.unwrap();

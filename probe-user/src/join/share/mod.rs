@@ -287,7 +287,9 @@ impl Errors<'_> {
         if self.shares.method == Method::Calibrated {
             // All that the counts leave open is in it.
             let relative = float(share.uncertainty) / float(share.count);
-            return (share.count > 0).then_some(relative);
+            // A row of several owners is unknown where one of them is.
+            let known = share.count > 0 && share.why_incomplete.is_none();
+            return known.then_some(relative);
         }
         let counting = self.shares.method.counting_error(share.samples)?;
         if self.shares.saturated {
