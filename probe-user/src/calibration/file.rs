@@ -50,8 +50,8 @@ pub struct CalibrationError {
 enum Problem {
     #[error("cannot be read ({0}): give the file that `pmuscope calibrate shares` wrote")]
     Unreadable(io::Error),
-    #[error("{0}")]
-    Toml(#[from] toml::de::Error),
+    #[error("line {line}: {message}: give the file that `pmuscope calibrate shares` wrote")]
+    Toml { line: usize, message: String },
     #[error("format {0}, and this pmuscope reads {FORMAT}: make it again")]
     Format(u32),
     #[error("{0}: make it again with `pmuscope calibrate shares`")]
@@ -108,7 +108,13 @@ impl Calibration {
     }
 
     fn parse(text: &str) -> Result<Self, Problem> {
-        let read: Self = toml::from_str(text)?;
+        let read: Self = toml::from_str(text).map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            Problem::Toml {
+                line: before.matches('\n').count() + 1,
+                message: error.message().to_owned(),
+            }
+        })?;
         if read.format != FORMAT {
             return Err(Problem::Format(read.format));
         }
@@ -264,6 +270,13 @@ mod tests {
             change(&mut wrong);
             Calibration::parse(&wrong.text()).unwrap_err().to_string()
         };
+        let not_toml = Calibration::parse("format = 1\n\nx = 2\n").unwrap_err();
+        assert!(
+            not_toml
+                .to_string()
+                .starts_with("line 3: unknown field `x`"),
+            "{not_toml}"
+        );
         assert_eq!(
             told(&|it| it.format = 2),
             "format 2, and this pmuscope reads 1: make it again"

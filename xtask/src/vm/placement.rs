@@ -81,9 +81,9 @@ pub(super) const GROUPS: &[Group] = &[
         tests: &[
             "accounting::",
             "hooks::a_complete_hook",
-            "hotplug::",
+            "hotplug::a_cpu_",
             "pins::",
-            "sampled::",
+            "sampled::processes",
         ],
     },
     Group {
@@ -114,7 +114,15 @@ pub(super) const GROUPS: &[Group] = &[
         binary: "vm",
         runs: Runs::Ends(Arch::Arm64),
         needs: Needs::TwoCpus,
-        tests: &["pmus::", "sampled_plan::", "scale::", "uncore::"],
+        tests: &[
+            "hotplug::groups_take_turns",
+            "hotplug::the_time_of_an_offline_cpu",
+            "pmus::",
+            "sampled::samples_of_a_clock",
+            "sampled_plan::",
+            "scale::",
+            "uncore::",
+        ],
     },
     // AMD's IBS and Intel's PEBS.
     Group {
