@@ -49,19 +49,16 @@ impl Hotplug {
         changes.map(|change| change.cpu).collect()
     }
 
-    /// Notes that the kernel refuses events on a CPU, although it is online. Whether that may still
-    /// be because it is about to come online or go offline.
-    pub(super) fn may_be_changing(&mut self, cpu: u32) -> bool {
-        self.refused
-            .entry(cpu)
-            .or_insert_with(Instant::now)
-            .elapsed()
-            < CHANGES
+    /// Notes that the kernel refuses events on an online CPU. Returns whether the CPU may still be
+    /// coming online or going offline.
+    pub(super) fn may_be_changing(&mut self, cpu: u32, now: Instant) -> bool {
+        let first = *self.refused.entry(cpu).or_insert(now);
+        now.saturating_duration_since(first) < CHANGES
     }
 
-    /// Notes that the events of a CPU were opened, or that it is offline.
-    pub(super) fn settled(&mut self, cpu: u32) {
-        self.refused.remove(&cpu);
+    /// Forgets refusals on CPUs that are counted or offline. `waiting` are the others.
+    pub(super) fn retain_refused(&mut self, waiting: impl Fn(u32) -> bool) {
+        self.refused.retain(|cpu, _| waiting(*cpu));
     }
 
     /// Forgets the readings of a CPU.
@@ -77,5 +74,22 @@ impl Hotplug {
             *first = now;
         }
         now.1.saturating_sub(first.1) > CERTAINLY_ENABLED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_a_cpu_has_its_own_time() {
+        let mut hotplug = Hotplug::listen();
+        let start = Instant::now();
+        assert!(hotplug.may_be_changing(1, start));
+        assert!(hotplug.may_be_changing(1, start + CHANGES / 2));
+        assert!(!hotplug.may_be_changing(1, start + CHANGES));
+        // It went offline, and is refused again when it comes back a day later.
+        hotplug.retain_refused(|cpu| cpu != 1);
+        assert!(hotplug.may_be_changing(1, start + CHANGES * 8640));
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     os::fd::RawFd,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use probe_common::{CgroupId, CpuState, FlushMode, NO_GROUP};
@@ -176,6 +176,8 @@ impl Session {
             tracing::info!("CPU {cpu} went offline");
         }
         let counted: Vec<u32> = self.cpus.numbers().collect();
+        self.hotplug
+            .retain_refused(|cpu| online.contains(cpu) && !counted.contains(&cpu));
         for cpu in online.iter().filter(|cpu| !counted.contains(cpu)) {
             self.open_online_cpu(cpu)?;
         }
@@ -226,17 +228,13 @@ impl Session {
         let opened = match counters {
             Ok(opened) => opened,
             // It is on its way up or down: the next look at the CPUs opens it or finds it offline.
-            Err(_) if !self.machine.online()?.contains(cpu) => {
-                self.hotplug.settled(cpu);
-                return Ok(());
-            }
-            Err(error) if self.hotplug.may_be_changing(cpu) => {
+            Err(_) if !self.machine.online()?.contains(cpu) => return Ok(()),
+            Err(error) if self.hotplug.may_be_changing(cpu, Instant::now()) => {
                 tracing::debug!("CPU {cpu} is not counted yet: {error}");
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        self.hotplug.settled(cpu);
         if self.cpus.hook.kind() == Hook::CgroupSwitches {
             // The hook's own events are dead on this CPU too, and nothing proves that new ones
             // would miss no switch.
