@@ -117,8 +117,8 @@ fn containers_of_different_patterns_have_their_traffic() {
         let share = of("shares", name);
         assert_eq!(share["method"], "calibrated", "{share}");
         let [found, error] = ["value", "counting_error"].map(|key| share[key].as_f64().unwrap());
-        // Each refill is a count of the traffic, of 32 bytes. The task clock is no truth: it has the
-        // switches too, which the test PMU leaves out.
+        // Each refill is one count of the traffic, 32 bytes. The task clock includes each switch,
+        // which the test PMU does not count.
         let refills = &of("rows", name)["events"]["refills"]["raw"];
         let [refills, window] = [refills, &report["duration_ns"]].map(|it| it.as_f64().unwrap());
         let truth = 32.0 * refills / window;

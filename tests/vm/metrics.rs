@@ -15,7 +15,8 @@ use probe_user::{
     derive::{Report, Subject},
     formula::Implicit,
     join::{By, Entity, View},
-    window::{GroupCounts, Usage},
+    plan::Plan,
+    window::{GroupCounts, Usage, Window},
 };
 use test_harness::{Counting, Load, TestCgroup, machine};
 
@@ -36,6 +37,16 @@ struct ClockErrors {
     enabled: f64,
     /// Largest error of rates of PMU events.
     rate: f64,
+}
+
+/// The report of a window by cgroup.
+fn by_cgroup(plan: &Plan, window: &Window) -> Report {
+    let view = View {
+        by: By::Cgroup,
+        ..View::default()
+    };
+    let joined = view.join(plan, window, None);
+    Report::new(plan, window, &joined, &view)
 }
 
 /// Compares every metric of a cgroup that ran for `ran` ns by the PMU's clock.
@@ -182,12 +193,7 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         }
         load.finish();
         let (window, _) = quiescent_window(&pmu, &mut counting, &[&cgroup]);
-        let view = View {
-            by: By::Cgroup,
-            ..View::default()
-        };
-        let joined = view.join(&plan, &window, None);
-        let report = Report::new(&plan, &window, &joined, &view);
+        let report = by_cgroup(&plan, &window);
         let entity = Entity::Cgroup(cgroup.path.as_str().into());
         let subject = Subject::Entity(entity);
         let series = report.find_series(&subject, "frequency").next().unwrap();

@@ -1,4 +1,4 @@
-//! Runs a kernel on some CPUs until it is told to stop.
+//! Runs a kernel on several CPUs during a measurement.
 
 use std::{
     io,

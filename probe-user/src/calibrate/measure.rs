@@ -23,7 +23,7 @@ use crate::{
 const RUNS: usize = 3;
 /// The part of a kernel's traffic that others may move.
 const OTHERS: f64 = 0.02;
-/// The memory of all threads where the machine tells no caches, and a core's cache.
+/// The memory of all threads where the kernel reports no caches, and a core's cache.
 const WITHOUT_CACHES: (u64, u64) = (384 << 20, 256 << 10);
 /// The memory as a multiple of the last caches: STREAM's rule, of three arrays.
 const BEYOND_CACHES: u64 = 12;
@@ -56,8 +56,8 @@ pub struct MeasuredPattern {
     pub events: Vec<String>,
 }
 
-/// Runs every kernel on this machine, which must do nothing else; it takes about a minute.
-/// `progress` is told what runs.
+/// Runs every kernel on this machine, which must do nothing else. With measurements of a second it
+/// takes two minutes. `progress` gets the name of each kernel before it runs.
 ///
 /// # Errors
 ///
@@ -218,9 +218,8 @@ impl Measurement<'_> {
             };
             if kernel.moves() {
                 if all.traffic_per_second() <= 0.0 {
-                    return Err(CalibrateError::NotCounted {
+                    return Err(CalibrateError::NoTraffic {
                         metric: metric.name.clone(),
-                        what: "any traffic".to_owned(),
                         kernel: name.to_owned(),
                     });
                 }

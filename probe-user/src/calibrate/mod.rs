@@ -95,6 +95,17 @@ pub enum CalibrateError {
         /// The traffic before and after, in percent.
         percent: f64,
     },
+    /// The metric's events do not see what the kernels do.
+    #[error(
+        "{metric}: the socket counted nothing while {kernel} ran: is --chip this machine's, and \
+         are the counters of its memory there (`pmuscope list metrics`)?"
+    )]
+    NoTraffic {
+        /// The metric.
+        metric: String,
+        /// The kernel.
+        kernel: String,
+    },
     /// Counters that were not counted.
     #[error("{metric}: {what} was not counted while {kernel} ran: stop other users of counters")]
     NotCounted {

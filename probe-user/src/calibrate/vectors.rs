@@ -82,7 +82,7 @@ pub(super) fn calibrated(
         });
     }
     let spread = |event: &usize| {
-        // A count near nothing varies more, and says nothing.
+        // Counts near 0 vary more, and do not matter.
         let most = moving.iter().map(|it| it.per_traffic(*event));
         let most = most.fold(0.0, f64::max);
         let counting = moving

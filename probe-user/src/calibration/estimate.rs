@@ -22,8 +22,8 @@ pub struct OwnerCounts {
 pub struct OwnerPart {
     /// The estimate.
     pub traffic: f64,
-    /// The distance to the farther end of what the counts allow: it covers what they do not tell,
-    /// which of the patterns the owner runs.
+    /// The distance to the farther end of what the counts allow. It covers the unknown mixture of
+    /// patterns.
     pub error: f64,
 }
 
@@ -70,9 +70,9 @@ impl CalibratedTraffic {
     /// ranges the parts begin with the coefficients that explain all patterns best, and are then
     /// moved, each in proportion to its variance, to sum up to the traffic.
     ///
-    /// The error is the distance to the farther end, not a deviation: with half of the range by the
-    /// root of 3, as if each mixture were as probable as another, a pointer chase beside streams
-    /// was within it in 32 of 100 cases (`tests.rs`).
+    /// The error is the distance to the farther end. Half of the range by the root of 3, the
+    /// standard deviation of equally probable mixtures, is too small: with one event a pointer
+    /// chase beside streams was within it in 32 of 100 simulated windows.
     ///
     /// # Errors
     ///

@@ -84,7 +84,11 @@ impl Calibration {
             let text = fs::read_to_string(path).map_err(Problem::Unreadable)?;
             let read = Self::parse(&text)?;
             let (of, this) = (&read.machine, CalibratedMachine::of(machine));
-            if !of.is_like(&this) {
+            let type_ = |it: &CalibratedMachine| CalibratedMachine {
+                microcode: None,
+                ..it.clone()
+            };
+            if type_(of) != type_(&this) {
                 return Err(Problem::Elsewhere {
                     of: of.to_string(),
                     this: this.to_string(),
@@ -154,11 +158,6 @@ impl CalibratedMachine {
             nodes_per_socket: topology.nodes_per_socket(),
             microcode: machine.sys("devices/system/cpu/cpu0/microcode/version"),
         }
-    }
-
-    fn is_like(&self, other: &Self) -> bool {
-        let facts = |it: &Self| (it.cpu.clone(), it.sockets, it.nodes_per_socket);
-        facts(self) == facts(other)
     }
 }
 

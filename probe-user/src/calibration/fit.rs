@@ -2,8 +2,9 @@
 
 use super::{mixtures::subsets, solve::solve};
 
-/// Coefficients of at least 0 by which each pattern's counts come nearest to one unit of traffic, in the sense of least squares. There are few events, so every set of events with a
-/// coefficient above 0 is tried; the result is exact. All are 0 where no event counts anything.
+/// Coefficients of at least 0 that bring each pattern's counts nearest to one unit of traffic, by
+/// least squares. There are few events, so every set of events with a coefficient above 0 is tried;
+/// the result is exact. All are 0 if no event counts anything.
 pub(super) fn traffic_per_event(patterns: &[&[f64]], events: usize) -> Vec<f64> {
     let nothing = vec![0.0; events];
     let mut best = (squared_error(patterns, &nothing), nothing);

@@ -86,7 +86,7 @@ impl<'a> Mixtures<'a> {
 }
 
 impl Basis {
-    /// `None` where the events do not tell these patterns apart.
+    /// `None` if the events do not separate these patterns.
     fn new(patterns: &[&[f64]], active: &[usize], events: &[usize]) -> Option<Self> {
         let matrix: Vec<Vec<f64>> = (events.iter())
             .map(|event| active.iter().map(|at| patterns[*at][*event]).collect())

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware},
-    derive::{Report, Subject},
-    join::{By, Entity, View},
+    derive::Subject,
+    join::Entity,
 };
 use test_harness::{Counting, machine};
 
+use super::by_cgroup;
 use crate::{
     accounting::{quiescent_window, watched},
     guest::{skip, value},
@@ -56,12 +57,7 @@ fn level_1_of_intel_adds_up() {
         load.go();
         load.finish();
         let (window, _) = quiescent_window(&pmu, &mut counting, &[&cgroup]);
-        let view = View {
-            by: By::Cgroup,
-            ..View::default()
-        };
-        let joined = view.join(&plan, &window, None);
-        let report = Report::new(&plan, &window, &joined, &view);
+        let report = by_cgroup(&plan, &window);
         let subject = Subject::Entity(Entity::Cgroup(cgroup.path.as_str().into()));
         let share = |name: &str| {
             let mut series = report.find_series(&subject, name);

@@ -164,7 +164,7 @@ impl Coverage {
     fn assert(&self, what: &str) {
         let part = |count: usize| count as f64 / self.stated.max(1) as f64;
         println!(
-            "{what}: {} of {} stated, {:.3} within the error, {:.3} within twice, median error {:?}",
+            "{what}: {} of {} stated, {:.3} within the error, {:.3} within twice, median {:?}",
             self.stated,
             self.owners,
             part(self.once),
@@ -188,7 +188,7 @@ fn errors_hold_what_they_say() {
                 });
                 let what = format!("{events} events, {kind:?}, {owners} owners, only {only:?}");
                 found.assert(&what);
-                // One event alone tells of few owners.
+                // With one event few owners have a share.
                 assert!(
                     found.stated >= if events == 1 { 40 } else { RUNS - 5 },
                     "{what}"
@@ -214,7 +214,7 @@ fn a_chase_beside_a_stream() {
     println!("{chase:?}, {stream:?}");
     assert!((chase.traffic - 2e9).abs() <= chase.error && chase.error < 0.5e9);
     assert!((stream.traffic - 18e9).abs() <= stream.error && stream.error < 1e9);
-    // One event cannot tell: it says so.
+    // One event does not separate them.
     let counted = counted.map(|mut it| {
         it.counts.truncate(1);
         it.variances.truncate(1);
@@ -225,7 +225,7 @@ fn a_chase_beside_a_stream() {
 }
 
 /// An owner that moves half of the socket's bytes or more, and does what no pattern has, gets no
-/// share. A small owner whose counts look like a mixture of patterns is not found out.
+/// share. A small owner whose counts look like a mixture of patterns is not detected.
 #[test]
 fn a_pattern_outside_of_the_file() {
     let of = patterns();
@@ -283,7 +283,7 @@ fn no_traffic_and_no_owners() {
     // It may all be of an owner that was not counted.
     let unseen = of.estimate(&[idle.clone(), None], 1e9, 0.0);
     assert_eq!(unseen, Ok(vec![Err(NoPart::NoCounts), Err(NoPart::Unseen)]));
-    // All is of somebody who has no counts.
+    // The only owner has no counts.
     let found = of.estimate(&[idle], 1e9, 0.0);
     assert_eq!(found, Err(NoEstimate::Unexplained));
 }

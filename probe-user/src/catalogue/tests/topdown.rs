@@ -44,8 +44,8 @@ fn same(percent: f64, fraction: f64, what: &str) {
 }
 
 /// Linux 6.12, tools/perf/pmu-events/arch/x86/{sapphirerapids/spr,emeraldrapids/emr}-metrics.json;
-/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. Each pseudo-event's share of
-/// the four is the ordinary event over the slots.
+/// those of Granite Rapids in intel/perfmon @ 6dadedf3aa48 are the same. Each pseudo-event's share
+/// of the four is the ordinary event over the slots.
 const SPR: [(&str, &str); 8] = [
     ("retiring", "UOPS_RETIRED.SLOTS / TOPDOWN.SLOTS_P"),
     (

@@ -179,8 +179,13 @@ fn a_metric_with_spaces_in_its_unit_is_no_column() {
     let reading =
         one("     1.001000000,52300,,umc_cas_cmd.wr,1000,100.00,3.3,MB/s  umc_mem_write_bandwidth");
     assert_eq!(reading.set, set(Some(1_001_000_000), None));
-    let line = r#"{"counter-value" : "52300.000000", "unit" : "", "event" : "umc_cas_cmd.wr", "event-runtime" : 1000, "pcnt-running" : 100.00, "metric-value" : 3.3, "metric-unit" : "MB/s  umc_mem_write_bandwidth"}"#;
-    assert_eq!(one(line).count, CountedValue::Value(52_300.0));
+    let line = [
+        r#"{"counter-value" : "52300.000000", "unit" : "", "event" : "umc_cas_cmd.wr""#,
+        r#""event-runtime" : 1000, "pcnt-running" : 100.00, "metric-value" : 3.3"#,
+        r#""metric-unit" : "MB/s  umc_mem_write_bandwidth"}"#,
+    ];
+    let line = line.join(", ");
+    assert_eq!(one(&line).count, CountedValue::Value(52_300.0));
 }
 
 #[test]
