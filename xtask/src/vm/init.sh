@@ -72,7 +72,7 @@ threads() {
     # The calls of each CPU, and of threads that wait for the kernel.
     echo l >/proc/sysrq-trigger
     echo w >/proc/sysrq-trigger
-    dmesg -c | sed 's/^<[0-9]>/hangs: /'
+    dmesg -cr | sed 's/^<[0-9]*>/hangs: /'
 } 2>/dev/null
 
 while read -r binary name; do
