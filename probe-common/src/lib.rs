@@ -15,6 +15,7 @@ mod marker;
 mod process_walk;
 mod state;
 mod usage;
+mod wait_slices;
 mod waits;
 
 pub mod pod;
@@ -41,10 +42,8 @@ pub use state::{
     CpuCounts, CpuState, FLUSH_BUSY, FlushMode, GroupTime, NO_GROUP, ROW_FREED, SampledCost,
 };
 pub use usage::{CgroupId, UsageKey, UsageRow};
-pub use waits::{
-    SchedulerCounter, WAIT_BUCKETS, WAIT_SLICES_BYTES, WAIT_TASKS, WaitKey, WaitSlice, WaitSlices,
-    WaitTask, WaitTimes,
-};
+pub use wait_slices::{WAIT_SLICES_BYTES, WaitSlice, WaitSlices, WaitSpan};
+pub use waits::{SchedulerCounter, WAIT_BUCKETS, WAIT_TASKS, WaitKey, WaitTask, WaitTimes};
 
 /// Counters that can be active on a CPU at once, over all groups.
 pub const SLOTS: usize = 20;

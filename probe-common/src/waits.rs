@@ -125,35 +125,6 @@ impl WaitTask {
     }
 }
 
-/// Bytes of the last slices that are kept of a CPU.
-pub const WAIT_SLICES_BYTES: usize = size_of::<WaitSlices>();
-
-/// A slice of a CPU: the time in which one owner ran. It ends when the next one begins.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct WaitSlice {
-    /// Its end by the run queue's clock.
-    pub end: u64,
-    /// Who ran.
-    pub owner: CgroupId,
-}
-
-/// The last slices of a CPU, a ring. Only programs use it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct WaitSlices {
-    /// The next one is at [`Self::count`] modulo their number.
-    pub slices: [WaitSlice; Self::KEPT],
-    /// How many there were.
-    pub count: u64,
-}
-
-impl WaitSlices {
-    /// How many are kept. A wait of a time slice or two is among them, even if bursts of many
-    /// containers came in between.
-    pub const KEPT: usize = 64;
-}
-
 pod! {
     /// Key of a row of the WAITS map, whose value is nanoseconds: `waiting` waited for a CPU while
     /// `running` ran there.

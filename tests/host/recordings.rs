@@ -136,8 +136,10 @@ fn a_full_disk_leaves_whole_windows() {
         let mut command = Command::new("sh");
         command.env("LIMIT", limit).args(["-c", LIMITED]);
         command.arg(pmuscope.get_program());
-        command.args(["record", "-e", "task-clock", "-I", "10", "-o"]);
-        let output = command.arg(&path).args(["--", "sleep", "1"]).output();
+        // As many windows on a machine that is slow.
+        let windows = ["-I", "10", "--interval-count", "60"];
+        command.args(["record", "-e", "task-clock"]).args(windows);
+        let output = command.arg("-o").arg(&path).output();
         (path, output.unwrap())
     };
     let (whole, output) = record("unlimited", "whole");

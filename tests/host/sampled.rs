@@ -117,7 +117,7 @@ fn a_task_that_sleeps_by_timers_has_its_whole_time() {
         .args(["--format", "json", "--runtime-endpoint", "off"])
         .args(["--output-fd", "1", "--"])
         .arg(&load)
-        .args(["burst", "0", "200", "300", "1500"])
+        .args(["bursts", "0", "200", "300", "3000"])
         .output()
         .unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -14,7 +14,10 @@ use probe_user::{
     snapshot::Snapshot,
     window::Owner,
 };
-use test_harness::{Counting, Load, TestCgroup, assert_within, machine, plan};
+use test_harness::{
+    Counting, Load, TestCgroup, assert_within, machine, plan,
+    waits::{Account, Waits, assert_is_the_kernels, run_to_the_ends},
+};
 
 use crate::{
     accounting::{assert_exact, group, run, watched},
@@ -116,6 +119,42 @@ fn a_cpu_on_its_way_is_no_error() {
     };
     let counted = window.usage[&owner][0].as_ref().unwrap().counts[0];
     assert_within("on the CPU that came back", counted, a.cpu_time(), 1.0);
+}
+
+/// Threads of a CPU that stays have all of their waits, also behind threads of a CPU that leaves.
+/// Those have what ended while they were on a CPU that counts.
+#[test]
+fn a_cpu_that_leaves_takes_no_waits_of_others() {
+    let Some(_machine) = machine() else { return };
+    let [stays, leaves] = ["stays", "leaves"].map(TestCgroup::new);
+    let mut loads: Vec<Load> = ["bursts 0 3000 500 60"; 3].map(|it| stays.load(it)).into();
+    loads.extend(["burn 1 200"; 3].map(|it| leaves.load(it)));
+    let pids: Vec<u32> = loads[3..].iter().map(Load::pid).collect();
+    let (waits, truth) = Waits::during(|counting| {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| run_to_the_ends(&mut loads));
+            // By then they have chosen their CPU.
+            while pids.iter().any(|pid| Account::of(*pid).ran < 10_000_000) {
+                thread::yield_now();
+            }
+            while !running.is_finished() {
+                for online in [false, true] {
+                    set_online(1, online);
+                    counting.session.drain().unwrap();
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+            running.join().unwrap()
+        })
+    });
+    let [stayed, left] = [&truth[..3], &truth[3..]].map(Account::sum);
+    assert_is_the_kernels(&waits, &[&stays], 3, stayed);
+    waits.assert_adds_up(&leaves);
+    let [ended, unknown] =
+        ["cpu-waits", "unknown-cpu-waits"].map(|event| waits.count(event, &leaves).unwrap());
+    println!("{ended} waits of the others, {unknown} unknown; the kernel: {left:?}");
+    // A zombie may still be switched.
+    assert!(ended > 0 && ended <= left.runs + 3);
 }
 
 /// Counts per ns of the events in the two multiplexed groups.

@@ -12,7 +12,7 @@ use aya_ebpf::{
     macros::map,
     maps::{HashMap, PerCpuArray},
 };
-use probe_common::{CgroupId, CpuState, WaitKey, WaitSlice, WaitSlices};
+use probe_common::{CgroupId, CpuState, WaitKey, WaitSlices, WaitSpan};
 
 use crate::{
     account::BACK_OFF,
@@ -41,18 +41,11 @@ fn slices_of(cpu: u32) -> Option<&'static mut WaitSlices> {
     unsafe { state::value_of_cpu(&SLICES, cpu).as_mut() }
 }
 
-/// The slice that is `back` before the next one.
-#[inline(always)]
-fn slice_back(ring: &WaitSlices, back: u64) -> WaitSlice {
-    ring.slices[(ring.count.wrapping_sub(back) as usize) & (WaitSlices::KEPT - 1)]
-}
-
-/// A wait, which is in the ledger from `end` on.
+/// A wait that is being divided.
 struct Wait {
     /// Its row is that of the slice in which it is divided.
     key: WaitKey,
-    queued: u64,
-    end: u64,
+    span: WaitSpan,
 }
 
 /// Whether the ledger is kept.
@@ -65,21 +58,9 @@ pub(super) fn is_on() -> bool {
 #[inline(always)]
 pub(super) fn close_slice(state: &mut CpuState, end: u64) {
     // SAFETY: the value of this CPU, which other CPUs only read.
-    let Some(ring) = (unsafe { SLICES.get_ptr_mut(0).and_then(|ring| ring.as_mut()) }) else {
-        return;
-    };
-    // By process, owners of one cgroup follow each other.
-    if ring.count == 0 || state.owner_before != state.owner {
-        ring.count += 1;
-        state.before_began = state.slice_began;
-        state.owner_before = state.owner;
+    if let Some(ring) = unsafe { SLICES.get_ptr_mut(0).and_then(|ring| ring.as_mut()) } {
+        ring.close(state, end);
     }
-    // A time that the kernel did not set at this switch may be older.
-    state.slice_began = end.max(state.slice_began);
-    ring.slices[(ring.count.wrapping_sub(1) as usize) & (WaitSlices::KEPT - 1)] = WaitSlice {
-        end: state.slice_began,
-        owner: state.owner,
-    };
 }
 
 /// Adds what the owner of the open slice waited for itself. Call before its slice is charged.
@@ -109,28 +90,25 @@ fn key(state: &CpuState, running: CgroupId) -> WaitKey {
 /// Divides a wait of the owner of the open slice: `nanos` in this CPU's run queue since `queued`.
 #[inline(always)]
 pub(super) fn divide(state: &mut CpuState, queued: u64, nanos: u64) {
-    let (began, end) = (state.slice_began, queued + nanos);
-    if queued >= began {
+    if queued >= state.slice_began {
         state.own_wait += nanos;
     } else if nanos != 0 {
-        divide_earlier(state, queued, end);
+        let end = queued + nanos;
+        divide_earlier(state, WaitSpan { queued, end });
     }
 }
 
 /// Divides a wait of the owner of the open slice that began before it.
 #[inline(always)]
-fn divide_earlier(state: &mut CpuState, queued: u64, end: u64) {
-    let began = state.slice_began;
-    state.own_wait += end.saturating_sub(began);
-    let end = began.min(end);
-    if queued >= state.before_began {
+fn divide_earlier(state: &mut CpuState, mut span: WaitSpan) {
+    state.own_wait += span.take_since(state.slice_began);
+    if span.queued >= state.before_began {
         // Most waits: no look at the ring.
-        add(&key(state, state.owner_before), end - queued);
+        add(&key(state, state.owner_before), span.end - span.queued);
     } else {
         divide_slices(&mut Wait {
             key: key(state, state.owner),
-            queued,
-            end,
+            span,
         });
     }
 }
@@ -153,15 +131,13 @@ pub(super) fn divide_moved(owner: Owner, cpu: u32, queued: u64, end: u64) -> boo
             tgid: owner.tgid,
             cpu,
         },
-        queued,
-        end,
+        span: WaitSpan { queued, end },
     };
-    let began = slice_back(ring, 1).end.max(queued);
-    if end > began {
-        add(&wait.key, end - began);
-        wait.end = began;
+    let part = wait.span.take_since(ring.back(1).end);
+    if part != 0 {
+        add(&wait.key, part);
     }
-    if wait.end > queued {
+    if !wait.span.is_divided() {
         divide_slices(&mut wait);
     }
     true
@@ -173,21 +149,19 @@ fn divide_slices(wait: &mut Wait) {
     let Some(ring) = slices_of(wait.key.cpu) else {
         return;
     };
-    // The beginning of the oldest slice is the end of one that is no longer kept.
-    let known = ring.count.min(WaitSlices::KEPT as u64).saturating_sub(1);
     // SAFETY: the callback is a function of the type that the helper calls, and its context is on a
     // stack.
     unsafe {
         bpf_loop(
-            known as u32,
+            ring.known() as u32,
             step as *mut c_void,
             (&raw mut *wait).cast(),
             0,
         );
     }
-    if wait.end > wait.queued {
+    if !wait.span.is_divided() {
         wait.key.running = CgroupId::EARLIER;
-        add(&wait.key, wait.end - wait.queued);
+        add(&wait.key, wait.span.end - wait.span.queued);
     }
 }
 
@@ -200,13 +174,12 @@ extern "C" fn step(index: u32, wait: *mut c_void) -> i64 {
         return 1;
     };
     let back = u64::from(index) + 1;
-    let began = slice_back(ring, back + 1).end.max(wait.queued);
-    if wait.end > began {
-        wait.key.running = slice_back(ring, back).owner;
-        add(&wait.key, wait.end - began);
-        wait.end = began;
+    let part = wait.span.take_since(ring.back(back + 1).end);
+    if part != 0 {
+        wait.key.running = ring.back(back).owner;
+        add(&wait.key, part);
     }
-    i64::from(began == wait.queued)
+    i64::from(wait.span.is_divided())
 }
 
 /// Adds nanoseconds to a row. Programs that interrupt each other call it.

@@ -140,8 +140,8 @@ impl Exporter {
         let endpoint = Endpoint::from_shared(to.clone())
             .map_err(io::Error::other)?
             .connect_timeout(ANSWER_TIMEOUT)
-            .http2_keep_alive_interval(ANSWER_TIMEOUT)
-            .keep_alive_timeout(ANSWER_TIMEOUT)
+            .http2_keep_alive_interval(answer_timeout)
+            .keep_alive_timeout(answer_timeout)
             .keep_alive_while_idle(true);
         let pending = Arc::new(PendingWindow::default());
         let (end, ended) = mpsc::channel();

@@ -233,6 +233,20 @@ impl Agent {
         parse(&answer.text())
     }
 
+    /// The responses of /metrics to requests with these headers, all of one window.
+    #[track_caller]
+    pub fn metrics_of_one_window<const N: usize>(&self, headers: [&str; N]) -> [Answer; N] {
+        self.until("the window of all responses", || {
+            let answers = headers.map(|headers| self.get_with("/metrics", headers));
+            let window = |answer: &Answer| own(&parse(&answer.text()), "windows_total");
+            let windows = answers.each_ref().map(window);
+            windows
+                .iter()
+                .all(|it| *it == windows[0])
+                .then_some(answers)
+        })
+    }
+
     /// Waits until the condition is true of the series.
     #[track_caller]
     pub fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
@@ -327,13 +341,11 @@ impl Answer {
         }
     }
 
-    /// The body as text.
+    /// The body as text, which may be compressed.
     pub fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap()
-    }
-
-    /// The compressed body as text.
-    pub fn gunzipped(&self) -> String {
+        if !self.headers.contains("\r\ncontent-encoding: gzip") {
+            return String::from_utf8(self.body.clone()).unwrap();
+        }
         let mut text = String::new();
         flate2::read::GzDecoder::new(self.body.as_slice())
             .read_to_string(&mut text)

@@ -21,6 +21,7 @@ mod load;
 mod messages;
 pub mod perf;
 mod texts;
+pub mod waits;
 
 use std::{
     env,

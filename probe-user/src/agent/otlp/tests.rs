@@ -2,7 +2,11 @@
 
 mod tls;
 
-use std::{net::SocketAddr, sync::mpsc::Sender};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::mpsc::Sender,
+};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
@@ -51,7 +55,7 @@ impl MetricsService for Collector {
 /// A collector on its own port, and a channel of its requests.
 fn collector(script: Script) -> (SocketAddr, mpsc::Receiver<(OtlpRequest, Option<String>)>) {
     let (got, gets) = mpsc::channel();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let service = MetricsServiceServer::new(Collector {
@@ -134,7 +138,7 @@ fn a_transient_failure_is_sent_again_and_a_refusal_is_not() {
 /// Without a listener the newest window waits, and the earlier ones are counted as lost.
 #[test]
 fn windows_that_find_no_collector_are_counted() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     let (exporter, sent) = exporter(address, &[]);
@@ -149,7 +153,7 @@ fn windows_that_find_no_collector_are_counted() {
 /// A connection without an answer is given up, and a new one is made.
 #[test]
 fn a_peer_that_is_gone_is_connected_to_again() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}", listener.local_addr().unwrap());
     let (config, sent) = (config::Otlp::default(), Arc::new(PushCounters::default()));
     let answer_timeout = Duration::from_millis(200);
@@ -159,6 +163,44 @@ fn a_peer_that_is_gone_is_connected_to_again() {
     let next = listener.accept().unwrap();
     assert_ne!(gone.1, next.1);
     assert!(sent.failures.load(Relaxed) > 0);
+}
+
+/// A peer that vanished between two windows is noticed by keep-alives, without a request.
+#[test]
+fn a_peer_that_vanished_while_idle_is_connected_to_again() {
+    let (collector, gets) = collector(Vec::new());
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}", between.local_addr().unwrap());
+    let (config, sent) = (config::Otlp::default(), Arc::new(PushCounters::default()));
+    let timeout = Duration::from_secs(2);
+    let exporter = Exporter::start(to, &config, Arc::clone(&sent), timeout).unwrap();
+    exporter.send(window());
+    let (mut from_exporter, first) = between.accept().unwrap();
+    from_exporter.set_read_timeout(Some(LONG)).unwrap();
+    let mut to_exporter = from_exporter.try_clone().unwrap();
+    let server = TcpStream::connect(collector).unwrap();
+    let [mut from_collector, mut to_collector] = [(), ()].map(|()| server.try_clone().unwrap());
+    thread::spawn(move || io::copy(&mut from_collector, &mut to_exporter));
+    // Reads until the exporter closes the connection.
+    let closed = thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        loop {
+            match from_exporter.read(&mut bytes)? {
+                0 => return io::Result::Ok(()),
+                // It goes nowhere after the peer has vanished.
+                read => drop(to_collector.write_all(&bytes[..read])),
+            }
+        }
+    });
+    gets.recv_timeout(LONG).unwrap();
+    while sent.requests.load(Relaxed) == 0 {
+        thread::yield_now();
+    }
+    server.shutdown(Shutdown::Both).unwrap();
+    closed.join().unwrap().unwrap();
+    assert_eq!(sent.failures.load(Relaxed), 0);
+    exporter.send(window());
+    assert_ne!(between.accept().unwrap().1, first);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn behind_tls(speaks: &Speaks) -> (SocketAddr, Gets) {
         script: Mutex::default(),
         got,
     });
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let service = Arc::new(service);
@@ -206,7 +206,7 @@ fn a_refusal_is_one_sentence() {
         refusal(&format!("https://{plain}"), &files),
         "what answers there speaks no TLS: name its port for TLS, or http:// in place of https://"
     );
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
     let why = refusal(&format!("https://{address}"), &files);
