@@ -1,9 +1,10 @@
 //! For whom containers wait: what weights divide, and who is named.
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
+use probe_common::CgroupId;
 use probe_user::{
-    derive::{FindingSubject, Report, Subject},
+    derive::{FindingKind, FindingSubject, Report, ReportFinding, Subject},
     join::{By, Entity, View},
     snapshot::{Snapshot, WaitDelta},
     window::Window,
@@ -94,66 +95,126 @@ fn waits(first: &Snapshot, last: &Snapshot) -> WaitDelta {
     WaitDelta::between(first, last)
 }
 
-/// Whom the sentence about a container's waits names in a window.
-fn named(counting: &Counting, window: &Window, victim: &str) -> Option<String> {
+/// A container in a pod of its own.
+struct Container {
+    // Dropped before its pod.
+    cgroup: TestCgroup,
+    _pod: TestCgroup,
+    digit: char,
+}
+
+impl Container {
+    fn new(root: &TestCgroup, digit: char) -> Self {
+        let pod = root.child(&format!("pod{}", Self::uid(digit)));
+        Self {
+            cgroup: pod.child(&id(digit)),
+            _pod: pod,
+            digit,
+        }
+    }
+
+    fn uid(digit: char) -> String {
+        let digits = |count: usize| digit.to_string().repeat(count);
+        [8, 4, 4, 4, 12].map(digits).join("-")
+    }
+
+    /// What it is in a view. Who runs is a container also where rows are processes.
+    fn entity(&self, by: By) -> Entity {
+        let uid = Self::uid(self.digit).into();
+        match by {
+            By::Pod => Entity::Pod(uid),
+            _ => Entity::Container {
+                id: id(self.digit).into(),
+                pod: Some(uid),
+            },
+        }
+    }
+}
+
+/// Whom the sentence about the waits of a container, or of its process, names in a window; None if
+/// only others, which waited longer, have sentences.
+fn named(
+    counting: &Counting,
+    window: &Window,
+    by: By,
+    (victim, process): (&Container, u32),
+) -> Option<Option<Subject>> {
+    /// The most sentences about waits.
+    const SENTENCES: usize = 3;
     let view = View {
-        by: By::Container,
+        by,
         ..View::default()
     };
     let plan = counting.session.plan();
     let joined = view.join(plan, window, None);
     let report = Report::new(plan, window, &joined, &view);
     let is_of_victim = |subject: &Subject| match subject {
-        Subject::Entity(Entity::Container { id, .. }) => **id == *victim,
+        Subject::Entity(Entity::Process { tgid, .. }) => *tgid == process,
+        Subject::Entity(entity) => *entity == victim.entity(by),
         _ => false,
     };
-    let mut findings = report.findings.iter().filter_map(|finding| {
-        let FindingSubject::Subject(subject) = finding.about else {
-            return None;
-        };
-        let of_victim = is_of_victim(&report.subjects[subject as usize]);
-        let Some(Subject::Entity(Entity::Container { id, .. })) = &finding.named else {
-            return None;
-        };
-        of_victim.then(|| id.to_string())
+    let waits = |finding: &&ReportFinding| matches!(finding.kind, FindingKind::Waits { .. });
+    let all: Vec<&ReportFinding> = report.findings.iter().filter(waits).collect();
+    let own = all.iter().find(|finding| {
+        matches!(finding.about, FindingSubject::Subject(subject)
+            if is_of_victim(&report.subjects[subject as usize]))
     });
-    findings.next()
+    match own {
+        Some(finding) => Some(finding.named.clone()),
+        None => (all.len() < SENTENCES).then_some(None),
+    }
 }
 
-/// Whether a container waited for another one for a hundredth of a window and half of its waits.
-fn has_most(waits: &WaitDelta, window: Duration, victim: &TestCgroup, other: &TestCgroup) -> bool {
-    let pairs = || {
-        waits
-            .pairs
-            .iter()
-            .filter(|(pair, _)| pair.waiting == victim.id)
-    };
-    let all: u64 = pairs().map(|(_, nanos)| nanos).sum();
-    let behind: u64 = pairs()
-        .filter(|(pair, _)| pair.running == other.id)
-        .map(|(_, nanos)| nanos)
-        .sum();
-    Duration::from_nanos(all) * 100 >= window && 2 * behind >= all
+/// The cgroup that a container waited for most, if these are a quarter of its waits, and these a
+/// hundredth of the window: what the sentence needs. 0: those that are no container, which are one
+/// row unless rows are processes.
+fn most(by: By, waits: &WaitDelta, window: &Window, victim: &TestCgroup) -> Option<u64> {
+    let pairs = waits
+        .pairs
+        .iter()
+        .filter(|(pair, _)| pair.waiting == victim.id);
+    let mut behind: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut all = 0;
+    for (pair, nanos) in pairs {
+        all += nanos;
+        let special = [
+            CgroupId::IDLE,
+            CgroupId::EARLIER,
+            CgroupId::OTHER_CPU,
+            victim.id,
+        ];
+        if special.contains(&pair.running) {
+            continue;
+        }
+        let path = window.names.cgroups.get(&pair.running);
+        let is_id = |part: &str| part.len() >= 64;
+        let is_row = by == By::Process || path.is_some_and(|path| path.split('/').any(is_id));
+        let owner = if is_row { pair.running.0 } else { 0 };
+        *behind.entry(owner).or_default() += nanos;
+    }
+    let (owner, nanos) = behind.into_iter().max_by_key(|(_, nanos)| *nanos)?;
+    let is_long = Duration::from_nanos(all) * 100 >= window.length && 4 * nanos >= all;
+    is_long.then_some(owner)
 }
 
-/// A loop that disturbs a container in every other window is named in each of them, and in no
-/// other. On a busy machine others may take more of the CPU than the loop: then it must not be
-/// named.
+/// A loop that disturbs a container in every other window is named in each of them, and nobody is
+/// in the others: by container, pod and process. On a busy machine others may take more of the CPU
+/// than the loop: then it must not be named.
 #[test]
 fn who_disturbs_a_container_is_named() {
     const EPISODES: usize = 200;
     let Some(_machine) = machine() else { return };
-    let pod = TestCgroup::new("disturbed");
-    let [victim, loud, calm] = ['a', 'b', 'c'].map(|digit| pod.child(&id(digit)));
-    let mut counting = Counting::start(EVENTS);
+    let root = TestCgroup::new("kubepods");
+    let [victim, loud, calm] = ['a', 'b', 'c'].map(|digit| Container::new(&root, digit));
+    let mut counting = Counting::with(EVENTS, |config| config.by_process = true.into());
     let mut loads = [
-        victim.load("bursts 0 20000 1000 100000"),
-        loud.load("burn 0 600000"),
-        calm.load("bursts 1 100 5000 100000"),
+        victim.cgroup.load("bursts 0 20000 1000 100000"),
+        loud.cgroup.load("burn 0 600000"),
+        calm.cgroup.load("bursts 1 100 5000 100000"),
     ];
     loads.iter_mut().for_each(Load::go);
-    let name = id('b')[..12].to_owned();
-    let (mut wrong, mut most) = (Vec::new(), 0);
+    let mut counts = [By::Container, By::Pod, By::Process].map(|by| (by, 0, 0));
+    let mut wrong = Vec::new();
     for episode in 0..2 * EPISODES {
         let is_loud = episode % 2 == 1;
         if is_loud {
@@ -167,19 +228,31 @@ fn who_disturbs_a_container_is_named() {
         thread::sleep(Duration::from_millis(30));
         let last = counting.session.pull().unwrap();
         let window = Window::between(&first, &last, counting.session.plan());
-        let found = named(&counting, &window, &id('a'));
-        let is_named = found.as_ref().is_some_and(|it| it.contains(&name));
-        let is_most = has_most(&waits(&first, &last), window.length, &victim, &loud);
-        most += usize::from(is_most);
-        if is_named != is_most || is_named && !is_loud {
-            wrong.push((episode, is_loud, is_most, found));
+        let waits = waits(&first, &last);
+        for (by, loudest, nobody) in &mut counts {
+            let by = *by;
+            let most = most(by, &waits, &window, &victim.cgroup);
+            let is_loudest = most == Some(loud.cgroup.id.0);
+            *loudest += usize::from(is_loudest);
+            *nobody += usize::from(most.is_none());
+            let Some(found) = named(&counting, &window, by, (&victim, loads[0].pid())) else {
+                continue;
+            };
+            let is_named = found == Some(Subject::Entity(loud.entity(by)));
+            let is_right = is_named == is_loudest && found.is_some() == most.is_some();
+            if !is_right || is_named && !is_loud {
+                wrong.push((episode, by, is_loud, most, found));
+            }
         }
     }
     for load in &loads {
         signal(load, Signal::KILL);
     }
     loads.into_iter().for_each(drop);
-    println!("most of the waits were for it in {most} of {EPISODES} windows");
-    let of = 2 * EPISODES;
-    assert!(wrong.is_empty(), "{} of {of}: {:?}", wrong.len(), wrong[0]);
+    for (by, loudest, nobody) in counts {
+        println!(
+            "{by:?}: mostly for it in {loudest}, for nobody in {nobody} of {EPISODES} windows"
+        );
+    }
+    assert!(wrong.is_empty(), "{}: {:?}", wrong.len(), wrong[0]);
 }
