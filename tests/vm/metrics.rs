@@ -194,16 +194,14 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         load.finish();
         let (window, _) = quiescent_window(&pmu, &mut counting, &[&cgroup]);
         let report = by_cgroup(&plan, &window);
+        let entity = Entity::Cgroup(cgroup.path.as_str().into());
+        let subject = Subject::Entity(entity);
+        let series = report.find_series(&subject, "frequency").next().unwrap();
+        let value = series.estimate().unwrap().value;
         let truth = planned.first_event_rate("frequency");
-        let cgroup = Entity::Cgroup(cgroup.path.as_str().into());
-        for entity in [cgroup, Entity::Idle] {
-            let subject = Subject::Entity(entity);
-            let series = report.find_series(&subject, "frequency").next().unwrap();
-            let value = series.estimate().unwrap().value;
-            println!("{rotated} groups by rotation: {value} and not {truth} counts per ns");
-            // Measured: -0.7% on arm64 and -0.8% on amd64, about 0.15 us of each slice.
-            assert!((value / truth - 1.0).abs() < clock_slack());
-        }
+        println!("{rotated} groups by rotation: {value} and not {truth} counts per ns");
+        // Measured: -0.7% on arm64 and -0.8% on amd64, about 0.15 us of each slice.
+        assert!((value / truth - 1.0).abs() < clock_slack());
     }
 }
 
