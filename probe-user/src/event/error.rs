@@ -154,6 +154,11 @@ pub enum EventError {
     #[error("`{event}` cannot be narrowed to user or kernel: {why}; leave out its modifiers")]
     ModifierOnWhole { event: String, why: &'static str },
     #[error(
+        "`{event}` cannot be narrowed to user or kernel: the kernel counts a clock at all levels; \
+         leave out its modifiers, or sample it: `stat --sample {event}`"
+    )]
+    ModifierOnClock { event: String },
+    #[error(
         "`{text}` looks like a tracepoint; pmuscope counts events of PMUs, software events and \
          duration_time"
     )]

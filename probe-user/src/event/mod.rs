@@ -218,9 +218,8 @@ fn resolved(items: &[syntax::ListItem], pmus: &Pmus) -> Result<Vec<EventGroup>, 
             && matches!(&event.source, Source::Counter(counter) if counter.is_clock())
     };
     match groups.iter().flat_map(|group| &group.events).find(narrowed) {
-        Some(event) => Err(EventError::ModifierOnWhole {
+        Some(event) => Err(EventError::ModifierOnClock {
             event: event.name.clone(),
-            why: "the kernel counts a clock at all levels",
         }),
         None => Ok(groups),
     }

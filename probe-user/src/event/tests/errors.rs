@@ -283,12 +283,12 @@ fn modifiers() {
             (
                 "page-faults,task-clock:u",
                 "`task-clock:u` cannot be narrowed to user or kernel: the kernel counts a clock at \
-                 all levels; leave out its modifiers",
+                 all levels; leave out its modifiers, or sample it: `stat --sample task-clock:u`",
             ),
             (
                 "{page-faults,cpu-clock}:k",
                 "`cpu-clock:k` cannot be narrowed to user or kernel: the kernel counts a clock at \
-                 all levels; leave out its modifiers",
+                 all levels; leave out its modifiers, or sample it: `stat --sample cpu-clock:k`",
             ),
             (
                 "duration_time:u",
