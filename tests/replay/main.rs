@@ -5,6 +5,7 @@
 mod look;
 mod measured;
 mod page;
+mod rates;
 mod recorded;
 mod sampled;
 mod sampling;

@@ -89,6 +89,8 @@ impl Report {
         self.boot_time = window.boot_time;
         self.time = self.boot_time + self.end;
         self.described = Arc::clone(&window.names.described);
+        let mut planned = plan.metrics.list.iter();
+        self.rates_only = plan.rates_only && planned.any(|metric| metric.sources.is_ok());
         let columns = CountColumns::new(self, plan);
         let metrics = CoreMetrics::new(self, plan, window);
         let access_samples = window.access_samples();

@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 
 use super::{
-    Advice, Attributes, CounterValue, Estimate, MetricInfo, MetricKind, Reason, Series, Subject,
-    Value,
+    Advice, Attributes, CounterSource, CounterValue, Estimate, MetricInfo, MetricKind, Reason,
+    Series, Subject, Value,
 };
 use crate::{join::Entity, names::RuntimeNames};
 
@@ -43,6 +43,8 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Advice about these findings.
     pub advice: &'static [Advice],
+    /// Whether tables show metrics in place of events ([`Plan::rates_only`](crate::plan::Plan)).
+    pub rates_only: bool,
 }
 
 /// A conclusion from values, as a sentence.
@@ -280,6 +282,12 @@ impl Report {
     #[must_use]
     pub fn metric(&self, series: &Series) -> &MetricInfo {
         &self.metrics[series.metric as usize]
+    }
+
+    /// Whether tables show other metrics in place of this one: counts by default, in windows.
+    #[must_use]
+    pub fn is_behind_rates(&self, metric: &MetricInfo) -> bool {
+        self.rates_only && matches!(metric.counting, CounterSource::Event(_))
     }
 
     /// The table of waits, if waits are counted: the subject that waited, what ran meanwhile, and

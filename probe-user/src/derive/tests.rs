@@ -324,3 +324,24 @@ fn an_owner_on_one_kind_of_core_has_0_of_the_other() {
     let total = counts(&report(&plan, rows()), &Subject::Machine);
     assert_eq!(total[0], Err(Reason::NoValue(NoValue::DidNotRun)));
 }
+
+/// Samples, and counts that no event of the user has, are in no metric.
+#[test]
+fn only_events_are_behind_rates() {
+    let is_behind = |rates_only, counting| {
+        let report = Report {
+            rates_only,
+            ..Report::default()
+        };
+        report.is_behind_rates(&MetricInfo {
+            kind: MetricKind::Counter,
+            counting,
+            ..MetricInfo::gauge("name", "", "")
+        })
+    };
+    assert!(is_behind(true, CounterSource::Event(1.0)));
+    assert!(!is_behind(false, CounterSource::Event(1.0)));
+    for other in [CounterSource::Samples, CounterSource::All] {
+        assert!(!is_behind(true, other));
+    }
+}

@@ -14,8 +14,6 @@ pub struct Screen {
     pub exact: bool,
     /// Whether each window is drawn over the previous one, with all notes.
     pub in_place: bool,
-    /// Whether metrics are shown in place of the counts that they are made of.
-    pub rates_only: bool,
 }
 
 impl Default for Screen {
@@ -26,7 +24,6 @@ impl Default for Screen {
             height: None,
             exact: false,
             in_place: false,
-            rates_only: false,
         }
     }
 }

@@ -139,6 +139,10 @@ pub struct Plan {
     pub devices: Arc<Devices>,
     /// The CPUs of each kind of core, if the machine has several.
     pub cores: Vec<CpuList>,
+    /// Whether the events are the default ones of windows, where tables show metrics in their
+    /// place.
+    #[serde(default)]
+    pub rates_only: bool,
 }
 
 impl Plan {

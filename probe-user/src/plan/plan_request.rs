@@ -191,6 +191,7 @@ impl PlanRequest {
             return Err(PlanRequestError::NothingCountable(first.reason.clone()));
         }
         let mut plan = Plan::packed(&request, pmus, capacity)?;
+        plan.rates_only = self.rates && self.events.is_empty() && self.metrics.is_empty();
         plan.uncountable.append(&mut uncountable);
         Ok(plan)
     }
@@ -224,5 +225,42 @@ impl PlanRequest {
             device: filters,
             ..all
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use test_support::sysfs;
+
+    use super::*;
+    use crate::catalogue::Chip;
+
+    /// Whether tables show rates in place of events, in windows or not; None where nothing may be
+    /// counted.
+    fn rates_only(events: &[&str], rates: bool) -> Option<bool> {
+        let pmus = Pmus::read(&sysfs("grace")).unwrap();
+        let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
+        let catalogue = Catalogue::builtin().unwrap();
+        let capacity = Capacity::documented(&catalogue, &hardware, &pmus, 1);
+        let wanted = PlanRequest {
+            events: events.iter().map(|event| (*event).to_owned()).collect(),
+            rates,
+            ..PlanRequest::default()
+        };
+        let settings = MetricSettings::default();
+        match wanted.packed(&pmus, &catalogue, hardware, (&capacity, 2), settings) {
+            Ok(plan) => Some(plan.rates_only),
+            Err(PlanRequestError::Defaults(DefaultsError::Capabilities(_))) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn events_that_the_user_names_stay_in_tables() {
+        assert_eq!(rates_only(&["cycles,instructions"], true), Some(false));
+        if let Some(beside_a_command) = rates_only(&[], false) {
+            assert!(!beside_a_command);
+            assert_eq!(rates_only(&[], true), Some(true));
+        }
     }
 }

@@ -67,15 +67,18 @@ pub struct LineMetric {
     pub unit: String,
     /// Whether it is a counter, which is shown per second.
     pub is_counter: bool,
+    /// Whether tables show other metrics in its place ([`Report::is_behind_rates`]).
+    pub behind_rates: bool,
 }
 
 impl LineMetric {
-    pub(super) fn new(metric: &MetricInfo) -> Self {
+    pub(super) fn new(report: &Report, metric: &MetricInfo) -> Self {
         Self {
             name: metric.name.clone(),
             help: metric.help.clone(),
             unit: metric.unit.clone(),
             is_counter: metric.kind == MetricKind::Counter,
+            behind_rates: report.is_behind_rates(metric),
         }
     }
 

@@ -286,7 +286,7 @@ impl Run {
         let metric = report.metric(series);
         let key = (metric.name.clone(), metric.unit.clone());
         *index.metrics.entry(key).or_insert_with(|| {
-            self.metrics.push(LineMetric::new(metric));
+            self.metrics.push(LineMetric::new(report, metric));
             self.metrics.len() - 1
         })
     }
@@ -307,7 +307,7 @@ impl Run {
                         };
                         let key = (metric.name.clone(), metric.unit.clone());
                         let at = index.metrics.get(&key).copied().unwrap_or_else(|| {
-                            self.metrics.push(LineMetric::new(metric));
+                            self.metrics.push(LineMetric::new(last, metric));
                             self.metrics.len() - 1
                         });
                         self.histograms.push(Distribution {

@@ -93,7 +93,7 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
             "name": metric.name,
             "help": metric.help,
             "unit": metric.shown_unit(),
-            "twice": twice.contains(&at),
+            "hidden": metric.behind_rates || twice.contains(&at),
         })
     });
     map.insert("metrics".to_owned(), metrics.collect());

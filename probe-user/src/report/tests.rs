@@ -10,6 +10,7 @@ pub(super) fn metric(name: &str, unit: &str, is_counter: bool) -> LineMetric {
         help: String::new(),
         unit: unit.to_owned(),
         is_counter,
+        behind_rates: false,
     }
 }
 

@@ -43,7 +43,7 @@ impl Run {
             return;
         };
         let metric = report.metrics.iter().find(|it| it.name == WAITED_BEHIND);
-        let Some(metric) = metric.map(LineMetric::new) else {
+        let Some(metric) = metric.map(|metric| LineMetric::new(report, metric)) else {
             return;
         };
         let window = self.windows.len() - 1;

@@ -40,7 +40,7 @@ fn later(report: &Report, seconds: u8) -> Sheets {
             counter.estimate.value *= f64::from(1 + seconds);
         }
     }
-    Sheets::from_report(&report, false, false)
+    Sheets::from_report(&report, false)
 }
 
 fn options(source: WindowSource) -> TopOptions {

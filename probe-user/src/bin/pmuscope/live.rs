@@ -281,11 +281,6 @@ impl<F: FnMut(&Plan, &Snapshot)> WindowPrinter<F> {
         })
     }
 
-    /// Shows metrics in place of the counts that they are made of.
-    pub(crate) fn show_rates_only(&mut self) {
-        self.emitter.get_mut().show_rates_only();
-    }
-
     /// Prints a window. False if the reader of the output closed it (`| head`).
     pub(crate) fn print(&mut self, report: &Report) -> Result<bool> {
         let screen = self.emitter.get_mut().screen();

@@ -102,7 +102,6 @@ pub(crate) struct Output {
     wide: bool,
     all_rows: bool,
     exact: bool,
-    rates_only: bool,
     /// The size of the terminal when it was last read; 0 if unknown.
     size: TerminalSize,
     /// Set if each window is drawn over the one before.
@@ -147,15 +146,9 @@ impl Output {
             wide: shown.wide,
             all_rows: shown.all_rows,
             exact: shown.exact,
-            rates_only: false,
             size: TerminalSize::default(),
             drawing: drawn.then(Drawing::default),
         })
-    }
-
-    /// Shows metrics in place of the counts that they are made of, in tables.
-    pub(crate) fn show_rates_only(&mut self) {
-        self.rates_only = true;
     }
 
     /// The text of an error for a failed write.
@@ -178,7 +171,6 @@ impl Output {
         Screen {
             height: screen.height.filter(|_| !self.all_rows),
             exact: self.exact,
-            rates_only: self.rates_only,
             in_place: self.drawing.is_some() && self.size.is_drawable(),
             ..screen
         }

@@ -106,11 +106,7 @@ fn count(args: Args) -> Result<ExitCode> {
         hidden: if asks_for_memory { &[] } else { HIDDEN },
         colours: wants_colours(),
     };
-    let mut view = TopView::new(
-        options,
-        (args.exact, counting.is_default()),
-        Some(Arc::clone(&machine)),
-    );
+    let mut view = TopView::new(options, args.exact, Some(Arc::clone(&machine)));
     let deadline = counted.timeout.map(|timeout| Instant::now() + timeout);
     let last = counted.interval_count;
     loop {
@@ -162,7 +158,7 @@ async fn play(mut replay: Replay, exact: bool) -> Result<ExitCode> {
         hidden: &[],
         colours: wants_colours(),
     };
-    let mut view = TopView::new(options, (exact, false), None);
+    let mut view = TopView::new(options, exact, None);
     view.open()?;
     let mut ending = Ending::listen()?;
     let mut length = next(&mut replay, &mut view)?;

@@ -72,14 +72,12 @@ pub struct SheetColumn {
 }
 
 impl Sheets {
-    /// The sheets of a report. `exact`: all digits instead of three with a prefix. `rates_only`: as
-    /// [`Screen::rates_only`].
+    /// The sheets of a report. `exact`: all digits instead of three with a prefix.
     #[must_use]
-    pub fn from_report(report: &Report, exact: bool, rates_only: bool) -> Self {
+    pub fn from_report(report: &Report, exact: bool) -> Self {
         let screen = Screen {
             width: Some(usize::MAX),
             exact,
-            rates_only,
             ..Screen::default()
         };
         let page = TablePage::new(report, screen);

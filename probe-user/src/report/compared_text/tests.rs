@@ -1,7 +1,7 @@
 //! What a comparison looks like: golden tables of several widths.
 
 use super::*;
-use crate::report::{LineSubject, Run, RunLine, Side, compare, tests::metric};
+use crate::report::{LineMetric, LineSubject, Run, RunLine, Side, compare, tests::metric};
 
 /// 16 windows of a container's values around a mean, by a fixed pattern.
 fn values(mean: f64) -> Vec<f64> {
@@ -104,6 +104,32 @@ fn it_fits_the_screen() {
         let name = format!("{width}{}", if all { "-all" } else { "" });
         insta::assert_snapshot!(name, text);
     }
+}
+
+/// `diff` shows what `stat` shows by default. Every value stays in JSON.
+#[test]
+fn counts_behind_rates_are_shown_on_request() {
+    let with_means = |file, ipc, cycles| {
+        let mut run = run(file, &[("web", [Some(ipc), Some(cycles), None, None])]);
+        run.metrics[0].name = "ipc".to_owned();
+        run.metrics[1] = LineMetric {
+            behind_rates: true,
+            ..metric("cycles", "", true)
+        };
+        // Not the other metric's values in another unit.
+        run.lines[1].values.reverse();
+        run
+    };
+    let (a, b) = (
+        with_means("a.jsonl.gz", 1.0, 1e9),
+        with_means("b.jsonl.gz", 2.0, 2e9),
+    );
+    let comparison = compare([&a, &b], &Default::default()).unwrap();
+    let shown = |all| table(&comparison, ShownDifferences { width: None, all });
+    assert!(shown(true).contains("cycles"), "{}", shown(true));
+    insta::assert_snapshot!(shown(false));
+    let values = json(&comparison);
+    assert_eq!(values["values"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -67,7 +67,7 @@ function fillTable() {
   const lines = withoutRest(page.head.lines.filter(isOfPart));
   const first = (at) => (at === page.head.ordered_by ? -1 : at);
   const columns = [...new Set(lines.map((line) => line.metric_at))]
-    .filter((at) => !page.head.metrics[at].twice)
+    .filter((at) => !page.head.metrics[at].hidden)
     .sort((a, b) => first(a) - first(b));
   const by = columns.includes(sorting.metric) ? sorting.metric : columns[0];
   const rows = new Map();

@@ -32,7 +32,7 @@ fn window_with_waits() -> Sheets {
         small_rows: [1, 2].into(),
         counts: Vec::new(),
     });
-    Sheets::from_report(&report, false, false)
+    Sheets::from_report(&report, false)
 }
 
 /// An open row has its values, processes and waits, also the small ones.

@@ -143,13 +143,6 @@ pub(crate) struct CountingArgs {
     sample_budget: Option<f64>,
 }
 
-impl CountingArgs {
-    /// Whether the user left it to pmuscope what is counted.
-    pub(crate) fn is_default(&self) -> bool {
-        self.event.is_empty() && self.metric.is_empty()
-    }
-}
-
 pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     if let Some(file) = &args.replayed.replay {
         return replay::run(file, &args);
@@ -165,9 +158,6 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     };
     let machine = Arc::new(Machine::this());
     let mut printer = live::WindowPrinter::open(&args.run, warn_of_cost)?;
-    if args.counting.is_default() && args.run.counted.windows().is_some() {
-        printer.show_rates_only();
-    }
     count(
         &args.counting,
         &args.run.counted,

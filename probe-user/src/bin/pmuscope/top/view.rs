@@ -44,8 +44,6 @@ use crate::terminal;
 pub(super) struct TopView {
     pub(super) top: Top,
     exact: bool,
-    /// Metrics are shown in place of the counts that they are made of.
-    rates_only: bool,
     terminal: Option<DefaultTerminal>,
     keys: Option<EventStream>,
     /// SIGCONT: the shell has written to the terminal, and set its modes.
@@ -72,15 +70,10 @@ enum OpenedProcesses {
 
 impl TopView {
     /// A view of this machine, or of a recording.
-    pub(super) fn new(
-        options: TopOptions,
-        (exact, rates_only): (bool, bool),
-        machine: Option<Arc<Machine>>,
-    ) -> Self {
+    pub(super) fn new(options: TopOptions, exact: bool, machine: Option<Arc<Machine>>) -> Self {
         Self {
             top: Top::new(options),
             exact,
-            rates_only,
             terminal: None,
             keys: None,
             resumed: None,
@@ -131,7 +124,7 @@ impl TopView {
     }
 
     fn sheets(&self, report: &Report) -> Sheets {
-        Sheets::from_report(report, self.exact, self.rates_only)
+        Sheets::from_report(report, self.exact)
     }
 
     /// Shows the last window with rows of another kind; `report` is None if there was none yet.
