@@ -35,6 +35,8 @@ fn run(ctx: &RawTracePointContext) -> u32 {
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
     if mode == FlushMode::Disarm as u64 {
         state.armed = 0;
+        // No switch goes on with the open slice.
+        state.task = 0;
         return 0;
     }
     if mode == FlushMode::FreeRow as u64 {
