@@ -34,7 +34,7 @@ mod tenants;
 
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
-    touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | crowd COUNT MS | maps MS | \
+    touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | crowd CPU COUNT MS | maps MS | \
     successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | \
     threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \
@@ -87,16 +87,17 @@ fn main() -> Result<(), Box<dyn Error>> {
                 thread.join().map_err(|_| "a thread has panicked")?;
             }
         }
-        // As `threads`, but nobody ends.
+        // As `threads` on one CPU, but none ends.
         Some("crowd") => {
-            let time = Duration::from_millis(number(2)?);
+            pin(number(1)?)?;
+            let time = Duration::from_millis(number(3)?);
             let stay = move || {
                 burn(time);
                 loop {
                     std::thread::park();
                 }
             };
-            let threads = (0..number(1)?).map(|_| std::thread::spawn(stay));
+            let threads = (0..number(2)?).map(|_| std::thread::spawn(stay));
             for thread in threads.collect::<Vec<std::thread::JoinHandle<()>>>() {
                 thread.join().map_err(|_| "a thread has panicked")?;
             }
