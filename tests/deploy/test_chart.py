@@ -222,6 +222,7 @@ class Matrix(unittest.TestCase):
             inside += [toml["http"]["web_config"]] if "web_config" in toml["http"] else []
             files = ("ca_file", "cert_file", "key_file")
             inside += [it for key, it in toml.get("otlp", {}).items() if key in files]
+            inside += [it for key, it in toml.get("count", {}).items() if key == "calibration"]
             for path in inside:
                 self.assertTrue(any((path + "/").startswith(it + "/") for it in mounts), path)
             # AppArmor's default forbids writes below /sys/fs, cgroups aside.
@@ -341,6 +342,14 @@ class Values(unittest.TestCase):
         self.assertEqual(toml["otlp"]["ca_file"], "/etc/pmuscope-otlp/ca.crt")
         self.assertNotIn("cert_file", toml["otlp"])
         self.assertNotIn("otlp", agent_toml(chart.render({})))
+
+    def test_calibrations_of_a_fleet(self):
+        objects = chart.render({"calibration": {"configMap": "c"}, "config": {"count": {"by": "pod"}}})
+        count = {"by": "pod", "calibration": "/etc/pmuscope-calibration"}
+        self.assertEqual(agent_toml(objects)["count"], count)
+        volumes = pod(objects)["spec"]["volumes"]
+        self.assertIn({"name": "calibration", "configMap": {"name": "c"}}, volumes)
+        self.assertNotIn("count", agent_toml(chart.render({})))
 
     def test_only_nodes_with_a_build(self):
         for values in ({}, {"architectures": ["arm64"]}, EVERYTHING):

@@ -124,7 +124,7 @@ fn a_cpu_on_its_way_is_no_error() {
 /// Threads of a CPU that stays have all of their waits while another one leaves and comes back.
 /// Threads of that one have what ended while it was counted, and the ledger has as much.
 #[test]
-fn a_cpu_that_leaves_takes_no_waits_with_it() {
+fn waits_go_on_while_a_cpu_leaves() {
     let Some(_machine) = machine() else { return };
     let [stays, leaves] = ["stays", "leaves"].map(TestCgroup::new);
     let mut loads: Vec<Load> = ["bursts 0 3000 500 60"; 3].map(|it| stays.load(it)).into();

@@ -15,6 +15,7 @@ use super::{
     run_directory::Switches,
 };
 use crate::{
+    calibration::{CalibratedTraffic, Calibration, CalibrationError},
     catalogue::{Catalogue, CatalogueError, Hardware, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, MostWaitedFor, View},
@@ -43,6 +44,9 @@ pub enum CountingError {
     /// The requested events and metrics.
     #[error(transparent)]
     Wanted(#[from] PlanRequestError),
+    /// The calibration.
+    #[error("count.calibration: {0}")]
+    Calibration(#[from] CalibrationError),
     /// The session.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -250,8 +254,10 @@ fn plan(
 ) -> Result<Plan, CountingError> {
     let catalogue = Catalogue::builtin()?;
     let hardware = resolve_hardware(machine, count.chip);
+    let calibrated = calibrated(count, machine)?;
     if let Some(mut wanted) = wanted_by_profile(count, &hardware) {
         wanted.set_sampled(sampled);
+        wanted.calibrated.clone_from(&calibrated);
         match wanted.plan(machine, &catalogue, hardware) {
             Ok(plan) if !plan.uncountable.is_empty() => tracing::warn!(
                 "cannot count the profile of this machine: {}; counting what can be counted",
@@ -271,12 +277,32 @@ fn plan(
     // The other hook does not see who comes in.
     wanted.waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     wanted.rates = wanted.waits;
+    wanted.calibrated = calibrated;
     wanted.set_sampled(sampled);
     let plan = wanted.plan(machine, &catalogue, hardware)?;
     for event in &plan.uncountable {
         tracing::warn!("{} is not counted: {}", event.name, event.reason);
     }
     Ok(plan)
+}
+
+/// The calibrations of the configuration. A fleet has one configuration, so calibrations of other
+/// types of machines are no error.
+fn calibrated(
+    count: &config::Count,
+    machine: &Machine,
+) -> Result<Vec<CalibratedTraffic>, CountingError> {
+    let Some(path) = &count.calibration else {
+        return Ok(Vec::new());
+    };
+    match Calibration::read(path, machine) {
+        Ok(calibration) => Ok(calibration.traffics),
+        Err(error) if error.is_of_another_machine() => {
+            tracing::warn!("{error}; until then memory traffic is divided by one weight");
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The plan together with the events that are sampled: `events`, and `accesses` unless these would
@@ -312,7 +338,7 @@ fn wanted_by_name(count: &config::Count) -> PlanRequest {
         metrics: count.metrics.clone(),
         always: ALWAYS,
         own_weights: false,
-        calibration: count.calibration.clone(),
+        calibrated: Vec::new(),
         all_weights: false,
         reserve_counters: count.reserve_counters,
         device: None,

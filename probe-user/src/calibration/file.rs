@@ -1,6 +1,9 @@
 //! The file of a calibration, in TOML.
 
-use std::{fmt, fs, io, path::Path};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +12,9 @@ use crate::machine::Machine;
 
 /// The number of this format.
 const FORMAT: u32 = 1;
+
+/// Where the calibrations of a fleet are by convention, also in the chart's pods.
+pub const DIRECTORY: &str = "/etc/pmuscope-calibration";
 
 /// A calibration of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,10 +63,48 @@ enum Problem {
     #[error("{0}: make it again with `pmuscope calibrate shares`")]
     Wrong(String),
     #[error(
+        "none of its {count} calibrations is of this machine, {this}: make one here with `pmuscope \
+         calibrate shares`"
+    )]
+    NoneFits { count: usize, this: String },
+    #[error(
         "it is of another machine, {of}, and this is {this}: make one here with `pmuscope \
          calibrate shares`"
     )]
     Elsewhere { of: String, this: String },
+}
+
+impl Problem {
+    fn of(self, path: &Path) -> CalibrationError {
+        CalibrationError {
+            file: path.display().to_string(),
+            problem: Box::new(self),
+        }
+    }
+}
+
+impl CalibrationError {
+    /// Whether there are calibrations, but of machines of other types. Nothing is wrong with them.
+    #[must_use]
+    pub fn is_of_another_machine(&self) -> bool {
+        matches!(
+            *self.problem,
+            Problem::Elsewhere { .. } | Problem::NoneFits { .. }
+        )
+    }
+}
+
+/// The calibrations in a directory, by name.
+fn files_in(directory: &Path) -> Result<Vec<PathBuf>, CalibrationError> {
+    let entries = fs::read_dir(directory).and_then(|entries| {
+        entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<io::Result<Vec<_>>>()
+    });
+    let mut files = entries.map_err(|error| Problem::Unreadable(error).of(directory))?;
+    files.retain(|file| file.extension().is_some_and(|it| it == "toml"));
+    files.sort();
+    Ok(files)
 }
 
 impl Calibration {
@@ -74,41 +118,51 @@ impl Calibration {
         }
     }
 
-    /// Reads a file for use on this machine.
+    /// Reads a file for use on this machine, or the file of a directory that fits: `*.toml`, of
+    /// machines of several types. Of several that fit, one with this microcode, else the last by
+    /// name.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is no calibration, or was made on another type of machine.
+    /// A file cannot be read or is no calibration, or none was made on this type of machine
+    /// ([`CalibrationError::is_of_another_machine`]).
     pub fn read(path: &Path, machine: &Machine) -> Result<Self, CalibrationError> {
-        let read = || -> Result<Self, Problem> {
-            let text = fs::read_to_string(path).map_err(Problem::Unreadable)?;
-            let read = Self::parse(&text)?;
-            let (of, this) = (&read.machine, CalibratedMachine::of(machine));
-            let type_ = |it: &CalibratedMachine| CalibratedMachine {
-                microcode: None,
-                ..it.clone()
-            };
-            if type_(of) != type_(&this) {
-                return Err(Problem::Elsewhere {
-                    of: of.to_string(),
-                    this: this.to_string(),
-                });
-            }
-            if of.microcode != this.microcode {
-                tracing::warn!(
-                    "{}: made with microcode {}, and this machine has {}: make it again if a share \
-                     has no mixture",
-                    path.display(),
-                    of.microcode.as_deref().unwrap_or("of no number"),
-                    this.microcode.as_deref().unwrap_or("of no number"),
-                );
-            }
-            Ok(read)
+        let this = CalibratedMachine::of(machine);
+        let is_directory = path.is_dir();
+        let files = match is_directory {
+            true => files_in(path)?,
+            false => vec![path.to_owned()],
         };
-        read().map_err(|problem| CalibrationError {
-            file: path.display().to_string(),
-            problem: Box::new(problem),
-        })
+        let mut all = Vec::new();
+        for file in files {
+            let text = fs::read_to_string(&file).map_err(Problem::Unreadable);
+            let read = text.and_then(|text| Self::parse(&text));
+            all.push((read.map_err(|problem| problem.of(&file))?, file));
+        }
+        let count = all.len();
+        let other = all.first().map(|(read, _)| read.machine.to_string());
+        let fitting = all
+            .into_iter()
+            .filter(|(it, _)| it.machine.is_type_of(&this));
+        let best = fitting.max_by_key(|(read, _)| read.machine.microcode == this.microcode);
+        let Some((read, file)) = best else {
+            let this = this.to_string();
+            let problem = match other {
+                Some(of) if !is_directory => Problem::Elsewhere { of, this },
+                _ => Problem::NoneFits { count, this },
+            };
+            return Err(problem.of(path));
+        };
+        if read.machine.microcode != this.microcode {
+            tracing::warn!(
+                "{}: made with microcode {}, and this machine has {}: make it again if a share \
+                 has no mixture",
+                file.display(),
+                read.machine.microcode.as_deref().unwrap_or("of no number"),
+                this.microcode.as_deref().unwrap_or("of no number"),
+            );
+        }
+        Ok(read)
     }
 
     fn parse(text: &str) -> Result<Self, Problem> {
@@ -140,6 +194,16 @@ impl Calibration {
 }
 
 impl CalibratedMachine {
+    /// Whether a calibration of one holds for the other. The microcode is not part of the type.
+    fn is_type_of(&self, other: &Self) -> bool {
+        let microcode = &other.microcode;
+        *other
+            == Self {
+                microcode: microcode.clone(),
+                ..self.clone()
+            }
+    }
+
     /// The facts of this machine.
     #[must_use]
     pub fn of(machine: &Machine) -> Self {
@@ -263,8 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
-        let told = |change: &dyn Fn(&mut Calibration)| {
+    fn mistakes_are_reported() {
+        let message = |change: &dyn Fn(&mut Calibration)| {
             let mut wrong = calibration();
             change(&mut wrong);
             Calibration::parse(&wrong.text()).unwrap_err().to_string()
@@ -277,26 +341,26 @@ mod tests {
             "{not_toml}"
         );
         assert_eq!(
-            told(&|it| it.format = 2),
+            message(&|it| it.format = 2),
             "format 2, and this pmuscope reads 1: make it again"
         );
         assert_eq!(
-            told(&|it| it.traffics[0].patterns[0].counts.push(1.0)),
+            message(&|it| it.traffics[0].patterns[0].counts.push(1.0)),
             "pattern read-stream on 1 of cmem_read_bandwidth has not one count of 0 or more for \
              each event: make it again with `pmuscope calibrate shares`"
         );
         assert_eq!(
-            told(&|it| it.traffics[0].patterns[0].counts[0] = f64::NAN),
+            message(&|it| it.traffics[0].patterns[0].counts[0] = f64::NAN),
             "pattern read-stream on 1 of cmem_read_bandwidth has not one count of 0 or more for \
              each event: make it again with `pmuscope calibrate shares`"
         );
         assert_eq!(
-            told(&|it| it.traffics[0].spreads[0] = -1.0),
+            message(&|it| it.traffics[0].spreads[0] = -1.0),
             "cmem_read_bandwidth has not one spread of 0 or more for each event: make it again \
              with `pmuscope calibrate shares`"
         );
         assert_eq!(
-            told(&|it| it.traffics[0].patterns.clear()),
+            message(&|it| it.traffics[0].patterns.clear()),
             "cmem_read_bandwidth has 0 patterns, of 1 to 24: make it again with `pmuscope \
              calibrate shares`"
         );
@@ -314,10 +378,33 @@ mod tests {
                 .contains("it is of another machine, MIDR 0x410fd4f0 x 1 with 1 NUMA nodes each"),
             "{refused}"
         );
+        // Of a directory, the one that fits; other files are none.
+        let directory = Calibration::read(dir.path(), &Machine::this()).unwrap_err();
+        assert!(directory.is_of_another_machine());
+        let directory = directory.to_string();
+        assert!(
+            directory.contains("none of its 1 calibrations is of"),
+            "{directory}"
+        );
         let mut own = calibration();
         own.machine = CalibratedMachine::of(&Machine::this());
-        fs::write(&file, own.text()).unwrap();
-        assert_eq!(Calibration::read(&file, &Machine::this()).unwrap(), own);
+        let own_file = dir.path().join("own.toml");
+        fs::write(&own_file, own.text()).unwrap();
+        fs::write(dir.path().join("README"), "none").unwrap();
+        for path in [&own_file, dir.path()] {
+            assert_eq!(Calibration::read(path, &Machine::this()).unwrap(), own);
+        }
+        let mut older = own.clone();
+        older.machine.microcode = Some("older".to_owned());
+        fs::write(dir.path().join("z.toml"), older.text()).unwrap();
+        assert_eq!(
+            Calibration::read(dir.path(), &Machine::this()).unwrap(),
+            own
+        );
+        fs::write(&file, "format = 2").unwrap();
+        let wrong = Calibration::read(dir.path(), &Machine::this()).unwrap_err();
+        assert!(!wrong.is_of_another_machine());
+        assert!(wrong.to_string().contains("calibration.toml: "), "{wrong}");
         let none = Calibration::read(&dir.path().join("none"), &Machine::this()).unwrap_err();
         assert!(none.to_string().contains("give the file that"), "{none}");
     }

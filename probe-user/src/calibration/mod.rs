@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     estimate::{NoEstimate, NoPart, OwnerCounts, OwnerPart},
-    file::{CalibratedMachine, Calibration, CalibrationError},
+    file::{CalibratedMachine, Calibration, CalibrationError, DIRECTORY},
 };
 
 /// What events count of the traffic of one metric.

@@ -6,6 +6,7 @@ use probe_common::SLOTS;
 
 use super::{Area, Finding, Loss, Subject, subject::Arch};
 use crate::{
+    calibration::{Calibration, DIRECTORY},
     machine::{
         Pmus,
         kernel_config::{Built, KernelConfig},
@@ -26,6 +27,7 @@ pub(super) fn check(
     let mut findings = vec![watchdog(subject, config, has_core)];
     findings.extend(descriptors(subject));
     findings.push(resctrl(subject, config));
+    findings.extend(calibration(subject));
     findings
 }
 
@@ -122,4 +124,31 @@ fn resctrl(subject: &Subject, config: Option<&KernelConfig>) -> Finding {
         None => format!("the CPU needs {what}, and the kernel CONFIG_{option}=y"),
     };
     AREA.missing(check, "the kernel does not offer it", loss.advise(advice))
+}
+
+/// Whether a calibration in the usual directory is of this type of machine. None without one:
+/// whether this machine has traffic to calibrate is not known here.
+fn calibration(subject: &Subject) -> Option<Finding> {
+    let check = "calibration";
+    let directory = &subject.calibrations;
+    if !directory.exists() {
+        return None;
+    }
+    let loss = || Loss::new("shares of memory traffic with a measured error");
+    Some(match Calibration::read(directory, &subject.machine) {
+        Ok(calibration) => {
+            let metrics = calibration.traffics.iter().map(|it| it.metric.as_str());
+            let metrics: Vec<&str> = metrics.collect();
+            let found = format!("of this type of machine, for {}", metrics.join(", "));
+            AREA.ok(check, found)
+        }
+        Err(error) if error.is_of_another_machine() => {
+            let loss = loss().run(
+                "on this machine, while it does nothing else",
+                format!("sudo pmuscope calibrate shares -o {DIRECTORY}/this.toml"),
+            );
+            AREA.missing(check, error.to_string(), loss)
+        }
+        Err(error) => AREA.degraded(check, error.to_string(), loss().advise("mend that file")),
+    })
 }

@@ -9,6 +9,7 @@ use rustix::thread::CapabilitySet;
 
 use super::trials::{RunningKernel, Trials};
 use crate::{
+    calibration::DIRECTORY,
     machine::{Machine, capabilities},
     sys::descriptors::hard_limit,
 };
@@ -18,6 +19,8 @@ pub struct Subject {
     pub(super) machine: Arc<Machine>,
     pub(super) process: Process,
     pub(super) trials: Box<dyn Trials>,
+    /// Where calibrations are.
+    pub(super) calibrations: PathBuf,
 }
 
 /// The process that would count.
@@ -77,6 +80,7 @@ impl Subject {
             }),
             machine,
             process,
+            calibrations: PathBuf::from(DIRECTORY),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Makes a plan for this machine from events and metrics by name.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_request};
 use crate::{
-    calibration::{Calibration, CalibrationError},
+    calibration::CalibratedTraffic,
     catalogue::{
         Catalogue, CatalogueError, Hardware, Metric, MetricSettings, MoreWeights, SelectError,
     },
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What is to be counted, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanRequest {
     /// Lists of events in perf's syntax.
     pub events: Vec<String>,
@@ -24,8 +24,8 @@ pub struct PlanRequest {
     pub always: &'static str,
     /// Shares use only these events: no counters are opened for them.
     pub own_weights: bool,
-    /// The file of a calibration of this machine, by which the traffic of its metrics is divided.
-    pub calibration: Option<PathBuf>,
+    /// Calibrations of this machine, by which the traffic of their metrics is divided.
+    pub calibrated: Vec<CalibratedTraffic>,
     /// Whether all weights are counted, not only the best of each traffic and the calibration's.
     pub all_weights: bool,
     /// Hardware counters of each core that stay free for other users.
@@ -54,9 +54,6 @@ pub enum PlanRequestError {
     /// The catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The calibration.
-    #[error(transparent)]
-    Calibration(#[from] CalibrationError),
     /// A metric.
     #[error(transparent)]
     Select(#[from] SelectError),
@@ -104,10 +101,7 @@ impl PlanRequest {
         let capacity =
             Capacity::of_this_machine(catalogue, &hardware, pmus, online, self.reserve_counters)
                 .with_sampled(&self.sampled, pmus)?;
-        let calibrated = match &self.calibration {
-            Some(file) => Calibration::read(file, machine)?.traffics,
-            None => Vec::new(),
-        };
+        let calibrated = &self.calibrated;
         let mut settings = self.settings(machine, pmus, catalogue)?;
         let events: BTreeSet<_> = calibrated.iter().flat_map(|it| it.events.clone()).collect();
         settings.more_weights = match (self.all_weights, events.is_empty()) {
@@ -122,7 +116,7 @@ impl PlanRequest {
                  shares have a larger counting error"
             );
         }
-        plan.calibrate(&calibrated);
+        plan.calibrate(calibrated);
         let mut metrics = plan.metrics.list.iter();
         if metrics.any(|planned| planned.metric.apportion.is_of_device()) {
             plan.devices = Arc::new(Devices::read(machine, pmus, catalogue));

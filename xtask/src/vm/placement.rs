@@ -117,6 +117,7 @@ pub(super) const GROUPS: &[Group] = &[
         tests: &[
             "hotplug::groups_take_turns",
             "hotplug::the_time_of_an_offline_cpu",
+            "hotplug::waits_go_on",
             "pmus::",
             "sampled::samples_of_a_clock",
             "sampled_plan::",
@@ -237,13 +238,14 @@ pub(super) const GROUPS: &[Group] = &[
             "rights::",
             "sampled::samples_of",
             "sampled::rows_without",
+            "waits_of_containers::who",
         ],
     },
     Group {
         binary: "host",
         runs: Runs::Each,
         needs: Needs::RunningClock,
-        tests: &["waits::", "waits_of_containers::"],
+        tests: &["waits::", "waits_of_containers::weights"],
     },
     // Kernels that preempt BPF programs.
     Group {

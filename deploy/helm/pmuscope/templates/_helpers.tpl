@@ -127,6 +127,9 @@ here; docs/reference/chart.md has what it rests on. */ -}}
 {{- end -}}
 {{- $_ := set $own "otlp" $files -}}
 {{- end -}}
+{{- if .Values.calibration.configMap -}}
+{{- $_ := set $own "count" (dict "calibration" "/etc/pmuscope-calibration") -}}
+{{- end -}}
 {{- with .Values.paths.criSocket -}}
 {{- $_ := set $own "names" (dict "cri" (printf "/cri/%s" (base .))) -}}
 {{- end -}}

@@ -2,6 +2,8 @@
 
 mod series;
 
+use std::fs;
+
 use test_support::sysfs;
 
 use super::*;
@@ -185,4 +187,19 @@ fn elsewhere_there_is_no_profile() {
     };
     let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
     assert!(wanted_by_profile(&named, &hardware).is_none());
+}
+
+/// A fleet has one configuration: calibrations of other types of machines are no error.
+#[test]
+fn calibrations_of_other_machines_are_not_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let count = config::Count {
+        calibration: Some(directory.path().to_owned()),
+        ..Config::default().count
+    };
+    let machine = Machine::this();
+    assert_eq!(calibrated(&count, &machine).unwrap(), []);
+    fs::write(directory.path().join("a.toml"), "format = 2").unwrap();
+    let wrong = calibrated(&count, &machine).unwrap_err().to_string();
+    assert!(wrong.starts_with("count.calibration: "), "{wrong}");
 }

@@ -6,7 +6,10 @@ use super::{
     super::{State, subject::Arch, trials},
     machine::{FakeKernel, Fixture, WORKING, process},
 };
-use crate::machine::{Machine, Roots};
+use crate::{
+    calibration::{CalibratedMachine, CalibratedTraffic, Calibration, Pattern},
+    machine::{Machine, Roots},
+};
 
 /// The finding about counters: what was found, and what is lost.
 fn finding_of(counters: (&'static [u64], usize)) -> (String, String) {
@@ -83,4 +86,43 @@ fn a_session_is_tried_with_the_counters_of_each_kind_of_core() {
         let own = ["cycles", "instructions"].map(|event| format!("{kind}/{event}/"));
         assert_eq!(turns, [own]);
     }
+}
+
+/// Calibrations in the usual directory: none, of another machine, of this one.
+#[test]
+fn a_calibration_of_this_machine() {
+    let fixture = Fixture::new(Some("spr"), "none", process(Arch::X86), WORKING);
+    let finding = || {
+        let mut findings = fixture.examine().findings.into_iter();
+        findings.find(|it| it.check == "calibration")
+    };
+    assert_eq!(finding(), None);
+    let traffic = CalibratedTraffic {
+        metric: "read_bandwidth".into(),
+        events: vec!["misses".into()],
+        spreads: vec![0.01],
+        patterns: vec![Pattern {
+            name: "chase".into(),
+            counts: vec![0.5],
+        }],
+    };
+    let own = CalibratedMachine::of(&fixture.machine());
+    let mut calibration = Calibration::new(own.clone(), vec![traffic]);
+    calibration.machine.sockets += 1;
+    let write = |calibration: &Calibration| {
+        let text = calibration.text();
+        fixture.write("calibrations/a.toml", text.as_bytes());
+    };
+    write(&calibration);
+    let other = finding().unwrap();
+    assert!(matches!(other.state, State::Missing { needed: false, .. }));
+    assert!(
+        other.found.contains("none of its 1 calibrations is of"),
+        "{other:?}"
+    );
+    calibration.machine = own;
+    write(&calibration);
+    let found = finding().unwrap();
+    assert_eq!(found.state, State::Ok);
+    assert_eq!(found.found, "of this type of machine, for read_bandwidth");
 }

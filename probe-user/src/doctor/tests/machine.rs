@@ -150,6 +150,7 @@ impl Fixture {
             machine: Arc::new(self.machine()),
             process: self.process.clone(),
             trials: Box::new(self.trials),
+            calibrations: self.root.join("calibrations"),
         })
     }
 

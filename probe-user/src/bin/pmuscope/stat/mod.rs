@@ -7,6 +7,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
+    calibration::Calibration,
     catalogue::{Catalogue, Chip, resolve_hardware},
     join::{By, Hottest, RowSelection},
     machine::Machine,
@@ -77,8 +78,9 @@ pub(crate) struct CountingArgs {
     /// Add the metrics of this file; its format is that of pmuscope's own
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     catalogue: Vec<PathBuf>,
-    /// Divide memory traffic by this calibration of the machine (`pmuscope calibrate shares`)
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    /// Divide memory traffic by this calibration of the machine (`pmuscope calibrate shares`), or by
+    /// the one of a directory that fits
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     calibration: Option<PathBuf>,
     /// The chip of this machine, if it is not detected or detected wrong
     #[arg(long, value_enum, hide_short_help = true)]
@@ -274,12 +276,16 @@ fn plan(
     for file in &args.catalogue {
         catalogue.merge_file(file)?;
     }
+    let calibrated = match &args.calibration {
+        Some(path) => Calibration::read(path, machine)?.traffics,
+        None => Vec::new(),
+    };
     let mut wanted = PlanRequest {
         events: args.event.clone(),
         metrics: args.metric.clone(),
         always: "",
         own_weights: false,
-        calibration: args.calibration.clone(),
+        calibrated,
         all_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),
