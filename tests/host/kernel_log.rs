@@ -77,8 +77,11 @@ fn no_more_than_the_limit_is_sent() {
     let before = counting.session.pull().unwrap().health;
     messages.take("");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
-    a.load(&format!("pingpong 0 20000 {}", b.directory.display()))
-        .finish();
+    // Longer than a second: the messages of the one that has begun may have been sent.
+    while now() - began < Duration::from_millis(1500) {
+        a.load(&format!("pingpong 0 20000 {}", b.directory.display()))
+            .finish();
+    }
     let health = counting.session.pull().unwrap().health;
     let seconds = (now() - began).as_secs() + 2;
     let shown = messages.take(REFUSED);
