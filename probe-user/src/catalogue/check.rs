@@ -53,7 +53,13 @@ impl Input for SyntheticCounts<'_> {
         Some(match implicit {
             Implicit::Seconds => self.seconds,
             Implicit::DurationTime | Implicit::CounterTime => self.seconds * 1e9,
-            Implicit::NumCpus | Implicit::Slots | Implicit::NumUnits | Implicit::NumPorts => 1.0,
+            Implicit::NumCpus
+            | Implicit::Slots
+            | Implicit::NumUnits
+            | Implicit::NumPorts
+            | Implicit::NumSockets
+            | Implicit::SmtOn
+            | Implicit::TscFrequency => 1.0,
         })
     }
 }
@@ -91,6 +97,13 @@ pub(super) fn clocks(metric: &Metric) -> Result<(), Problem> {
 pub(super) fn bandwidth(metric: &Metric) -> Result<(), MetricProblem> {
     let event = |name: &String| (name.clone(), metric.pmu.events[name].clone());
     let events: Vec<(String, EventSpec)> = metric.formula.events().iter().map(event).collect();
+    // Files that do not state what one count is are not checked.
+    if events
+        .iter()
+        .any(|(_, spec)| spec.count == CountOf::Unstated)
+    {
+        return Ok(());
+    }
     if metric.unit == BYTES_UNIT {
         return in_flight(metric, &events);
     }

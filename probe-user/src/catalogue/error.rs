@@ -27,6 +27,21 @@ pub enum Problem {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Read(std::io::Error),
+    /// It is no JSON.
+    #[error("is no JSON that perf reads: {0}")]
+    Json(serde_json::Error),
+    /// mapfile.csv names no files for the CPU.
+    #[error("mapfile.csv has no row for {0} whose files are here: give the directory of a model")]
+    NoModel(String),
+    /// A model with events alone.
+    #[error("its files of {0} have no metrics: take those of intel/perfmon or of a newer kernel")]
+    NoMetrics(String),
+    /// The platform has CPUs of several rows.
+    #[error("it has several models of this platform: give the directory of one: {0}")]
+    SeveralModels(String),
+    /// A directory that is none of perf's.
+    #[error("it has {0} files, more than {1}: give the directory of a model")]
+    TooManyFiles(usize, usize),
     /// It is not in the format.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
@@ -125,6 +140,11 @@ impl Problem {
             Self::Pattern { pattern, .. } => value(line, "pattern", pattern),
             Self::Platform => ["[[platform]]", "[driver]"].contains(&line),
             Self::Read(_)
+            | Self::Json(_)
+            | Self::NoModel(_)
+            | Self::NoMetrics(_)
+            | Self::SeveralModels(_)
+            | Self::TooManyFiles(..)
             | Self::Toml(_)
             | Self::Nothing(_)
             | Self::PlatformTwice(_)
@@ -252,6 +272,16 @@ pub enum SelectError {
         name: String,
         /// What it was probably meant to be.
         near: Nearest,
+    },
+    /// A metric of a user's directory that cannot be computed.
+    #[error("metric {name} of {source_} cannot be used: {reason}")]
+    Refused {
+        /// As written.
+        name: String,
+        /// The directory.
+        source_: String,
+        /// Why.
+        reason: String,
     },
     /// A metric of another platform.
     #[error("metric {name} is for {platforms}, and this is {here}; --chip says otherwise")]

@@ -116,6 +116,8 @@ pub enum CountOf {
     Event,
     /// A nanosecond.
     Ns,
+    /// The file does not state it.
+    Unstated,
 }
 
 impl CountOf {
@@ -134,7 +136,8 @@ impl CountOf {
             | Self::Instruction
             | Self::Operation
             | Self::Event
-            | Self::Ns => None,
+            | Self::Ns
+            | Self::Unstated => None,
         }
     }
 }
@@ -156,6 +159,7 @@ impl fmt::Display for CountOf {
             Self::Operation => "an operation",
             Self::Event => "an event",
             Self::Ns => "a nanosecond",
+            Self::Unstated => "of a unit that the file does not state",
         })
     }
 }

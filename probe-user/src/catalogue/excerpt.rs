@@ -43,10 +43,11 @@ impl Excerpt {
             families: Vec::new(),
             metrics: Vec::new(),
             documents: BTreeMap::new(),
+            refused: Vec::new(),
         };
         let mut all = Vec::new();
         for file in &self.0 {
-            let loaded = load::load(&nothing, file.clone());
+            let loaded = load::load(&nothing, file.clone(), load::first);
             let (_, metrics) = loaded.map_err(|problem| super::CatalogueError {
                 file: file.name.clone().into(),
                 line: None,

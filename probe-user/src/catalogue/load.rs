@@ -1,13 +1,15 @@
 //! Loads files into the catalogue, and checks them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{
-    Catalogue, check,
+    Catalogue, Processor, RefusedMetric, check,
     chip::Platform,
     error::{CatalogueError, MetricProblem, Problem},
     file, files,
+    hardware::Hardware,
     model::{Family, Metric, PmuSpec},
+    perf::{self, Translated},
     platform::Arch,
     refer::{Expanded, References},
     template::{self, Pattern},
@@ -33,6 +35,7 @@ pub(super) fn builtin() -> Result<Catalogue, CatalogueError> {
         documents: titles
             .map(|(key, document)| (key, document.title))
             .collect(),
+        refused: Vec::new(),
     };
     for (name, text) in files::families()? {
         merge(&mut catalogue, name, text)?;
@@ -60,7 +63,7 @@ pub(super) fn merge_user_file(
 fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), CatalogueError> {
     let read = || {
         let file: file::File = toml::from_str(text)?;
-        let (family, metrics) = load(catalogue, file)?;
+        let (family, metrics) = load(catalogue, file, first)?;
         // Only files get these checks: a recording may be of an earlier version without them.
         family.pmus.iter().try_for_each(|pmu| check::events(pmu))?;
         metrics.iter().try_for_each(check::clocks)?;
@@ -76,9 +79,52 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     Ok(())
 }
 
+/// Adds the metrics of a directory of perf's files. What is wrong with one of them is kept as the
+/// reason why it is refused.
+pub(super) fn merge_directory(
+    catalogue: &mut Catalogue,
+    path: &Path,
+    hardware: &Hardware,
+    processor: &Processor,
+) -> Result<(), CatalogueError> {
+    let Translated { file, mut refused } = perf::translate(catalogue, path, hardware, processor)?;
+    let source = file.document.clone();
+    let loaded = load(catalogue, file, |name, title, group, problem| {
+        refused.push(RefusedMetric {
+            name,
+            title,
+            group,
+            source: source.clone(),
+            reason: problem.to_string(),
+        });
+        Ok(())
+    });
+    let (family, metrics) = loaded.map_err(|problem| CatalogueError {
+        file: path.display().to_string().into(),
+        line: None,
+        problem,
+    })?;
+    catalogue.families.push(family);
+    catalogue.metrics.extend(metrics);
+    catalogue.refused.extend(refused);
+    Ok(())
+}
+
+/// For [`load`]: the first problem is an error.
+pub(super) fn first(
+    name: String,
+    _: String,
+    _: String,
+    problem: MetricProblem,
+) -> Result<(), Problem> {
+    Err(Problem::Metric { name, problem })
+}
+
+/// Loads a file. `refuse` gets the name, title and group of a metric that something is wrong with.
 pub(super) fn load(
     catalogue: &Catalogue,
     file: file::File,
+    mut refuse: impl FnMut(String, String, String, MetricProblem) -> Result<(), Problem>,
 ) -> Result<(Arc<Family>, Vec<Metric>), Problem> {
     let file::File {
         name,
@@ -133,7 +179,7 @@ pub(super) fn load(
     let references = References::new(catalogue, &family, own);
     let mut metrics: Vec<Metric> = Vec::with_capacity(metric.len());
     for raw in metric {
-        let name = raw.name.clone();
+        let (name, title, group) = (raw.name.clone(), raw.title.clone(), raw.group.clone());
         let loaded = load_metric(
             raw,
             &references,
@@ -146,7 +192,10 @@ pub(super) fn load(
             let known = catalogue.metrics.iter().chain(&metrics);
             unique(&metric, known).map(|()| metric)
         });
-        metrics.push(loaded.map_err(|problem| Problem::Metric { name, problem })?);
+        match loaded {
+            Ok(metric) => metrics.push(metric),
+            Err(problem) => refuse(name, title, group, problem)?,
+        }
     }
     Ok((family, metrics))
 }

@@ -30,6 +30,7 @@ mod hardware;
 mod load;
 mod model;
 mod pci;
+mod perf;
 mod platform;
 mod pmu_filter;
 mod refer;
@@ -53,6 +54,7 @@ pub use self::{
     hardware::Hardware,
     model::{Apportion, Family, MemoryTraffic, Metric, MetricKind, Per, PmuSpec, Requirement},
     pci::{Accelerator, DeviceSpec, DiePart, FoundBy, StackSpec},
+    perf::Processor,
     platform::{
         Arch, ChipSpec, CpuModels, Driver, Gpus, Models, PlatformSpec, ProfileSpec, UncoreSpec,
         WeightSpec,
@@ -69,6 +71,22 @@ pub struct Catalogue {
     families: Vec<Arc<Family>>,
     metrics: Vec<Metric>,
     documents: BTreeMap<String, String>,
+    refused: Vec<RefusedMetric>,
+}
+
+/// A metric of a directory of perf's files that has no formula here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedMetric {
+    /// As the catalogue would call it.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// Its first group.
+    pub group: String,
+    /// The directory.
+    pub source: String,
+    /// Why, as a part of a sentence.
+    pub reason: String,
 }
 
 impl Catalogue {
@@ -78,6 +96,23 @@ impl Catalogue {
     /// A mistake in a compiled-in file; tests make sure that there is none.
     pub fn builtin() -> Result<Self, CatalogueError> {
         load::builtin()
+    }
+
+    /// Adds the metrics of a path: a file in the same format, or a directory of perf's JSON files,
+    /// of which the model of the processor is taken.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing of it is added then.
+    pub fn merge_path(
+        &mut self,
+        path: &Path,
+        hardware: &Hardware,
+        processor: &Processor,
+    ) -> Result<(), CatalogueError> {
+        match path.is_dir() {
+            true => load::merge_directory(self, path, hardware, processor),
+            false => self.merge_file(path),
+        }
     }
 
     /// Adds the metrics of a file in the same format.
@@ -99,6 +134,12 @@ impl Catalogue {
     /// What is wrong with the text; nothing of it is added then.
     pub fn merge(&mut self, file: &str, text: &str) -> Result<(), CatalogueError> {
         load::merge_user_file(self, file, text)
+    }
+
+    /// The metrics of directories that have no formula here, in the order of the files.
+    #[must_use]
+    pub fn refused(&self) -> &[RefusedMetric] {
+        &self.refused
     }
 
     /// The families, in the order of the files.

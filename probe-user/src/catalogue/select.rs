@@ -98,6 +98,13 @@ impl Catalogue {
         if let Some(metric) = here.iter().find(|metric| metric.answers_to(name)) {
             return Ok(metric);
         }
+        if let Some(refused) = self.refused().iter().find(|it| it.name == name) {
+            return Err(SelectError::Refused {
+                name: name.to_owned(),
+                source_: refused.source.clone(),
+                reason: refused.reason.clone(),
+            });
+        }
         let elsewhere: BTreeSet<String> = self
             .metrics
             .iter()

@@ -386,6 +386,8 @@ fn uncore_value(
         counts.set(Implicit::NumPorts, f64::from(ports));
     }
     counts.set(Implicit::NumUnits, number(units));
+    // Sockets have values of their own.
+    counts.set(Implicit::NumSockets, 1.0);
     evaluate(plan, planned, counts)
 }
 

@@ -29,11 +29,12 @@ pub use self::{
     tree::Implicit,
 };
 
-/// Maximum length of a formula in characters; the longest in the documents has 180.
-pub const MAX_LENGTH: usize = 1_000;
+/// Maximum length of a formula in characters. The longest in the documents has 180; perf's have up
+/// to XXX, with the formulas of the metrics that they name.
+pub const MAX_LENGTH: usize = 64_000;
 
 /// Maximum nesting of parentheses.
-pub const MAX_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 64;
 
 /// A parsed formula.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,11 +22,17 @@ pub enum Implicit {
     NumUnits,
     /// `num_ports`: number of root ports that the filter selects.
     NumPorts,
+    /// `num_sockets`: number of sockets whose counts were added up.
+    NumSockets,
+    /// `smt_on`: 1 if cores run two threads, else 0.
+    SmtOn,
+    /// `tsc_frequency`: Hz of the time stamp counter.
+    TscFrequency,
 }
 
 impl Implicit {
     /// All quantities.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::DurationTime,
         Self::Seconds,
         Self::CounterTime,
@@ -34,6 +40,9 @@ impl Implicit {
         Self::Slots,
         Self::NumUnits,
         Self::NumPorts,
+        Self::NumSockets,
+        Self::SmtOn,
+        Self::TscFrequency,
     ];
 
     /// Its name in formulas.
@@ -47,6 +56,9 @@ impl Implicit {
             Self::Slots => "slots",
             Self::NumUnits => "num_units",
             Self::NumPorts => "num_ports",
+            Self::NumSockets => "num_sockets",
+            Self::SmtOn => "smt_on",
+            Self::TscFrequency => "tsc_frequency",
         }
     }
 

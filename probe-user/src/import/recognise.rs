@@ -40,6 +40,9 @@ enum EventTerm<'a> {
 
 /// The event of `spec` with this name; `None` if there is none.
 pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<RecognisedEvent> {
+    if let Some(exact) = recognise_exact(text, spec) {
+        return Some(exact);
+    }
     let printed = Printed::parse(text)?;
     let instance = match printed.pmu {
         None => Instance::default(),
@@ -74,6 +77,24 @@ pub(super) fn recognise(text: &str, spec: &Arc<PmuSpec>) -> Option<RecognisedEve
         })
     });
     known.min_by_key(|known| known.extra)
+}
+
+/// The event that tools print with this whole text, terms and modifiers included.
+fn recognise_exact(text: &str, spec: &PmuSpec) -> Option<RecognisedEvent> {
+    let is_term = |c: char| matches!(c, '/' | ':');
+    if !text.contains(is_term) {
+        return None;
+    }
+    let is_printed = |event: &EventSpec| event.also.iter().any(|also| also == text);
+    let (name, event) = spec.events.iter().find(|(_, event)| is_printed(event))?;
+    Some(RecognisedEvent {
+        event: name.clone(),
+        place: MetricPlace::default(),
+        modifiers: String::new(),
+        unit: None,
+        count: event.count,
+        extra: 0,
+    })
 }
 
 /// The values of an encoding's placeholders in a printed event.

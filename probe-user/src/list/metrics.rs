@@ -51,7 +51,18 @@ pub(super) fn items(
             None => Availability::Untried("not tried: that needs CAP_PERFMON, or root".to_owned()),
         },
     };
-    catalogue.on(machine).into_iter().map(item).collect()
+    let refused = catalogue.refused().iter().map(|refused| MetricItem {
+        name: refused.name.clone(),
+        aliases: Vec::new(),
+        group: refused.group.clone(),
+        unit: String::new(),
+        kind: MetricKind::Ratio,
+        title: refused.title.clone(),
+        help: format!("{}\nSource: {}", refused.title, refused.source),
+        availability: Availability::NotHere(refused.reason.clone()),
+    });
+    let here = catalogue.on(machine).into_iter().map(item);
+    here.chain(refused).collect()
 }
 
 fn refusal(

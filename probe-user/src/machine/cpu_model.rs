@@ -13,6 +13,8 @@ pub struct CpuModel {
     pub family: u32,
     /// The model, including the extended model.
     pub model: u32,
+    /// `None` if only the modalias was read, which does not have it.
+    pub stepping: Option<u32>,
 }
 
 impl CpuModel {
@@ -36,6 +38,7 @@ impl CpuModel {
             vendor: field("vendor_id")?.to_owned(),
             family: field("cpu family")?.parse().ok()?,
             model: field("model")?.parse().ok()?,
+            stepping: field("stepping").and_then(|it| it.parse().ok()),
         })
     }
 
@@ -57,6 +60,7 @@ impl CpuModel {
             vendor: vendor.to_owned(),
             family,
             model,
+            stepping: None,
         })
     }
 }
@@ -81,6 +85,7 @@ mod tests {
             vendor: "AuthenticAMD".to_owned(),
             family: 25,
             model: 17,
+            stepping: None,
         };
         assert_eq!(CpuModel::parse_cpuinfo(cpuinfo), Some(genoa.clone()));
         assert_eq!(CpuModel::parse_modalias(modalias), Some(genoa));

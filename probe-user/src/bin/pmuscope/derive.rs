@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, Hardware, Platform},
+    catalogue::{Catalogue, Chip, Hardware, Platform, Processor},
     import,
 };
 
@@ -32,8 +32,9 @@ pub(crate) struct Args {
     /// The chip they were counted on: metrics that it does not have get no value
     #[arg(long, value_enum)]
     chip: Option<Chip>,
-    /// Add the metrics of this file; its format is that of pmuscope's own
-    #[arg(long, value_name = "FILE")]
+    /// Add the metrics of this file in pmuscope's own format, or of this directory in perf's
+    /// (tools/perf/pmu-events, intel/perfmon)
+    #[arg(long, value_name = "PATH")]
     catalogue: Vec<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -53,8 +54,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => Hardware::of_platform(args.platform),
     };
     let mut catalogue = Catalogue::builtin()?;
-    for file in &args.catalogue {
-        catalogue.merge_file(file)?;
+    let processor = Processor::of_platform(args.platform);
+    for path in &args.catalogue {
+        catalogue.merge_path(path, &machine, &processor)?;
     }
     let readings = import::read(&text(args)?)?;
     let derived = import::derive(&catalogue, &machine, &readings)?;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::{Catalogue, Chip, resolve_hardware},
+    catalogue::{Catalogue, Chip, Processor, resolve_hardware},
     list::{Inventory, InventoryPart, MetricItem, write_metrics},
     machine::Machine,
 };
@@ -28,8 +28,9 @@ pub(crate) struct Args {
     /// `stat -M`
     #[arg(value_name = "NAME", add = completions::metrics())]
     names: Option<String>,
-    /// Add the metrics of this file; its format is that of pmuscope's own
-    #[arg(long, value_name = "FILE")]
+    /// Add the metrics of this file in pmuscope's own format, or of this directory in perf's
+    /// (tools/perf/pmu-events, intel/perfmon)
+    #[arg(long, value_name = "PATH")]
     catalogue: Vec<PathBuf>,
     /// The chip of this machine, if it is not detected or detected wrong
     #[arg(long, value_enum)]
@@ -42,10 +43,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = Machine::this();
     let mut catalogue = Catalogue::builtin()?;
-    for file in &args.catalogue {
-        catalogue.merge_file(file)?;
-    }
     let hardware = resolve_hardware(&machine, args.chip);
+    let processor = Processor::of_machine(&machine, &hardware);
+    for path in &args.catalogue {
+        catalogue.merge_path(path, &hardware, &processor)?;
+    }
     let named: Option<Vec<&str>> = match (args.part, &args.names) {
         (Some(InventoryPart::Metrics), Some(names)) => {
             let metrics = catalogue.select(names, &hardware)?;

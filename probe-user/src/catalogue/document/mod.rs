@@ -119,6 +119,9 @@ fn describe(implicit: Implicit) -> &'static str {
         Implicit::Slots => "what the core can issue per cycle, from sysfs or the catalogue",
         Implicit::NumUnits => "the units of the PMU whose counts were added up",
         Implicit::NumPorts => "the root ports that the filter selects",
+        Implicit::NumSockets => "the sockets whose counts were added up",
+        Implicit::SmtOn => "1 if cores run two threads, else 0",
+        Implicit::TscFrequency => "Hz of the time stamp counter",
     }
 }
 

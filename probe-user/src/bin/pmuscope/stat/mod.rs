@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{Result, bail};
 use probe_user::{
     calibration::Calibration,
-    catalogue::{Catalogue, Chip, resolve_hardware},
+    catalogue::{Catalogue, Chip, Processor, resolve_hardware},
     join::{By, Hottest, RowSelection},
     machine::Machine,
     names::resolver::Resolver,
@@ -75,8 +75,9 @@ pub(crate) struct CountingArgs {
     /// Metrics by name, group:NAME or all (`pmuscope list metrics`)
     #[arg(short = 'M', long = "metric", value_name = "METRICS", add = completions::metrics())]
     metric: Vec<String>,
-    /// Add the metrics of this file; its format is that of pmuscope's own
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    /// Add the metrics of this file in pmuscope's own format, or of this directory in perf's
+    /// (tools/perf/pmu-events, intel/perfmon)
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     catalogue: Vec<PathBuf>,
     /// Divide memory traffic by this calibration of the machine (`pmuscope calibrate shares`), or by
     /// the one of a directory that fits
@@ -273,8 +274,10 @@ fn plan(
     machine: &Machine,
 ) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
-    for file in &args.catalogue {
-        catalogue.merge_file(file)?;
+    let hardware = resolve_hardware(machine, args.chip);
+    let processor = Processor::of_machine(machine, &hardware);
+    for path in &args.catalogue {
+        catalogue.merge_path(path, &hardware, &processor)?;
     }
     let calibrated = match &args.calibration {
         Some(path) => Calibration::read(path, machine)?.traffics,
@@ -297,5 +300,5 @@ fn plan(
     if let Some(sampling) = sampling {
         wanted.set_sampled(&sampling.events);
     }
-    Ok(wanted.plan(machine, &catalogue, resolve_hardware(machine, args.chip))?)
+    Ok(wanted.plan(machine, &catalogue, hardware)?)
 }

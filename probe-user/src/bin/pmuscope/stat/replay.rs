@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, Processor},
     join::{By, RowSelection},
     recording::{Recording, Replay},
 };
@@ -63,8 +63,9 @@ pub(crate) fn begin(
             );
         };
         let mut catalogue = Catalogue::builtin()?;
-        for file in &counting.catalogue {
-            catalogue.merge_file(file)?;
+        let processor = Processor::of_platform(machine.platform);
+        for path in &counting.catalogue {
+            catalogue.merge_path(path, &machine, &processor)?;
         }
         let list = counting.metric.join(",");
         recording

@@ -1,0 +1,246 @@
+//! Directories of perf's JSON events and metrics (tools/perf/pmu-events, intel/perfmon): another
+//! syntax for a catalogue file.
+//!
+//! 1. `directory` reads the files of the CPU's model, which `mapfile` chooses;
+//! 2. `encoding` and `metrics` read their entries, `expression` parses to the tree of `node`;
+//! 3. `resolve` replaces the names of an expression, with the events that `events` finds;
+//! 4. [`translate`] makes a catalogue file of all that, and lists what it refused.
+//!
+//! What perf can express and the catalogue cannot is refused with the reason, metric by metric.
+
+mod directory;
+mod encoding;
+mod events;
+mod expression;
+mod mapfile;
+mod metrics;
+mod node;
+mod processor;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    rc::Rc,
+};
+
+pub use self::processor::Processor;
+use self::{
+    directory::{Directory, Entry},
+    encoding::{JsonEvent, number, text},
+    events::Events,
+    metrics::JsonMetric,
+    node::{Node, Operator, binary, formula},
+    resolve::Resolver,
+};
+use super::{
+    Catalogue, RefusedMetric,
+    error::{CatalogueError, Problem},
+    file::{File, FileMetric},
+    hardware::Hardware,
+    model::{Apportion, MetricKind},
+};
+use crate::formula::MAX_LENGTH;
+
+/// The group of metrics without one.
+const UNGROUPED: &str = "perf";
+
+/// The prefix of a metric's name that the catalogue has already.
+const PREFIX: &str = "perf_";
+
+/// The catalogue file of a directory, with the metrics that it cannot have.
+pub(super) struct Translated {
+    pub(super) file: File,
+    pub(super) refused: Vec<RefusedMetric>,
+}
+
+/// Translates the files of the CPU's model to a catalogue file for the hardware.
+///
+/// # Errors
+/// The directory has no files for this CPU, or one of them cannot be read.
+pub(super) fn translate(
+    catalogue: &Catalogue,
+    path: &Path,
+    hardware: &Hardware,
+    processor: &Processor,
+) -> Result<Translated, CatalogueError> {
+    let directory = directory::read(path, processor)?;
+    let (events, metrics) = parsed(&directory);
+    let source = directory.path.display().to_string();
+    let model = directory.path.file_name().map_or_else(
+        || "perf".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let mut file = File {
+        name: format!("perf-{model}"),
+        title: format!("perf's metrics of {model}"),
+        platforms: Some(vec![hardware.platform]),
+        arch: None,
+        midr: Vec::new(),
+        fallback: false,
+        document: source.clone(),
+        pmu: BTreeMap::new(),
+        notes: BTreeMap::new(),
+        metric: Vec::new(),
+        _order: serde::de::IgnoredAny,
+        platform: None,
+        driver: None,
+    };
+    let here = catalogue.on(hardware);
+    let mut names = BTreeSet::new();
+    let mut refused = Vec::new();
+    let mut resolver = Resolver::new(&events, processor, &metrics);
+    for metric in &metrics {
+        let mut name = snake_case(&metric.name);
+        if here.iter().any(|other| other.answers_to(&name)) {
+            name.insert_str(0, PREFIX);
+        }
+        let formula = match names.insert(name.clone()) {
+            true => formula_of(&mut resolver, metric),
+            false => Err(format!("another metric of {model} has the same name")),
+        };
+        match formula {
+            Ok(formula) => file
+                .metric
+                .push(file_metric(metric, name, formula, &mut file.notes)),
+            Err(reason) => refused.push(RefusedMetric {
+                name,
+                title: metric.title.clone(),
+                group: group(metric),
+                source: source.clone(),
+                reason,
+            }),
+        }
+    }
+    file.pmu = resolver.pmus;
+    if file.metric.is_empty() && refused.is_empty() {
+        return Err(directory::error(path, Problem::NoMetrics(model)));
+    }
+    Ok(Translated { file, refused })
+}
+
+/// The events and metrics of the entries. Of two events or metrics with one name, the first is
+/// taken, as perf sorts the files.
+fn parsed(directory: &Directory) -> (Events, Vec<JsonMetric>) {
+    let standard = |name: &str| {
+        directory.standard.iter().find(|entry| {
+            let mut names = ["EventName", "MetricName"].iter();
+            let is_named =
+                |key: &&str| text(entry, key).is_some_and(|it| it.eq_ignore_ascii_case(name));
+            names.any(|key| is_named(&key))
+        })
+    };
+    let mut events = Vec::new();
+    let mut metrics: Vec<JsonMetric> = Vec::new();
+    let mut counters = BTreeMap::new();
+    let mut known = BTreeSet::new();
+    for (file, entry) in &directory.entries {
+        let entry: Entry = match text(entry, "ArchStdEvent").and_then(standard) {
+            Some(standard) => {
+                let mut merged = standard.clone();
+                merged.extend(entry.clone());
+                merged
+            }
+            None => entry.clone(),
+        };
+        if let (Some(unit), Some(number)) = (
+            text(&entry, "Unit"),
+            text(&entry, "CountersNumGeneric").and_then(number),
+        ) {
+            counters.extend(u32::try_from(number).map(|it| (encoding::key(unit), it)));
+        }
+        if let Some(metric) = JsonMetric::from_entry(file, &entry) {
+            if known.insert(metric.name.to_ascii_lowercase()) {
+                metrics.push(metric);
+            }
+        } else if let Some(event) = JsonEvent::from_entry(&entry) {
+            events.push(event);
+        }
+    }
+    (Events::new(events, counters), metrics)
+}
+
+/// The metric's formula over events, in its unit.
+fn formula_of(resolver: &mut Resolver<'_>, metric: &JsonMetric) -> Result<String, String> {
+    let (node, _) = resolver.metric(&metric.name, 0)?;
+    let scale = Rc::new(Node::Number(metric.scale));
+    let scaled = binary(Operator::Multiply, scale, node);
+    formula(&scaled, MAX_LENGTH).ok_or_else(|| {
+        format!(
+            "its formula has more than {MAX_LENGTH} characters, with those of the metrics that \
+             it names"
+        )
+    })
+}
+
+fn file_metric(
+    metric: &JsonMetric,
+    name: String,
+    formula: String,
+    notes: &mut BTreeMap<String, String>,
+) -> FileMetric {
+    let constraint = metric.constraint.as_deref().map(|constraint| {
+        format!(
+            "perf does not count its events in one group ({constraint}): they may not fit the \
+             counters at once."
+        )
+    });
+    let threshold = metric.threshold.as_deref();
+    let threshold = threshold.map(|it| format!("perf marks it if {it}."));
+    let keys = [constraint, threshold].into_iter().flatten().map(|text| {
+        let key = format!("n{}", notes.len());
+        notes.insert(key.clone(), text);
+        key
+    });
+    FileMetric {
+        aliases: Vec::new(),
+        title: metric.title.trim_end_matches('.').to_owned(),
+        unit: metric.unit.clone(),
+        kind: kind(&metric.unit, &formula),
+        group: group(metric),
+        also_in: metric.groups.iter().skip(1).cloned().collect(),
+        document: None,
+        section: format!("{}, {}", metric.file, metric.name),
+        apportion: Apportion::None,
+        from_sockets: None,
+        from_each_socket: None,
+        other_memory: None,
+        not_shared_on: Vec::new(),
+        io: Vec::new(),
+        bound: None,
+        requires: None,
+        notes: keys.collect(),
+        not_on: BTreeMap::new(),
+        name,
+        formula,
+    }
+}
+
+fn group(metric: &JsonMetric) -> String {
+    let first = metric.groups.first();
+    first.map_or(UNGROUPED, String::as_str).to_owned()
+}
+
+fn kind(unit: &str, formula: &str) -> MetricKind {
+    match unit {
+        "ns" => MetricKind::Latency,
+        unit if unit.ends_with("/s") || unit.ends_with("Hz") => MetricKind::Rate,
+        _ if formula.contains(['/', '+', '*']) => MetricKind::Ratio,
+        _ => MetricKind::Counter,
+    }
+}
+
+/// The name as the catalogue has names: small letters, digits and `_`.
+fn snake_case(name: &str) -> String {
+    let letter = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_ascii_lowercase(),
+        false => '_',
+    };
+    let name: String = name.chars().map(letter).collect();
+    match name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        true => name,
+        false => format!("{PREFIX}{name}"),
+    }
+}

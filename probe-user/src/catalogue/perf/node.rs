@@ -1,0 +1,236 @@
+//! The tree of an expression, its folding and its text as a formula of the catalogue.
+
+use std::rc::Rc;
+
+/// An expression. Parts are shared, because metrics name other metrics many times.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    Number(f64),
+    /// An event or a metric; once resolved, an event or quantity of the catalogue.
+    Name(String),
+    /// `#name`
+    Literal(String),
+    /// `has_event(name)`
+    HasEvent(Rc<Self>),
+    /// `strcmp_cpuid_str(id)`
+    IsCpu(String),
+    Min(Vec<Rc<Self>>),
+    Max(Vec<Rc<Self>>),
+    Binary(Operator, Rc<Self>, Rc<Self>),
+    /// The value, the condition, and the other value.
+    If(Rc<Self>, Rc<Self>, Rc<Self>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Equal,
+    And,
+    Or,
+    Xor,
+}
+
+impl Operator {
+    /// Its sign in the catalogue's formulas, and its precedence; logic has none there.
+    fn sign(self) -> Option<(&'static str, u8)> {
+        match self {
+            Self::Add => Some(("+", 1)),
+            Self::Subtract => Some(("-", 1)),
+            Self::Multiply => Some(("*", 2)),
+            Self::Divide => Some(("/", 2)),
+            _ => None,
+        }
+    }
+
+    fn comparison(self) -> Option<&'static str> {
+        match self {
+            Self::Less => Some("<"),
+            Self::LessOrEqual => Some("<="),
+            Self::Greater => Some(">"),
+            Self::GreaterOrEqual => Some(">="),
+            Self::Equal => Some("=="),
+            _ => None,
+        }
+    }
+
+    /// The result for constants; None for a division by zero.
+    #[expect(
+        clippy::float_cmp,
+        reason = "`==` of an expression compares what was computed"
+    )]
+    fn apply(self, a: f64, b: f64) -> Option<f64> {
+        let truth = |it: bool| f64::from(u8::from(it));
+        let value = match self {
+            Self::Add => a + b,
+            Self::Subtract => a - b,
+            Self::Multiply => a * b,
+            Self::Divide => a / b,
+            Self::Less => truth(a < b),
+            Self::LessOrEqual => truth(a <= b),
+            Self::Greater => truth(a > b),
+            Self::GreaterOrEqual => truth(a >= b),
+            Self::Equal => truth(a == b),
+            Self::And => truth(a != 0.0 && b != 0.0),
+            Self::Or => truth(a != 0.0 || b != 0.0),
+            Self::Xor => truth((a != 0.0) != (b != 0.0)),
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+/// The operation, computed if it is over constants. perf adds `0 * event` to have the event in the
+/// group: that is left out.
+pub(super) fn binary(operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
+    let constant = |node: &Node| match node {
+        Node::Number(number) => Some(*number),
+        _ => None,
+    };
+    match (operator, constant(&a), constant(&b)) {
+        (_, Some(x), Some(y)) => {
+            if let Some(value) = operator.apply(x, y) {
+                return Rc::new(Node::Number(value));
+            }
+        }
+        (Operator::Multiply, Some(0.0), None) | (Operator::Multiply, None, Some(0.0)) => {
+            return Rc::new(Node::Number(0.0));
+        }
+        (Operator::Add, Some(0.0), None) => return b,
+        (Operator::Add | Operator::Subtract, None, Some(0.0)) => return a,
+        (Operator::Multiply, Some(1.0), None) => return b,
+        (Operator::Multiply | Operator::Divide, None, Some(1.0)) => return a,
+        _ => {}
+    }
+    Rc::new(Node::Binary(operator, a, b))
+}
+
+/// The choice, or its branch if the condition is a constant.
+pub(super) fn choice(then: Rc<Node>, condition: Rc<Node>, otherwise: Rc<Node>) -> Rc<Node> {
+    match &*condition {
+        Node::Number(0.0) => otherwise,
+        Node::Number(_) => then,
+        _ => Rc::new(Node::If(then, condition, otherwise)),
+    }
+}
+
+/// The text in the catalogue's formula language; None if it is longer than `limit`.
+pub(super) fn formula(node: &Node, limit: usize) -> Option<String> {
+    let mut out = Text {
+        text: String::new(),
+        limit,
+    };
+    out.value(node, 0);
+    (out.text.len() <= limit).then_some(out.text)
+}
+
+struct Text {
+    text: String,
+    limit: usize,
+}
+
+impl Text {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn parenthesised(&mut self, needed: bool, write: impl FnOnce(&mut Self)) {
+        if needed {
+            self.push("(");
+        }
+        write(self);
+        if needed {
+            self.push(")");
+        }
+    }
+
+    /// `outer`: precedence of the surroundings; a looser expression gets parentheses.
+    fn value(&mut self, node: &Node, outer: u8) {
+        // Shared parts are written each time: without this, the text could grow exponentially.
+        if self.text.len() > self.limit {
+            return;
+        }
+        match node {
+            Node::Number(number) if *number < 0.0 => {
+                self.push(&format!("(-{:?})", -number));
+            }
+            Node::Number(number) if number.fract() == 0.0 && *number < 1e15 => {
+                self.push(&format!("{number}"));
+            }
+            Node::Number(number) => self.push(&format!("{number:?}")),
+            Node::Name(name) | Node::Literal(name) | Node::IsCpu(name) => self.push(name),
+            Node::HasEvent(event) => self.value(event, outer),
+            Node::Min(arguments) => self.call("min(", arguments),
+            Node::Max(arguments) => self.call("max(", arguments),
+            Node::Binary(operator, a, b) => match (operator, operator.sign()) {
+                (_, Some((sign, own))) => self.parenthesised(own < outer, |out| {
+                    out.value(a, own);
+                    out.push(&format!(" {sign} "));
+                    out.value(b, own + 1);
+                }),
+                (Operator::And, None) => self.parenthesised(2 < outer, |out| {
+                    out.truth(a);
+                    out.push(" * ");
+                    out.truth(b);
+                }),
+                (Operator::Or, None) => {
+                    self.push("max(");
+                    self.truth(a);
+                    self.push(", ");
+                    self.truth(b);
+                    self.push(")");
+                }
+                (Operator::Xor, None) => self.parenthesised(true, |out| {
+                    out.push("1 if ");
+                    out.truth(a);
+                    out.push(" != ");
+                    out.truth(b);
+                    out.push(" else 0");
+                }),
+                (_, None) => self.truth(node),
+            },
+            Node::If(then, condition, otherwise) => self.parenthesised(outer > 0, |out| {
+                out.value(then, 1);
+                out.push(" if ");
+                out.condition(condition);
+                out.push(" else ");
+                out.value(otherwise, 0);
+            }),
+        }
+    }
+
+    fn call(&mut self, name: &str, arguments: &[Rc<Node>]) {
+        self.push(name);
+        for (at, argument) in arguments.iter().enumerate() {
+            if at > 0 {
+                self.push(", ");
+            }
+            self.value(argument, 0);
+        }
+        self.push(")");
+    }
+
+    fn condition(&mut self, node: &Node) {
+        if let Node::Binary(operator, a, b) = node
+            && let Some(sign) = operator.comparison()
+        {
+            self.value(a, 1);
+            self.push(&format!(" {sign} "));
+            self.value(b, 1);
+            return;
+        }
+        self.value(node, 1);
+    }
+
+    /// 1 if the condition holds, else 0.
+    fn truth(&mut self, node: &Node) {
+        self.push("(1 if ");
+        self.condition(node);
+        self.push(" else 0)");
+    }
+}

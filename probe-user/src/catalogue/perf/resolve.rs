@@ -1,0 +1,248 @@
+//! Replaces the names of an expression: metrics by their expressions, events by names that formulas
+//! can use, literals by constants or quantities.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use super::{
+    encoding::{number, pattern},
+    events::Events,
+    metrics::JsonMetric,
+    node::{Node, Operator, binary, choice},
+    processor::Processor,
+};
+use crate::{
+    catalogue::{EventSpec, Per, file::FilePmu},
+    formula::{Formula, Implicit},
+};
+
+/// Maximum depth of an expression with those of the metrics that it names: each level is a
+/// recursive call.
+pub(super) const MAX_DEPTH: usize = 160;
+
+pub(super) fn too_deep() -> String {
+    format!("its expression is deeper than {MAX_DEPTH} operations, with the metrics that it names")
+}
+
+/// The state of a translation.
+pub(super) struct Resolver<'a> {
+    pub(super) events: &'a Events,
+    pub(super) processor: &'a Processor,
+    metrics: BTreeMap<String, &'a JsonMetric>,
+    /// By name in lower case.
+    resolved: BTreeMap<String, Result<(Rc<Node>, usize), String>>,
+    /// The metrics that are being resolved, outermost first.
+    open: Vec<String>,
+    /// The PMUs with the events that were found.
+    pub(super) pmus: BTreeMap<String, FilePmu>,
+    /// The names in formulas of events, by perf's.
+    names: BTreeMap<String, String>,
+    /// Those names in formulas.
+    taken: BTreeSet<String>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(super) fn new(
+        events: &'a Events,
+        processor: &'a Processor,
+        metrics: &'a [JsonMetric],
+    ) -> Self {
+        let by_name = metrics.iter().map(|it| (it.name.to_ascii_lowercase(), it));
+        Self {
+            events,
+            processor,
+            metrics: by_name.collect(),
+            resolved: BTreeMap::new(),
+            open: Vec::new(),
+            pmus: BTreeMap::new(),
+            names: BTreeMap::new(),
+            taken: BTreeSet::new(),
+        }
+    }
+
+    /// The expression of a metric, with its depth.
+    pub(super) fn metric(&mut self, name: &str, depth: usize) -> Result<(Rc<Node>, usize), String> {
+        let key = name.to_ascii_lowercase();
+        if let Some(resolved) = self.resolved.get(&key) {
+            return resolved.clone();
+        }
+        let Some(metric) = self.metrics.get(&key).copied() else {
+            return Err(format!("{name} is no metric of the directory"));
+        };
+        if self.open.contains(&key) {
+            let cycle = self.open.join(" -> ");
+            return Err(format!(
+                "its expression needs its own value: {cycle} -> {key}"
+            ));
+        }
+        self.open.push(key.clone());
+        let resolved = metric
+            .expression
+            .clone()
+            .and_then(|node| self.node(&node, depth));
+        self.open.pop();
+        // Whether it is too deep, or in a cycle, depends on where it is named.
+        if resolved.is_ok() || self.open.is_empty() {
+            self.resolved.insert(key, resolved.clone());
+        }
+        resolved
+    }
+
+    fn node(&mut self, node: &Node, depth: usize) -> Result<(Rc<Node>, usize), String> {
+        if depth > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        let mut below = 0;
+        let mut each = |this: &mut Self, node: &Node| {
+            let (node, height) = this.node(node, depth + 1)?;
+            below = below.max(height);
+            Ok::<_, String>(node)
+        };
+        let resolved = match node {
+            Node::Number(number) => Rc::new(Node::Number(*number)),
+            Node::Name(name) => return self.name(name, depth),
+            Node::Literal(name) => self.literal(name)?,
+            // Without the event, the metric has no value, and says so.
+            Node::HasEvent(_) => Rc::new(Node::Number(1.0)),
+            Node::IsCpu(id) => {
+                let midr = number(id).ok_or_else(|| format!("{id} is no MIDR of a CPU"))?;
+                let known = self.processor.is_at_least(midr);
+                let known =
+                    known.ok_or("it depends on the revision of the CPU, which is unknown")?;
+                Rc::new(Node::Number(f64::from(u8::from(known))))
+            }
+            Node::Min(nodes) => {
+                let nodes = nodes.iter().map(|it| each(self, it));
+                Rc::new(Node::Min(nodes.collect::<Result<_, _>>()?))
+            }
+            Node::Max(nodes) => {
+                let nodes = nodes.iter().map(|it| each(self, it));
+                Rc::new(Node::Max(nodes.collect::<Result<_, _>>()?))
+            }
+            Node::Binary(operator, a, b) => {
+                let (a, b) = (each(self, a)?, each(self, b)?);
+                self.operation(*operator, a, b)
+            }
+            Node::If(then, condition, otherwise) => {
+                let condition = each(self, condition)?;
+                // The branch that is not taken may name what is not here.
+                match &*condition {
+                    Node::Number(0.0) => each(self, otherwise)?,
+                    Node::Number(_) => each(self, then)?,
+                    _ => choice(each(self, then)?, condition, each(self, otherwise)?),
+                }
+            }
+        };
+        match depth + below + 1 > MAX_DEPTH {
+            true => Err(too_deep()),
+            false => Ok((resolved, below + 1)),
+        }
+    }
+
+    /// The operation. Counts are sums over all sockets or of one: `source_count(X) *
+    /// #num_packages`, perf's number of units that were added up, is the quantity `num_units`.
+    fn operation(&self, operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
+        let is = |node: &Node, quantity: Implicit| matches!(node, Node::Name(name) if name == quantity.name());
+        let (units, sockets) = (Implicit::NumUnits, Implicit::NumSockets);
+        if operator == Operator::Multiply && is(&a, units) && is(&b, sockets) {
+            return a;
+        }
+        binary(operator, a, b)
+    }
+
+    fn literal(&self, name: &str) -> Result<Rc<Node>, String> {
+        let quantity = |quantity: Implicit| Rc::new(Node::Name(quantity.name().to_owned()));
+        let constant = |number: f64| Rc::new(Node::Number(number));
+        let smt = || match self.processor.smt() {
+            Some(smt) => constant(f64::from(u8::from(smt))),
+            None => quantity(Implicit::SmtOn),
+        };
+        Ok(match name.to_ascii_lowercase().as_str() {
+            "num_cpus" | "num_cpus_online" => quantity(Implicit::NumCpus),
+            "slots" => quantity(Implicit::Slots),
+            "num_packages" | "num_dies" | "socket_count" => quantity(Implicit::NumSockets),
+            "source_count" | "chas_per_socket" => quantity(Implicit::NumUnits),
+            "system_tsc_freq" => quantity(Implicit::TscFrequency),
+            "smt_on" | "hyperthreading_on" => smt(),
+            "threads_per_core" => binary(Operator::Add, constant(1.0), smt()),
+            "durationtimeinseconds" => quantity(Implicit::Seconds),
+            "durationtimeinmilliseconds" => binary(
+                Operator::Multiply,
+                quantity(Implicit::Seconds),
+                constant(1e3),
+            ),
+            // Without persistent memory its events count nothing.
+            "has_pmem" => constant(1.0),
+            _ => return Err(format!("pmuscope does not have perf's #{name}")),
+        })
+    }
+
+    fn name(&mut self, id: &str, depth: usize) -> Result<(Rc<Node>, usize), String> {
+        // In perf's expressions it is in seconds.
+        if id == "duration_time" {
+            return Ok((Rc::new(Node::Name(Implicit::Seconds.name().to_owned())), 1));
+        }
+        if self.events.named(id).is_none() && self.metrics.contains_key(&id.to_ascii_lowercase()) {
+            return self.metric(id, depth);
+        }
+        Ok((Rc::new(Node::Name(self.event(id)?)), 1))
+    }
+
+    /// The name in formulas of an event, which is added to its PMU.
+    fn event(&mut self, id: &str) -> Result<String, String> {
+        if let Some(name) = self.names.get(id) {
+            return Ok(name.clone());
+        }
+        let found = self.events.find(id)?;
+        check(&found.spec)?;
+        let allowed = |c: char| match c.is_ascii_alphanumeric() || matches!(c, '_' | '.') {
+            true => c,
+            false => '_',
+        };
+        let mut name: String = id.chars().map(allowed).collect();
+        name = name.trim_matches('_').to_owned();
+        let is_event = |name: &str| {
+            Formula::parse(name).is_ok_and(|formula| formula.events() == [name.to_owned()])
+        };
+        if !is_event(&name) {
+            name = format!("event.{name}");
+        }
+        while self.taken.contains(&name) {
+            name.push('_');
+        }
+        if !is_event(&name) {
+            return Err(format!("{id} cannot be named in a formula"));
+        }
+        let counters = self.events.counters.get(&found.pmu).copied();
+        let per = match found.pmu == super::encoding::CORE {
+            true => Per::Cpu,
+            false => Per::Socket,
+        };
+        let pmu = self
+            .pmus
+            .entry(found.pmu.clone())
+            .or_insert_with(|| FilePmu {
+                pattern: pattern(&found.pmu),
+                product: None,
+                per,
+                mismatch: None,
+                counters,
+                slots: None,
+                defaults: BTreeMap::new(),
+                devices: None,
+                events: BTreeMap::new(),
+            });
+        pmu.events.insert(name.clone(), found.spec);
+        self.taken.insert(name.clone());
+        self.names.insert(id.to_owned(), name.clone());
+        Ok(name)
+    }
+}
+
+/// Whether perf's syntax has the event.
+fn check(spec: &EventSpec) -> Result<(), String> {
+    let filled = crate::catalogue::template::fill(&spec.perf, |_| Some("0".to_owned()));
+    crate::event::check(&filled).map_err(|error| error.to_string())
+}

@@ -1,0 +1,92 @@
+//! The files of the kernel and of intel/perfmon, where they are: in `PMU_EVENTS`, or beside the
+//! repository in shared/pmu-events.
+
+use std::path::PathBuf;
+
+use super::Counts;
+use crate::catalogue::{Catalogue, Hardware, Platform, Processor};
+
+/// Directories, with the platform that they are for.
+const MODELS: [(&str, &str); 11] = [
+    ("linux-6.12/x86", "spr"),
+    ("linux-6.12/x86", "emr"),
+    ("linux-6.12/x86", "icx"),
+    ("linux-6.12/x86", "zen4"),
+    ("linux-6.12/x86", "zen5"),
+    ("linux-6.12/arm64", "neoverse-n1"),
+    ("linux-6.12/arm64", "neoverse-v1"),
+    ("linux-6.12/arm64", "grace"),
+    ("intel-perfmon", "spr"),
+    ("intel-perfmon", "gnr"),
+    ("intel-perfmon", "icx"),
+];
+
+/// The directory of the real files; `None`, with a printed line, if it is not here.
+pub(super) fn root() -> Option<PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/pmu-events");
+    let named = std::env::var_os("PMU_EVENTS").map(PathBuf::from);
+    let root = named.unwrap_or_else(|| PathBuf::from(beside));
+    if !root.join("linux-6.12").is_dir() {
+        println!("skipped: no files of perf in {}", root.display());
+        return None;
+    }
+    Some(root)
+}
+
+pub(super) fn with_directory(
+    root: &std::path::Path,
+    below: &str,
+    platform: &str,
+) -> (Catalogue, Hardware) {
+    let platform = Platform::named(platform).expect("the catalogue has it");
+    let hardware = Hardware::of_platform(platform);
+    let mut catalogue = Catalogue::builtin().unwrap();
+    let processor = Processor::of_platform(platform);
+    catalogue
+        .merge_path(&root.join(below), &hardware, &processor)
+        .unwrap();
+    (catalogue, hardware)
+}
+
+/// Prints the table of docs/reference/perf-files.md: run it with `--no-capture`.
+#[test]
+fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
+    let Some(root) = root() else { return };
+    println!("| directory | model | metrics | evaluated | refused |");
+    println!("|---|---|---|---|---|");
+    let mut longest = 0;
+    for (below, platform) in MODELS {
+        let (catalogue, hardware) = with_directory(&root, below, platform);
+        let of_perf = |name: &str| name.starts_with("perf-");
+        let theirs: Vec<_> = catalogue
+            .metrics()
+            .filter(|metric| of_perf(&metric.family.name))
+            .collect();
+        let mut without = Vec::new();
+        for metric in &theirs {
+            longest = longest.max(metric.formula.text().len());
+            if let Err(reason) = metric.evaluate(&hardware, &Counts::default()) {
+                without.push(format!("{}: {reason}", metric.name));
+            }
+        }
+        let refused = catalogue.refused();
+        let evaluated = theirs.len() - without.len();
+        let all = theirs.len() + refused.len();
+        let model = theirs.first().map_or("", |metric| &metric.family.name);
+        println!(
+            "| {below} | {model} | {all} | {evaluated} | {} |",
+            refused.len()
+        );
+        for one in &without {
+            println!("    {one}");
+        }
+        for one in refused {
+            println!("    {}: {}", one.name, one.reason);
+            assert!(!one.reason.is_empty());
+        }
+        if platform == "spr" {
+            assert!(evaluated * 10 >= all * 9, "{evaluated} of {all}");
+        }
+    }
+    println!("longest formula: {longest}");
+}
