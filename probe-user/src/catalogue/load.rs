@@ -1,15 +1,13 @@
 //! Loads files into the catalogue, and checks them.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Catalogue, Processor, RefusedMetric, check,
+    Catalogue, check,
     chip::Platform,
     error::{CatalogueError, MetricProblem, Problem},
     file, files,
-    hardware::Hardware,
     model::{Family, Metric, PmuSpec},
-    perf::{self, Translated},
     platform::Arch,
     refer::{Expanded, References},
     template::{self, Pattern},
@@ -76,37 +74,6 @@ fn merge(catalogue: &mut Catalogue, file: &str, text: &str) -> Result<(), Catalo
     })?;
     catalogue.families.push(family);
     catalogue.metrics.extend(metrics);
-    Ok(())
-}
-
-/// Adds the metrics of a directory of perf's files. What is wrong with one of them is kept as the
-/// reason why it is refused.
-pub(super) fn merge_directory(
-    catalogue: &mut Catalogue,
-    path: &Path,
-    hardware: &Hardware,
-    processor: &Processor,
-) -> Result<(), CatalogueError> {
-    let Translated { file, mut refused } = perf::translate(catalogue, path, hardware, processor)?;
-    let source = file.document.clone();
-    let loaded = load(catalogue, file, |name, title, group, problem| {
-        refused.push(RefusedMetric {
-            name,
-            title,
-            group,
-            source: source.clone(),
-            reason: problem.to_string(),
-        });
-        Ok(())
-    });
-    let (family, metrics) = loaded.map_err(|problem| CatalogueError {
-        file: path.display().to_string().into(),
-        line: None,
-        problem,
-    })?;
-    catalogue.families.push(family);
-    catalogue.metrics.extend(metrics);
-    catalogue.refused.extend(refused);
     Ok(())
 }
 

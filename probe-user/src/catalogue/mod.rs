@@ -110,7 +110,7 @@ impl Catalogue {
         processor: &Processor,
     ) -> Result<(), CatalogueError> {
         match path.is_dir() {
-            true => load::merge_directory(self, path, hardware, processor),
+            true => perf::merge(self, path, hardware, processor),
             false => self.merge_file(path),
         }
     }

@@ -29,9 +29,12 @@ pub use self::{
     tree::Implicit,
 };
 
-/// Maximum length of a formula in characters. The longest in the documents has 180; perf's have up
-/// to XXX, with the formulas of the metrics that they name.
+/// Maximum length of a formula in characters. The longest in the documents has 180; perf's are
+/// long with the formulas of the metrics that they name.
 pub const MAX_LENGTH: usize = 64_000;
+
+/// Maximum number of operators in one another: each is a recursive call of the evaluation.
+pub const MAX_OPERATORS: usize = 500;
 
 /// Maximum nesting of parentheses.
 pub const MAX_DEPTH: usize = 64;

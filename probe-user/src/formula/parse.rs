@@ -9,7 +9,7 @@ use winnow::{
 };
 
 use super::{
-    FormulaError, MAX_DEPTH, MAX_LENGTH,
+    FormulaError, MAX_DEPTH, MAX_LENGTH, MAX_OPERATORS,
     tree::{ComparisonOperator, Condition, Expr, Extreme, Implicit, Operator},
 };
 
@@ -38,6 +38,12 @@ pub(super) fn parse(text: &str) -> Result<Expr, FormulaError> {
             format!("no more than {MAX_DEPTH} open parentheses"),
         ));
     }
+    if let Some(column) = too_many_operators(text) {
+        return Err(syntax(
+            column,
+            format!("no more than {MAX_OPERATORS} operators in one another"),
+        ));
+    }
     whole.parse(text).map_err(|error| {
         let column = text[..error.char_span().start].chars().count() + 1;
         syntax(column, expectation(error.inner()))
@@ -54,6 +60,41 @@ fn too_deep(text: &str) -> Option<usize> {
             _ => {}
         }
         if depth > MAX_DEPTH {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// The column of the first operator that may be deeper in the tree than the limit: the operators
+/// before it in the same parentheses, and in those around them, are counted.
+fn too_many_operators(text: &str) -> Option<usize> {
+    let (mut total, mut own, mut around) = (0_usize, 0_usize, Vec::new());
+    let mut word = String::new();
+    for (at, c) in text.chars().enumerate() {
+        let is_operator = matches!(c, '+' | '-' | '*' | '/');
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '.') {
+            word.push(c);
+            continue;
+        }
+        let is_if = std::mem::take(&mut word).ends_with("if");
+        if is_operator || is_if {
+            own += 1;
+            total += 1;
+        }
+        match c {
+            '(' => around.push(std::mem::take(&mut own)),
+            ')' | ',' => {
+                total -= own;
+                own = if c == ')' {
+                    around.pop().unwrap_or_default()
+                } else {
+                    0
+                };
+            }
+            _ => {}
+        }
+        if total > MAX_OPERATORS {
             return Some(at + 1);
         }
     }

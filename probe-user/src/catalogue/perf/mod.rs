@@ -40,6 +40,7 @@ use super::{
     error::{CatalogueError, Problem},
     file::{File, FileMetric},
     hardware::Hardware,
+    load,
     model::{Apportion, MetricKind},
 };
 use crate::formula::MAX_LENGTH;
@@ -51,16 +52,47 @@ const UNGROUPED: &str = "perf";
 const PREFIX: &str = "perf_";
 
 /// The catalogue file of a directory, with the metrics that it cannot have.
-pub(super) struct Translated {
-    pub(super) file: File,
-    pub(super) refused: Vec<RefusedMetric>,
+struct Translated {
+    file: File,
+    refused: Vec<RefusedMetric>,
+}
+
+/// Adds the metrics of a directory of perf's files. What is wrong with one of them is kept as the
+/// reason why it is refused.
+pub(super) fn merge(
+    catalogue: &mut Catalogue,
+    path: &Path,
+    hardware: &Hardware,
+    processor: &Processor,
+) -> Result<(), CatalogueError> {
+    let Translated { file, mut refused } = translate(catalogue, path, hardware, processor)?;
+    let source = file.document.clone();
+    let loaded = load::load(catalogue, file, |name, title, group, problem| {
+        refused.push(RefusedMetric {
+            name,
+            title,
+            group,
+            source: source.clone(),
+            reason: problem.to_string(),
+        });
+        Ok(())
+    });
+    let (family, metrics) = loaded.map_err(|problem| CatalogueError {
+        file: path.display().to_string().into(),
+        line: None,
+        problem,
+    })?;
+    catalogue.families.push(family);
+    catalogue.metrics.extend(metrics);
+    catalogue.refused.extend(refused);
+    Ok(())
 }
 
 /// Translates the files of the CPU's model to a catalogue file for the hardware.
 ///
 /// # Errors
 /// The directory has no files for this CPU, or one of them cannot be read.
-pub(super) fn translate(
+fn translate(
     catalogue: &Catalogue,
     path: &Path,
     hardware: &Hardware,

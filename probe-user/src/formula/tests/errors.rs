@@ -1,6 +1,6 @@
 //! Parse errors and their columns.
 
-use super::super::{Formula, FormulaError, MAX_DEPTH, MAX_LENGTH};
+use super::super::{Formula, FormulaError, MAX_DEPTH, MAX_LENGTH, MAX_OPERATORS};
 
 fn refusal(text: &str) -> (usize, String) {
     match Formula::parse(text) {
@@ -63,16 +63,22 @@ fn empty_long_and_deep_texts_are_refused() {
     assert!(Formula::parse(&nested(MAX_DEPTH)).is_ok());
     let (column, expected) = refusal(&nested(MAX_DEPTH + 1));
     assert_eq!(column, MAX_DEPTH + 1);
-    assert_eq!(expected, "no more than 32 open parentheses");
+    assert_eq!(expected, "no more than 64 open parentheses");
+    // The operators around parentheses count too: 400 before them, 200 in them.
+    let sum = |operators: usize| "1+".repeat(operators);
+    let (_, expected) = refusal(&format!("{}({}1)", sum(400), sum(200)));
+    assert_eq!(expected, "no more than 500 operators in one another");
+    let siblings = format!("max({}1, {}1)", sum(400), sum(400));
+    assert!(Formula::parse(&siblings).is_ok());
 }
 
 /// The deepest trees that the limits allow are read, printed, evaluated and dropped.
 #[test]
 fn the_longest_chains_fit_the_stack() {
     for text in [
-        vec!["1"; MAX_LENGTH / 2].join("+"),
-        vec!["1"; MAX_LENGTH / 2].join("-"),
-        format!("{}1", "1if 1else ".repeat(MAX_LENGTH / 10 - 1)),
+        vec!["1"; MAX_OPERATORS].join("+"),
+        vec!["1"; MAX_OPERATORS].join("-"),
+        format!("{}1", "1if 1else ".repeat(MAX_OPERATORS)),
         format!("{}1{}", "-(".repeat(MAX_DEPTH), ")".repeat(MAX_DEPTH)),
     ] {
         let formula = Formula::parse(&text).unwrap();
