@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => Hardware::of_platform(args.platform),
     };
     let mut catalogue = Catalogue::builtin()?;
-    let processor = Processor::of_platform(args.platform);
+    let processor = Processor::of_platform(&catalogue, args.platform);
     for path in &args.catalogue {
         catalogue.merge_path(path, &machine, &processor)?;
     }

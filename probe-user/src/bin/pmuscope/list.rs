@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let machine = Machine::this();
     let mut catalogue = Catalogue::builtin()?;
     let hardware = resolve_hardware(&machine, args.chip);
-    let processor = Processor::of_machine(&machine, &hardware);
+    let processor = Processor::of_machine(&catalogue, &machine, &hardware);
     for path in &args.catalogue {
         catalogue.merge_path(path, &hardware, &processor)?;
     }

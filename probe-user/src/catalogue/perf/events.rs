@@ -165,8 +165,13 @@ impl Events {
     fn elsewhere(&self, id: &str, pmu: &str) -> Found {
         let is_of = |key: &&String| {
             let parsed = Pattern::parse(&pattern(key));
-            parsed
-                .is_ok_and(|pattern| pattern.instance(pmu).is_some() || pattern.stem() == Some(pmu))
+            parsed.is_ok_and(|pattern| {
+                // perf's names of PMUs may lack the prefix.
+                let names = [pmu.to_owned(), format!("uncore_{pmu}")];
+                names
+                    .iter()
+                    .any(|name| pattern.instance(name).is_some() || pattern.stem() == Some(name))
+            })
         };
         let mut keys = self.by_name.values().map(|event| &event.pmu);
         let key = keys.find(is_of).cloned();

@@ -107,9 +107,13 @@ fn aliases(entry: &Entry) -> BTreeMap<String, Result<Rc<Node>, String>> {
     aliases
 }
 
+/// intel/perfmon's number of CPUs.
+const ALL_CPUS: &str = "system.sockets[0].cpus.count * system.socket_count";
+
 fn constant(name: &str) -> Result<Node, String> {
     match name.parse() {
         Ok(number) => Ok(Node::Number(number)),
+        Err(_) if name == ALL_CPUS => Ok(Node::Literal("num_cpus".to_owned())),
         Err(_) if name.contains(['.', '[', ' ']) => {
             Err(format!("its constant {name} is not known"))
         }

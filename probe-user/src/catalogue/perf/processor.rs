@@ -1,7 +1,7 @@
 //! The CPU that a directory of perf's files is for.
 
 use crate::{
-    catalogue::{Hardware, Models, Platform},
+    catalogue::{Catalogue, Hardware, Models, Platform},
     machine::Machine,
 };
 
@@ -26,9 +26,9 @@ pub struct Processor {
 impl Processor {
     /// The CPU of the hardware: this machine's, unless another platform was named.
     #[must_use]
-    pub fn of_machine(machine: &Machine, hardware: &Hardware) -> Self {
+    pub fn of_machine(catalogue: &Catalogue, machine: &Machine, hardware: &Hardware) -> Self {
         if Hardware::detect(machine).platform != hardware.platform {
-            return Self::of_platform(hardware.platform);
+            return Self::of_platform(catalogue, hardware.platform);
         }
         let names = machine.cpu_model().map(|cpu| {
             let name = format!("{}-{}-{:X}", cpu.vendor, cpu.family, cpu.model);
@@ -46,7 +46,7 @@ impl Processor {
 
     /// The CPU models of a platform.
     #[must_use]
-    pub fn of_platform(platform: Platform) -> Self {
+    pub fn of_platform(catalogue: &Catalogue, platform: Platform) -> Self {
         let spec = platform.spec();
         let names = spec.cpus.iter().flat_map(|cpus| {
             let models = cpus.models.iter().flat_map(|models| match *models {
@@ -55,9 +55,15 @@ impl Processor {
             });
             models.map(|model| format!("{}-{}-{model:X}", cpus.vendor, cpus.family))
         });
+        // A platform that its PMUs identify has the cores of its own families.
+        let of_families = catalogue
+            .families()
+            .filter(|family| family.platforms.contains(&platform))
+            .flat_map(|family| &family.midr);
+        let midr = spec.midr.iter().chain(of_families);
         Self {
             names: names.collect(),
-            midr: spec.midr.iter().map(|midr| u64::from(*midr)).collect(),
+            midr: midr.map(|midr| u64::from(*midr)).collect(),
             is_exact: false,
             smt: None,
         }

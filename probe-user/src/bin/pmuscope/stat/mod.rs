@@ -275,7 +275,7 @@ fn plan(
 ) -> Result<Plan> {
     let mut catalogue = Catalogue::builtin()?;
     let hardware = resolve_hardware(machine, args.chip);
-    let processor = Processor::of_machine(machine, &hardware);
+    let processor = Processor::of_machine(&catalogue, machine, &hardware);
     for path in &args.catalogue {
         catalogue.merge_path(path, &hardware, &processor)?;
     }

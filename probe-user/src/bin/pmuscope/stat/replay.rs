@@ -63,7 +63,7 @@ pub(crate) fn begin(
             );
         };
         let mut catalogue = Catalogue::builtin()?;
-        let processor = Processor::of_platform(machine.platform);
+        let processor = Processor::of_platform(&catalogue, machine.platform);
         for path in &counting.catalogue {
             catalogue.merge_path(path, &machine, &processor)?;
         }

@@ -11,12 +11,8 @@ use crate::formula::Formula;
 fn value(text: &str, events: &[(&str, f64)]) -> f64 {
     let node = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let text = formula(&node, 10_000).unwrap();
-    let counts = events
-        .iter()
-        .map(|(name, count)| ((*name).to_owned(), *count));
-    let value = Formula::parse(&text)
-        .unwrap()
-        .evaluate(&Counts(counts.collect()));
+    let counts = Counts::named(events);
+    let value = Formula::parse(&text).unwrap().evaluate(&counts);
     value
         .unwrap_or_else(|reason| panic!("{text}: {reason}"))
         .value

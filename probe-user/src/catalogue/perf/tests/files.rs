@@ -24,7 +24,8 @@ impl Directory {
         let platform = Platform::named(platform).unwrap();
         let hardware = Hardware::of_platform(platform);
         let mut catalogue = Catalogue::builtin().unwrap();
-        catalogue.merge_path(&self.0, &hardware, &Processor::of_platform(platform))?;
+        let processor = Processor::of_platform(&catalogue, platform);
+        catalogue.merge_path(&self.0, &hardware, &processor)?;
         Ok((catalogue, hardware))
     }
 }
@@ -68,17 +69,13 @@ fn a_directory_of_perf_is_a_catalogue_file() {
     ];
     let directory = Directory::new("perf", &files);
     let (catalogue, hardware) = directory.load("spr").unwrap();
-    let counts = Counts(
-        [
-            ("OPS.DONE", 30.0),
-            ("CLK", 60.0),
-            ("OPS.OTHER", 5.0),
-            ("UNC_M_RD", 1e6),
-            ("cpu_OPS.DONE_edge", 10.0),
-        ]
-        .map(|(name, count)| (name.to_owned(), count))
-        .into(),
-    );
+    let counts = Counts::named(&[
+        ("OPS.DONE", 30.0),
+        ("CLK", 60.0),
+        ("OPS.OTHER", 5.0),
+        ("UNC_M_RD", 1e6),
+        ("cpu_OPS.DONE_edge", 10.0),
+    ]);
     for (name, expected, unit) in [
         ("done_rate", 50.0, "%"),
         ("twice", 1.0, "1"),
@@ -114,7 +111,7 @@ fn a_directory_of_perf_is_a_catalogue_file() {
         refused,
         [
             "loop_a: its expression needs its own value: loop_a -> loop_b -> loop_a",
-            "loop_b: its expression needs its own value: loop_b -> loop_a -> loop_b",
+            "loop_b: its expression needs its own value: loop_a -> loop_b -> loop_a",
             "unknown: NOTHING is no event and no metric of the directory",
             "literal: pmuscope does not have perf's #num_cores",
             "mixed: its events are of two PMUs, imc and core: they cannot be in one group",

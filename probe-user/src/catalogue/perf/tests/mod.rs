@@ -10,16 +10,33 @@ use crate::formula::{Absent, EventCount, Implicit, Input};
 
 /// Counts that the test names, else positive pseudo-random ones by the name.
 #[derive(Default)]
-struct Counts(BTreeMap<String, f64>);
+struct Counts {
+    named: BTreeMap<String, f64>,
+    seed: u32,
+}
+
+impl Counts {
+    fn named<'a>(counts: impl IntoIterator<Item = &'a (&'a str, f64)>) -> Self {
+        let counts = counts.into_iter();
+        Self {
+            named: counts
+                .map(|(name, count)| ((*name).to_owned(), *count))
+                .collect(),
+            seed: 0,
+        }
+    }
+}
 
 impl Input for Counts {
     fn event(&self, name: &str) -> Result<EventCount, Absent> {
-        let hash = name.bytes().fold(7_u32, |hash, byte| {
-            hash.wrapping_mul(31).wrapping_add(u32::from(byte))
+        let hash = name.bytes().fold(self.seed, |hash, byte| {
+            (hash ^ u32::from(byte))
+                .wrapping_mul(0x0100_0193)
+                .rotate_left(5)
         });
-        let random = 1e6 + f64::from(hash % 1_000_003);
+        let random = 1e4 * 10_f64.powf(f64::from(hash % 4_000) / 1e3);
         Ok(EventCount {
-            count: self.0.get(name).copied().unwrap_or(random),
+            count: self.named.get(name).copied().unwrap_or(random),
             running_ratio: 1.0,
         })
     }
