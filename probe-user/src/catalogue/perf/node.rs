@@ -101,10 +101,9 @@ pub(super) fn binary(operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
         (Operator::Multiply, Some(0.0), None) | (Operator::Multiply, None, Some(0.0)) => {
             return Rc::new(Node::Number(0.0));
         }
-        (Operator::Add, Some(0.0), None) => return b,
-        (Operator::Add | Operator::Subtract, None, Some(0.0)) => return a,
-        (Operator::Multiply, Some(1.0), None) => return b,
-        (Operator::Multiply | Operator::Divide, None, Some(1.0)) => return a,
+        (Operator::Add, Some(0.0), None) | (Operator::Multiply, Some(1.0), None) => return b,
+        (Operator::Add | Operator::Subtract, None, Some(0.0))
+        | (Operator::Multiply | Operator::Divide, None, Some(1.0)) => return a,
         _ => {}
     }
     Rc::new(Node::Binary(operator, a, b))

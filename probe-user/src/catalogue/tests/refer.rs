@@ -91,5 +91,5 @@ fn unwritable_output_is_refused_in_a_sentence() {
         .collect();
     let many: Vec<(&str, &str)> = names.iter().map(|(a, b)| (&**a, &**b)).collect();
     let long = refusal(&many);
-    assert!(long.contains("1000 are the limit"), "{long}");
+    assert!(long.contains("64000 are the limit"), "{long}");
 }

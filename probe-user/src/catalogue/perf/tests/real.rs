@@ -3,8 +3,13 @@
 
 use std::path::PathBuf;
 
+use test_support::sysfs;
+
 use super::Counts;
-use crate::catalogue::{Catalogue, Hardware, Platform, Processor};
+use crate::{
+    catalogue::{Catalogue, Hardware, MetricSettings, Platform, Processor},
+    machine::Pmus,
+};
 
 /// Directories, with the platform that they are for.
 const MODELS: [(&str, &str); 11] = [
@@ -158,5 +163,34 @@ fn the_same_metric_of_ours_and_of_perf_agrees_by_value() {
                 "{theirs} = {theirs_value}, {ours} = {ours_value}"
             );
         }
+    }
+}
+
+/// Their encodings have the terms that the drivers list: what cannot be opened on the recorded
+/// machine is of PMUs or events that it does not have.
+#[test]
+fn events_of_the_real_files_are_events_of_recorded_machines() {
+    let Some(root) = root() else { return };
+    for (below, platform) in [
+        ("linux-6.12/x86", "spr"),
+        ("intel-perfmon", "spr"),
+        ("linux-6.12/x86", "zen4"),
+        ("linux-6.12/arm64", "grace"),
+    ] {
+        let (catalogue, _) = with_directory(&root, below, platform);
+        let pmus = Pmus::read(&sysfs(platform)).unwrap();
+        let theirs = catalogue
+            .metrics()
+            .filter(|metric| metric.family.name.starts_with("perf-"));
+        let (mut all, mut opened) = (0, 0);
+        for metric in theirs {
+            all += 1;
+            match metric.groups(&pmus, &MetricSettings::default()) {
+                Ok(_) => opened += 1,
+                Err(reason) => println!("    {}: {reason}", metric.name),
+            }
+        }
+        println!("{below} {platform}: {opened} of {all} have groups");
+        assert!(opened * 2 >= all, "{below} {platform}: {opened} of {all}");
     }
 }
