@@ -109,8 +109,7 @@ impl<'a> Resolver<'a> {
             Node::IsCpu(id) => {
                 let midr = number(id).ok_or_else(|| format!("{id} is no MIDR of a CPU"))?;
                 let known = self.processor.is_at_least(midr);
-                let known =
-                    known.ok_or("it depends on the revision of the CPU, which is unknown")?;
+                let known = known.ok_or("it depends on the unknown revision of the CPU")?;
                 Rc::new(Node::Number(f64::from(u8::from(known))))
             }
             Node::Min(nodes) => {

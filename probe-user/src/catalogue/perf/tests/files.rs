@@ -37,20 +37,24 @@ impl Drop for Directory {
 }
 
 const EVENTS: &str = r#"[
-    {"EventName": "OPS.DONE", "EventCode": "0xc2", "UMask": "0x2", "Counter": "0,1", "CounterMask": "1"},
-    {"EventName": "OPS.OTHER", "EventCode": "0x2A,0x2B", "MSRIndex": "0x1a6,0x1a7", "MSRValue": "0x10001"},
+    {"EventName": "OPS.DONE", "EventCode": "0xc2", "UMask": "0x2", "Counter": "0,1",
+     "CounterMask": "1"},
+    {"EventName": "OPS.OTHER", "EventCode": "0x2A,0x2B", "MSRIndex": "0x1a6,0x1a7",
+     "MSRValue": "0x10001"},
     {"EventName": "CLK", "EventCode": "0x3c", "Counter": "Fixed counter 1"},
     {"EventName": "UNC_M_RD", "EventCode": "0x05", "UMask": "0xcf", "Unit": "iMC"},
     {"Unit": "core", "CountersNumGeneric": "8"}
 ]"#;
 
 const METRICS: &str = r#"[
-    {"MetricName": "Done_Rate", "MetricExpr": "OPS.DONE / CLK", "ScaleUnit": "100%", "MetricGroup": "G1;G2",
+    {"MetricName": "Done_Rate", "MetricExpr": "OPS.DONE / CLK", "ScaleUnit": "100%",
+     "MetricGroup": "G1;G2",
      "MetricThreshold": "Done_Rate > 0.5", "BriefDescription": "Share."},
     {"MetricName": "twice", "MetricExpr": "2 * Done_Rate"},
     {"MetricName": "edges", "MetricExpr": "cpu@OPS.DONE\\,edge@ / OPS.OTHER"},
     {"MetricName": "ipc", "MetricExpr": "OPS.OTHER / CLK"},
-    {"MetricName": "read_bw", "MetricExpr": "UNC_M_RD * 64 / 1e6 / duration_time", "ScaleUnit": "1MB/s"},
+    {"MetricName": "read_bw", "MetricExpr": "UNC_M_RD * 64 / 1e6 / duration_time",
+     "ScaleUnit": "1MB/s"},
     {"MetricName": "mixed", "MetricExpr": "UNC_M_RD / CLK"},
     {"MetricName": "loop_a", "MetricExpr": "loop_b + 1"},
     {"MetricName": "loop_b", "MetricExpr": "loop_a + 1"},
@@ -130,7 +134,8 @@ fn a_directory_of_perf_is_a_catalogue_file() {
 #[test]
 fn formulas_of_perfmon_name_events_by_letters() {
     let metrics = r#"{"Header": {}, "Metrics": [
-        {"MetricName": "Done", "UnitOfMeasure": "percent", "BriefDescription": "Share", "MetricGroup": "",
+        {"MetricName": "Done", "UnitOfMeasure": "percent", "BriefDescription": "Share",
+     "MetricGroup": "",
          "Events": [{"Name": "OPS.DONE:c2", "Alias": "a"}, {"Name": "CLK", "Alias": "b"}],
          "Constants": [{"Name": "HYPERTHREADING_ON", "Alias": "smt_on"}],
          "Formula": "100 * ( a / ( b if smt_on else 1 ) )"},
