@@ -143,7 +143,10 @@ impl<'a> Resolver<'a> {
     /// The operation. Counts are sums over all sockets or of one: `source_count(X) *
     /// #num_packages`, perf's number of units that were added up, is the quantity `num_units`.
     fn operation(&self, operator: Operator, a: Rc<Node>, b: Rc<Node>) -> Rc<Node> {
-        let is = |node: &Node, quantity: Implicit| matches!(node, Node::Name(name) if name == quantity.name());
+        let is = |node: &Node, quantity: Implicit| match node {
+            Node::Name(name) => name == quantity.name(),
+            _ => false,
+        };
         let (units, sockets) = (Implicit::NumUnits, Implicit::NumSockets);
         if operator == Operator::Multiply && is(&a, units) && is(&b, sockets) {
             return a;
