@@ -161,7 +161,7 @@ fn parsed(directory: &Directory) -> (Events, Vec<JsonMetric>) {
             let mut names = ["EventName", "MetricName"].iter();
             let is_named =
                 |key: &&str| text(entry, key).is_some_and(|it| it.eq_ignore_ascii_case(name));
-            names.any(|key| is_named(key))
+            names.any(is_named)
         })
     };
     let mut events = Vec::new();

@@ -78,7 +78,7 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
                 };
                 metric.evaluate(&hardware, &counts)
             });
-            let found = values.reduce(|found, value| found.or(value)).unwrap();
+            let found = values.reduce(Result::or).unwrap();
             if let Err(reason) = found {
                 without.push(format!("{}: {reason}", metric.name));
             }
