@@ -344,7 +344,8 @@ class Values(unittest.TestCase):
         self.assertNotIn("otlp", agent_toml(chart.render({})))
 
     def test_calibrations_of_a_fleet(self):
-        objects = chart.render({"calibration": {"configMap": "c"}, "config": {"count": {"by": "pod"}}})
+        config = {"count": {"by": "pod"}}
+        objects = chart.render({"calibration": {"configMap": "c"}, "config": config})
         count = {"by": "pod", "calibration": "/etc/pmuscope-calibration"}
         self.assertEqual(agent_toml(objects)["count"], count)
         volumes = pod(objects)["spec"]["volumes"]

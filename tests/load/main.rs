@@ -34,7 +34,8 @@ mod tenants;
 
 const USAGE: &str = "\
     load burn CPU MS | burst CPU ON_US OFF_US MS [fifo] | bursts CPU ON_US OFF_US COUNT | \
-    touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | threads COUNT MS | crowd CPU COUNT MS | maps MS | \
+    touch PAGES | forks COUNT MS [ids] | orphans COUNT US | execs COUNT | \
+    threads COUNT MS | crowd CPU COUNT MS | maps MS | \
     successor PID | longexit FILE | twice CPU MS FILE | leaderless CPU MS FILE | \
     threadexec CPU MS FILE | \
     wakes CPU MS CGROUP | mark CALL... | churn DIRECTORY CPU COUNT US | \

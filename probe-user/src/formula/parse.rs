@@ -86,10 +86,9 @@ fn too_many_operators(text: &str) -> Option<usize> {
             '(' => around.push(std::mem::take(&mut own)),
             ')' | ',' => {
                 total -= own;
-                own = if c == ')' {
-                    around.pop().unwrap_or_default()
-                } else {
-                    0
+                own = match c {
+                    ')' => around.pop().unwrap_or_default(),
+                    _ => 0,
                 };
             }
             _ => {}
