@@ -213,10 +213,13 @@ pub fn assert_is_the_kernels(
         "involuntary-switches",
     ]
     .map(count);
-    let missed = counting.window.health.sum.missed_switches;
+    let health = &counting.window.health;
+    let (missed, late) = (health.sum.missed_switches, health.sum.late);
     println!(
         "{processes} processes: waits {waits} of {wait} ns, unknown {unknown}, switches \
-         {voluntary} and {involuntary}, missed {missed}; the kernel: {truth:?}"
+         {voluntary} and {involuntary}, missed {missed}, seen late {late}, skipped {:?}; the \
+         kernel: {truth:?}",
+        health.skipped_runs
     );
     for cgroup in cgroups {
         counting.assert_adds_up(cgroup);
