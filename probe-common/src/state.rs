@@ -19,7 +19,8 @@ pub enum FlushMode {
     /// Charge the open slice and forget its owner: hook `cgroup-switches` sees owners when they
     /// leave.
     ChargeAndForget = 2,
-    /// Stop counting until [`Self::Arm`]: the counters of this CPU are about to be exchanged.
+    /// Charge the open slice to its owner, and stop counting until [`Self::Arm`]: the counters of
+    /// this CPU are about to be exchanged.
     Disarm = 3,
     /// Free a row of this CPU if it has not changed since user space read it. The arguments are the
     /// two words of its key and [`UsageRow::sum`](crate::UsageRow::sum). No charge runs on this CPU

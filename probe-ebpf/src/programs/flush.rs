@@ -33,12 +33,6 @@ fn run(ctx: &RawTracePointContext) -> u32 {
     }
     let mode: u64 = ctx.arg(0);
     let (live, live_events): (u64, u64) = (ctx.arg(1), ctx.arg(2));
-    if mode == FlushMode::Disarm as u64 {
-        state.armed = 0;
-        // No switch goes on with the open slice.
-        state.task = 0;
-        return 0;
-    }
     if mode == FlushMode::FreeRow as u64 {
         return match account::free_row([ctx.arg(1), ctx.arg(2)], ctx.arg(3)) {
             true => ROW_FREED,
@@ -61,6 +55,11 @@ fn run(ctx: &RawTracePointContext) -> u32 {
         }
         let task = Task::current();
         slice::charge(state, task, task.untyped().cgroup_set());
+    }
+    if mode == FlushMode::Disarm as u64 {
+        // No switch goes on with the open slice.
+        (state.armed, state.task) = (0, 0);
+        return 0;
     }
     // Also for a CPU that is about to go offline: it may stay online.
     account::switch_group(state, live, live_events);

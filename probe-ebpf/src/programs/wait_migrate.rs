@@ -12,7 +12,7 @@ fn wait_migrate(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of sched_migrate_task is the task.
     let task = unsafe { Task::new(ctx.arg(0)) };
     if waits::is_on() && task.is_migrating() {
-        waits::migrate(task);
+        waits::migrate(task, ctx.arg(1));
     }
     0
 }

@@ -293,12 +293,16 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
 }
 
 /// Puts the wait of a task into the ledger of the CPU whose run queue it has just left for that of
-/// another CPU, which divides the rest. The lock of that run queue is held.
+/// the CPU `to`, which divides the rest. The lock of the first run queue is held.
 #[inline(always)]
-pub(crate) fn migrate(task: Task) {
+pub(crate) fn migrate(task: Task, to: u32) {
     let Some(state) = state::this_cpu() else {
         return;
     };
+    // On a CPU that does not count, the wait may end unseen.
+    if state::of_cpu(to).is_none_or(|state| state.armed != CpuState::ARMED) {
+        return;
+    }
     let info = task.sched_info();
     let address = address(&mut state.scratch[1], task);
     let Some(entry) = entry_of(address) else {

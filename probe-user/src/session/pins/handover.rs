@@ -53,9 +53,6 @@ impl Handover {
         let before = state(object)?;
         // A process that was killed during a handover has stopped it already: the gap began then.
         if before.is_none_or(|state| state.armed != 0) {
-            // The running group stays.
-            let live = before.map_or((NO_GROUP, 0), |state| (state.live, state.live_events));
-            flush::run(object, cpu, FlushMode::Charge, live, false)?;
             flush::run(object, cpu, FlushMode::Disarm, (NO_GROUP, 0), false)?;
         }
         let read = state(object)?.map_or(0, |state| state.read);

@@ -245,9 +245,8 @@ impl Session {
         if !plan.groups.is_empty() {
             // The counters of the scheduler go on: waits that ended since the CPU came online are
             // in the ledger. A switch must not compare the new counters with the dead ones.
-            for mode in [FlushMode::Charge, FlushMode::Disarm] {
-                self.cpus.flush(object, cpu, mode, (NO_GROUP, 0))?;
-            }
+            self.cpus
+                .flush(object, cpu, FlushMode::Disarm, (NO_GROUP, 0))?;
             make_idle_rows(object, plan, cpu)?;
             let last = self.cpus.counters.len() - 1;
             self.cpus.arm(object, last)?;
