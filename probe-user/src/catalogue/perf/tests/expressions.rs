@@ -103,7 +103,9 @@ fn expressions_of_mapfile_match_as_in_perf() {
         ("AuthenticAMD-25-[[:xdigit:]]+", "AuthenticAMD-25-11", true),
         ("a*b?.", "aaac", true),
         ("[a", "a", false),
-        ("(((((a+)+)+)+)+)+", "aaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ("(((((a+)+)+)+)+)+", "aaaaaaaaaaaaaaaaaaaaaaaa", true),
+        // Too large.
+        ("a{1000}{1000}", "a", false),
     ] {
         assert_eq!(matches(expression, name), fits, "{expression} {name}");
     }
