@@ -61,20 +61,12 @@ impl Excerpt {
 
 fn head(metric: &Metric) -> file::File {
     let family = &metric.family;
+    let names = (family.name.clone(), family.title.clone());
+    let empty = file::File::empty(names, family.platforms.clone(), metric.document.clone());
     file::File {
-        name: family.name.clone(),
-        title: family.title.clone(),
-        platforms: Some(family.platforms.clone()),
-        arch: None,
         midr: family.midr.clone(),
         fallback: family.fallback,
-        document: metric.document.clone(),
-        pmu: BTreeMap::new(),
-        notes: BTreeMap::new(),
-        metric: Vec::new(),
-        _order: serde::de::IgnoredAny,
-        platform: None,
-        driver: None,
+        ..empty
     }
 }
 

@@ -42,6 +42,31 @@ pub(super) struct File {
     pub(super) driver: Option<IgnoredAny>,
 }
 
+impl File {
+    /// One without metrics.
+    pub(super) fn empty(
+        (name, title): (String, String),
+        platforms: Vec<Platform>,
+        document: String,
+    ) -> Self {
+        Self {
+            name,
+            title,
+            platforms: Some(platforms),
+            arch: None,
+            midr: Vec::new(),
+            fallback: false,
+            document,
+            pmu: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            metric: Vec::new(),
+            _order: IgnoredAny,
+            platform: None,
+            driver: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FilePmu {

@@ -105,21 +105,11 @@ fn translate(
         || "perf".to_owned(),
         |name| name.to_string_lossy().into_owned(),
     );
-    let mut file = File {
-        name: format!("perf-{model}"),
-        title: format!("perf's metrics of {model}"),
-        platforms: Some(vec![hardware.platform]),
-        arch: None,
-        midr: Vec::new(),
-        fallback: false,
-        document: source.clone(),
-        pmu: BTreeMap::new(),
-        notes: BTreeMap::new(),
-        metric: Vec::new(),
-        _order: serde::de::IgnoredAny,
-        platform: None,
-        driver: None,
-    };
+    let names = (
+        format!("perf-{model}"),
+        format!("perf's metrics of {model}"),
+    );
+    let mut file = File::empty(names, vec![hardware.platform], source.clone());
     let here = catalogue.on(hardware);
     let mut names = BTreeSet::new();
     let mut refused = Vec::new();
