@@ -66,6 +66,30 @@ pub(crate) fn timer_frequency() -> Option<u64> {
     None
 }
 
+/// How long the time stamp counter is measured: the readings are to some 100 ns.
+#[cfg(target_arch = "x86_64")]
+const MEASURED: Duration = Duration::from_millis(20);
+
+/// Hz of the time stamp counter of x86, measured by the monotonic clock in 20 ms, to about 10^-5.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn tsc_frequency() -> Option<f64> {
+    // SAFETY: the instruction reads a counter, which Linux lets user space read.
+    let tsc = || unsafe { std::arch::x86_64::_rdtsc() };
+    let read = || at_one_moment(|| nanos(now()), tsc);
+    let (began, first) = read();
+    std::thread::sleep(MEASURED);
+    let (ended, last) = read();
+    let (time, ticks) = (ended.checked_sub(began)?, last.checked_sub(first)?);
+    #[expect(clippy::cast_precision_loss, reason = "some 20 ms")]
+    let frequency = ticks as f64 / (time as f64 / 1e9);
+    Some(frequency)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn tsc_frequency() -> Option<f64> {
+    None
+}
+
 /// How often two clocks are read together: an interrupt may separate the readings.
 const READINGS: usize = 8;
 
@@ -109,5 +133,12 @@ mod tests {
         assert_eq!(read.get(), READINGS);
         // Ten after each reading of ns: the other one was read in the middle.
         assert_eq!(other - nanos, 7_000_000 - 5);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_time_stamp_counter_has_one_frequency() {
+        let [a, b] = [(); 2].map(|()| tsc_frequency().unwrap());
+        assert!((a / b - 1.0).abs() < 1e-3 && a > 1e8, "{a} {b}");
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     catalogue::{Catalogue, Hardware, Models, Platform},
     machine::Machine,
+    sys::clock,
 };
 
 /// `MIDR_EL1` without variant and revision.
@@ -21,6 +22,8 @@ pub struct Processor {
     is_exact: bool,
     /// Whether cores run two threads; `None` if unknown.
     smt: Option<bool>,
+    /// Hz of the time stamp counter; `None` if unknown.
+    tsc_frequency: Option<f64>,
 }
 
 impl Processor {
@@ -41,6 +44,7 @@ impl Processor {
             midr: machine.midr(0).into_iter().collect(),
             is_exact: true,
             smt: smt.map(|active| active == "1"),
+            tsc_frequency: clock::tsc_frequency(),
         }
     }
 
@@ -66,6 +70,7 @@ impl Processor {
             midr: midr.map(|midr| u64::from(*midr)).collect(),
             is_exact: false,
             smt: None,
+            tsc_frequency: None,
         }
     }
 
@@ -95,6 +100,10 @@ impl Processor {
 
     pub(super) fn smt(&self) -> Option<bool> {
         self.smt
+    }
+
+    pub(super) fn tsc_frequency(&self) -> Option<f64> {
+        self.tsc_frequency
     }
 }
 

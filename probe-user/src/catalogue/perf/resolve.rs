@@ -166,7 +166,10 @@ impl<'a> Resolver<'a> {
             "slots" => quantity(Implicit::Slots),
             "num_packages" | "num_dies" | "socket_count" => quantity(Implicit::NumSockets),
             "source_count" | "chas_per_socket" => quantity(Implicit::NumUnits),
-            "system_tsc_freq" => quantity(Implicit::TscFrequency),
+            "system_tsc_freq" => match self.processor.tsc_frequency() {
+                Some(frequency) => constant(frequency),
+                None => quantity(Implicit::TscFrequency),
+            },
             "smt_on" | "hyperthreading_on" => smt(),
             "threads_per_core" => binary(Operator::Add, constant(1.0), smt()),
             "durationtimeinseconds" => quantity(Implicit::Seconds),
