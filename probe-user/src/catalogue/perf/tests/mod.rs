@@ -1,5 +1,6 @@
 //! Tests of perf's files: small ones of their own, and the real ones where they are.
 
+mod agreement;
 mod expressions;
 mod files;
 mod real;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Directories, with the platform that they are for.
-const MODELS: [(&str, &str); 11] = [
+pub(super) const MODELS: [(&str, &str); 11] = [
     ("linux-6.12/x86", "spr"),
     ("linux-6.12/x86", "emr"),
     ("linux-6.12/x86", "icx"),
@@ -101,67 +101,6 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
         }
     }
     println!("longest formula: {longest}");
-}
-
-/// Metrics of ours and perf's with the same meaning: the platform, perf's name with ours, and
-/// counts of pseudo-events by the ordinary events that our formulas take.
-#[test]
-fn the_same_metric_of_ours_and_of_perf_agrees_by_value() {
-    let Some(root) = root() else { return };
-    let slots = [
-        ("UOPS_RETIRED.SLOTS", 3e9),
-        ("IDQ_BUBBLES.CORE", 1.5e9),
-        ("TOPDOWN.SLOTS_P", 11e9),
-    ];
-    let bound = [
-        ("TOPDOWN.BACKEND_BOUND_SLOTS", 6e9),
-        ("INT_MISC.UOP_DROPPING", 0.0),
-    ];
-    let pseudo = [
-        ("topdown_retiring", 3e9),
-        ("topdown_fe_bound", 1.5e9),
-        ("topdown_be_bound", 6e9),
-        ("topdown_bad_spec", 0.5e9),
-        ("TOPDOWN.SLOTS", 11e9),
-    ];
-    let all = slots.iter().chain(&bound).chain(&pseudo);
-    let counts = Counts::named(all);
-    for (below, platform, pairs) in [
-        (
-            "linux-6.12/x86",
-            "spr",
-            &[
-                ("tma_retiring", "retiring"),
-                ("tma_frontend_bound", "frontend_bound"),
-                ("tma_backend_bound", "backend_bound"),
-                ("tma_bad_speculation", "bad_speculation"),
-            ][..],
-        ),
-        (
-            "linux-6.12/arm64",
-            "grace",
-            &[
-                ("perf_branch_mpki", "branch_mpki"),
-                ("perf_l1d_cache_mpki", "l1d_cache_mpki"),
-                ("perf_l2_cache_miss_ratio", "l2_cache_miss_ratio"),
-                ("perf_dtlb_walk_ratio", "dtlb_walk_ratio"),
-            ][..],
-        ),
-    ] {
-        let (catalogue, hardware) = with_directory(&root, below, platform);
-        let value = |name: &str| {
-            let metric = catalogue.select(name, &hardware).unwrap()[0];
-            metric.evaluate(&hardware, &counts).unwrap().value
-        };
-        for (theirs, ours) in pairs {
-            let (theirs_value, ours_value) = (value(theirs), value(ours));
-            let difference = (theirs_value - ours_value).abs();
-            assert!(
-                difference <= 1e-9 * ours_value.abs(),
-                "{theirs} = {theirs_value}, {ours} = {ours_value}"
-            );
-        }
-    }
 }
 
 /// Their encodings have the terms that the drivers list: what cannot be opened on the recorded
