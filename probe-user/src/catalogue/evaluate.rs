@@ -30,7 +30,32 @@ impl<I: Input> Input for WithPmu<'_, I> {
     }
 }
 
+/// Values of metrics, as the input of a threshold.
+struct Values<F>(F);
+
+impl<F: Fn(&str) -> Option<f64>> Input for Values<F> {
+    fn event(&self, name: &str) -> Result<EventCount, Absent> {
+        let count = (self.0)(name).ok_or(Absent::Missing)?;
+        Ok(EventCount {
+            count,
+            running_ratio: 1.0,
+        })
+    }
+
+    fn implicit(&self, _: Implicit) -> Option<f64> {
+        None
+    }
+}
+
 impl Metric {
+    /// Whether its value deserves attention ([`Self::threshold`]), by the values of metrics in one
+    /// place. Not so if one that the threshold names has none there.
+    pub(crate) fn is_over_threshold(&self, value_of: impl Fn(&str) -> Option<f64>) -> bool {
+        let threshold = self.threshold.as_ref();
+        let value = threshold.and_then(|it| it.evaluate(&Values(value_of)).ok());
+        value.is_some_and(|value| value.value != 0.0)
+    }
+
     /// Whether the documents give it a value on this machine.
     ///
     /// # Errors

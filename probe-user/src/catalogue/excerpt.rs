@@ -109,6 +109,7 @@ fn add(file: &mut file::File, metric: &Metric) {
         not_shared_on: metric.not_shared_on.clone(),
         io: metric.io.iter().map(|(_, event)| event.clone()).collect(),
         bound: metric.bound,
+        threshold: (metric.threshold.as_ref()).map(|formula| formula.text().to_owned()),
         requires: metric.requires,
         notes: metric.notes.iter().map(&mut note).collect(),
         not_on: metric

@@ -118,6 +118,8 @@ pub(super) struct FileMetric {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bound: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) threshold: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requires: Option<Requirement>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,

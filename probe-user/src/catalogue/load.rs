@@ -256,6 +256,7 @@ fn load_metric(
         return Err(MetricProblem::Bound(bound));
     }
     let Expanded { formula, pmus } = references.expand(&raw.name, &raw.formula)?;
+    let threshold = raw.threshold.as_deref().map(Formula::parse).transpose()?;
     let document = raw.document.as_deref().unwrap_or(document);
     let pmu = pmu_of(&formula, family, &pmus)?;
     let others = [&raw.from_sockets, &raw.from_each_socket, &raw.other_memory];
@@ -298,6 +299,7 @@ fn load_metric(
         not_shared_on: raw.not_shared_on,
         io: io.collect(),
         bound: raw.bound,
+        threshold,
         requires: raw.requires,
         notes: raw.notes.iter().map(note).collect::<Result<_, _>>()?,
         not_on: raw

@@ -230,6 +230,9 @@ pub struct Metric {
     pub io: Vec<(Arc<PmuSpec>, String)>,
     /// The largest value that a share can have.
     pub bound: Option<f64>,
+    /// When a value deserves attention: a formula over the values of metrics, by name, which is
+    /// then not 0.
+    pub threshold: Option<Formula>,
     /// The configuration that the formula is stated for.
     pub requires: Option<Requirement>,
     /// The caveats of the documents.

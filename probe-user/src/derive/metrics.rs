@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Attributes, Estimate, MetricInfo, Reason, Report, Spread, Subject, Value, ValueMethod,
+    Attributes, Estimate, MetricInfo, Reason, Report, Series, Spread, Subject, Value, ValueMethod,
     spe_metrics::SpeMetric,
 };
 use crate::{
@@ -84,6 +84,7 @@ impl<'a> CoreMetrics<'a> {
         samples: &SampleUsage,
     ) {
         let ran = usage.iter().flatten().any(|row| row.enabled > 0);
+        let first = report.series.len();
         for metric in &self.list {
             let (value, attributes) = match &metric.sampled {
                 Some(sampled) => (sampled.value(samples), self.sampled),
@@ -91,6 +92,22 @@ impl<'a> CoreMetrics<'a> {
             };
             let value = value.map(Value::Gauge).map_err(Reason::NoValue);
             report.push([subject, metric.id, attributes], value, None);
+        }
+        self.mark_over_threshold(&mut report.series[first..]);
+    }
+
+    /// Marks the values of an entity, which are those of the list.
+    fn mark_over_threshold(&self, series: &mut [Series]) {
+        for (at, CoreMetric { planned, .. }) in self.list.iter().enumerate() {
+            let value_of = |name: &str| {
+                let mut others = self.list.iter();
+                let other = others.position(|other| other.planned.metric.name == name)?;
+                Some(series[other].estimate()?.value)
+            };
+            let is_over = planned.metric.is_over_threshold(value_of);
+            if let Ok(Value::Gauge(estimate)) = &mut series[at].value {
+                estimate.over_threshold = is_over;
+            }
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Estimate {
     /// The largest value possible if its events counted the same things. Set only where `value`
     /// exceeds it; both are shown.
     pub above_bound: Option<f64>,
+    /// Whether the metric's definition has a threshold that the value has passed.
+    pub over_threshold: bool,
 }
 
 /// The error of a value, in its unit. Exactly one variant applies, so a share without validated
@@ -127,6 +129,7 @@ impl Estimate {
             running_ratio: 1.0,
             spread: Spread::Unknown,
             above_bound: None,
+            over_threshold: false,
         }
     }
 

@@ -177,6 +177,8 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
             interval_ends(&mut line, estimate.sampled_interval());
             if let Some(bound) = estimate.above_bound {
                 line.reason = above_bound(bound).into();
+            } else if estimate.over_threshold {
+                line.reason = OVER_THRESHOLD.into();
             }
             if attributes.method.is_not_validated() {
                 line.validated = "false".into();
@@ -188,6 +190,9 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
     }
     line
 }
+
+/// The reason column of a value that has passed its metric's threshold.
+const OVER_THRESHOLD: &str = "over the metric's threshold";
 
 /// The reason column of a value above its bound.
 fn above_bound(bound: f64) -> String {

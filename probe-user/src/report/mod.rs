@@ -126,6 +126,7 @@ const ZERO: Value = Value::Gauge(Estimate {
     running_ratio: 1.0,
     spread: Spread::Unknown,
     above_bound: None,
+    over_threshold: false,
 });
 
 impl RunIndex {

@@ -7,6 +7,7 @@ use super::{
     encoding::{number, text},
     expression,
     node::Node,
+    threshold::Threshold,
 };
 
 /// A metric of a file.
@@ -21,11 +22,16 @@ pub(super) struct JsonMetric {
     pub(super) unit: String,
     pub(super) title: String,
     pub(super) groups: Vec<String>,
-    /// When its value deserves attention, in perf's words.
-    pub(super) threshold: Option<String>,
+    /// When its value deserves attention.
+    pub(super) threshold: Option<Threshold>,
+    /// intel/perfmon's other name, which its thresholds use.
+    pub(super) legacy_name: Option<String>,
     /// perf's `MetricConstraint`.
     pub(super) constraint: Option<String>,
 }
+
+/// The nodes that names stand for, or why there are none.
+pub(super) type Names = BTreeMap<String, Result<Rc<Node>, String>>;
 
 impl JsonMetric {
     /// The metric of an entry; None if it is none.
@@ -44,10 +50,6 @@ impl JsonMetric {
                 (named, 1.0, unit_of_measure(unit))
             }
         };
-        let threshold = text(entry, "MetricThreshold").or_else(|| {
-            let threshold = entry.get("Threshold")?.as_object()?;
-            text(threshold, "BaseFormula")
-        });
         let groups = text(entry, "MetricGroup").unwrap_or_default().split(';');
         let groups = groups.map(str::trim).filter(|group| !group.is_empty());
         let title = text(entry, "BriefDescription").unwrap_or(&name);
@@ -58,7 +60,8 @@ impl JsonMetric {
             scale,
             unit,
             groups: groups.map(|group| group.replace(',', "_")).collect(),
-            threshold: threshold.map(str::to_owned),
+            threshold: Threshold::from_entry(entry),
+            legacy_name: text(entry, "LegacyName").map(str::to_owned),
             constraint: text(entry, "MetricConstraint").map(str::to_owned),
             name,
         })
@@ -88,8 +91,8 @@ fn unit_of_measure(unit: &str) -> String {
     }
 }
 
-/// The nodes that the letters of an intel/perfmon formula stand for, or why there are none.
-fn aliases(entry: &Entry) -> BTreeMap<String, Result<Rc<Node>, String>> {
+/// The nodes that the letters of an intel/perfmon formula stand for.
+fn aliases(entry: &Entry) -> Names {
     let mut aliases = BTreeMap::new();
     for (list, is_event) in [("Events", true), ("Constants", false)] {
         let all = entry.get(list).and_then(serde_json::Value::as_array);
@@ -163,10 +166,10 @@ fn perf_name(name: &str) -> Result<String, String> {
     })
 }
 
-/// The expression with the nodes of its aliases.
-fn with_names(
+/// The expression with the nodes that its names stand for.
+pub(super) fn with_names(
     node: &Rc<Node>,
-    aliases: &BTreeMap<String, Result<Rc<Node>, String>>,
+    aliases: &Names,
     depth: usize,
 ) -> Result<Rc<Node>, String> {
     if depth > super::resolve::MAX_DEPTH {

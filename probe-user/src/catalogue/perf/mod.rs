@@ -4,7 +4,8 @@
 //! 1. `directory` reads the files of the CPU's model, which `mapfile` chooses;
 //! 2. `encoding` and `metrics` read their entries, `expression` parses to the tree of `node`;
 //! 3. `resolve` replaces the names of an expression, with the events that `events` finds;
-//! 4. [`translate`] makes a catalogue file of all that, and lists what it refused.
+//! 4. `threshold` writes when a value is marked, over other metrics;
+//! 5. [`translate`] makes a catalogue file of all that, and lists what it refused.
 //!
 //! What perf can express and the catalogue cannot is refused with the reason, metric by metric.
 
@@ -19,6 +20,7 @@ mod processor;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod threshold;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,22 +113,30 @@ fn translate(
     );
     let mut file = File::empty(names, vec![hardware.platform], source.clone());
     let here = catalogue.on(hardware);
+    let named: Vec<String> = metrics
+        .iter()
+        .map(|metric| {
+            let name = snake_case(&metric.name);
+            match here.iter().any(|other| other.answers_to(&name)) {
+                true => format!("{PREFIX}{name}"),
+                false => name,
+            }
+        })
+        .collect();
+    let in_thresholds = threshold::names(&metrics, &named);
     let mut names = BTreeSet::new();
     let mut refused = Vec::new();
     let mut resolver = Resolver::new(&events, processor, &metrics);
-    for metric in &metrics {
-        let mut name = snake_case(&metric.name);
-        if here.iter().any(|other| other.answers_to(&name)) {
-            name.insert_str(0, PREFIX);
-        }
+    for (metric, name) in metrics.iter().zip(named) {
         let formula = match names.insert(name.clone()) {
             true => formula_of(&mut resolver, metric),
             false => Err(format!("another metric of {model} has the same name")),
         };
         match formula {
-            Ok(formula) => file
-                .metric
-                .push(file_metric(metric, name, formula, &mut file.notes)),
+            Ok(formula) => file.metric.push(FileMetric {
+                threshold: threshold::formula_of(metric, &in_thresholds),
+                ..file_metric(metric, name, formula, &mut file.notes)
+            }),
             Err(reason) => refused.push(RefusedMetric {
                 name,
                 title: metric.title.clone(),
@@ -209,8 +219,8 @@ fn file_metric(
              counters at once."
         )
     });
-    let threshold = metric.threshold.as_deref();
-    let threshold = threshold.map(|it| format!("perf marks it if {it}."));
+    let threshold = metric.threshold.as_ref();
+    let threshold = threshold.map(|it| format!("A value is marked if {}.", it.text));
     let keys = [constraint, threshold].into_iter().flatten().map(|text| {
         let key = format!("n{}", notes.len());
         notes.insert(key.clone(), text);
@@ -232,6 +242,7 @@ fn file_metric(
         not_shared_on: Vec::new(),
         io: Vec::new(),
         bound: None,
+        threshold: None,
         requires: None,
         notes: keys.collect(),
         not_on: BTreeMap::new(),

@@ -111,6 +111,7 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
             spread: counting_error
                 .map_or(Spread::Unknown, |error| stated(error * share_value.abs())),
             above_bound: None,
+            over_threshold: false,
         };
         row(owner, Some(shares.method.clone()), Ok(share))
     };

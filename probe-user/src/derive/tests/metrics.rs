@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     catalogue::{Catalogue, Chip, Hardware},
+    formula::Formula,
     plan::{MetricSource, PlannedMetric},
 };
 
@@ -64,6 +65,24 @@ fn a_ratio_of_one_group_has_no_error_and_one_with_another_has_its_live_share() {
         (frequency.counting_error().unwrap() - 0.75).abs() < 1e-6,
         "{frequency:?}"
     );
+}
+
+/// A threshold is of the values of one owner.
+#[test]
+fn a_value_over_its_threshold_is_marked() {
+    let ipc = [("instructions", core(1, 0)), ("cycles", core(1, 1))];
+    let plan = with_metric(plan(2, 0), "ipc", &ipc);
+    let mut plan = with_metric(plan, "frequency", &[("cycles", core(1, 1))]);
+    let threshold = "1 if frequency > 1 else 0";
+    plan.metrics.list[0].metric.threshold = Some(Formula::parse(threshold).unwrap());
+    let row = |cycles| usage([40 * MS, cycles], 100 * MS, 100 * MS);
+    let rows = [(key(7, 0, 1), row(120 * MS)), (key(8, 0, 1), row(80 * MS))];
+    let report = report(&plan, rows);
+    let is_over = |id| {
+        let both = ["ipc", "frequency"].map(|name| gauge(&report, &cgroup(id), name));
+        both.map(|it| it.over_threshold)
+    };
+    assert_eq!([7, 8].map(is_over), [[true, false], [false, false]]);
 }
 
 /// For short slices the clock of the switch counts more than the time of the counters: 57.7 and

@@ -54,6 +54,9 @@ impl<'a> SeriesFields<'a> {
         if let Some(bound) = estimate.above_bound {
             map.serialize_entry("above_bound", &bound)?;
         }
+        if estimate.over_threshold {
+            map.serialize_entry("over_threshold", &true)?;
+        }
         let method = &self.attributes.method;
         // Shares state the error even if it is 0 or unknown.
         match estimate.counting_error() {

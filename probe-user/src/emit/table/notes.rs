@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{TablePage, shares::socket_or_device};
 use crate::{
     derive::{
-        FindingSubject, Reason, Report, ReportFinding, ReportSection, Series, Subject,
+        Estimate, FindingSubject, Reason, Report, ReportFinding, ReportSection, Series, Subject,
         SubjectSeries,
     },
     emit::printable::printable,
@@ -84,9 +84,15 @@ pub(super) fn reasons(page: &TablePage<'_>) -> Vec<String> {
         };
         for series in group.series.iter().filter(is_noted) {
             let at = match &series.value {
-                Ok(_) => match series.estimate().and_then(|it| it.above_bound) {
-                    Some(bound) => cause_index(&mut causes, above_bound(bound), None),
-                    None => continue,
+                Ok(_) => match series.estimate() {
+                    Some(Estimate {
+                        above_bound: Some(bound),
+                        ..
+                    }) => cause_index(&mut causes, above_bound(*bound), None),
+                    Some(it) if it.over_threshold => {
+                        cause_index(&mut causes, OVER_THRESHOLD.to_owned(), None)
+                    }
+                    _ => continue,
                 },
                 Err(reason) => {
                     let same = known.iter().find(|(same, _)| *same == reason);
@@ -127,6 +133,9 @@ enum Mention {
     Group(usize),
     Row(String),
 }
+
+/// The note on values that deserve attention.
+const OVER_THRESHOLD: &str = "over its threshold, which `pmuscope list metrics NAME` has";
 
 /// The note on a value above its bound, which is shown unchanged.
 fn above_bound(bound: f64) -> String {

@@ -1,4 +1,4 @@
-//! A value above its bound is shown and flagged in every format.
+//! A value above its bound, or over its threshold, is shown and flagged.
 
 use super::{fixture, wide};
 use crate::{
@@ -29,6 +29,28 @@ fn a_value_above_its_bound_is_shown_and_flagged() {
         (OutputFormat::OpenMetrics, "_exceeded_bound"),
     ] {
         let said = wide(&report(), format);
+        assert!(said.contains(sign), "{format:?}: {said}");
+        assert!(
+            !wide(&fixture::report(), format).contains(sign),
+            "{format:?}"
+        );
+    }
+}
+
+#[test]
+fn a_value_over_its_threshold_is_shown_and_flagged() {
+    let mut report = fixture::report();
+    for series in &mut report.series {
+        if let Ok(Value::Gauge(gauge)) = &mut series.value {
+            gauge.over_threshold = true;
+        }
+    }
+    for (format, sign) in [
+        (OutputFormat::Table, "over its threshold"),
+        (OutputFormat::Json, "\"over_threshold\":true"),
+        (OutputFormat::Csv, "over the metric's threshold"),
+    ] {
+        let said = wide(&report, format);
         assert!(said.contains(sign), "{format:?}: {said}");
         assert!(
             !wide(&fixture::report(), format).contains(sign),

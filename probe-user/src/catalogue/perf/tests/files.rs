@@ -49,7 +49,7 @@ const EVENTS: &str = r#"[
 const METRICS: &str = r#"[
     {"MetricName": "Done_Rate", "MetricExpr": "OPS.DONE / CLK", "ScaleUnit": "100%",
      "MetricGroup": "G1;G2",
-     "MetricThreshold": "Done_Rate > 0.5", "BriefDescription": "Share."},
+     "MetricThreshold": "Done_Rate > 0.5 & (twice < 3 | ipc > 9)", "BriefDescription": "Share."},
     {"MetricName": "twice", "MetricExpr": "2 * Done_Rate"},
     {"MetricName": "edges", "MetricExpr": "cpu@OPS.DONE\\,edge@ / OPS.OTHER"},
     {"MetricName": "ipc", "MetricExpr": "OPS.OTHER / CLK"},
@@ -96,7 +96,22 @@ fn a_directory_of_perf_is_a_catalogue_file() {
     }
     let done = catalogue.select("done_rate", &hardware).unwrap()[0];
     assert!(done.is_in("G1") && done.is_in("G2"));
-    assert!(done.help().contains("perf marks it if Done_Rate > 0.5."));
+    assert!(
+        done.help()
+            .contains("A value is marked if Done_Rate > 0.5 & ")
+    );
+    for (values, is_over) in [
+        // In %.
+        ([Some(50.1), Some(2.0), Some(1.0)], true),
+        ([Some(49.9), Some(2.0), Some(1.0)], false),
+        ([Some(50.1), Some(3.0), Some(1.0)], false),
+        ([Some(50.1), Some(3.0), Some(10.0)], true),
+        ([Some(50.1), Some(2.0), None], false),
+    ] {
+        let names = ["done_rate", "twice", "perf_ipc"];
+        let value_of = |name: &str| values[names.iter().position(|it| *it == name).unwrap()];
+        assert_eq!(done.is_over_threshold(value_of), is_over, "{values:?}");
+    }
     let event = &done.pmu.events["OPS.DONE"];
     assert_eq!(event.perf, "{pmu}/event=0xc2,cmask=0x1,umask=0x2/");
     assert_eq!(event.counters, Some(vec![0, 1]));
@@ -138,7 +153,9 @@ fn formulas_of_perfmon_name_events_by_letters() {
      "MetricGroup": "",
          "Events": [{"Name": "OPS.DONE:c2", "Alias": "a"}, {"Name": "CLK", "Alias": "b"}],
          "Constants": [{"Name": "HYPERTHREADING_ON", "Alias": "smt_on"}],
-         "Formula": "100 * ( a / ( b if smt_on else 1 ) )"},
+         "Formula": "100 * ( a / ( b if smt_on else 1 ) )", "LegacyName": "metric_..Done(%)",
+         "Threshold": {"Formula": "( a > 10 )", "BaseFormula": "( metric_..Done(%) > 10 )",
+          "ThresholdMetrics": [{"Alias": "a", "Value": "metric_..Done(%)"}]}},
         {"MetricName": "Late", "UnitOfMeasure": "", "Constants": [],
          "Events": [{"Name": "OPS.DONE:retire_latency", "Alias": "a"}], "Formula": "a"}]}"#;
     let events = format!("{{\"Header\": {{}}, \"Events\": {EVENTS}}}");
@@ -153,6 +170,10 @@ fn formulas_of_perfmon_name_events_by_letters() {
     let (catalogue, hardware) = directory.load("spr").unwrap();
     let done = catalogue.select("done", &hardware).unwrap()[0];
     assert_eq!(done.unit, "%");
+    assert_eq!(
+        [10.0, 10.1].map(|it| done.is_over_threshold(|name| (name == "done").then_some(it))),
+        [false, true]
+    );
     let perf: Vec<&str> = done
         .events()
         .iter()

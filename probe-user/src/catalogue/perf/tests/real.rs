@@ -69,6 +69,11 @@ fn every_metric_of_the_real_files_has_a_value_or_a_reason() {
             .collect();
         let mut without = Vec::new();
         for metric in &theirs {
+            let is_marked = metric
+                .notes
+                .iter()
+                .any(|it| it.starts_with("A value is marked"));
+            assert_eq!(metric.threshold.is_some(), is_marked, "{}", metric.name);
             longest = longest.max(metric.formula.text().len());
             // With some counts a denominator is 0: a difference that is at least 0.
             let values = (0..16).map(|seed| {
