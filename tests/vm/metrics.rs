@@ -132,12 +132,12 @@ fn over_time(metric: &Metric) -> bool {
 
 #[test]
 fn every_core_metric_by_rotation() {
-    by_rotation(own_chip(), Cpus::Two);
+    by_rotation(own_chip(), "set=core", Cpus::Two);
 }
 
 #[test]
 fn every_core_metric_by_rotation_on_one_cpu() {
-    by_rotation(own_chip(), Cpus::One);
+    by_rotation(own_chip(), "set=core", Cpus::One);
 }
 
 #[test]
@@ -145,7 +145,16 @@ fn every_core_metric_of_sandy_bridge_by_rotation() {
     if value("ARCH") == "arm64" {
         return skip("the test PMU looks like an Arm core here");
     }
-    by_rotation(Chip::named("sandy-bridge").unwrap(), Cpus::One);
+    by_rotation(Chip::named("sandy-bridge").unwrap(), "set=core", Cpus::One);
+}
+
+#[test]
+fn every_core_metric_of_zen_5_by_rotation() {
+    if value("ARCH") == "arm64" {
+        return skip("an AMD core does not count here");
+    }
+    let chip = Chip::named("epyc-zen5").unwrap();
+    by_rotation(chip, "set=core core=amd", Cpus::One);
 }
 
 fn own_chip() -> Chip {
@@ -205,12 +214,13 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
     }
 }
 
-fn by_rotation(chip: Chip, cpus: Cpus) {
+/// `core` are the parameters of the test PMU.
+fn by_rotation(chip: Chip, core: &str, cpus: Cpus) {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
     }
-    let pmu = TestPmu::load("set=core");
+    let pmu = TestPmu::load(core);
     let _cpu1_offline = (cpus == Cpus::One).then(Cpu1Offline::new);
     let planned = plan(&pmu, chip);
     let groups = planned.plan.groups.len();

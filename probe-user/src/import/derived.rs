@@ -50,6 +50,8 @@ pub struct DerivedRow<'a> {
     pub place: Arc<str>,
     /// The value.
     pub value: Result<FormulaValue, NoValue>,
+    /// Whether the metric's definition has a threshold that the value has passed.
+    pub over_threshold: bool,
 }
 
 /// Counts the steps of the work, so that a test can compare inputs of different lengths.
@@ -130,6 +132,7 @@ pub fn derive<'a>(
     for metric in metrics {
         input.add_rows(&mut derived, metric, &parts, &first);
     }
+    derived.mark_over_threshold();
     Ok(derived)
 }
 
@@ -154,6 +157,24 @@ fn in_parts<'a>(
 }
 
 impl Derived<'_> {
+    /// Marks the values that have passed a threshold, by those of the same part and place.
+    fn mark_over_threshold(&mut self) {
+        if self.rows.iter().all(|row| row.metric.threshold.is_none()) {
+            return;
+        }
+        let mut values: BTreeMap<_, BTreeMap<&str, f64>> = BTreeMap::new();
+        let of = |row: &DerivedRow<'_>| (Arc::clone(&row.set), Arc::clone(&row.place));
+        for row in &self.rows {
+            let value = row.value.as_ref().ok().map(|it| it.value);
+            let named = value.map(|value| (row.metric.name.as_str(), value));
+            values.entry(of(row)).or_default().extend(named);
+        }
+        for row in self.rows.iter_mut().filter(|row| row.value.is_ok()) {
+            let here = &values[&of(row)];
+            row.over_threshold = row.metric.is_over_threshold(|name| here.get(name).copied());
+        }
+    }
+
     fn why_unused(&self, event: &str) -> Option<(String, String)> {
         let (event, why) = self.unused.iter().find(|(unused, _)| unused == event)?;
         Some((event.clone(), why.clone()))
@@ -277,6 +298,7 @@ impl PreparedInput<'_> {
                     set: Arc::clone(&part.set),
                     place: Arc::clone(&self.events.place_names[place]),
                     value: metric.evaluate(self.machine, &inputs),
+                    over_threshold: false,
                 };
                 match &row.value {
                     Err(NoValue::Missing(missing)) => {
@@ -328,6 +350,7 @@ impl PreparedInput<'_> {
                     Err(reason @ NoValue::NotOnChip { .. }) => reason,
                     _ => NoValue::Missing(metric.events().into_iter().map(str::to_owned).collect()),
                 }),
+                over_threshold: false,
             },
         });
     }

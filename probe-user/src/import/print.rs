@@ -1,7 +1,7 @@
 //! Derived metrics as text and as JSON.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     io::{self, Write},
 };
@@ -22,6 +22,9 @@ use crate::{
 /// The heading of values above the largest that the formula can have.
 const ABOVE_BOUND: &str =
     "above the largest possible value, so that its events do not count the same things";
+
+/// The beginning of the line of metrics with values that deserve attention.
+const OVER_THRESHOLD: &str = "over their thresholds (`pmuscope list metrics NAME` has them)";
 
 /// The heading of the advice.
 const ADVICE: &str = "what lowers misses of devices (DDIO paper, section 4), and what should fall";
@@ -52,6 +55,14 @@ pub fn table(out: &mut impl Write, derived: &Derived<'_>) -> io::Result<()> {
         label(&mut place, row);
         let name = format!("{} {place}", row.metric.name);
         writeln!(out, "  {}: {value} of at most {bound}", name.trim_end())?;
+    }
+    let marked: BTreeSet<&str> = (derived.rows.iter())
+        .filter(|row| row.over_threshold)
+        .map(|row| row.metric.name.as_str())
+        .collect();
+    if !marked.is_empty() {
+        let marked = Vec::from_iter(marked).join(", ");
+        writeln!(out, "\n{OVER_THRESHOLD}: {marked}")?;
     }
     for text in findings(derived) {
         writeln!(out, "\n{text}")?;
@@ -198,6 +209,8 @@ struct MetricLine<'a> {
     live: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     above_bound: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    over_threshold: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,6 +235,7 @@ impl<'a> MetricLine<'a> {
             value: value.ok().map(|value| value.value),
             live: value.ok().map(|value| value.running_ratio),
             above_bound: value.ok().and_then(|value| value.above_bound),
+            over_threshold: row.over_threshold,
             reason: value.err().map(reason),
             missing: match value {
                 Err(NoValue::Missing(events)) => Some(events),

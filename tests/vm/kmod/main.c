@@ -40,11 +40,11 @@ MODULE_PARM_DESC(broken, "core PMU: this counter, from 0 on, counts next to noth
 
 static char *core = IS_ENABLED(CONFIG_ARM64) ? "arm" : "intel";
 module_param(core, charp, 0444);
-MODULE_PARM_DESC(core, "which core PMU `set=core` means: arm or intel");
+MODULE_PARM_DESC(core, "which core PMU `set=core` means: arm, intel or amd");
 
 static char *core_name;
 module_param(core_name, charp, 0444);
-MODULE_PARM_DESC(core_name, "name of the core PMU (arm: armv8_pmuv3_0, intel: cpu)");
+MODULE_PARM_DESC(core_name, "name of the core PMU (arm: armv8_pmuv3_0, else: cpu)");
 
 static int core_type = PERF_TYPE_RAW;
 module_param(core_type, int, 0444);
@@ -70,7 +70,9 @@ static int register_core(void)
 		return tp_register_row(&tp_core_arm_row, core_name, core_type);
 	if (!strcmp(core, "intel"))
 		return tp_register_row(&tp_core_intel_row, core_name, core_type);
-	pr_err("testpmu: core=%s is unknown; it is arm or intel\n", core);
+	if (!strcmp(core, "amd"))
+		return tp_register_row(&tp_core_amd_row, core_name, core_type);
+	pr_err("testpmu: core=%s is unknown; it is arm, intel or amd\n", core);
 	return -EINVAL;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Core PMUs: Neoverse V2 as Linux's arm64 driver shows it (events/ lists only the
- * architected events; others are opened by number), and an Intel-like `cpu` with the
- * encoding and the events/ of Linux's x86 driver. Each has six programmable counters, and
- * one more that only cycles may use.
+ * architected events; others are opened by number), and `cpu` with the encoding and the
+ * events/ of Linux's x86 driver, like Intel's or like AMD's. Each has six programmable
+ * counters. But for AMD's there is one more, which only cycles may use.
  */
 #include "testpmu.h"
 
@@ -128,6 +128,32 @@ static const u64 intel_hw_map[PERF_COUNT_HW_MAX] = {
 	0x3c, 0xc0, 0x4f2e, 0x412e, 0xc4, 0xc5, 0x13c, TP_NO_EVENT, TP_NO_EVENT, 0x300,
 };
 
+/* Bits 8 to 11 of an event are bits 32 to 35 of config. */
+static const struct tp_text amd_events[] = {
+	{ "cpu-cycles", "event=0x76" },
+	{ "instructions", "event=0xc0" },
+	{ "cache-references", "event=0x60,umask=0xff" },
+	{ "cache-misses", "event=0x64,umask=0x09" },
+	{ "branch-instructions", "event=0xc2" },
+	{ "branch-misses", "event=0xc3" },
+	{ "stalled-cycles-frontend", "event=0xa9" },
+	{ "ref-cycles", "event=0x120" },
+	{}
+};
+static const struct tp_event amd_rates[] = {
+	{ "cpu-cycles", 0x76, 3000000 },
+	{ "instructions", 0xc0, 6000000 },
+	{ "ref-cycles", 0x100000120, 2000000 },
+	{}
+};
+static const struct tp_text amd_formats[] = {
+	{ "event", "config:0-7,32-35" }, { "umask", "config:8-15" }, { "edge", "config:18" },
+	{ "inv", "config:23" }, { "cmask", "config:24-31" }, {}
+};
+static const u64 amd_hw_map[PERF_COUNT_HW_MAX] = {
+	0x76, 0xc0, 0xff60, 0x964, 0xc2, 0xc3, TP_NO_EVENT, 0xa9, TP_NO_EVENT, 0x100000120,
+};
+
 static u64 core_constraint(const struct tp_row *row, u64 id)
 {
 	u64 any = BIT_ULL(row->counters) - 1;
@@ -166,6 +192,14 @@ const struct tp_row tp_core_arm_row = {
 const struct tp_row tp_core_intel_row = {
 	.name = "cpu", TP_INTEL_CORE,
 	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_CAP_RELOAD,
+};
+
+const struct tp_row tp_core_amd_row = {
+	.name = "cpu", .layout = TP_PER_CPU,
+	.events = amd_rates, .event_texts = amd_events, .formats = amd_formats,
+	.counters = 6, .id_mask = 0xfff84ffffULL,
+	.capabilities = PERF_PMU_CAP_NO_INTERRUPT | TP_CAP_RELOAD,
+	.hw_map = amd_hw_map, .numbered = true,
 };
 
 /* Two kinds of core, as on Intel's hybrid CPUs. The first has the type of raw events. */

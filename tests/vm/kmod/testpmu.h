@@ -88,7 +88,7 @@ struct tp_row {
 };
 
 extern const struct tp_row tp_grace_rows[], tp_t410_rows[], tp_intel_rows[];
-extern const struct tp_row tp_vera_row, tp_core_arm_row, tp_core_intel_row;
+extern const struct tp_row tp_vera_row, tp_core_arm_row, tp_core_intel_row, tp_core_amd_row;
 extern const struct tp_row tp_hybrid_rows[];
 extern int tp_cha, tp_iio, tp_imc, tp_rc;
 

@@ -1,6 +1,4 @@
-//! Level 1 of top-down on Intel: one group, so that its shares are exact and add up.
-
-use std::path::Path;
+//! Level 1 of top-down on Intel and AMD: one group, so that its shares are exact and add up.
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware},
@@ -18,7 +16,7 @@ use crate::{
 };
 
 /// Counts per ns by raw code, of a thousand slots.
-const RATES: [(u64, u64); 5] = [
+const INTEL: [(u64, u64); 5] = [
     (0x01a4, 1_000),
     (0x02c2, 300),
     (0x019c, 150),
@@ -27,26 +25,81 @@ const RATES: [(u64, u64); 5] = [
     (0x0104_010d, 4),
 ];
 
+/// Counts per ns by raw code: cycles of six slots on Zen 4 and of eight on Zen 5, operations that
+/// were dispatched and that retired, and slots without any for the frontend and for the backend.
+const AMD: [(u64, u64); 5] = [
+    (0x76, 500),
+    (0x07aa, 1_500),
+    (0xc1, 1_200),
+    (0x1_0000_01a0, 300),
+    (0x1_0000_1ea0, 900),
+];
+
 #[test]
 fn level_1_of_intel_adds_up() {
+    let shares = |backend, speculation| {
+        [
+            ("retiring", 30.0),
+            ("frontend_bound", 15.0),
+            ("backend_bound", backend),
+            ("bad_speculation", speculation),
+        ]
+    };
+    adds_up(
+        "set=core",
+        &INTEL,
+        &[
+            ("sapphire-rapids", &shares(35.0, 20.0)),
+            ("granite-rapids", &shares(35.0, 20.0)),
+            ("ice-lake-server", &shares(37.0, 18.0)),
+        ],
+    );
+}
+
+/// What the other thread of a core takes is a share too.
+#[test]
+fn level_1_of_amd_adds_up() {
+    adds_up(
+        "set=core core=amd",
+        &AMD,
+        &[
+            (
+                "epyc-zen4",
+                &[
+                    ("retiring", 40.0),
+                    ("frontend_bound", 10.0),
+                    ("backend_bound", 30.0),
+                    ("bad_speculation", 10.0),
+                    ("smt_contention", 10.0),
+                ],
+            ),
+            (
+                "epyc-zen5",
+                &[
+                    ("retiring", 30.0),
+                    ("frontend_bound", 7.5),
+                    ("backend_bound", 22.5),
+                    ("bad_speculation", 7.5),
+                    ("smt_contention", 32.5),
+                ],
+            ),
+        ],
+    );
+}
+
+/// Shares of a container by chip, with these parameters of the test PMU and counts of its events.
+fn adds_up(parameters: &str, rates: &[(u64, u64)], chips: &[(&str, &[(&str, f64)])]) {
     if value("ARCH") == "arm64" {
         return skip("the test PMU looks like an Arm core here");
     }
     let Some(_machine) = machine() else { return };
-    if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
-        return skip("with QEMU's own PMU beside it there are two core PMUs");
-    }
-    let pmu = TestPmu::load("set=core");
+    let pmu = TestPmu::load(parameters);
     let (core, _) = core();
-    for (code, rate) in RATES {
+    for (code, rate) in rates {
         pmu.control(&format!("rate {core} {code:#x} 0 0 {}", rate * 1_000_000));
     }
     let catalogue = Catalogue::builtin().unwrap();
-    for (chip, backend, speculation) in [
-        ("sapphire-rapids", 35.0, 20.0),
-        ("granite-rapids", 35.0, 20.0),
-        ("ice-lake-server", 37.0, 18.0),
-    ] {
+    for (chip, expected) in chips {
         let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
         let metrics = catalogue.select("group:topdown", &hardware).unwrap();
         let plan = metric_plan(hardware, &metrics);
@@ -64,12 +117,7 @@ fn level_1_of_intel_adds_up() {
             series.next().unwrap().estimate().unwrap().value
         };
         let mut sum = 0.0;
-        for (name, expected) in [
-            ("retiring", 30.0),
-            ("frontend_bound", 15.0),
-            ("backend_bound", backend),
-            ("bad_speculation", speculation),
-        ] {
+        for (name, expected) in *expected {
             let found = share(name);
             println!("{chip} {name}: {found}%");
             assert!((found - expected).abs() < 1e-9, "{chip} {name}: {found}");
