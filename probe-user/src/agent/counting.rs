@@ -1,13 +1,17 @@
 //! Starts an agent's session: the events and metrics of the configuration, or of the machine's
 //! profile.
 
+mod profile;
 mod sampled;
 
 use std::sync::Arc;
 
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use self::sampled::{AccessBackend, AccessError};
+use self::{
+    profile::plan_within,
+    sampled::{AccessBackend, AccessError},
+};
 use super::{
     config::{self, Config, Enabled},
     memory,
@@ -16,7 +20,7 @@ use super::{
 };
 use crate::{
     calibration::{CalibratedTraffic, Calibration, CalibrationError},
-    catalogue::{Catalogue, CatalogueError, Hardware, resolve_hardware},
+    catalogue::{Catalogue, CatalogueError, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, MostWaitedFor, View},
     machine::{Machine, SysfsError},
@@ -254,32 +258,13 @@ fn plan(
 ) -> Result<Plan, CountingError> {
     let catalogue = Catalogue::builtin()?;
     let hardware = resolve_hardware(machine, count.chip);
-    let calibrated = calibrated(count, machine)?;
-    if let Some(mut wanted) = wanted_by_profile(count, &hardware) {
-        wanted.set_sampled(sampled);
-        wanted.calibrated.clone_from(&calibrated);
-        match wanted.plan(machine, &catalogue, hardware) {
-            Ok(plan) if !plan.uncountable.is_empty() => tracing::warn!(
-                "cannot count the profile of this machine: {}; counting what can be counted",
-                plan.uncountable[0].reason
-            ),
-            Ok(plan) if plan.rotated == 0 => return Ok(plan),
-            Ok(_) => tracing::warn!(
-                "this machine has no room for all events of its profile at one time: counting \
-                 what there is room for"
-            ),
-            Err(error) => tracing::warn!(
-                "cannot count the profile of this machine: {error}; counting what can be counted"
-            ),
-        }
-    }
-    let mut wanted = wanted_by_name(count);
-    // The other hook does not see who comes in.
-    wanted.waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
-    wanted.rates = wanted.waits;
-    wanted.calibrated = calibrated;
+    let mut wanted = PlanRequest {
+        calibrated: calibrated(count, machine)?,
+        ..wanted_by_name(count, machine)
+    };
     wanted.set_sampled(sampled);
-    let plan = wanted.plan(machine, &catalogue, hardware)?;
+    let capacity = wanted.capacity(machine, &catalogue, &hardware)?;
+    let plan = plan_within(&wanted, &capacity, machine, &catalogue, hardware)?;
     for event in &plan.uncountable {
         tracing::warn!("{} is not counted: {}", event.name, event.reason);
     }
@@ -332,7 +317,9 @@ fn plan_with_samples(
 }
 
 /// The events and metrics of the configuration. If it names none: what fits the PMU.
-fn wanted_by_name(count: &config::Count) -> PlanRequest {
+fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
+    // The other hook does not see who comes in.
+    let waits = count.hook == Hook::SchedSwitch && machine.keeps_waits();
     PlanRequest {
         events: count.events.clone(),
         metrics: count.metrics.clone(),
@@ -343,21 +330,9 @@ fn wanted_by_name(count: &config::Count) -> PlanRequest {
         reserve_counters: count.reserve_counters,
         device: None,
         sampled: Vec::new(),
-        waits: false,
-        rates: false,
+        waits,
+        rates: waits,
     }
-}
-
-/// The profile of the machine, if it has one and the configuration names nothing.
-pub(super) fn wanted_by_profile(count: &config::Count, hardware: &Hardware) -> Option<PlanRequest> {
-    let profile = hardware.profile()?;
-    let named = !count.events.is_empty() || !count.metrics.is_empty();
-    (!named).then(|| PlanRequest {
-        events: vec![profile.events.clone()],
-        metrics: profile.metrics.clone(),
-        own_weights: profile.own_weights,
-        ..wanted_by_name(count)
-    })
 }
 
 #[cfg(test)]

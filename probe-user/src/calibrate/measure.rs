@@ -13,7 +13,7 @@ use crate::{
     catalogue::{Catalogue, resolve_hardware},
     join::share::{Weights, measured_traffic},
     machine::{Machine, cpus::CpuList},
-    plan::{Plan, PlanRequest},
+    plan::{Plan, PlanRequest, RESERVE_COUNTERS},
     roofline::allowed_cpus,
     session::{Config, Session},
     window::{Window, float},
@@ -116,7 +116,7 @@ fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, Calibrate
     let wanted = PlanRequest {
         metrics,
         all_weights: true,
-        reserve_counters: 1,
+        reserve_counters: RESERVE_COUNTERS,
         ..PlanRequest::default()
     };
     let plan = wanted

@@ -133,6 +133,16 @@ impl Counter {
         self.type_ != generic::TYPE_SOFTWARE && !self.is_of_scheduler()
     }
 
+    /// Whether it is one of the kernel's generic hardware events, such as `cycles`.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.type_ == generic::TYPE_HARDWARE
+    }
+
+    /// Whether it is one of the kernel's generic cache events, such as `dTLB-loads`.
+    pub(crate) fn is_cache(&self) -> bool {
+        self.type_ == generic::TYPE_HW_CACHE
+    }
+
     /// Whether the program at each switch keeps it, by [`probe_common::SchedulerCounter`]: no event
     /// is opened.
     #[must_use]

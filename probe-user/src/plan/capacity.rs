@@ -5,24 +5,27 @@
 //!
 //! Sampled events hold their counters all the time; counted events must fit in the others.
 
-use std::{
-    cell::{OnceCell, RefCell},
-    collections::BTreeMap,
-};
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use probe_common::GROUP_COUNTERS;
 
-use super::{PlanError, RequestedEvent};
+use super::{Plan, PlanError, RequestedEvent};
 use crate::{
-    catalogue::{Catalogue, EventSpec, Hardware, PmuSpec},
-    event::{self, Counter, Scope, Source, sampling::SampledEvent},
+    catalogue::{Catalogue, Hardware},
+    event::{Scope, sampling::SampledEvent},
     machine::{Pmus, cpus::CpuList},
 };
 
+mod architectural;
 mod broken_counters;
+mod core_counters;
+mod documented;
 mod probe;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) use broken_counters::{CounterTest, CounterTestError, CounterTestResult};
-use probe::GroupProbe;
+use documented::{DocumentedCounters, constrained_events};
+use probe::{GroupProbe, Probe};
 
 /// Why some events cannot be counted at one time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +51,9 @@ pub(crate) enum Refusal {
          kernel.nmi_watchdog=0` gives it back)"
     )]
     NeverRan,
+    /// The hypervisor filters the event.
+    #[error("the hypervisor hides model-specific events, which would count 0")]
+    ArchitecturalOnly,
     /// All CPUs of the PMU are offline.
     #[error("every CPU of its PMU is offline")]
     Offline,
@@ -72,17 +78,19 @@ pub struct Capacity {
     /// Counters that stay free for others.
     reserve: usize,
     documented: BTreeMap<String, DocumentedCounters>,
-    probe: Option<GroupProbe>,
+    probe: Option<Box<dyn Probe>>,
+    /// How many counters of each core PMU the probe found to count correctly.
+    working: BTreeMap<String, OnceCell<Option<WorkingCounters>>>,
     /// Sampled events, which hold counters of cores all the time.
     sampled: Vec<RequestedEvent>,
 }
 
-/// The counters of a PMU, as the catalogue documents them.
-#[derive(Default)]
-struct DocumentedCounters {
-    counters: usize,
-    /// Events with a fixed counter, or that some counters cannot count.
-    constrained: Vec<(Counter, EventSpec)>,
+/// The counters of a core PMU that count a known loop correctly, without the fixed ones.
+#[derive(Clone, Copy, Debug)]
+struct WorkingCounters {
+    general: usize,
+    /// Whether others count wrong.
+    is_any_broken: bool,
 }
 
 impl Capacity {
@@ -96,19 +104,18 @@ impl Capacity {
         online: CpuList,
         reserve: usize,
     ) -> Self {
-        let cores = pmus.cores().filter_map(|pmu| {
-            let counters = CounterTest::for_pmu(pmu, pmus).ok()?;
-            Some((pmu.name.clone(), (counters, OnceCell::new())))
-        });
-        let probe = GroupProbe {
-            online,
-            cores: cores.collect(),
-            results: RefCell::default(),
-            never_ran: RefCell::default(),
-        };
+        let documented = Self::documented(catalogue, machine, pmus, reserve);
+        let model_specific = architectural::model_specific_event(catalogue, machine, pmus);
+        documented.probed(GroupProbe::new(pmus, online, model_specific), pmus)
+    }
+
+    /// The same counters, with what a probe finds of them.
+    fn probed(self, probe: impl Probe + 'static, pmus: &Pmus) -> Self {
+        let names = pmus.cores().map(|pmu| pmu.name.clone());
         Self {
-            probe: Some(probe),
-            ..Self::documented(catalogue, machine, pmus, reserve)
+            probe: Some(Box::new(probe)),
+            working: names.map(|name| (name, OnceCell::new())).collect(),
+            ..self
         }
     }
 
@@ -148,6 +155,7 @@ impl Capacity {
             reserve,
             documented,
             probe: None,
+            working: BTreeMap::new(),
             sampled: Vec::new(),
         }
     }
@@ -212,6 +220,22 @@ impl Capacity {
         check_length(group, self.reserve)
     }
 
+    /// Whether each group of a plan can be counted as it is.
+    ///
+    /// # Errors
+    ///
+    /// Why the first other one cannot.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Refusal> {
+        plan.groups.iter().try_for_each(|group| {
+            let events = group.iter().map(|planned| RequestedEvent {
+                name: plan.columns[planned.column].name.clone(),
+                counter: planned.counter.clone(),
+                exclude: planned.exclude,
+            });
+            self.can_schedule(&events.collect::<Vec<_>>())
+        })
+    }
+
     /// Whether these events can be counted at one time, as one group or several.
     pub(super) fn can_count(&self, group: &[RequestedEvent]) -> Result<(), Refusal> {
         let mut hardware = group.iter().filter(|it| it.counter.is_hardware());
@@ -243,26 +267,43 @@ impl Capacity {
             return Ok(());
         };
         let pmu = &first.counter.pmu;
-        // The kernel multiplexes uncore groups, so other users have their intervals anyway.
         let reserve = match first.counter.scope {
+            // The kernel multiplexes uncore groups, so other users have their intervals anyway.
             Scope::Uncore { .. } => 0,
-            Scope::Cpu | Scope::Cpus(_) => self.reserve,
+            Scope::Cpu | Scope::Cpus(_) => self.reserve(pmu.as_deref()),
         };
-        let documented = pmu.as_ref().and_then(|pmu| self.documented.get(pmu));
+        self.fits_beside(&hardware, group, reserve)
+    }
+
+    /// Whether these events can be counted at one time, with `reserve` counters left over.
+    fn fits_beside(
+        &self,
+        hardware: &[&RequestedEvent],
+        group: &[RequestedEvent],
+        reserve: usize,
+    ) -> Result<(), Refusal> {
+        let pmu = hardware[0].counter.pmu.as_deref();
+        let documented = pmu.and_then(|pmu| self.documented.get(pmu));
         if let Some(known) = documented
-            && !known.can_schedule(&hardware, known.counters, reserve)
+            && !known.can_schedule(hardware, known.counters, reserve)
         {
             return Err(Refusal::Full {
                 counters: known.counters,
                 reserve,
             });
         }
-        if let Some(working) = pmu.as_ref().and_then(|pmu| self.working_counters(pmu))
+        if let Some(WorkingCounters {
+            general,
+            is_any_broken: true,
+        }) = pmu.and_then(|pmu| self.working(pmu))
             && !documented
                 .unwrap_or(&DocumentedCounters::default())
-                .can_schedule(&hardware, working, reserve)
+                .can_schedule(hardware, general, reserve)
         {
-            return Err(Refusal::BrokenCounters { working, reserve });
+            return Err(Refusal::BrokenCounters {
+                working: general,
+                reserve,
+            });
         }
         let Some(probe) = &self.probe else {
             return Ok(());
@@ -277,27 +318,28 @@ impl Capacity {
             .into_iter()
             .flat_map(|wanted| std::iter::repeat_n(*wanted, reserve))
             .collect();
-        probe.runs(pmu.as_deref(), group, &hardware, &spare)
+        probe.runs(pmu, group, hardware, &spare)
     }
 
-    /// How many counters of a core PMU count every event correctly; None if all do, or if they
-    /// cannot be tested. Warns about the others, once.
-    fn working_counters(&self, pmu: &str) -> Option<usize> {
-        let (counters, known) = self.probe.as_ref()?.cores.get(pmu)?;
-        *known.get_or_init(|| {
-            let counted = counters.count().inspect_err(|reason| {
-                tracing::debug!("the counters of {pmu} were not tried: {reason}");
-            });
-            let counted = counted.ok()?;
-            let fault = counted.fault(pmu)?;
-            tracing::warn!("{fault}");
-            let working = counted.working();
+    /// How many counters of a core PMU count every event correctly; None if they cannot be tested.
+    /// Warns about the others, once.
+    fn working(&self, pmu: &str) -> Option<WorkingCounters> {
+        *self.working.get(pmu)?.get_or_init(|| {
+            let (event, counted) = self.probe.as_ref()?.tested(pmu)?;
+            let fault = counted.fault(pmu);
+            if let Some(fault) = &fault {
+                tracing::warn!("{fault}");
+            }
+            let (working, all) = (counted.working(), counted.counts.len());
             // A fixed counter for the test's event is among the tested counters.
             let is_fixed = self.documented.get(pmu).is_some_and(|known| {
                 let mut constrained = known.constrained.iter();
-                constrained.any(|(event, spec)| *event == counters.event && spec.fixed)
+                constrained.any(|(known, spec)| *known == event && spec.fixed)
             });
-            (working < counted.counts.len()).then(|| working.saturating_sub(usize::from(is_fixed)))
+            Some(WorkingCounters {
+                general: working.saturating_sub(usize::from(is_fixed)),
+                is_any_broken: working < all,
+            })
         })
     }
 }
@@ -310,79 +352,5 @@ fn check_length(group: &[RequestedEvent], reserve: usize) -> Result<(), Refusal>
     Err(Refusal::Full {
         counters: GROUP_COUNTERS,
         reserve,
-    })
-}
-
-/// The events of a PMU that not every counter can count, by all encodings of the catalogue.
-fn constrained_events(spec: &PmuSpec, pmu: &str, pmus: &Pmus) -> Vec<(Counter, EventSpec)> {
-    let mut constrained = Vec::new();
-    for event in spec.events.values() {
-        if !event.fixed && event.counters.is_none() {
-            continue;
-        }
-        let texts = std::iter::once(event.perf.replace("{pmu}", pmu)).chain(event.also.clone());
-        for text in texts {
-            // An encoding with other placeholders, or a name that only tools know, does not parse.
-            let Ok(groups) = event::parse(&text, pmus) else {
-                continue;
-            };
-            for found in groups.into_iter().flat_map(|group| group.events) {
-                if let Source::Counter(counter) = found.source {
-                    constrained.push((counter, event.clone()));
-                }
-            }
-        }
-    }
-    constrained
-}
-
-impl DocumentedCounters {
-    fn constraint(&self, wanted: &RequestedEvent) -> Option<&EventSpec> {
-        let mut constrained = self.constrained.iter();
-        let found = constrained.find(|(counter, _)| *counter == wanted.counter);
-        found.map(|(_, spec)| spec)
-    }
-
-    /// Whether the events fit on the first `counters`, with `reserve` of them left over.
-    fn can_schedule(&self, hardware: &[&RequestedEvent], counters: usize, reserve: usize) -> bool {
-        let any: Vec<usize> = (0..counters).collect();
-        let mut fixed: Vec<&EventSpec> = Vec::new();
-        let mut general: Vec<Vec<usize>> = Vec::new();
-        for wanted in hardware {
-            match self.constraint(wanted) {
-                // The fixed counter counts the event once; with another filter it needs a general
-                // counter.
-                Some(spec) if spec.fixed && fixed.iter().all(|known| known.perf != spec.perf) => {
-                    fixed.push(spec);
-                }
-                Some(EventSpec {
-                    counters: Some(allowed),
-                    ..
-                }) => general.push(
-                    allowed
-                        .iter()
-                        .map(|counter| usize::from(*counter))
-                        .collect(),
-                ),
-                _ => general.push(any.clone()),
-            }
-        }
-        general.len() + reserve <= counters && assign(&general, &mut vec![false; counters])
-    }
-}
-
-/// Whether each event can have a free counter among those that can count it.
-fn assign(events: &[Vec<usize>], taken: &mut Vec<bool>) -> bool {
-    let Some((first, rest)) = events.split_first() else {
-        return true;
-    };
-    first.iter().any(|counter| {
-        if taken.get(*counter).copied().unwrap_or(true) {
-            return false;
-        }
-        taken[*counter] = true;
-        let placed = assign(rest, taken);
-        taken[*counter] = false;
-        placed
     })
 }

@@ -8,8 +8,8 @@ use super::{
     planner::requested_event,
 };
 use crate::{
-    event::{self, EventError, EventGroup},
-    machine::{MissingCapabilities, Pmus, capabilities},
+    event::{self, EventError, EventGroup, UncountableEvent},
+    machine::{MissingCapabilities, Pmus},
 };
 
 /// In order of importance: an event that does not fit with those before it is left out.
@@ -47,7 +47,12 @@ pub struct DefaultRequest {
     pub events: Vec<EventGroup>,
     /// Names of metrics.
     pub metrics: &'static str,
+    /// Default events of the PMU that are not counted, and why.
+    pub left_out: Vec<UncountableEvent>,
 }
+
+/// Why a default event is not counted, although the PMU has it.
+const NO_COUNTER: &str = "no counter is left";
 
 /// Why the default events cannot be determined.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +72,12 @@ pub enum DefaultsError {
 ///
 /// # Errors
 ///
-/// If the machine cannot be read, or counting is not permitted at all.
+/// If the machine cannot be read.
 pub fn default_request(
     pmus: &Pmus,
     capacity: &Capacity,
     (waits, rates): (bool, bool),
 ) -> Result<DefaultRequest, DefaultsError> {
-    capabilities::check()?;
     let names = match (waits, rates) {
         (true, true) => WAIT_RATES,
         (true, false) => WAIT_COUNTS,
@@ -96,7 +100,10 @@ pub fn default_request(
     let chosen = DefaultEvents::choose(pmus, capacity)?;
     if let Some((_, refusal)) = chosen.not_here.iter().find(|(name, _)| *name == NEEDED) {
         tracing::warn!("cannot count {NEEDED}: {refusal}; counting {shown}");
-        return without_pmu();
+        return Ok(DefaultRequest {
+            left_out: chosen.reasons().collect(),
+            ..without_pmu()?
+        });
     }
     if !chosen.not_here.is_empty() {
         let names: Vec<&str> = chosen.not_here.iter().map(|(name, _)| *name).collect();
@@ -106,6 +113,7 @@ pub fn default_request(
         tracing::info!("{line}");
     }
     Ok(DefaultRequest {
+        left_out: chosen.reasons().collect(),
         events: chosen.events,
         metrics: "",
     })
@@ -160,6 +168,22 @@ impl DefaultEvents {
         }
         chosen.events.extend(event::parse(CLOCK, pmus)?);
         Ok(chosen)
+    }
+
+    /// The default events that are not counted, in the order of importance.
+    fn reasons(&self) -> impl Iterator<Item = UncountableEvent> {
+        HARDWARE.into_iter().filter_map(|name| {
+            let mut not_here = self.not_here.iter();
+            let reason = match not_here.find(|(absent, _)| *absent == name) {
+                Some((_, refusal)) => refusal.to_string(),
+                None if self.left_out.contains(&name) => NO_COUNTER.to_owned(),
+                None => return None,
+            };
+            Some(UncountableEvent {
+                name: name.to_owned(),
+                reason,
+            })
+        })
     }
 
     /// One line about the events without a free counter.

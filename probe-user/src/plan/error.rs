@@ -46,6 +46,14 @@ pub enum PlanError {
         /// Why they do not fit.
         why: String,
     },
+    /// The hypervisor hides an event.
+    #[error("cannot count {events}: {why}")]
+    Hidden {
+        /// Names of its group's events.
+        events: String,
+        /// Why it counts nothing.
+        why: String,
+    },
     /// Filters of events and metrics exclude each other.
     #[error(transparent)]
     Filters(#[from] EventError),

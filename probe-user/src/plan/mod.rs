@@ -22,6 +22,8 @@ use std::{ops::Range, sync::Arc};
 use probe_common::{GROUP_COUNTERS, GROUPS, SLOTS, SchedulerCounter};
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+pub(crate) use self::capacity::simulated;
 pub(crate) use self::capacity::{CounterTest, CounterTestError, CounterTestResult};
 pub use self::{
     capacity::Capacity,
@@ -38,6 +40,9 @@ use crate::{
     event::{Counter, Event, EventGroup, Exclude, Scope, Source, UncountableEvent},
     machine::cpus::CpuList,
 };
+
+/// Hardware counters of each core that stay free for other users by default.
+pub const RESERVE_COUNTERS: usize = 1;
 
 /// Hardware counters in a group that the user did not make. More would save look-ups, but a group
 /// runs as a whole or not at all, and other users hold counters too.
@@ -115,6 +120,9 @@ pub struct Plan {
     /// Events of the user that this machine cannot count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncountable: Vec<UncountableEvent>,
+    /// Default events and metrics that are not counted, and why.
+    #[serde(skip)]
+    pub left_out: Vec<UncountableEvent>,
     /// Counter groups, opened on every CPU of their PMU, each read and charged as a whole. The
     /// groups that always run come first, then the multiplexed ones, which run one at a time.
     pub groups: Vec<Vec<Planned>>,

@@ -10,7 +10,7 @@ use crate::{
     },
     devices::Devices,
     event::{self, Event, EventError, sampling::SampledEvent},
-    machine::{Machine, Pmus, SysfsError, cpus::CpuListError},
+    machine::{Machine, Pmus, SysfsError, capabilities, cpus::CpuListError},
 };
 
 /// What is to be counted, by name.
@@ -96,11 +96,43 @@ impl PlanRequest {
         catalogue: &Catalogue,
         hardware: Hardware,
     ) -> Result<Plan, PlanRequestError> {
+        let capacity = self.capacity(machine, catalogue, &hardware)?;
+        self.plan_within(&capacity, machine, catalogue, hardware)
+    }
+
+    /// The capacity of this machine that the sampled events leave.
+    ///
+    /// # Errors
+    ///
+    /// If counting is not permitted, or a PMU has too few counters for the sampled events alone.
+    pub(crate) fn capacity(
+        &self,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: &Hardware,
+    ) -> Result<Capacity, PlanRequestError> {
+        if self.events.is_empty() && self.metrics.is_empty() {
+            capabilities::check().map_err(DefaultsError::from)?;
+        }
         let (pmus, online) = (machine.pmus()?, machine.online()?);
-        let cpus = online.len();
-        let capacity =
-            Capacity::of_this_machine(catalogue, &hardware, pmus, online, self.reserve_counters)
-                .with_sampled(&self.sampled, pmus)?;
+        let reserve = self.reserve_counters;
+        let capacity = Capacity::of_this_machine(catalogue, hardware, pmus, online, reserve);
+        Ok(capacity.with_sampled(&self.sampled, pmus)?)
+    }
+
+    /// The plan for this machine with a capacity of its PMUs.
+    ///
+    /// # Errors
+    ///
+    /// As [`PlanRequest::plan`].
+    pub(crate) fn plan_within(
+        &self,
+        capacity: &Capacity,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: Hardware,
+    ) -> Result<Plan, PlanRequestError> {
+        let (pmus, cpus) = (machine.pmus()?, machine.online()?.len());
         let calibrated = &self.calibrated;
         let mut settings = self.settings(machine, pmus, catalogue)?;
         let events: BTreeSet<_> = calibrated.iter().flat_map(|it| it.events.clone()).collect();
@@ -109,7 +141,7 @@ impl PlanRequest {
             (false, true) => MoreWeights::None,
             (false, false) => MoreWeights::Named(events),
         };
-        let mut plan = self.packed(pmus, catalogue, hardware, (&capacity, cpus), settings)?;
+        let mut plan = self.packed(pmus, catalogue, hardware, (capacity, cpus), settings)?;
         if let Some(why) = &plan.weights_in_turns {
             tracing::warn!(
                 "the counters that tell whose traffic it is take turns with others, as {why}: \
@@ -135,11 +167,12 @@ impl PlanRequest {
     ) -> Result<Plan, PlanRequestError> {
         settings.own_weights = self.own_weights;
         let mut metrics = self.metrics.join(",");
-        let mut uncountable = Vec::new();
+        let (mut uncountable, mut left_out) = (Vec::new(), Vec::new());
         let mut events = match (self.events.as_slice(), self.metrics.as_slice()) {
             ([], []) => {
                 let chosen = default_request(pmus, capacity, (self.waits, self.rates))?;
                 chosen.metrics.clone_into(&mut metrics);
+                left_out = chosen.left_out;
                 chosen.events
             }
             ([], _) => Vec::new(),
@@ -187,6 +220,7 @@ impl PlanRequest {
         let mut plan = Plan::packed(&request, pmus, capacity)?;
         plan.rates_only = self.rates && self.events.is_empty() && self.metrics.is_empty();
         plan.uncountable.append(&mut uncountable);
+        plan.left_out = left_out;
         Ok(plan)
     }
 
@@ -227,11 +261,10 @@ mod tests {
     use test_support::sysfs;
 
     use super::*;
-    use crate::catalogue::Chip;
+    use crate::{catalogue::Chip, plan::simulated::SimulatedCore};
 
-    /// Whether tables show rates in place of events, in windows or not; None where nothing may be
-    /// counted.
-    fn rates_only(events: &[&str], rates: bool) -> Option<bool> {
+    /// Whether tables show rates in place of events, in windows or not.
+    fn rates_only(events: &[&str], rates: bool) -> bool {
         let pmus = Pmus::read(&sysfs("grace")).unwrap();
         let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
         let catalogue = Catalogue::builtin().unwrap();
@@ -242,19 +275,78 @@ mod tests {
             ..PlanRequest::default()
         };
         let settings = MetricSettings::default();
-        match wanted.packed(&pmus, &catalogue, hardware, (&capacity, 2), settings) {
-            Ok(plan) => Some(plan.rates_only),
-            Err(PlanRequestError::Defaults(DefaultsError::Capabilities(_))) => None,
-            Err(error) => panic!("{error}"),
-        }
+        let plan = wanted.packed(&pmus, &catalogue, hardware, (&capacity, 2), settings);
+        plan.unwrap().rates_only
+    }
+
+    /// The plan of events and metrics on a tree, with such cores and a counter for others.
+    fn planned(
+        (tree, chip): (&str, &str),
+        core: SimulatedCore,
+        (events, metrics): (&[&str], &[&str]),
+    ) -> Result<Plan, PlanRequestError> {
+        let pmus = Pmus::read(&sysfs(tree)).unwrap();
+        let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
+        let catalogue = Catalogue::builtin().unwrap();
+        let capacity = Capacity::documented(&catalogue, &hardware, &pmus, 1);
+        let capacity = capacity.simulated(core, &pmus);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let wanted = PlanRequest {
+            events: names(events),
+            metrics: names(metrics),
+            ..PlanRequest::default()
+        };
+        let settings = MetricSettings::default();
+        wanted.packed(&pmus, &catalogue, hardware, (&capacity, 2), settings)
+    }
+
+    /// KVM's filter runs hidden events and counts 0.
+    #[test]
+    fn hidden_events_are_refused_and_their_metrics_have_the_reason() {
+        let core = SimulatedCore {
+            general: 8,
+            fixed: true,
+            architectural_only: true,
+        };
+        let emr = ("emr-guest", "emerald-rapids");
+        let stalls = "cpu/event=0xa3,umask=0x05,cmask=5,name=stalls_l2_miss/";
+        let error = planned(emr, core, (&[stalls], &[])).unwrap_err();
+        let error = error.to_string();
+        assert_eq!(
+            error,
+            "cannot count stalls_l2_miss: the hypervisor hides model-specific events, which would \
+             count 0"
+        );
+        let plan = planned(emr, core, (&[], &["dtlb_walk_ratio,ipc"])).unwrap();
+        assert!(!plan.computes("dtlb_walk_ratio"));
+        assert!(plan.computes("ipc"));
+        let whole = SimulatedCore {
+            architectural_only: false,
+            ..core
+        };
+        let plan = planned(emr, whole, (&[stalls], &["dtlb_walk_ratio"])).unwrap();
+        assert!(plan.computes("dtlb_walk_ratio"));
+    }
+
+    /// A ratio of two events needs both counters, so that none stays free.
+    #[test]
+    fn two_counters_suffice_for_a_ratio() {
+        let core = SimulatedCore {
+            general: 2,
+            fixed: true,
+            architectural_only: false,
+        };
+        let graviton4 = ("graviton4-small", "neoverse-v2");
+        let metrics: &[&str] = &["branch_miss_ratio", "cache_miss_ratio", "ipc"];
+        let plan = planned(graviton4, core, (&[], metrics)).unwrap();
+        assert!(metrics.iter().all(|name| plan.computes(name)));
+        assert_eq!(plan.rotated, 3);
     }
 
     #[test]
     fn events_that_the_user_names_stay_in_tables() {
-        assert_eq!(rates_only(&["cycles,instructions"], true), Some(false));
-        if let Some(beside_a_command) = rates_only(&[], false) {
-            assert!(!beside_a_command);
-            assert_eq!(rates_only(&[], true), Some(true));
-        }
+        assert!(!rates_only(&["cycles,instructions"], true));
+        assert!(!rates_only(&[], false));
+        assert!(rates_only(&[], true));
     }
 }

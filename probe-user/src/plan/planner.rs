@@ -173,14 +173,23 @@ impl Plan {
         for (event_set, of) in event_sets.iter().zip(&mut packed.group_of) {
             // A group of the user is opened as it is: the kernel says what is wrong with it.
             // Together with sampled events it would take their counters.
+            // A hidden event would count 0.
             if of.is_none() && matches!(event_set.purpose, Purpose::Columns(_)) {
-                if let Err(why @ Refusal::SampledConflict { .. }) =
-                    slots.can_schedule(&event_set.wanted)
-                {
-                    return Err(PlanError::SampledConflict {
-                        events: event_set.name(self),
-                        why: why.to_string(),
-                    });
+                let events = || event_set.name(self);
+                match slots.can_schedule(&event_set.wanted) {
+                    Err(why @ Refusal::SampledConflict { .. }) => {
+                        return Err(PlanError::SampledConflict {
+                            events: events(),
+                            why: why.to_string(),
+                        });
+                    }
+                    Err(why @ Refusal::ArchitecturalOnly) => {
+                        return Err(PlanError::Hidden {
+                            events: events(),
+                            why: why.to_string(),
+                        });
+                    }
+                    Ok(()) | Err(_) => {}
                 }
                 *of = Some(packed.groups.len());
                 packed.groups.push(event_set.wanted.clone());

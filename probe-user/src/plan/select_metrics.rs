@@ -25,6 +25,12 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether a metric has a value.
+    pub(crate) fn computes(&self, metric: &str) -> bool {
+        let mut metrics = self.metrics.list.iter();
+        metrics.any(|planned| planned.metric.name == metric && planned.sources.is_ok())
+    }
+
     fn replanned(&self, metric: &Metric) -> PlannedMetric {
         let mut known = self.metrics.list.iter();
         let planned = known.find(|planned| {

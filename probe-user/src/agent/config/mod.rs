@@ -20,6 +20,7 @@ use crate::{
     catalogue::Chip,
     join::By,
     names::resolver::{DEFAULT_LABELS, RuntimeEndpoint},
+    plan::RESERVE_COUNTERS,
     session::{
         sampling::DEFAULT_SAMPLE_BUDGET,
         spe::{DEFAULT_BUDGET, DEFAULT_PERIOD},
@@ -224,7 +225,7 @@ impl Default for Config {
                 by: By::Container,
                 calibration: None,
                 chip: None,
-                reserve_counters: 1,
+                reserve_counters: RESERVE_COUNTERS,
                 hook: Hook::SchedSwitch,
                 max_rows: None,
                 top_processes: 0,

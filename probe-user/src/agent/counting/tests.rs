@@ -6,17 +6,17 @@ use std::fs;
 
 use test_support::sysfs;
 
-use super::*;
+use super::{profile::wanted_by_profile, *};
 use crate::{
-    catalogue::{Chip, MetricSettings},
-    machine::Pmus,
+    catalogue::{Chip, Hardware, MetricSettings},
+    machine::{Pmus, Roots},
     plan::{Capacity, CountSource},
 };
 
 /// The plan of the profile of a chip with this many sockets, on a recorded tree.
 fn planned(tree: &str, chip: &str, sockets: u32) -> Plan {
     planned_as(tree, chip, sockets, |count, hardware| {
-        wanted_by_profile(count, hardware).unwrap()
+        wanted_by_profile(&wanted(count), hardware).unwrap()
     })
 }
 
@@ -45,6 +45,11 @@ fn planned_as(
         MetricSettings::default(),
     );
     plan.unwrap()
+}
+
+/// What the configuration names, without waits.
+fn wanted(count: &config::Count) -> PlanRequest {
+    wanted_by_name(count, &Machine::at(Roots::below("/nonexistent".as_ref())))
 }
 
 /// Names of the events on the cores, by group.
@@ -127,7 +132,7 @@ fn a_plan_with_fewer_counters_is_whole() {
 
     let all = |count: &config::Count, _: &Hardware| PlanRequest {
         metrics: vec!["all".to_owned()],
-        ..wanted_by_name(count)
+        ..wanted(count)
     };
     let turns = planned_as("spr", "sapphire-rapids", 2, all);
     assert!(turns.rotated > 1);
@@ -178,7 +183,7 @@ fn elsewhere_there_is_no_profile() {
     let count = Config::default().count;
     for chip in ["other", "epyc-zen4"] {
         let hardware = Hardware::of_chip(Chip::named(chip).unwrap());
-        assert!(wanted_by_profile(&count, &hardware).is_none());
+        assert!(wanted_by_profile(&wanted(&count), &hardware).is_none());
     }
     // A configuration that names something does not use the profile.
     let named = config::Count {
@@ -186,7 +191,7 @@ fn elsewhere_there_is_no_profile() {
         ..count
     };
     let hardware = Hardware::of_chip(Chip::named("grace-hopper").unwrap());
-    assert!(wanted_by_profile(&named, &hardware).is_none());
+    assert!(wanted_by_profile(&wanted(&named), &hardware).is_none());
 }
 
 /// A fleet has one configuration: calibrations of other types of machines are no error.

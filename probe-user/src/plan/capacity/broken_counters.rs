@@ -177,7 +177,7 @@ impl CounterTest {
 }
 
 /// Pins this thread to the first CPU of the PMU that it may run on.
-fn pin(scope: &Scope) -> Option<u32> {
+pub(super) fn pin(scope: &Scope) -> Option<u32> {
     let allowed = sched_getaffinity(None).ok()?;
     let runs_on = |cpu: &u32| usize::try_from(*cpu).is_ok_and(|cpu| allowed.is_set(cpu));
     let cpu = (0..u32::try_from(CpuSet::MAX_CPU).ok()?)

@@ -7,46 +7,67 @@ use std::{
     time::Duration,
 };
 
-use super::{CounterTest, Refusal};
-use crate::{event::Scope, machine::cpus::CpuList, plan::RequestedEvent, sys::perf};
+use super::{
+    CounterTest, CounterTestResult, Refusal,
+    architectural::{counts_nothing, is_model_specific},
+};
+use crate::{
+    event::{Counter, Scope},
+    machine::{Pmus, cpus::CpuList},
+    plan::RequestedEvent,
+    sys::perf,
+};
 
 /// Long enough for the kernel to run every waiting group (`perf_event_mux_interval_ms` is 4 ms).
 const FULL_ROTATION: Duration = Duration::from_millis(20);
 
-/// Probes on this machine, and their results.
-pub(super) struct GroupProbe {
-    pub(super) online: CpuList,
-    /// By core PMU: the test of its counters, and how many count correctly if not all do.
-    pub(super) cores: BTreeMap<String, (CounterTest, OnceCell<Option<usize>>)>,
-    pub(super) results: RefCell<HashMap<String, Result<(), Refusal>>>,
-    /// By PMU: the number of hardware events of a group that the kernel opened but never ran.
-    pub(super) never_ran: RefCell<HashMap<Option<String>, usize>>,
-}
-
-impl GroupProbe {
-    /// Opens the group, with the counters that must stay free for others, and checks that it runs.
-    pub(super) fn runs(
+/// What only a running machine knows of its counters.
+pub(super) trait Probe {
+    /// Whether a group runs together with `spare`, copies of its events in the counters that must
+    /// stay free for others.
+    fn runs(
         &self,
         pmu: Option<&str>,
         group: &[RequestedEvent],
         hardware: &[&RequestedEvent],
         spare: &[&RequestedEvent],
-    ) -> Result<(), Refusal> {
-        let pmu = pmu.map(str::to_owned);
-        let never_ran = self.never_ran.borrow().get(&pmu).copied();
-        if never_ran.is_some_and(|never_ran| hardware.len() >= never_ran) {
-            return Err(Refusal::NeverRan);
+    ) -> Result<(), Refusal>;
+
+    /// The event that counts instructions on a core PMU, and what each counter counted of a known
+    /// loop.
+    fn tested(&self, pmu: &str) -> Option<(Counter, CounterTestResult)>;
+
+    /// Whether the hypervisor lets the cores count architectural events alone.
+    fn is_architectural_only(&self) -> bool;
+}
+
+/// Probes on this machine, and their results.
+pub(super) struct GroupProbe {
+    online: CpuList,
+    /// By core PMU: the test of its counters.
+    cores: BTreeMap<String, CounterTest>,
+    results: RefCell<HashMap<String, Result<(), Refusal>>>,
+    /// By PMU: the number of hardware events of a group that the kernel opened but never ran.
+    never_ran: RefCell<HashMap<Option<String>, usize>>,
+    /// A model-specific event that any program causes, if the cores have one.
+    model_specific: Option<Counter>,
+    architectural_only: OnceCell<bool>,
+}
+
+impl GroupProbe {
+    pub(super) fn new(pmus: &Pmus, online: CpuList, model_specific: Option<Counter>) -> Self {
+        let cores = pmus.cores().filter_map(|pmu| {
+            let counters = CounterTest::for_pmu(pmu, pmus).ok()?;
+            Some((pmu.name.clone(), counters))
+        });
+        Self {
+            online,
+            cores: cores.collect(),
+            results: RefCell::default(),
+            never_ran: RefCell::default(),
+            model_specific,
+            architectural_only: OnceCell::new(),
         }
-        let key = format!("{group:?}");
-        if let Some(known) = self.results.borrow().get(&key) {
-            return known.clone();
-        }
-        let result = self.open(group, hardware, spare);
-        if result == Err(Refusal::NeverRan) {
-            self.never_ran.borrow_mut().insert(pmu, hardware.len());
-        }
-        self.results.borrow_mut().insert(key, result.clone());
-        result
     }
 
     fn open(
@@ -89,5 +110,48 @@ impl GroupProbe {
         } else {
             Err(Refusal::NeverRan)
         }
+    }
+}
+
+impl Probe for GroupProbe {
+    fn runs(
+        &self,
+        pmu: Option<&str>,
+        group: &[RequestedEvent],
+        hardware: &[&RequestedEvent],
+        spare: &[&RequestedEvent],
+    ) -> Result<(), Refusal> {
+        if hardware.iter().any(|it| is_model_specific(&it.counter)) && self.is_architectural_only()
+        {
+            return Err(Refusal::ArchitecturalOnly);
+        }
+        let pmu = pmu.map(str::to_owned);
+        let never_ran = self.never_ran.borrow().get(&pmu).copied();
+        if never_ran.is_some_and(|never_ran| hardware.len() >= never_ran) {
+            return Err(Refusal::NeverRan);
+        }
+        let key = format!("{group:?} {}", spare.len());
+        if let Some(known) = self.results.borrow().get(&key) {
+            return known.clone();
+        }
+        let result = self.open(group, hardware, spare);
+        if result == Err(Refusal::NeverRan) {
+            self.never_ran.borrow_mut().insert(pmu, hardware.len());
+        }
+        self.results.borrow_mut().insert(key, result.clone());
+        result
+    }
+
+    fn tested(&self, pmu: &str) -> Option<(Counter, CounterTestResult)> {
+        let test = self.cores.get(pmu)?;
+        let counted = test.count().inspect_err(|reason| {
+            tracing::debug!("the counters of {pmu} were not tried: {reason}");
+        });
+        Some((test.event.clone(), counted.ok()?))
+    }
+
+    fn is_architectural_only(&self) -> bool {
+        let tested = || self.model_specific.as_ref().is_some_and(counts_nothing);
+        *self.architectural_only.get_or_init(tested)
     }
 }

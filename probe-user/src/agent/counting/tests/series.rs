@@ -182,7 +182,7 @@ fn a_container_has_at_most_60_series() {
     let superchip = planned("grace", "grace-cpu-superchip", 2);
     let spr = planned("spr", "sapphire-rapids", 2);
     // Without a profile: six events.
-    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| wanted_by_name(count));
+    let epyc = planned_as("spr", "epyc-zen4", 2, |count, _| wanted(count));
     let counts = [
         series_of_container(&grace, Sampled::Spe),
         series_of_container(&superchip, Sampled::Spe),

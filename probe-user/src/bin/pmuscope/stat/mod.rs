@@ -12,7 +12,7 @@ use probe_user::{
     join::{By, Hottest, RowSelection},
     machine::Machine,
     names::resolver::Resolver,
-    plan::{Plan, PlanRequest},
+    plan::{Plan, PlanRequest, RESERVE_COUNTERS},
     session::{Config, MOST_ROWS, SamplingConfig, Session, SpeConfig},
     snapshot::{Hook, Snapshot},
 };
@@ -87,7 +87,7 @@ pub(crate) struct CountingArgs {
     #[arg(long, value_enum, hide_short_help = true)]
     chip: Option<Chip>,
     /// Hardware counters of each core that stay free for other users
-    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = RESERVE_COUNTERS, hide_short_help = true)]
     reserve_counters: usize,
     /// How long the counters of a group stay on a CPU, if not all groups fit at once
     #[arg(
