@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use test_harness::{TestCgroup, machine, pmuscope, shared_machine};
 
 use crate::nobody::{Programs, become_nobody};
@@ -47,6 +47,13 @@ fn as_root_counting_works_and_was_tried() {
     // Both values are rounded.
     assert!(percent.abs_diff(100) <= within + 1, "{found}");
     assert_eq!(finding(&diagnosis, "open a counter")["state"], "ok");
+    let defaults = diagnosis["counters"]["defaults"].as_array().unwrap();
+    let verbs: Vec<&Value> = defaults.iter().map(|it| &it["verbs"]).collect();
+    assert_eq!(verbs, [&json!(["stat", "top"]), &json!(["agent"])]);
+    assert!(
+        defaults.iter().all(|it| it["error"].is_null()),
+        "{defaults:?}"
+    );
     // The test's cgroup exists, so the trial used a cgroup with the controller.
     let controller = finding(&diagnosis, "perf_event")["found"].as_str().unwrap();
     let tried_in = controller.contains("child cgroup");

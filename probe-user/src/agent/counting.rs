@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use tracing::subscriber::{NoSubscriber, with_default};
 
-use self::{
-    profile::plan_within,
-    sampled::{AccessBackend, AccessError},
-};
+pub(crate) use self::profile::plan_within;
+use self::sampled::{AccessBackend, AccessError};
 use super::{
     config::{self, Config, Enabled},
     memory,
@@ -333,6 +331,11 @@ fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
         waits,
         rates: waits,
     }
+}
+
+/// What the default configuration counts.
+pub(crate) fn default_request(machine: &Machine) -> PlanRequest {
+    wanted_by_name(&Config::default().count, machine)
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval_at, sleep},
 };
 
+pub(crate) use self::counting::{default_request, plan_within};
 pub use self::{
     config::{Config, ConfigError, Sources},
     counting::{CountingError, memory_in_words},

@@ -1,5 +1,7 @@
 //! The results of checks, and their [`Diagnosis`].
 
+use super::CounterProfile;
+
 /// Part of the machine that a check looks at, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
@@ -204,9 +206,27 @@ impl State {
     }
 }
 
+/// What identifies a machine, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExaminedMachine {
+    /// The architecture.
+    pub arch: &'static str,
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+    /// Vendor of the machine, by its firmware. Clouds name themselves here.
+    pub vendor: Option<String>,
+    /// Product, by its firmware. Some clouds name the instance type here.
+    pub product: Option<String>,
+}
+
 /// All findings, by area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
+    /// Which machine was examined.
+    pub machine: ExaminedMachine,
+    /// The counters of its cores, and what is counted by default; None if the PMUs cannot be read,
+    /// or counting is not permitted.
+    pub counters: Option<CounterProfile>,
     /// All findings, in the order of the report.
     pub findings: Vec<Finding>,
 }

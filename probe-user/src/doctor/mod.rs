@@ -6,6 +6,7 @@
 
 mod cgroups;
 mod config;
+mod counter_profile;
 mod counters;
 mod finding;
 mod kernel;
@@ -19,7 +20,8 @@ mod tests;
 mod trials;
 
 pub use self::{
-    finding::{Area, Diagnosis, Finding, Loss, Remedy, State},
+    counter_profile::{CorePmu, CounterProfile, DefaultEvents, MultiplexedGroup},
+    finding::{Area, Diagnosis, ExaminedMachine, Finding, Loss, Remedy, State},
     subject::Subject,
 };
 
@@ -35,10 +37,20 @@ pub fn examine(subject: &Subject) -> Diagnosis {
     findings.extend(pmus::check(subject, config, &pmus));
     findings.extend(spe::check(subject, config, &pmus));
     findings.extend(counters::check(subject, config, &pmus));
+    let counters = CounterProfile::of(subject, pmus.as_ref().ok().copied());
+    findings.extend(
+        counters
+            .iter()
+            .flat_map(|profile| profile.findings(subject)),
+    );
     findings.extend(trials::check(
         subject,
         hierarchy.ok(),
         pmus.as_ref().ok().copied(),
     ));
-    Diagnosis { findings }
+    Diagnosis {
+        machine: subject.describe(),
+        findings,
+        counters,
+    }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::{Diagnosis, Finding, Loss, Remedy};
+use super::{CounterProfile, Diagnosis, Finding, Loss, Remedy};
 use crate::emit::printable::printable_json;
 
 impl Diagnosis {
@@ -56,7 +56,15 @@ impl Diagnosis {
             })
         };
         let findings: Vec<_> = self.findings.iter().map(finding).collect();
+        let machine = &self.machine;
         let diagnosis = json!({
+            "machine": {
+                "arch": machine.arch,
+                "kernel": machine.kernel,
+                "vendor": machine.vendor,
+                "product": machine.product,
+            },
+            "counters": self.counters.as_ref().map(CounterProfile::json),
             "findings": findings,
             "counting_works": self.counting_works(),
             "verdict": self.verdict(),

@@ -7,7 +7,10 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 
-use super::trials::{RunningKernel, Trials};
+use super::{
+    finding::ExaminedMachine,
+    trials::{RunningKernel, Trials},
+};
 use crate::{
     calibration::DIRECTORY,
     machine::{Machine, capabilities},
@@ -119,6 +122,21 @@ impl Subject {
             || stands_for.contains(capability) && capabilities.contains(CapabilitySet::SYS_ADMIN)
     }
 
+    /// Whether the process has the capabilities that counting needs.
+    pub(super) fn may_count(&self) -> bool {
+        self.has(CapabilitySet::BPF | CapabilitySet::PERFMON)
+    }
+
+    /// What identifies the machine.
+    pub(super) fn describe(&self) -> ExaminedMachine {
+        ExaminedMachine {
+            arch: self.process.arch.name(),
+            kernel: self.release(),
+            vendor: self.sys("class/dmi/id/sys_vendor"),
+            product: self.sys("class/dmi/id/product_name"),
+        }
+    }
+
     /// Whether this is a virtual machine, as far as it can be detected.
     pub(super) fn is_virtual(&self) -> bool {
         let flag = || {
@@ -126,9 +144,18 @@ impl Subject {
             let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
             Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
         };
-        let vendor = self.sys("class/dmi/id/sys_vendor");
+        let of_vendor = |vendor: &str| match vendor {
+            "QEMU" => true,
+            // The product is the instance type, such as m8g.metal-24xl.
+            "Amazon EC2" => self
+                .sys("class/dmi/id/product_name")
+                .is_some_and(|product| !product.contains(".metal")),
+            _ => false,
+        };
         flag() == Some(true)
-            || vendor.is_some_and(|vendor| vendor == "QEMU")
+            || self
+                .sys("class/dmi/id/sys_vendor")
+                .is_some_and(|vendor| of_vendor(&vendor))
             || self.sys("hypervisor/type").is_some()
     }
 }

@@ -11,14 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::thread::CapabilitySet;
-
 use super::{Area, Finding, Loss, Subject};
 use crate::{
     catalogue::{Catalogue, Hardware, MetricSettings},
     event::{self, Counter, Exclude},
     machine::{Machine, Pmus, cgroup::Hierarchy, cpus::CpuList},
-    plan::{self, Capacity, CounterTest, CounterTestError, Plan, ResolvedRequest},
+    plan::{
+        self, Capacity, CounterTest, CounterTestError, Plan, PlanRequest, PlanRequestError,
+        ResolvedRequest,
+    },
     session::{Config, Session, SessionError},
     sys::perf,
     window::Window,
@@ -39,6 +40,15 @@ pub(super) trait Trials {
 
     /// Opens a software event for the tasks of a cgroup on CPU 0.
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()>;
+
+    /// What the PMUs can count at one time.
+    fn capacity(
+        &self,
+        request: &PlanRequest,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: &Hardware,
+    ) -> Result<Capacity, PlanRequestError>;
 
     /// Runs a known loop with all counters of each core PMU. Returns the result by the PMU's name.
     fn counters(
@@ -154,7 +164,7 @@ fn session(subject: &Subject, hierarchy: Option<&Hierarchy>) -> Finding {
             .advise(format!("fix {why} above, and run doctor again"));
         AREA.missing(check, format!("not tried, for lack of {why}"), loss)
     };
-    if !subject.has(CapabilitySet::BPF | CapabilitySet::PERFMON) {
+    if !subject.may_count() {
         return not_tried("capabilities");
     }
     if hierarchy.is_none() {
@@ -205,6 +215,16 @@ impl Trials for RunningKernel {
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
         let directory = File::open(directory)?;
         perf::open_in_cgroup(&Counter::task_clock().attr(), directory.as_fd(), 0).map(drop)
+    }
+
+    fn capacity(
+        &self,
+        request: &PlanRequest,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: &Hardware,
+    ) -> Result<Capacity, PlanRequestError> {
+        request.capacity(machine, catalogue, hardware)
     }
 
     fn counters(

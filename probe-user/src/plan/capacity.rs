@@ -24,6 +24,7 @@ mod probe;
 #[cfg(test)]
 pub(crate) mod simulated;
 pub(crate) use broken_counters::{CounterTest, CounterTestError, CounterTestResult};
+pub(crate) use core_counters::CoreCounters;
 use documented::{DocumentedCounters, constrained_events};
 use probe::{GroupProbe, Probe};
 

@@ -52,7 +52,7 @@ pub struct DefaultRequest {
 }
 
 /// Why a default event is not counted, although the PMU has it.
-const NO_COUNTER: &str = "no counter is left";
+pub(crate) const NO_COUNTER: &str = "no counter is left";
 
 /// Why the default events cannot be determined.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 pub(crate) use self::capacity::simulated;
-pub(crate) use self::capacity::{CounterTest, CounterTestError, CounterTestResult};
+pub(crate) use self::capacity::{CoreCounters, CounterTest, CounterTestError, CounterTestResult};
+pub(crate) use self::defaults::NO_COUNTER;
 pub use self::{
     capacity::Capacity,
     defaults::{DefaultRequest, DefaultsError, default_request},

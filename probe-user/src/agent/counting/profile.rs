@@ -13,7 +13,7 @@ use crate::{
 /// # Errors
 ///
 /// As [`PlanRequest::plan`].
-pub(super) fn plan_within(
+pub(crate) fn plan_within(
     wanted: &PlanRequest,
     capacity: &Capacity,
     machine: &Machine,

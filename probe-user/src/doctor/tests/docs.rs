@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{Loss, config::driver_remedies, subject::Arch},
-    grace,
+    clouds, grace,
     machine::{FakeKernel, Fixture, WORKING, process},
 };
 use crate::catalogue::Platform;
@@ -27,6 +27,7 @@ fn losses() -> Vec<(String, Loss)> {
         cgroup: Some(libc::ENOENT),
         session: Err("refused"),
         counters: Some((&[1_000_000, 200], 0)),
+        core: None,
     };
     let namespace = grace(process(Arch::Arm64), nothing);
     let line = "34 26 0:29 /kubepods/podx /sys/fs/cgroup ro - cgroup2 cgroup ro\n";
@@ -43,6 +44,8 @@ fn losses() -> Vec<(String, Loss)> {
         Fixture::new(Some("spr"), "cgroup-v1", process(Arch::X86), WORKING),
         Fixture::new(Some("spr"), "spr-watchdog", bare(Arch::X86), nothing),
         Fixture::new(None, "old", process(Arch::X86), WORKING),
+        clouds::graviton4(2, true),
+        clouds::architectural(),
         Fixture::new(None, "none", process(Arch::Arm64), WORKING),
     ];
     let lost = |fixture: &Fixture| {

@@ -20,8 +20,11 @@ use super::{
     btf::{STRUCTURES, btf},
 };
 use crate::{
+    catalogue::{Catalogue, Hardware},
     machine::{Machine, Pmus, Roots},
-    plan::{self, CounterTestError},
+    plan::{
+        self, Capacity, CounterTestError, PlanRequest, PlanRequestError, simulated::SimulatedCore,
+    },
 };
 
 /// A fake kernel with fixed answers.
@@ -35,6 +38,8 @@ pub(super) struct FakeKernel {
     /// What each counter of PMU `cpu` counted of a million instructions, and how many counters
     /// others hold.
     pub(super) counters: Option<(&'static [u64], usize)>,
+    /// The counters of each core; None: those of its documents.
+    pub(super) core: Option<SimulatedCore>,
 }
 
 pub(super) const WORKING: FakeKernel = FakeKernel {
@@ -48,6 +53,7 @@ pub(super) const WORKING: FakeKernel = FakeKernel {
         ppm: Some(310),
     }),
     counters: None,
+    core: None,
 };
 
 fn answer(error: Option<i32>) -> io::Result<()> {
@@ -63,6 +69,21 @@ impl Trials for FakeKernel {
     fn open_in_cgroup(&self, directory: &Path) -> io::Result<()> {
         assert!(directory.is_dir(), "{}", directory.display());
         answer(self.cgroup)
+    }
+
+    fn capacity(
+        &self,
+        request: &PlanRequest,
+        machine: &Machine,
+        catalogue: &Catalogue,
+        hardware: &Hardware,
+    ) -> Result<Capacity, PlanRequestError> {
+        let pmus = machine.pmus()?;
+        let capacity = Capacity::documented(catalogue, hardware, pmus, request.reserve_counters);
+        Ok(match self.core {
+            Some(core) => capacity.simulated(core, pmus),
+            None => capacity,
+        })
     }
 
     fn counters(

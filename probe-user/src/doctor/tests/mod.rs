@@ -1,6 +1,7 @@
 //! The report on fixture machines (tests/fixtures/doctor), as snapshots.
 
 mod btf;
+mod clouds;
 mod counters;
 mod docs;
 mod families;

@@ -1,12 +1,78 @@
-//! How many counters a core PMU has for any event.
+//! How many counters a core PMU has for any event, and which events have one of their own.
 
-use super::Capacity;
+use super::{Capacity, RequestedEvent};
+use crate::{event, machine::Pmus, plan::planner::requested_event};
 
 /// Cores with this many general counters or fewer keep none free for other users: a ratio of two
 /// events needs both.
 const NONE_FREE: usize = 2;
 
+/// More counters than any core PMU has.
+const MOST: usize = 64;
+
+/// Events with a fixed counter on some cores.
+const FIXED: [&str; 2] = ["cycles", "instructions"];
+
+/// Events that have a fixed counter on no core.
+const GENERAL: [&str; 2] = ["branch-misses", "branches"];
+
+/// The counters of a core PMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CoreCounters {
+    /// Counters that count any event.
+    pub(crate) general: usize,
+    /// Events that have another counter, next to the general ones.
+    pub(crate) fixed: Vec<&'static str>,
+    /// General counters by the documents of the core.
+    pub(crate) documented: Option<usize>,
+    /// Whether the machine was probed; else the numbers are those of the documents.
+    pub(crate) is_probed: bool,
+    /// Counters that stay free for other users.
+    pub(crate) reserve: usize,
+}
+
 impl Capacity {
+    /// The counters of a core PMU; None where neither a probe nor the documents say how many.
+    pub(crate) fn core_counters(&self, pmu: &str, pmus: &Pmus) -> Option<CoreCounters> {
+        let known = self.general_counters(pmu)?;
+        let event = |name: &&str| {
+            let parsed = event::parse(name, pmus).ok()?;
+            let mut events = parsed.iter().flat_map(|group| &group.events);
+            events.find_map(|event| {
+                requested_event(event).filter(|it| it.counter.pmu.as_deref() == Some(pmu))
+            })
+        };
+        let copied = GENERAL.iter().find_map(event);
+        let fits = |copies: usize, own: Option<RequestedEvent>| {
+            let copies = copied.iter().flat_map(|it| vec![it.clone(); copies]);
+            let all: Vec<RequestedEvent> = copies.chain(own).collect();
+            let hardware: Vec<&RequestedEvent> = all.iter().collect();
+            !all.is_empty() && self.fits_beside(&hardware, &all, 0).is_ok()
+        };
+        // A guest may lack a fixed counter of its core: one general counter was taken for it.
+        let general = match copied {
+            Some(_) => (known..MOST).find(|general| !fits(general + 1, None))?,
+            None => known,
+        };
+        let is_fixed = |name: &&str| {
+            let own = event(name).filter(|_| copied.is_some());
+            own.is_some_and(|own| fits(general, Some(own)))
+        };
+        Some(CoreCounters {
+            general,
+            fixed: FIXED.into_iter().filter(is_fixed).collect(),
+            documented: self.documented.get(pmu).map(|known| known.counters),
+            is_probed: self.working(pmu).is_some(),
+            reserve: self.reserve(Some(pmu)),
+        })
+    }
+
+    /// Whether the hypervisor lets this machine count architectural events alone.
+    pub(crate) fn is_architectural_only(&self) -> bool {
+        let mut probe = self.probe.iter();
+        probe.any(|probe| probe.is_architectural_only())
+    }
+
     /// How many counters of a core PMU stay free for others.
     pub(super) fn reserve(&self, pmu: Option<&str>) -> usize {
         match pmu.and_then(|pmu| self.general_counters(pmu)) {

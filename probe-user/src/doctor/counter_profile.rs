@@ -1,0 +1,228 @@
+//! The counters of the cores, and what `stat`, `top` and `agent` count with them by default.
+
+mod report;
+
+use std::collections::BTreeSet;
+
+use tracing::subscriber::{NoSubscriber, with_default};
+
+use super::Subject;
+use crate::{
+    agent,
+    catalogue::{Catalogue, Hardware},
+    event::UncountableEvent,
+    machine::{Machine, Pmus},
+    plan::{
+        Capacity, CoreCounters, NO_COUNTER, Plan, PlanRequest, PlanRequestError, Planned,
+        RESERVE_COUNTERS,
+    },
+};
+
+/// The verb with a profile of its own.
+const AGENT: &[&str] = &["agent"];
+
+/// What the cores of a machine count at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterProfile {
+    /// The core PMUs: none, or one for each kind of core.
+    pub pmus: Vec<CorePmu>,
+    /// Whether the hypervisor lets the machine count architectural events alone.
+    pub architectural_only: bool,
+    /// The default events, by verb.
+    pub defaults: Vec<DefaultEvents>,
+}
+
+/// The counters of a core PMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorePmu {
+    /// Name of the PMU.
+    pub name: String,
+    /// Its counters; None if it is not known how many it has.
+    pub(crate) counters: Option<CoreCounters>,
+}
+
+/// What verbs count if the user names nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DefaultEvents {
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+    /// Events of the cores that are counted all the time.
+    pub at_one_time: Vec<String>,
+    /// Groups that are multiplexed.
+    pub multiplexed: Vec<MultiplexedGroup>,
+    /// Events that take no counter.
+    pub without_counter: Vec<String>,
+    /// Metrics with a value.
+    pub metrics: Vec<String>,
+    /// Events and metrics that are not counted, and why.
+    pub left_out: Vec<UncountableEvent>,
+    /// The default events of the cores together, as they would be multiplexed; None if there is a
+    /// counter for each.
+    pub all: Option<MultiplexedGroup>,
+    /// Why nothing can be counted.
+    pub error: Option<String>,
+}
+
+/// Events that are multiplexed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MultiplexedGroup {
+    /// The events.
+    pub events: Vec<String>,
+    /// The number of groups that have the counters of a CPU one after the other. Each runs for this
+    /// part of the time.
+    pub one_of: usize,
+}
+
+impl CounterProfile {
+    /// The profile of the subject's machine; None if its PMUs cannot be read, or counting is not
+    /// permitted.
+    pub(super) fn of(subject: &Subject, pmus: Option<&Pmus>) -> Option<Self> {
+        if !subject.may_count() {
+            return None;
+        }
+        let planner = Planner {
+            subject,
+            machine: &subject.machine,
+            pmus: pmus?,
+            catalogue: &Catalogue::builtin().ok()?,
+            hardware: Hardware::detect(&subject.machine),
+        };
+        // Doctor reports what the verbs log.
+        with_default(NoSubscriber::new(), || planner.profile()).ok()
+    }
+}
+
+/// Makes the plans of verbs on a machine.
+struct Planner<'a> {
+    subject: &'a Subject,
+    machine: &'a Machine,
+    pmus: &'a Pmus,
+    catalogue: &'a Catalogue,
+    hardware: Hardware,
+}
+
+impl Planner<'_> {
+    fn profile(&self) -> Result<CounterProfile, PlanRequestError> {
+        let windows = PlanRequest {
+            reserve_counters: RESERVE_COUNTERS,
+            waits: self.machine.keeps_waits(),
+            rates: true,
+            ..PlanRequest::default()
+        };
+        let capacity = self.capacity(&windows)?;
+        let plan = windows.plan_within(&capacity, self.machine, self.catalogue, self.hardware);
+        let of_windows = self.defaults(&["stat", "top"], plan, &capacity);
+        let agent = agent::default_request(self.machine);
+        let of_agent = self.capacity(&agent).map(|capacity| {
+            let (machine, catalogue) = (self.machine, self.catalogue);
+            let plan = agent::plan_within(&agent, &capacity, machine, catalogue, self.hardware);
+            self.defaults(AGENT, plan, &capacity)
+        })?;
+        let pmus = self.pmus.cores().map(|pmu| CorePmu {
+            name: pmu.name.clone(),
+            counters: capacity.core_counters(&pmu.name, self.pmus),
+        });
+        Ok(CounterProfile {
+            pmus: pmus.collect(),
+            architectural_only: capacity.is_architectural_only(),
+            defaults: vec![of_windows, of_agent],
+        })
+    }
+
+    fn capacity(&self, request: &PlanRequest) -> Result<Capacity, PlanRequestError> {
+        let trials = &self.subject.trials;
+        trials.capacity(request, self.machine, self.catalogue, &self.hardware)
+    }
+
+    fn defaults(
+        &self,
+        verbs: &'static [&'static str],
+        plan: Result<Plan, PlanRequestError>,
+        capacity: &Capacity,
+    ) -> DefaultEvents {
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(error) => {
+                return DefaultEvents {
+                    verbs,
+                    error: Some(error.to_string()),
+                    ..DefaultEvents::default()
+                };
+            }
+        };
+        let mut found = DefaultEvents {
+            verbs,
+            left_out: plan.left_out.clone(),
+            ..DefaultEvents::default()
+        };
+        // In the order of the columns: that of importance.
+        let names = |planned: Vec<&Planned>| {
+            let columns: BTreeSet<usize> = planned.iter().map(|planned| planned.column).collect();
+            let names = columns.into_iter().map(|at| plan.columns[at].name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let (hardware, software) = plan
+            .groups
+            .iter()
+            .enumerate()
+            .flat_map(|(group, planned)| planned.iter().map(move |planned| (group, planned)))
+            .partition::<Vec<_>, _>(|(_, planned)| planned.counter.is_hardware());
+        found.without_counter = names(software.into_iter().map(|(_, planned)| planned).collect());
+        let mut at_one_time = Vec::new();
+        for of_group in hardware.chunk_by(|a, b| a.0 == b.0) {
+            let planned = of_group.iter().map(|(_, planned)| *planned);
+            match self.one_of(&plan, of_group[0].0) {
+                1 => at_one_time.extend(planned),
+                one_of => found.multiplexed.push(MultiplexedGroup {
+                    events: names(planned.collect()),
+                    one_of,
+                }),
+            }
+        }
+        found.at_one_time = names(at_one_time);
+        for planned in &plan.metrics.list {
+            let name = planned.metric.name.clone();
+            match &planned.sources {
+                Ok(_) => found.metrics.push(name),
+                Err(reason) => found.left_out.push(UncountableEvent {
+                    name,
+                    reason: reason.clone(),
+                }),
+            }
+        }
+        found.all = self.all(&found, capacity);
+        found
+    }
+
+    /// How many groups have the counters of a CPU one after the other, with this one.
+    fn one_of(&self, plan: &Plan, group: usize) -> usize {
+        if group < plan.fixed() {
+            return 1;
+        }
+        let online = self.machine.online().unwrap_or_default();
+        let cpu = online.iter().find(|cpu| plan.counts_on(group, *cpu));
+        cpu.map_or(1, |cpu| plan.multiplexed_groups(cpu).count().max(1))
+    }
+
+    /// The default events of the cores, if no counter is left for some of them.
+    fn all(&self, found: &DefaultEvents, capacity: &Capacity) -> Option<MultiplexedGroup> {
+        let left_out = found.left_out.iter().filter(|it| it.reason == NO_COUNTER);
+        let left_out: Vec<&String> = left_out.map(|event| &event.name).collect();
+        if left_out.is_empty() || self.pmus.cores().count() > 1 {
+            return None;
+        }
+        let events: Vec<String> = found.at_one_time.iter().chain(left_out).cloned().collect();
+        let request = PlanRequest {
+            events: vec![events.join(",")],
+            ..PlanRequest::default()
+        };
+        let (machine, catalogue) = (self.machine, self.catalogue);
+        let all = request.plan_within(capacity, machine, catalogue, self.hardware);
+        let all = all.ok()?;
+        let groups = (0..all.groups.len()).map(|group| self.one_of(&all, group));
+        Some(MultiplexedGroup {
+            events,
+            one_of: groups.max()?,
+        })
+    }
+}
