@@ -21,7 +21,7 @@ use crate::{
     catalogue::{Catalogue, CatalogueError, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, MostWaitedFor, View},
-    machine::{Machine, SysfsError},
+    machine::{Machine, SysfsError, cpus::CpuList},
     names::resolver::Resolver,
     pipeline::{Pipeline, PipelineError},
     plan::{Plan, PlanRequest, PlanRequestError},
@@ -266,7 +266,23 @@ fn plan(
     for event in &plan.uncountable {
         tracing::warn!("{} is not counted: {}", event.name, event.reason);
     }
+    let online = machine.online().map_err(PlanRequestError::from)?;
+    if let Some(message) = multiplexing(&plan, &online) {
+        tracing::info!("{message}");
+    }
     Ok(plan)
+}
+
+/// How many groups a plan multiplexes, and for what part of the time each counts.
+fn multiplexing(plan: &Plan, online: &CpuList) -> Option<String> {
+    let groups = online
+        .iter()
+        .map(|cpu| plan.multiplexed_groups(cpu).count());
+    let groups = groups.max().filter(|groups| *groups > 1)?;
+    let percent = 100 / groups;
+    Some(format!(
+        "{groups} groups of counters are multiplexed: each counts {percent}% of the time"
+    ))
 }
 
 /// The calibrations of the configuration. A fleet has one configuration, so calibrations of other

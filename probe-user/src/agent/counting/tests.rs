@@ -177,6 +177,22 @@ fn a_plan_with_fewer_counters_is_whole() {
     }
 }
 
+/// Only what a configuration names is multiplexed, with a message.
+#[test]
+fn what_is_multiplexed_has_a_message() {
+    let online: CpuList = (0..4).collect();
+    let profile = planned("spr", "sapphire-rapids", 1);
+    assert_eq!(multiplexing(&profile, &online), None);
+    let named = planned_as("zen4-guest", "epyc-zen4", 1, |count, _| PlanRequest {
+        events: vec!["{cycles,instructions,branches},{cache-misses,branch-misses,cycles:u}".into()],
+        ..wanted(count)
+    });
+    assert_eq!(
+        multiplexing(&named, &online).unwrap(),
+        "2 groups of counters are multiplexed: each counts 50% of the time"
+    );
+}
+
 /// Platforms without a profile count what fits the PMU at one time.
 #[test]
 fn elsewhere_there_is_no_profile() {
