@@ -1,6 +1,6 @@
 //! A plan in which every event counts at its own known rate, and the true values of its metrics.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use probe_user::{
     catalogue::{Catalogue, Chip, Hardware, Metric, MetricSettings},
@@ -13,7 +13,6 @@ use probe_user::{
 use test_harness::online_cpus;
 
 use crate::{
-    guest::value,
     plans::metric_plan,
     testpmu::{TestPmu, core},
 };
@@ -82,10 +81,12 @@ fn code(counter: &Counter) -> u64 {
         return counter.config;
     }
     // The kernel's numbers: cycles, instructions, cache references and misses, branches and misses.
-    let codes = if value("ARCH") == "arm64" {
-        [0x11, 0x08, 0x04, 0x03, 0x21, 0x22]
-    } else {
-        [0x3c, 0xc0, 0x4f2e, 0x412e, 0xc4, 0xc5]
+    let cycles = fs::read_to_string("/sys/bus/event_source/devices/cpu/events/cpu-cycles");
+    let codes = match cycles.as_deref().map(str::trim) {
+        // AMD's
+        Ok("event=0x76") => [0x76, 0xc0, 0xff60, 0x964, 0xc2, 0xc3],
+        Ok(_) => [0x3c, 0xc0, 0x4f2e, 0x412e, 0xc4, 0xc5],
+        Err(_) => [0x11, 0x08, 0x04, 0x03, 0x21, 0x22],
     };
     let at = usize::try_from(counter.config).unwrap();
     assert!(

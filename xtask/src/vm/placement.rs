@@ -175,7 +175,8 @@ pub(super) const GROUPS: &[Group] = &[
         needs: Needs::TestPmusAlone,
         tests: &[
             "capacity::",
-            "metrics::",
+            "metrics::a_load",
+            "metrics::every_core_metric_by",
             "metrics_stat::",
             "metrics_uncore::",
             "calibrated::",
