@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Counts,
-    real::{MODELS, root, with_directory},
+    real::{models, root, with_directory},
 };
 use crate::{
     catalogue::{Hardware, Metric},
@@ -41,7 +41,7 @@ const RENAMED: [(&str, &str); 21] = [
 ];
 
 /// Metrics of ours whose formula is another one: the platform, the name, and why.
-const OTHER_FORMULAS: [(&str, &str, &str); 8] = [
+const OTHER_FORMULAS: [(&str, &str, &str); 9] = [
     (
         "spr",
         "io_percent_of_inbound_partial_writes_that_miss_l3",
@@ -64,6 +64,7 @@ const OTHER_FORMULAS: [(&str, &str, &str); 8] = [
         "by perf's generic names of the same events",
     ),
     ("neoverse-v1", "ipc", "as on neoverse-n1"),
+    ("vera", "ipc", "as on neoverse-n1"),
     (
         "grace",
         "simd_percentage",
@@ -180,7 +181,7 @@ fn agree(ours: &[Option<f64>], theirs: &[Option<f64>]) -> bool {
 fn metrics_of_one_meaning_have_one_value() {
     let Some(root) = root() else { return };
     let mut compared = 0;
-    for (below, platform) in MODELS {
+    for (below, platform) in models(&root) {
         let (catalogue, hardware) = with_directory(&root, below, platform);
         let here = catalogue.on(&hardware);
         let named = |name: &str| here.iter().copied().find(|metric| metric.name == name);
