@@ -303,6 +303,12 @@ impl Metric {
             help.push('\n');
             help.push_str(note);
         }
+        if let Some(threshold) = &self.threshold {
+            help.push_str(&format!(
+                "\nMarked where this is not 0: {}",
+                threshold.text()
+            ));
+        }
         for (chip, why) in &self.not_on {
             help.push_str(&format!("\nNo value on {chip}: {why}."));
         }

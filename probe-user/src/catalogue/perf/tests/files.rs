@@ -99,10 +99,9 @@ fn a_directory_of_perf_is_a_catalogue_file() {
     }
     let done = catalogue.select("done_rate", &hardware).unwrap()[0];
     assert!(done.is_in("G1") && done.is_in("G2"));
-    assert!(
-        done.help()
-            .contains("A value is marked if Done_Rate > 0.5 & ")
-    );
+    let help = done.help();
+    assert!(help.contains("A value is marked if Done_Rate > 0.5 & "));
+    assert!(help.contains("Marked where this is not 0: 1 if "), "{help}");
     for (values, is_over) in [
         // In %.
         ([Some(50.1), Some(2.0), Some(1.0)], true),
