@@ -16,6 +16,9 @@ ip link set lo up
 
 # At Debian's default of 3, kernels refuse even CAP_PERFMON.
 echo 2 >/proc/sys/kernel/perf_event_paranoid
+# Interrupts are slow where each instruction is emulated: the kernel would lower
+# perf_event_max_sample_rate, and then refuse what tests sample.
+echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent
 
 . /etc/vm.env
 [ -z "$PMUSCOPE_VM_CONTROLLERS" ] || echo +pids >/sys/fs/cgroup/cgroup.subtree_control
