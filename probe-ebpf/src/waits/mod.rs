@@ -293,7 +293,7 @@ fn end_wait(state: &mut CpuState, task: Task, run_delay: u64, arrival: Arrival) 
 }
 
 /// Puts the wait of a task into the ledger of the CPU whose run queue it has just left for that of
-/// the CPU `to`, which divides the rest. The lock of the first run queue is held.
+/// the CPU `to`, which divides the rest. The lock of the queue that it left is held.
 #[inline(always)]
 pub(crate) fn migrate(task: Task, to: u32) {
     let Some(state) = state::this_cpu() else {

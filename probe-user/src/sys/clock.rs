@@ -66,11 +66,11 @@ pub(crate) fn timer_frequency() -> Option<u64> {
     None
 }
 
-/// How long the time stamp counter is measured: the readings are to some 100 ns.
+/// How long the time stamp counter is measured.
 #[cfg(target_arch = "x86_64")]
 const MEASURED: Duration = Duration::from_millis(20);
 
-/// Hz of the time stamp counter of x86, measured by the monotonic clock in 20 ms, to about 10^-5.
+/// Hz of the time stamp counter of x86, measured by the monotonic clock.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn tsc_frequency() -> Option<f64> {
     // SAFETY: the instruction reads a counter, which Linux lets user space read.

@@ -227,14 +227,13 @@ pub fn assert_is_the_kernels(
     let Account {
         run_delay, runs, ..
     } = truth;
-    // A zombie may still be switched. Of a switch that is seen late the kind is not known.
+    // A zombie may still be switched.
     let after_the_end = processes as u64;
-    let unseen = missed + late;
     let pairs = [
         (voluntary, truth.voluntary),
         (involuntary, truth.involuntary),
     ];
-    let near = |(counted, truth): &(u64, u64)| counted.abs_diff(*truth) <= after_the_end + unseen;
+    let near = |(counted, truth): &(u64, u64)| counted.abs_diff(*truth) <= after_the_end + missed;
     assert!(pairs.iter().all(near));
     // The kernel does not count waits from another state than running. Of those that it counts, a
     // part of few is unknown.

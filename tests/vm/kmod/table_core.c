@@ -3,7 +3,7 @@
  * Core PMUs: Neoverse V2 as Linux's arm64 driver shows it (events/ lists only the
  * architected events; others are opened by number), and `cpu` with the encoding and the
  * events/ of Linux's x86 driver, like Intel's or like AMD's. Each has six programmable
- * counters. But for AMD's there is one more, which only cycles may use.
+ * counters. Arm's and Intel's have one more, which only cycles may use.
  */
 #include "testpmu.h"
 

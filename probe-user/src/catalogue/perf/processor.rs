@@ -1,5 +1,7 @@
 //! The CPU that a directory of perf's files is for.
 
+use std::sync::OnceLock;
+
 use crate::{
     catalogue::{Catalogue, Hardware, Models, Platform},
     machine::Machine,
@@ -18,12 +20,12 @@ pub struct Processor {
     /// perf's names of an x86 CPU, with its stepping and without.
     names: Vec<String>,
     midr: Vec<u64>,
-    /// Whether `midr` has variant and revision.
+    /// Whether it is this machine's: then `midr` has variant and revision.
     is_exact: bool,
     /// Whether cores run two threads; `None` if unknown.
     smt: Option<bool>,
-    /// Hz of the time stamp counter; `None` if unknown.
-    tsc_frequency: Option<f64>,
+    /// Hz of the time stamp counter, measured at its first use; `None` if unknown.
+    tsc_frequency: OnceLock<Option<f64>>,
 }
 
 impl Processor {
@@ -44,7 +46,7 @@ impl Processor {
             midr: machine.midr(0).into_iter().collect(),
             is_exact: true,
             smt: smt.map(|active| active == "1"),
-            tsc_frequency: clock::tsc_frequency(),
+            tsc_frequency: OnceLock::new(),
         }
     }
 
@@ -70,7 +72,7 @@ impl Processor {
             midr: midr.map(|midr| u64::from(*midr)).collect(),
             is_exact: false,
             smt: None,
-            tsc_frequency: None,
+            tsc_frequency: OnceLock::new(),
         }
     }
 
@@ -103,7 +105,8 @@ impl Processor {
     }
 
     pub(super) fn tsc_frequency(&self) -> Option<f64> {
-        self.tsc_frequency
+        let measured = || self.is_exact.then(clock::tsc_frequency).flatten();
+        *self.tsc_frequency.get_or_init(measured)
     }
 }
 

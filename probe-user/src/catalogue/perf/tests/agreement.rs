@@ -45,7 +45,7 @@ const OTHER_FORMULAS: [(&str, &str, &str); 9] = [
     (
         "spr",
         "io_percent_of_inbound_partial_writes_that_miss_l3",
-        "document 002 leaves out ownership requests",
+        "the DDIO paper leaves out ownership requests",
     ),
     (
         "emr",
