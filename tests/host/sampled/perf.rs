@@ -11,6 +11,12 @@ use crate::peers::has;
 /// cases, and the test compares five shares.
 const MAX_STANDARD_ERRORS: f64 = 4.5;
 
+/// Nanoseconds between two samples. The periods have no common multiple within the load's time, and
+/// none with the kernel's tick: of two clocks in step, the second would always see what runs just
+/// after the interrupt of the first, which is not where the load is.
+const PERIOD: &str = "200003";
+const PERIOD_OF_PERF: &str = "229981";
+
 /// Number of samples by address.
 type Addresses = BTreeMap<u64, u64>;
 
@@ -43,7 +49,6 @@ fn perf_record_has_the_same_addresses() {
 
 /// User-space addresses of one load, sampled by pmuscope and perf at the same time.
 fn sample_with_perf() -> (Addresses, Addresses) {
-    const PERIOD: &str = "200000";
     let cgroup = TestCgroup::new("perf");
     let mut load = cgroup.load("burn 0 1000");
     let pid = load.pid();
@@ -58,7 +63,7 @@ fn sample_with_perf() -> (Addresses, Addresses) {
             "-e",
             "cpu-clock:u",
             "-c",
-            PERIOD,
+            PERIOD_OF_PERF,
             "-p",
             &pid.to_string(),
             "-o",

@@ -5,7 +5,7 @@ use super::{
     CATALOGUE, derived, fixture, readings, rows, value,
 };
 use crate::{
-    catalogue::{Chip, Hardware, Platform},
+    catalogue::{Catalogue, Chip, Hardware, Platform, Processor},
     formula::{Implicit, NoValue},
 };
 
@@ -406,6 +406,46 @@ fn as_a_table() {
         out.ends_with("\nnot used:\n  bogus: no event of this platform\n"),
         "{out}"
     );
+}
+
+#[test]
+fn a_value_over_its_threshold_is_marked() {
+    let files = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        (
+            "events.json",
+            r#"[{"EventName": "OPS.DONE", "EventCode": "0xc2"},
+                {"EventName": "CLK", "EventCode": "0x3c"}]"#,
+        ),
+        (
+            "metrics.json",
+            r#"[{"MetricName": "high", "MetricExpr": "OPS.DONE / CLK",
+                 "MetricThreshold": "high > 0.5 & twice < 3"},
+                {"MetricName": "twice", "MetricExpr": "2 * high",
+                 "MetricThreshold": "twice > 2"}]"#,
+        ),
+    ] {
+        std::fs::write(files.path().join(name), text).unwrap();
+    }
+    let platform = Platform::named("generic").unwrap();
+    let hardware = Hardware::of_platform(platform);
+    let mut catalogue = Catalogue::builtin().unwrap();
+    let processor = Processor::of_platform(&catalogue, platform);
+    let merged = catalogue.merge_path(files.path(), &hardware, &processor);
+    merged.unwrap();
+    for (done, expected) in [
+        ("50", &[][..]),
+        ("51", &["high"]),
+        ("101", &["high", "twice"]),
+    ] {
+        let counted = readings(&format!(
+            "{done},,OPS.DONE,1,100.00,,\n100,,CLK,1,100.00,,\n"
+        ));
+        let derived = derive(&catalogue, &hardware, &counted).unwrap();
+        let marked = derived.rows.iter().filter(|row| row.over_threshold);
+        let marked: Vec<&str> = marked.map(|row| row.metric.name.as_str()).collect();
+        assert_eq!(marked, expected, "{done}");
+    }
 }
 
 #[test]

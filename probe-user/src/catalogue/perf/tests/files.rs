@@ -3,10 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use super::Counts;
-use crate::{
-    catalogue::{Catalogue, CatalogueError, Hardware, Platform, Processor},
-    import,
-};
+use crate::catalogue::{Catalogue, CatalogueError, Hardware, Platform, Processor};
 
 /// A directory below the one for temporary files, removed at the end.
 struct Directory(PathBuf);
@@ -114,12 +111,6 @@ fn a_directory_of_perf_is_a_catalogue_file() {
         let value_of = |name: &str| values[names.iter().position(|it| *it == name).unwrap()];
         assert_eq!(done.is_over_threshold(value_of), is_over, "{values:?}");
     }
-    let counted = "51,,OPS.DONE,1,100.00,,\n100,,CLK,1,100.00,,\n5,,OPS.OTHER,1,100.00,,\n";
-    let readings = import::read(counted).unwrap();
-    let derived = import::derive(&catalogue, &hardware, &readings).unwrap();
-    let marked = derived.rows.iter().filter(|row| row.over_threshold);
-    let marked: Vec<&str> = marked.map(|row| row.metric.name.as_str()).collect();
-    assert_eq!(marked, ["done_rate"]);
     let event = &done.pmu.events["OPS.DONE"];
     assert_eq!(event.perf, "{pmu}/event=0xc2,cmask=0x1,umask=0x2/");
     assert_eq!(event.counters, Some(vec![0, 1]));
