@@ -17,7 +17,7 @@ use super::{
     run_directory::Switches,
 };
 use crate::{
-    calibration::{CalibratedTraffic, Calibration, CalibrationError},
+    calibration::{Calibration, CalibrationError, UsedCalibration},
     catalogue::{Catalogue, CatalogueError, resolve_hardware},
     event::sampling::{SampledEvent, SamplingError},
     join::{Hottest, MostWaitedFor, View},
@@ -257,7 +257,7 @@ fn plan(
     let catalogue = Catalogue::builtin()?;
     let hardware = resolve_hardware(machine, count.chip);
     let mut wanted = PlanRequest {
-        calibrated: calibrated(count, machine)?,
+        calibration: calibration(count, machine)?,
         ..wanted_by_name(count, machine)
     };
     wanted.set_sampled(sampled);
@@ -287,18 +287,15 @@ fn multiplexing(plan: &Plan, online: &CpuList) -> Option<String> {
 
 /// The calibrations of the configuration. A fleet has one configuration, so calibrations of other
 /// types of machines are no error.
-fn calibrated(
-    count: &config::Count,
-    machine: &Machine,
-) -> Result<Vec<CalibratedTraffic>, CountingError> {
+fn calibration(count: &config::Count, machine: &Machine) -> Result<UsedCalibration, CountingError> {
     let Some(path) = &count.calibration else {
-        return Ok(Vec::new());
+        return Ok(UsedCalibration::default());
     };
     match Calibration::read(path, machine) {
-        Ok(calibration) => Ok(calibration.traffics),
+        Ok(calibration) => Ok(calibration.used_on(machine)),
         Err(error) if error.is_of_another_machine() => {
             tracing::warn!("{error}; until then memory traffic is divided by one weight");
-            Ok(Vec::new())
+            Ok(UsedCalibration::default())
         }
         Err(error) => Err(error.into()),
     }
@@ -339,7 +336,7 @@ fn wanted_by_name(count: &config::Count, machine: &Machine) -> PlanRequest {
         metrics: count.metrics.clone(),
         always: ALWAYS,
         own_weights: false,
-        calibrated: Vec::new(),
+        calibration: UsedCalibration::default(),
         all_weights: false,
         reserve_counters: count.reserve_counters,
         device: None,

@@ -1,6 +1,7 @@
 //! Each owner's part of a socket's traffic, with its error, by calibrated patterns.
 
 use libm::hypot;
+use serde::Serialize;
 
 use super::{
     CalibratedTraffic,
@@ -22,9 +23,59 @@ pub struct OwnerCounts {
 pub struct OwnerPart {
     /// The estimate.
     pub traffic: f64,
-    /// The distance to the farther end of what the counts allow. It covers the unknown mixture of
-    /// patterns.
-    pub error: f64,
+    /// Its error.
+    pub error: PartError,
+}
+
+/// The error of an owner's part by cause, in counts of the traffic. All causes together make the
+/// distance to the farther end of what the counts allow: the causes are taken away one after the
+/// other, and each is the square by which the distance shrinks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PartError {
+    /// Traffic that was moved in the window of the counts and not in that of the traffic, or the
+    /// reverse.
+    pub skew: f64,
+    /// The errors of the counts: those of events that happen by chance, and of multiplexing.
+    pub counting: f64,
+    /// The errors of the patterns: how their counts differ between runs, and what they leave
+    /// unexplained.
+    pub calibration: f64,
+    /// Patterns that move different amounts and have the same counts.
+    pub mixture: f64,
+}
+
+impl PartError {
+    /// All of the error: the root of the sum of the squares. The true part is within it in at least
+    /// 95 of 100 windows.
+    #[must_use]
+    pub fn all(&self) -> f64 {
+        hypot(
+            hypot(self.skew, self.counting),
+            hypot(self.calibration, self.mixture),
+        )
+    }
+
+    /// The error of the sum of two parts. The same cause moves both alike.
+    #[must_use]
+    pub fn add(&self, other: &Self) -> Self {
+        Self {
+            skew: self.skew + other.skew,
+            counting: self.counting + other.counting,
+            calibration: self.calibration + other.calibration,
+            mixture: self.mixture + other.mixture,
+        }
+    }
+
+    /// The error in another unit.
+    #[must_use]
+    pub fn scale(&self, by: f64) -> Self {
+        Self {
+            skew: self.skew * by,
+            counting: self.counting * by,
+            calibration: self.calibration * by,
+            mixture: self.mixture * by,
+        }
+    }
 }
 
 /// Why an owner's part is unknown.
@@ -84,35 +135,53 @@ impl CalibratedTraffic {
         apart: f64,
     ) -> Result<Vec<Result<OwnerPart, NoPart>>, NoEstimate> {
         let mixtures = Mixtures::of(self.vectors(), self.events.len());
-        let ranges: Vec<Option<MixtureRange>> = (owners.iter())
-            .map(|counts| mixtures.range(&self.bounds(counts.as_ref()?)))
-            .collect();
-        let least: f64 = ranges.iter().flatten().map(|range| range.low).sum();
-        if least > moved + apart {
+        let ranges_by = |causes: &Causes| -> Vec<Option<MixtureRange>> {
+            (owners.iter())
+                .map(|counts| mixtures.range(&self.bounds(counts.as_ref()?, causes)))
+                .collect()
+        };
+        let causes = Causes::all(apart);
+        let ranges = ranges_by(&causes);
+        let ends = Ends::of(&ranges, moved, &causes);
+        if ends.least > moved + apart {
             return Err(NoEstimate::MoreThanMoved);
         }
-        let coefficients = traffic_per_event(&self.vectors(), self.events.len());
-        let most = |low: f64| (moved + apart - (least - low)).max(low);
-        let mut parts: Vec<Part> = (owners.iter().zip(&ranges))
-            .map(|(owner, range)| match (owner, range) {
-                (Some(owner), Some(MixtureRange { low, high })) => {
-                    let likely = product(&owner.counts, &coefficients);
-                    Part::new(*low, high.min(most(*low)), likely)
-                }
-                // It may have moved all that the others did not.
-                _ => Part::new(0.0, most(0.0), most(0.0) / 2.0),
-            })
-            .collect();
-        let highest: f64 = parts.iter().map(|part| part.high).sum();
-        if moved - highest > UNEXPLAINED * moved + apart {
+        if moved - ends.most > UNEXPLAINED * moved + apart {
             return Err(NoEstimate::Unexplained);
         }
+        let coefficients = traffic_per_event(&self.vectors(), self.events.len());
+        let mut parts: Vec<Part> = (owners.iter().zip(&ends.parts))
+            .map(|(owner, (low, high))| {
+                let likely = match owner {
+                    Some(owner) => product(&owner.counts, &coefficients),
+                    // It may have moved all that the others did not.
+                    None => *high / 2.0,
+                };
+                Part::new(*low, *high, likely)
+            })
+            .collect();
         Part::sum_up_to(&mut parts, moved);
         // The least parts may be above the traffic by what may be apart.
         let sum: f64 = parts.iter().map(|part| part.traffic).sum();
         let scale = if sum > moved { moved / sum } else { 1.0 };
-        let all = parts.iter().zip(&ranges).zip(owners);
-        let stated = all.map(|((part, range), owner)| {
+        let traffics: Vec<f64> = parts.iter().map(|part| part.traffic * scale).collect();
+        let mut distances = vec![ends.distances(&traffics, moved, &causes)];
+        for causes in causes.fewer() {
+            // Without an error no mixture may fit: nothing but that error is left open.
+            let narrower: Vec<_> = (ranges_by(&causes).into_iter().zip(&ranges).zip(&traffics))
+                .map(|((narrower, range), at)| {
+                    let only = MixtureRange {
+                        low: *at,
+                        high: *at,
+                    };
+                    range.map(|_| narrower.unwrap_or(only))
+                })
+                .collect();
+            let ends = Ends::of(&narrower, moved, &causes);
+            distances.push(ends.distances(&traffics, moved, &causes));
+        }
+        let all = owners.iter().zip(&ranges).zip(&traffics).enumerate();
+        let stated = all.map(|(at, ((owner, range), traffic))| {
             let owner = owner.as_ref().ok_or(NoPart::Unseen)?;
             if owner.counts.iter().all(|count| *count == 0.0) {
                 return Err(NoPart::NoCounts);
@@ -120,24 +189,28 @@ impl CalibratedTraffic {
             if range.is_none() {
                 return Err(NoPart::NoMixture);
             }
-            // What the others cannot have moved is its own.
-            let low = moved * (1.0 - UNEXPLAINED) - apart - (highest - part.high);
-            let traffic = part.traffic * scale;
-            let error = (part.high - traffic).max(traffic - part.low.max(low).min(traffic));
-            let wide = error > (WIDE * traffic).max(NEGLIGIBLE * moved);
-            (!wide)
-                .then_some(OwnerPart { traffic, error })
-                .ok_or(NoPart::TooWide)
+            let error = PartError::of(distances.iter().map(|by_owner| by_owner[at]));
+            let wide = error.all() > (WIDE * traffic).max(NEGLIGIBLE * moved);
+            let part = OwnerPart {
+                traffic: *traffic,
+                error,
+            };
+            (!wide).then_some(part).ok_or(NoPart::TooWide)
         });
         Ok(stated.collect())
     }
 
     /// Where an owner's counts may be, by event.
-    fn bounds(&self, owner: &OwnerCounts) -> Vec<(f64, f64)> {
+    fn bounds(&self, owner: &OwnerCounts, causes: &Causes) -> Vec<(f64, f64)> {
         let counts = owner.counts.iter().zip(&owner.variances).zip(&self.spreads);
         let bounds = counts.map(|((count, variance), spread)| {
-            // The counts of the patterns have an error too.
-            let error = FITS * hypot((count + variance).sqrt(), spread * count);
+            let counting = if causes.counting {
+                count + variance
+            } else {
+                0.0
+            };
+            let spread = if causes.calibration { *spread } else { 0.0 };
+            let error = FITS * hypot(counting.sqrt(), spread * count);
             ((count - error).max(0.0), count + error)
         });
         bounds.collect()
@@ -146,6 +219,106 @@ impl CalibratedTraffic {
     fn vectors(&self) -> Vec<&[f64]> {
         let patterns = self.patterns.iter();
         patterns.map(|it| it.counts.as_slice()).collect()
+    }
+}
+
+/// The causes of errors that are taken into account; that patterns have the same counts always is.
+#[derive(Clone, Copy, Debug)]
+struct Causes {
+    /// How much more or less may have been moved in the time of the counts.
+    apart: f64,
+    counting: bool,
+    calibration: bool,
+}
+
+impl Causes {
+    fn all(apart: f64) -> Self {
+        Self {
+            apart,
+            counting: true,
+            calibration: true,
+        }
+    }
+
+    /// Without the skew, then without the errors of the counts, then without those of the patterns.
+    fn fewer(self) -> [Self; 3] {
+        let at_once = Self { apart: 0.0, ..self };
+        let counted = Self {
+            counting: false,
+            ..at_once
+        };
+        let known = Self {
+            calibration: false,
+            ..counted
+        };
+        [at_once, counted, known]
+    }
+
+    /// How much of the traffic may be missing from all parts.
+    fn missing(&self, moved: f64) -> f64 {
+        let unexplained = if self.calibration { UNEXPLAINED } else { 0.0 };
+        unexplained * moved + self.apart
+    }
+}
+
+/// Where the owners' parts may be.
+struct Ends {
+    /// By owner: the ends of its own range, and at most what the others leave.
+    parts: Vec<(f64, f64)>,
+    /// The sum of the lower ends.
+    least: f64,
+    /// The sum of the upper ends.
+    most: f64,
+}
+
+impl Ends {
+    fn of(ranges: &[Option<MixtureRange>], moved: f64, causes: &Causes) -> Self {
+        let least: f64 = ranges.iter().flatten().map(|range| range.low).sum();
+        let left = |low: f64| (moved + causes.apart - (least - low)).max(low);
+        let ends = |range: &Option<MixtureRange>| match range {
+            Some(MixtureRange { low, high }) => (*low, high.min(left(*low))),
+            None => (0.0, left(0.0)),
+        };
+        let parts: Vec<_> = ranges.iter().map(ends).collect();
+        Self {
+            most: parts.iter().map(|(_, high)| high).sum(),
+            parts,
+            least,
+        }
+    }
+
+    /// By owner: the distance from its part to the farther end.
+    fn distances(&self, traffics: &[f64], moved: f64, causes: &Causes) -> Vec<f64> {
+        let distance = |(traffic, (low, high)): (&f64, &(f64, f64))| {
+            // What the others cannot have moved is its own.
+            let own = moved - causes.missing(moved) - (self.most - high);
+            (high - traffic).max(traffic - low.max(own)).max(0.0)
+        };
+        traffics.iter().zip(&self.parts).map(distance).collect()
+    }
+}
+
+impl PartError {
+    /// From the distances to the farther end, each with a cause less than the one before it.
+    fn of(distances: impl Iterator<Item = f64>) -> Self {
+        let mut nearest = f64::INFINITY;
+        // Fewer causes never allow more.
+        let nested: Vec<f64> = distances
+            .map(|distance| {
+                nearest = nearest.min(distance);
+                nearest
+            })
+            .collect();
+        let cause = |at: usize| {
+            let without = nested.get(at + 1).copied().unwrap_or_default();
+            (nested[at].powi(2) - without.powi(2)).max(0.0).sqrt()
+        };
+        Self {
+            skew: cause(0),
+            counting: cause(1),
+            calibration: cause(2),
+            mixture: cause(3),
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use super::CalibratedTraffic;
+use super::{CalibratedTraffic, MadeOn, UsedCalibration};
 use crate::machine::Machine;
 
 /// The number of this format.
@@ -42,6 +43,10 @@ pub struct CalibratedMachine {
     /// The version of the microcode, where the CPU has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microcode: Option<String>,
+    /// Which machine of the type it is: a hash of the UUID in its firmware, where root can read
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// Why a calibration cannot be used. Each message says what to do.
@@ -182,6 +187,20 @@ impl Calibration {
         }
     }
 
+    /// The calibration, for plans on this machine.
+    #[must_use]
+    pub fn used_on(self, machine: &Machine) -> UsedCalibration {
+        let this = CalibratedMachine::of(machine).id;
+        let made_here = this.is_some() && this == self.machine.id;
+        UsedCalibration {
+            made_on: match made_here {
+                true => MadeOn::ThisMachine,
+                false => MadeOn::SameType,
+            },
+            traffics: self.traffics,
+        }
+    }
+
     /// The text of its file.
     ///
     /// # Panics
@@ -194,14 +213,14 @@ impl Calibration {
 }
 
 impl CalibratedMachine {
-    /// Whether a calibration of one holds for the other. The microcode is not part of the type.
+    /// Whether a calibration of one holds for the other.
     fn is_type_of(&self, other: &Self) -> bool {
-        let microcode = &other.microcode;
-        *other
-            == Self {
-                microcode: microcode.clone(),
-                ..self.clone()
-            }
+        let of_type = |it: &Self| Self {
+            microcode: None,
+            id: None,
+            ..it.clone()
+        };
+        of_type(self) == of_type(other)
     }
 
     /// The facts of this machine.
@@ -221,8 +240,18 @@ impl CalibratedMachine {
             sockets: topology.sockets(),
             nodes_per_socket: topology.nodes_per_socket(),
             microcode: machine.sys("devices/system/cpu/cpu0/microcode/version"),
+            id: machine.sys("class/dmi/id/product_uuid").map(|it| hash(&it)),
         }
     }
+}
+
+/// Of an identifier that is not to be known to those who read a calibration.
+fn hash(id: &str) -> String {
+    let mut hash = Sha256::new_with_prefix("pmuscope calibration ");
+    hash.update(id);
+    (hash.finalize().iter().take(8))
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl fmt::Display for CalibratedMachine {
@@ -290,6 +319,7 @@ mod tests {
             sockets: 1,
             nodes_per_socket: 1,
             microcode: None,
+            id: None,
         };
         let traffic = CalibratedTraffic {
             metric: "cmem_read_bandwidth".into(),
@@ -394,7 +424,16 @@ mod tests {
         for path in [&own_file, dir.path()] {
             assert_eq!(Calibration::read(path, &Machine::this()).unwrap(), own);
         }
+        let used = own.clone().used_on(&Machine::this());
+        assert_eq!(used.traffics, own.traffics);
+        assert_eq!(
+            used.made_on == MadeOn::ThisMachine,
+            own.machine.id.is_some()
+        );
         let mut older = own.clone();
+        older.machine.id = Some("another".to_owned());
+        let used = older.clone().used_on(&Machine::this());
+        assert_eq!(used.made_on, MadeOn::SameType);
         older.machine.microcode = Some("older".to_owned());
         fs::write(dir.path().join("z.toml"), older.text()).unwrap();
         assert_eq!(

@@ -13,9 +13,39 @@ mod solve;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    estimate::{NoEstimate, NoPart, OwnerCounts, OwnerPart},
+    estimate::{NoEstimate, NoPart, OwnerCounts, OwnerPart, PartError},
     file::{CalibratedMachine, Calibration, CalibrationError, DIRECTORY},
 };
+
+/// A calibration as it is used on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsedCalibration {
+    /// Where it was made.
+    pub made_on: MadeOn,
+    /// What was calibrated.
+    pub traffics: Vec<CalibratedTraffic>,
+}
+
+impl UsedCalibration {
+    /// Whether nothing is calibrated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.traffics.is_empty()
+    }
+}
+
+/// Where a calibration was made.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum MadeOn {
+    /// On this machine.
+    ThisMachine,
+    /// On a machine of this type, which may be this one.
+    #[default]
+    SameType,
+}
 
 /// What events count of the traffic of one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

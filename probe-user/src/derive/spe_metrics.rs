@@ -319,7 +319,7 @@ mod tests {
     #[track_caller]
     fn assert_interval(value: &MetricValue, expected: [f64; 3], tolerance: f64) {
         let value = value.as_ref().unwrap();
-        let (low, high) = value.sampled_interval().unwrap();
+        let (low, high) = value.estimated_interval().unwrap();
         for (found, expected) in [value.value, low, high].into_iter().zip(expected) {
             assert!((found - expected).abs() < tolerance, "{value:?}");
         }
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(values.len(), 13);
         for (name, value) in &values {
             let value = value.as_ref().unwrap();
-            let (low, high) = value.sampled_interval().expect(name);
+            let (low, high) = value.estimated_interval().expect(name);
             assert!(
                 low <= value.value && value.value <= high,
                 "{name}: {value:?}"

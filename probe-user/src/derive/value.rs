@@ -5,7 +5,12 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
 use super::statistics::Z;
-use crate::{formula::NoValue, join::share, window::RunningTime};
+use crate::{
+    calibration::PartError,
+    formula::NoValue,
+    join::share::{self, Validation},
+    window::RunningTime,
+};
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +59,8 @@ pub enum Spread {
     /// The part of the standard error of a share that comes from counting. The error of the weights
     /// is not included and may dominate, so no interval follows from it.
     CountingOnly(f64),
+    /// The error of a share by a calibration, by cause. All causes together make a 95% interval.
+    Calibrated(PartError),
 }
 
 /// How a value was obtained.
@@ -138,25 +145,30 @@ impl Estimate {
     pub fn error(&self) -> Option<f64> {
         match self.spread {
             Spread::Error(error) | Spread::CountingOnly(error) => Some(error),
-            Spread::Unknown | Spread::Sampled(..) => None,
+            Spread::Unknown | Spread::Sampled(..) | Spread::Calibrated(_) => None,
         }
     }
 
-    /// The 95% interval of an estimate from samples.
+    /// The 95% interval of an estimate from samples or a calibration.
     #[must_use]
-    pub fn sampled_interval(&self) -> Option<(f64, f64)> {
+    pub fn estimated_interval(&self) -> Option<(f64, f64)> {
         match self.spread {
             Spread::Sampled(low, high) => Some((low, high)),
+            // A share is not below 0.
+            Spread::Calibrated(error) => Some((
+                (self.value - error.all()).max(0.0),
+                self.value + error.all(),
+            )),
             Spread::Unknown | Spread::Error(_) | Spread::CountingOnly(_) => None,
         }
     }
 
-    /// The 95% interval, from samples or a standard error. None if the value is exact or its whole
+    /// The 95% interval, also of a standard error. None if the value is exact or its whole
     /// error is unknown.
     #[must_use]
     pub fn interval(&self) -> Option<(f64, f64)> {
         match self.spread {
-            Spread::Sampled(low, high) => Some((low, high)),
+            Spread::Sampled(..) | Spread::Calibrated(_) => self.estimated_interval(),
             Spread::Error(error) if error > 0.0 => {
                 Some((self.value - Z * error, self.value + Z * error))
             }
@@ -214,11 +226,14 @@ impl ValueMethod {
         }
     }
 
-    /// Whether it is a share with weights that were never compared with a known load on this
-    /// machine.
+    /// What validates the weights of a share; `None` for other values and for shares without
+    /// weights.
     #[must_use]
-    pub fn is_not_validated(&self) -> bool {
-        matches!(self, Self::Apportioned(by) if by.needs_validation())
+    pub fn validation(&self) -> Option<Validation> {
+        match self {
+            Self::Apportioned(by) => by.validation(),
+            Self::Counted | Self::Sampled => None,
+        }
     }
 }
 

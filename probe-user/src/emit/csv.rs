@@ -174,14 +174,14 @@ fn series_line<'a>(subject: &CsvLine<'a>, report: &'a Report, series: &Series) -
                 line.enabled_ns = text(counter.time.map(|time| time.enabled));
                 line.running_ns = text(counter.time.map(|time| time.running));
             }
-            interval_ends(&mut line, estimate.sampled_interval());
+            interval_ends(&mut line, estimate.estimated_interval());
             if let Some(bound) = estimate.above_bound {
                 line.reason = above_bound(bound).into();
             } else if estimate.over_threshold {
                 line.reason = OVER_THRESHOLD.into();
             }
-            if attributes.method.is_not_validated() {
-                line.validated = "false".into();
+            if let Some(by) = attributes.method.validation() {
+                line.validated = by.to_string().into();
             }
             let error = estimate.counting_error();
             line.counting_error =
@@ -257,7 +257,7 @@ fn add_row(
             TableCell::Owner(owner) if *column != "owner" => line.value = owner.kind_and_name().1,
             TableCell::Estimate(Some(estimate)) => {
                 line.value = estimate.value.to_string().into();
-                interval_ends(&mut line, estimate.sampled_interval());
+                interval_ends(&mut line, estimate.estimated_interval());
             }
             TableCell::Estimate(None) => {}
             TableCell::Number(_)

@@ -174,7 +174,7 @@ impl<'a> FamilySamples<'a> {
 
     /// Adds the error of a number, if known and not 0.
     fn push_error(&mut self, series: &'a Series, level: SubjectLevel, estimate: &Estimate) {
-        if let Some((low, high)) = estimate.sampled_interval() {
+        if let Some((low, high)) = estimate.estimated_interval() {
             self.push(series, level, Aspect::Lower, low);
             self.push(series, level, Aspect::Upper, high);
         }

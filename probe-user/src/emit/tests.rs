@@ -5,6 +5,7 @@ use crate::emit::printable::printable;
 
 mod bound;
 mod builder;
+mod calibrated;
 mod containers;
 mod fixture;
 mod named;

@@ -35,7 +35,7 @@ pub use self::{
     weights::PlannedWeight,
 };
 use crate::{
-    calibration::CalibratedTraffic,
+    calibration::{CalibratedTraffic, UsedCalibration},
     catalogue::{self, SampledQuantity},
     devices::{Device, Devices},
     event::{Counter, Event, EventGroup, Exclude, Scope, Source, UncountableEvent},
@@ -139,8 +139,8 @@ pub struct Plan {
     /// Counters of cores that attribute a socket's traffic, the best first.
     pub weights: Vec<PlannedWeight>,
     /// What this machine's weights count of the traffic of metrics.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calibrations: Vec<CalibratedTraffic>,
+    #[serde(default, skip_serializing_if = "UsedCalibration::is_empty")]
+    pub calibration: UsedCalibration,
     /// Why the weights are multiplexed with other groups, if they are.
     #[serde(default)]
     pub weights_in_turns: Option<String>,
@@ -179,13 +179,13 @@ impl Plan {
     }
 
     /// Takes what is calibrated of its metrics by weights that it counts.
-    fn calibrate(&mut self, calibrated: &[CalibratedTraffic]) {
+    fn calibrate(&mut self, calibration: &UsedCalibration) {
         let metrics = &self.metrics.list;
         let planned = |it: &&CalibratedTraffic| {
             let mut metrics = metrics.iter();
             metrics.any(|planned| planned.metric.name == it.metric)
         };
-        let of_plan = calibrated.iter().filter(planned);
+        let of_plan = calibration.traffics.iter().filter(planned);
         let counted = |event: &String| self.weights.iter().any(|it| *it.name == **event);
         let counted = of_plan.filter(|it| {
             let missing = it.events.iter().find(|event| !counted(event));
@@ -197,7 +197,10 @@ impl Plan {
             }
             missing.is_none()
         });
-        self.calibrations = counted.cloned().collect();
+        self.calibration = UsedCalibration {
+            made_on: calibration.made_on,
+            traffics: counted.cloned().collect(),
+        };
     }
 
     /// The plan, if the programs have slots for all that runs at once.

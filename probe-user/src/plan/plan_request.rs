@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Capacity, DefaultsError, Plan, PlanError, ResolvedRequest, default_request};
 use crate::{
-    calibration::CalibratedTraffic,
+    calibration::UsedCalibration,
     catalogue::{
         Catalogue, CatalogueError, Hardware, Metric, MetricSettings, MoreWeights, SelectError,
     },
@@ -25,7 +25,7 @@ pub struct PlanRequest {
     /// Shares use only these events: no counters are opened for them.
     pub own_weights: bool,
     /// Calibrations of this machine, by which the traffic of their metrics is divided.
-    pub calibrated: Vec<CalibratedTraffic>,
+    pub calibration: UsedCalibration,
     /// Whether all weights are counted, not only the best of each traffic and the calibration's.
     pub all_weights: bool,
     /// Hardware counters of each core that stay free for other users.
@@ -133,9 +133,10 @@ impl PlanRequest {
         hardware: Hardware,
     ) -> Result<Plan, PlanRequestError> {
         let (pmus, cpus) = (machine.pmus()?, machine.online()?.len());
-        let calibrated = &self.calibrated;
+        let calibration = &self.calibration;
         let mut settings = self.settings(machine, pmus, catalogue)?;
-        let events: BTreeSet<_> = calibrated.iter().flat_map(|it| it.events.clone()).collect();
+        let traffics = calibration.traffics.iter();
+        let events: BTreeSet<_> = traffics.flat_map(|it| it.events.clone()).collect();
         settings.more_weights = match (self.all_weights, events.is_empty()) {
             (true, _) => MoreWeights::All,
             (false, true) => MoreWeights::None,
@@ -148,7 +149,7 @@ impl PlanRequest {
                  shares have a larger counting error"
             );
         }
-        plan.calibrate(calibrated);
+        plan.calibrate(calibration);
         let mut metrics = plan.metrics.list.iter();
         if metrics.any(|planned| planned.metric.apportion.is_of_device()) {
             plan.devices = Arc::new(Devices::read(machine, pmus, catalogue));

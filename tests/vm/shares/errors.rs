@@ -26,7 +26,7 @@ impl ShareErrors {
         let share = (shares.owners.get(&owner(cgroup)).copied()).unwrap_or_default();
         let error = (share.count as f64 / truth as f64 - 1.0).abs();
         // Without a count there is no stated error; then the whole share is missing.
-        let stated = shares.counting_error(&share).unwrap_or(1.0);
+        let stated = shares.relative_error(&share).unwrap_or(1.0);
         self.squares += error * error;
         self.largest = self.largest.max(error);
         self.normalized_squares += (error / stated).powi(2);

@@ -148,7 +148,8 @@ pub(super) fn write_total(count: &RawCount, sum: &EstimateSum, total: &mut Count
         Spread::Sampled(low, high) => Spread::Sampled(low + moved, high + moved),
         Spread::Error(_) => Spread::Error(sum.variance.sqrt()),
         Spread::CountingOnly(_) => Spread::CountingOnly(sum.variance.sqrt()),
-        Spread::Unknown => Spread::Unknown,
+        // Shares are no counters.
+        Spread::Calibrated(_) | Spread::Unknown => Spread::Unknown,
     };
     if let Some(time) = &mut total.time {
         (time.enabled, time.running) = count.time;

@@ -75,11 +75,11 @@ fn loads_and_stores_are_estimated_apart() {
     let total = report.total(&operations).unwrap();
     assert_eq!((total.start.as_secs(), total.raw), (3, 1000));
     assert!((total.estimate.value - 1e6).abs() < 1e-6);
-    assert!(total.estimate.sampled_interval().is_some());
+    assert!(total.estimate.estimated_interval().is_some());
     let operations = *operations.counter().unwrap();
     assert_eq!(operations.raw, 1000);
     assert!((operations.estimate.value - 1e6).abs() < 1e-6);
-    let (low, high) = operations.estimate.sampled_interval().unwrap();
+    let (low, high) = operations.estimate.estimated_interval().unwrap();
     assert!(low < 1e6 && high > 1e6);
     assert!((number("memory_access_latency_mean_cycles", None) - 63.6).abs() < 1e-9);
     assert!((number("memory_access_tlb_walk_share", None) - 0.05).abs() < 1e-12);
@@ -141,7 +141,7 @@ fn loads_chosen_by_a_core_have_samples_and_no_operations() {
         panic!("no {SAMPLES}");
     };
     assert_eq!(
-        (samples.raw, samples.estimate.sampled_interval()),
+        (samples.raw, samples.estimate.estimated_interval()),
         (1000, None)
     );
     assert!(matches!(
@@ -175,8 +175,8 @@ fn totals_have_no_interval_once_a_counter_may_have_stood_still() {
         let mut all = 0;
         for series in report.find_series(&Subject::Machine, "memory_accesses") {
             let (value, total) = (series.estimate().unwrap(), report.total(series).unwrap());
-            assert!(value.sampled_interval().is_some());
-            assert_eq!(total.estimate.sampled_interval().is_some(), !ever_limited);
+            assert!(value.estimated_interval().is_some());
+            assert_eq!(total.estimate.estimated_interval().is_some(), !ever_limited);
             all += 1;
         }
         assert!(all > 0);

@@ -110,7 +110,7 @@ fn dropped_samples_widen_the_upper_end() {
     };
     let whole = share(at, kept(100), &counts(100)).unwrap();
     assert!((whole.value - 0.4).abs() < 1e-12);
-    let (low, high) = whole.sampled_interval().unwrap();
+    let (low, high) = whole.estimated_interval().unwrap();
     assert!(
         (low - 0.3094).abs() < 1e-3 && (high - 0.4980).abs() < 1e-3,
         "{low} {high}"
@@ -118,7 +118,7 @@ fn dropped_samples_widen_the_upper_end() {
     // 20 of its 100 samples have no address.
     let (same, wider) = share(at, kept(80), &counts(100))
         .unwrap()
-        .sampled_interval()
+        .estimated_interval()
         .unwrap();
     assert!((same - low).abs() < 1e-12 && (wider - high - 0.2).abs() < 1e-12);
     assert_eq!(share(HotspotCounts::default(), kept(0), &counts(0)), None);
@@ -144,7 +144,7 @@ fn one_heavy_sample_is_one() {
         events: 470_000.0,
     };
     let share = share(heavy, kept, &row).unwrap();
-    let (low, high) = share.sampled_interval().unwrap();
+    let (low, high) = share.estimated_interval().unwrap();
     // It may occur three times as often, or hardly ever: a Poisson count of 1 has the limits 0.03
     // and 5.6.
     assert!(low < 0.2 * share.value && high > 3.0 * share.value);

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     join::{
         EntityShares, Joined,
-        share::{self, NoShare},
+        share::{self, NoShare, ShareError},
     },
     plan::{Plan, PlannedMetric},
     window::Window,
@@ -40,7 +40,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let metric = report.add_metric(MetricInfo::gauge(
             format!("{}{APPORTIONED}", planned.metric.name),
             format!(
-                "{}: the share of each; not validated here where it goes by a weight",
+                "{}: the share of each; not validated here where it goes by a weight alone",
                 planned.metric.title
             ),
             &*planned.metric.unit,
@@ -98,18 +98,19 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
     };
-    let stated = match shares.method.needs_validation() {
-        true => Spread::CountingOnly,
-        false => Spread::Error,
+    let has_weights = shares.method.validation().is_some();
+    let spread = |value: f64, error: ShareError| match error {
+        ShareError::Calibrated(error) => Spread::Calibrated(error.scale(value.abs())),
+        ShareError::Counting(error) if has_weights => Spread::CountingOnly(error * value.abs()),
+        ShareError::Counting(error) => Spread::Error(error * value.abs()),
     };
     let (errors, measured) = (shares.errors(), shares.measured());
-    let part = |owner, count: u64, running_ratio: f64, counting_error: Option<f64>| {
+    let part = |owner, count: u64, running_ratio: f64, error: Option<ShareError>| {
         let share_value = value.value * errors.fraction(count);
         let share = Estimate {
             value: share_value,
             running_ratio: value.running_ratio.min(running_ratio),
-            spread: counting_error
-                .map_or(Spread::Unknown, |error| stated(error * share_value.abs())),
+            spread: error.map_or(Spread::Unknown, |error| spread(share_value, error)),
             above_bound: None,
             over_threshold: false,
         };

@@ -6,7 +6,10 @@ use serde::{
 };
 
 use super::{DisplayString, row::serialize_subject};
-use crate::derive::{Attributes, Estimate, Report, Series, TableCell, Value, ValueMethod};
+use crate::{
+    derive::{Attributes, Estimate, Report, Series, Spread, TableCell, Value, ValueMethod},
+    join::share::Validation,
+};
 
 /// The value of a series in its window; null with its reason if it is missing.
 pub(super) struct SeriesFields<'a> {
@@ -58,14 +61,22 @@ impl<'a> SeriesFields<'a> {
             map.serialize_entry("over_threshold", &true)?;
         }
         let method = &self.attributes.method;
+        if let Spread::Calibrated(error) = estimate.spread {
+            let relative = error.scale(estimate.value.recip());
+            map.serialize_entry("rel_error", &relative.all())?;
+            map.serialize_entry("error_by_cause", &relative)?;
+        }
         // Shares state the error even if it is 0 or unknown.
         match estimate.counting_error() {
+            _ if matches!(estimate.spread, Spread::Calibrated(_)) => {}
             error if method.is_share() => map.serialize_entry("counting_error", &error)?,
             Some(error) if error > 0.0 => map.serialize_entry("counting_error", &error)?,
             _ => {}
         }
-        if method.is_not_validated() {
-            map.serialize_entry("validated", &false)?;
+        match method.validation() {
+            None => {}
+            Some(Validation::Nothing) => map.serialize_entry("validated", &false)?,
+            Some(by) => map.serialize_entry("validated", &DisplayString(&by))?,
         }
         if let Some(but) = method.but() {
             map.serialize_entry("counts_also", but)?;
@@ -85,7 +96,7 @@ fn unit<M: SerializeMap>(map: &mut M, unit: &str) -> Result<(), M::Error> {
 }
 
 fn interval<M: SerializeMap>(map: &mut M, estimate: &Estimate) -> Result<(), M::Error> {
-    if let Some((low, high)) = estimate.sampled_interval() {
+    if let Some((low, high)) = estimate.estimated_interval() {
         map.serialize_entry("low", &low)?;
         map.serialize_entry("high", &high)?;
     }

@@ -49,7 +49,7 @@ impl TableNumber {
     pub(super) fn from_estimate(estimate: &Estimate) -> Self {
         Self {
             value: estimate.value,
-            ends: estimate.sampled_interval(),
+            ends: estimate.estimated_interval(),
             running_ratio: estimate.running_ratio,
             time: None,
             at_least: false,

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     derive::{Estimate, Report, ReportSection, Series, ValueMethod},
     emit::printable::printable,
+    join::share::Validation,
 };
 
 /// A row for each owner and place with a share, a column for each metric and method.
@@ -91,7 +92,9 @@ pub(super) fn notes(page: &TablePage<'_>) -> Vec<String> {
         .filter(|series| series.value.is_ok())
         .collect();
     let rough = shares.iter().filter(|series| is_rough(series)).count();
-    let not_validated = |series: &&Series| page.report.attributes(series).method.is_not_validated();
+    let not_validated = |series: &&Series| {
+        page.report.attributes(series).method.validation() == Some(Validation::Nothing)
+    };
     let mut notes = Vec::new();
     if rough > 0 {
         notes.push(format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Method, NoShare, OwnerShare, Shares, SocketWeights, Traffic, Weights};
 use crate::{
-    calibration::{CalibratedTraffic, NoEstimate, NoPart, OwnerCounts},
+    calibration::{CalibratedTraffic, MadeOn, NoEstimate, NoPart, OwnerCounts},
     window::{Owner, RunningTime, float},
 };
 
@@ -12,6 +12,7 @@ use crate::{
 /// calibration does not apply: its events were not counted on the socket.
 pub(super) fn shares(
     of: &CalibratedTraffic,
+    made_on: MadeOn,
     weights: &[Weights],
     socket: u32,
     traffic: &Traffic,
@@ -32,7 +33,7 @@ pub(super) fn shares(
         .into_iter()
         .map(|owner| (owner, Counted::of(&events, owner)))
         .collect();
-    Some(divided(of, &counted, traffic))
+    Some(divided(of, made_on, &counted, traffic))
 }
 
 fn of_event<'a>(weights: &'a [Weights], event: &str) -> Option<&'a Weights> {
@@ -80,10 +81,11 @@ impl Counted {
 
 fn divided(
     of: &CalibratedTraffic,
+    made_on: MadeOn,
     counted: &[(Owner, Counted)],
     traffic: &Traffic,
 ) -> Result<Shares, NoShare> {
-    let mut shares = Shares::none(Method::Calibrated);
+    let mut shares = Shares::none(Method::Calibrated(made_on));
     shares.io = traffic.io.min(traffic.measured);
     let moved = traffic.measured - shares.io;
     let counts: Vec<_> = counted.iter().map(|(_, it)| it.counts.clone()).collect();
@@ -98,7 +100,7 @@ fn divided(
         let mut share = match part {
             Ok(part) => OwnerShare {
                 count: rounded(part.traffic).min(left),
-                uncertainty: rounded(part.error),
+                calibrated: part.error,
                 ..OwnerShare::default()
             },
             Err(NoPart::Unseen) => OwnerShare::without(NoShare::OwnerUnseen),

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use libm::hypot;
 use serde::{Deserialize, Serialize};
 
+use crate::calibration::MadeOn;
+
 /// How a share was measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Method {
@@ -17,7 +19,7 @@ pub enum Method {
     },
     /// By the counts of events on the CPUs and a calibration of what they count
     /// ([`CalibratedTraffic`](crate::calibration::CalibratedTraffic)).
-    Calibrated,
+    Calibrated(MadeOn),
     /// By SPE samples served by that memory.
     Spe,
     /// All of it to the only owner of the device.
@@ -34,7 +36,7 @@ impl Method {
             Self::Counted { but, .. } => but.is_none().then_some(COUNTER_ERROR),
             Self::Spe => Some(SAMPLE_ERROR),
             Self::DeviceOwner => Some(0.0),
-            Self::Calibrated | Self::IoStat => None,
+            Self::Calibrated(_) | Self::IoStat => None,
         }
     }
 
@@ -43,17 +45,18 @@ impl Method {
     pub fn but(&self) -> Option<&str> {
         match self {
             Self::Counted { but, .. } => but.as_deref(),
-            Self::Calibrated | Self::Spe | Self::DeviceOwner | Self::IoStat => None,
+            Self::Calibrated(_) | Self::Spe | Self::DeviceOwner | Self::IoStat => None,
         }
     }
 
-    /// Whether the share depends on a weight, which only a load of known traffic on this machine
-    /// can validate: a calibration has. The share of a device's only owner does not.
+    /// What validates the weight of the share; `None` if it has no weight.
     #[must_use]
-    pub fn needs_validation(&self) -> bool {
+    pub fn validation(&self) -> Option<Validation> {
         match self {
-            Self::Counted { .. } | Self::Spe | Self::IoStat => true,
-            Self::Calibrated | Self::DeviceOwner => false,
+            Self::Counted { .. } | Self::Spe | Self::IoStat => Some(Validation::Nothing),
+            Self::Calibrated(MadeOn::ThisMachine) => Some(Validation::ThisMachine),
+            Self::Calibrated(MadeOn::SameType) => Some(Validation::SameType),
+            Self::DeviceOwner => None,
         }
     }
 
@@ -73,6 +76,28 @@ impl Method {
     }
 }
 
+/// What has shown how well a weight represents the traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validation {
+    /// Nothing on this machine.
+    Nothing,
+    /// Loads of known traffic on this machine.
+    ThisMachine,
+    /// Loads of known traffic on a machine of the same type.
+    SameType,
+}
+
+/// The value of the field `validated`.
+impl fmt::Display for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "false",
+            Self::ThisMachine => "calibration of this machine",
+            Self::SameType => "calibration of this type of machine",
+        })
+    }
+}
+
 /// Standard error of weights counted on the CPUs, by docs/how-it-works/accuracy.md.
 pub(super) const COUNTER_ERROR: f64 = 0.0056;
 
@@ -87,7 +112,7 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counted { weight, .. } => weight,
-            Self::Calibrated => "calibrated",
+            Self::Calibrated(_) => "calibrated",
             Self::Spe => "spe",
             Self::DeviceOwner => "device_owner",
             Self::IoStat => "io_stat",

@@ -22,7 +22,7 @@ use libm::hypot;
 
 use self::divide::{divide, fraction};
 pub use self::{
-    method::{Method, NoShare},
+    method::{Method, NoShare, Validation},
     planned::MetricShares,
     weights::{SocketWeights, Weight, Weights},
 };
@@ -30,7 +30,10 @@ pub(crate) use self::{
     monitored::monitored,
     planned::{measured_traffic, of_window},
 };
-use crate::window::{Owner, RunningTime, float};
+use crate::{
+    calibration::PartError,
+    window::{Owner, RunningTime, float},
+};
 
 /// One owner's share of a socket's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,6 +48,8 @@ pub struct OwnerShare {
     pub time: RunningTime,
     /// Possible error of `count` by unseen traffic, in counts of the traffic.
     pub uncertainty: u64,
+    /// The error of `count` by a calibration, in counts of the traffic.
+    pub calibrated: PartError,
     /// Why the real share may exceed `count`. If `count` is 0, the share is unknown, not 0.
     pub why_incomplete: Option<NoShare>,
 }
@@ -65,6 +70,7 @@ impl OwnerShare {
         self.variance += other.variance;
         self.time.add(other.time);
         self.uncertainty = self.uncertainty.saturating_add(other.uncertainty);
+        self.calibrated = self.calibrated.add(&other.calibrated);
         self.why_incomplete = self.why_incomplete.or(other.why_incomplete);
     }
 }
@@ -106,6 +112,16 @@ pub struct Shares {
     pub variance: f64,
     /// A weight exceeded 2^64, so the shares are wrong by an unknown amount.
     pub saturated: bool,
+}
+
+/// The relative error of a share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ShareError {
+    /// The standard error by counting. It does not include how well the weight represents the
+    /// traffic.
+    Counting(f64),
+    /// All of it, by a calibration.
+    Calibrated(PartError),
 }
 
 /// The errors of shares ([`Shares::errors`]).
@@ -167,10 +183,13 @@ impl Shares {
         owners + self.io + self.unattributed
     }
 
-    /// The relative error of one share ([`Errors::of`]).
+    /// The relative error of one share as one number ([`Errors::of`]).
     #[must_use]
-    pub fn counting_error(&self, share: &OwnerShare) -> Option<f64> {
-        self.errors().of(share)
+    pub fn relative_error(&self, share: &OwnerShare) -> Option<f64> {
+        Some(match self.errors().of(share)? {
+            ShareError::Counting(error) => error,
+            ShareError::Calibrated(error) => error.all(),
+        })
     }
 
     /// The sums that the errors of all shares need.
@@ -265,11 +284,10 @@ impl Shares {
 }
 
 impl Errors<'_> {
-    /// Relative standard error of a share by its counting; `None` if it has no samples or the
-    /// method's own error is unknown. It does not include how well the weight represents the
-    /// traffic.
+    /// The relative error of a share; `None` if it has no samples or the method's own error is
+    /// unknown.
     ///
-    /// It combines:
+    /// That by counting combines:
     /// - the error of the method and of the number of samples;
     /// - the error of multiplexed weights: with the variance `v` of this weight and `V` of all, in
     ///   counts of the traffic, and the share `p`, the variance `v (1 - 2 p) + V p^2`;
@@ -279,18 +297,21 @@ impl Errors<'_> {
     ///   it. All of it may belong to one owner, to this one with the probability `p`, which makes
     ///   it `sqrt((1 - p) / p)` of the share.
     #[must_use]
+    pub fn of(&self, share: &OwnerShare) -> Option<ShareError> {
+        if let Method::Calibrated(_) = self.shares.method {
+            // A row of several owners is unknown where one of them is.
+            let known = share.count > 0 && share.why_incomplete.is_none();
+            let relative = share.calibrated.scale(float(share.count).recip());
+            return known.then_some(ShareError::Calibrated(relative));
+        }
+        self.by_counting(share).map(ShareError::Counting)
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "an error of more than 2^53 counts has no better precision"
     )]
-    pub fn of(&self, share: &OwnerShare) -> Option<f64> {
-        if self.shares.method == Method::Calibrated {
-            // All that the counts leave open is in it.
-            let relative = float(share.uncertainty) / float(share.count);
-            // A row of several owners is unknown where one of them is.
-            let known = share.count > 0 && share.why_incomplete.is_none();
-            return known.then_some(relative);
-        }
+    fn by_counting(&self, share: &OwnerShare) -> Option<f64> {
         let counting = self.shares.method.counting_error(share.samples)?;
         if self.shares.saturated {
             return None;

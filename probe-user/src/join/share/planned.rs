@@ -111,10 +111,12 @@ fn calibrated(
     socket: u32,
     traffic: &Traffic,
 ) -> Option<Result<Shares, NoShare>> {
-    let mut calibrations = plan.calibrations.iter();
-    let of = calibrations.find(|it| it.metric == planned.metric.name)?;
+    let calibration = &plan.calibration;
+    let mut traffics = calibration.traffics.iter();
+    let of = traffics.find(|it| it.metric == planned.metric.name)?;
     let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
-    let mut shares = alone.then(|| calibrated::shares(of, weights, socket, traffic))??;
+    let mut shares =
+        alone.then(|| calibrated::shares(of, calibration.made_on, weights, socket, traffic))??;
     if let Ok(shares) = &mut shares {
         shares.add_uncounted(ran(window, socket));
     }

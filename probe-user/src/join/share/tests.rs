@@ -226,7 +226,7 @@ fn an_unseen_owner_adds_to_the_error_of_others() {
         assert_eq!(shares.measured(), 4_000_000);
         let part = |cgroup| shares.owners[&owner(cgroup)];
         for seen in [2, 3] {
-            let error = shares.counting_error(&part(seen)).unwrap();
+            let error = shares.relative_error(&part(seen)).unwrap();
             assert!(
                 (error - hypot(0.15_f64, method::COUNTER_ERROR)).abs() < 1e-3,
                 "{error}"
@@ -241,7 +241,7 @@ fn an_unseen_owner_adds_to_the_error_of_others() {
         let mut row = part(3);
         row.add(&part(4));
         assert_eq!((row.count, row.uncertainty), (1_000_000, 550_000));
-        assert!(shares.counting_error(&row).unwrap() > 0.5);
+        assert!(shares.relative_error(&row).unwrap() > 0.5);
     }
 }
 
@@ -251,7 +251,7 @@ fn fewer_samples_are_a_larger_error() {
         owners: parts(&[(2, 100), (3, 1_000_000), (4, 0)]),
         ..Shares::none(misses())
     };
-    let error = |cgroup| shares.counting_error(shares.owners.get(&owner(cgroup))?);
+    let error = |cgroup| shares.relative_error(shares.owners.get(&owner(cgroup))?);
     assert!((error(2).unwrap() - hypot(0.1_f64, method::COUNTER_ERROR)).abs() < 1e-12);
     assert!(error(3) < error(2));
     assert_eq!((error(4), error(5)), (None, None));
@@ -261,9 +261,9 @@ fn fewer_samples_are_a_larger_error() {
         ..shares.clone()
     };
     let part = &shares.owners[&owner(3)];
-    let error = by_samples.counting_error(part).unwrap();
+    let error = by_samples.relative_error(part).unwrap();
     assert!((error - hypot(0.001_f64, method::SAMPLE_ERROR)).abs() < 1e-12);
-    assert!(error > shares.counting_error(part).unwrap());
+    assert!(error > shares.relative_error(part).unwrap());
 }
 
 /// All or none of the traffic at a window's edges may be one owner's. A share of a tenth has three
@@ -286,7 +286,7 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
         let shares = shares.unwrap();
         let error = |cgroup| {
             shares
-                .counting_error(&shares.owners[&owner(cgroup)])
+                .relative_error(&shares.owners[&owner(cgroup)])
                 .unwrap()
         };
         let root = 3_f64.sqrt();
@@ -296,7 +296,7 @@ fn edges_are_an_error_and_the_more_the_smaller_the_share() {
     // A single owner did all of it.
     let alone = sockets(vec![local(&[(2, 7_000_000_000)])]);
     let shares = alone.cpu_reads(0, &traffic).unwrap();
-    let error = shares.counting_error(&shares.owners[&owner(2)]).unwrap();
+    let error = shares.relative_error(&shares.owners[&owner(2)]).unwrap();
     assert!(error < 2.0 * method::COUNTER_ERROR, "{error}");
 }
 

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use probe_user::{
-    calibration::Calibration,
+    calibration::{Calibration, UsedCalibration},
     catalogue::{Catalogue, Chip, Processor, resolve_hardware},
     join::{By, Hottest, RowSelection},
     machine::Machine,
@@ -279,16 +279,16 @@ fn plan(
     for path in &args.catalogue {
         catalogue.merge_path(path, &hardware, &processor)?;
     }
-    let calibrated = match &args.calibration {
-        Some(path) => Calibration::read(path, machine)?.traffics,
-        None => Vec::new(),
+    let calibration = match &args.calibration {
+        Some(path) => Calibration::read(path, machine)?.used_on(machine),
+        None => UsedCalibration::default(),
     };
     let mut wanted = PlanRequest {
         events: args.event.clone(),
         metrics: args.metric.clone(),
         always: "",
         own_weights: false,
-        calibrated,
+        calibration,
         all_weights: false,
         reserve_counters: args.reserve_counters,
         device: args.device.clone(),

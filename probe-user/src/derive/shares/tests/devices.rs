@@ -161,7 +161,7 @@ fn a_device_that_one_container_holds_is_all_its_own() {
     let shared = share::of_window(&plan, &window, &View::default().naming(&window.names));
     let of_gpu = shared[0].shares.as_ref().unwrap();
     assert_eq!(of_gpu.method, share::Method::DeviceOwner);
-    let error = of_gpu.counting_error(&share::OwnerShare {
+    let error = of_gpu.relative_error(&share::OwnerShare {
         count: 1,
         samples: 1,
         ..share::OwnerShare::default()

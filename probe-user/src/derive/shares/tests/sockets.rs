@@ -136,7 +136,7 @@ fn reads_of_gpu_memory_bound_what_is_known() {
             .values()
             .find(|part| part.count == 1_000_000)
             .unwrap();
-        shares.counting_error(part).unwrap()
+        shares.relative_error(part).unwrap()
     };
     assert!((error(0) - 0.079).abs() < 0.07, "{}", error(0));
     assert!(error(500_000) > error(0) + 0.4, "{}", error(500_000));

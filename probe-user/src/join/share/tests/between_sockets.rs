@@ -5,7 +5,7 @@ use super::*;
 /// The share of a cgroup and its error.
 fn share(shares: &Shares, cgroup: u64) -> (u64, f64) {
     let part = &shares.owners[&owner(cgroup)];
-    (part.count, shares.counting_error(part).unwrap())
+    (part.count, shares.relative_error(part).unwrap())
 }
 
 fn traffic(measured: u64, sent: u64) -> Traffic {

@@ -3,10 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::{
-    calibration::{CalibratedTraffic, Pattern},
-    join::share::calibrated::shares,
-};
+use crate::calibration::{CalibratedTraffic, MadeOn, Pattern};
 
 /// Streams count one miss in four, and each refill; chases count both.
 fn calibration() -> CalibratedTraffic {
@@ -36,6 +33,15 @@ fn both(misses: SocketWeights, refills: SocketWeights) -> [Weights; 2] {
     [counted("misses", misses), counted("refills", refills)]
 }
 
+fn shares(
+    of: &CalibratedTraffic,
+    weights: &[Weights],
+    socket: u32,
+    traffic: &Traffic,
+) -> Option<Result<Shares, NoShare>> {
+    super::super::calibrated::shares(of, MadeOn::ThisMachine, weights, socket, traffic)
+}
+
 fn traffic(measured: u64) -> Traffic {
     Traffic {
         measured,
@@ -56,10 +62,10 @@ fn patterns_are_told_apart() {
     );
     let found = found.unwrap().unwrap();
     assert_eq!(found.measured(), 5_000_000);
-    assert_eq!(found.method, Method::Calibrated);
+    assert_eq!(found.method, Method::Calibrated(MadeOn::ThisMachine));
     for (owner, truth) in [(2, 4_000_000.0), (3, 1_000_000.0)] {
         let share = &found.owners[&super::owner(owner)];
-        let error = found.counting_error(share).unwrap();
+        let error = found.relative_error(share).unwrap();
         let off = (float(share.count) - truth).abs() / float(share.count);
         assert!(off <= error && error < 0.01, "{share:?}: {off}, {error}");
     }

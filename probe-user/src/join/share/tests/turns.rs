@@ -67,7 +67,7 @@ fn errors(spread: f64) -> Vec<(f64, f64)> {
         for (cgroup, truth) in truths {
             let part = shares.owners[&owner(cgroup)];
             // A share without counts has a reason instead of an error.
-            let Some(stated) = shares.counting_error(&part) else {
+            let Some(stated) = shares.relative_error(&part) else {
                 continue;
             };
             if truth == 0 {
