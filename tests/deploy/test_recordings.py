@@ -20,6 +20,7 @@ import test_regions
 from expositions import PMUSCOPE, RECORDINGS, reports
 
 PAGE = chart.ROOT / "docs/reference/recordings.md"
+SCRIPT = chart.ROOT / "docs/reference/lines.py"
 SAMPLES_PAGE = chart.ROOT / "docs/reference/mem-record.md"
 NO_DUCKDB = None if importlib.util.find_spec("duckdb") else "duckdb is not installed"
 
@@ -41,8 +42,6 @@ WHY_NOT = why_not()
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Script(unittest.TestCase):
     def test_the_script_draws_a_recording(self):
-        (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-        self.assertLessEqual(len(script.splitlines()), 30)
         with tempfile.TemporaryDirectory() as directory:
             recording = pathlib.Path(directory, "run.jsonl.gz")
             picture = pathlib.Path(directory, "run.png")
@@ -50,9 +49,7 @@ class Script(unittest.TestCase):
             subprocess.run([PMUSCOPE, *words, "--", "sleep", "0.5"], check=True)
             words = [PMUSCOPE, "stat", "--format", "json", "--replay", recording]
             shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-            file = pathlib.Path(directory, "lines.py")
-            file.write_text(script)
-            words = [sys.executable, file, picture, "cpus_used"]
+            words = [sys.executable, SCRIPT, picture, "cpus_used"]
             drawn = subprocess.run(words, input=shown, capture_output=True, text=True, check=True)
             self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
             windows = [json.loads(line) for line in shown.splitlines()]
