@@ -58,7 +58,7 @@ fn run() -> Run {
             run.lines.push(RunLine {
                 subject,
                 metric,
-                of: String::new(),
+                qualifier: String::new(),
                 first: 0,
                 values,
                 intervals: Vec::new(),

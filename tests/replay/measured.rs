@@ -79,7 +79,7 @@ pub(crate) fn run() -> Run {
     };
     for subject in 0..CONTAINERS {
         let scale = 2_f64.powi(i32::try_from(subject).unwrap());
-        let mut add = |metric, of: &str, value: f64, error: f64| {
+        let mut add = |metric, qualifier: &str, value: f64, error: f64| {
             let intervals = match error > 0.0 {
                 true => vec![(value - error, value + error); WINDOWS],
                 false => Vec::new(),
@@ -87,7 +87,7 @@ pub(crate) fn run() -> Run {
             run.lines.push(RunLine {
                 subject,
                 metric,
-                of: of.to_owned(),
+                qualifier: qualifier.to_owned(),
                 first: 0,
                 values: vec![value; WINDOWS],
                 intervals,

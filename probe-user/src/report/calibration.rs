@@ -121,10 +121,12 @@ fn of_metric(run: &Run, metric: usize) -> impl Iterator<Item = &RunLine> {
 /// Points by subject: the sum of the estimates of lines whose distinguishing text is in `parts`,
 /// with the count.
 fn pairs(run: &Run, estimate: usize, count: usize, parts: &[&str]) -> Vec<EstimatePoint> {
-    let counted = of_metric(run, count).filter(|line| line.of.is_empty());
+    let counted = of_metric(run, count).filter(|line| line.qualifier.is_empty());
     let points = counted.filter_map(|counted| {
         let estimates: Vec<&RunLine> = of_metric(run, estimate)
-            .filter(|line| line.subject == counted.subject && parts.contains(&line.of.as_str()))
+            .filter(|line| {
+                line.subject == counted.subject && parts.contains(&line.qualifier.as_str())
+            })
             .collect();
         let mut point = EstimatePoint {
             subject: counted.subject,

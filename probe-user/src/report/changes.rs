@@ -35,7 +35,7 @@ impl Run {
         }
         let middle = begin + (end - begin) / 2.0;
         // The window around the middle belongs to neither half.
-        let halves = [(0.0, Some(middle)), (middle, None)].map(|range| Side { range, of: None });
+        let halves = [(0.0, Some(middle)), (middle, None)].map(|range| Side { range, rows: None });
         // No half names rows, so that all are found.
         let Ok(Comparison { both, .. }) = compare([self, self], &halves) else {
             return Value::Null;
@@ -63,7 +63,7 @@ impl Run {
         let shown = changed.iter().take(MAX_CHANGES).map(|it| {
             json!({
                 "label": it.subject.label,
-                "of": it.of,
+                "of": it.qualifier,
                 "metric": it.metric.name,
                 "unit": it.metric.shown_unit(),
                 "from": number(it.a.mean),

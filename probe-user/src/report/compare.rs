@@ -26,7 +26,7 @@ pub struct Side {
     /// Windows from this second to that one; None: to the end.
     pub range: (f64, Option<f64>),
     /// Only rows of this pod, container or name, or with this part of an id; None: all.
-    pub of: Option<String>,
+    pub rows: Option<String>,
 }
 
 /// What a side has.
@@ -63,7 +63,7 @@ pub struct ComparedValue {
     /// The metric.
     pub metric: LineMetric,
     /// Distinguishes series of one subject and metric.
-    pub of: String,
+    pub qualifier: String,
     /// The first side.
     pub a: SideStatistics,
     /// The second.
@@ -146,13 +146,13 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
             let subjects = found[at].keys().map(|(subject, ..)| *subject);
             subjects.collect::<HashSet<_>>()
         }),
-        sides.iter().any(|side| side.of.is_some()),
+        sides.iter().any(|side| side.rows.is_some()),
     );
     let mut both = Vec::new();
     // In the order of the first run's lines.
     for line in &runs[0].lines {
         let metric = &runs[0].metrics[line.metric];
-        let key = (line.subject, metric.name.as_str(), line.of.as_str());
+        let key = (line.subject, metric.name.as_str(), line.qualifier.as_str());
         let other = pairs.get(&line.subject);
         let b = other.and_then(|other| found[1].get(&(*other, key.1, key.2)));
         let (Some(a), Some(b)) = (found[0].get(&key), b) else {
@@ -166,7 +166,7 @@ pub fn compare(runs: [&Run; 2], sides: &[Side; 2]) -> Result<Comparison, RowErro
         both.push(ComparedValue {
             subject: runs[0].subjects[line.subject].clone(),
             metric: metric.clone(),
-            of: line.of.clone(),
+            qualifier: line.qualifier.clone(),
             a: statistics(a),
             b: statistics(b),
             evidence: chance::test(a, b),
@@ -225,8 +225,8 @@ fn summary(run: &Run, side: &Side) -> SideSummary {
         let end = to.map_or(String::new(), |end| end.to_string());
         name += &format!(" {from}-{end} s");
     }
-    if let Some(of) = &side.of {
-        name += &format!(" {of}");
+    if let Some(rows) = &side.rows {
+        name += &format!(" {rows}");
     }
     let windows = run.windows.iter().filter(|window| side.covers(**window));
     SideSummary {
@@ -251,7 +251,7 @@ type LineKey<'a> = (usize, &'a str, &'a str);
 
 /// Lines of a side with values.
 fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSeries>, RowError> {
-    let named = side.of.as_deref().map(|of| rows::named(run, of));
+    let named = side.rows.as_deref().map(|name| rows::named(run, name));
     let named = named.transpose()?;
     let mut by_subject: HashMap<usize, Vec<&RunLine>> = HashMap::new();
     for line in &run.lines {
@@ -266,7 +266,7 @@ fn lines<'a>(run: &'a Run, side: &Side) -> Result<HashMap<LineKey<'a>, WindowSer
         for (line, _) in lines.iter().zip(twice).filter(|(_, twice)| !twice) {
             if let Some(series) = series(run, line, side) {
                 let name = run.metrics[line.metric].name.as_str();
-                found.insert((line.subject, name, line.of.as_str()), series);
+                found.insert((line.subject, name, line.qualifier.as_str()), series);
             }
         }
     }

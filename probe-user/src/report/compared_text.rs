@@ -58,8 +58,8 @@ fn unit(metric: &LineMetric) -> String {
 /// What distinguishes series of one metric, without words that the metric's name has.
 fn series_name(it: &ComparedValue) -> String {
     let last = it.metric.name.rsplit('_').next().unwrap_or_default();
-    let of = it.of.strip_prefix(last).unwrap_or(&it.of);
-    of.trim_start().to_owned()
+    let rest = it.qualifier.strip_prefix(last).unwrap_or(&it.qualifier);
+    rest.trim_start().to_owned()
 }
 
 /// A column of numbers.
@@ -291,7 +291,7 @@ pub fn json(comparison: &Comparison) -> Value {
             "label": it.subject.label,
             "metric": it.metric.name,
             "unit": it.metric.shown_unit(),
-            "of": it.of,
+            "of": it.qualifier,
             "a": statistics(&it.a),
             "b": statistics(&it.b),
             "ratio": it.ratio().map(number),

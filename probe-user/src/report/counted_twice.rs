@@ -30,7 +30,8 @@ pub(super) fn counted_twice(run: &Run, all: &[&RunLine]) -> Vec<bool> {
             && values[own].iter().zip(&values[rate]).all(same)
     };
     let is_twice = |own: usize| {
-        let mut rates = (0..all.len()).filter(|at| !is_counter(*at) && all[*at].of == all[own].of);
+        let mut rates = (0..all.len())
+            .filter(|at| !is_counter(*at) && all[*at].qualifier == all[own].qualifier);
         is_counter(own) && rates.any(|rate| is_same(own, rate))
     };
     (0..all.len()).map(is_twice).collect()

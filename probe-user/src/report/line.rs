@@ -116,7 +116,7 @@ pub struct RunLine {
     pub metric: usize,
     /// Distinguishes lines of one subject and metric: operation and source, or the socket of a
     /// share.
-    pub of: String,
+    pub qualifier: String,
     /// Index of the first window with a value, so that the memory of a line depends on its owner's
     /// lifetime.
     pub first: usize,
@@ -145,11 +145,11 @@ pub struct LineSummary {
 }
 
 impl RunLine {
-    pub(super) fn new(subject: usize, metric: usize, of: String, first: usize) -> Self {
+    pub(super) fn new(subject: usize, metric: usize, qualifier: String, first: usize) -> Self {
         Self {
             subject,
             metric,
-            of,
+            qualifier,
             first,
             values: Vec::new(),
             intervals: Vec::new(),

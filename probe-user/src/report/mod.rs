@@ -97,7 +97,7 @@ pub struct Distribution {
     /// Index into [`Run::metrics`].
     pub metric: usize,
     /// Distinguishes series of one subject and metric, such as by operation; may be empty.
-    pub of: String,
+    pub qualifier: String,
     /// Upper bound of each bucket; the last bucket has none.
     pub bounds: Vec<f64>,
     /// Count of each bucket, one more than `bounds`.
@@ -243,20 +243,20 @@ impl Run {
         let subject = self.subject_index(index, report, part, subject);
         let metric = self.metric_index(index, report, series);
         let attributes = report.attributes(series);
-        let of = line::distinguishing_text(attributes);
+        let qualifier = line::distinguishing_text(attributes);
         // An event may be in several counter groups.
-        let key = (subject, metric, of.clone(), attributes.group);
+        let key = (subject, metric, qualifier.clone(), attributes.group);
         if let Some(at) = index.lines.get(&key) {
             return Some(*at);
         }
-        let mut name = of;
-        if !index.shown_names.insert((subject, metric, name.clone()))
+        let mut shown = qualifier;
+        if !index.shown_names.insert((subject, metric, shown.clone()))
             && let Some(group) = attributes.group
         {
-            name = format!("{name} group {group}").trim().to_owned();
+            shown = format!("{shown} group {group}").trim().to_owned();
         }
         let (at, first) = (self.lines.len(), self.windows.len() - 1);
-        self.lines.push(RunLine::new(subject, metric, name, first));
+        self.lines.push(RunLine::new(subject, metric, shown, first));
         index.lines.insert(key, at);
         Some(at)
     }
@@ -314,7 +314,7 @@ impl Run {
                         self.histograms.push(Distribution {
                             subject,
                             metric: at,
-                            of: line::distinguishing_text(last.attributes(series)),
+                            qualifier: line::distinguishing_text(last.attributes(series)),
                             bounds: histogram.bounds.clone(),
                             counts: histogram.counts.clone(),
                         });

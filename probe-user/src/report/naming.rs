@@ -49,7 +49,7 @@ impl Run {
         }
         for ((_, ran), at) in index.waits.lines() {
             if let Some(Ran::Subject(owner)) = ran {
-                self.lines[at].of = format!("behind {}", shown[owner]);
+                self.lines[at].qualifier = format!("behind {}", shown[owner]);
             }
         }
         self.set_findings(index, last, &shown);

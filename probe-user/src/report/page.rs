@@ -113,7 +113,7 @@ fn head(run: &Run, lines: &SummarizedLines<'_>) -> Map<String, Value> {
             "label": run.subjects[it.subject].label,
             "metric": run.metrics[it.metric].name,
             "unit": run.metrics[it.metric].unit,
-            "of": it.of,
+            "of": it.qualifier,
             "bounds": it.bounds,
             "counts": it.counts,
             "rest": run.subjects[it.subject].is_rest(),

@@ -147,8 +147,8 @@ impl RunRoofline {
                 if !["row", "total"].contains(&part) {
                     return None;
                 }
-                let ratio =
-                    lines(per_byte).find(|it| (it.subject, &it.of) == (line.subject, &line.of))?;
+                let ratio = lines(per_byte)
+                    .find(|it| (it.subject, &it.qualifier) == (line.subject, &line.qualifier))?;
                 let mut sums = (0, 0.0, 0.0, 0.0);
                 for at in line.windows() {
                     let (start, end) = run.windows[at];

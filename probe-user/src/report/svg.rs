@@ -18,33 +18,34 @@ pub fn svg(run: &Run, selection: &Selection) -> Option<String> {
         let alike = histograms
             .iter()
             .filter(|it| (it.metric, &it.bounds) == (first.metric, &first.bounds));
-        let bars = alike.map(|it| line(run, it.subject, &it.of, shares(it)));
+        let bars = alike.map(|it| series(run, it.subject, &it.qualifier, shares(it)));
         let title = format!("{} ({}), % of samples by bucket", metric.name, metric.unit);
-        let across = Across::Buckets(&first.bounds, &metric.unit);
-        return Some(draw(&title, across, bars.collect()));
+        let x_axis = XAxis::Buckets(&first.bounds, &metric.unit);
+        return Some(draw(&title, x_axis, bars.collect()));
     }
     let lines = selection.lines(run);
     let (first, _) = lines.first()?;
     let metric = &run.metrics[first.metric];
-    let drawn = { lines.iter() }.map(|(of, _)| line(run, of.subject, &of.of, pieces(run, of)));
+    let drawn = { lines.iter() }
+        .map(|(line, _)| series(run, line.subject, &line.qualifier, pieces(run, line)));
     let title = match metric.shown_unit() {
         unit if unit.is_empty() => metric.name.clone(),
         unit => format!("{} ({unit})", metric.name),
     };
-    Some(draw(&title, Across::Seconds, drawn.collect()))
+    Some(draw(&title, XAxis::Seconds, drawn.collect()))
 }
 
 /// The x axis of a picture.
 #[derive(Clone, Copy)]
-enum Across<'a> {
+enum XAxis<'a> {
     Seconds,
     /// Bucket numbers, labelled with the upper bounds in this unit. The last bucket has no bound.
     Buckets(&'a [f64], &'a str),
 }
 
-impl Across<'_> {
-    /// The axis between two ends.
-    fn axis(self, ends: (f64, f64)) -> Axis {
+impl XAxis<'_> {
+    /// Its scale between two ends.
+    fn scale(self, ends: (f64, f64)) -> Axis {
         match self {
             Self::Seconds => Axis::divided(ends, 4, |at| format!("{} s", short(at))),
             Self::Buckets(bounds, unit) => {
@@ -69,11 +70,11 @@ impl Across<'_> {
     }
 }
 
-fn line(run: &Run, subject: usize, of: &str, points: Vec<Vec<(f64, f64)>>) -> PlotSeries {
+fn series(run: &Run, subject: usize, qualifier: &str, points: Vec<Vec<(f64, f64)>>) -> PlotSeries {
     let label = &run.subjects[subject].label;
-    let name = match of {
+    let name = match qualifier {
         "" => label.clone(),
-        of => format!("{label}, {of}"),
+        _ => format!("{label}, {qualifier}"),
     };
     PlotSeries::new(name, Look::Line, points)
 }
@@ -89,11 +90,12 @@ fn pieces(run: &Run, line: &RunLine) -> Vec<Vec<(f64, f64)>> {
         .collect()
 }
 
-fn shares(of: &Distribution) -> Vec<Vec<(f64, f64)>> {
+/// Points of a distribution: the bucket's index, and its share of all counts in percent.
+fn shares(distribution: &Distribution) -> Vec<Vec<(f64, f64)>> {
     #[expect(clippy::cast_precision_loss, reason = "shares for the eye")]
     let float = |count: u64| count as f64;
-    let all = float(of.counts.iter().sum::<u64>()).max(1.0);
-    let points = of
+    let all = float(distribution.counts.iter().sum::<u64>()).max(1.0);
+    let points = distribution
         .counts
         .iter()
         .zip(0_u32..)
@@ -101,15 +103,16 @@ fn shares(of: &Distribution) -> Vec<Vec<(f64, f64)>> {
     vec![points.collect()]
 }
 
-fn draw(title: &str, across: Across<'_>, drawn: Vec<PlotSeries>) -> String {
+fn draw(title: &str, x_axis: XAxis<'_>, drawn: Vec<PlotSeries>) -> String {
     let points = || drawn.iter().flat_map(|it| it.points.iter().flatten());
+    // Both axes include 0, and have a length even without points.
     let zero = [0.0, f64::MIN_POSITIVE];
-    let over = extent(points().map(|it| it.0).chain(zero));
-    let of = extent(points().map(|it| it.1).chain(zero));
+    let x_ends = extent(points().map(|it| it.0).chain(zero));
+    let y_ends = extent(points().map(|it| it.1).chain(zero));
     let plane = Plane {
         title: title.to_owned(),
-        x: across.axis(over),
-        y: Axis::divided(of, 4, short),
+        x: x_axis.scale(x_ends),
+        y: Axis::divided(y_ends, 4, short),
         drawn,
         ..Plane::default()
     };

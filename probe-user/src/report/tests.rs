@@ -39,7 +39,7 @@ fn an_event_of_two_groups_has_two_lines() {
         run.add_window(&mut index, &report);
     }
     let lines: Vec<_> = { run.lines.iter() }
-        .map(|line| (line.of.as_str(), &line.values[..]))
+        .map(|line| (line.qualifier.as_str(), &line.values[..]))
         .collect();
     assert_eq!(lines, [("", &[3.0; 2][..]), ("group 7", &[7.0; 2])]);
 }

@@ -23,8 +23,8 @@ pub(super) fn line_fields(run: &Run, line: &RunLine, summary: &LineSummary) -> M
     let (subject, metric) = (&run.subjects[line.subject], &run.metrics[line.metric]);
     let mut map = subject_fields(subject);
     map.extend(metric_fields(metric));
-    if !line.of.is_empty() {
-        map.insert("of".to_owned(), line.of.as_str().into());
+    if !line.qualifier.is_empty() {
+        map.insert("of".to_owned(), line.qualifier.as_str().into());
     }
     let total = summary.total.map(number).map(|total| ("total", total));
     let rest = [
@@ -154,7 +154,7 @@ pub fn json(run: &Run, selection: &Selection) -> Value {
     let histograms = selection.histograms(run).map(|it| {
         let mut map = subject_fields(&run.subjects[it.subject]);
         map.extend(metric_fields(&run.metrics[it.metric]));
-        map.insert("of".to_owned(), it.of.as_str().into());
+        map.insert("of".to_owned(), it.qualifier.as_str().into());
         map.insert("bounds".to_owned(), it.bounds.clone().into());
         map.insert("counts".to_owned(), it.counts.clone().into());
         Value::Object(map)
@@ -191,7 +191,7 @@ pub fn csv(out: impl io::Write, run: &Run, selection: &Selection) -> io::Result<
                 subject.name(),
                 &subject.label,
                 &metric.name,
-                &line.of,
+                &line.qualifier,
                 &metric.unit,
                 &field(value),
                 &field(low),

@@ -67,7 +67,7 @@ impl Run {
                     metrics.push(metric.clone());
                     metrics.len() - 1
                 });
-                let of = match behind {
+                let qualifier = match behind {
                     // It is named at the end.
                     Some(Ran::Subject(owner)) => {
                         names.learn(report, owner);
@@ -76,7 +76,7 @@ impl Run {
                     Some(Ran::Text(text)) => format!("behind {text}"),
                     None => "behind others".to_owned(),
                 };
-                known.push(RunLine::new(*subject, of_metric, of, window));
+                known.push(RunLine::new(*subject, of_metric, qualifier, window));
                 known.len() - 1
             });
             let line = &mut self.lines[at];

@@ -49,7 +49,7 @@ pub fn hour() -> Run {
         run.lines.push(RunLine {
             subject: at / METRICS,
             metric: at % METRICS,
-            of: String::new(),
+            qualifier: String::new(),
             first: 0,
             values: (0..WINDOWS).map(|_| 100.0 * noise()).collect(),
             intervals: Vec::new(),

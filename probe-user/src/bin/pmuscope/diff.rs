@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let both = [&first, second.as_ref().unwrap_or(&first)];
     let sides = [0, 1].map(|at| Side {
         range: args.ranges.map_or((0.0, None), |ranges| ranges[at]),
-        of: args.pods.as_ref().map(|pods| pods[at].clone()),
+        rows: args.pods.as_ref().map(|pods| pods[at].clone()),
     });
     for (run, side) in both.iter().zip(&sides) {
         check(run, side)?;

@@ -11,11 +11,11 @@ fn subject(part: &'static str, label: &str) -> LineSubject {
     }
 }
 
-fn line(at: (usize, usize), of: &str, values: &[f64], intervals: &[(f64, f64)]) -> RunLine {
+fn line(at: (usize, usize), qualifier: &str, values: &[f64], intervals: &[(f64, f64)]) -> RunLine {
     RunLine {
         subject: at.0,
         metric: at.1,
-        of: of.to_owned(),
+        qualifier: qualifier.to_owned(),
         first: 0,
         values: values.to_vec(),
         intervals: intervals.to_vec(),

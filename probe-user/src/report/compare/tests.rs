@@ -152,7 +152,7 @@ fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
     ComparedValue {
         subject: subject("container", &name.to_string(), None),
         metric: metric("cpus_used", "CPU", false),
-        of: String::new(),
+        qualifier: String::new(),
         a: statistics(a),
         b: statistics(b),
         evidence: chance::test(a, b),

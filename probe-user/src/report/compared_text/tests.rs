@@ -35,12 +35,12 @@ fn run(file: &str, rows: &[(&str, [Option<f64>; 4])]) -> Run {
         });
         for (metric, mean) in means.iter().enumerate() {
             let Some(mean) = mean else { continue };
-            let of = if metric == 2 {
+            let qualifier = if metric == 2 {
                 "behind 1ad29009768c"
             } else {
                 ""
             };
-            let mut line = RunLine::new(at, metric, of.to_owned(), 0);
+            let mut line = RunLine::new(at, metric, qualifier.to_owned(), 0);
             line.values = values(*mean);
             run.lines.push(line);
         }

@@ -18,7 +18,7 @@ fn run() -> Run {
     let line = |metric, values: &[f64]| RunLine {
         subject: 0,
         metric,
-        of: String::new(),
+        qualifier: String::new(),
         first: 1,
         values: values.to_vec(),
         intervals: Vec::new(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     super::{Scatter, samples::SamplePhase},
-    Across,
+    XAxis,
 };
 use crate::plot::{Axis, Look, Plane, PlotSeries, extent, short};
 
@@ -91,7 +91,7 @@ pub(in crate::report) fn samples(
             "addresses over time, {count} points of {} samples",
             scatter.samples
         ),
-        x: Across::Seconds.axis(x),
+        x: XAxis::Seconds.scale(x),
         y: Axis::divided(y, 4, hexadecimal),
         spans: spans.collect(),
         drawn,

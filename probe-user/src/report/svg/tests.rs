@@ -12,7 +12,7 @@ fn run() -> Run {
     let distribution = |subject, counts: [u64; 4]| Distribution {
         subject,
         metric: 0,
-        of: "load".to_owned(),
+        qualifier: "load".to_owned(),
         bounds: vec![31.0, 1023.0, 4_095_000.0],
         counts: counts.to_vec(),
     };
@@ -42,7 +42,7 @@ fn a_distribution_is_over_the_bounds_of_its_buckets() {
 #[test]
 fn many_buckets_have_few_names() {
     let bounds: Vec<f64> = (0..37).map(f64::from).collect();
-    let axis = Across::Buckets(&bounds, "cycles").axis((0.0, 37.0));
+    let axis = XAxis::Buckets(&bounds, "cycles").scale((0.0, 37.0));
     let names = axis.labels;
     let texts: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(texts[0], "\u{2264} 0.00 cycles");
