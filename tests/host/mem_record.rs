@@ -146,7 +146,7 @@ mod killed {
         let about = about.to_vec();
         let file = SampleFile::begin(path, threads, about).unwrap();
         let batch = |from: u64| -> Vec<Sample> { (from..from + SAMPLES).map(sample).collect() };
-        let book = RefCell::new(RegionIndex::new(Path::new("/proc")));
+        let index = RefCell::new(RegionIndex::new(Path::new("/proc")));
         let mark = |time: u64, what: MarkerEvent<'_>| {
             let marked = MarkerRecord {
                 time,
@@ -154,14 +154,14 @@ mod killed {
                 tid: 7,
                 what,
             };
-            book.borrow_mut().mark(&marked);
+            index.borrow_mut().mark(&marked);
         };
         let start = |time, name: &str| {
             let name = Some(name.as_bytes());
             mark(time, MarkerEvent::Start { name });
         };
         let news = || {
-            let (tags, phases) = book.borrow_mut().take_new();
+            let (tags, phases) = index.borrow_mut().take_new();
             metadata(tags, phases)
         };
         for part in 0..2_u64 {

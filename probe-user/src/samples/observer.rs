@@ -94,9 +94,9 @@ impl Observer {
     /// Observes the programs of a running process.
     fn observe_process(&mut self, pid: u32) {
         match self.markers.observe_process(self.machine.procfs(), pid) {
-            Ok(looked) => {
-                self.add_inspected(format!("process {pid}"), looked.has);
-                self.count_unopened(&looked);
+            Ok(scan) => {
+                self.add_inspected(format!("process {pid}"), scan.result);
+                self.count_unopened(&scan);
             }
             // A file may be broken; the others are still observed.
             Err(error) => {
@@ -106,8 +106,8 @@ impl Observer {
     }
 
     /// Counts files that could not be opened, and warns of the first.
-    fn count_unopened(&mut self, looked: &ProcessScan) {
-        let files = looked.unopened.iter();
+    fn count_unopened(&mut self, scan: &ProcessScan) {
+        let files = scan.unopened.iter();
         // Only files have a library's functions.
         for name in files.filter(|name| MemoryKind::from_name(name) == MemoryKind::File) {
             self.unopened_programs += 1;
@@ -122,14 +122,14 @@ impl Observer {
         }
     }
 
-    fn add_inspected(&mut self, what: String, has: Option<ScanResult>) {
-        self.count_too_large(&what, has);
-        self.inspected.extend(has.map(|has| (what, has)));
+    fn add_inspected(&mut self, what: String, result: Option<ScanResult>) {
+        self.count_too_large(&what, result);
+        self.inspected.extend(result.map(|result| (what, result)));
     }
 
     /// Counts files beyond the inspection limits, and warns of the first.
-    fn count_too_large(&mut self, what: &str, has: Option<ScanResult>) {
-        if has != Some(ScanResult::TooMuch) {
+    fn count_too_large(&mut self, what: &str, result: Option<ScanResult>) {
+        if result != Some(ScanResult::TooMuch) {
             return;
         }
         self.too_large_programs += 1;
@@ -193,16 +193,16 @@ impl Observer {
             let found = self.markers.observe_mapped(self.machine.procfs(), map);
             let name = String::from_utf8_lossy(map.name);
             match found {
-                Ok(looked) if looked.has == Some(ScanResult::Markers) => {
+                Ok(scan) if scan.result == Some(ScanResult::Markers) => {
                     self.late_programs += 1;
                     tracing::warn!(
                         "{name} has marker functions, and already ran when they were found: what \
                          it marked before is not known; --regions={name} finds them before"
                     );
                 }
-                Ok(looked) => {
-                    self.count_too_large(&name, looked.has);
-                    self.count_unopened(&looked);
+                Ok(scan) => {
+                    self.count_too_large(&name, scan.result);
+                    self.count_unopened(&scan);
                 }
                 // A file may be broken; the others are still observed.
                 Err(error) => tracing::warn!("the markers of {name} are not observed: {error}"),

@@ -59,11 +59,11 @@ pub enum ScanResult {
     Narrow,
 }
 
-/// The result of a search in the files that a process executes.
+/// The result of a search in the files that a process executes, for marker functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessScan {
-    /// The best result of the files; None if all were searched before.
-    pub has: Option<ScanResult>,
+    /// The best result of any file; None if all were searched before.
+    pub result: Option<ScanResult>,
     /// Files that could not be opened, by the names that the process has for them: it has ended, or
     /// they are gone.
     pub unopened: Vec<Vec<u8>>,
@@ -204,26 +204,26 @@ impl Markers {
     ///
     /// If the kernel refuses the probes.
     pub fn observe_process(&mut self, proc: &Path, pid: u32) -> Result<ProcessScan, SessionError> {
-        let mut looked = ProcessScan::default();
+        let mut scan = ProcessScan::default();
         for (name, file) in named::mapped(proc, pid) {
             let Some(file) = file else {
-                looked.unopened.push(name);
+                scan.unopened.push(name);
                 continue;
             };
-            let has = &mut looked.has;
-            match (*has, self.observe(&file)?) {
-                (_, Some(ScanResult::Markers)) => *has = Some(ScanResult::Markers),
+            let result = &mut scan.result;
+            match (*result, self.observe(&file)?) {
+                (_, Some(ScanResult::Markers)) => *result = Some(ScanResult::Markers),
                 (
                     None | Some(ScanResult::None),
                     Some(other @ (ScanResult::Stripped | ScanResult::Narrow | ScanResult::TooMuch)),
                 ) => {
-                    *has = Some(other);
+                    *result = Some(other);
                 }
-                (None, Some(other)) => *has = Some(other),
+                (None, Some(other)) => *result = Some(other),
                 _ => {}
             }
         }
-        Ok(looked)
+        Ok(scan)
     }
 
     /// [`Self::observe`] for a file that a process has just mapped. A file that cannot be opened is
@@ -238,14 +238,14 @@ impl Markers {
         map: &Map<'_>,
     ) -> Result<ProcessScan, SessionError> {
         let known = self.files.is_known(map);
-        let mut looked = ProcessScan::default();
+        let mut scan = ProcessScan::default();
         match named::in_process(proc, map.pid, map.name) {
-            Some(file) => looked.has = self.observe(&file)?,
+            Some(file) => scan.result = self.observe(&file)?,
             None if known => {}
-            None => looked.unopened.push(map.name.to_vec()),
+            None => scan.unopened.push(map.name.to_vec()),
         }
         self.files.mark_scanned(map);
-        Ok(looked)
+        Ok(scan)
     }
 
     /// Ends a round: the next one may search as many bytes again.

@@ -20,9 +20,9 @@ fn a_program_with_a_removed_file_is_reported() {
     };
     let seen = Observation::run(&made.program(), "nested", |markers, pid| {
         std::fs::remove_file(made.program()).unwrap();
-        let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        let scan = markers.observe_process(Path::new("/proc"), pid).unwrap();
         let name = format!("{} (deleted)", made.program().display());
-        assert_eq!(looked.unopened, [name.into_bytes()]);
+        assert_eq!(scan.unopened, [name.into_bytes()]);
     });
     assert!(seen.calls().iter().all(|call| call.starts_with("exit")));
 }

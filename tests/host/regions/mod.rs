@@ -18,7 +18,7 @@ use test_harness::{Load, hierarchy, shared_machine, this_machine};
 /// The markers of a program from its start to its end.
 struct Observation {
     markers: Markers,
-    book: RegionIndex,
+    index: RegionIndex,
     /// Process, thread, and text of each marker.
     all: Vec<(u32, u32, String)>,
     pid: u32,
@@ -40,7 +40,7 @@ impl Observation {
     fn new(markers: Markers, pid: u32, output: String) -> Self {
         let mut seen = Self {
             markers,
-            book: RegionIndex::new(Path::new("/proc")),
+            index: RegionIndex::new(Path::new("/proc")),
             all: Vec::new(),
             pid,
             output,
@@ -51,15 +51,18 @@ impl Observation {
 
     fn drain(&mut self) {
         let Self {
-            markers, book, all, ..
+            markers,
+            index,
+            all,
+            ..
         } = self;
         markers
             .drain(|marked| {
-                book.mark(&marked);
+                index.mark(&marked);
                 all.push((marked.tgid, marked.tid, text(&marked)));
             })
             .unwrap();
-        book.prepare_lookups();
+        index.prepare_lookups();
     }
 
     /// The markers of the program's first thread.
@@ -72,7 +75,7 @@ impl Observation {
     }
 
     fn counts(&self) -> MarkerCounts {
-        *self.book.counts()
+        *self.index.counts()
     }
 
     fn lost(&self) -> u64 {
@@ -109,8 +112,8 @@ fn text(marked: &MarkerRecord<'_>) -> String {
     }
 }
 
-/// Searches the program's file before its start.
-fn found(program: &Path) -> impl FnOnce(&mut Markers, u32) {
+/// Finds the markers of the program in its file.
+fn scan_file(program: &Path) -> impl FnOnce(&mut Markers, u32) {
     move |markers, _| {
         assert_eq!(
             markers.observe_program(program).unwrap(),
@@ -129,7 +132,7 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         let Some(made) = compile_marks(options) else {
             return;
         };
-        let seen = Observation::run(&made.program(), "nested", found(&made.program()));
+        let seen = Observation::run(&made.program(), "nested", scan_file(&made.program()));
         let [a, b] = seen.arrays();
         assert_eq!(
             seen.calls(),
@@ -148,13 +151,13 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         );
         let counts = seen.counts();
         assert_eq!((counts.unbalanced_stops, seen.lost()), (1, 0));
-        let phases: Vec<_> = seen.book.phases().into_iter().map(|of| of.item).collect();
+        let phases: Vec<_> = seen.index.phases().into_iter().map(|of| of.item).collect();
         let names: Vec<&str> = phases.iter().map(|phase| &*phase.name).collect();
         assert_eq!(names, ["solve/triad", "solve", "left open"]);
         assert!(phases.iter().all(|phase| phase.until >= Some(phase.since)));
         // The phase is nested in the outer one.
         assert!(phases[1].since < phases[0].since && phases[0].until < phases[1].until);
-        let tags: Vec<_> = seen.book.tags();
+        let tags: Vec<_> = seen.index.tags();
         assert_eq!(tags.len(), 2, "{tags:?}");
         assert!(
             tags.iter()
@@ -171,9 +174,9 @@ fn ten_thousand_tags_are_all_seen() {
     let Some(made) = compile_marks(&["-O2"]) else {
         return;
     };
-    let mut seen = Observation::run(&made.program(), "many 10000", found(&made.program()));
+    let mut seen = Observation::run(&made.program(), "many 10000", scan_file(&made.program()));
     assert_eq!((seen.counts().tags, seen.lost()), (10_000, 0));
-    let tags = seen.book.tags();
+    let tags = seen.index.tags();
     assert_eq!(tags.len(), 10_000);
     for at in [0, 1, 5_000, 9_999] {
         let tag = tags
@@ -182,7 +185,7 @@ fn ten_thousand_tags_are_all_seen() {
             .unwrap();
         let address = tag.item.start + 7;
         let (region, _) = seen
-            .book
+            .index
             .lookup((seen.pid, seen.pid), address, Some(tag.item.since));
         assert_eq!(region, Some(Arc::clone(&tag.item.name)));
     }
@@ -197,7 +200,7 @@ fn records_beyond_the_ring_are_counted() {
     let Some(made) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "many 150000", found(&made.program()));
+    let seen = Observation::run(&made.program(), "many 150000", scan_file(&made.program()));
     let (tags, lost) = (seen.counts().tags, seen.lost());
     println!("{tags} tags, {lost} lost");
     assert!(lost > 0 && tags > 10_000);
@@ -218,11 +221,15 @@ fn many_threads_have_phases_of_their_own() {
     let Some(made) = compile_marks(&["-O2", "-pthread"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "threads 16 200", found(&made.program()));
+    let seen = Observation::run(
+        &made.program(),
+        "threads 16 200",
+        scan_file(&made.program()),
+    );
     let counts = seen.counts();
     assert_eq!((counts.starts, counts.stops), (16 * 400, 16 * 400));
     assert_eq!((counts.unbalanced_stops, seen.lost()), (0, 0));
-    let phases = seen.book.phases();
+    let phases = seen.index.phases();
     for thread in 0..16 {
         let inner = format!("t{thread}/inner");
         let own: Vec<_> = phases.iter().filter(|of| *of.item.name == *inner).collect();
@@ -242,9 +249,9 @@ fn a_child_has_its_parents_marks_until_it_executes_a_program() {
     let Some(made) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "forks", found(&made.program()));
+    let seen = Observation::run(&made.program(), "forks", scan_file(&made.program()));
     assert_eq!(seen.counts().unbalanced_stops, 0);
-    let phases = seen.book.phases().into_iter();
+    let phases = seen.index.phases().into_iter();
     let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.item)).collect();
     let names: Vec<_> = phases
         .iter()
@@ -254,7 +261,7 @@ fn a_child_has_its_parents_marks_until_it_executes_a_program() {
         names,
         [(false, "parent"), (false, "child"), (true, "parent")]
     );
-    let tags = seen.book.tags().into_iter();
+    let tags = seen.index.tags().into_iter();
     let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.item)).collect();
     tags.sort_by_key(|(own, tag)| (*own, Arc::clone(&tag.name)));
     let names: Vec<_> = tags.iter().map(|(own, tag)| (*own, &*tag.name)).collect();
@@ -273,7 +280,7 @@ fn every_name_is_read_or_counted() {
     let Some(made) = compile_marks(&["-O2"]) else {
         return;
     };
-    let seen = Observation::run(&made.program(), "names", found(&made.program()));
+    let seen = Observation::run(&made.program(), "names", scan_file(&made.program()));
     let long = format!("start {}", "x".repeat(127));
     let expected = [
         "start unread",
@@ -300,12 +307,12 @@ fn markers_in_a_library_and_those_of_a_running_process_are_found() {
         return;
     };
     // A stripped library keeps the symbols that others call.
-    let before = Observation::run(&parts, "nested", found(&parts));
+    let before = Observation::run(&parts, "nested", scan_file(&parts));
     assert_eq!(before.calls().len(), 9);
     let running = Observation::run(&parts, "nested", |markers, pid| {
-        let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
+        let scan = markers.observe_process(Path::new("/proc"), pid).unwrap();
         assert_eq!(
-            (looked.has, looked.unopened),
+            (scan.result, scan.unopened),
             (Some(ScanResult::Markers), vec![])
         );
     });
@@ -326,13 +333,13 @@ fn a_program_in_a_container_is_observed() {
     let cgroup = hierarchy.id(&container.cgroup).unwrap();
     let mut markers = Markers::open(&this_machine(), &MarkerScope::Cgroup(cgroup)).unwrap();
     let pid = container.pid();
-    let looked = markers.observe_process(Path::new("/proc"), pid).unwrap();
-    assert_eq!(looked.has, Some(ScanResult::Markers));
+    let scan = markers.observe_process(Path::new("/proc"), pid).unwrap();
+    assert_eq!(scan.result, Some(ScanResult::Markers));
     let seen = Observation::new(markers, pid, container.finish());
     let [a, _] = seen.arrays();
     assert_eq!(seen.calls().len(), 9, "{:?}", seen.all);
     assert_eq!(seen.calls()[0], format!("tag a {a:x} {:x}", a + 8000));
-    assert!(seen.book.tags().iter().all(|of| of.pid == pid));
+    assert!(seen.index.tags().iter().all(|of| of.pid == pid));
 }
 
 #[test]
@@ -344,7 +351,7 @@ fn others_that_execute_the_same_file_are_not_observed() {
         return;
     };
     let seen = Observation::run(&made.program(), "nested", |markers, pid| {
-        found(&made.program())(markers, pid);
+        scan_file(&made.program())(markers, pid);
         Load::waiting(&made.program(), "nested").finish();
     });
     assert!(
@@ -362,7 +369,7 @@ fn a_rust_program_marks_as_a_c_program_does() {
     };
     let program = test_harness::load_binary();
     let words = "mark tag=a@1000-2000 start=x start=y stop stop stop tag=@0-3000";
-    let seen = Observation::run(&program, words, found(&program));
+    let seen = Observation::run(&program, words, scan_file(&program));
     let expected = [
         "tag a 1000 2000",
         "start x",
