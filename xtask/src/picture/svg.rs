@@ -1,4 +1,4 @@
-//! Terminals below each other, and a picture beside them, as SVG.
+//! Draws terminals in a column, and an image to their right, as SVG.
 
 use std::{fmt::Write as _, mem};
 
@@ -10,7 +10,7 @@ const CHARACTER: [u32; 2] = [8, 17];
 /// Space around and between the parts.
 const MARGIN: u32 = 14;
 
-/// Colours 0 to 15 of terminals, as many of them show these.
+/// The 16 ANSI colours, as many terminals show them.
 const COLOURS: [&str; 16] = [
     "#1e1e1e", "#f14c4c", "#23d18b", "#e5e510", "#3b8eea", "#d670d6", "#29b8db", "#d4d4d4",
     "#7f7f7f", "#ff6e67", "#5ff967", "#f5f543", "#6cb6ff", "#ff77ff", "#60fdff", "#ffffff",
@@ -18,10 +18,10 @@ const COLOURS: [&str; 16] = [
 const BACKGROUND: &str = COLOURS[0];
 const FOREGROUND: &str = COLOURS[7];
 
-/// The picture; its last column is open.
+/// An SVG under construction: parts are added to its last column.
 pub(super) struct Svg {
     body: String,
-    /// Where the column begins, and its size.
+    /// Left edge and size of the last column.
     left: u32,
     width: u32,
     height: u32,
@@ -58,9 +58,9 @@ impl Svg {
         self.grow(u32::from(columns) * width, u32::from(lines) * height);
     }
 
-    /// Adds a picture of this size, a PNG in base64, at two thirds of it beside the terminals.
+    /// Adds a PNG in base64 in a new column, scaled from `size` to two thirds of it.
     pub(super) fn add_image(&mut self, verb: &str, size: [u32; 2], png: &str) {
-        let left = mem::take(&mut self.height);
+        let terminals_height = mem::take(&mut self.height);
         self.left += self.width + MARGIN;
         self.width = 0;
         self.add_prompt(verb);
@@ -72,7 +72,7 @@ impl Svg {
             self.left, self.height,
         );
         self.grow(width, height);
-        self.height = self.height.max(left);
+        self.height = self.height.max(terminals_height);
     }
 
     pub(super) fn finish(self) -> String {
@@ -118,7 +118,7 @@ impl Svg {
         };
         let baseline = top + height - 4;
         let mut at = left;
-        // Each word has its place: no font has exactly this width.
+        // Each word is positioned by itself: no font is exactly as wide as `CHARACTER`.
         for word in cells.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
             let text: String = word.iter().map(|cell| cell.contents()).collect();
             let text = text.trim().replace('&', "&amp;").replace('<', "&lt;");
