@@ -22,10 +22,7 @@ pub mod pod;
 pub mod sample;
 pub mod spe;
 #[cfg(feature = "tags")]
-#[allow(
-    unsafe_code,
-    reason = "functions that no optimisation looks into are machine code"
-)]
+#[allow(unsafe_code, reason = "naked functions, opaque to the optimiser")]
 pub mod tags;
 
 pub use cgroup_walk::CgroupWalk;

@@ -67,8 +67,8 @@ pod! {
         pub runs: u64,
         /// Charges: the open slice was added to its owner and closed.
         pub charges: u64,
-        /// Switches that the `sched_switch` program did not see: the thread that leaves is not the
-        /// thread that came in. The slice is split by the scheduler's own time of that thread.
+        /// Switches that the `sched_switch` program did not see: the outgoing thread is not the one
+        /// that came in. The slice is split by the scheduler's own time of the outgoing thread.
         pub missed_switches: u64,
         /// Nanoseconds of the slices that were split between two owners because of a missed
         /// switch: the split is an estimate.
@@ -78,7 +78,7 @@ pod! {
         pub moved: u64,
         /// Switches that only the `sched_exit` program saw, right after them.
         pub late: u64,
-        /// Runs of the `cgroup_switch` program that found the idle task leaving.
+        /// Runs of the `cgroup_switch` program in which the outgoing task was the idle task.
         pub idle_runs: u64,
         /// Cost of runs that found the same owner.
         pub same: SampledCost,

@@ -1,5 +1,5 @@
-//! The ledger of waits over streams of switches: the parts of each wait are its whole, and each
-//! part belongs to who ran.
+//! Divides waits among the owners that ran meanwhile, over random sequences of switches: the parts
+//! add up to the wait, and each belongs to the right owner.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl Cpu {
         self.history.last().map_or(0, |(_, end, _)| *end)
     }
 
-    /// In the order of the program.
+    /// Divides a wait as the eBPF program does.
     fn divide(&self, mut wait: WaitSpan) -> Parts {
         let mut parts = Parts::new();
         let mut add = |owner, nanos| *parts.entry(owner).or_default() += nanos;
@@ -72,8 +72,8 @@ impl Cpu {
         parts
     }
 
-    /// By the whole history.
-    fn truth(&self, wait: WaitSpan) -> Parts {
+    /// Divides a wait by the whole history.
+    fn expected(&self, wait: WaitSpan) -> Parts {
         let mut parts = Parts::new();
         let open = (self.began(), u64::MAX, self.state.owner);
         let known = self.history.len().min(WaitSlices::KEPT) - 1;
@@ -110,7 +110,7 @@ proptest! {
     /// Few and many owners, idle among them, more slices than the ring has. The clock of a switch
     /// may be older than that of the one before.
     #[test]
-    fn the_parts_of_a_wait_are_its_whole(
+    fn the_parts_of_a_wait_add_up_to_it(
         owners in 1_u64..100,
         switches in prop::collection::vec((length(), any::<u64>(), 0_u8..10), 1..300),
         (before, waited) in (length(), 0.0..1.0),
@@ -135,6 +135,6 @@ proptest! {
         let wait = WaitSpan { queued, end };
         let parts = cpu.divide(wait);
         prop_assert_eq!(parts.values().sum::<u64>(), end - queued);
-        prop_assert_eq!(without_zeros(parts), without_zeros(cpu.truth(wait)));
+        prop_assert_eq!(without_zeros(parts), without_zeros(cpu.expected(wait)));
     }
 }

@@ -28,8 +28,8 @@ pub(crate) fn is_on() -> bool {
     level_enabled(Level::Debug)
 }
 
-/// Whether this program may log. Programs that can be preempted have claimed the state and may not.
-/// A CPU that is not armed counts nothing that could be worth a message.
+/// Whether this program may log. Programs that can be preempted set `busy`, and may not. A CPU that
+/// is not armed counts nothing, and has nothing to report.
 #[inline(always)]
 pub(crate) fn may_log(state: &CpuState) -> bool {
     state.busy == 0 && state.armed == CpuState::ARMED
@@ -61,7 +61,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
     }
     limit.sent += 1;
     let suppressed = limit.suppressed;
-    let more = suppressed - limit.reported;
+    let newly_suppressed = suppressed - limit.reported;
     let before = AYA_LOGS.query(u64::from(BPF_RB_PROD_POS));
     debug!(
         (),
@@ -73,7 +73,7 @@ fn send(kind: usize, first: u64, second: u64, third: u64, fourth: u64) {
         second,
         third,
         fourth,
-        more
+        newly_suppressed
     );
     // The macro does not report whether the ring had room.
     if AYA_LOGS.query(u64::from(BPF_RB_PROD_POS)) == before {
@@ -95,10 +95,12 @@ pub(crate) fn row_refused(key: &UsageKey, error: i32) {
     );
 }
 
-/// Logs counters that went back in the last run, and a missed switch to `task`, which leaves.
+/// Logs counters that went back in the last run of a program, and a missed switch to `task`, the
+/// outgoing task.
 ///
-/// Called at the start of a run, which the verifier checks once. It checks the code that counts
-/// both up to a hundred times, and a test of the level there would add to each path.
+/// Called at the start of a run, where the verifier checks this code once. It checks the code that
+/// counts these anomalies up to a hundred times: a test of the log level there would lengthen every
+/// path.
 #[inline(always)]
 pub(crate) fn log_anomalies(state: &CpuState, task: Task) {
     if is_on() && may_log(state) {
@@ -109,7 +111,8 @@ pub(crate) fn log_anomalies(state: &CpuState, task: Task) {
     }
 }
 
-/// Stores the last readings as the baseline of the next comparison: the counters were exchanged.
+/// Stores the last readings as the baseline of the next comparison. Call after an exchange of
+/// counters.
 #[inline(never)]
 pub(crate) fn store_readings(state: &CpuState) {
     if let Some(log) = this_cpu() {
@@ -133,7 +136,7 @@ fn log_counter_back(state: &CpuState) {
     }
 }
 
-/// Logs a missed switch to `task`, which leaves.
+/// Logs a missed switch to `task`, the outgoing task.
 #[inline(never)]
 fn switch_missed(state: &CpuState, task: Task) {
     // SAFETY: the helper has no preconditions.

@@ -88,7 +88,7 @@ fn address(number: &mut u64, task: Task) -> u64 {
     }
 }
 
-/// Counts the switch of a task that leaves, in this state. Call before its slice is charged.
+/// Counts the switch of an outgoing task, in this state. Call before its slice is charged.
 #[inline(always)]
 pub(crate) fn leave(state: &mut CpuState, task: Task, preempted: bool, task_state: u32) {
     // An arrival on a CPU that does not count is not seen, and would not clear what is stored here.

@@ -12,8 +12,8 @@ pub struct TlbSpec {
     pub entries: Vec<TlbEntries>,
 }
 
-/// Pages of one size that the last level of a core's TLB can map at one time; the first level if no
-/// document says that the last one holds pages of this size.
+/// Entries for one page size in the last level of a core's TLB; in its first level if no document
+/// says that the last level holds pages of this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbEntries {
@@ -72,7 +72,7 @@ mod tests {
     /// Most cores in `McCalpin`'s article map 2 MiB with small pages (512 x 4 KiB), and at least 64
     /// MiB with large ones (32 x 2 MiB): Sandy Bridge does just that.
     #[test]
-    fn reach_is_that_of_mccalpin() {
+    fn reach_matches_mccalpin() {
         let tlb = Platform::named("snb").unwrap().spec().tlb.as_ref().unwrap();
         let reach = |page| tlb.entries_for(page).map(TlbEntries::reach);
         assert_eq!(reach(4 * KIB), Some(2 * MIB));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_costs_what_he_says() {
+    fn the_cost_of_a_walk_matches_mccalpin() {
         let trips = [4 * KIB, 2 * MIB, 1024 * MIB].map(walk_trips);
         assert_eq!(trips, [Some(5), Some(4), Some(3)]);
         for other in [0, 2 * KIB, 64 * KIB, 3 * MIB, 512 * 1024 * MIB, 1 << 63] {

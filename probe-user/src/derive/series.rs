@@ -50,7 +50,7 @@ pub enum Subject {
     Pmuscope,
 }
 
-/// The description of a value.
+/// The description of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricInfo {
     /// Its name, unique among those of its kind of subject.
@@ -88,8 +88,7 @@ pub enum CounterSource {
     /// Every occurrence; also the value for metrics other than counters.
     #[default]
     All,
-    /// A user-defined event name, which may be any text, with the factor from one count to its
-    /// unit.
+    /// An event, whose name may be any text of the user. The factor converts a count to its unit.
     Event(f64),
     /// Samples. Each represents several occurrences.
     Samples,
@@ -122,7 +121,7 @@ pub struct Attributes {
     pub group: Option<u32>,
     /// How the values were obtained.
     pub method: ValueMethod,
-    /// What sampled accesses: `arm_spe`, or the events.
+    /// The sampler of an access: `arm_spe`, or the names of the events.
     pub sampler: Option<Arc<str>>,
     /// Operation of a sampled access.
     pub operation: Option<Class>,
@@ -150,7 +149,7 @@ impl Series {
         }
     }
 
-    /// The number of the window, if known.
+    /// The value in the window as a number with its error, if known.
     #[must_use]
     pub fn estimate(&self) -> Option<&Estimate> {
         self.value.as_ref().ok()?.estimate()

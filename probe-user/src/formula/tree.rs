@@ -10,8 +10,9 @@ pub enum Implicit {
     DurationTime,
     /// `seconds`: `duration_time` in seconds.
     Seconds,
-    /// `counter_time`: ns for which the owner ran, by the counters' own group on the core. It is
-    /// read together with the counts: clocks are corrected back to the switch, counters are not.
+    /// `counter_time`: enabled time of the owner's counter group on the core, in ns. It is read
+    /// together with the counts. Clock events are set back to the moment of the switch, counts are
+    /// not.
     CounterTime,
     /// `num_cpus`: number of counted CPUs.
     NumCpus,

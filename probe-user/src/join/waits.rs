@@ -24,9 +24,9 @@ pub enum WaitedFor {
     Entity(Entity),
     /// The CPU was idle.
     Nobody,
-    /// Not known: longer ago than the last slices of the CPU that are kept.
+    /// Not known: before the oldest slice that the CPU keeps.
     Earlier,
-    /// Not known: in the run queue of another CPU, which the thread left.
+    /// Not known: the thread waited in the run queue of another CPU and then migrated.
     OtherCpu,
 }
 
@@ -44,7 +44,7 @@ pub struct EntityWaits {
     pub throttled: bool,
     /// The waits by their lengths.
     pub lengths: Gained<WaitTimes>,
-    /// Totals since the session began, of the longest waits.
+    /// The longest waits, as totals since the session began.
     pub most: MostWaitedFor,
 }
 
@@ -53,9 +53,9 @@ pub struct EntityWaits {
 pub struct WaitRows {
     /// By entity. Without entities that the view hides.
     pub entities: BTreeMap<Entity, EntityWaits>,
-    /// Nanoseconds for which the kernel's map had no room.
+    /// Nanoseconds that did not fit the kernel's map.
     pub unplaced: u64,
-    /// Waits for whose lengths the kernel's map had no room.
+    /// Number of waits whose lengths did not fit the kernel's map.
     pub unplaced_waits: u64,
 }
 
@@ -101,8 +101,8 @@ impl MostWaitedFor {
     /// An entity replaces a named one if its recent waits are longer by this factor.
     const REPLACES: f64 = 2.0;
 
-    /// Adds a window. Those that do not exist any more lose their names.
-    fn then(
+    /// The totals after one more window. Entities that no longer exist lose their names.
+    fn after_window(
         &self,
         behind: &BTreeMap<WaitedFor, u64>,
         start: Duration,
@@ -237,7 +237,7 @@ impl WaitRows {
 }
 
 impl EntityWaits {
-    /// Adds up the waits, which [`Self::keep_longest`] merges.
+    /// Sums the waits. Call before [`Self::keep_longest`], which merges them.
     pub(crate) fn add_up(&mut self, own: &Entity) {
         for (behind, nanos) in &self.behind {
             self.waited = self.waited.saturating_add(*nanos);
@@ -285,7 +285,7 @@ impl EntityWaits {
             ..MostWaitedFor::default()
         };
         let most = before.map_or(&first, |before| &before.most);
-        self.most = most.then(&self.behind, start, exists);
+        self.most = most.after_window(&self.behind, start, exists);
     }
 }
 
@@ -312,7 +312,8 @@ fn throttled(window: &Window, naming: &Naming) -> BTreeSet<CgroupId> {
         .collect()
 }
 
-/// What ran: a row of the view; its container or cgroup if rows are processes or the view hides it.
+/// What ran: its row of the view; its container or cgroup if rows are processes, or if the view
+/// hides the row.
 fn waited_for(running: CgroupId, naming: &Naming) -> WaitedFor {
     match running {
         CgroupId::IDLE => return WaitedFor::Nobody,

@@ -63,12 +63,13 @@ impl Lines {
         let mut member = Vec::new();
         let mut gzip = GzDecoder::new(&mut *self.input).take(self.max_bytes);
         gzip.read_to_end(&mut member)?;
-        is_within(gzip.limit(), self.max_bytes)?;
+        check_limit(gzip.limit(), self.max_bytes)?;
         self.member = Cursor::new(member);
         Ok(())
     }
 
-    /// The next line; None at the end. A checksum is compared before the first line of its member.
+    /// The next line; None at the end. The checksum of a member is verified before its first line
+    /// is returned.
     pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.is_at_end()? {
             return Ok(None);
@@ -77,7 +78,7 @@ impl Lines {
         if self.member.fill_buf()?.is_empty() {
             let mut text = (&mut *self.input).take(self.max_bytes);
             text.read_until(b'\n', &mut line)?;
-            is_within(text.limit(), self.max_bytes)?;
+            check_limit(text.limit(), self.max_bytes)?;
         } else {
             self.member.read_until(b'\n', &mut line)?;
         }
@@ -88,8 +89,8 @@ impl Lines {
     }
 }
 
-/// An error if nothing is left of a limit.
-fn is_within(left: u64, max_bytes: u64) -> io::Result<()> {
+/// An error if no bytes are left of the limit.
+fn check_limit(left: u64, max_bytes: u64) -> io::Result<()> {
     if left > 0 {
         return Ok(());
     }
@@ -117,7 +118,7 @@ mod tests {
         std::iter::from_fn(|| lines.next().unwrap()).collect()
     }
 
-    /// Wherever a member starts in the reader's buffer, also with its last byte.
+    /// Members start at many offsets of the reader's buffer, including its last byte.
     #[test]
     fn lines_are_read_whatever_their_length() {
         // Random text, which is packed to three quarters of its length.

@@ -1,4 +1,5 @@
-//! docs/reference/catalogue.md lists all keys of files, and the catalogue describes its events.
+//! docs/reference/catalogue.md lists all keys of a catalogue file, and events without a metric have
+//! a description.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ fn page() -> String {
 }
 
 #[test]
-fn its_example_is_a_file() {
+fn the_example_of_the_page_parses() {
     let page = page();
     let (_, example) = page.split_once("```toml\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
@@ -24,7 +25,7 @@ fn its_example_is_a_file() {
 
 /// The parser's error on an unknown key lists all keys of the table.
 #[test]
-fn it_has_every_key() {
+fn the_page_has_every_key() {
     let page = page();
     let (_, example) = page.split_once("```toml\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
@@ -51,7 +52,7 @@ fn it_has_every_key() {
     }
 }
 
-/// The events that the documents describe and no metric needs say what they count.
+/// Events that vendors document and no metric uses have a description.
 #[test]
 fn events_without_a_metric_say_what_they_count() {
     let sockets = ["SOCKET_n_RD_DATA", "SOCKET_n_WB_DATA", "SOCKET_n_WR_DATA"];
@@ -105,7 +106,7 @@ fn events_without_a_metric_say_what_they_count() {
     }
 }
 
-/// perf prints the names that the driver lists.
+/// Events are found by the names that the driver lists, which perf prints.
 #[test]
 fn the_text_of_a_listed_event_is_found() {
     let machine = Hardware::of_chip(Chip::named("grace-hopper").unwrap());

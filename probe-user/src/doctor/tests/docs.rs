@@ -1,4 +1,5 @@
-//! docs/reference/troubleshooting.md has every check that can fail, and the same commands.
+//! docs/reference/troubleshooting.md has every check that can fail, and every command that `doctor`
+//! suggests.
 
 use std::collections::BTreeSet;
 

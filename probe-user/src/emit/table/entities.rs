@@ -12,7 +12,7 @@ use crate::{
     formula::NoValue,
 };
 
-/// Metrics without a column: the 99th percentile has one.
+/// Metrics that only other formats have: tables show the 99th percentile.
 const FOR_PROGRAMS: [&str; 2] = ["cpu_wait_p50", "cpu_wait_p90"];
 
 /// A row for each entity, socket and the machine.
@@ -79,7 +79,7 @@ pub(super) fn cell(series: &Series) -> GridCell {
 }
 
 impl<'a> TablePage<'a> {
-    /// The series of a group about the window, except sampled accesses, which have separate tables.
+    /// The series of a group that this table shows. Sampled accesses have separate tables.
     fn row_series(&self, group: &SubjectSeries<'a>) -> impl Iterator<Item = &'a Series> {
         let series = group.series.iter();
         series.filter(|series| {
@@ -88,7 +88,7 @@ impl<'a> TablePage<'a> {
         })
     }
 
-    /// Whether a series has a place in tables: not what programs alone get.
+    /// Whether tables show a series: values of the window, except [`FOR_PROGRAMS`].
     pub(super) fn is_shown(&self, series: &Series) -> bool {
         let name = self.report.metric(series).name.as_str();
         self.report.is_of_window(series) && !FOR_PROGRAMS.contains(&name)

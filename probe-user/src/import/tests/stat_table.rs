@@ -115,7 +115,7 @@ fn the_outputs_of_the_grace_guide_give_the_values_it_states() {
     }
 }
 
-/// The guide's second output has 27,496,157 ns beside 0.127496157 s.
+/// The second output in NVIDIA's tuning guide has 27,496,157 ns beside 0.127496157 s.
 #[test]
 fn a_duration_that_the_time_elapsed_contradicts_is_reported() {
     let text = fixture("documents/grace-performance-tuning.txt");

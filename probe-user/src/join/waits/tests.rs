@@ -208,7 +208,7 @@ fn those_waited_for_most_are_named() {
     let second = Duration::from_secs;
     let all = |_: &WaitedFor| true;
     let mut most = MostWaitedFor::default();
-    most = most.then(
+    most = most.after_window(
         &window(&[(1, 50), (2, 40), (3, 30), (4, 20)]),
         second(1),
         &all,
@@ -216,26 +216,26 @@ fn those_waited_for_most_are_named() {
     assert_eq!(named(&most), [(1, 50), (2, 40), (3, 30)].into());
     assert_eq!(most.others, 20);
     // A little more than the smallest: it keeps its name.
-    most = most.then(&window(&[(1, 50), (2, 40), (4, 35)]), second(2), &all);
+    most = most.after_window(&window(&[(1, 50), (2, 40), (4, 35)]), second(2), &all);
     assert_eq!(named(&most), [(1, 100), (2, 80), (3, 30)].into());
     assert_eq!(most.others, 55);
-    most = most.then(&window(&[(5, 1000)]), second(3), &all);
+    most = most.after_window(&window(&[(5, 1000)]), second(3), &all);
     assert_eq!(named(&most), [(1, 100), (2, 80), (5, 1000)].into());
     // A name that returns starts at 0.
-    most = most.then(&window(&[(3, 5000)]), second(4), &all);
+    most = most.after_window(&window(&[(3, 5000)]), second(4), &all);
     let of_third = most.named.iter().find(|it| it.total == 5000).unwrap();
     assert_eq!((of_third.since, most.others), (second(4), 55));
     assert_eq!(most.named.len(), MostWaitedFor::NAMED);
     for at in 0..200 {
-        most = most.then(&window(&[(100 + at, 1)]), second(5 + at), &all);
+        most = most.after_window(&window(&[(100 + at, 1)]), second(5 + at), &all);
     }
     assert!(most.recent.len() < 110, "{}", most.recent.len());
     // One that ended keeps its name in its last window, although no other takes it.
     let is_first = |who: &WaitedFor| *who == WaitedFor::Entity(Entity::Unnamed(1));
     let mut most = MostWaitedFor::default();
-    most = most.then(&window(&[(1, 50), (2, 40)]), second(1), &is_first);
+    most = most.after_window(&window(&[(1, 50), (2, 40)]), second(1), &is_first);
     assert_eq!(named(&most), [(1, 50), (2, 40)].into());
-    most = most.then(&window(&[(1, 5)]), second(2), &is_first);
+    most = most.after_window(&window(&[(1, 5)]), second(2), &is_first);
     assert_eq!(named(&most), [(1, 55)].into());
     assert_eq!(most.recent.len(), 1);
 }

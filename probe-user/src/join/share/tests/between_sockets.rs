@@ -33,8 +33,8 @@ fn the_difference_of_source_and_destination_has_no_owner() {
     assert_eq!((counts(&less), less.unattributed), (vec![(7, 968)], 0));
 }
 
-/// The guide's example of writes: 3.3 % more at the destination. A small container on the idle
-/// socket gets none of the difference, and no share that looks certain.
+/// The example of writes in NVIDIA's tuning guide: 3.3 % more at the destination. A small container
+/// on the idle socket gets none of the difference, and no share that looks certain.
 #[test]
 fn a_small_local_weight_does_not_get_the_difference() {
     let (measured, sent) = (993_278_696, 961_728_219);
@@ -56,8 +56,8 @@ fn a_small_local_weight_does_not_get_the_difference() {
     );
 }
 
-/// The guide's example of reads: the source counts 7.9 % more than arrives. All of it may be
-/// remote, and local reads are unknown.
+/// The example of reads in NVIDIA's tuning guide: the source counts 7.9 % more than arrives. All of
+/// it may be remote, and local reads are unknown.
 #[test]
 fn local_reads_are_unknown_if_the_source_counts_more() {
     let (measured, sent) = (33_542_984, 36_189_087);
@@ -70,16 +70,16 @@ fn local_reads_are_unknown_if_the_source_counts_more() {
         (of(2).count, of(2).why_incomplete),
         (0, Some(NoShare::WithinMismatch))
     );
-    // An owner that counted none did none.
+    // An owner without counted accesses has no traffic, which is certain.
     assert_eq!((of(3).count, of(3).why_incomplete), (0, None));
 }
 
-/// The local part is the rest after remote traffic and mismatch. A local part as large as the
-/// remote one has an error of 15.8 %, a tenth of it one of ten times as much.
+/// The local part is the rest after remote traffic and mismatch. If it is as large as the remote
+/// part, its error is 15.8 %; if it is a tenth of that, its error is ten times as large.
 #[test]
 fn local_shares_err_by_the_mismatch() {
     let local = [(2, 1_000_000_000), (3, 3_000_000_000)];
-    let of = |rest: u64| {
+    let error_of = |rest: u64| {
         let traffic = traffic(1_079_000_000 + rest, 1_000_000_000);
         let shares = with_local(&local).cpu_reads(0, &traffic).unwrap();
         assert_eq!(shares.measured(), traffic.measured);
@@ -90,13 +90,12 @@ fn local_shares_err_by_the_mismatch() {
         error
     };
     let expected = |mismatch: f64| hypot(mismatch, method::COUNTER_ERROR);
-    assert!((of(1_000_000_000) - expected(0.158)).abs() < 1e-3);
-    assert!((of(100_000_000) - expected(1.58)).abs() < 1e-3);
+    assert!((error_of(1_000_000_000) - expected(0.158)).abs() < 1e-3);
+    assert!((error_of(100_000_000) - expected(1.58)).abs() < 1e-3);
 }
 
-/// Without traffic between the sockets there is no such error.
 #[test]
-fn without_remote_traffic_nothing_is_apart() {
+fn without_remote_traffic_there_is_no_mismatch() {
     let shares = with_local(&[(2, 1_000_000_000)])
         .cpu_reads(0, &traffic(5_000, 0))
         .unwrap();
