@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Writes an image of one binary for this machine's tests; returns its path.
 pub(crate) fn image_for(architecture: &str, binary: &Path) -> Result<PathBuf> {
     let bytes = fs::read(binary).with_context(|| format!("no {}", binary.display()))?;
-    is_static(&bytes)?;
+    check_static(&bytes)?;
     let image = image::write(&[(architecture, bytes)], modified())?;
     let path = sh::target_dir().join("test-image.tar");
     fs::write(&path, image).with_context(|| format!("cannot write {}", path.display()))?;
@@ -142,7 +142,7 @@ fn check() -> Result<()> {
     let mut binaries = Vec::new();
     for (architecture, _) in ARCHITECTURES {
         let binary = read(&format!("pmuscope-{architecture}"))?;
-        is_static(&binary).with_context(|| format!("pmuscope-{architecture}"))?;
+        check_static(&binary).with_context(|| format!("pmuscope-{architecture}"))?;
         binaries.push((architecture, binary));
     }
     let mut sums = String::new();
@@ -168,7 +168,7 @@ fn check() -> Result<()> {
 }
 
 /// Checks that a program is static: the ELF header of another names an interpreter.
-fn is_static(binary: &[u8]) -> Result<()> {
+fn check_static(binary: &[u8]) -> Result<()> {
     ensure!(binary.starts_with(b"\x7fELF"), "is no program");
     let interpreters = [&b"/ld-musl-"[..], b"/ld-linux"];
     let head = &binary[..binary.len().min(4096)];
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_program_that_needs_a_dynamic_linker_is_refused() {
-        assert!(is_static(&fs::read("/bin/sh").unwrap()).is_err());
-        assert!(is_static(b"#!/bin/sh").is_err());
+        assert!(check_static(&fs::read("/bin/sh").unwrap()).is_err());
+        assert!(check_static(b"#!/bin/sh").is_err());
     }
 }

@@ -363,7 +363,7 @@ pub(super) fn check(endpoint: &str) -> Result<(), String> {
     let whole = |uri: &Uri| uri.host().is_some() && uri.path() == "/";
     match uri.ok().filter(whole) {
         Some(uri) if uri.scheme_str() == Some("http") => Ok(()),
-        Some(uri) if uri.scheme_str() == Some("https") => tls::is_supported(),
+        Some(uri) if uri.scheme_str() == Some("https") => tls::check_supported(),
         _ => Err(
             "is the address of a collector's gRPC port such as \"http://127.0.0.1:4317\""
                 .to_owned(),

@@ -44,21 +44,21 @@ pub(crate) struct SubjectLabel {
 
 /// All labels, in the order of JSON and `OpenMetrics`.
 pub(crate) const LABELS: &[SubjectLabel] = &[
-    text("kind", Reports, |of| Some(of.kind)),
-    text("name", Reports, |of| Some(&of.name)),
-    text("pod_uid", Series, |of| of.pod_uid),
-    text("container_id", Series, |of| of.container_id),
+    text("kind", Reports, |it| Some(it.kind)),
+    text("name", Reports, |it| Some(&it.name)),
+    text("pod_uid", Series, |it| it.pod_uid),
+    text("container_id", Series, |it| it.container_id),
     SubjectLabel {
         name: "pid",
         reach: Series,
-        fill: LabelFill::Number(|of| of.pid),
+        fill: LabelFill::Number(|it| it.pid),
     },
-    text("unit", Series, |of| of.unit),
-    text("namespace", Reports, |of| Some(&of.pod?.namespace)),
-    text("pod", Reports, |of| Some(&of.pod?.name)),
-    text("container", Reports, |of| Some(&of.container?.name)),
-    text("runtime", Info, |of| Some(&of.container?.runtime)),
-    text("image", Info, |of| of.container?.image.as_deref()),
+    text("unit", Series, |it| it.unit),
+    text("namespace", Reports, |it| Some(&it.pod?.namespace)),
+    text("pod", Reports, |it| Some(&it.pod?.name)),
+    text("container", Reports, |it| Some(&it.container?.name)),
+    text("runtime", Info, |it| Some(&it.container?.runtime)),
+    text("image", Info, |it| it.container?.image.as_deref()),
 ];
 
 const fn text(name: &'static str, reach: LabelReach, get: TextLabel) -> SubjectLabel {

@@ -63,7 +63,7 @@ impl<'a> SampledEvents<'a> {
     ) {
         let metrics = (0_u8..).zip(&self.metrics);
         for (event, metric) in metrics.filter_map(|(event, metric)| Some((event, (*metric)?))) {
-            let [delta, total] = [&row.delta, &row.total].map(|of| EventSum::new(of, event));
+            let [delta, total] = [&row.delta, &row.total].map(|it| EventSum::new(it, event));
             let window = &self.window.events[usize::from(event)];
             let time = window.multiplexed_time();
             // Samples of a clock miss whoever wakes by timers (`SampleWindow::add_clock`).

@@ -97,7 +97,7 @@ pub(super) fn deltas(
         };
         for (device, now) in &cgroup.total {
             let delta = delta(cgroup, device, now);
-            if let Some(above) = own.get_mut(device).and_then(|of| of.get_mut(&above)) {
+            if let Some(above) = own.get_mut(device).and_then(|it| it.get_mut(&above)) {
                 // Files are read one after the other: a part may exceed the whole.
                 above.read = above.read.saturating_sub(delta.read);
                 above.written = above.written.saturating_sub(delta.written);

@@ -90,7 +90,7 @@ impl Topology {
     #[must_use]
     pub fn nodes_per_socket(&self) -> usize {
         let of_nodes: Vec<u32> = self.sockets_of_nodes().into_values().collect();
-        let in_socket = |socket| of_nodes.iter().filter(|of| **of == socket).count();
+        let in_socket = |socket| of_nodes.iter().filter(|it| **it == socket).count();
         of_nodes.iter().copied().map(in_socket).max().unwrap_or(1)
     }
 

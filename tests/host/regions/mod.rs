@@ -151,7 +151,7 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         );
         let counts = seen.counts();
         assert_eq!((counts.unbalanced_stops, seen.lost()), (1, 0));
-        let phases: Vec<_> = seen.index.phases().into_iter().map(|of| of.item).collect();
+        let phases: Vec<_> = seen.index.phases().into_iter().map(|it| it.item).collect();
         let names: Vec<&str> = phases.iter().map(|phase| &*phase.name).collect();
         assert_eq!(names, ["solve/triad", "solve", "left open"]);
         assert!(phases.iter().all(|phase| phase.until >= Some(phase.since)));
@@ -161,7 +161,7 @@ fn calls_of_a_c_program_are_seen_in_their_order() {
         assert_eq!(tags.len(), 2, "{tags:?}");
         assert!(
             tags.iter()
-                .all(|of| of.pid == seen.pid && of.item.until.is_some())
+                .all(|it| it.pid == seen.pid && it.item.until.is_some())
         );
     }
 }
@@ -181,7 +181,7 @@ fn ten_thousand_tags_are_all_seen() {
     for at in [0, 1, 5_000, 9_999] {
         let tag = tags
             .iter()
-            .find(|of| *of.item.name == *format!("tag {at}"))
+            .find(|it| *it.item.name == *format!("tag {at}"))
             .unwrap();
         let address = tag.item.start + 7;
         let (region, _) = seen
@@ -232,11 +232,11 @@ fn many_threads_have_phases_of_their_own() {
     let phases = seen.index.phases();
     for thread in 0..16 {
         let inner = format!("t{thread}/inner");
-        let own: Vec<_> = phases.iter().filter(|of| *of.item.name == *inner).collect();
+        let own: Vec<_> = phases.iter().filter(|it| *it.item.name == *inner).collect();
         assert_eq!(own.len(), 200, "{inner}");
         assert!(
             own.iter()
-                .all(|of| of.tid == own[0].tid && of.tid != seen.pid)
+                .all(|it| it.tid == own[0].tid && it.tid != seen.pid)
         );
     }
 }
@@ -252,7 +252,7 @@ fn a_child_has_its_parents_marks_until_it_executes_a_program() {
     let seen = Observation::run(&made.program(), "forks", scan_file(&made.program()));
     assert_eq!(seen.counts().unbalanced_stops, 0);
     let phases = seen.index.phases().into_iter();
-    let phases: Vec<_> = phases.map(|of| (of.pid == seen.pid, of.item)).collect();
+    let phases: Vec<_> = phases.map(|it| (it.pid == seen.pid, it.item)).collect();
     let names: Vec<_> = phases
         .iter()
         .map(|(own, phase)| (*own, &*phase.name))
@@ -262,7 +262,7 @@ fn a_child_has_its_parents_marks_until_it_executes_a_program() {
         [(false, "parent"), (false, "child"), (true, "parent")]
     );
     let tags = seen.index.tags().into_iter();
-    let mut tags: Vec<_> = tags.map(|of| (of.pid == seen.pid, of.item)).collect();
+    let mut tags: Vec<_> = tags.map(|it| (it.pid == seen.pid, it.item)).collect();
     tags.sort_by_key(|(own, tag)| (*own, Arc::clone(&tag.name)));
     let names: Vec<_> = tags.iter().map(|(own, tag)| (*own, &*tag.name)).collect();
     // A tag that the child inherits is listed once.
@@ -339,7 +339,7 @@ fn a_program_in_a_container_is_observed() {
     let [a, _] = seen.arrays();
     assert_eq!(seen.calls().len(), 9, "{:?}", seen.all);
     assert_eq!(seen.calls()[0], format!("tag a {a:x} {:x}", a + 8000));
-    assert!(seen.index.tags().iter().all(|of| of.pid == pid));
+    assert!(seen.index.tags().iter().all(|it| it.pid == pid));
 }
 
 #[test]

@@ -30,7 +30,7 @@ const NO_GRPC: &str =
     "what answers there speaks TLS and no gRPC: name the collector's gRPC port, 4317 as a rule";
 
 /// Accepts an endpoint at `https://`.
-pub(super) fn is_supported() -> Result<(), String> {
+pub(super) fn check_supported() -> Result<(), String> {
     Ok(())
 }
 

@@ -359,7 +359,7 @@ impl RegionIndex {
                 })
             })
             .collect();
-        active.sort_by_key(|of| (of.item.since, of.pid, of.item.start));
+        active.sort_by_key(|it| (it.item.since, it.pid, it.item.start));
         active
     }
 
@@ -377,7 +377,7 @@ impl RegionIndex {
                 })
             })
             .collect();
-        open.sort_by_key(|of| (of.item.since, of.tid));
+        open.sort_by_key(|it| (it.item.since, it.tid));
         open
     }
 

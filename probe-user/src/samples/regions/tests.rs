@@ -155,7 +155,7 @@ fn children_share_tags_and_list_none_of_them_again() {
     assert!(
         listed
             .iter()
-            .any(|of| of.pid == 200 && &*of.item.name == "b")
+            .any(|it| it.pid == 200 && &*it.item.name == "b")
     );
 }
 
