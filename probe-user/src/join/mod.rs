@@ -193,7 +193,7 @@ pub struct Hottest {
 #[derive(Debug)]
 pub struct EntityShares {
     /// The shares by owner.
-    pub of: MetricShares,
+    pub by_owner: MetricShares,
     /// The shares by entity; hidden owners are left out.
     pub entities: Vec<(Entity, OwnerShare)>,
 }
@@ -324,11 +324,14 @@ fn joined(
         Option<&SourceRows>,
     ),
 ) -> Joined {
-    let shared = |of: MetricShares| {
-        let entities = of.shares.as_ref().map(|shares| by_entity(&naming, shares));
+    let shared = |by_owner: MetricShares| {
+        let entities = by_owner
+            .shares
+            .as_ref()
+            .map(|shares| by_entity(&naming, shares));
         EntityShares {
             entities: entities.unwrap_or_default(),
-            of,
+            by_owner,
         }
     };
     let shares = share::of_window(plan, window, &naming)

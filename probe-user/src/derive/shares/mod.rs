@@ -36,7 +36,7 @@ struct ShareRow {
 pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Joined) {
     per_access::add(report, plan, window, joined);
     for shared in &joined.shares {
-        let planned = &plan.metrics.list[shared.of.metric];
+        let planned = &plan.metrics.list[shared.by_owner.metric];
         let metric = report.add_metric(MetricInfo::gauge(
             format!("{}{APPORTIONED}", planned.metric.name),
             format!(
@@ -78,22 +78,22 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
 }
 
 fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
-    let of = &shared.of;
-    let planned = &plan.metrics.list[of.metric];
+    let by_owner = &shared.by_owner;
+    let planned = &plan.metrics.list[by_owner.metric];
     let device = device(plan, planned, shared);
     let row = |owner, method, share| ShareRow {
         owner,
-        socket: of.socket,
+        socket: by_owner.socket,
         device: device.clone(),
         method,
         share,
     };
     let unknown = |reason| vec![row(Subject::Unknown, None, Err(reason))];
-    let shares = match &of.shares {
+    let shares = match &by_owner.shares {
         Ok(shares) => shares,
         Err(reason) => return unknown(Reason::NoShare(*reason)),
     };
-    let value = match metrics::at_socket(plan, planned, of.source, window, of.socket) {
+    let value = match metrics::at_socket(plan, planned, by_owner.source, window, by_owner.socket) {
         Some(Ok(value)) => value,
         Some(Err(reason)) => return unknown(Reason::NoValue(reason)),
         None => return unknown(Reason::NoShare(NoShare::NotMeasured)),
@@ -143,14 +143,14 @@ fn rows(plan: &Plan, window: &Window, shared: &EntityShares) -> Vec<ShareRow> {
 
 /// The device that a share is of; None for the whole socket.
 fn device(plan: &Plan, planned: &PlannedMetric, shared: &EntityShares) -> Option<String> {
-    let source = planned.sources.as_ref().ok()?.get(shared.of.source)?;
-    let names = metrics::devices(plan, source, shared.of.socket);
+    let source = planned.sources.as_ref().ok()?.get(shared.by_owner.source)?;
+    let names = metrics::devices(plan, source, shared.by_owner.socket);
     (!names.is_empty()).then(|| format!("{} ({})", source.place, names.join(", ")))
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a rate of more than 2^53 bytes is one to 2^-53"
+    reason = "above 2^53 bytes a rate is exact to 2^-53 of it"
 )]
 fn per_second(bytes: u64, length: Duration) -> f64 {
     bytes as f64 / length.as_secs_f64()

@@ -38,7 +38,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let weights = weights_by_index
             .entry(weight)
             .or_insert_with(|| Weights::counted(&plan.weights[weight], window));
-        let planned = &plan.metrics.list[shared.of.metric];
+        let planned = &plan.metrics.list[shared.by_owner.metric];
         let Some(value) = value(plan, window, shared, weights) else {
             continue;
         };
@@ -54,9 +54,9 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
             method: ValueMethod::Apportioned(method),
             ..Attributes::default()
         });
-        let source = planned.sources.iter().flatten().nth(shared.of.source);
+        let source = planned.sources.iter().flatten().nth(shared.by_owner.source);
         let mut place = source.map(|it| it.place.clone()).unwrap_or_default();
-        place.socket.get_or_insert(shared.of.socket);
+        place.socket.get_or_insert(shared.by_owner.socket);
         let subject = report.subject(Subject::Place(place, Vec::new()));
         report.push([subject, metric, attributes], Ok(Value::Gauge(value)), None);
     }
@@ -64,16 +64,16 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
 
 /// The counted weight of a shared metric, if any.
 fn weight_of(plan: &Plan, shared: &EntityShares) -> Option<(usize, share::Method)> {
-    let method = &shared.of.shares.as_ref().ok()?.method;
+    let method = &shared.by_owner.shares.as_ref().ok()?.method;
     let share::Method::Counted { weight, .. } = method else {
         return None;
     };
-    let of = plan.metrics.list[shared.of.metric]
+    let traffic = plan.metrics.list[shared.by_owner.metric]
         .metric
         .apportion
         .needs()?;
     let mut weights = plan.weights.iter();
-    let at = weights.position(|planned| planned.name == *weight && planned.of == of)?;
+    let at = weights.position(|planned| planned.name == *weight && planned.of == traffic)?;
     Some((at, method.clone()))
 }
 
@@ -83,14 +83,14 @@ fn value(
     shared: &EntityShares,
     weights: &Weights,
 ) -> Option<Estimate> {
-    let of = &shared.of;
-    let planned = &plan.metrics.list[of.metric];
-    let shares = of.shares.as_ref().ok()?;
-    let rate = metrics::at_socket(plan, planned, of.source, window, of.socket)?.ok()?;
+    let by_owner = &shared.by_owner;
+    let planned = &plan.metrics.list[by_owner.metric];
+    let shares = by_owner.shares.as_ref().ok()?;
+    let rate = metrics::at_socket(plan, planned, by_owner.source, window, by_owner.socket)?.ok()?;
     // Traffic of devices is no access of a CPU.
     let by_cpus = 1.0 - shares.errors().fraction(shares.io);
     let per_second = rate.value * bytes_per_unit(&planned.metric.unit) * by_cpus;
-    let accesses = accesses(planned.metric.apportion, weights, of.socket, window)?;
+    let accesses = accesses(planned.metric.apportion, weights, by_owner.socket, window)?;
     (accesses.count > 0.0).then(|| Estimate {
         running_ratio: rate.running_ratio.min(accesses.time.running_ratio()),
         ..Estimate::exact(per_second * window.length.as_secs_f64() / accesses.count)

@@ -70,7 +70,7 @@ pub(super) fn window(
 fn shares(plan: &Plan, window: &Window) -> Vec<(String, u32, String, i64)> {
     let joined = View::default().join(plan, window, None);
     let rows = joined.shares.iter().flat_map(|shared| {
-        let metric = &plan.metrics.list[shared.of.metric].metric;
+        let metric = &plan.metrics.list[shared.by_owner.metric].metric;
         let rows = rows(plan, window, shared).into_iter();
         rows.map(move |row| (metric.name.clone(), row))
     });
@@ -287,8 +287,8 @@ fn reads_of_more_than_two_sockets_have_no_owners() {
     window.uncore.extend(readings);
     let joined = View::default().join(&plan, &window, None);
     let mut shared = joined.shares.iter();
-    let of_socket_0 = shared.find(|shared| shared.of.socket == 0).unwrap();
-    assert_eq!(of_socket_0.of.shares, Err(NoShare::ManySockets));
+    let of_socket_0 = shared.find(|shared| shared.by_owner.socket == 0).unwrap();
+    assert_eq!(of_socket_0.by_owner.shares, Err(NoShare::ManySockets));
     let rows = rows(&plan, &window, of_socket_0);
     let why = Reason::NoShare(NoShare::ManySockets);
     assert_eq!((rows.len(), &rows[0].share), (1, &Err(why)));

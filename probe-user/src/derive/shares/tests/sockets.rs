@@ -78,9 +78,9 @@ fn of_socket_0(plan: &Plan, gpu: u64) -> Result<Shares, NoShare> {
     let joined = View::default().join(plan, &window, None);
     let mut shared = joined.shares.into_iter();
     shared
-        .find(|shared| shared.of.socket == 0)
+        .find(|shared| shared.by_owner.socket == 0)
         .unwrap()
-        .of
+        .by_owner
         .shares
 }
 
