@@ -81,9 +81,11 @@ pub struct Recorder {
     pub(super) buffers_opened: u32,
     /// Threads with a buffer, for `--per-thread`.
     pub(super) buffered_threads: BufferedThreads,
-    /// Event ids: of SPE events by kind of core, and of events that follow processes.
-    pub(super) ids: (Vec<Vec<u64>>, Vec<u64>),
-    /// How many ids of the latter the sink has got.
+    /// Ids of SPE events, by kind of core.
+    pub(super) spe_ids: Vec<Vec<u64>>,
+    /// Ids of the events that follow processes.
+    pub(super) follow_ids: Vec<u64>,
+    /// Number of `follow_ids` that the sink has got.
     reported_ids: usize,
 }
 
@@ -118,7 +120,8 @@ impl Recorder {
         }
         let mut recorder = Self {
             machine: Arc::clone(machine),
-            ids: (vec![Vec::new(); backend.spe().len().max(1)], Vec::new()),
+            spe_ids: vec![Vec::new(); backend.spe().len().max(1)],
+            follow_ids: Vec::new(),
             drains: (0..config.drains.get()).map(Drain::new).collect(),
             observer: None,
             process_tree: (!is_spe)
@@ -313,20 +316,19 @@ impl Recorder {
     #[must_use]
     pub fn event_files(&self) -> Vec<EventDescription> {
         let buffers = &self.config.buffers;
-        let (spe, follow) = &self.ids;
         let spe = self
             .backend
             .spe()
             .iter()
             .zip(self.backend.sampling())
-            .zip(spe)
+            .zip(&self.spe_ids)
             .map(|((event, sampling), ids)| EventDescription {
                 attr: spe_attr(&event.counter, sampling, *buffers),
                 ids: ids.clone(),
             });
         let follow = EventDescription {
             attr: follow_attr(*buffers),
-            ids: follow.clone(),
+            ids: self.follow_ids.clone(),
         };
         spe.chain([follow]).collect()
     }

@@ -244,8 +244,8 @@ impl Recorder {
 
     fn add(&mut self, buffer: Buffer, kind: usize) -> Result<(), RecordError> {
         for (events, ids) in [
-            (&buffer.spe, &mut self.ids.0[kind]),
-            (&buffer.follow, &mut self.ids.1),
+            (&buffer.spe, &mut self.spe_ids[kind]),
+            (&buffer.follow, &mut self.follow_ids),
         ] {
             for event in events {
                 ids.push(perf::id(event.as_fd()).map_err(RecordError::Enable)?);
@@ -315,7 +315,7 @@ impl Recorder {
 
     /// Synthesized records about them; a command's records come from the kernel.
     pub(super) fn synthesized_events(&self) -> Vec<u8> {
-        let id = self.ids.1.first().copied().unwrap_or_default();
+        let id = self.follow_ids.first().copied().unwrap_or_default();
         self.processes()
             .iter()
             .flat_map(|pid| synthesized_events::synthesize(self.machine.procfs(), *pid, id))

@@ -64,13 +64,13 @@ impl Recorder {
         }
         self.counts.mappings_left_out = self.address_spaces.left_out;
         decoded.map_err(RecordError::Write)?;
-        if self.reported_ids != self.ids.1.len() {
-            self.reported_ids = self.ids.1.len();
+        if self.reported_ids != self.follow_ids.len() {
+            self.reported_ids = self.follow_ids.len();
             sink.events(self.event_files());
         }
         let observer = self.observer.as_ref();
-        let news = || observer.map(Observer::new_metadata).unwrap_or_default();
-        sink.round(&news).map_err(RecordError::Write)?;
+        let new_metadata = || observer.map(Observer::new_metadata).unwrap_or_default();
+        sink.round(&new_metadata).map_err(RecordError::Write)?;
         self.tasks().round_ends();
         self.address_spaces.round_ends();
         if let Some(process_tree) = &mut self.process_tree {
@@ -86,7 +86,7 @@ impl Recorder {
     }
 
     /// Restarts events that the kernel stopped. Some kernels (Debian's 6.12.95, 6.1 on CPU 0)
-    /// report an event as stopped that is not; enabling alone does nothing there.
+    /// report a running event as stopped. Enabling it has no effect there, so it is disabled first.
     pub(super) fn restart(&mut self) -> Result<(), RecordError> {
         for cpu_buffer in &mut self.cpu_buffers {
             let stopped = std::mem::take(&mut cpu_buffer.stopped);
