@@ -15,15 +15,15 @@ use test_harness::{
 };
 
 /// Runs a shell script in namespaces made by `unshare FLAGS`. Returns stdout and stderr. None, with
-/// a printed reason, where the kernel refuses the namespaces. In the script `$stat` is pmuscope and
-/// `$load` is the load.
+/// a printed reason, where the kernel refuses the namespaces. In the script `$pmuscope` is pmuscope
+/// and `$load` is the load.
 fn unshared(flags: &[&str], load: &Path, script: &str) -> Option<(String, String)> {
     let run = |script: &str| {
         let mut command = Command::new("unshare");
         command
             .args(flags)
             .args(["--fork", "sh", "-c", script])
-            .env("stat", pmuscope().get_program())
+            .env("pmuscope", pmuscope().get_program())
             .env("load", load)
             .env("cgroups", hierarchy().mount)
             .stdin(Stdio::null());
@@ -67,22 +67,22 @@ fn cgroups_have_their_paths_from_the_root_in_a_cgroup_namespace() {
     let mut load = outside.load("burn 0 60000");
     load.go();
     let script = format!(
-        "echo $$ > {}/cgroup.procs && exec unshare --cgroup $stat stat --by cgroup -e task-clock \
-         --format json --output-fd 1 -- $load burn 0 200",
+        "echo $$ > {}/cgroup.procs && exec unshare --cgroup $pmuscope stat --by cgroup \
+         -e task-clock --format json --output-fd 1 -- $load burn 0 200",
         inside.directory.display()
     );
     let Some((out, _)) = unshared(&["--mount"], &load_binary(), &script) else {
         return;
     };
     let rows = rows(&out);
-    let of = |kind: &str, name: Option<&str>| {
+    let row = |kind: &str, name: Option<&str>| {
         let mut found = rows.iter().filter(|row| row["kind"] == kind);
         found.find(|row| name.is_none_or(|name| row["name"] == name))
     };
-    let found = of("cgroup", Some(&outside.path));
+    let found = row("cgroup", Some(&outside.path));
     assert!(found.is_some_and(|row| task_clock(row) > 0), "{rows:?}");
     // pmuscope stays in its own cgroup, and so within its limits.
-    let command = of("command", None).unwrap();
+    let command = row("command", None).unwrap();
     assert!(task_clock(command) > 150_000_000, "{command}");
     let names = rows.iter().filter_map(|row| row["name"].as_str());
     let mut parts = names.flat_map(|name| name.split('/'));
@@ -96,7 +96,7 @@ fn a_command_without_a_cgroup_has_its_row_in_a_pid_namespace() {
     };
     let script = r#"
         mount --bind "$cgroups" "$cgroups" && mount -o remount,bind,ro "$cgroups" &&
-        exec "$stat" stat --format json --output-fd 1 -e task-clock -- "$load" forks 3 100
+        exec "$pmuscope" stat --format json --output-fd 1 -e task-clock -- "$load" forks 3 100
     "#;
     let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
         return;
@@ -125,7 +125,7 @@ fn names_are_of_the_right_processes_in_a_pid_namespace() {
         mkfifo {0}/wait && exec 3<>{0}/wait
         for n in $(seq {SLEEPERS}); do "$load" burn 0 0 <&3 & done
         {0}/pmu-burner burn 0 60000 </dev/null &
-        "$stat" stat --format json --output-fd 1 --by process -e task-clock -- sleep 0.5
+        "$pmuscope" stat --format json --output-fd 1 --by process -e task-clock -- sleep 0.5
         # The end of this shell, the first of its namespace, ends them all.
         "#,
         directory.path().display()
@@ -159,7 +159,7 @@ fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
     };
     let script = r#"
         "$load" burn 0 60000 </dev/null &
-        "$stat" hot -e cpu-clock:u --format json --output-fd 1 -- sleep 0.5
+        "$pmuscope" hot -e cpu-clock:u --format json --output-fd 1 -- sleep 0.5
         # The end of this shell, the first of its namespace, ends the load.
     "#;
     let Some((out, log)) = unshared(PID_NAMESPACE, &load_binary(), script) else {
@@ -179,8 +179,8 @@ fn functions_have_no_names_of_other_processes_in_a_pid_namespace() {
 const INSIDE: &str = "PMUSCOPE_TEST_INSIDE";
 
 #[test]
-fn the_clock_of_a_time_namespace_is_not_the_programs() {
-    const NAME: &str = "namespaces::the_clock_of_a_time_namespace_is_not_the_programs";
+fn rows_and_snapshots_have_one_clock_in_a_time_namespace() {
+    const NAME: &str = "namespaces::rows_and_snapshots_have_one_clock_in_a_time_namespace";
     if std::env::var_os(INSIDE).is_some() {
         return the_clock_inside();
     }
@@ -192,7 +192,7 @@ fn the_clock_of_a_time_namespace_is_not_the_programs() {
         return;
     };
     assert!(out.contains("rows made in"), "{out}");
-    let script = "exec \"$stat\" stat -I 250 --self --format json --output-fd 1 \
+    let script = "exec \"$pmuscope\" stat -I 250 --self --format json --output-fd 1 \
                   -e task-clock -- sleep 1";
     let (out, _) = unshared(&flags, &test, script).unwrap();
     let windows = out.lines().map(|line| serde_json::from_str(line).unwrap());

@@ -19,10 +19,10 @@ use crate::{burn, usage};
 /// exit.
 ///
 /// Prints the least and the most CPU time that each can have used in its cgroup, in ns, and how
-/// often it was switched out before its end. perf's task-clock of the child gives its time until
-/// its last read, including time that a hypervisor took. The child enters at some point of the call
-/// that moves it. Its exit takes at most the time until its parent runs again, since both are on
-/// one CPU.
+/// often it was switched out before its end. The least is the child's task-clock from the end of
+/// the call that moves it until it reads the clock last. The most also has the whole call, and the
+/// exit: at most the time until the parent runs again, since both are on one CPU. perf's task-clock
+/// includes time that a hypervisor took.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
     for at in 0..count {
@@ -64,11 +64,11 @@ fn used(pid: libc::pid_t, from: &mut PipeReader) -> io::Result<String> {
     let mut bytes = [0; 40];
     from.read_exact(&mut bytes)?;
     let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[8 * at + byte]));
-    let [outside, inside, end, ending, switches] = [0, 1, 2, 3, 4].map(word);
+    let [outside, inside, last, last_read_at, switches] = [0, 1, 2, 3, 4].map(word);
     Ok(format!(
         "{} {} {switches}",
-        end - inside,
-        end - outside + reaped - ending
+        last - inside,
+        last - outside + reaped - last_read_at
     ))
 }
 

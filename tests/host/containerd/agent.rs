@@ -249,12 +249,12 @@ fn the_image_counts_with_the_rights_of_the_chart() {
     }
 
     // `doctor` in the pod, with the command of docs/how-to/kubernetes.md.
-    let question = ExecSyncRequest {
+    let request = ExecSyncRequest {
         container_id: id.clone(),
         cmd: ["/pmuscope", "doctor"].map(str::to_owned).into(),
     };
     let mut cri = Cri::connect(&node.containerd.socket);
-    let response: ExecSyncResponse = cri.call("ExecSync", &question).unwrap();
+    let response: ExecSyncResponse = cri.call("ExecSync", &request).unwrap();
     let text = String::from_utf8_lossy(&response.stdout);
     assert_eq!(response.exit_code, 0, "{text}");
     assert!(

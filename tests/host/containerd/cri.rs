@@ -262,22 +262,22 @@ impl Cri {
     }
 
     /// Calls a method of the runtime service. Retries until the service is available.
-    pub(super) fn call<Q, A>(&mut self, method: &str, question: &Q) -> Result<A, tonic::Status>
+    pub(super) fn call<Q, A>(&mut self, method: &str, request: &Q) -> Result<A, tonic::Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        self.ask(&format!("/runtime.v1.RuntimeService/{method}"), question)
+        self.ask(&format!("/runtime.v1.RuntimeService/{method}"), request)
     }
 
     pub(super) fn ask_for_image(
         &mut self,
-        question: &ImageStatusRequest,
+        request: &ImageStatusRequest,
     ) -> Result<ImageStatusResponse, tonic::Status> {
-        self.ask("/runtime.v1.ImageService/ImageStatus", question)
+        self.ask("/runtime.v1.ImageService/ImageStatus", request)
     }
 
-    fn ask<Q, A>(&mut self, path: &str, question: &Q) -> Result<A, tonic::Status>
+    fn ask<Q, A>(&mut self, path: &str, request: &Q) -> Result<A, tonic::Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -289,8 +289,8 @@ impl Cri {
             loop {
                 grpc.ready().await.unwrap();
                 let codec = ProstCodec::<Q, A>::default();
-                let question = tonic::Request::new(question.clone());
-                match grpc.unary(question, path.clone(), codec).await {
+                let request = tonic::Request::new(request.clone());
+                match grpc.unary(request, path.clone(), codec).await {
                     // containerd reports that it has booted shortly before its CRI is available.
                     Err(status) if status.message() == "server is not initialized yet" => {}
                     answered => return Ok(answered?.into_inner()),

@@ -30,12 +30,12 @@ pub(super) struct Pod {
     config: PodSandboxConfig,
 }
 
-/// A running containerd. The drop stops it.
+/// A running containerd. Dropping it removes its pods and stops it.
 pub(super) struct Containerd {
     directory: TempDir,
     pub(super) socket: PathBuf,
     process: Option<Child>,
-    sandboxes: Vec<Pod>,
+    pods: Vec<Pod>,
 }
 
 impl Containerd {
@@ -46,7 +46,7 @@ impl Containerd {
             socket: directory.path().join("containerd.sock"),
             directory,
             process: None,
-            sandboxes: Vec::new(),
+            pods: Vec::new(),
         };
         fs::write(containerd.below("config.toml"), containerd.config()).unwrap();
         if let Err(log) = containerd.try_serve() {
@@ -69,14 +69,14 @@ impl Containerd {
 
     /// Waits until CRI lists an image. CRI learns of images from events.
     pub(super) fn await_image(&self, image: &str) {
-        let question = ImageStatusRequest {
+        let request = ImageStatusRequest {
             image: Some(ImageSpec {
                 image: image.to_owned(),
             }),
         };
         let mut cri = Cri::connect(&self.socket);
         loop {
-            let known: ImageStatusResponse = cri.ask_for_image(&question).unwrap();
+            let known: ImageStatusResponse = cri.ask_for_image(&request).unwrap();
             if known.image.is_some() {
                 return;
             }
@@ -161,7 +161,7 @@ snapshotter = "native"
 
     /// Creates a pod as the kubelet does.
     pub(super) fn pod(&mut self, name: &str, namespaces: NamespaceOption) -> Pod {
-        let number = self.sandboxes.len() + 1;
+        let number = self.pods.len() + 1;
         let uid = format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id());
         let config = PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
@@ -181,18 +181,18 @@ snapshotter = "native"
                 }),
             }),
         };
-        let question = RunPodSandboxRequest {
+        let request = RunPodSandboxRequest {
             config: Some(config.clone()),
         };
         let made: Id = Cri::connect(&self.socket)
-            .call("RunPodSandbox", &question)
+            .call("RunPodSandbox", &request)
             .unwrap();
         let pod = |sandbox| Pod {
             sandbox,
             uid: uid.clone(),
             config: config.clone(),
         };
-        self.sandboxes.push(pod(made.id.clone()));
+        self.pods.push(pod(made.id.clone()));
         pod(made.id)
     }
 
@@ -217,12 +217,12 @@ snapshotter = "native"
     /// Starts a container. Returns its id.
     pub(super) fn run(&mut self, pod: &Pod, config: ContainerConfig) -> String {
         let mut cri = Cri::connect(&self.socket);
-        let question = CreateContainerRequest {
+        let request = CreateContainerRequest {
             pod_sandbox_id: pod.sandbox.clone(),
             config: Some(config),
             sandbox_config: Some(pod.config.clone()),
         };
-        let made: Id = cri.call("CreateContainer", &question).unwrap();
+        let made: Id = cri.call("CreateContainer", &request).unwrap();
         let _: Nothing = cri.call("StartContainer", &made).unwrap();
         made.id
     }
@@ -236,7 +236,7 @@ snapshotter = "native"
         for method in ["StopPodSandbox", "RemovePodSandbox"] {
             let _: Nothing = cri.call(method, &id()).unwrap();
         }
-        self.sandboxes.retain(|it| it.sandbox != pod.sandbox);
+        self.pods.retain(|it| it.sandbox != pod.sandbox);
         remove_cgroups(&pod.uid);
     }
 }
@@ -244,11 +244,11 @@ snapshotter = "native"
 impl Drop for Containerd {
     fn drop(&mut self) {
         // After a failed test: processes in pods survive the daemon.
-        if !self.sandboxes.is_empty() {
+        if !self.pods.is_empty() {
             if self.process.is_none() {
                 let _ = self.try_serve();
             }
-            for pod in std::mem::take(&mut self.sandboxes) {
+            for pod in std::mem::take(&mut self.pods) {
                 let mut cri = Cri::connect(&self.socket);
                 for method in ["StopPodSandbox", "RemovePodSandbox"] {
                     let id = pod.sandbox.clone();

@@ -25,14 +25,14 @@ use self::{
 };
 use crate::peers::has;
 
-/// A CNI configuration with only the host's network.
+/// The namespaces of a pod in the host's network, which needs no network plugin.
 const HOST_NETWORK: NamespaceOption = NamespaceOption {
     network: NODE,
     pid: 0,
 };
 
-/// More than the timeout for the response of a runtime.
-const LONG: Duration = Duration::from_secs(60);
+/// Longer than the resolver waits for a runtime.
+const MAX_NAME_WAIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn pods_of_containerd_have_their_names() {
@@ -106,7 +106,7 @@ fn can_run() -> bool {
 /// The window since a snapshot as JSON, after the names have been resolved.
 fn reported(session: &mut Session, first: &probe_user::snapshot::Snapshot) -> Value {
     let mut now = session.pull().unwrap();
-    session.await_names(&mut now, LONG);
+    session.await_names(&mut now, MAX_NAME_WAIT);
     let plan = session.plan();
     let (window, view) = (Window::between(first, &now, plan), View::default());
     let joined = view.join(plan, &window, None);
