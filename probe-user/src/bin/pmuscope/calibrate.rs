@@ -22,8 +22,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// The events that divide memory traffic among containers: known kernels run for about two
-    /// minutes, on a machine that does nothing else
+    /// Measure the events that divide memory traffic among containers: loops of known traffic run
+    /// for about two minutes, on a machine that does nothing else
     Shares(SharesArgs),
 }
 
