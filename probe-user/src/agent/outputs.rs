@@ -1,5 +1,5 @@
-//! Opens what a session's windows go to, and what completes them: JSON lines, the collector, names
-//! from runtimes, verdicts, and the ledger.
+//! Opens the outputs of a session (JSON lines, the OTLP collector), and what completes its windows:
+//! names from runtimes, verdicts on neighbours, and the ledger.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     plan::Plan,
 };
 
-/// The detector of noisy neighbours: at the memory with a configured peak bandwidth alone.
+/// The detector of noisy neighbours; those at the memory only if a peak bandwidth is configured.
 pub(super) fn neighbours(config: &Config, plan: &Plan) -> Neighbours {
     let peak = config.verdict.peak_bandwidth;
     let memory = peak.and_then(|peak| {
@@ -50,7 +50,7 @@ pub(super) fn log_verdict(report: &Report, verdict: &NeighbourVerdict) {
         NeighbourEvidence::Memory { socket, pressure } => tracing::warn!(
             "noisy neighbour: {victim} has {:.2} instructions per cycle where {mean:.2} give or \
              take {deviation:.2} are usual, and the memory of socket {socket} moves {:.0}% of its \
-             peak; most of that, not validated here, is of {}",
+             peak, mostly for {} (shares are not validated here)",
             verdict.value,
             pressure * 100.0,
             suspects(&|moved| format!("{:.1} GB/s", moved / 1e9)),
@@ -89,7 +89,7 @@ pub(super) fn start_resolver(names: &config::Names) -> Result<Option<Arc<Resolve
     Ok(Some(Arc::new(resolver.map_err(AgentError::Names)?)))
 }
 
-/// Loads the ledger of before a restart; an empty one if there is none, or it cannot be read.
+/// Loads the ledger saved before a restart; an empty one if there is none, or it cannot be read.
 pub(super) fn load_ledger(config: &Config, boot: &str) -> Ledger {
     let load = |directory: &PathBuf| {
         Ledger::load(boot, directory).unwrap_or_else(|error| {

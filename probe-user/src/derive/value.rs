@@ -219,9 +219,9 @@ impl ValueMethod {
 
     /// What the weight of a share counts in addition to the traffic.
     #[must_use]
-    pub fn but(&self) -> Option<&str> {
+    pub fn counts_also(&self) -> Option<&str> {
         match self {
-            Self::Apportioned(by) => by.but(),
+            Self::Apportioned(by) => by.counts_also(),
             Self::Counted | Self::Sampled => None,
         }
     }

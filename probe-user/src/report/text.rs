@@ -60,7 +60,7 @@ fn metric_fields(metric: &LineMetric) -> Map<String, Value> {
         .collect()
 }
 
-/// Metadata for people: without plan, long lists and counts.
+/// Metadata for people: without long lists and counts.
 pub(super) fn metadata(about: &[(String, String)]) -> Map<String, Value> {
     let long = ["units", "mappings", "tags", "phases", "regions"];
     let known = about

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::join::By;
 
-/// What rows can stand for.
+/// The kinds of rows, in the order of the box.
 const ROW_KINDS: [(By, &str); 4] = [
     (By::Container, "containers"),
     (By::Pod, "pods"),
@@ -26,7 +26,7 @@ impl Top {
         let selection = self.selection();
         let columns = SheetSelection::all_columns(sheet);
         let at = at.min(columns.len().saturating_sub(1));
-        // Borders, and the line that is at the end.
+        // Without the two borders, and the last line of the screen.
         let height = usize::from(frame.area().height).saturating_sub(3).max(1);
         let first = (at + 1).saturating_sub(height);
         let lines = columns.iter().enumerate().skip(first).take(height);
@@ -43,7 +43,7 @@ impl Top {
         self.overlay = Overlay::Columns(at);
     }
 
-    /// Draws what rows can stand for.
+    /// Draws the kinds of rows.
     pub(super) fn draw_row_kinds(&mut self, frame: &mut Frame<'_>, at: usize) {
         let at = at % ROW_KINDS.len();
         let lines = ROW_KINDS.iter().enumerate().map(|(index, (by, name))| {
@@ -66,13 +66,13 @@ impl Top {
         is_other && matches!(self.process_rows, ProcessRows::Restart)
     }
 
-    /// The place in the box of what rows stand for.
+    /// Index of the current kind of rows in the box.
     pub(super) fn row_kind(&self) -> usize {
         let mut kinds = ROW_KINDS.iter();
         kinds.position(|(by, _)| *by == self.by).unwrap_or(0)
     }
 
-    /// Chooses what rows stand for.
+    /// Chooses the kind of rows at this index of the box.
     pub(super) fn choose_rows(&mut self, at: usize) -> KeyAction {
         self.overlay = Overlay::Nothing;
         let (by, _) = ROW_KINDS[at % ROW_KINDS.len()];
@@ -91,7 +91,7 @@ impl Top {
         }
     }
 
-    /// Shows or hides the column at this place of the box.
+    /// Shows or hides the column at this index of the box.
     pub(super) fn toggle_column(&mut self, at: usize) {
         let hidden = self.hidden;
         self.choose(|selection, sheet, _| {

@@ -14,7 +14,7 @@ use crate::{
 const WAIT_RATIO: &str = "cpu_wait_ratio";
 
 /// A smaller increase of that part is no reason to act, however steady a container is.
-const SMALLEST: f64 = 0.05;
+const LEAST_INCREASE: f64 = 0.05;
 
 /// Shorter waits behind others, as a part of the window, are no reason to act.
 const LEAST_WAIT: f64 = 0.01;
@@ -50,7 +50,7 @@ impl CpuNeighbours {
             };
             let (mean, _) = usual;
             let is_long =
-                value > mean + deviation(usual, SMALLEST) && others >= LEAST_WAIT * window;
+                value > mean + deviation(usual, LEAST_INCREASE) && others >= LEAST_WAIT * window;
             if !is_long {
                 history.add_calm(value);
             }

@@ -21,7 +21,7 @@ use crate::{
 const PRESSURE: f64 = 0.8;
 
 /// A smaller relative drop is no reason to act, however steady a container is.
-const SMALLEST: f64 = 0.01;
+const LEAST_DROP: f64 = 0.01;
 
 /// The metric that measures how well a container runs.
 pub(super) const IPC: &str = "ipc";
@@ -55,7 +55,7 @@ impl MemoryNeighbours {
     pub fn new(plan: &Plan, peak: f64) -> Result<Self, String> {
         let traffic = traffic(&plan.metrics);
         if traffic.is_empty() {
-            return Err("no memory bandwidth is counted that is shared out".to_owned());
+            return Err("no memory bandwidth with shares of containers is counted".to_owned());
         }
         let counted = |metric: &PlannedMetric| metric.metric.name == IPC && metric.sources.is_ok();
         if !plan.metrics.list.iter().any(counted) {
@@ -96,7 +96,7 @@ impl MemoryNeighbours {
                 continue;
             };
             let (mean, _) = usual;
-            let is_low = ipc < mean - deviation(usual, SMALLEST * mean);
+            let is_low = ipc < mean - deviation(usual, LEAST_DROP * mean);
             let of_container = history.judge(is_low && !is_calm, usual);
             judgement
                 .judged
@@ -161,16 +161,16 @@ impl MemoryNeighbours {
 
 impl SocketTraffic {
     /// The used part of the peak; None if one of the traffic metrics has no value.
-    fn pressure(&self, of: &MemoryNeighbours) -> Option<f64> {
-        let whole = self.by_metric.len() == of.traffic.len();
-        whole.then(|| self.by_metric.values().sum::<f64>() / of.peak)
+    fn pressure(&self, detector: &MemoryNeighbours) -> Option<f64> {
+        let whole = self.by_metric.len() == detector.traffic.len();
+        whole.then(|| self.by_metric.values().sum::<f64>() / detector.peak)
     }
 }
 
 /// The metrics that together are the reads and writes of CPUs at a socket's memory: counted at the
 /// memory, else at the CPUs.
 fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
-    let of = |wanted: [Apportion; 2]| {
+    let names = |wanted: [Apportion; 2]| {
         let counted = metrics
             .list
             .iter()
@@ -179,9 +179,9 @@ fn traffic(metrics: &PlannedMetrics) -> Vec<String> {
             .map(|metric| metric.metric.name.clone())
             .collect::<Vec<_>>()
     };
-    let by_memory = of([Apportion::CpuRead, Apportion::CpuWrite]);
+    let by_memory = names([Apportion::CpuRead, Apportion::CpuWrite]);
     if by_memory.is_empty() {
-        return of([Apportion::CpuReadSource, Apportion::CpuWriteSource]);
+        return names([Apportion::CpuReadSource, Apportion::CpuWriteSource]);
     }
     by_memory
 }
@@ -199,8 +199,8 @@ pub(in crate::derive) fn bytes_per_unit(unit: &str) -> f64 {
 pub(super) fn add_suspects(report: &mut Report, verdicts: &[NeighbourVerdict]) {
     let (name, help, unit) = (
         "noisy_neighbour_memory_suspect_bandwidth",
-        "Memory traffic of a container that has most of it on a socket where another one suffers; \
-         not validated here",
+        "Memory traffic of a suspect, one of the containers with most traffic on a socket where \
+         another one suffers; not validated here",
         "GB/s",
     );
     let metric = report.add_metric(MetricInfo::gauge(name, help, unit));

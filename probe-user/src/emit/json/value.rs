@@ -78,8 +78,8 @@ impl<'a> SeriesFields<'a> {
             Some(Validation::Nothing) => map.serialize_entry("validated", &false)?,
             Some(by) => map.serialize_entry("validated", &DisplayString(&by))?,
         }
-        if let Some(but) = method.but() {
-            map.serialize_entry("counts_also", but)?;
+        if let Some(others) = method.counts_also() {
+            map.serialize_entry("counts_also", others)?;
         }
         match method {
             ValueMethod::Counted => Ok(()),

@@ -26,27 +26,27 @@ pub(crate) fn fitted(names: &[&str], max_width: usize) -> Vec<String> {
         let workload = with_pod(name, |pod| pod.workload.to_owned());
         let workload = workload.filter(|it| workloads.get(it) == Some(&1));
         let pods: Vec<String> = without_hash.into_iter().chain(workload).collect();
-        let name_left = pods.last().map_or(name, String::as_str);
-        let measured = MeasuredText::new(name_left, max_width);
+        let shortened = pods.last().map_or(name, String::as_str);
+        let measured = MeasuredText::new(shortened, max_width);
         let middle = max_width / 2;
         let cuts = [middle, 0, max_width]
             .into_iter()
             .chain(1..max_width)
             .map(|beginning| measured.cut(max_width, beginning));
         let whole = pods.iter().filter(|pod| width(pod) <= max_width).cloned();
-        let mut choices = whole.chain(last_parts(name_left, max_width)).chain(cuts);
+        let mut choices = whole.chain(last_parts(shortened, max_width)).chain(cuts);
         let free = choices
             .find(|choice| !taken.contains(choice))
             .unwrap_or_else(|| numbered(&measured, max_width, &taken, &mut next));
         taken.insert(free.clone());
         short.insert(name, free);
     }
-    let of = |name: &&str| {
+    let fitted_name = |name: &&str| {
         short
             .get(name)
             .map_or_else(|| (*name).to_owned(), Clone::clone)
     };
-    names.iter().map(of).collect()
+    names.iter().map(fitted_name).collect()
 }
 
 /// A name of a container or pod with another text in place of the pod's name; None if it names no

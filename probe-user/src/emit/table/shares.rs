@@ -107,7 +107,7 @@ pub(super) fn notes(page: &TablePage<'_>) -> Vec<String> {
         .iter()
         .map(|series| &page.report.attributes(series).method);
     let also_counted: BTreeSet<String> = methods
-        .filter_map(|method| Some(format!(" ! {method} counts {} too", method.but()?)))
+        .filter_map(|method| Some(format!(" ! {method} counts {} too", method.counts_also()?)))
         .collect();
     notes.extend(also_counted);
     if shares.iter().any(not_validated) {

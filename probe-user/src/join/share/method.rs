@@ -42,7 +42,7 @@ impl Method {
 
     /// What its event counts in addition to the traffic.
     #[must_use]
-    pub fn but(&self) -> Option<&str> {
+    pub fn counts_also(&self) -> Option<&str> {
         match self {
             Self::Counted { but, .. } => but.as_deref(),
             Self::Calibrated(_) | Self::Spe | Self::DeviceOwner | Self::IoStat => None,

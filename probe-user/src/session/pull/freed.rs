@@ -1,4 +1,4 @@
-//! Rows that were freed between two snapshots. The second snapshot has all of them.
+//! Rows that were freed between two snapshots. They are part of the second one.
 
 use std::{collections::HashMap, hash, mem};
 
@@ -140,11 +140,11 @@ impl<R: FreeableRow> FreedRows<R> {
         let mut sorted: Vec<u64> = sizes.values().copied().collect();
         sorted.sort_unstable();
         // The processes with the largest sums keep their own rows.
-        let Some(&largest) = sorted.get(sorted.len() / 2) else {
+        let Some(&median) = sorted.get(sorted.len() / 2) else {
             return false;
         };
         let sums = self.rows.extract_if(.., |row| {
-            can_be_summed(row) && sizes[&R::process(&row.0)] <= largest
+            can_be_summed(row) && sizes[&R::process(&row.0)] <= median
         });
         for (key, row) in sums {
             let key = R::with_process(key, ENDED);

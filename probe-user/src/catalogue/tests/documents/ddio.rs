@@ -1,4 +1,4 @@
-//! 002: the DDIO paper, tables 7 and 8 foremost.
+//! The DDIO paper, mainly its tables 7 and 8.
 
 use std::time::Duration;
 
@@ -15,11 +15,13 @@ fn spr(name: &str, counts: &[(&str, u64)]) -> Result<f64, NoValue> {
     )
 }
 
-/// A column of tables 7 and 8: read and write words, misses and totals of reads and full writes,
-/// and what the paper prints for them.
+/// A column of tables 7 and 8.
 struct Column {
+    /// Words that devices read and wrote.
     words: (u64, u64),
+    /// The printed MB/s of these reads and writes.
     bandwidths: (f64, f64),
+    /// The printed MB/s of memory: read, written, and in total.
     memory: (f64, f64, f64),
 }
 
@@ -186,7 +188,7 @@ fn cha_and_iio_count_about_the_same() {
     let (write, read) = cha(695_004_460, 763_394_767);
     near(write, 44_480.0, 0.5);
     near(read, 48_857.0, 0.5);
-    // How far the two are apart, in %.
+    // The difference of the two, in %.
     for (lines, words, apart) in [
         (615_958_610.0, DEFAULT.bandwidths.1, -0.4),
         (653_237_920.0, DEFAULT.bandwidths.0, 4.2),
@@ -205,7 +207,7 @@ fn cha_and_iio_count_about_the_same() {
         near(missed, megabytes, 0.5);
         near(100.0 * missed / memory, share, 0.05);
     }
-    // WBMTOI to full writes.
+    // WBMTOI as a fraction of full writes.
     near(547_825_798.0 / 615_958_610.0, 0.889, 0.0005);
     near(657_470_490.0 / 695_004_460.0, 0.946, 0.0005);
     // Non-allocating: every inbound write ends with a flush.

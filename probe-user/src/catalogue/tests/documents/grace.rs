@@ -1,4 +1,4 @@
-//! 000: the Grace guide.
+//! NVIDIA's Grace Performance Tuning Guide.
 
 use super::{Chip, metric, near, value};
 

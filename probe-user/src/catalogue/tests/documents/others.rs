@@ -1,4 +1,4 @@
-//! 003, the paper on SPE, and 004, the blog on stalls and bandwidth.
+//! The paper on SPE, and the blog on stalls and bandwidth.
 
 use std::time::Duration;
 

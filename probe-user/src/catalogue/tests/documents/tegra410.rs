@@ -1,4 +1,4 @@
-//! 001: the Tegra410 document.
+//! The Tegra410 document.
 
 use super::metric;
 
