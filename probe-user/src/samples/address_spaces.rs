@@ -166,7 +166,7 @@ impl AddressSpaces {
     }
 
     /// Ends a round: forgets processes that exited before it.
-    pub(super) fn round_ends(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let round = self.round;
         self.spaces
             .retain(|_, space| space.ended.is_none_or(|ended| ended + 1 > round));
@@ -247,7 +247,7 @@ mod tests {
             given.take(),
             [of(10, 0x1000, "/bin/old"), of(10, 0x5000, late)]
         );
-        spaces.round_ends();
+        spaces.end_round();
         spaces.on_record(&map(10, 0x7000, b"[vdso]"));
         spaces.pass_new_mappings(10, &given);
         assert_eq!(given.take(), [of(10, 0x7000, "[vdso]")]);
@@ -284,10 +284,10 @@ mod tests {
         let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         spaces.on_record(&map(10, 0x1000, b"/bin/sh"));
         spaces.on_record(&PerfRecord::Exit(task(10, 1)));
-        spaces.round_ends();
+        spaces.end_round();
         spaces.pass_new_mappings(10, &given);
         assert_eq!(given.take().len(), 1);
-        spaces.round_ends();
+        spaces.end_round();
         assert!(spaces.spaces.is_empty());
     }
 
@@ -314,7 +314,7 @@ mod tests {
             }
             spaces.pass_new_mappings(pid, &given);
             spaces.on_record(&PerfRecord::Exit(task(pid, 1)));
-            spaces.round_ends();
+            spaces.end_round();
         }
         let (count, bytes) = given.0.into_inner().unwrap();
         assert!((MAX_BYTES - 4096..=MAX_BYTES).contains(&bytes), "{bytes}");

@@ -313,9 +313,9 @@ impl Drain {
 
     /// Ends a round: passes each sampled process to `met`, and clears the caches, since names and
     /// cgroups may change.
-    pub(super) fn round_ends(&mut self, mut met: impl FnMut(u32)) {
+    pub(super) fn end_round(&mut self, mut met: impl FnMut(u32)) {
         self.last = None;
-        self.views.round_ends();
+        self.views.end_round();
         for (_, incarnations) in self.met.drain() {
             let incarnations = incarnations
                 .iter()

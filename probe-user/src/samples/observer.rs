@@ -85,7 +85,7 @@ impl Observer {
         for pid in existing {
             observer.observe_process(*pid);
             // No records wait to be read yet.
-            observer.markers.round_ends();
+            observer.markers.end_round();
         }
         observer.warn();
         Ok(observer)
@@ -229,13 +229,13 @@ impl Observer {
         &self.region_index
     }
 
-    pub(super) fn round_ends(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let region_index = self
             .region_index
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        region_index.round_ends();
-        self.markers.round_ends();
+        region_index.end_round();
+        self.markers.end_round();
     }
 
     /// Tags and phases, as metadata of a file.

@@ -90,7 +90,7 @@ impl ProcessTree {
     }
 
     /// Ends a round: all samples of earlier rounds have been read.
-    pub(super) fn round_ends(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let [old, _] = &self.ended;
         for pid in old {
             if !self.proc.join(pid.to_string()).exists() {
@@ -176,21 +176,21 @@ mod tests {
             [25, 30].map(|time| process_tree.has(8, time)),
             [true, false]
         );
-        process_tree.round_ends();
+        process_tree.end_round();
         assert!(!process_tree.has(8, 40));
         // Its main thread exits; others keep running.
         exit(&mut process_tree, 50, 7);
-        process_tree.round_ends();
-        process_tree.round_ends();
+        process_tree.end_round();
+        process_tree.end_round();
         assert!(process_tree.has(7, 60));
         exit(&mut process_tree, 70, 7);
         std::fs::remove_dir_all(proc.join("7")).unwrap();
-        process_tree.round_ends();
+        process_tree.end_round();
         assert!(
             process_tree.has(7, 70),
             "its last samples may come in the next round"
         );
-        process_tree.round_ends();
+        process_tree.end_round();
         assert!(!process_tree.has(7, 70));
         assert!(process_tree.members.is_empty());
     }

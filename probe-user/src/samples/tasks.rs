@@ -202,7 +202,7 @@ impl Tasks {
 
     /// Ends a round in which all buffers were read: forgets threads that exited two rounds ago, and
     /// keeps the last two incarnations of each thread.
-    pub(super) fn round_ends(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let round = self.round;
         self.threads
             .retain(|_, thread| thread.ended.is_none_or(|ended| ended + 2 > round));
@@ -309,10 +309,10 @@ mod tests {
             parent_tid: 1,
         };
         tasks.on_record(&PerfRecord::Exit(task), stamp(2));
-        tasks.round_ends();
+        tasks.end_round();
         assert_eq!(name(&mut tasks, 30, 2), Some((30, "short".into())));
-        tasks.round_ends();
-        tasks.round_ends();
+        tasks.end_round();
+        tasks.end_round();
         assert_eq!(name(&mut tasks, 30, 2), None);
         // The id is reused.
         comm(&mut tasks, 9, 30, b"next");
@@ -331,17 +331,17 @@ mod tests {
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
         write_process(&proc, 40, "R (running)", "/b");
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/a"));
-        tasks.round_ends();
+        tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
         // The kernel shows a zombie in the root.
         write_process(&proc, 40, "Z (zombie)", "/");
-        tasks.round_ends();
+        tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/b"));
         write_process(&proc, 40, "R (running)", "/");
-        tasks.round_ends();
+        tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/"));
         fs::remove_dir_all(proc.join("40")).unwrap();
-        tasks.round_ends();
+        tasks.end_round();
         assert_eq!(cgroup(&mut tasks).as_deref(), Some("/"));
     }
 }

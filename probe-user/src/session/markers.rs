@@ -249,7 +249,7 @@ impl Markers {
     }
 
     /// Ends a round: the next one may search as many bytes again.
-    pub fn round_ends(&mut self) {
+    pub fn end_round(&mut self) {
         self.bytes = 0;
     }
 

@@ -60,7 +60,7 @@ impl Recorder {
         let decoded = decode(&mut self.cpu_buffers, &mut self.drains, &shared);
         for drain in &mut self.drains {
             self.counts += std::mem::take(&mut drain.counts);
-            drain.round_ends(|pid| self.address_spaces.pass_new_mappings(pid, sink));
+            drain.end_round(|pid| self.address_spaces.pass_new_mappings(pid, sink));
         }
         self.counts.mappings_left_out = self.address_spaces.left_out;
         decoded.map_err(RecordError::Write)?;
@@ -71,13 +71,13 @@ impl Recorder {
         let observer = self.observer.as_ref();
         let new_metadata = || observer.map(Observer::new_metadata).unwrap_or_default();
         sink.round(&new_metadata).map_err(RecordError::Write)?;
-        self.tasks().round_ends();
-        self.address_spaces.round_ends();
+        self.tasks().end_round();
+        self.address_spaces.end_round();
         if let Some(process_tree) = &mut self.process_tree {
-            process_tree.round_ends();
+            process_tree.end_round();
         }
         if let Some(observer) = &mut self.observer {
-            observer.round_ends();
+            observer.end_round();
         }
         if self.config.per_thread && !last {
             self.attach_new()?;

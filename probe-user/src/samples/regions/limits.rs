@@ -98,7 +98,7 @@ impl NameTable {
         Some(name)
     }
 
-    pub(super) const fn round_ends(&mut self) {
+    pub(super) const fn end_round(&mut self) {
         self.swept = false;
     }
 }

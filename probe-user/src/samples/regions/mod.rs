@@ -302,7 +302,7 @@ impl RegionIndex {
     }
 
     /// Ends a round: forgets processes that ended long ago.
-    pub(super) fn round_ends(&mut self) {
+    pub(super) fn end_round(&mut self) {
         let horizon = self.latest.saturating_sub(KEPT_NS);
         self.markers.retain(|_, markers| {
             let over = markers.ended.is_some_and(|ended| ended < horizon);
@@ -317,7 +317,7 @@ impl RegionIndex {
                 .retain(|pid, _| !(gone.contains(pid) && self.gone.contains(pid)));
             self.gone = gone;
         }
-        self.names.round_ends();
+        self.names.end_round();
         self.round += 1;
     }
 

@@ -104,12 +104,12 @@ fn an_ended_process_is_known_for_a_minute() {
     mark(&mut index, 1, (7, 7), start("phase"));
     mark(&mut index, 5, (7, 7), MarkerEvent::Exit { last: true });
     assert_eq!(lookup(&mut index, (7, 7), 150, 4), named(["a", "phase"]));
-    index.round_ends();
+    index.end_round();
     mark(&mut index, KEPT_NS - 1, (8, 8), start("other"));
     assert_eq!(lookup(&mut index, (7, 7), 150, 4), named(["a", "phase"]));
     mark(&mut index, KEPT_NS + 6, (8, 8), MarkerEvent::Stop);
     index.prepare_lookups();
-    index.round_ends();
+    index.end_round();
     assert!(!index.markers.contains_key(&7));
     // They are listed all the same.
     let of = |of: &WithTask<Tag>| (of.pid, of.item.name.to_string(), of.item.until);
@@ -209,7 +209,7 @@ fn names_have_a_limit_and_those_in_use_stay() {
     index.tags = EndedList::default();
     mark(&mut index, KEPT_NS + 9, (7, 7), MarkerEvent::Stop);
     index.prepare_lookups();
-    index.round_ends();
+    index.end_round();
     mark(&mut index, KEPT_NS + 9, (7, 7), tag("jkl", 0, 8));
     assert_eq!(
         lookup(&mut index, (7, 7), 0, KEPT_NS + 9),
@@ -290,8 +290,8 @@ fn memory_that_was_moved_is_found() {
     assert_eq!(region(&mut views, 0x1000).as_deref(), Some("[heap]"));
     proc.write("7/maps", "8000-9000 rw-p 0 00:00 0 \n");
     assert_eq!(region(&mut views, 0x8000), None, "asked in this round");
-    views.round_ends();
-    index.lock().unwrap().round_ends();
+    views.end_round();
+    index.lock().unwrap().end_round();
     assert_eq!(region(&mut views, 0x8000).as_deref(), Some("[anonymous]"));
 }
 
@@ -306,11 +306,11 @@ fn memory_of_a_process_that_has_ended_is_known() {
     std::fs::remove_dir_all(proc.path().join("7")).unwrap();
     // The first check finds it gone.
     for _ in 0..3 {
-        index.round_ends();
+        index.end_round();
         assert_eq!(lookup(&mut index, (7, 7), 0x1000, 9), heap());
     }
     for _ in 0..1200 {
-        index.round_ends();
+        index.end_round();
     }
     assert!(index.memory_maps.is_empty());
 }

@@ -80,7 +80,7 @@ impl ViewCache {
     }
 
     /// Ends a round: clears the cache, since the processes may change.
-    pub(in super::super) fn round_ends(&mut self) {
+    pub(in super::super) fn end_round(&mut self) {
         self.last = None;
         self.met.clear();
     }

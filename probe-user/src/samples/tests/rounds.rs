@@ -164,10 +164,10 @@ impl Rounds {
         decode(cpu_buffers, &mut self.drains, &shared).unwrap();
         for drain in &mut self.drains {
             self.counts += std::mem::take(&mut drain.counts);
-            drain.round_ends(|_| ());
+            drain.end_round(|_| ());
         }
         sink.round(&Vec::new).unwrap();
-        self.tasks.get_mut().unwrap().round_ends();
+        self.tasks.get_mut().unwrap().end_round();
     }
 }
 
