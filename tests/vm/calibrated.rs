@@ -46,9 +46,9 @@ fn one_socket() {
     assert_eq!(Machine::this().topology().sockets(), 1);
 }
 
-fn set_rates(pmu: &TestPmu, of: [[u64; 2]; 2]) {
+fn set_rates(pmu: &TestPmu, by_cpu: [[u64; 2]; 2]) {
     let (core, _) = core();
-    for (cpu, rates) in of.into_iter().enumerate() {
+    for (cpu, rates) in by_cpu.into_iter().enumerate() {
         for ((_, code), rate) in EVENTS.into_iter().zip(rates) {
             pmu.control(&format!("rate {core} {code:#x} 0 0 {rate}000000 {cpu}"));
         }

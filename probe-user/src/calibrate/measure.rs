@@ -128,9 +128,9 @@ fn plan(machine: &Machine, options: &CalibrateOptions) -> Result<Plan, Calibrate
 fn metrics(plan: &Plan) -> Vec<Calibrated> {
     let of_plan = plan.metrics.list.iter().enumerate();
     let calibrated = of_plan.filter_map(|(at, planned)| {
-        let of = planned.metric.apportion.needs()?;
+        let traffic = planned.metric.apportion.needs()?;
         let weights = plan.weights.iter().enumerate();
-        let of_traffic = weights.filter(|(_, weight)| weight.of == of);
+        let of_traffic = weights.filter(|(_, weight)| weight.of == traffic);
         let named = of_traffic.map(|(at, weight)| (at, weight.name.to_string()));
         Some(Calibrated {
             at,

@@ -126,16 +126,16 @@ impl Basis {
     }
 }
 
-/// All subsets of the numbers below `of` with 1 to `most` members.
-pub(super) fn subsets(of: usize, most: usize) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = (0..of).map(|at| vec![at]).collect();
+/// All subsets of the numbers below `count` with 1 to `most` members.
+pub(super) fn subsets(count: usize, most: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = (0..count).map(|at| vec![at]).collect();
     let mut longest = 0;
     for _ in 1..most {
         let shorter = longest..all.len();
         longest = all.len();
         for at in shorter {
             let last = all[at].last().copied().unwrap_or_default();
-            for next in last + 1..of {
+            for next in last + 1..count {
                 let longer = [all[at].as_slice(), &[next]].concat();
                 all.push(longer);
             }

@@ -218,9 +218,9 @@ const BEHIND: &str = "behind_";
 impl<L> CachedLabels<L> {
     fn new(report: &Report, convert: impl Fn(Vec<Label>) -> L) -> Self {
         let subjects = report.subjects.iter().map(|it| subject(report, it));
-        let of = report.attributes.iter();
-        let attributes = of.clone().map(|it| attributes(report, it));
-        let groups = of.map(|it| group(it).into_iter().collect());
+        let all = report.attributes.iter();
+        let attributes = all.clone().map(|it| attributes(report, it));
+        let groups = all.map(|it| group(it).into_iter().collect());
         let events = report
             .metrics
             .iter()

@@ -13,12 +13,12 @@ pub(super) struct Modifiers {
 }
 
 impl Modifiers {
-    /// Parses the `letters` of the event or group `of`.
-    pub(super) fn parse(letters: &str, of: &dyn fmt::Display) -> Result<Self, EventError> {
+    /// Parses the `letters` after the event or group `event`.
+    pub(super) fn parse(letters: &str, event: &dyn fmt::Display) -> Result<Self, EventError> {
         // Names of kernel tracepoints have an underscore; modifiers have none.
         if letters.contains('_') {
             return Err(EventError::Tracepoint {
-                text: of.to_string(),
+                text: event.to_string(),
             });
         }
         let mut modifiers = Self::default();
@@ -27,7 +27,7 @@ impl Modifiers {
                 'u' => modifiers.user = true,
                 'k' => modifiers.kernel = true,
                 'h' => modifiers.hv = true,
-                _ => return Err(refuse(letter, of)),
+                _ => return Err(refuse(letter, event)),
             }
         }
         Ok(modifiers)
@@ -71,7 +71,7 @@ impl fmt::Display for Modifiers {
     }
 }
 
-fn refuse(letter: char, of: &dyn fmt::Display) -> EventError {
+fn refuse(letter: char, event: &dyn fmt::Display) -> EventError {
     let why = match letter {
         'p' | 'P' => "asks for precise samples, and pmuscope counts without sampling",
         'S' => "asks for sampling, and pmuscope counts without sampling",
@@ -85,7 +85,7 @@ fn refuse(letter: char, of: &dyn fmt::Display) -> EventError {
     };
     EventError::Modifier {
         letter,
-        event: of.to_string(),
+        event: event.to_string(),
         why,
     }
 }

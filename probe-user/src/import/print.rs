@@ -262,14 +262,14 @@ fn findings(derived: &Derived<'_>) -> Vec<String> {
         // Most metrics have no finding.
         if ddio_finding(&row.metric.name, value.value, "").is_some() {
             let parts = [row.set.name(), row.place.to_string()];
-            let of = parts.join(" ").trim().to_owned();
-            let largest = largest.entry((&row.metric.name, of)).or_default();
+            let place = parts.join(" ").trim().to_owned();
+            let largest = largest.entry((&row.metric.name, place)).or_default();
             *largest = largest.max(value.value);
         }
     }
     let findings = largest
         .into_iter()
-        .filter_map(|((metric, of), value)| ddio_finding(metric, value, &printable(&of)));
+        .filter_map(|((metric, place), value)| ddio_finding(metric, value, &printable(&place)));
     derived.times.iter().cloned().chain(findings).collect()
 }
 

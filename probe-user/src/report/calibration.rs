@@ -168,10 +168,10 @@ fn pairs(run: &Run, estimate: usize, count: usize, parts: &[&str]) -> Vec<Estima
 /// Points by socket: the traffic if each access were one cache line, with the counted traffic.
 fn lines(run: &Run, per_access: usize, traffic: usize) -> Vec<EstimatePoint> {
     let points = of_metric(run, per_access).filter_map(|bytes| {
-        let of = &run.subjects[bytes.subject];
+        let socket = &run.subjects[bytes.subject];
         let traffic = of_metric(run, traffic).find(|it| {
             let subject = &run.subjects[it.subject];
-            subject.part == of.part && subject.label == of.label
+            subject.part == socket.part && subject.label == socket.label
         })?;
         let mut point = EstimatePoint {
             subject: bytes.subject,

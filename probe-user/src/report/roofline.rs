@@ -185,9 +185,9 @@ impl RunRoofline {
 
     pub(super) fn json(&self, run: &Run) -> Value {
         let roofs = self.peaks.roofs.iter().map(|roof| {
-            let of = self.peaks.bandwidths.iter();
+            let bandwidths = self.peaks.bandwidths.iter();
             let mut levels: Vec<(&str, f64)> = Vec::new();
-            for bandwidth in of.filter(|it| it.on == roof.on) {
+            for bandwidth in bandwidths.filter(|it| it.on == roof.on) {
                 let best = bandwidth.bytes_per_second.best;
                 match levels.iter_mut().find(|(name, _)| *name == bandwidth.level) {
                     Some((_, known)) => *known = known.max(best),

@@ -126,8 +126,10 @@ mod tests {
     }
 
     fn names(run: &Run) -> Vec<&str> {
-        let of = run.lines.iter().filter(|line| line.metric == 1);
-        of.map(|line| &*run.subjects[line.subject].label).collect()
+        let lines = run.lines.iter().filter(|line| line.metric == 1);
+        lines
+            .map(|line| &*run.subjects[line.subject].label)
+            .collect()
     }
 
     #[test]

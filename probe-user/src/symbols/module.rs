@@ -56,8 +56,8 @@ impl Module {
         let elf = &self.elf;
         let tables = self.tables.get_or_init(|| tables(elf, debug));
         let mut names = tables.iter().filter_map(|table| {
-            let of = table.elf.as_ref().unwrap_or(elf);
-            table.functions.name(of, address)
+            let elf = table.elf.as_ref().unwrap_or(elf);
+            table.functions.name(elf, address)
         });
         let name: Option<Arc<str>> = names.next().map(|name| demangled(&name).into());
         if self.names.len() == NAMES {

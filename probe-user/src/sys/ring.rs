@@ -24,14 +24,14 @@ unsafe impl Send for SharedMapping {}
 impl SharedMapping {
     /// Maps a perf event, or an array map of the programs.
     pub(crate) fn new(
-        of: BorrowedFd<'_>,
+        fd: BorrowedFd<'_>,
         size: usize,
         offset: u64,
         protection: ProtFlags,
     ) -> io::Result<Self> {
         let null = std::ptr::null_mut();
         // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
-        let start = unsafe { mmap(null, size, protection, MapFlags::SHARED, of, offset) }?;
+        let start = unsafe { mmap(null, size, protection, MapFlags::SHARED, fd, offset) }?;
         Self::at(start, size)
     }
 

@@ -102,13 +102,13 @@ impl Top {
         let Some(sheet) = self.sheet() else {
             return InView::default();
         };
-        let of = (self.paused.unwrap_or(self.history.last()), sheet.title());
+        let drawn_from = (self.paused.unwrap_or(self.history.last()), sheet.title());
         let mut selection = self.selection();
         let indices = selection.columns(sheet, self.hidden);
         let drawn = match known {
-            Some(drawn) if drawn.of == of && drawn.indices == indices => drawn,
+            Some(drawn) if drawn.drawn_from == drawn_from && drawn.indices == indices => drawn,
             _ => DrawnSheet {
-                of,
+                drawn_from,
                 columns: topdown::with_bar(sheet, &indices),
                 indices,
             },

@@ -109,7 +109,7 @@ pub struct Top {
 /// The columns of a sheet as drawn.
 struct DrawnSheet {
     /// The window and the sheet.
-    of: (u64, &'static str),
+    drawn_from: (u64, &'static str),
     /// Indices of the visible columns.
     indices: Vec<usize>,
     columns: Vec<SheetColumn>,

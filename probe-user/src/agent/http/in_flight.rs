@@ -131,8 +131,10 @@ impl InFlight {
             let added = self.flights().add(waits);
             match added {
                 Ok(number) => {
-                    let of = Arc::clone(self);
-                    return Flight { number, of };
+                    return Flight {
+                        number,
+                        in_flight: Arc::clone(self),
+                    };
                 }
                 Err((sending, left)) => {
                     waits = sending;
@@ -146,13 +148,13 @@ impl InFlight {
 /// An answer in flight.
 struct Flight {
     number: u64,
-    of: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.of.flights().all.remove(&self.number);
-        self.of.ended.notify_waiters();
+        self.in_flight.flights().all.remove(&self.number);
+        self.in_flight.ended.notify_waiters();
     }
 }
 

@@ -69,10 +69,10 @@ fn the_sentences_are_those_of_the_paper() {
         .groups()
         .filter(|group| group.section == ReportSection::Rows);
     assert_eq!(rows.count(), 3);
-    let of = Subject::Entity(container("pagerank"));
+    let subject = Subject::Entity(container("pagerank"));
     let value = |metric| {
         report
-            .find_series(&of, metric)
+            .find_series(&subject, metric)
             .next()
             .unwrap()
             .value
@@ -81,7 +81,7 @@ fn the_sentences_are_those_of_the_paper() {
     let number = |metric| value(metric).unwrap().estimate().unwrap().value;
     assert!((number("memory_peak_of_limit") - 48.4).abs() < 0.05);
     assert!((number("memory_used") / GIB - 61.9).abs() < 0.001);
-    assert!(report.find_series(&of, "memory_anon").next().is_none());
+    assert!(report.find_series(&subject, "memory_anon").next().is_none());
 }
 
 /// A container that took nothing of the machine's memory is no news, nor is the machine.
@@ -104,9 +104,14 @@ fn without_a_limit_nothing_is_reported() {
     let entities = [(container("a"), capacity(1.0, None, 1))];
     let report = report(entities.into(), None);
     assert!(report.findings.is_empty());
-    let of = Subject::Entity(container("a"));
-    assert!(report.find_series(&of, "memory_limit").next().is_none());
-    assert!(report.find_series(&of, "memory_peak").next().is_some());
+    let subject = Subject::Entity(container("a"));
+    assert!(
+        report
+            .find_series(&subject, "memory_limit")
+            .next()
+            .is_none()
+    );
+    assert!(report.find_series(&subject, "memory_peak").next().is_some());
     let total = report
         .groups()
         .find(|group| group.section == ReportSection::Total);

@@ -102,9 +102,9 @@ impl Aspect {
         }
     }
 
-    fn kind(self, of: MetricKind) -> MetricKind {
+    fn kind(self, value: MetricKind) -> MetricKind {
         match self {
-            Self::Value => of,
+            Self::Value => value,
             Self::Raw | Self::Samples | Self::Enabled | Self::Running | Self::Estimated => {
                 MetricKind::Counter
             }

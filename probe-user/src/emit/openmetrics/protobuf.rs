@@ -207,11 +207,11 @@ fn metrics(
                 ..Metric::default()
             }]
         }
-        Ok(Value::Histogram(of)) => vec![Metric {
+        Ok(Value::Histogram(value)) => vec![Metric {
             labels,
             histogram: Some(Histogram {
-                created: Some(created(report, of.start)),
-                ..histogram(of, family.factor)
+                created: Some(created(report, value.start)),
+                ..histogram(value, family.factor)
             }),
             ..Metric::default()
         }],
@@ -220,12 +220,12 @@ fn metrics(
             vec![gauge(labels.into_iter().chain(texts).collect(), 1.0)]
         }
         Ok(Value::State(now, all)) => {
-            let of = |state: &&'static str| {
+            let metric = |state: &&'static str| {
                 let state_label = pair(&family.name, state);
                 let labels = labels.iter().cloned().chain([state_label]);
                 gauge(labels.collect(), f64::from(u8::from(state == now)))
             };
-            all.iter().map(of).collect()
+            all.iter().map(metric).collect()
         }
         Ok(Value::Gauge(_) | Value::Counter(_)) | Err(_) => vec![gauge(labels, number)],
     }
@@ -240,24 +240,24 @@ fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
     }
 }
 
-fn histogram(of: &derive::Histogram, factor: f64) -> Histogram {
-    let up_to = of.counts.iter().scan(0, |sum, count| {
+fn histogram(value: &derive::Histogram, factor: f64) -> Histogram {
+    let up_to = value.counts.iter().scan(0, |sum, count| {
         *sum += count;
         Some(*sum)
     });
     // The scraper adds the last bucket, of all values.
-    let buckets = up_to.zip(&of.bounds).map(|(count, bound)| Bucket {
+    let buckets = up_to.zip(&value.bounds).map(|(count, bound)| Bucket {
         cumulative_count: Some(count),
         bound: Some(bound * factor),
     });
     let classic = Histogram {
-        count: Some(of.counts.iter().sum()),
-        sum: Some(of.sum * factor),
+        count: Some(value.counts.iter().sum()),
+        sum: Some(value.sum * factor),
         buckets: buckets.collect(),
         ..Histogram::default()
     };
     // With another unit a bucket would not end at a power of two.
-    match &of.powers {
+    match &value.powers {
         Some(powers) if factor.to_bits() == 1_f64.to_bits() => with_native(classic, powers),
         _ => classic,
     }

@@ -4,8 +4,8 @@ use test_support::{Tree, sysfs};
 
 use super::*;
 
-fn pmus(of: &str) -> Pmus {
-    Pmus::read(&sysfs(of)).unwrap()
+fn pmus(machine: &str) -> Pmus {
+    Pmus::read(&sysfs(machine)).unwrap()
 }
 
 fn one(text: &str) -> Result<SampledEvent, String> {

@@ -113,10 +113,11 @@ fn calibrated(
 ) -> Option<Result<Shares, NoShare>> {
     let calibration = &plan.calibration;
     let mut traffics = calibration.traffics.iter();
-    let of = traffics.find(|it| it.metric == planned.metric.name)?;
+    let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
     let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
-    let mut shares =
-        alone.then(|| calibrated::shares(of, calibration.made_on, weights, socket, traffic))??;
+    let shares =
+        || calibrated::shares(calibrated, calibration.made_on, weights, socket, traffic);
+    let mut shares = alone.then(shares)??;
     if let Ok(shares) = &mut shares {
         shares.add_uncounted(ran(window, socket));
     }
@@ -131,8 +132,8 @@ fn by_cpus(
     socket: u32,
     traffic: &Traffic,
 ) -> Result<Shares, NoShare> {
-    let of = planned.metric.apportion.needs();
-    let usable = weights.iter().filter(|weights| Some(weights.of) == of);
+    let needed = planned.metric.apportion.needs();
+    let usable = weights.iter().filter(|weights| Some(weights.of) == needed);
     let mut why = NoShare::NoWeight;
     for weights in usable {
         match divided(planned, window, weights, socket, traffic) {
