@@ -62,14 +62,14 @@ impl Serialize for WindowLine<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { report, options } = self;
         let groups: Vec<SubjectSeries<'_>> = report.groups().collect();
-        let of = |part| groups.iter().filter(move |group| group.section == part);
+        let in_section = |part| groups.iter().filter(move |group| group.section == part);
         let rows = |part| {
             let row = |group| RowObject { report, group };
-            LazySequence(move || of(part).map(row))
+            LazySequence(move || in_section(part).map(row))
         };
         let values = |part| {
             let series = move || {
-                of(part).flat_map(|group| group.series.iter().map(|it| (group.subject, it)))
+                in_section(part).flat_map(|group| group.series.iter().map(|it| (group.subject, it)))
             };
             LazySequence(move || {
                 series().map(|(subject, series)| PlacedValue {
@@ -87,11 +87,11 @@ impl Serialize for WindowLine<'_> {
             map.serialize_entry("period", &SelfValue(period))?;
         }
         map.serialize_entry("rows", &rows(ReportSection::Rows))?;
-        if of(ReportSection::Processes).next().is_some() {
+        if in_section(ReportSection::Processes).next().is_some() {
             map.serialize_entry("processes", &rows(ReportSection::Processes))?;
         }
         map.serialize_entry("sockets", &rows(ReportSection::Sockets))?;
-        if let Some(group) = of(ReportSection::Total).next() {
+        if let Some(group) = in_section(ReportSection::Total).next() {
             map.serialize_entry("total", &RowObject { report, group })?;
         }
         map.serialize_entry("places", &values(ReportSection::Uncore))?;
@@ -114,7 +114,7 @@ impl Serialize for WindowLine<'_> {
         };
         map.serialize_entry("advice", &LazySequence(advice))?;
         let missing = || {
-            let series = of(ReportSection::Missing).flat_map(|group| group.series);
+            let series = in_section(ReportSection::Missing).flat_map(|group| group.series);
             series.filter_map(|series| {
                 let reason = series.value.as_ref().err()?;
                 Some((&report.metric(series).name, DisplayString(reason)))
@@ -129,7 +129,7 @@ impl Serialize for WindowLine<'_> {
         }
         if options.with_self {
             let self_counters = || {
-                let series = of(ReportSection::SelfCounters).flat_map(|group| group.series);
+                let series = in_section(ReportSection::SelfCounters).flat_map(|group| group.series);
                 series.map(|series| (&report.metric(series).name, SelfValue(series)))
             };
             map.serialize_entry("self", &LazyObject(self_counters))?;

@@ -103,7 +103,7 @@ impl<'a> FormulaInput<'a> {
         implicits: &'a BTreeMap<Implicit, f64>,
         work: &StepCount,
     ) -> Self {
-        let of = |event: usize| {
+        let counts_of = |event: usize| {
             work.step();
             let counts = places.iter().find(|counts| counts.has(event));
             counts
@@ -112,7 +112,7 @@ impl<'a> FormulaInput<'a> {
         };
         let (mut repeated, mut enabled) = (false, None);
         let single = events.iter().filter_map(|(name, event)| {
-            let mut counts = of(*event);
+            let mut counts = counts_of(*event);
             let first = counts.next()?;
             repeated |= counts.next().is_some();
             enabled = enabled.or(first.enabled);
@@ -129,7 +129,7 @@ impl<'a> FormulaInput<'a> {
         }
         let counts: Vec<(&str, Vec<&GroupedCount>)> = events
             .iter()
-            .map(|(name, event)| (*name, of(*event).collect()))
+            .map(|(name, event)| (*name, counts_of(*event).collect()))
             .filter(|(_, counts): &(&str, Vec<&GroupedCount>)| !counts.is_empty())
             .collect();
         let group = common(&counts);

@@ -163,14 +163,14 @@ impl Derived<'_> {
             return;
         }
         let mut values: BTreeMap<_, BTreeMap<&str, f64>> = BTreeMap::new();
-        let of = |row: &DerivedRow<'_>| (Arc::clone(&row.set), Arc::clone(&row.place));
+        let key = |row: &DerivedRow<'_>| (Arc::clone(&row.set), Arc::clone(&row.place));
         for row in &self.rows {
             let value = row.value.as_ref().ok().map(|it| it.value);
             let named = value.map(|value| (row.metric.name.as_str(), value));
-            values.entry(of(row)).or_default().extend(named);
+            values.entry(key(row)).or_default().extend(named);
         }
         for row in self.rows.iter_mut().filter(|row| row.value.is_ok()) {
-            let here = &values[&of(row)];
+            let here = &values[&key(row)];
             row.over_threshold = row.metric.is_over_threshold(|name| here.get(name).copied());
         }
     }

@@ -34,8 +34,8 @@ impl Axis {
     /// A linear axis with labels at both ends of each of `parts` equal parts.
     pub(crate) fn divided(ends: (f64, f64), parts: u32, label: impl Fn(f64) -> String) -> Self {
         let (low, high) = ends;
-        let of = |part: u32| low + f64::from(part) / f64::from(parts) * (high - low);
-        let labels = (0..=parts).map(|part| (of(part), label(of(part))));
+        let position = |part: u32| low + f64::from(part) / f64::from(parts) * (high - low);
+        let labels = (0..=parts).map(|part| (position(part), label(position(part))));
         Self::linear(ends, labels.collect())
     }
 
@@ -66,12 +66,12 @@ impl Axis {
 
     /// Relative position of a value: 0 at the low end, 1 at the high end.
     pub(crate) fn place(&self, value: f64) -> f64 {
-        let of = |value: f64| match self.logarithmic {
+        let scaled = |value: f64| match self.logarithmic {
             true => value.log10(),
             false => value,
         };
         let (low, high) = self.ends;
-        (of(value) - of(low)) / (of(high) - of(low))
+        (scaled(value) - scaled(low)) / (scaled(high) - scaled(low))
     }
 
     /// The cell of a value on a terminal, from 0 at the low end to `last` at the high end. Values

@@ -60,7 +60,7 @@ impl Calibration {
         let named = |name: &str| run.metrics.iter().position(|it| it.name == name);
         let mut all = Vec::new();
         for (at, metric) in run.metrics.iter().enumerate() {
-            let of = |count: &str, whole: &[&str]| {
+            let calibration = |count: &str, whole: &[&str]| {
                 let count = named(count)?;
                 Some(Self {
                     estimate: metric.name.clone(),
@@ -72,10 +72,10 @@ impl Calibration {
             // A sampled clock equals the counted time.
             let event = metric.name.strip_prefix(SAMPLED);
             if let Some(event) = event.filter(|event| !WHOLE_CLOCKS.contains(event)) {
-                all.extend(of(event, &[""]));
+                all.extend(calibration(event, &[""]));
             }
             if metric.name == derive::ACCESSES {
-                all.extend(of(ACCESSES, &CLASSES));
+                all.extend(calibration(ACCESSES, &CLASSES));
             }
             if let Some(traffic) = metric.name.strip_suffix(PER_ACCESS) {
                 all.extend(named(traffic).map(|count| Self {

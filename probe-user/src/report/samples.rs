@@ -244,10 +244,10 @@ impl Scatter {
     /// Seconds since `began`, a time in ns.
     pub(super) fn seconds(began: u64, time: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53 ns")]
-        let of = |nanos: u64| nanos as f64 / 1e9;
+        let to_seconds = |nanos: u64| nanos as f64 / 1e9;
         match time.checked_sub(began) {
-            Some(after) => of(after),
-            None => -of(began - time),
+            Some(after) => to_seconds(after),
+            None => -to_seconds(began - time),
         }
     }
 

@@ -93,8 +93,8 @@ pub fn machine_metadata(machine: &Machine, command: &[String]) -> Vec<(String, S
 /// `MIDR_EL1` by CPU list; None if no CPU has one.
 fn midrs(machine: &Machine) -> Option<Value> {
     let online = machine.online().ok()?;
-    let of = |cpu| machine.midr(cpu).map(|midr| (cpu, midr));
-    let cpus: Vec<(u32, u64)> = online.iter().filter_map(of).collect();
+    let with_midr = |cpu| machine.midr(cpu).map(|midr| (cpu, midr));
+    let cpus: Vec<(u32, u64)> = online.iter().filter_map(with_midr).collect();
     let mut distinct: Vec<u64> = cpus.iter().map(|(_, midr)| *midr).collect();
     distinct.sort_unstable();
     distinct.dedup();
@@ -128,8 +128,8 @@ fn wall_clock(machine: &Machine) -> Option<Value> {
 pub(crate) fn boot_time(about: &[(String, String)]) -> Option<i128> {
     let (_, text) = about.iter().find(|(key, _)| key == "wall_clock")?;
     let anchor: Value = serde_json::from_str(text).ok()?;
-    let of = |key: &str| anchor[key].as_str()?.parse::<i128>().ok();
-    Some(of("unix_ns")? - of("time_ns")?)
+    let nanos = |key: &str| anchor[key].as_str()?.parse::<i128>().ok();
+    Some(nanos("unix_ns")? - nanos("time_ns")?)
 }
 
 /// Metadata of recordings by SPE and by events, for tests of readers.

@@ -49,11 +49,11 @@ impl Buffer {
 
     /// Records and samples that did not fit the rings so far.
     pub(super) fn lost(&self) -> LostRecords {
-        let of = |events: &[OwnedFd]| {
+        let sum = |events: &[OwnedFd]| {
             let lost = events.iter().filter_map(|event| perf::lost(event.as_fd()));
             lost.sum()
         };
-        let (records, samples) = (of(&self.follow), of(&self.spe));
+        let (records, samples) = (sum(&self.follow), sum(&self.spe));
         match self.ring.is_of_events() {
             true => LostRecords { records, samples },
             false => LostRecords {

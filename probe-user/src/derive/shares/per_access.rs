@@ -120,12 +120,12 @@ fn accesses(
     socket: u32,
     window: &Window,
 ) -> Option<AccessCount> {
-    let of = |socket: u32| -> Option<&SocketWeights> {
+    let complete = |socket: u32| -> Option<&SocketWeights> {
         let of_socket = weights.sockets.get(&socket)?;
         let all_seen = of_socket.unseen.values().all(|time| *time == 0);
         (all_seen && !of_socket.rotated_out && !of_socket.saturated).then_some(of_socket)
     };
-    let own = of(socket)?;
+    let own = complete(socket)?;
     let mut sum = AccessCount::default();
     let mut others = sockets(weights, window);
     others.remove(&socket);
@@ -143,7 +143,7 @@ fn accesses(
             match (others.pop_first(), others.is_empty()) {
                 (None, _) if own.apart => sum.add(&own.remote),
                 (None, _) => {}
-                (Some(other), true) if own.apart => sum.add(&of(other)?.remote),
+                (Some(other), true) if own.apart => sum.add(&complete(other)?.remote),
                 (Some(_), _) => return None,
             }
         }

@@ -209,12 +209,12 @@ fn points(
             vec![at(attributes.into_iter().chain(texts).collect(), 1.0)]
         }
         Ok(Value::State(now, all)) => {
-            let of = |state: &&'static str| {
+            let point = |state: &&'static str| {
                 let mut attributes = attributes.clone();
                 attributes.push(string_attribute(&family.name, state));
                 at(attributes, f64::from(u8::from(state == now)))
             };
-            all.iter().map(of).collect()
+            all.iter().map(point).collect()
         }
         _ => vec![at(attributes, number * family.factor)],
     }

@@ -138,17 +138,17 @@ pub(super) fn write(report: &Report, own: &BTreeMap<String, String>) -> Vec<u8> 
         written.expect("it goes into memory");
     };
     for (name, help, all) in info::families(report).filter(|(.., all)| !all.is_empty()) {
-        let of = |labels: Vec<(String, String)>| {
+        let with_labels = |labels: Vec<(String, String)>| {
             let labels = labels.iter().map(|(name, value)| pair(name, value));
             gauge(own.iter().cloned().chain(labels).collect(), 1.0)
         };
-        let metrics = all.into_iter().map(of).collect();
+        let metrics = all.into_iter().map(with_labels).collect();
         add(head(name, "info", "", help, metrics));
     }
     for (family, of_family) in samples.families.list().iter().zip(&samples.by_family) {
         let metrics = of_family.iter().flat_map(|(series, number)| {
-            let of: [&Vec<LabelPair>; 4] = labels.of(family, series);
-            let labels = own.iter().chain(of.into_iter().flatten()).cloned();
+            let parts: [&Vec<LabelPair>; 4] = labels.of(family, series);
+            let labels = own.iter().chain(parts.into_iter().flatten()).cloned();
             metrics(report, labels.collect(), family, series, *number)
         });
         let (name, unit) = (&family.name, &family.unit);
@@ -161,11 +161,11 @@ pub(super) fn write(report: &Report, own: &BTreeMap<String, String>) -> Vec<u8> 
         ));
     }
     if let Some((name, help, all)) = samples.absent_values() {
-        let of = |(reason, count): (&str, f64)| {
+        let absent = |(reason, count): (&str, f64)| {
             let reason = pair("reason", reason);
             gauge(own.iter().cloned().chain([reason]).collect(), count)
         };
-        add(head(name, "gauge", "", help, all.map(of).collect()));
+        add(head(name, "gauge", "", help, all.map(absent).collect()));
     }
     out
 }

@@ -155,11 +155,11 @@ impl Weights {
 
     /// Whether any accesses of an owner on a socket were counted.
     pub(super) fn has_counted(&self, socket: u32, owner: Owner) -> bool {
-        let of = |weights: &BTreeMap<Owner, Weight>| {
+        let has_samples = |weights: &BTreeMap<Owner, Weight>| {
             weights.get(&owner).is_some_and(|weight| weight.samples > 0)
         };
         let of_socket = self.sockets.get(&socket);
-        of_socket.is_some_and(|weights| of(&weights.local) || of(&weights.remote))
+        of_socket.is_some_and(|weights| has_samples(&weights.local) || has_samples(&weights.remote))
     }
 
     /// Divides the traffic to the memory of a socket if the CPUs of two sockets caused it and the

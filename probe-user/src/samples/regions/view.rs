@@ -37,8 +37,8 @@ impl ProcessView {
 
     /// The innermost phase of a thread at a time, else of the process's main thread.
     pub(super) fn phase(&self, (pid, tid): (u32, u32), time: Option<u64>) -> Option<&Arc<str>> {
-        let of = |tid| self.markers.threads.get(&tid)?.at(time);
-        of(tid).or_else(|| of(pid))
+        let innermost = |tid| self.markers.threads.get(&tid)?.at(time);
+        innermost(tid).or_else(|| innermost(pid))
     }
 }
 
