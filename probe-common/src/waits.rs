@@ -16,8 +16,8 @@ pub enum SchedulerCounter {
     Wait = 1,
     /// Waits that ended.
     Waits = 2,
-    /// Waits of which a part is unknown: threads that the kernel did not take as waiting (preempted
-    /// after they had set another state), and threads whose [`WaitTask`] another one replaced.
+    /// Waits with an unknown part: threads that the kernel did not take as waiting (preempted after
+    /// they had set another state), and threads whose [`WaitTask`] another one replaced.
     UnknownWaits = 3,
     /// Switches from threads that blocked or slept.
     VoluntarySwitches = 4,
@@ -146,9 +146,8 @@ pod! {
 pub const WAIT_BUCKETS: usize = 32;
 
 pod! {
-    /// Value of a row of the `WAIT_TIMES` map, whose key is that of a row of counts
-    /// ([`UsageKey`](crate::UsageKey)) of group 0: waits that ended, by their lengths. Without
-    /// those of which a part is unknown.
+    /// Value of the `WAIT_TIMES` map: ended waits by their lengths, except waits with an unknown
+    /// part. The key is a [`UsageKey`](crate::UsageKey) of group 0.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct WaitTimes {
         /// Waits, by [`Self::bucket`].

@@ -46,7 +46,7 @@ fn cell(mut fields: Fields, random: &mut Random) -> ([u8; 64], Fields) {
     (bytes, fields.widened())
 }
 
-/// What is to be found of records: an end packet alone is none.
+/// What the decoder must find: None for an end packet alone, which is no record.
 fn given(fields: Fields) -> Option<Result<Fields, BadKind>> {
     (fields != Fields::default()).then_some(Ok(fields))
 }

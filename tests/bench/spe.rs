@@ -1,8 +1,8 @@
 //! How fast SPE records are decoded in user space, beside perf on the same bytes.
 //!
 //! perf's times are those of whole processes, from the same run on the same machine: `perf script`
-//! printing one sample per record, and `perf script` asked for remote accesses only, of which the
-//! loads here have none, so that it decodes and prints nothing.
+//! printing one sample per record, and `perf script` asked for remote accesses only: the loads here
+//! have none, so that it decodes and prints nothing.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::{

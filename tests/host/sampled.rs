@@ -240,7 +240,7 @@ fn naming_takes_nothing_from_the_counts_of_a_window() {
     assert!(parts[4] < 0.25, "{parts:?}");
 }
 
-/// Page faults of processes that ended and of which this process knows (`proc_pid_stat(5)`).
+/// Page faults of the ended children that this process has waited for (`proc_pid_stat(5)`).
 fn faults_of_children() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

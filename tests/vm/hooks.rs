@@ -48,7 +48,7 @@ fn a_complete_hook_counts_the_same() {
     let window = counting.window();
     for cgroup in [&a, &b] {
         let counted = counting.count(&window, "e0", cgroup.id).unwrap();
-        // At every switch the hook runs shortly after the instant at which the PMU's time ends. If
+        // At every switch the hook runs shortly after the PMU's time has ended. If
         // the guest's clock follows the host, the bound is a tenth: QEMU may run the other CPU for
         // 100 ms in between.
         let percent = 100.0 * clock_slack().min(0.1);

@@ -22,7 +22,7 @@ use crate::{
 /// The parts of an IIO unit.
 const PARTS: std::ops::Range<u32> = 0..8;
 
-/// Weights besides the best one of each traffic.
+/// Weights to count in addition to the best one of each traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MoreWeights {
     /// None.
@@ -49,7 +49,7 @@ impl MoreWeights {
 pub struct MetricSettings {
     /// Shares use only events that are requested anyway: no counters are opened for them.
     pub own_weights: bool,
-    /// Weights to count besides the best one of each traffic.
+    /// Weights to count in addition to the best one of each traffic.
     pub more_weights: MoreWeights,
     /// Filters by their key in the PMU's `defaults`, such as `root_port` = 0x3.
     pub filters: BTreeMap<String, u64>,

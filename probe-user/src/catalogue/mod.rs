@@ -98,8 +98,8 @@ impl Catalogue {
         load::builtin()
     }
 
-    /// Adds the metrics of a path: a file in the same format, or a directory of perf's JSON files,
-    /// of which the model of the processor is taken.
+    /// Adds the metrics of a path: a file in the same format, or a directory of perf's JSON files.
+    /// Only the files for the processor's model are read.
     ///
     /// # Errors
     /// What is wrong with it; nothing of it is added then.

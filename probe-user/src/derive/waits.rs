@@ -16,8 +16,10 @@ use crate::{
     window::{Window, float},
 };
 
-/// Findings need a wait of this part of the window, of which this part is behind one entity.
+/// Findings need this part of a wait to be behind one entity.
 const LEAST_PART: f64 = 0.25;
+
+/// Findings need a wait of this part of the window.
 pub(crate) const LEAST_WAIT: f64 = 0.01;
 
 /// The smallest part of a wait in a table for people.

@@ -136,7 +136,7 @@ impl Hierarchy {
             let Ok(entries) = fs::read_dir(&directory) else {
                 continue;
             };
-            // The type is in the entry: files, of which a cgroup has dozens, take no call.
+            // The type is in the entry, so the dozens of files of a cgroup take no call.
             let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|it| it.is_dir());
             for entry in entries.flatten().filter(is_directory) {
                 if let Ok(metadata) = entry.metadata() {

@@ -93,8 +93,8 @@ pub enum RecordError {
     Markers(#[from] SessionError),
     /// Markers carry ids of another pid namespace.
     #[error(
-        "--regions needs the host's pid namespace, by whose ids the kernel tells of markers: run \
-         pmuscope there (hostPID: true in Kubernetes), or leave --regions out"
+        "--regions needs the host's pid namespace, since the kernel reports markers with its ids: \
+         run pmuscope there (hostPID: true in Kubernetes), or leave --regions out"
     )]
     PidNamespace,
     /// The PMUs cannot be listed.

@@ -32,13 +32,13 @@ pub struct WaitReading {
     /// Nanoseconds by pair, sorted, on all CPUs. A pair is dropped when its cgroup or process has
     /// ended, or when it is idle. If it returns, it starts at 0.
     pub pairs: Vec<(WaitPair, u64)>,
-    /// Nanoseconds for which the map had no room.
+    /// Nanoseconds that did not fit the map.
     pub unplaced: u64,
     /// Rows of the map.
     pub rows: usize,
     /// Lengths by owner, sorted, on all CPUs. Dropped as pairs are.
     pub owners: Vec<OwnerWaits>,
-    /// Waits for whose lengths their map had no room.
+    /// Number of waits whose lengths did not fit their map.
     pub unplaced_waits: u64,
     /// Rows of that map.
     pub length_rows: usize,
@@ -49,11 +49,11 @@ pub struct WaitReading {
 pub struct WaitDelta {
     /// Nanoseconds by pair, in their order; none of 0.
     pub pairs: Vec<(WaitPair, u64)>,
-    /// Nanoseconds for which the map had no room.
+    /// Nanoseconds that did not fit the map.
     pub unplaced: u64,
     /// Lengths by owner, in their order; also of owners without a wait in the window.
     pub owners: Vec<OwnerWaits>,
-    /// Waits for whose lengths their map had no room.
+    /// Number of waits whose lengths did not fit their map.
     pub unplaced_waits: u64,
 }
 

@@ -89,7 +89,7 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
 /// Runs of a program that the kernel skipped because it was already running on that CPU (kernel
 /// 5.12).
 pub(crate) fn skipped_runs(program: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: plain integers, of which zeros ask for nothing.
+    // SAFETY: plain integers; zeros ask for nothing.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     let mut attr = zeroed();
     // SAFETY: writing plain integers to the union's fields.
@@ -143,7 +143,7 @@ fn element(map: BorrowedFd<'_>, key: u64, value: u64) -> bpf_attr {
 
 /// A value for the kernel to write over.
 fn blank<T: Pod>() -> T {
-    // SAFETY: plain old data, of which all zeros is a value.
+    // SAFETY: plain old data, for which all zeros is a valid value.
     unsafe { std::mem::zeroed() }
 }
 

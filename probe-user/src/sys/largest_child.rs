@@ -9,7 +9,7 @@ pub(crate) fn largest_child() -> Option<u64> {
 }
 
 fn largest(who: libc::c_int) -> Option<u64> {
-    // SAFETY: rusage is plain integers, of which zero is one.
+    // SAFETY: rusage is plain integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: usage is valid for the kernel to write.
     let answer = unsafe { libc::getrusage(who, &raw mut usage) };

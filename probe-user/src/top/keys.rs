@@ -48,7 +48,7 @@ pub(super) const FOOT: [(&str, &str); 13] = [
 /// Limits of the replay speed.
 const SPEEDS: (f64, f64) = (1.0 / 16.0, 256.0);
 
-/// Lengths of windows in ms, of which keys choose one.
+/// Lengths of windows in ms, which keys choose.
 const INTERVALS: [u64; 10] = [
     100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
 ];
@@ -175,7 +175,7 @@ impl Top {
         true
     }
 
-    /// Handles a key of the open row. Returns false if the key is none of it.
+    /// Handles a key of the open row. Returns false if the open row has no such key.
     fn key_in_opened(&mut self, code: KeyCode) -> bool {
         let Some(opened) = &mut self.opened else {
             return false;

@@ -161,8 +161,8 @@ fn value(name: usize, a: &WindowSeries, b: &WindowSeries) -> ComparedValue {
     }
 }
 
-/// 100 values of two recordings: programs of all kinds, of which one does `factor` times as much in
-/// the second one.
+/// 100 values of two recordings: programs of all kinds. One of them does `factor` times as much in
+/// the second recording.
 fn recordings(random: &mut Random, factor: f64) -> Vec<ComparedValue> {
     const WINDOWS: usize = 120;
     let mut all: Vec<ComparedValue> = (1..100)

@@ -309,7 +309,7 @@ fn a_clock_that_is_counted_is_another_source() {
     assert_eq!(totals(&next), (60, 10.0));
 }
 
-/// A container's total has kinds of which the window has no samples.
+/// A container's total has kinds without samples in the window.
 #[test]
 fn a_class_is_tagged_if_totals_alone_have_it() {
     let mut window = SampleWindow {

@@ -59,7 +59,7 @@ fn waits_for_those_that_a_row_no_longer_names_are_forgotten() {
     assert_eq!(raw(&again, &container(1)), Some(100));
 }
 
-/// A row without waits in a window is not one that names nobody.
+/// A row without waits in a window keeps the names of those it waited for.
 #[test]
 fn waits_go_on_where_a_row_had_none() {
     let mut ledger = Ledger::default();

@@ -50,8 +50,8 @@ fn judge(neighbours: &mut Neighbours, waited: &Waited<'_>) -> (Report, Vec<Neigh
     (report, verdicts)
 }
 
-/// `web` waits this part of its time, of which it waits `others` seconds behind `batch`, as long
-/// again behind itself, and a little behind the kernel.
+/// `web` waits the part `ratio` of its time: `others` seconds behind `batch`, as long again behind
+/// itself, and a little behind the kernel.
 fn window(neighbours: &mut Neighbours, ratio: f64, others: f64) -> (Report, Vec<NeighbourVerdict>) {
     let behind = [
         (behind("batch"), others),
