@@ -115,8 +115,7 @@ fn calibrated(
     let mut traffics = calibration.traffics.iter();
     let calibrated = traffics.find(|it| it.metric == planned.metric.name)?;
     let alone = sockets(window).len() == 1 && traffic.from_sockets.is_empty();
-    let shares =
-        || calibrated::shares(calibrated, calibration.made_on, weights, socket, traffic);
+    let shares = || calibrated::shares(calibrated, calibration.made_on, weights, socket, traffic);
     let mut shares = alone.then(shares)??;
     if let Ok(shares) = &mut shares {
         shares.add_uncounted(ran(window, socket));
