@@ -64,7 +64,7 @@ enum Verb {
     Check,
     /// What CI runs: check, then every test, and a table of the stages
     Ci,
-    /// Write docs/reference/metrics.md and docs/reference/metrics/ from the catalogue of metrics
+    /// Write the generated pages of docs/reference, the manual and the completions
     Docs,
     /// Run the benchmarks and print their tables
     Bench(bench::Args),

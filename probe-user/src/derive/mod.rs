@@ -58,6 +58,7 @@ pub use self::{
         FindingKind, FindingSubject, Report, ReportFinding, ReportSection, ReportTable,
         SubjectSeries, TableCell,
     },
+    self_counters::self_counters_page,
     series::{Attributes, CounterSource, MetricInfo, MetricKind, Series, Subject},
     stages::Stages,
     value::{CounterValue, Estimate, Histogram, PowerBuckets, Reason, Spread, Value, ValueMethod},
