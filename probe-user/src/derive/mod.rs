@@ -47,6 +47,7 @@ pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
     labels::{LABELS, LabelReach},
     pages::SAMPLES,
+    shares::share_name,
     waits::{LEAST_WAIT, waits_sentence},
 };
 pub use self::{

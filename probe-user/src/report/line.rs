@@ -262,7 +262,7 @@ impl RunLine {
 }
 
 /// Whether a window is the last one, cut short by the end of the run.
-fn is_partial(windows: &[(f64, f64)], at: usize) -> bool {
+pub(super) fn is_partial(windows: &[(f64, f64)], at: usize) -> bool {
     let length = |at: usize| windows[at].1 - windows[at].0;
     at > 0 && at + 1 == windows.len() && length(at) < 0.5 * length(at - 1)
 }

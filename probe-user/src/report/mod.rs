@@ -17,6 +17,7 @@ mod single;
 mod svg;
 mod text;
 mod verb_json;
+mod verified;
 mod view;
 mod waits;
 
@@ -40,11 +41,17 @@ pub use self::{
     svg::svg,
     text::{csv, json},
     verb_json::{VerbJsonError, calibrated},
+    verified::{Agreement, VerifiedRow, VerifiedShares, VerifyError},
     view::Selection,
 };
 use crate::{
-    derive::{Estimate, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject, Value},
+    catalogue::{Apportion, MemoryTraffic},
+    derive::{
+        Estimate, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject, Value,
+        share_name,
+    },
     formula::NoValue,
+    plan::Plan,
     recording::{ReadError, Replay},
     samples::Calibrated,
     sys::clock::nanos,
@@ -79,6 +86,8 @@ pub struct Run {
     pub left_out: usize,
     /// Begin of the first window, in ns of `CLOCK_MONOTONIC`; None without windows.
     pub origin: Option<u64>,
+    /// The metrics of shares in the traffic of memories, and what they are shares of.
+    pub shared: Vec<(String, MemoryTraffic)>,
     /// The machine's platform, as the catalogue calls it, if known.
     pub platform: Option<String>,
     /// Samples of memory accesses, from `mem record`.
@@ -118,6 +127,17 @@ struct RunIndex {
     waits: waits::WaitLines,
     names: naming::RunNames,
     findings: findings::WindowFindings,
+}
+
+/// The metrics of shares in the traffic of memories. Those of what the CPUs of a socket send are
+/// parts of these.
+fn shared(plan: &Plan) -> Vec<(String, MemoryTraffic)> {
+    let planned = plan.metrics.list.iter().map(|it| &it.metric);
+    let of_memories = planned
+        .filter(|metric| matches!(metric.apportion, Apportion::CpuRead | Apportion::CpuWrite));
+    let shared = of_memories
+        .filter_map(|metric| Some((share_name(&metric.name), metric.apportion.needs()?)));
+    shared.collect()
 }
 
 /// The value of an owner that did not run.
@@ -161,6 +181,7 @@ impl Run {
                 .metrics
                 .machine
                 .map(|it| it.platform.to_string()),
+            shared: shared(replay.plan()),
             ..Self::default()
         };
         let mut index = RunIndex {

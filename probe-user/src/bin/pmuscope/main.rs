@@ -24,6 +24,7 @@ mod stat;
 mod terminal;
 mod times;
 mod top;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -81,6 +82,8 @@ enum Command {
     /// Measure what this machine's events count for its memory traffic, so that the shares of
     /// containers have an error
     Calibrate(calibrate::Args),
+    /// Compare what was estimated with what the hardware counted
+    Verify(verify::Args),
     /// Compute metrics from other counts: output of perf stat, or lines event=value
     Derive(derive::Args),
     /// Print what a shell loads to complete options, events and metrics with Tab
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => agent::run(&args),
         Command::Roofline(args) => roofline::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Derive(args) => derive::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => manual::run(&args, Args::command()),

@@ -20,6 +20,11 @@ use crate::{
 /// The suffix of the names of shares.
 pub(super) const APPORTIONED: &str = "_apportioned";
 
+/// The name of the shares in a metric.
+pub(crate) fn share_name(metric: &str) -> String {
+    format!("{metric}{APPORTIONED}")
+}
+
 /// The share of an owner in a metric of a socket.
 #[derive(Clone, Debug, PartialEq)]
 struct ShareRow {
@@ -38,7 +43,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
     for shared in &joined.shares {
         let planned = &plan.metrics.list[shared.by_owner.metric];
         let metric = report.add_metric(MetricInfo::gauge(
-            format!("{}{APPORTIONED}", planned.metric.name),
+            share_name(&planned.metric.name),
             format!(
                 "{}: the share of each; not validated here where it goes by a weight alone",
                 planned.metric.title
