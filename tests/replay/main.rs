@@ -10,6 +10,7 @@ mod recorded;
 mod sampled;
 mod sampling;
 mod single;
+mod verified;
 
 use std::path::{Path, PathBuf};
 

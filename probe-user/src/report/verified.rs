@@ -294,24 +294,25 @@ fn compared(run: &Run, counts: &[&RunLine], shares: &[&RunLine]) -> Vec<Compared
 /// The sum of a row's shares in a window, `None` if one of them is unknown; with the half width of
 /// its interval, if each has one. The same causes move all of them, so half widths add up.
 fn share(window: usize, shares: &[&RunLine]) -> Option<(f64, Option<f64>)> {
-    let here = shares
-        .iter()
-        .filter(|line| line.windows().contains(&window));
-    let mut sum = None;
-    for line in here {
+    let mut by_place: BTreeMap<_, Option<(f64, Option<f64>)>> = BTreeMap::new();
+    for line in shares {
+        // A share that is unknown has no method, and so a line of its own.
+        let place = line.qualifier.split(" by ").next();
+        let known = by_place.entry((line.metric, place)).or_default();
         let value = line.value(window);
-        if !value.is_finite() {
-            return None;
+        if value.is_finite() {
+            let (low, high) = line.interval(window);
+            let half = low.is_finite().then(|| (high - value).max(value - low));
+            *known = Some((value, half));
         }
-        let (low, high) = line.interval(window);
-        let half = low.is_finite().then(|| (high - value).max(value - low));
-        let (before, halves) = sum.unwrap_or((0.0, Some(0.0)));
-        sum = Some((
-            before + value,
-            halves.zip(half).map(|(a, b): (f64, f64)| a + b),
-        ));
     }
-    sum
+    let mut places = by_place.into_values();
+    let first = places.next()??;
+    places.try_fold(first, |(sum, halves), place| {
+        let (value, half) = place?;
+        let halves = halves.zip(half).map(|(a, b): (f64, f64)| a + b);
+        Some((sum + value, halves))
+    })
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
