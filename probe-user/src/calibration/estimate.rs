@@ -42,6 +42,8 @@ pub struct PartError {
     pub calibration: f64,
     /// Patterns that move different amounts and have the same counts.
     pub mixture: f64,
+    /// What these causes lack, by comparison with monitors of the hardware; 0 without monitors.
+    pub residual: f64,
 }
 
 impl PartError {
@@ -49,10 +51,19 @@ impl PartError {
     /// 95 of 100 windows.
     #[must_use]
     pub fn all(&self) -> f64 {
-        hypot(
-            hypot(self.skew, self.counting),
-            hypot(self.calibration, self.mixture),
-        )
+        let counted = hypot(self.skew, self.counting);
+        let known = hypot(self.calibration, self.mixture);
+        hypot(hypot(counted, known), self.residual)
+    }
+
+    /// The same error, but not less than this.
+    #[must_use]
+    pub fn at_least(&self, least: f64) -> Self {
+        let lacking = (least.powi(2) - self.all().powi(2)).max(0.0).sqrt();
+        Self {
+            residual: hypot(self.residual, lacking),
+            ..*self
+        }
     }
 
     /// The error of the sum of two parts. The same cause moves both alike.
@@ -63,6 +74,7 @@ impl PartError {
             counting: self.counting + other.counting,
             calibration: self.calibration + other.calibration,
             mixture: self.mixture + other.mixture,
+            residual: self.residual + other.residual,
         }
     }
 
@@ -74,6 +86,7 @@ impl PartError {
             counting: self.counting * by,
             calibration: self.calibration * by,
             mixture: self.mixture * by,
+            residual: self.residual * by,
         }
     }
 }
@@ -318,6 +331,7 @@ impl PartError {
             counting: cause(1),
             calibration: cause(2),
             mixture: cause(3),
+            residual: 0.0,
         }
     }
 }

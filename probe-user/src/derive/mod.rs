@@ -17,6 +17,7 @@ mod neighbours;
 mod pages;
 mod pressure;
 mod report;
+mod residuals;
 mod sampled_events;
 mod selected_rows;
 mod self_counters;
@@ -47,7 +48,8 @@ pub(crate) use self::{
     accesses::{ACCESSES, MEAN_LATENCY},
     labels::{LABELS, LabelReach},
     pages::SAMPLES,
-    shares::share_name,
+    residuals::RESCTRL,
+    shares::memory_shares,
     waits::{LEAST_WAIT, waits_sentence},
 };
 pub use self::{

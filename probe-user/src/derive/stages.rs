@@ -1,6 +1,6 @@
 //! Stages: snapshots to reports, for a session or a recording.
 
-use super::{NeighbourVerdict, Neighbours, Report};
+use super::{NeighbourVerdict, Neighbours, Report, memory_shares, residuals::Residuals};
 use crate::{
     join::{Joined, View},
     plan::Plan,
@@ -15,6 +15,7 @@ pub struct Stages {
     /// The previous window, whose totals continue.
     before: Option<(Window, Joined)>,
     report: Report,
+    residuals: Residuals,
 }
 
 impl Stages {
@@ -26,6 +27,7 @@ impl Stages {
             last: first,
             before: None,
             report: Report::default(),
+            residuals: Residuals::default(),
         }
     }
 
@@ -44,6 +46,12 @@ impl Stages {
         };
         let joined = self.view.join(plan, &window, joined);
         self.report.renew(plan, &window, &joined, &self.view);
+        if !plan.calibration.is_empty() {
+            let of_memory: Vec<String> = memory_shares(plan).map(|(name, _)| name).collect();
+            // By past windows: what `verify shares` compares was stated without the comparison.
+            self.residuals.widen(&mut self.report);
+            self.residuals.learn(&self.report, &of_memory);
+        }
         self.before = Some((window, joined));
         self.last = now;
     }
@@ -54,6 +62,7 @@ impl Stages {
         if let Some((window, _)) = self.before.take() {
             let joined = self.view.join(plan, &window, None);
             self.report.renew(plan, &window, &joined, &self.view);
+            self.residuals.widen(&mut self.report);
             self.before = Some((window, joined));
         }
     }

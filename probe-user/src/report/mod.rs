@@ -45,13 +45,12 @@ pub use self::{
     view::Selection,
 };
 use crate::{
-    catalogue::{Apportion, MemoryTraffic},
+    catalogue::MemoryTraffic,
     derive::{
         Estimate, MetricKind, Reason, Report, ReportSection, Series, Spread, Subject, Value,
-        share_name,
+        memory_shares,
     },
     formula::NoValue,
-    plan::Plan,
     recording::{ReadError, Replay},
     samples::Calibrated,
     sys::clock::nanos,
@@ -129,17 +128,6 @@ struct RunIndex {
     findings: findings::WindowFindings,
 }
 
-/// The metrics of shares in the traffic of memories. Those of what the CPUs of a socket send are
-/// parts of these.
-fn shared(plan: &Plan) -> Vec<(String, MemoryTraffic)> {
-    let planned = plan.metrics.list.iter().map(|it| &it.metric);
-    let of_memories = planned
-        .filter(|metric| matches!(metric.apportion, Apportion::CpuRead | Apportion::CpuWrite));
-    let shared = of_memories
-        .filter_map(|metric| Some((share_name(&metric.name), metric.apportion.needs()?)));
-    shared.collect()
-}
-
 /// The value of an owner that did not run.
 const ZERO: Value = Value::Gauge(Estimate {
     value: 0.0,
@@ -181,7 +169,7 @@ impl Run {
                 .metrics
                 .machine
                 .map(|it| it.platform.to_string()),
-            shared: shared(replay.plan()),
+            shared: memory_shares(replay.plan()).collect(),
             ..Self::default()
         };
         let mut index = RunIndex {

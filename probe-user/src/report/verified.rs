@@ -11,11 +11,9 @@ use serde::Serialize;
 use super::{Run, RunLine, line::is_partial};
 use crate::{
     catalogue::MemoryTraffic,
+    derive::RESCTRL,
     emit::{number_texts, printable::printable, table_lines, wrapped},
 };
-
-/// The metric of what resctrl counts.
-const COUNTED: &str = "resctrl_bandwidth";
 
 /// The shares of a recording beside resctrl's counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -108,7 +106,7 @@ impl VerifiedShares {
     ///
     /// It has not both.
     pub fn of_run(run: &Run) -> Result<Self, VerifyError> {
-        let counted = |line: &&RunLine| run.metrics[line.metric].name == COUNTED;
+        let counted = |line: &&RunLine| run.metrics[line.metric].name == RESCTRL;
         let mut subjects: Vec<usize> = (run.lines.iter().filter(counted))
             .map(|line| line.subject)
             .collect();

@@ -349,6 +349,7 @@ fn the_error_is_divided_by_cause() {
             counting,
             calibration,
             mixture,
+            residual: _,
         } = found[0].unwrap().error;
         [skew, counting, calibration, mixture].map(|it| it / bytes)
     };

@@ -6,9 +6,11 @@ mod per_access;
 use std::time::Duration;
 
 use super::{
-    Attributes, Estimate, MetricInfo, Reason, Report, Spread, Subject, Value, ValueMethod, metrics,
+    Attributes, Estimate, MetricInfo, RESCTRL, Reason, Report, Spread, Subject, Value, ValueMethod,
+    metrics,
 };
 use crate::{
+    catalogue::{Apportion, MemoryTraffic},
     join::{
         EntityShares, Joined,
         share::{self, NoShare, ShareError},
@@ -20,8 +22,17 @@ use crate::{
 /// The suffix of the names of shares.
 pub(super) const APPORTIONED: &str = "_apportioned";
 
+/// The metrics of shares in the traffic of memories, and what they are shares of. Those of what the
+/// CPUs of a socket send are parts of these.
+pub(crate) fn memory_shares(plan: &Plan) -> impl Iterator<Item = (String, MemoryTraffic)> {
+    let planned = plan.metrics.list.iter().map(|it| &it.metric);
+    let of_memories = planned
+        .filter(|metric| matches!(metric.apportion, Apportion::CpuRead | Apportion::CpuWrite));
+    of_memories.filter_map(|metric| Some((share_name(&metric.name), metric.apportion.needs()?)))
+}
+
 /// The name of the shares in a metric.
-pub(crate) fn share_name(metric: &str) -> String {
+fn share_name(metric: &str) -> String {
     format!("{metric}{APPORTIONED}")
 }
 
@@ -45,7 +56,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
         let metric = report.add_metric(MetricInfo::gauge(
             share_name(&planned.metric.name),
             format!(
-                "{}: the share of each; not validated here where it goes by a weight alone",
+                "{}: share of each owner; not validated here if by a weight alone",
                 planned.metric.title
             ),
             &*planned.metric.unit,
@@ -67,7 +78,7 @@ pub(super) fn add(report: &mut Report, plan: &Plan, window: &Window, joined: &Jo
     }
     for ((entity, socket), bytes) in joined.sources.resctrl.iter().flat_map(|it| &it.0) {
         let metric = report.add_metric(MetricInfo::gauge(
-            "resctrl_bandwidth",
+            RESCTRL,
             "Memory traffic of the row on that socket, read and written, as resctrl counted it: at \
              the last-level cache, or at the memory (mon_MB_*)",
             "GB/s",

@@ -25,6 +25,7 @@ fn report() -> Report {
                 counting: 0.6,
                 calibration: 0.8,
                 mixture: 0.0,
+                residual: 0.0,
             });
         }
     }
@@ -40,7 +41,7 @@ fn a_share_by_a_calibration_has_its_interval() {
             OutputFormat::Json,
             &[
                 "\"low\":11.5,\"high\":13.5,\"rel_error\":0.08,\"error_by_cause\":{\"skew\":0.0,\
-                 \"counting\":0.048,\"calibration\":0.064,\"mixture\":0.0},\
+                 \"counting\":0.048,\"calibration\":0.064,\"mixture\":0.0,\"residual\":0.0},\
                  \"validated\":\"calibration of this type of machine\",\"method\":\"calibrated\"",
             ],
         ),

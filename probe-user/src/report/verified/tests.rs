@@ -16,7 +16,7 @@ fn run(windows: usize) -> Run {
         file: "run.jsonl.gz".to_owned(),
         windows: seconds.collect(),
         subjects: vec![subject("api"), subject("db")],
-        metrics: [COUNTED, &reads, &writes]
+        metrics: [RESCTRL, &reads, &writes]
             .map(|it| metric(it, "GB/s", false))
             .to_vec(),
         shared: vec![

@@ -1,0 +1,116 @@
+use super::*;
+use crate::{
+    calibration::{MadeOn, PartError},
+    derive::{Estimate, MetricInfo, Subject, ValueMethod},
+    join::{Entity, share::Method},
+};
+
+const READS: &str = "cmem_read_bandwidth_apportioned";
+const WRITES: &str = "cmem_write_bandwidth_apportioned";
+
+/// The shares of container 1, which has a monitor, and 2, which has none, each with an error of 1%.
+fn window(reads: f64, writes: f64, counted: Option<f64>) -> Report {
+    let mut report = Report {
+        attributes: vec![Attributes::default()],
+        ..Report::default()
+    };
+    let calibrated = report.add_attributes(Attributes {
+        socket: Some(0),
+        method: ValueMethod::Apportioned(Method::Calibrated(MadeOn::SameType)),
+        ..Attributes::default()
+    });
+    let on_socket = report.add_attributes(Attributes {
+        socket: Some(0),
+        ..Attributes::default()
+    });
+    let metrics = [READS, WRITES, RESCTRL].map(|it| MetricInfo::gauge(it, "", "GB/s"));
+    let [of_reads, of_writes, resctrl] = metrics.map(|it| report.add_metric(it));
+    for id in [1, 2] {
+        let subject = report.subject(Subject::Entity(Entity::Unnamed(id)));
+        for (metric, value) in [(of_reads, reads), (of_writes, writes)] {
+            let share = Estimate {
+                spread: Spread::Calibrated(PartError {
+                    counting: 0.01 * value,
+                    ..PartError::default()
+                }),
+                ..Estimate::exact(value)
+            };
+            report.push([subject, metric, calibrated], Ok(Value::Gauge(share)), None);
+        }
+        if let (1, Some(counted)) = (id, counted) {
+            let counted = Value::Gauge(Estimate::exact(counted));
+            report.push([subject, resctrl, on_socket], Ok(counted), None);
+        }
+    }
+    report
+}
+
+/// The relative errors of the shares of container 2.
+fn errors(report: &Report) -> Vec<f64> {
+    let of_second = |report: &Report, subject| report.subjects[subject as usize].clone();
+    let second = Subject::Entity(Entity::Unnamed(2));
+    let series = report.series.iter();
+    series
+        .filter(|series| of_second(report, series.subject) == second)
+        .map(|series| match series.estimate().unwrap() {
+            Estimate {
+                value,
+                spread: Spread::Calibrated(error),
+                ..
+            } => error.all() / value,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn apply(residuals: &mut Residuals, mut report: Report) -> Vec<f64> {
+    residuals.widen(&mut report);
+    residuals.learn(&report, &[READS.to_owned(), WRITES.to_owned()]);
+    errors(&report)
+}
+
+fn are(errors: &[f64], expected: f64) {
+    assert!(
+        errors.iter().all(|it| (it - expected).abs() < 1e-9),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn the_wider_error_holds() {
+    let mut residuals = Residuals::default();
+    // 3 of 4 GB/s: 25% of the shares are missing in the count.
+    for _ in 0..LEAST {
+        are(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.01);
+    }
+    are(&apply(&mut residuals, window(3.0, 1.0, Some(3.0))), 0.25);
+    // Better windows replace the worse ones.
+    let mut widths = Vec::new();
+    for _ in 0..2 * KEPT {
+        widths = apply(&mut residuals, window(3.0, 1.0, Some(4.0 * 1.005)));
+    }
+    are(&widths, 0.01);
+    assert_eq!(residuals.0.len(), KEPT);
+}
+
+#[test]
+fn only_whole_comparisons_count() {
+    let mut residuals = Residuals::default();
+    let mut one_sided = window(3.0, 1.0, Some(9.0));
+    one_sided.series.retain(|series| series.metric != 1);
+    let mut by_weight = window(3.0, 1.0, Some(9.0));
+    for series in &mut by_weight.series {
+        if let Ok(Value::Gauge(share)) = &mut series.value {
+            share.spread = Spread::CountingOnly(0.1);
+        }
+    }
+    for report in [
+        one_sided,
+        by_weight,
+        window(3.0, 1.0, None),
+        window(0.0, 0.0, Some(1.0)),
+    ] {
+        residuals.learn(&report, &[READS.to_owned(), WRITES.to_owned()]);
+        assert_eq!(residuals.0.len(), 0);
+    }
+}
