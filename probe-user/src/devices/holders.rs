@@ -58,7 +58,7 @@ pub(super) fn read(proc: &Path, sysfs: &Path) -> HolderPaths {
             continue;
         }
         let Ok(cgroup) = path_of_process(&process) else {
-            // It has exited.
+            // The process has exited.
             continue;
         };
         for device in held {
@@ -108,9 +108,9 @@ fn opened(directory: &Path) -> Result<impl Iterator<Item = (u32, u32)>, Errno> {
     )?;
     let entries = Dir::read_from(&directory)?;
     Ok(entries.flatten().filter_map(move |entry| {
-        let found = statat(&directory, entry.file_name(), AtFlags::empty()).ok()?;
-        let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
-        is_device.then(|| (major(found.st_rdev), minor(found.st_rdev)))
+        let status = statat(&directory, entry.file_name(), AtFlags::empty()).ok()?;
+        let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
+        is_device.then(|| (major(status.st_rdev), minor(status.st_rdev)))
     }))
 }
 
@@ -138,7 +138,7 @@ fn nodes(proc: &Path, sysfs: &Path) -> BTreeMap<(u32, u32), Vec<Bdf>> {
             nodes.entry(number).or_default().push(address);
         }
     }
-    // A VFIO group is a device of its own: it gives access to the IOMMU group of the same number.
+    // A VFIO group has its own device node, which gives access to all devices of the IOMMU group.
     for group in list(sysfs.join("class/vfio")) {
         let text = fs::read_to_string(group.path().join("dev")).ok();
         let Some(number) = text.and_then(|text| parse(text.trim())) else {
@@ -183,7 +183,7 @@ mod tests {
     const GPU: &str = "0000:27:00.0";
     const NIC: &str = "0000:38:00.0";
     const HOST_NIC: &str = "0000:39:00.0";
-    const GIVEN: &str = "0000:40:00.0";
+    const VFIO_DEVICE: &str = "0000:40:00.0";
 
     /// A machine with /dev/null (1:3), /dev/zero (1:5) and /dev/full (1:7) as device nodes.
     struct FakeMachine(Tree);
@@ -198,7 +198,7 @@ mod tests {
             tree.link("sys/dev/char/1:5", "../../devices/virtual/vfio/12");
             tree.write("sys/class/vfio/12/dev", "1:5\n");
             tree.link(
-                &format!("sys/kernel/iommu_groups/12/devices/{GIVEN}"),
+                &format!("sys/kernel/iommu_groups/12/devices/{VFIO_DEVICE}"),
                 "../../../../devices",
             );
             tree.link("sys/class/net/eth0", device(HOST_NIC, "net/eth0"));
@@ -228,7 +228,7 @@ mod tests {
             read(&self.0.join("proc"), &self.0.join("sys"))
         }
 
-        fn of(&self, address: &str) -> Vec<String> {
+        fn holders_of(&self, address: &str) -> Vec<String> {
             let address: Bdf = address.parse().unwrap();
             let holders = self.holders().by_device.remove(&address);
             holders.into_iter().flatten().collect()
@@ -238,30 +238,34 @@ mod tests {
     #[test]
     fn a_process_with_the_device_node_open_holds_the_device() {
         let machine = FakeMachine::new();
-        assert_eq!(machine.of(GPU), [""; 0]);
+        assert_eq!(machine.holders_of(GPU), [""; 0]);
         machine.process(20, "/pod/a", "host", &["/dev/zero", "/dev/null"]);
         machine.process(21, "/pod/a", "host", &["/dev/null"]);
-        assert_eq!(machine.of(GPU), ["/pod/a"]);
-        assert_eq!(machine.of(GIVEN), ["/pod/a"], "by its VFIO group");
+        assert_eq!(machine.holders_of(GPU), ["/pod/a"]);
+        assert_eq!(
+            machine.holders_of(VFIO_DEVICE),
+            ["/pod/a"],
+            "by its VFIO group"
+        );
         machine.process(22, "/pod/b", "host", &["/dev/null"]);
-        assert_eq!(machine.of(GPU), ["/pod/a", "/pod/b"]);
+        assert_eq!(machine.holders_of(GPU), ["/pod/a", "/pod/b"]);
         assert!(!machine.holders().unreadable);
     }
 
     #[test]
-    fn a_network_device_is_of_the_namespace_that_it_was_moved_to() {
+    fn processes_in_the_namespace_of_a_network_device_hold_it() {
         let machine = FakeMachine::new();
         machine.process(30, "/pod/pause", "other", &[]);
         machine.process(31, "/pod/a", "other", &[]);
         let link = format!("../../devices/pci0000:00/{NIC}/net/eth0");
         machine.0.link("proc/31/root/sys/class/net/eth0", &link);
-        assert_eq!(machine.of(NIC), ["/pod/a", "/pod/pause"]);
+        assert_eq!(machine.holders_of(NIC), ["/pod/a", "/pod/pause"]);
         let kernel = machine.holders().by_kernel;
         assert_eq!(kernel, [HOST_NIC.parse().unwrap()].into());
     }
 
     #[test]
-    fn nvidias_driver_gives_its_minor_number() {
+    fn nvidia_gpus_are_known_by_device_minor() {
         let machine = FakeMachine::new();
         let information = "Model: \t NVIDIA GH200 480GB\nDevice Minor: \t 3\n";
         let file = format!("proc/driver/nvidia/gpus/{GPU}/information");
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_read_is_nothing_held() {
+    fn without_procfs_there_are_no_holders() {
         let nowhere = Path::new("/nonexistent");
         assert_eq!(read(nowhere, nowhere), HolderPaths::default());
     }

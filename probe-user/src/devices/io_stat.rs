@@ -92,13 +92,14 @@ pub(super) fn deltas(
         }
     }
     for cgroup in later {
-        let Some(above) = above(&cgroup.path, &by_path) else {
+        let Some(parent) = nearest_ancestor(&cgroup.path, &by_path) else {
             continue;
         };
         for (device, now) in &cgroup.total {
             let delta = delta(cgroup, device, now);
-            if let Some(above) = own.get_mut(device).and_then(|it| it.get_mut(&above)) {
-                // Files are read one after the other: a part may exceed the whole.
+            if let Some(above) = own.get_mut(device).and_then(|it| it.get_mut(&parent)) {
+                // Files are read one after the other, so a descendant may show more than its
+                // ancestor.
                 above.read = above.read.saturating_sub(delta.read);
                 above.written = above.written.saturating_sub(delta.written);
             }
@@ -112,7 +113,7 @@ pub(super) fn deltas(
 }
 
 /// The nearest ancestor with a file.
-fn above(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
+fn nearest_ancestor(path: &str, by_path: &BTreeMap<&str, CgroupId>) -> Option<CgroupId> {
     let mut path = path.trim_end_matches('/');
     while let Some((above, _)) = path.rsplit_once('/') {
         let name = if above.is_empty() { "/" } else { above };
@@ -141,16 +142,16 @@ mod tests {
         }
     }
 
-    fn of_nvme(earlier: &[CgroupIo], later: &[CgroupIo]) -> Vec<(u64, u64, u64)> {
+    fn nvme_deltas(earlier: &[CgroupIo], later: &[CgroupIo]) -> Vec<(u64, u64, u64)> {
         let deltas = deltas(earlier, later);
-        let of_nvme = deltas.get(NVME).into_iter().flatten();
-        of_nvme
+        let by_cgroup = deltas.get(NVME).into_iter().flatten();
+        by_cgroup
             .map(|(id, moved)| (id.0, moved.read, moved.written))
             .collect()
     }
 
     #[test]
-    fn the_file_is_read() {
+    fn io_stat_is_parsed() {
         let text = "259:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:16 \n\
                     7:0 rbytes=x\n";
         let read = parse(text);
@@ -166,7 +167,7 @@ mod tests {
 
     /// A pod with two containers, below slices without the controller.
     #[test]
-    fn a_cgroups_own_bytes_are_without_those_below_it() {
+    fn own_bytes_exclude_descendants() {
         let earlier = [
             io(1, "/", 1000, 100),
             io(2, "/kubepods.slice/pod", 700, 70),
@@ -180,15 +181,15 @@ mod tests {
         ];
         // Of 1,000 bytes the pod read 900, its containers 400 and 450.
         assert_eq!(
-            of_nvme(&earlier, &later),
+            nvme_deltas(&earlier, &later),
             [(1, 100, 0), (2, 50, 0), (3, 400, 0), (4, 450, 0)]
         );
     }
 
     #[test]
-    fn io_of_a_removed_cgroup_is_its_parents() {
+    fn bytes_of_a_removed_cgroup_count_for_its_parent() {
         let earlier = [io(1, "/", 100, 0), io(2, "/a", 80, 0)];
-        assert_eq!(of_nvme(&earlier, &[io(1, "/", 130, 0)]), [(1, 30, 0)]);
+        assert_eq!(nvme_deltas(&earlier, &[io(1, "/", 130, 0)]), [(1, 30, 0)]);
     }
 
     #[test]

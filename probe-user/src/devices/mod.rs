@@ -6,8 +6,8 @@
 //! - `register` (Tegra410): the root port's own configuration space has socket, root complex and
 //!   port (`config_space`).
 //! - `die_files` (Intel): `<pmu>/die<d>` has the root bus of the stack on die d
-//!   (Documentation/ABI/testing/sysfs-devices-mapping); the part of the stack is by Intel PCM's
-//!   tables (`stack`). Without these files a stack has a reason instead of devices.
+//!   (Documentation/ABI/testing/sysfs-devices-mapping); Intel PCM's tables (`stack`)
+//!   give the part of the stack. Without these files a stack has a reason instead of devices.
 //!
 //! Other devices are in a tree of PCI root buses, with the socket of their NUMA node. [`Devices`]
 //! is the entry type; `usage` reads who uses the devices.
@@ -218,14 +218,15 @@ impl PciePmu {
         if let Some(part) = part {
             return numbers.contains(&part);
         }
-        let has = |mask: u64, number: u32| mask.checked_shr(number).is_some_and(|it| it & 1 == 1);
+        let is_set =
+            |mask: u64, number: u32| mask.checked_shr(number).is_some_and(|it| it & 1 == 1);
         // Without a filter, or with 0, all ports are counted.
         let mask = filter(&self.spec.ports).filter(|mask| *mask != 0);
-        mask.is_none_or(|mask| numbers.iter().any(|number| has(mask, *number)))
+        mask.is_none_or(|mask| numbers.iter().any(|number| is_set(mask, *number)))
     }
 
-    /// The filters that count this device alone; `alone`: nothing else is on its port. `None` if it
-    /// has no such filter.
+    /// The filters that count this device alone; `None` if the PMU has none. `alone` is whether the
+    /// port has no other device.
     fn filters(&self, port: &Port, device: &Device, alone: bool) -> Option<Vec<(String, u64)>> {
         let by_port = || {
             let bit = |mask: u64, number: &u32| Some(mask | 1_u64.checked_shl(*number)?);
@@ -252,7 +253,7 @@ impl Port {
 }
 
 impl Devices {
-    /// Parts of stacks with devices, by PMU. PMUs for which they are unknown are left out.
+    /// Parts of stacks with devices, by PMU. PMUs with unknown parts are left out.
     #[must_use]
     pub fn parts(&self) -> BTreeMap<String, BTreeSet<u32>> {
         let stack = |complex: &&Complex| matches!(complex.kind, ComplexKind::Stack(_));
@@ -275,7 +276,7 @@ impl Devices {
 }
 
 impl Complex {
-    /// The reason if the devices of a stack are unknown.
+    /// Why the devices of a stack are unknown; `None` if they are known.
     #[must_use]
     pub fn missing_devices_reason(&self) -> Option<&'static str> {
         let unknown = matches!(self.kind, ComplexKind::Stack(_)) && self.socket.is_none();
@@ -285,7 +286,7 @@ impl Complex {
         )
     }
 
-    /// Filters on each PMU of the complex that count this device alone, with the other functions of
+    /// Filters on each PMU of the complex that count only this device and the other functions of
     /// its card. Empty if the platform has no such filter.
     #[must_use]
     pub fn narrowed(&self, port: &Port, device: &Device) -> Vec<PmuFilter> {

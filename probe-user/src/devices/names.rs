@@ -29,11 +29,11 @@ pub(super) fn read(sysfs: &Path) -> BTreeMap<Bdf, DeviceNames> {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // Further nodes of a device: renderD128 and card0-HDMI-A-1 of card0, partitions of
-            // their disk.
-            let more = class == "drm" && (!name.starts_with("card") || name.contains('-'));
+            // Skips further nodes of a device: render nodes and connectors (renderD128 and
+            // card0-HDMI-A-1 of card0), and partitions of a disk.
+            let is_secondary = class == "drm" && (!name.starts_with("card") || name.contains('-'));
             let path = entry.path();
-            if more || path.join("partition").exists() {
+            if is_secondary || path.join("partition").exists() {
                 continue;
             }
             let Some(address) = fs::canonicalize(&path).ok().as_deref().and_then(address_of) else {

@@ -17,7 +17,7 @@ use crate::{
 /// Domain and bus of the chipset's root bus.
 const CHIPSET: (u32, u8) = (0, 0);
 
-/// Class of bridges, host bridges too.
+/// Base class of bridges, including host bridges.
 const BRIDGE: u32 = 0x06;
 
 /// A function as sysfs shows it.
@@ -33,7 +33,7 @@ struct PciFunction {
 
 impl Devices {
     /// Reads the devices of a machine; the catalogue says which PMUs count devices. On Tegra410 the
-    /// root complexes of devices are readable with `CAP_SYS_ADMIN` only, so this comes before
+    /// root complexes of devices are readable with `CAP_SYS_ADMIN` only, so this must run before
     /// capabilities are dropped.
     #[must_use]
     pub fn read(machine: &Machine, pmus: &Pmus, catalogue: &Catalogue) -> Self {
@@ -208,12 +208,12 @@ impl PciePmus {
         known.collect()
     }
 
-    /// The stack of a function: the stack of its root bus, or for accelerators of a bus just before
-    /// it.
+    /// The stack of a function, by its root bus; for an accelerator also by a root bus shortly
+    /// before its own.
     fn stack(&self, function: &PciFunction) -> Option<&(PciePmu, u32, u32)> {
         let (domain, bus) = function.root_bus;
         let Device { vendor, device, .. } = function.device;
-        let before = |(pmu, ..): &&(PciePmu, u32, u32)| {
+        let lists_accelerator = |(pmu, ..): &&(PciePmu, u32, u32)| {
             let spec = pmu.spec.stack.as_ref();
             spec.is_some_and(|spec| spec.accelerator(vendor, device).is_some())
         };
@@ -222,7 +222,10 @@ impl PciePmus {
             let mut stacks = self
                 .stacks
                 .range((domain, buses.start)..(domain, buses.end));
-            stacks.next_back().map(|(_, stack)| stack).filter(before)
+            stacks
+                .next_back()
+                .map(|(_, stack)| stack)
+                .filter(lists_accelerator)
         })
     }
 
@@ -250,29 +253,33 @@ impl PciePmus {
             let path = sysfs.join(format!("bus/pci/devices/{port}/config"));
             let config =
                 fs::read(path).map_err(|error| ConfigSpaceError::Read(error.to_string()))?;
-            let Some(found) = config_space::root_port(&config, port)? else {
+            let Some(location) = config_space::root_port(&config, port)? else {
                 return Ok(None);
             };
-            let (socket, complex) = (found.socket, found.root_complex);
+            let (socket, complex) = (location.socket, location.root_complex);
             let no_pmu = ConfigSpaceError::NoPmu { socket, complex };
             let key: (u32, u32) = (socket.into(), complex.into());
             let pmus = self.root_complexes.get(&key).ok_or(no_pmu)?;
             // A port without a bit in the filter cannot be counted.
             for pmu in pmus {
                 if let Some(ports) = self.ports.get(&pmu.name)
-                    && u32::from(found.port) >= *ports
+                    && u32::from(location.port) >= *ports
                 {
                     return Err(ConfigSpaceError::Port {
-                        port: found.port,
+                        port: location.port,
                         pmu: pmu.name.clone(),
                         ports: *ports,
                     });
                 }
             }
             let kind = ComplexKind::RootComplex(complex.into());
-            return Ok(Some((Some(socket.into()), kind, vec![found.port.into()])));
+            return Ok(Some((
+                Some(socket.into()),
+                kind,
+                vec![location.port.into()],
+            )));
         }
-        // Ten root ports, 0 to 9; other domains do not belong to the socket.
+        // A Grace socket has ten root ports, 0 to 9; other domains do not belong to it.
         let (socket, number) = (port.domain >> 4, port.domain & 0xf);
         if self.sockets.contains_key(&socket) && number < 10 {
             return Ok(Some((Some(socket), ComplexKind::RootPorts, vec![number])));

@@ -32,7 +32,7 @@ pub struct DeviceUse {
     pub io: Vec<CgroupIo>,
     /// The holders of each device.
     pub holders: Arc<DeviceHolders>,
-    /// Whether holders are of this reading, and not of an earlier one.
+    /// Whether holders were scanned for this reading, not for an earlier one.
     pub fresh: bool,
 }
 
@@ -105,7 +105,10 @@ impl DeviceReader {
     /// # Errors
     /// The cgroup hierarchy cannot be read.
     pub(crate) fn read(&mut self, now: Duration) -> Result<DeviceUse, CgroupError> {
-        let recent = self.holders.as_ref().filter(|(_, again)| now < *again);
+        let recent = self
+            .holders
+            .as_ref()
+            .filter(|(_, next_scan)| now < *next_scan);
         let fresh = recent.is_none();
         let holders = match recent {
             Some((holders, _)) => Arc::clone(holders),
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_with_a_look_at_one_end_only_is_stale() {
+    fn a_window_without_scans_at_both_ends_is_stale() {
         let at = |fresh| DeviceUse {
             fresh,
             ..DeviceUse::default()
@@ -165,7 +168,7 @@ mod tests {
 
     /// Rescans take at most 2% of the time.
     #[test]
-    fn the_pace_is_that_of_the_cost() {
+    fn the_next_scan_waits_in_proportion_to_its_cost() {
         let proc = Tree::new();
         let mount = "30 1 0:26 / /nowhere rw - cgroup2 cgroup2 rw\n";
         proc.write("self/mountinfo", mount);
@@ -178,9 +181,14 @@ mod tests {
         };
         let began = Duration::from_secs(1000);
         assert!(reader.read(began).unwrap().fresh);
-        let (_, again) = reader.holders.clone().unwrap();
-        assert!(again > began);
-        assert!(!reader.read(again - Duration::from_nanos(1)).unwrap().fresh);
-        assert!(reader.read(again).unwrap().fresh);
+        let (_, next_scan) = reader.holders.clone().unwrap();
+        assert!(next_scan > began);
+        assert!(
+            !reader
+                .read(next_scan - Duration::from_nanos(1))
+                .unwrap()
+                .fresh
+        );
+        assert!(reader.read(next_scan).unwrap().fresh);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 /// Two sockets with CPUs on NUMA nodes 0 and 2, as with GPU memory on nodes of its own. NVIDIA's
 /// drivers name PMUs by the node.
 #[test]
-fn names_of_pmus_have_nodes_and_not_sockets() {
+fn nvidia_pmus_are_named_by_numa_node() {
     let tree = Tree::new();
     tree.write("devices/system/node/node1/cpulist", b"\n");
     tree.write("devices/system/node/node2/cpulist", b"1\n");
@@ -45,7 +45,7 @@ fn names_of_pmus_have_nodes_and_not_sockets() {
         (Some(1), vec!["nvidia_pcie_pmu_2".into()])
     );
     assert!(!text(&devices).contains("socket 2"), "{}", text(&devices));
-    // The same for places of metrics, and for the peer socket, which is in the event's name.
+    // Places of metrics have sockets too; the peer socket is in the event's name.
     let pmus = Pmus::read(tree.path()).unwrap();
     let catalogue = Catalogue::builtin().unwrap();
     let chip = Chip::named("grace-cpu-superchip").unwrap();
@@ -161,7 +161,7 @@ fn other_xeons_have_other_parts() {
 }
 
 #[test]
-fn a_stack_without_die_files_stays_with_the_reason() {
+fn a_stack_without_die_files_is_listed_with_the_reason() {
     let tree = Tree::new();
     tree.pmu("uncore_iio_3", &[]);
     tree.table(ON_CHIP);
@@ -181,7 +181,7 @@ fn a_stack_without_die_files_stays_with_the_reason() {
     assert_eq!(devices.parts(), BTreeMap::new());
 }
 
-/// All eight parts of each stack would have to be multiplexed.
+/// Counting all eight parts of each stack would need multiplexing.
 #[test]
 fn parts_without_devices_are_not_counted() {
     let tree = socket(1, 0);
@@ -233,7 +233,8 @@ fn parts_without_devices_are_not_counted() {
     assert_eq!(counted(&MetricSettings::default())["uncore_iio_9"], all);
 }
 
-/// The root port of `nvme0` with this configuration space, and why its location is unknown, if so.
+/// A Vera whose root port of `nvme0` has this configuration space, and why the location of that
+/// port is unknown; `None` if it is known.
 fn vera_with(config: &[u8]) -> (Tree, Option<String>) {
     let tree = vera();
     for complex in [4, 1] {
@@ -268,8 +269,8 @@ fn a_port_that_no_pmu_counts_is_refused() {
 }
 
 #[test]
-fn reserved_bits_of_pointers_and_short_registers_are_passed_over() {
-    let place = |config: &[u8]| {
+fn reserved_pointer_bits_and_short_registers_are_ignored() {
+    let kind = |config: &[u8]| {
         let (tree, problem) = vera_with(config);
         assert_eq!(problem, None);
         tree.read().find("nvme0").unwrap().0.kind
@@ -280,16 +281,16 @@ fn reserved_bits_of_pointers_and_short_registers_are_passed_over() {
     };
     // The pointer to the mapping register with its two reserved bits set.
     word(&mut config, 0x148, 0x0023 | 1 << 16 | 0x203 << 20);
-    assert_eq!(place(&config), ComplexKind::RootComplex(4));
+    assert_eq!(kind(&config), ComplexKind::RootComplex(4));
     // A DVSEC of NVIDIA's with the same id, too short for the fields, before the right one.
     word(&mut config, 0x14c, 0x10de | 0xc << 20);
-    assert_eq!(place(&config), ComplexKind::RootComplex(4));
+    assert_eq!(kind(&config), ComplexKind::RootComplex(4));
     word(&mut config, 0x204, 0x10de | 0x10 << 20);
-    assert_eq!(place(&config), ComplexKind::RootBus(5, 0xc0));
+    assert_eq!(kind(&config), ComplexKind::RootBus(5, 0xc0));
 }
 
 #[test]
-fn the_domain_of_an_address_gives_the_root_complex() {
+fn a_filtered_address_must_be_behind_the_pmus_root_complex() {
     let (tree, _) = vera_with(&mapping(0xc0, 5, 2, 4, 0));
     let pmus = Pmus::read(tree.path()).unwrap();
     let refused = |complex: u32, address: &str| {
@@ -298,7 +299,7 @@ fn the_domain_of_an_address_gives_the_root_complex() {
         error.map(|error| error.to_string())
     };
     assert_eq!(refused(4, "0005:c1:00.0"), None);
-    // Without a domain it is not checked.
+    // An address without a domain is not checked.
     assert_eq!(refused(1, "c1:00.0"), None);
     assert_eq!(
         refused(1, "0005:c1:00.0").unwrap(),
@@ -324,11 +325,11 @@ fn a_gpu_on_pcie_is_not_on_a_link() {
         }
         tree.table(&GRACE_HOPPER.replace("10de:2342", gpu));
         let devices = tree.read();
-        let of = |link: &&str| {
+        let counted_by = |link: &&str| {
             let counted = devices.counted_by(link, 0, &BTreeMap::new(), None);
             counted.into_iter().map(Device::name).collect()
         };
-        links.iter().map(of).collect()
+        links.iter().map(counted_by).collect()
     };
     assert_eq!(counted("10de:2342"), [["card0"], ["card0"]]);
     // H100 on PCIe.

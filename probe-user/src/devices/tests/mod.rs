@@ -83,7 +83,7 @@ fn grace_hopper_has_its_gpu_on_a_root_port() {
 }
 
 #[test]
-fn the_documents_table_of_vera_comes_back() {
+fn root_ports_of_vera_match_the_documents_table() {
     let devices = vera().read();
     assert_eq!(devices.problems, BTreeMap::new());
     let mut ports: Vec<_> = devices
@@ -144,7 +144,7 @@ fn as_json() {
 }
 
 #[test]
-fn a_pmu_and_its_filters_name_the_devices() {
+fn a_pmu_and_its_filters_select_devices() {
     let names = |tree: &Tree, pmu: &str, socket: u32, filters: &[(&str, u64)]| -> Vec<String> {
         let filters = filters
             .iter()
@@ -249,7 +249,7 @@ fn a_wrong_configuration_space_is_an_error_of_that_device_only() {
             ComplexKind::RootBus(5, 0xc0)
         );
     }
-    // A root port without the register is no error: it is of another kind.
+    // A root port without the register is no error: other kinds of root ports lack it.
     tree.config(bad, &[0; 4096]);
     assert_eq!(tree.read().problems, BTreeMap::new());
 }
@@ -260,7 +260,7 @@ fn a_machine_without_pci_has_no_devices() {
 }
 
 #[test]
-fn addresses_and_their_requester_ids() {
+fn addresses_give_requester_ids() {
     let address: Bdf = "27:01.1".parse().unwrap();
     // (0x27 << 8) + (1 << 3) + 1, by the document's formula.
     assert_eq!(address.requester(), 0x2709);
@@ -275,7 +275,7 @@ fn addresses_and_their_requester_ids() {
 
 proptest! {
     #[test]
-    fn addresses_come_back(domain: u32, bus: u8, device in 0_u8..32, function in 0_u8..8) {
+    fn addresses_parse_as_printed(domain: u32, bus: u8, device in 0_u8..32, function in 0_u8..8) {
         let address = Bdf { domain, bus, device, function };
         prop_assert_eq!(address.to_string().parse::<Bdf>(), Ok(address));
     }

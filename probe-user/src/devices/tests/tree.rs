@@ -89,7 +89,7 @@ impl Tree {
         let pmus = Pmus::read(self.path()).unwrap();
         let machine = Machine::at(Roots {
             sys: self.path().to_path_buf(),
-            // The host's procfs would show its CPUs.
+            // The host's procfs would show the host's CPUs.
             proc: "/nonexistent".into(),
             ..Roots::default()
         });
