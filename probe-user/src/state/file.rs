@@ -23,7 +23,7 @@ pub struct StateFile(pub &'static str);
 /// The file of totals.
 const TOTALS: StateFile = StateFile("totals");
 
-/// To be raised with every change of the state's content: the encoding does not describe itself.
+/// To be raised with every change of the state's content: postcard is not self-describing.
 const FORMAT: u32 = 10;
 
 /// Start of the first line; the format follows.
@@ -47,12 +47,12 @@ pub(crate) struct EncodedState {
 }
 
 impl EncodedState {
-    /// Replaces the previous file. That one stays if writing fails, or if `still` is false after
-    /// the new file was written.
+    /// Replaces the previous file, unless writing fails or `may_replace` returns false after the
+    /// new file was written.
     pub(crate) fn put(
         &self,
         into: &TrustedDirectory,
-        still: impl FnOnce() -> bool,
+        may_replace: impl FnOnce() -> bool,
     ) -> io::Result<()> {
         // The name during the write.
         let unfinished = format!("{}.new", self.name);
@@ -60,7 +60,7 @@ impl EncodedState {
             let mut file = into.file(&unfinished)?;
             file.set_len(0)?;
             file.write_all(&self.bytes)?;
-            match still() {
+            match may_replace() {
                 true => into.rename(&unfinished, &self.name),
                 false => Err(io::ErrorKind::Interrupted.into()),
             }
@@ -72,7 +72,7 @@ impl EncodedState {
 }
 
 impl SavedState<'_> {
-    /// Saves it in a directory, which is created if missing.
+    /// Saves the state in a directory, which is created if missing.
     ///
     /// # Errors
     ///
@@ -188,11 +188,11 @@ enum Content {
 
 /// The content of a file; None if there is no such file.
 fn read(directory: &Path, name: &str) -> io::Result<Option<Content>> {
-    let own = match TrustedDirectory::open(directory) {
+    let trusted = match TrustedDirectory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let Some(mut file) = own.existing(name)? else {
+    let Some(mut file) = trusted.existing(name)? else {
         return Ok(None);
     };
     let mut bytes = Vec::new();
@@ -231,20 +231,20 @@ struct ChecksumWriter<W> {
 impl<W: Write> Write for ChecksumWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes);
-        let written = self.noted(written)?;
+        let written = self.keep_error(written)?;
         self.sum.write(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let flushed = self.out.flush();
-        self.noted(flushed)
+        self.keep_error(flushed)
     }
 }
 
 impl<W> ChecksumWriter<W> {
     /// Keeps the writer's error for the caller.
-    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    fn keep_error<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.map_err(|error| {
             let kind = error.kind();
             self.failed = Some(error);

@@ -90,8 +90,8 @@ impl PlanPositions {
     }
 
     fn usage(&self, usage: &Usage) -> Usage {
-        let place = |from: &Option<usize>| usage.get((*from)?).cloned().flatten();
-        self.groups.iter().map(place).collect()
+        let total = |from: &Option<usize>| usage.get((*from)?).cloned().flatten();
+        self.groups.iter().map(total).collect()
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_found_where_they_are_now() {
+    fn groups_keep_their_totals_at_new_positions() {
         let before = counts(&[&["a", "b"], &["c"]], &["x", "y"]);
         let now = counts(&[&["c"], &["d"], &["a", "b"]], &["y", "z"]);
         let positions = PlanPositions::between(&before, &now).unwrap();

@@ -114,7 +114,7 @@ fn totals(joined: &Joined) -> Vec<(Entity, Usage, Duration)> {
         .collect()
 }
 
-fn seen(usage: &Usage) -> [u64; GROUP_COUNTERS] {
+fn raw_counts(usage: &Usage) -> [u64; GROUP_COUNTERS] {
     usage[0]
         .as_ref()
         .map_or([0; _], |counted: &GroupCounts| counted.counts)
@@ -123,11 +123,11 @@ fn seen(usage: &Usage) -> [u64; GROUP_COUNTERS] {
 proptest! {
     /// With the same maps a restart changes no total, not even by rounding.
     #[test]
-    fn totals_are_those_of_a_session_that_was_never_ended(
+    fn a_restart_changes_no_total(
         first in prop::collection::vec(0..1_u64 << 40, 0..6),
-        more in prop::collection::vec(0..1_u64 << 40, 6..7),
+        added in prop::collection::vec(0..1_u64 << 40, 6..7),
     ) {
-        let now: Vec<u64> = first.iter().zip(&more).map(|(first, more)| first + more).collect();
+        let now: Vec<u64> = first.iter().zip(&added).map(|(first, added)| first + added).collect();
         let (first, now) = (snapshot(10, &first), snapshot(20, &now));
         let window = Window::between(&snapshot(0, &[]), &first, &plan());
         let joined = view().join(&plan(), &window, None);
@@ -147,21 +147,21 @@ proptest! {
 
     /// Counts of new maps are added to the totals.
     #[test]
-    fn counts_of_new_maps_come_on_top(
+    fn counts_of_new_maps_are_added(
         counts in prop::collection::vec((0..1_u64 << 40, 0..1_u64 << 40), 1..6),
     ) {
         let (first, now): (Vec<u64>, Vec<u64>) = counts.iter().copied().unzip();
         let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &first))).unwrap();
         let (_, joined) = state.resume(&snapshot(20, &now), 8, &plan(), &view()).unwrap();
         for ((_, total, since), (first, now)) in totals(&joined).iter().zip(&counts) {
-            prop_assert_eq!(seen(total)[0], first + now);
+            prop_assert_eq!(raw_counts(total)[0], first + now);
             prop_assert_eq!(*since, Duration::ZERO);
         }
     }
 
-    /// Every damage is detected, and none ends the program.
+    /// Any damage is detected, without a panic.
     #[test]
-    fn damage_is_found(at in any::<prop::sample::Index>(), bit in 0..8_u8, cut: bool) {
+    fn damage_is_detected(at in any::<prop::sample::Index>(), bit in 0..8_u8, cut: bool) {
         let mut bytes = saved(&snapshot(10, &[1, u64::MAX / 4, 3]));
         let at = at.index(bytes.len());
         if cut {
@@ -173,14 +173,14 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_state(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn random_bytes_are_no_state(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(file::parse::<SavedState<'static>>(&bytes).is_none());
     }
 }
 
 /// Uncore counts of a session before its first snapshot are not lost.
 #[test]
-fn uncore_counters_begin_with_their_session() {
+fn uncore_counts_before_the_first_snapshot_are_added() {
     let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &[1]))).unwrap();
     let (window, _) = state
         .resume(&snapshot(30, &[1]), 8, &plan(), &view())
@@ -191,7 +191,7 @@ fn uncore_counters_begin_with_their_session() {
     assert_eq!((total.raw, total.since), (10 + 30, Duration::ZERO));
 }
 
-/// A snapshot with samples of the second cgroup, by SPE if it samples, and by these events.
+/// A snapshot with samples of the second cgroup, from SPE if `spe`, and from these events.
 fn sampled(at: u64, spe: bool, events: &[&str], samples: u64) -> Snapshot {
     let mut now = snapshot(at, &[1]);
     let (cgroup, tgid) = (CgroupId(2), 0);
@@ -225,7 +225,7 @@ fn sampled(at: u64, spe: bool, events: &[&str], samples: u64) -> Snapshot {
     now
 }
 
-/// Totals of samples of the machine and of the second cgroup, each with its start in seconds.
+/// Totals of samples with their start in seconds, which the machine and the second cgroup share.
 fn totals_of_samples(window: &Window, joined: &Joined) -> Vec<(SampleSource, u64, u64)> {
     let total = &window.samples.as_ref().unwrap().total;
     let row = joined.samples.as_ref().unwrap();
@@ -238,7 +238,7 @@ fn totals_of_samples(window: &Window, joined: &Joined) -> Vec<(SampleSource, u64
 }
 
 #[test]
-fn samples_go_on_as_long_as_the_same_sources_sample() {
+fn totals_of_samples_continue_while_the_sources_are_equal() {
     use SampleSource::{Event, Spe};
     let zero = sampled(0, true, &["faults"], 0);
     let first = sampled(10, true, &["faults"], 30);
@@ -265,7 +265,7 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
     };
     let same = restarted(&sampled(20, true, &["faults"], 4));
     assert_eq!(same, [(Spe, 34, 0), (Event(0), 34, 0)]);
-    // The cgroup sleeps, and has counts alone.
+    // The cgroup sleeps: it has no samples since the restart.
     let mut sleeps = sampled(20, true, &["faults"], 0);
     sleeps.samples.as_mut().unwrap().rows.clear();
     assert_eq!(restarted(&sleeps), [(Spe, 30, 0), (Event(0), 30, 0)]);
@@ -273,8 +273,8 @@ fn samples_go_on_as_long_as_the_same_sources_sample() {
     assert_eq!(others, [(Spe, 4, 10), (Event(0), 4, 10), (Event(1), 4, 10)]);
 }
 
-/// The encoding does not describe itself: if it changes, the format must change too, or older files
-/// would be misread.
+/// postcard is not self-describing: if the content changes, the format must change too, or older
+/// files would be misread.
 #[test]
 fn the_format_is_raised_with_every_change() {
     let mut now = sampled(10, true, &["loads"], 1 << 40);
@@ -300,7 +300,7 @@ fn the_format_is_raised_with_every_change() {
     );
 }
 
-/// What [`SavedState::load`] says of a file.
+/// The error of [`SavedState::load`] for a file.
 fn refusal(write: impl FnOnce(&std::path::Path)) -> String {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("totals"));
@@ -310,7 +310,7 @@ fn refusal(write: impl FnOnce(&std::path::Path)) -> String {
 }
 
 #[test]
-fn a_file_that_is_none_is_refused_in_a_sentence() {
+fn an_invalid_file_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     assert!(SavedState::load(directory.path(), BOOT).unwrap().is_none());
 
@@ -320,7 +320,7 @@ fn a_file_that_is_none_is_refused_in_a_sentence() {
     assert!(with(Vec::new()).contains("no state of pmuscope"));
     assert!(with(vec![0; 1000]).contains("no state of pmuscope"));
     assert!(with(good[..good.len() - 1].to_vec()).contains("damaged"));
-    // Nothing of a file of 100 GiB is kept in memory.
+    // A file of 100 GiB is not read into memory.
     let text = refusal(|path| {
         fs::write(path, &good).unwrap();
         let file = fs::File::options().write(true).open(path).unwrap();
