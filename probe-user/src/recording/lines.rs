@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read, Write as _};
 use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
 use serde::Serialize;
 
-/// Most bytes of a line: a snapshot with a million rows fits. A few compressed bytes can expand to
-/// any length.
+/// Maximum bytes of a line, since a few compressed bytes can expand to any length. A snapshot with
+/// a million rows fits.
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
 /// The first byte of each gzip member, and of no line of JSON.
@@ -46,7 +46,7 @@ impl Lines {
         })
     }
 
-    /// Whether nothing is left. Empty members are skipped.
+    /// Whether no line is left. Empty members are skipped.
     pub(super) fn is_at_end(&mut self) -> io::Result<bool> {
         while self.member.fill_buf()?.is_empty() {
             // A buffer may have one byte only.
@@ -89,9 +89,9 @@ impl Lines {
     }
 }
 
-/// An error if no bytes are left of the limit.
-fn check_limit(left: u64, max_bytes: u64) -> io::Result<()> {
-    if left > 0 {
+/// An error if the limit is used up.
+fn check_limit(remaining: u64, max_bytes: u64) -> io::Result<()> {
+    if remaining > 0 {
         return Ok(());
     }
     let sentence = format!("it has {max_bytes} bytes or more");
@@ -120,7 +120,7 @@ mod tests {
 
     /// Members start at many offsets of the reader's buffer, including its last byte.
     #[test]
-    fn lines_are_read_whatever_their_length() {
+    fn lines_of_any_length_are_read() {
         // Random text, which is packed to three quarters of its length.
         let mut state = 1_u32;
         let mut random = || {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_lines_however_they_come() {
+    fn members_with_no_line_or_several_are_read() {
         let nothing = GzEncoder::new(Vec::new(), Compression::fast()).finish();
         let mut two = GzEncoder::new(Vec::new(), Compression::fast());
         two.write_all(b"[2]\n[3]\n").unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_becomes_too_large_is_refused() {
+    fn a_line_that_unpacks_to_too_many_bytes_is_refused() {
         let packed = pack(&"x".repeat(100_000)).unwrap();
         assert!(packed.len() < 1_000);
         let read = |bytes: &[u8], max_bytes| {

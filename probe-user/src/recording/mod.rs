@@ -1,10 +1,10 @@
 //! Recordings of whole runs: a file with the snapshots of a session, and everything that a
 //! [`Replay`] needs to compute the same windows again, also with another view.
 //!
-//! A recording is lines of JSON, each compressed by gzip on its own, so that a kill leaves whole
-//! lines and a damaged one is found by its checksum. The first line is the [`RecordingHead`] after
-//! the format's version. Each other line is a [`Snapshot`](crate::snapshot::Snapshot), and the last
-//! one says how many windows these make. Lines that were unpacked are read too.
+//! A recording is lines of JSON, each compressed by gzip on its own, so that whole lines survive a
+//! kill and a checksum detects a damaged line. The first line has the format's version and the
+//! [`RecordingHead`], each further line a [`Snapshot`](crate::snapshot::Snapshot), and the last
+//! line the number of windows. Uncompressed lines are read too.
 
 mod lines;
 mod read;
@@ -33,7 +33,7 @@ pub const FORMAT: u32 = 6;
 pub struct RecordingHead {
     /// The machine and the command line: keys and values.
     pub about: BTreeMap<String, String>,
-    /// The view that its rows were shown by.
+    /// The view used to show its rows.
     pub view: View,
     /// What was counted where, with the definitions of its metrics.
     pub plan: Plan,

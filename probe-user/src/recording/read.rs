@@ -89,9 +89,9 @@ struct RecordingLines {
     lines: Lines,
     /// Number of the last line read, from 1.
     number: usize,
-    /// Whether it may have no end.
+    /// Whether the last line may be missing.
     is_unfinished: bool,
-    /// Whether the end was reached, or damage.
+    /// Whether the end or damage was reached.
     is_over: bool,
 }
 
@@ -112,7 +112,7 @@ impl Recording {
             opened = (&unfinished, File::open(&unfinished));
         }
         if is_missing(&opened.1) {
-            // It may just have become whole.
+            // The recording may have been finished, and so renamed, in the meantime.
             opened = (path, File::open(path));
         }
         let (path, opened) = opened;
@@ -218,7 +218,7 @@ impl RecordingLines {
         };
         if line.starts_with(END) {
             return match serde_json::from_slice::<RecordingEnd>(&line) {
-                // Its first lines are the head and the first snapshot.
+                // The head, the first snapshot and this line count no window.
                 Ok(end) if end.windows as usize + 3 != self.number => {
                     Err(self.damaged(&format!("it is the end of {} windows", end.windows)))
                 }

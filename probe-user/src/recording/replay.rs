@@ -59,7 +59,7 @@ impl Replay {
         (!self.is_empty).then(|| self.stages.report())
     }
 
-    /// How rows are made.
+    /// The current view.
     #[must_use]
     pub fn view(&self) -> &View {
         self.stages.view()

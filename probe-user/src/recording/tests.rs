@@ -1,4 +1,4 @@
-//! Recordings are read back the same, and invalid ones are refused with the line.
+//! Recordings are read as written; invalid ones are refused with the line number.
 
 mod generated;
 
@@ -129,7 +129,7 @@ fn plans_are_read_as_they_were_written() {
         rest.1.metrics.list.clear();
         assert_eq!(format!("{:?}", rest.1), format!("{:?}", rest.0), "{chip}");
         for (one, other) in plan.metrics.list.iter().zip(&found.metrics.list) {
-            let told = |planned: &crate::plan::PlannedMetric| {
+            let definition = |planned: &crate::plan::PlannedMetric| {
                 let metric = &planned.metric;
                 let pmu = &metric.pmu;
                 let io = metric.io.iter();
@@ -144,7 +144,7 @@ fn plans_are_read_as_they_were_written() {
                 let formula = metric.formula.clone();
                 format!("{texts:?}{values:?}{of_pmu:?}{needs:?}{chips:?}{places:?}{formula:?}")
             };
-            assert_eq!(told(other), told(one), "{chip}");
+            assert_eq!(definition(other), definition(one), "{chip}");
         }
         assert_eq!(found.metrics.list.len(), plan.metrics.list.len());
     }

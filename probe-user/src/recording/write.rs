@@ -1,5 +1,5 @@
-//! Writes a recording. It has another name until it is whole, so that an earlier file of its name
-//! stays until then, and then becomes FILE.old.
+//! Writes a recording. The file is FILE.unfinished until it is complete; then it becomes FILE, and
+//! an earlier FILE becomes FILE.old.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{FORMAT, RecordingEnd, RecordingHead, RecordingMark, lines::pack};
 use crate::{samples::parts::with_path, snapshot::Snapshot};
 
-/// Extension of a recording that is not whole.
+/// Extension of an incomplete recording.
 pub(super) const UNFINISHED: &str = "unfinished";
 
 /// The file of a running recording.
@@ -39,11 +39,11 @@ struct FirstLine<'a> {
 }
 
 impl RecordingFile {
-    /// Creates it, with the snapshot at the begin of the first window.
+    /// Creates the file, with the snapshot at the start of the first window.
     ///
     /// # Errors
     ///
-    /// If it cannot be written, or an earlier recording that did not come to its end is in the way.
+    /// If it cannot be written, or an unfinished recording of this name exists.
     pub fn begin(path: &Path, head: &RecordingHead, first: &Snapshot) -> io::Result<Self> {
         let mut file = Self::create(path)?;
         let mark = RecordingMark {
@@ -52,7 +52,7 @@ impl RecordingFile {
         };
         let lines = [pack(&FirstLine { mark, head })?, pack(first)?].concat();
         file.write(&lines).inspect_err(|_| {
-            // It has no window.
+            // The file has no window.
             let _ = file.remove();
         })?;
         Ok(file)
@@ -74,7 +74,7 @@ impl RecordingFile {
             false => (Some(target.clone()), unfinished(&target)),
         };
         if let (Some(target), Ok(_)) = (&whole, is_file) {
-            // To find out early whether it may be replaced.
+            // Finds out early whether the earlier file may be replaced.
             let opened = File::options().write(true).open(target);
             opened.map_err(|error| with_path(target, &error))?;
         }
@@ -104,7 +104,7 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written: it has its earlier windows.
+    /// If the file cannot be written; earlier windows stay in it.
     pub fn add(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         self.add_line(snapshot)?;
         self.windows += 1;
@@ -121,7 +121,7 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// If it cannot be written: it keeps the name that it had until then.
+    /// If it cannot be written or renamed; it keeps its unfinished name.
     pub fn finish(mut self) -> io::Result<()> {
         let windows = self.windows;
         let ended = self.add_line(&RecordingEnd { windows });
@@ -147,7 +147,7 @@ impl RecordingFile {
     ///
     /// # Errors
     ///
-    /// Where it cannot be removed.
+    /// If it cannot be removed.
     pub fn discard(self) -> io::Result<()> {
         self.remove()
     }
@@ -176,8 +176,7 @@ impl RecordingFile {
     }
 }
 
-/// Keeps an earlier file of a recording's name as FILE.old, which replaces that of an even earlier
-/// one.
+/// Renames an earlier FILE to FILE.old, replacing any previous FILE.old.
 fn keep_earlier(whole: &Path) -> io::Result<()> {
     if !fs::metadata(whole).is_ok_and(|it| it.is_file()) {
         return Ok(());
@@ -187,8 +186,8 @@ fn keep_earlier(whole: &Path) -> io::Result<()> {
     fs::rename(whole, old)
 }
 
-/// The path that a link leads to, which may be of no file yet: a link stays, and its target is
-/// replaced.
+/// The target of a link, even if it does not exist yet: a recording replaces the target and keeps
+/// the link.
 pub(super) fn resolved(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     // The kernel's own limit (path_resolution(7)).
@@ -204,7 +203,7 @@ pub(super) fn resolved(path: &Path) -> PathBuf {
     path
 }
 
-/// Whether procfs has the path: what its links name, such as standard output, is open already.
+/// Whether the path is in procfs, whose links are open files such as standard output.
 fn is_open(path: &Path) -> bool {
     let directory = path.parent().map(statfs);
     directory.is_some_and(|it| it.is_ok_and(|it| it.f_type == PROC_SUPER_MAGIC))

@@ -1,4 +1,4 @@
-//! Snapshots of any content.
+//! Random snapshots.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -281,9 +281,9 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
     let rows = collection::hash_map(usage().prop_map(|(key, _)| key), usage(), 0..6);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(key, (_, row))| (key, row)).collect());
     let parts = (rows, collection::vec(usage(), 0..3), uncore());
-    let more = (prop::option::of(samples()), names(), any::<[bool; 4]>());
+    let others = (prop::option::of(samples()), names(), any::<[bool; 4]>());
     let at = any::<u64>().prop_map(Duration::from_nanos);
-    (at, parts, more, any::<[u64; CpuCounts::WORDS]>()).prop_map(
+    (at, parts, others, any::<[u64; CpuCounts::WORDS]>()).prop_map(
         |(
             at,
             (rows, freed, uncore),
@@ -323,7 +323,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 path: "/sys/fs/resctrl/mon_groups/a".into(),
                 cgroups: [CgroupId(7), CgroupId(8)].into(),
             };
-            let of_group = GroupBytes {
+            let group_bytes = GroupBytes {
                 group: Arc::new(group),
                 bytes: BTreeMap::from([(0, state[3]), (1, 0)]),
             };
@@ -336,7 +336,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
                 topology: topology.then(|| Arc::new(Topology::with_sockets(&[0, 0, 1]))),
                 sources: SourceReadings {
                     devices: devices.then(device_use),
-                    resctrl: monitored.then(|| vec![of_group]),
+                    resctrl: monitored.then(|| vec![group_bytes]),
                     pressure: hook.then(|| pressure(state[5])),
                     waits: hook.then(|| waits(state[6])),
                     memory: hook.then(|| memory(state[4])),
@@ -390,7 +390,7 @@ fn sampled_event(samples: u64) -> SampleReading {
         cycles: samples,
         made: 1,
     };
-    let place = CodeLocation {
+    let location = CodeLocation {
         function: Some("spin".into()),
         module: "/bin/a \u{1b}".into(),
         build_id: Some([1, 2, 3].into()),
@@ -407,7 +407,7 @@ fn sampled_event(samples: u64) -> SampleReading {
         events: vec![health],
         rows: [(key, counts)].into(),
         addresses: [(address, at)].into(),
-        places: [(address.code_key(), place)].into(),
+        places: [(address.code_key(), location)].into(),
         names: Some(NameCounts {
             lost: samples,
             ..NameCounts::default()
