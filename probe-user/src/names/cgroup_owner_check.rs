@@ -4,10 +4,10 @@
 //! The owner of a delegated directory can name cgroups below it at will: a container can create
 //! `docker/<id of another>` in its own tree, and a user `docker-<id>.scope` below
 //! `user@1000.service`. Their counts must not go to the other container. So, if several cgroups
-//! have the same id, it belongs to those at a path where runtimes create cgroups, created by the
-//! authority with the fewest delegations above it. If this does not decide, it belongs to none of
-//! them. The caller looks up owner and mode of directories, which decide who may create cgroups in
-//! them.
+//! have the same id, the id belongs to those at a path where runtimes create cgroups, created by
+//! the authority with the fewest delegations above it. If this does not decide, the id belongs to
+//! none of them. The caller looks up owner and mode of directories, which decide who may create
+//! cgroups in them.
 
 use std::{
     borrow::Cow,
@@ -40,7 +40,7 @@ const RUNTIMES: [&str; 6] = [
     "isulad-",
 ];
 
-/// The id of a container and that of its pod.
+/// The ids of a container and its pod.
 type WithPod<'p> = (Cow<'p, str>, Option<Cow<'p, str>>);
 
 /// A directory with an id in its name. The smallest claim is the strongest.
@@ -55,10 +55,10 @@ struct OwnerClaim<'a> {
     authority: &'a str,
     directory: &'a str,
     /// Only root can create cgroups at this path.
-    of_root: bool,
+    root_only: bool,
     /// Users other than root can create cgroups at this path. A container's root does not count,
     /// since it may be root of the host.
-    of_others: bool,
+    open_to_others: bool,
 }
 
 /// The directories with the id of another container or pod in their name.
@@ -117,7 +117,7 @@ impl<'a> CgroupOwnerCheck<'a> {
     }
 }
 
-/// The directories above those with an id that other directories have too, each once.
+/// The ancestors of all directories that share an id with another directory.
 pub(crate) fn contested<'a>(paths: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let rivals = rivals(paths).into_values().flatten();
     let above = rivals.flat_map(|directory| {
@@ -127,7 +127,7 @@ pub(crate) fn contested<'a>(paths: impl IntoIterator<Item = &'a str>) -> BTreeSe
     above.collect()
 }
 
-/// The directories of each id that more than one directory has.
+/// The directories of each id that several directories have.
 fn rivals<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> HashMap<(IdKind, Cow<'a, str>), BTreeSet<&'a str>> {
@@ -157,23 +157,25 @@ fn rivals<'a>(
     rivals
 }
 
-/// All claims but the strongest. The strongest is refused too if a rival of another authority is as
-/// strong: of the same rank; or of a lower rank but at a path where runtimes create cgroups, while
-/// the strongest may be of any user.
+/// Claims of a lower rank than the strongest. All claims are refused if another authority has one
+/// of the same rank; or if the strongest is unusual and another is not, unless only root can create
+/// the strongest and users other than root can create the other.
 fn refused_claims<'a>(claims: &BTreeSet<OwnerClaim<'a>>) -> impl Iterator<Item = &'a str> {
     let strongest = claims.first();
-    let same = |a: &OwnerClaim<'_>, b: &OwnerClaim<'_>| {
+    let same_rank = |a: &OwnerClaim<'_>, b: &OwnerClaim<'_>| {
         (a.delegations, a.unusual) == (b.delegations, b.unusual)
     };
     let rival = strongest.is_some_and(|strongest| {
         claims.iter().any(|claim| {
-            same(claim, strongest) && claim.authority != strongest.authority
-                || strongest.unusual && !claim.unusual && !(strongest.of_root && claim.of_others)
+            same_rank(claim, strongest) && claim.authority != strongest.authority
+                || strongest.unusual
+                    && !claim.unusual
+                    && !(strongest.root_only && claim.open_to_others)
         })
     });
-    let refused = claims
-        .iter()
-        .filter(move |claim| rival || strongest.is_none_or(|strongest| !same(claim, strongest)));
+    let refused = claims.iter().filter(move |claim| {
+        rival || strongest.is_none_or(|strongest| !same_rank(claim, strongest))
+    });
     refused.map(|claim| claim.directory)
 }
 
@@ -201,12 +203,12 @@ fn claim<'a>(
     let (delegations, depth) =
         delegations.fold((0, 0), |(count, _), (depth, _)| (count + 1, depth));
     let unusual = !is_usual(&above[depth..], &directory[above.len()..], kind);
-    let is_of_root = |(depth, _)| delegated.get(&above[..depth]) == Some(&false);
+    let is_root_only = |(depth, _)| delegated.get(&above[..depth]) == Some(&false);
     OwnerClaim {
         delegations,
         unusual,
-        of_root: delegations == 0 && directories(above).all(is_of_root),
-        of_others: first_delegated.is_some(),
+        root_only: delegations == 0 && directories(above).all(is_root_only),
+        open_to_others: first_delegated.is_some(),
         authority: if unusual {
             directory
         } else {
@@ -232,14 +234,14 @@ fn is_usual(above: &str, name: &str, kind: IdKind) -> bool {
         IdKind::Container => {
             let runtime = RUNTIMES.iter().any(|prefix| name.starts_with(prefix));
             let below_pod = above.last().is_some_and(|name| name.starts_with("pod"));
-            let bare = !name.contains(['-', '.']);
+            let id_only = !name.contains(['-', '.']);
             match above[..] {
                 _ if slices && name.ends_with(".scope") => runtime,
                 // `podman run --cgroups=split` in a service.
                 [] => name.starts_with("libpod-payload-"),
-                ["docker"] => bare,
+                ["docker"] => id_only,
                 ["libpod_parent", ..] => name.starts_with("libpod-"),
-                _ => kubepods && below_pod && (bare || runtime),
+                _ => kubepods && below_pod && (id_only || runtime),
             }
         }
     }
@@ -310,7 +312,7 @@ mod tests {
 
     /// Under an unusual root only owners distinguish the container from foreign cgroups.
     #[test]
-    fn a_cgroup_that_only_root_can_make_has_its_id_anywhere() {
+    fn a_cgroup_that_only_root_can_create_owns_its_id_anywhere() {
         let real = format!("/custom/pods/{ID}");
         let below = format!("{real}/init");
         let user = "/user.slice/user-1000.slice/user@1000.service";
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_cgroup_does_not_become_the_container_whose_id_it_bears() {
+    fn a_foreign_cgroup_is_not_the_container_with_its_id() {
         for real in real() {
             for foreign in foreign() {
                 let check = CgroupOwnerCheck::new([real.as_str(), &foreign], &unknown());
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_made_by_a_container_are_its_own() {
+    fn a_nested_container_loses_its_id_to_one_of_the_host() {
         let (outer, inner) = (
             format!("/docker/{OUTER}"),
             format!("/docker/{OUTER}/docker/{ID}"),
@@ -406,11 +408,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_its_slice_and_what_a_mismatched_driver_made() {
+    fn a_pod_owns_its_slice_and_the_cgroups_of_a_mismatched_driver() {
         let pod = format!("kubepods-besteffort-pod{}.slice", UID.replace('-', "_"));
         let slice = format!("/kubepods.slice/kubepods-besteffort.slice/{pod}");
-        let made = |id| format!("/system.slice/containerd.service/{pod}:cri-containerd:{id}");
-        let (one, two) = (made(ID), made(OUTER));
+        let mismatched = |id| format!("/system.slice/containerd.service/{pod}:cri-containerd:{id}");
+        let (one, two) = (mismatched(ID), mismatched(OUTER));
         let foreign = format!("/user.slice/user-7.slice/user@7.service/{pod}/x");
         let check = CgroupOwnerCheck::new([slice.as_str(), &one, &two, &foreign], &unknown());
         for path in [&slice, &one, &two] {

@@ -5,20 +5,19 @@ use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest path in a label, in bytes. A pod's container in a container, as kind makes them, has
-/// about 350.
-const MOST: usize = 512;
+/// Maximum length of a path in a label in bytes. Paths of kind's nested containers have about 350.
+const MAX_LENGTH: usize = 512;
 
-/// Bytes of a longer path that its label keeps: the last ones, which have the cgroup's own name.
-const KEPT: usize = 256;
+/// Bytes that the label of a longer path keeps of its end, which has the cgroup's own name.
+const TAIL: usize = 256;
 
-/// Bytes of the hash in a label. Nobody finds two paths with the same 16 bytes of SHA-256.
-const HASHED: usize = 16;
+/// Bytes of the hash in a label. Collisions of 16 bytes of SHA-256 are infeasible to find.
+const HASH_BYTES: usize = 16;
 
-/// The path, or `…HASH…END` where it is too long. A path begins with `/`, so no path is equal to
-/// the text of another.
+/// The path, or `…HASH…END` if it is too long. A path begins with `/`, so it never equals a
+/// shortened label.
 pub(crate) fn label_of_path(path: &str) -> Cow<'_, str> {
-    if path.len() <= MOST {
+    if path.len() <= MAX_LENGTH {
         return path.into();
     }
     let hash = Sha256::digest(path);
@@ -26,7 +25,7 @@ pub(crate) fn label_of_path(path: &str) -> Cow<'_, str> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let end = &path[path.ceil_char_boundary(path.len() - KEPT)..];
+    let end = &path[path.ceil_char_boundary(path.len() - TAIL)..];
     format!("…{digits}…{end}").into()
 }
 
@@ -38,11 +37,11 @@ mod tests {
 
     #[test]
     fn only_long_paths_are_shortened() {
-        let path = format!("/{}", "a".repeat(MOST - 1));
+        let path = format!("/{}", "a".repeat(MAX_LENGTH - 1));
         assert_eq!(label_of_path(&path), path);
         // The hash is that of `sha256sum`.
-        let path = format!("/{}", "a".repeat(MOST));
-        let expected = format!("…d8534f0b3b979f2998f683ec3102b924…{}", "a".repeat(KEPT));
+        let path = format!("/{}", "a".repeat(MAX_LENGTH));
+        let expected = format!("…d8534f0b3b979f2998f683ec3102b924…{}", "a".repeat(TAIL));
         assert_eq!(label_of_path(&path), expected);
     }
 
@@ -53,11 +52,11 @@ mod tests {
             .filter(|at| long.is_char_boundary(*at))
             .map(|at| format!("{}x{}", &long[..at], &long[at..]))
             .collect();
-        // What another path's label looks like is no path's label.
+        // A path that contains another path's label.
         paths.push(format!("/{}", label_of_path(&long)));
         paths.push(long);
         let labels: HashSet<_> = paths.iter().map(|path| label_of_path(path)).collect();
         assert_eq!(labels.len(), paths.iter().collect::<HashSet<_>>().len());
-        assert!(labels.iter().all(|label| label.len() <= MOST));
+        assert!(labels.iter().all(|label| label.len() <= MAX_LENGTH));
     }
 }

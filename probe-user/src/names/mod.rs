@@ -78,9 +78,9 @@ fn pod_uid(name: &str) -> Option<Cow<'_, str>> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let of_length = |length: usize, is_whole: fn(&str) -> bool| {
         let (before, uid) = name.split_at_checked(name.len().checked_sub(length)?)?;
-        // A prefix ends in a dash, and systemd's form of the uid after it has none.
-        let alone = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
-        (alone && is_whole(uid)).then_some(uid)
+        // systemd's form has a prefix that ends in a dash, and a uid without dashes.
+        let is_separate = before == "pod" || before.ends_with("-pod") && !uid.contains('-');
+        (is_separate && is_whole(uid)).then_some(uid)
     };
     let uid = of_length(UID_LENGTH, is_uid).or_else(|| of_length(STATIC_UID_LENGTH, is_hex))?;
     Some(match uid.contains('_') {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_outside_its_containers_is_still_the_pod() {
+    fn a_pods_own_path_names_the_pod() {
         let path = format!("/kubepods/burstable/pod{UID}");
         let pod = last(&path, IdKind::Pod);
         assert_eq!(pod.unwrap().id, UID);

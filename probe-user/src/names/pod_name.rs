@@ -1,6 +1,6 @@
 //! The parts of the name of a Kubernetes pod.
 
-/// The name of a pod that a controller made, such as `web-7d4b9c6f5-x2k4q`.
+/// The name of a pod with a random suffix, such as `web-7d4b9c6f5-x2k4q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PodName<'a> {
     /// The name of its workload, such as a `Deployment` or a `Job`: `web`.
@@ -10,12 +10,12 @@ pub(crate) struct PodName<'a> {
 }
 
 /// Characters of random parts of names (Kubernetes, `k8s.io/apimachinery/pkg/util/rand`).
-const SAFE: &str = "bcdfghjklmnpqrstvwxz2456789";
+const RANDOM_CHARS: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 impl<'a> PodName<'a> {
-    /// The parts of a pod's name; None for a name that no controller made, as of a `StatefulSet`.
+    /// The parts of a pod's name; None for a name without a random suffix, as of a `StatefulSet`.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
-        let is_random = |part: &str| part.chars().all(|char| SAFE.contains(char));
+        let is_random = |part: &str| part.chars().all(|char| RANDOM_CHARS.contains(char));
         let (rest, suffix) = name.rsplit_once('-')?;
         if suffix.len() != 5 || !is_random(suffix) {
             return None;
@@ -28,8 +28,8 @@ impl<'a> PodName<'a> {
     }
 }
 
-/// Whether one of the names of a row contains `wanted`, in any case: its `name`, which may be an
-/// id, and its pod and container, also without the hashes of the pod and without the namespace.
+/// Whether a name of a row contains `wanted`, ignoring case: its `name`, which may be an id, or
+/// NAMESPACE/POD/CONTAINER, with or without the pod's hashes.
 pub(crate) fn name_matches(
     wanted: &str,
     name: &str,
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn shown_names_match() {
         let names = [Some("shop"), Some("web-7d4b9c6f5-x2k4q"), Some("api")];
-        let found = |wanted: &str| name_matches(wanted, "0123456789abcdef", names);
+        let is_match = |wanted: &str| name_matches(wanted, "0123456789abcdef", names);
         let shown = [
             "web-x2k4q/api",
             "web/api",
@@ -65,13 +65,13 @@ mod tests {
             "API",
             "0123456",
         ];
-        assert!(shown.into_iter().all(found));
-        assert!(!found("proxy"));
+        assert!(shown.into_iter().all(is_match));
+        assert!(!is_match("proxy"));
         assert!(!name_matches("/", "system", [None; 3]));
     }
 
     #[test]
-    fn parts_of_names() {
+    fn pod_names_are_split() {
         let cases = [
             ("web-7d4b9c6f5-x2k4q", Some(("web", "x2k4q"))),
             ("node-agent-x2k4q", Some(("node-agent", "x2k4q"))),

@@ -34,7 +34,7 @@ struct DockerConfig {
 pub(super) fn docker(directory: &Path, wanted: &WantedIds) -> Reply {
     let mut reply = Reply::default();
     if let Err(error) = fs::metadata(directory) {
-        return without(directory, &error);
+        return unreadable_directory(directory, &error);
     }
     for id in wanted.open_containers() {
         let state = match read::<DockerState>(&directory.join(id).join("config.v2.json")) {
@@ -83,7 +83,7 @@ pub(super) fn podman(storage: &Path, wanted: &WantedIds) -> Reply {
     let mut reply = Reply::default();
     let entries = match fs::read_dir(storage) {
         Ok(entries) => entries,
-        Err(error) => return without(storage, &error),
+        Err(error) => return unreadable_directory(storage, &error),
     };
     let runtimes = [Arc::from("podman"), Arc::from("cri-o")];
     let directories = entries.filter_map(|entry| {
@@ -126,7 +126,7 @@ fn add_stored(answer: &mut SourceAnswer, stored: Stored, [podman, crio]: &[Arc<s
 }
 
 /// The reply of a source with an unreadable directory.
-fn without(directory: &Path, error: &io::Error) -> Reply {
+fn unreadable_directory(directory: &Path, error: &io::Error) -> Reply {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Reply::absent(),
         _ => Reply::failed(failed(directory, error)),

@@ -1,8 +1,8 @@
 //! Asks runtimes for the names of containers ([`Resolver`]), in its own thread, so that neither
 //! counting nor a pull waits for a runtime.
 //!
-//! It gets the paths of cgroups, asks for all ids in them at once, and publishes the known names.
-//! Only containers and pods with a cgroup are kept, whatever a runtime answers.
+//! The thread gets the paths of cgroups, asks for all ids in them at once, and publishes the known
+//! names. Only containers and pods with a cgroup are kept, whatever a runtime answers.
 
 mod clip;
 mod files;

@@ -182,13 +182,13 @@ impl NameCache {
         let mut containers = answer.containers;
         containers.retain(|found| self.containers.contains_key(&*found.id));
         let refused = &mut self.health.refused;
-        let containers = one_each(
+        let containers = without_conflicts(
             containers,
             |it| &it.id,
             |a, b| (&a.name, &a.pod) == (&b.name, &b.pod),
             refused,
         );
-        let pods = one_each(
+        let pods = without_conflicts(
             answer.pods,
             |it| &it.uid,
             |a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name),
@@ -269,7 +269,7 @@ fn newly_known(
 }
 
 /// The results without ids that have conflicting names.
-fn one_each<T>(
+fn without_conflicts<T>(
     mut found: Vec<T>,
     id: fn(&T) -> &str,
     is_same: fn(&T, &T) -> bool,

@@ -34,14 +34,14 @@ async fn ask_when_due(shared: &SharedCache, config: &ResolverConfig) {
         named: matches!(config.runtime, RuntimeEndpoint::Socket(_)),
         reported: HashSet::new(),
     };
-    let mut rested = Instant::now();
+    let mut pause_end = Instant::now();
     loop {
         let due = shared.cache().due();
         let Some(due) = due else {
             shared.wake.notified().await;
             continue;
         };
-        let due = due.max(rested);
+        let due = due.max(pause_end);
         if due > Instant::now() {
             tokio::select! {
                 () = shared.wake.notified() => {}
@@ -52,7 +52,7 @@ async fn ask_when_due(shared: &SharedCache, config: &ResolverConfig) {
         let began = Instant::now();
         ask(shared, config, &mut sources, &mut faults).await;
         let took = began.elapsed();
-        rested = Instant::now()
+        pause_end = Instant::now()
             + took
                 .saturating_mul(PAUSE_FACTOR)
                 .clamp(MIN_PAUSE, MAX_PAUSE);

@@ -16,7 +16,7 @@ fn docker_state(directory: &Path, id: &str, text: &[u8]) {
 }
 
 #[test]
-fn docker_says_name_image_and_labels() {
+fn docker_files_give_name_image_and_labels() {
     let directory = tempfile::tempdir().unwrap();
     let (web, gone) = (id('a'), id('b'));
     let text = br#"{"StreamConfig":{},"State":{"Running":true},"Name":"/shop-web-1",

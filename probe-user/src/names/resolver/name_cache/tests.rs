@@ -45,7 +45,7 @@ fn answer(containers: Vec<FoundContainer>, pods: Vec<FoundPod>) -> SourceAnswer 
 }
 
 #[test]
-fn only_what_is_wanted_is_kept_with_its_pod_and_chosen_labels() {
+fn only_requested_containers_are_kept_with_pod_and_chosen_labels() {
     let (a, b) = (id('a'), id('b'));
     let mut cache = cache(&[format!("/docker/{a}")]);
     let found = vec![found(&a, "web"), found(&b, "stranger")];
@@ -66,15 +66,15 @@ fn only_what_is_wanted_is_kept_with_its_pod_and_chosen_labels() {
 }
 
 #[test]
-fn an_ended_container_is_known_until_its_cgroup_is_forgotten() {
+fn an_ended_container_is_known_until_its_cgroup_is_dropped() {
     let path = format!("/kubepods/pod{UID}/{}", id('a'));
     let mut cache = cache(std::slice::from_ref(&path));
     let found = vec![found(&id('a'), "web")];
     cache.apply(answer(found, vec![pod("web-0")]), Instant::now());
     cache.retain(path_ids(&path));
-    let kept = cache.described();
-    assert!(kept.container(&id('a')).unwrap().1.is_some());
-    assert!(Arc::ptr_eq(&kept, &cache.described()));
+    let described = cache.described();
+    assert!(described.container(&id('a')).unwrap().1.is_some());
+    assert!(Arc::ptr_eq(&described, &cache.described()));
     // The pod's cgroup exists longer.
     cache.retain(path_ids(&format!("/kubepods/pod{UID}")));
     assert_eq!(cache.described().container(&id('a')), None);
@@ -85,7 +85,7 @@ fn an_ended_container_is_known_until_its_cgroup_is_forgotten() {
 }
 
 #[test]
-fn a_cgroup_with_two_names_or_none_has_no_name() {
+fn an_id_with_conflicting_or_empty_names_stays_unknown() {
     let (a, b, c) = (id('a'), id('b'), id('c'));
     let mut cache = cache(&[&a, &b, &c].map(|id| format!("/docker/{id}")));
     let found = vec![
@@ -102,7 +102,7 @@ fn a_cgroup_with_two_names_or_none_has_no_name() {
     assert_eq!(names, ["same"]);
     assert!(described.pods.is_empty());
     assert_eq!(cache.health().refused, 3);
-    // It is asked for again: the next answer may be better.
+    // Unknown ids are asked for again: the next answer may be better.
     assert!(cache.due().is_some());
 }
 
@@ -125,7 +125,7 @@ fn long_names_are_cut_and_counted() {
 }
 
 #[test]
-fn an_unknown_name_is_requested_ever_more_rarely() {
+fn retries_of_an_unknown_id_back_off() {
     let mut cache = cache(&[format!("/docker/{}", id('a'))]);
     let mut waits = Vec::new();
     for _ in 0..40 {
@@ -141,7 +141,7 @@ fn an_unknown_name_is_requested_ever_more_rarely() {
 }
 
 #[test]
-fn there_is_an_end_to_what_is_asked_for() {
+fn the_number_of_requested_ids_is_bounded() {
     let mut cache = NameCache::new(Vec::new());
     let now = Instant::now();
     for at in 0..MAX_IDS + 10 {
@@ -189,7 +189,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn whatever_a_runtime_says_the_book_is_bounded_and_sound(
+    fn any_answer_leaves_the_cache_bounded_and_valid(
         answers in prop::collection::vec(
             (prop::collection::vec(any_found(), 0..8), prop::collection::vec(any_pod(), 0..8)),
             1..4,

@@ -209,7 +209,7 @@ impl Round {
         Ok(found.items)
     }
 
-    /// Adds the requested ones to the answer.
+    /// Adds the requested pods and containers to the answer.
     fn add(&mut self, wanted: &WantedIds, sandboxes: Vec<PodSandbox>, containers: Vec<Container>) {
         let mut pods: HashMap<String, FoundPod> = HashMap::new();
         for sandbox in sandboxes {

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_nothing_takes_little_memory() {
+    fn a_list_of_empty_items_is_bounded() {
         let items = |number| [0x0a, 0].repeat(number);
         let list = ListPodSandboxResponse::decode(&*items(ITEMS)).unwrap();
         assert_eq!((list.items.len(), list.rest), (ITEMS, false));

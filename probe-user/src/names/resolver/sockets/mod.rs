@@ -12,8 +12,8 @@ use super::source::Fault;
 /// Whether nothing exists at this path. An inaccessible directory does not count: the connect will
 /// fail with a fault.
 fn is_absent(socket: &Path) -> bool {
-    let found = socket.symlink_metadata();
-    found.is_err_and(|error| {
+    let metadata = socket.symlink_metadata();
+    metadata.is_err_and(|error| {
         matches!(
             error.kind(),
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory

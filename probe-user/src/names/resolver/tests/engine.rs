@@ -9,7 +9,7 @@ use std::{
 
 use super::*;
 
-/// Answers each question once with one of these, and returns the lines of the requests.
+/// Gives each answer to one request, in order; returns the request lines.
 fn engine(socket: &Path, answers: &[(&str, String)]) -> JoinHandle<Vec<String>> {
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let listener = UnixListener::bind(socket).unwrap();
@@ -47,7 +47,7 @@ fn ask(root: &Path) -> Resolver {
 }
 
 #[test]
-fn engines_are_asked_for_the_containers_that_are_wanted() {
+fn engines_are_asked_for_requested_containers_only() {
     let root = tempfile::tempdir().unwrap();
     let web = id('a');
     let listed = serde_json::json!([

@@ -24,7 +24,7 @@ fn until(resolver: &Resolver, condition: impl Fn(&ResolverHealth) -> bool) {
 }
 
 #[test]
-fn an_endpoint_is_read_as_it_is_shown() {
+fn an_endpoint_parses_as_printed() {
     for text in ["auto", "off"] {
         let endpoint: RuntimeEndpoint = text.parse().unwrap();
         assert_eq!(endpoint.to_string(), text);
@@ -57,7 +57,7 @@ fn without_a_runtime_rows_have_ids_only() {
 }
 
 #[test]
-fn docker_is_found_when_it_comes() {
+fn docker_is_found_when_it_appears_later() {
     let root = tempfile::tempdir().unwrap();
     let config = ResolverConfig {
         root: root.path().to_owned(),
@@ -71,7 +71,7 @@ fn docker_is_found_when_it_comes() {
     until(&resolver, |health| health.known == 1);
     let names = resolver.names();
     assert_eq!(names.container(&id('a')).unwrap().0.name, "web");
-    // It has ended, and Docker no longer knows it.
+    // The container has ended, and Docker no longer knows it.
     fs::remove_dir_all(root.path().join("var")).unwrap();
     resolver.request_only([path.as_str()].into_iter());
     assert!(Arc::ptr_eq(&names, &resolver.names()));
@@ -83,7 +83,7 @@ fn docker_container(root: &Path, id: &str, name: &str) {
     let directory = root.join("var/lib/docker/containers").join(id);
     fs::create_dir_all(&directory).unwrap();
     let text = format!(r#"{{"Name":"/{name}"}}"#);
-    // In one step, as Docker does it.
+    // Atomically, as Docker does it.
     fs::write(directory.join("new"), text).unwrap();
     fs::rename(directory.join("new"), directory.join("config.v2.json")).unwrap();
 }
@@ -161,13 +161,13 @@ mod cri {
     }
 
     #[test]
-    fn a_runtime_that_hangs_or_refuses_stops_nothing_and_recovers() {
+    fn a_hanging_or_refusing_runtime_blocks_nothing_and_recovers() {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default().with(UID, "w", &id('a'), "app"));
         server.change(|it| it.hangs = true);
         let resolver = ask(&socket);
         resolver.request([path(&id('a')).as_str()]);
-        // Its thread waits for the runtime, but dropping it does not wait for the thread.
+        // The resolver's thread waits for the runtime; reading names does not.
         assert!(resolver.names().is_empty());
         until(&resolver, |health| health.timeouts > 0);
         server.change(|it| {
@@ -180,7 +180,7 @@ mod cri {
     }
 
     #[test]
-    fn the_socket_comes_goes_and_comes_back() {
+    fn a_socket_may_appear_late_and_be_replaced() {
         let (_directory, socket) = socket();
         let resolver = ask(&socket);
         resolver.request([path(&id('a')).as_str()]);
@@ -199,7 +199,7 @@ mod cri {
     }
 
     #[test]
-    fn of_100_000_containers_those_that_are_wanted_are_asked_for_one_by_one() {
+    fn requested_containers_among_100_000_are_asked_for_one_by_one() {
         let (_directory, socket) = socket();
         let mut runtime = Runtime::default();
         for at in 0..100_000 {
