@@ -19,8 +19,8 @@ pub(super) fn find(proc: &Path, pid: u32, mapped: &Mapped, elf: &Elf) -> Option<
     let own = std::process::id();
     let read = |file: File| {
         let debug = Elf::read(ElfSource::File(file))?;
-        // Files without build ids have only a checksum, for which the whole file would have to be
-        // read.
+        // Files without build ids are skipped: checking their checksum would need reading the whole
+        // file.
         (debug.build_id.is_some() && debug.build_id == elf.build_id).then_some(debug)
     };
     let paths = paths(mapped, elf);

@@ -9,7 +9,7 @@ const LONGEST: usize = 4096;
 
 /// The demangled name; the name itself if it is not mangled, or too long.
 pub(super) fn demangled(name: &str) -> String {
-    // Suffixes of the compiler for clones of a function stay, as in perf: they distinguish clones.
+    // Compiler suffixes of cloned functions stay, as in perf, since they distinguish the clones.
     if name.len() > LONGEST {
         return clipped(name);
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_source_come_back() {
+    fn names_are_demangled_as_in_the_source() {
         for (mangled, plain) in [
             (
                 "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_grows_is_left_as_it_is() {
+    fn a_name_that_expands_without_bound_is_limited() {
         // Each of these arguments contains the previous one twice.
         let grows = format!("_Z1fI{}Evv", "1AI1BS_S_E".repeat(60));
         assert!(demangled(&grows).len() <= LONGEST);
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_name(text in "(_Z|_R|_ZN)?[A-Z0-9a-z_]{0,200}") {
+        fn any_name_is_limited(text in "(_Z|_R|_ZN)?[A-Z0-9a-z_]{0,200}") {
             prop_assert!(demangled(&text).len() <= LONGEST);
         }
     }

@@ -255,7 +255,7 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
     let start = header.e_shoff(endian).into();
     let first = source.read(start, header_size, SMALL)?;
     let (first, _) = from_bytes::<E::SectionHeader>(&first).ok()?;
-    // If there are too many for the header's field, the first section has their number.
+    // If there are too many sections for the header's field, the first section has their number.
     let count = match header.e_shnum(endian) {
         0 => first.sh_size(endian).into(),
         count => count.into(),
@@ -276,11 +276,11 @@ fn sections<E: FileHeader<Endian = NativeEndian>>(
     let names = names.unwrap_or_default();
     let named = |at: u32| {
         let rest = names.get(usize::try_from(at).ok()?..)?;
-        let is = |name: &&str| {
+        let is_name = |name: &&str| {
             let after = rest.strip_prefix(name.as_bytes());
             after.is_some_and(|after| after.first() == Some(&0))
         };
-        NAMED.into_iter().find(is)
+        NAMED.into_iter().find(is_name)
     };
     let linked = |header: &E::SectionHeader| {
         let at = usize::try_from(header.sh_link(endian)).ok()?;

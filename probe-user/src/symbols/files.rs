@@ -86,7 +86,7 @@ impl ModuleFiles {
     /// Opens a newly mapped file, so that its names outlive the process.
     pub(super) fn open(&mut self, pid: u32, mapped: &Mapped) {
         if file_id(mapped).is_none_or(|id| !self.by_id.contains_key(&id)) {
-            self.of_running(pid, mapped);
+            self.open_mapped(pid, mapped);
         }
     }
 
@@ -128,17 +128,17 @@ impl ModuleFiles {
             }
         };
         let recorded_id = mapped.build_id.as_deref().map(Into::into);
-        let Some(kept) = version.and_then(|version| self.modules.get_mut(&version)) else {
+        let Some(cached) = version.and_then(|version| self.modules.get_mut(&version)) else {
             return (None, recorded_id);
         };
-        (kept.used, kept.round) = (self.clock, self.round);
-        let before = kept.module.memory();
+        (cached.used, cached.round) = (self.clock, self.round);
+        let before = cached.module.memory();
         let proc = &self.proc;
-        let name = kept
+        let name = cached
             .module
             .name(offset, |elf| debug_files::find(proc, pid, mapped, elf));
-        let build_id = kept.module.build_id.clone().or(recorded_id);
-        if kept.module.memory() != before {
+        let build_id = cached.module.build_id.clone().or(recorded_id);
+        if cached.module.memory() != before {
             self.evict();
         }
         (name, build_id)
@@ -150,8 +150,9 @@ impl ModuleFiles {
         ancestors: impl Iterator<Item = u32>,
         mapped: &Mapped,
     ) -> Option<FileVersion> {
-        self.of_running(pid, mapped)
-            // It has ended, or its root has changed: its ancestors most likely have the same root.
+        self.open_mapped(pid, mapped)
+            // If the process has ended or changed its root, its ancestors most likely have the same
+            // root.
             .or_else(|| { ancestors }.find_map(|parent| self.at_path(parent, mapped)))
             .or_else(|| {
                 let version = self.by_id.get(&file_id(mapped)?)?;
@@ -160,7 +161,7 @@ impl ModuleFiles {
             .or_else(|| self.at_path(std::process::id(), mapped))
     }
 
-    fn of_running(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
+    fn open_mapped(&mut self, pid: u32, mapped: &Mapped) -> Option<FileVersion> {
         let range = |pid| format!("{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end);
         let link = |pid| opened::link(&self.proc.join(range(pid)));
         let file = link(pid).or_else(|| {
@@ -193,20 +194,20 @@ impl ModuleFiles {
         number
             .is_none_or(|number| number == data.ino())
             .then_some(())?;
-        // The newest one, so that it is not evicted.
+        // A new file is the most recently used, so that it is not evicted.
         self.clock += 1;
         if !self.modules.contains_key(&version) {
-            let kept = CachedModule {
+            let cached = CachedModule {
                 module: Module::new(Elf::read(ElfSource::File(file))?),
                 used: self.clock,
                 round: self.round,
             };
-            self.modules.insert(version, kept);
+            self.modules.insert(version, cached);
             self.evict();
         }
-        let kept = self.modules.get_mut(&version)?;
-        (kept.used, kept.round) = (self.clock, self.round);
-        let same = |id: &[u8]| kept.module.elf.build_id.as_deref() == Some(id);
+        let cached = self.modules.get_mut(&version)?;
+        (cached.used, cached.round) = (self.clock, self.round);
+        let same = |id: &[u8]| cached.module.elf.build_id.as_deref() == Some(id);
         mapped.build_id.as_deref().is_none_or(same).then_some(())?;
         if let Some(id) = file_id(mapped) {
             self.by_id.insert(id, version);
@@ -216,14 +217,18 @@ impl ModuleFiles {
 
     /// Evicts the least recently used files.
     fn evict(&mut self) {
-        let mut memory: usize = self.modules.values().map(|kept| kept.module.memory()).sum();
+        let mut memory: usize = self
+            .modules
+            .values()
+            .map(|cached| cached.module.memory())
+            .sum();
         while self.modules.len() > MODULES || memory > MEMORY && self.modules.len() > 1 {
-            let oldest = self.modules.iter().min_by_key(|(_, kept)| kept.used);
+            let oldest = self.modules.iter().min_by_key(|(_, cached)| cached.used);
             let Some(oldest) = oldest.map(|(version, _)| *version) else {
                 return;
             };
-            if let Some(kept) = self.modules.remove(&oldest) {
-                memory -= kept.module.memory();
+            if let Some(cached) = self.modules.remove(&oldest) {
+                memory -= cached.module.memory();
             }
             self.drop_stale_keys();
         }
@@ -245,7 +250,7 @@ impl ModuleFiles {
         self.looked_up.clear();
         self.round += 1;
         let last = self.round.saturating_sub(IDLE);
-        let idle = |kept: &CachedModule| kept.round < last;
+        let idle = |cached: &CachedModule| cached.round < last;
         // Not in each round, since it checks all mappings.
         if !self.round.is_multiple_of(IDLE / 2) || !self.modules.values().any(idle) {
             return;
@@ -255,7 +260,7 @@ impl ModuleFiles {
             .filter_map(|id| self.by_id.get(&id).copied())
             .collect();
         self.modules
-            .retain(|version, kept| !idle(kept) || mapped.contains(version));
+            .retain(|version, cached| !idle(cached) || mapped.contains(version));
         self.drop_stale_keys();
     }
 }

@@ -47,8 +47,8 @@ impl JitMap {
         (owner == 0 || process::effective_uid(proc, pid) == Some(owner)).then_some(file)
     }
 
-    /// Reads the lines appended to a map since the last read, up to `budget` bytes, and subtracts
-    /// the bytes read from it. The rest is read the next time.
+    /// Reads the lines appended to a map since the last read, up to `budget` bytes, and reduces
+    /// `budget` by the bytes read. The rest is read the next time.
     pub(super) fn read(&mut self, mut file: File, budget: &mut u64) {
         let Ok(metadata) = file.metadata() else {
             return;
@@ -61,11 +61,11 @@ impl JitMap {
                 ..Self::default()
             };
         }
-        let more = length.saturating_sub(self.read).min(*budget);
-        if more == 0 || file.seek(SeekFrom::Start(self.read)).is_err() {
+        let unread = length.saturating_sub(self.read).min(*budget);
+        if unread == 0 || file.seek(SeekFrom::Start(self.read)).is_err() {
             return;
         }
-        let mut lines = BufReader::new(file.take(more));
+        let mut lines = BufReader::new(file.take(unread));
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -96,7 +96,7 @@ impl JitMap {
         let (start, size) = (hex()?, hex()?);
         let end = start.checked_add(size)?;
         let name = fields.next().filter(|name| !name.is_empty() && size > 0)?;
-        // Functions that it overlaps no longer exist.
+        // The new function replaced those that it overlaps.
         let overlapped: Vec<u64> = self
             .functions
             .range(..end)

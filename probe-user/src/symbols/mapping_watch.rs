@@ -29,8 +29,8 @@ use crate::sys::{
 
 /// Size of a CPU's ring in bytes: the records of some hundred short processes.
 const RING: usize = 256 << 10;
-/// Time in which records are collected and sorted. A shorter process leaves its name, build id and
-/// offsets, but its file may be gone with its container.
+/// Pause between two drains, in which records collect. The file of a process that ends sooner may
+/// be gone with its container; its name, build id and offsets remain.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why processes cannot be followed.
@@ -79,7 +79,7 @@ impl CpuRing {
         let mut attr = tracking_attr();
         attr.set_ksymbol(1);
         attr.set_use_clockid(1);
-        // The clock of the programs' samples.
+        // The clock of the BPF programs (`bpf_ktime_get_ns`).
         attr.clockid = ClockId::Monotonic as i32;
         attr.set_watermark(1);
         // Wake up at each record: the thread limits its rate by pauses.
@@ -194,7 +194,7 @@ impl Drop for MappingWatch {
             .store(true, std::sync::atomic::Ordering::Release);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // It has no result.
+            // The thread has no result.
             let _ended = thread.join();
         }
     }
@@ -219,7 +219,7 @@ impl SharedRings {
     }
 
     fn wake(&self) {
-        // It fails only if the counter is full: then the thread is awake.
+        // The write fails only if the counter is full: then the thread is awake.
         let _written = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -229,14 +229,14 @@ impl SharedRings {
         // An interrupted wait is treated as a short one.
         let _waited = epoll::wait(&self.epoll, spare_capacity(&mut ready), None);
         for event in ready {
-            let (flags, of) = (event.flags, event.data.u64());
-            if of == WAKE {
+            let (flags, source) = (event.flags, event.data.u64());
+            if source == WAKE {
                 let mut count = [0; 8];
                 let _read = rustix::io::read(&self.wake, &mut count);
             } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
                 // The event of an offline CPU would be ready all the time.
                 let rings = locked(&self.rings);
-                let ring = u32::try_from(of)
+                let ring = u32::try_from(source)
                     .ok()
                     .and_then(|cpu| rings.of_cpus.get(&cpu));
                 // The ring may have been replaced meanwhile: the new one is added to epoll again.

@@ -92,7 +92,8 @@ impl Mappings {
                 pid, exec: true, ..
             } => {
                 self.start_image(pid, ProgramImage::new(time, Some(self.losses())));
-                // If a thread other than the first executes it, the first one has exited before.
+                // If a thread other than the leader calls exec, the leader's exit is recorded
+                // before.
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.ended = None;
                 }
@@ -166,7 +167,7 @@ impl Mappings {
             return Some(found);
         }
         if !self.followed {
-            // It may have mapped this since procfs was read.
+            // The process may have mapped this since procfs was read.
             self.reread(pid);
         }
         self.known(pid, address, time)

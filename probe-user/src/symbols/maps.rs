@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_mapping_with_its_rights() {
+    fn a_line_gives_an_mmap2_record() {
         let code = "5581c0a2b000-5581c0a2f000 r-xp 00002000 fe:01 1234     /bin/a b";
         let line = Line::parse(7, code.as_bytes()).unwrap();
         let (misc, body) = line.record();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_build_id_is_in_place_of_device_and_inode() {
+    fn the_build_id_replaces_device_and_inode() {
         let code = "1000-2000 r-xp 00000000 fe:01 1234 /lib/x";
         let mut line = Line::parse(7, code.as_bytes()).unwrap();
         line.mapping.build_id = Some((1..=20).collect());

@@ -47,8 +47,8 @@ pub use self::{mapping_watch::FollowError, maps::Mapping};
 const JITS: usize = 256;
 /// Maximum memory of all JIT maps in bytes.
 const JIT_MEMORY: usize = 128 << 20;
-/// Maximum number of bytes of their files read in a round: some 100 ms. The rest waits for the
-/// next.
+/// Maximum bytes of JIT map files read in a round, which takes some 100 ms. The rest is read in the
+/// next round.
 const JIT_READ: u64 = 16 << 20;
 
 /// The owner of an address: the kernel or a process.
@@ -82,7 +82,7 @@ pub struct Symbols {
     modules_compared: bool,
     /// By process and program.
     jits: HashMap<(u32, u64), Jit>,
-    /// Bytes of their files that may still be read in this round.
+    /// Bytes of JIT map files that may still be read in this round.
     jit_budget: u64,
     round: u64,
     dropped_code: u64,

@@ -58,8 +58,8 @@ pub(crate) fn functions(file: &File, names: &[&str], limit: u64) -> Option<Found
     let sizes = tables.flat_map(|table| [table.size, table.names.map_or(0, |(_, size)| size)]);
     let bytes = sizes.fold(0, u64::saturating_add);
     let mut is_too_much = bytes > limit;
-    let looked = kinds.into_iter().filter(|_| elf.wide && !is_too_much);
-    for table in looked {
+    let searched = kinds.into_iter().filter(|_| elf.wide && !is_too_much);
+    for table in searched {
         let Some(functions) = Functions::read(&elf, table) else {
             continue;
         };
@@ -154,9 +154,9 @@ fn output(command: &mut Command, (time, limit): (Duration, usize)) -> io::Result
         let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let (mut text, mut piece) = (Vec::new(), [0; 4096]);
         loop {
-            let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+            let remaining = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
                 .map_err(io::Error::other)?;
-            let ready = || poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&left));
+            let ready = || poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&remaining));
             if rustix::io::retry_on_intr(ready)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -168,7 +168,7 @@ fn output(command: &mut Command, (time, limit): (Duration, usize)) -> io::Result
         }
     };
     let text = read();
-    // It may have closed its output and still run.
+    // The command may have closed its output and still run.
     let _ended = child.kill();
     child.wait()?;
     text
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_those_that_the_loader_lists() {
+    fn libraries_are_read_from_the_loaders_list() {
         let text = b"\tlinux-vdso.so.1 (0x00007ffc)\n\tlibmarks.so => /opt/my libs/libmarks.so \
             (0x00007f3b)\n\tlibgone.so => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f3c)\n";
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_says_too_much_or_does_not_end_is_ended() {
+    fn a_command_with_too_much_output_or_time_is_killed() {
         let output = |script, limits| output(Command::new("sh").args(["-c", script]), limits);
         let long = Duration::from_secs(600);
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_too_many_symbols_is_not_looked_through() {
+    fn a_file_with_too_many_symbols_is_not_searched() {
         let own = open(Path::new("/proc/self/exe")).unwrap();
         let found = functions(&own, &["main"], 4096).unwrap();
         assert!(found.is_too_much && found.bytes > 4096 && found.places.is_empty());

@@ -7,7 +7,7 @@ use super::{
     maps,
 };
 
-/// Maximum size in bytes; it has a few pages.
+/// Maximum size of a vDSO in bytes; real ones have a few pages.
 const VDSO: u64 = 1 << 20;
 
 /// The vDSO of this process.

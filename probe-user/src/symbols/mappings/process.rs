@@ -74,12 +74,12 @@ impl ProgramImage {
     pub(super) fn mapped(&self, address: u64, time: Option<u64>) -> Option<&Arc<Mapped>> {
         let time = time.unwrap_or(u64::MAX);
         let covers = |mapped: &&Arc<Mapped>| (mapped.start..mapped.end).contains(&address);
-        let then = self
+        let at_time = self
             .mappings
             .iter()
             .rev()
             .find(|mapped| mapped.since <= time && covers(mapped));
-        then.or_else(|| self.mappings.iter().find(covers))
+        at_time.or_else(|| self.mappings.iter().find(covers))
     }
 
     /// When the code at an address was created: when the program was executed, or a later mapping
@@ -113,7 +113,7 @@ pub(super) struct WatchedProcess {
 }
 
 impl WatchedProcess {
-    /// Memory of its mappings in bytes; shared ones count with its part.
+    /// Memory of its mappings in bytes; shared ones count in proportion.
     pub(super) fn memory(&self) -> usize {
         let size = |mapped: &Arc<Mapped>| size_of::<(Arc<()>, Mapped)>() + mapped.name.len();
         let images = self.images.iter().map(|image| {

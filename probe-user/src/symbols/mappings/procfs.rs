@@ -49,14 +49,14 @@ impl Mappings {
         let lines = maps::lines(&self.proc, pid);
         if lines.is_empty() {
             if maps::are_refused(&self.proc, pid) {
-                self.refused(pid, born);
+                self.mark_refused(pid, born);
             }
             return;
         }
         let parent = process::parent(&self.proc, pid);
         let process = self.processes.get(&pid);
         let last = process.and_then(|process| process.images.last());
-        // The id was reused, or it executed another program, and the records are lost.
+        // Records are lost: the id was reused, or the process executed another program.
         if last.is_none_or(|last| {
             last.losses_at_read.is_some()
                 && last.since.saturating_add(process::START_TIME_ERROR) < born
@@ -90,7 +90,7 @@ impl Mappings {
         let mut dropped = 0;
         if resynced {
             for mapped in found {
-                // A mapping under another one is not the current one.
+                // Of overlapping mappings only the last one is current.
                 let top = { &image.mappings }
                     .iter()
                     .rev()
@@ -111,7 +111,7 @@ impl Mappings {
     }
 
     /// Marks a process with unreadable mappings, so that it is not read again.
-    fn refused(&mut self, pid: u32, born: u64) {
+    fn mark_refused(&mut self, pid: u32, born: u64) {
         if !self.processes.contains_key(&pid) {
             self.start_image(pid, ProgramImage::new(born, None));
         }

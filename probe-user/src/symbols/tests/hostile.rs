@@ -20,7 +20,7 @@ use crate::symbols::{
 };
 
 #[test]
-fn nothing_but_a_regular_file_below_the_root_is_opened() {
+fn only_regular_files_below_the_root_are_opened() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("root");
     fs::create_dir_all(root.join("etc")).unwrap();
@@ -32,8 +32,8 @@ fn nothing_but_a_regular_file_below_the_root_is_opened() {
     symlink("/proc/self/exe", root.join("magic")).unwrap();
     symlink("loop", root.join("loop")).unwrap();
     let open = |path: &str| opened::below(&root, path.as_bytes());
-    for there in ["/etc/plain", "/absolute", "/../../etc/plain"] {
-        assert!(open(there).is_some(), "{there}");
+    for allowed in ["/etc/plain", "/absolute", "/../../etc/plain"] {
+        assert!(open(allowed).is_some(), "{allowed}");
     }
     for refused in [
         "/fifo", "/secret", "/magic", "/loop", "/etc", "/none", "/a\0b", "",
@@ -44,7 +44,7 @@ fn nothing_but_a_regular_file_below_the_root_is_opened() {
     assert!(opened::link(&root.join("fifo")).is_none());
 }
 
-/// Reads all that is read of a file.
+/// Reads everything that naming reads of a file.
 fn read(source: ElfSource) -> Option<()> {
     let elf = Elf::read(source)?;
     let functions = [SHT_SYMTAB, SHT_DYNSYM].map(|kind| Functions::read(&elf, kind));
@@ -61,7 +61,7 @@ fn read(source: ElfSource) -> Option<()> {
 }
 
 #[test]
-fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
+fn a_sparse_file_with_huge_sections_takes_little_memory() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "huge", &[]);
     let bytes = fs::read(&program).unwrap();
@@ -70,7 +70,7 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
         .write(true)
         .open(&program)
         .unwrap();
-    // 4 TiB of symbols, which are their own names too.
+    // A sparse file of 4 TiB with sections of 2 TiB.
     file.set_len(4 << 40).unwrap();
     let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
     let headers = word(0x28);
@@ -78,21 +78,21 @@ fn a_huge_file_takes_no_memory_for_what_it_says_it_has() {
         file.write_all_at(&(1_u64 << 41).to_ne_bytes(), headers + section * 64 + 32)
             .unwrap();
     }
-    // The content is read up to the limit; zeros are no functions. Else the test would be killed.
+    // The content is read up to the limit, or the test would be killed; zeros are no functions.
     let elf = Elf::read(ElfSource::File(file.try_clone().unwrap())).unwrap();
     assert!(elf.sections.iter().any(|section| section.size == 1 << 41));
     read(ElfSource::File(file)).unwrap();
 }
 
-/// As many sections as the bound of both tables allows, all of them code.
+/// As many sections as the limit of the section table allows, all of them code.
 #[test]
-fn a_file_of_sections_takes_no_memory_for_them() {
+fn memory_for_sections_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "sections", &[]);
     let mut bytes = fs::read(&program).unwrap();
     let at = u64::try_from(bytes.len()).unwrap();
     const SECTIONS: u64 = 131_072;
-    // `e_shoff`; `e_shnum` 0: the first section says how many.
+    // `e_shoff`; `e_shnum` 0: the first section has the number.
     bytes[0x28..0x30].copy_from_slice(&at.to_ne_bytes());
     bytes[0x3c..0x3e].fill(0);
     for section in 0..SECTIONS {
@@ -109,13 +109,13 @@ fn a_file_of_sections_takes_no_memory_for_them() {
     let elf = Elf::read(ElfSource::File(File::open(&program).unwrap())).unwrap();
     assert!(!elf.sections.is_empty());
     assert!(elf.memory() < 200_000, "{}", elf.memory());
-    // What it takes is counted.
+    // The memory of these sections is counted.
     let module = Module::new(elf);
     assert!(module.memory() > 50_000, "{}", module.memory());
 }
 
 #[test]
-fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() {
+fn a_jit_map_is_bounded_and_its_last_line_for_an_address_wins() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("perf-1.map");
     let lines = "1000 100 first\nnonsense\n1080 10 within\nffffffffffffffff 10 wraps\n\
@@ -141,13 +141,13 @@ fn a_map_of_code_is_read_up_to_a_bound_and_its_last_line_for_an_address_holds() 
 }
 
 #[test]
-fn of_a_map_of_code_only_what_was_appended_is_read() {
+fn only_appended_lines_of_a_jit_map_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("perf-1.map");
     let read = |map: &mut JitMap, budget: u64| {
-        let mut left = budget;
-        map.read(File::open(&path).unwrap(), &mut left);
-        budget - left
+        let mut remaining = budget;
+        map.read(File::open(&path).unwrap(), &mut remaining);
+        budget - remaining
     };
     let mut map = JitMap::default();
     fs::write(&path, "1000 10 first\n2000 10 sec").unwrap();
@@ -158,7 +158,7 @@ fn of_a_map_of_code_only_what_was_appended_is_read() {
     let named = |map: &JitMap, address| map.name(address).map(str::to_owned);
     assert_eq!(named(&map, 0x2000).as_deref(), Some("second"));
     assert_eq!(named(&map, 0x3000), None);
-    // The rest beyond the budget; then nothing is left.
+    // First the rest beyond the budget, then nothing.
     assert_eq!([read(&mut map, 100), read(&mut map, 100)], [14, 0]);
     assert_eq!(named(&map, 0x3000).as_deref(), Some("third"));
     // Another file with this name.
@@ -170,7 +170,7 @@ fn of_a_map_of_code_only_what_was_appended_is_read() {
 }
 
 #[test]
-fn a_map_of_code_takes_bounded_memory() {
+fn a_jit_map_takes_bounded_memory() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("perf-1.map");
     let lines: String = (0..1_200_000_u64)
@@ -184,7 +184,7 @@ fn a_map_of_code_takes_bounded_memory() {
 }
 
 #[test]
-fn a_damaged_program_is_one_without_names() {
+fn a_damaged_program_is_read_without_a_panic() {
     let directory = tempfile::tempdir().unwrap();
     let bytes = fs::read(compile(directory.path(), "damaged", &["-Wl,--build-id"])).unwrap();
     let sections =
@@ -204,7 +204,7 @@ fn a_damaged_program_is_one_without_names() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_no_program_or_one(
+    fn any_bytes_are_read_without_a_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
         magic in any::<bool>(),
     ) {

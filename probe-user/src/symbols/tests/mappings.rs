@@ -115,14 +115,14 @@ fn stat(proc: &Tree, pid: u32, start: u64) {
 }
 
 #[test]
-fn lost_records_are_healed_by_procfs() {
+fn lost_records_are_replaced_from_procfs() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
     mappings.on_record(&map(9, 0x5000, "/lib/known"), 10);
-    // It unmaps one library and maps two others, without records.
+    // The process unmaps one library and maps two others, without records.
     let now = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 r-xp 0 fe:01 8 /lib/a\n\
                5000-6000 r-xp 0 fe:01 9 /lib/b\n";
     proc.write("9/maps", now);
@@ -135,7 +135,7 @@ fn lost_records_are_healed_by_procfs() {
 }
 
 #[test]
-fn a_process_that_began_after_a_sample_is_not_the_one_of_the_sample() {
+fn a_process_started_after_a_sample_does_not_name_it() {
     let proc = Tree::new();
     // An hour after the start of the machine.
     stat(&proc, 9, 360_000);
@@ -179,7 +179,7 @@ fn mappings_of_all_processes_take_bounded_memory() {
         }
     }
     mappings.on_record(&exit(60), 2000);
-    // Each has more than 10,000 bytes, and less than 15,000.
+    // Each process takes more than 10,000 bytes, and less than 15,000.
     mappings.bound_memory(1_000_000);
     let dropped = mappings.counts.dropped_processes;
     assert!((1..40).contains(&dropped), "{dropped}");
@@ -191,13 +191,13 @@ fn mappings_of_all_processes_take_bounded_memory() {
 }
 
 #[test]
-fn changes_on_an_unfollowed_cpu_are_looked_up() {
+fn after_a_gap_in_records_procfs_is_read_again() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     stat(&proc, 9, 0);
     proc.write("9/maps", "1000-2000 r-xp 0 fe:01 7 /bin/old\n");
     assert_eq!(at(&mut mappings, 9, 0x1800, 5).as_deref(), Some("/bin/old"));
-    // It has loaded another library, without a record.
+    // The process has loaded another library, without a record.
     proc.write(
         "9/maps",
         "1000-2000 r-xp 0 fe:01 7 /bin/old\n5000-6000 r-xp 0 fe:01 9 /lib/b\n",
@@ -208,11 +208,11 @@ fn changes_on_an_unfollowed_cpu_are_looked_up() {
 }
 
 #[test]
-fn a_sample_from_before_all_that_is_known_has_no_name() {
+fn a_sample_before_the_first_known_program_has_no_name() {
     const SECOND: u64 = 1_000_000_000;
     let proc = Tree::new();
     let mut mappings = followed(&proc);
-    // It was not looked up before it executed this.
+    // The process was unknown before this exec.
     mappings.on_record(&exec(9), 5 * SECOND);
     mappings.on_record(&map(9, 0x1000, "/bin/new"), 5 * SECOND + 1);
     assert_eq!(at(&mut mappings, 9, 0x1800, 4 * SECOND), None);
@@ -225,7 +225,7 @@ fn a_sample_from_before_all_that_is_known_has_no_name() {
 }
 
 #[test]
-fn a_library_in_place_of_another_is_other_code() {
+fn a_library_that_replaces_another_is_other_code() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     for (time, record) in [
@@ -233,7 +233,7 @@ fn a_library_in_place_of_another_is_other_code() {
         (11, map(9, 0x1000, "/bin/a")),
         (20, map(9, 0x5000, "/lib/first")),
         (40, map(9, 0x5000, "/lib/second")),
-        // A child begins with the second one, and loads a third.
+        // A child starts with the second library, and loads a third.
         (50, fork(8, 9)),
         (60, map(8, 0x5000, "/lib/third")),
     ] {
@@ -249,12 +249,12 @@ fn a_library_in_place_of_another_is_other_code() {
 }
 
 #[test]
-fn a_process_goes_on_where_another_thread_than_the_first_executes_a_program() {
+fn a_process_continues_if_a_thread_other_than_the_leader_calls_exec() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     let records = [
         (10, fork(9, 1)),
-        // The kernel ends the first thread, and the other one takes its id.
+        // The kernel ends the leader, and the other thread takes its id.
         (20, exit(9)),
         (21, exec(9)),
         (22, map(9, 0x1000, "/bin/new")),
@@ -270,7 +270,7 @@ fn a_process_goes_on_where_another_thread_than_the_first_executes_a_program() {
 }
 
 #[test]
-fn procfs_is_asked_once_a_round_for_what_is_gone() {
+fn a_missing_process_is_looked_up_once_a_round() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     assert_eq!(at(&mut mappings, 9, 0x1800, 5), None);

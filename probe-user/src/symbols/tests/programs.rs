@@ -8,7 +8,7 @@ use crate::symbols::AddressOwner;
 const HOT: &str = "load::hot(int)";
 
 #[test]
-fn functions_of_programs_at_fixed_and_at_chosen_addresses_have_names() {
+fn functions_of_fixed_and_position_independent_programs_have_names() {
     let directory = tempfile::tempdir().unwrap();
     for (name, arguments) in [("pie", ["-pie", "-fPIE"]), ("fixed", ["-no-pie", "-O1"])] {
         let program = compile(directory.path(), name, &arguments);
@@ -20,7 +20,7 @@ fn functions_of_programs_at_fixed_and_at_chosen_addresses_have_names() {
             assert_eq!(place.function.as_deref(), Some(named), "{name}");
             assert_eq!(Path::new(&*place.module), program);
         }
-        // After the end of its code.
+        // An unmapped address.
         assert_eq!(function(&mut symbols, target.pid(), 16), None);
         target.end();
     }
@@ -63,7 +63,7 @@ fn a_stripped_program_has_its_module_and_offset() {
 }
 
 #[test]
-fn stripped_symbols_are_found_by_a_link_that_belongs_to_the_program() {
+fn a_debug_link_is_followed_if_the_build_ids_match() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join(".debug")).unwrap();
     let debug = directory.path().join(".debug/linked.debug");
@@ -78,11 +78,11 @@ fn stripped_symbols_are_found_by_a_link_that_belongs_to_the_program() {
         named
     };
     assert_eq!(named().as_deref(), Some("cold"));
-    // Another build of it.
-    let of_first = fs::read(&debug).unwrap();
+    // A debug file of another build.
+    let first_debug = fs::read(&debug).unwrap();
     build("-O1");
     strip(&program, Some(&debug));
-    fs::write(&debug, of_first).unwrap();
+    fs::write(&debug, first_debug).unwrap();
     assert_eq!(named(), None);
 }
 
@@ -139,7 +139,7 @@ fn a_process_that_ended_has_names() {
     let place = symbols.name(AddressOwner::Process(pid), address, None);
     assert_eq!(place.function.as_deref(), Some(HOT));
     assert_eq!(symbols.counts().lost, 0);
-    // Until it is no longer used.
+    // A process that ended before the next window is dropped.
     symbols.end_round(u64::MAX);
     assert_eq!(function(&mut symbols, pid, address), None);
 }
@@ -206,7 +206,7 @@ fn a_process_whose_first_thread_ended_has_names() {
     while !status().contains("State:\tZ") {
         std::thread::yield_now();
     }
-    // Even if its file was replaced meanwhile.
+    // Even if its file was removed.
     if is_root() {
         fs::remove_file(&program).unwrap();
     }
@@ -246,7 +246,7 @@ fn contained(parent: u32) -> u32 {
 }
 
 #[test]
-fn a_container_has_names_by_its_own_files() {
+fn a_container_has_names_from_its_own_files() {
     if !is_root() {
         return;
     }
@@ -258,7 +258,7 @@ fn a_container_has_names_by_its_own_files() {
     let place = symbols.name(AddressOwner::Process(pid), address, None);
     assert_eq!(place.function.as_deref(), Some("cold"));
     assert_eq!(&*place.module, "/bin/contained");
-    // Code without a file, by the process's id in its own namespace.
+    // The name of a JIT map has the process's id in its own namespace.
     let compiled = target.ask("jit");
     let place = symbols.name(AddressOwner::Process(pid), compiled + 0x30, None);
     assert_eq!(place.function.as_deref(), Some("Main::run(int) [tier 2]"));

@@ -32,7 +32,7 @@ fn functions_of_the_running_kernel_have_names() {
 }
 
 #[test]
-fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
+fn modules_and_bpf_programs_loaded_later_have_names() {
     let tree = Tree::new();
     let kernel = "ffff800000000000 T _text\nffff800000000100 T __pte\nffff800000000100 T pte\n\
                   ffff800000000200 D some_data\n";
@@ -46,35 +46,35 @@ fn modules_and_bpf_programs_have_names_also_those_that_came_later() {
             place.offset,
         )
     };
-    let of = |function: Option<&str>, module: &str, offset| {
+    let expected = |function: Option<&str>, module: &str, offset| {
         (function.map(str::to_owned), module.to_owned(), offset)
     };
     let core = "[kernel.kallsyms]";
     assert_eq!(
         name(&mut symbols, 0xffff_8000_0000_0110),
-        of(Some("pte"), core, 0x110)
+        expected(Some("pte"), core, 0x110)
     );
     assert_eq!(
         name(&mut symbols, 0xffff_8000_0000_0210),
-        of(None, core, 0x210)
+        expected(None, core, 0x210)
     );
     let bpf = 0xffff_9000_0000_0010;
     assert_eq!(name(&mut symbols, bpf).0, None);
     let later = "ffff900000000000 t bpf_prog_12ab_count\t[bpf]\n\
                  ffff900000001000 t nft_do\t[nf_tables]\n";
     tree.write("proc/kallsyms", [kernel, later].concat());
-    // In the next round.
+    // The next round reads kallsyms again.
     symbols.end_round(0);
     assert_eq!(
         name(&mut symbols, bpf),
-        of(Some("bpf_prog_12ab_count"), "[bpf]", bpf)
+        expected(Some("bpf_prog_12ab_count"), "[bpf]", bpf)
     );
     let module = 0xffff_9000_0000_1010;
     assert_eq!(
         name(&mut symbols, module),
-        of(Some("nft_do"), "[nf_tables]", module)
+        expected(Some("nft_do"), "[nf_tables]", module)
     );
-    // Far after the last one.
+    // Far after the last symbol.
     assert_eq!(name(&mut symbols, 0xffff_9100_0000_0000).0, None);
 }
 
@@ -100,7 +100,7 @@ fn a_module_that_is_loaded_in_place_of_another_has_its_own_names() {
 }
 
 #[test]
-fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
+fn hidden_kernel_addresses_have_a_reason_with_advice() {
     let tree = Tree::new();
     tree.write(
         "proc/kallsyms",
@@ -116,7 +116,7 @@ fn a_kernel_that_hides_its_addresses_says_why_and_what_to_do() {
     let why = "functions of the kernel have no names: the kernel hides its addresses \
                (kernel.kptr_restrict is 2): set it to 1 and run pmuscope as root or with CAP_SYSLOG";
     assert_eq!(symbols.kernel_hidden(), Some(why));
-    // It is not read again and again.
+    // kallsyms is not read again.
     tree.write("proc/kallsyms", "ffff800000000100 T schedule\n");
     symbols.end_round(0);
     let place = symbols.name(AddressOwner::Kernel, 0xffff_8000_0000_0110, None);
