@@ -1,11 +1,11 @@
-//! Lists the ended tags or phases of a recording, and tracks which of them, and of the active ones,
-//! the parts of its file do not have yet.
+//! Lists the ended tags or phases of a recording. Tracks which ended and active ones no part of its
+//! file has yet.
 
 use std::mem;
 
 use super::{Phase, Tag, WithTask};
 
-/// Most ended tags, and most phases, that a recording lists; also for one part.
+/// Maximum number of ended tags, and of ended phases, in the list of a recording or of one part.
 const MAX_LISTED: usize = 65_536;
 
 /// How much later than its time a marker of another thread may come, in ns.
@@ -54,7 +54,7 @@ impl<T: HasStart + Clone> EndedList<T> {
     pub(super) fn add(&mut self, ended: impl Iterator<Item = WithTask<T>>) -> u64 {
         let mut unlisted = 0;
         for entry in ended {
-            // An earlier part may list it as open: its end is never left out.
+            // An earlier part may list the item as open, so its end is always reported.
             if self.not_taken.len() < MAX_LISTED || entry.item.since() <= self.last_taken {
                 self.not_taken.push(entry.clone());
             }
@@ -104,7 +104,7 @@ mod tests {
 
     /// An item that an earlier part has as open gets its end, even beyond the limit.
     #[test]
-    fn an_end_is_reported_even_without_room() {
+    fn an_end_is_reported_even_beyond_the_limit() {
         const MINUTE: u64 = 60_000_000_000;
         let mut listed = EndedList::default();
         assert_eq!(listed.take_new(vec![phase(5, None)], 10), [phase(5, None)]);

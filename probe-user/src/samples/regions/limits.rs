@@ -3,11 +3,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-/// Most entries: processes, and their tags and phases, including those that ended in the last
-/// minute. An entry takes some 200 bytes.
+/// Maximum number of entries: processes, and their tags and phases, including those that ended in
+/// the last minute. An entry takes some 200 bytes.
 const MAX_ENTRIES: usize = 1 << 19;
 
-/// Most bytes of all names, including [`NAME_OVERHEAD`] for each.
+/// Maximum bytes of all names, including [`NAME_OVERHEAD`] for each.
 const MAX_NAME_BYTES: usize = 1 << 25;
 
 /// Overhead of a name: its slot in the table, reference counts and length.
@@ -17,7 +17,7 @@ const NAME_OVERHEAD: usize = 64;
 #[derive(Debug)]
 pub(super) struct EntryBudget {
     limit: usize,
-    left: usize,
+    remaining: usize,
 }
 
 impl Default for EntryBudget {
@@ -28,14 +28,17 @@ impl Default for EntryBudget {
 
 impl EntryBudget {
     pub(super) const fn with_limit(limit: usize) -> Self {
-        Self { limit, left: limit }
+        Self {
+            limit,
+            remaining: limit,
+        }
     }
 
     /// Takes this many entries from the budget; false if fewer are left.
     pub(super) const fn reserve(&mut self, entries: usize) -> bool {
-        match self.left.checked_sub(entries) {
-            Some(left) => {
-                self.left = left;
+        match self.remaining.checked_sub(entries) {
+            Some(remaining) => {
+                self.remaining = remaining;
                 true
             }
             None => false,
@@ -44,7 +47,7 @@ impl EntryBudget {
 
     /// Sets the number of entries in use.
     pub(super) const fn set_used(&mut self, used: usize) {
-        self.left = self.limit.saturating_sub(used);
+        self.remaining = self.limit.saturating_sub(used);
     }
 }
 

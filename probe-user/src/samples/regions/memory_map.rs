@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::{symbols::maps, sys::records::Map};
 
-/// Most mappings of one process: the kernel's default limit.
+/// Maximum number of mappings of one process: the kernel's default limit.
 const MAX_RANGES: usize = 65_536;
 
-/// How many of the oldest are dropped at once beyond the limit, since finding them scans all.
+/// Number of the oldest ranges dropped at once beyond the limit, since finding them scans all
+/// ranges.
 const DROPPED: usize = MAX_RANGES / 16;
 
 /// How far the main thread's stack can grow down from its last known start: the kernel keeps this
@@ -96,7 +97,7 @@ impl MemoryMap {
         self.insert(map.start, end, MemoryKind::from_name(map.name))
     }
 
-    /// Adds a range over what it overlaps. Returns the number of old ranges dropped for it.
+    /// Adds a range, replacing what it overlaps. Returns the number of old ranges dropped for it.
     fn insert(&mut self, start: u64, end: u64, kind: MemoryKind) -> u64 {
         if start >= end {
             return 0;
@@ -207,7 +208,7 @@ mod tests {
 
     /// Beyond the limit the oldest ranges are dropped and counted; the rest stays.
     #[test]
-    fn a_mapping_too_many_drops_the_oldest() {
+    fn a_mapping_beyond_the_limit_drops_the_oldest() {
         let mut map = MemoryMap::default();
         let most = MAX_RANGES as u64;
         for at in 0..most {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_has_grown_is_one() {
+    fn addresses_of_a_grown_stack_are_stack() {
         let mut map = MemoryMap::default();
         let stack = 0x7fff_b6e2_c000;
         map.insert(stack, stack + 0x2_1000, MemoryKind::Stack);
@@ -245,7 +246,7 @@ mod tests {
     proptest! {
         /// Each address has the range that was added last.
         #[test]
-        fn the_last_mapping_holds(
+        fn the_last_mapping_wins(
             puts in prop::collection::vec((0..32_u64, 0..32_u64, 0..6_usize), 1..30),
         ) {
             let mut map = MemoryMap::default();

@@ -41,7 +41,7 @@ pub use self::{
     tag_set::Tag,
 };
 
-/// How long ended tags and phases are kept, in ns: a sample may come out of its buffer so late.
+/// How long ended tags and phases are kept, in ns: samples may be drained this much later.
 const KEPT_NS: u64 = 60_000_000_000;
 
 /// Replaces a name that could not be read.
@@ -72,7 +72,7 @@ pub(super) struct ProcessMarkers {
 pub struct RegionIndex {
     markers: HashMap<u32, Arc<ProcessMarkers>>,
     memory_maps: HashMap<u32, Arc<MemoryMap>>,
-    /// Processes of `memory_map` that were gone at the last check.
+    /// Processes of `memory_maps` that were gone at the last check.
     gone: HashSet<u32>,
     budget: EntryBudget,
     names: NameTable,
@@ -134,8 +134,8 @@ impl RegionIndex {
                 let (names, budget) = (&mut self.names, &mut self.budget);
                 // Three entries: the open phase, the change at its start, and the one at its end.
                 let named = |name: &str| names.intern(name).filter(|_| budget.reserve(3));
-                let begins = thread.start(time, &name, named);
-                self.counts.dropped_phases += u64::from(!begins);
+                let fits = thread.start(time, &name, named);
+                self.counts.dropped_phases += u64::from(!fits);
             }
             MarkerEvent::Stop => {
                 self.counts.stops += 1;
@@ -252,7 +252,7 @@ impl RegionIndex {
         }
     }
 
-    /// Snapshot of what is known of a process in this round.
+    /// Snapshot of a process's markers and memory map in this round.
     pub(super) fn view(&mut self, pid: u32) -> ProcessView {
         let read_in = |memory_map: &Arc<MemoryMap>| memory_map.read_in.is_some();
         if !self.memory_maps.get(&pid).is_some_and(read_in) {
@@ -305,11 +305,11 @@ impl RegionIndex {
     pub(super) fn end_round(&mut self) {
         let horizon = self.latest.saturating_sub(KEPT_NS);
         self.markers.retain(|_, markers| {
-            let over = markers.ended.is_some_and(|ended| ended < horizon);
-            !over || markers.tags.active_count() > 0
+            let is_old = markers.ended.is_some_and(|ended| ended < horizon);
+            !is_old || markers.tags.active_count() > 0
         });
-        // Memory maps are also collected of processes without samples. The map of an exited process
-        // is kept until the second check, since its last samples may come in later rounds.
+        // Memory maps are also collected for processes without samples. The map of an exited
+        // process is kept until the second check, since its last samples may come in later rounds.
         if self.round.is_multiple_of(600) {
             let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
             let gone: HashSet<u32> = self.memory_maps.keys().copied().filter(is_gone).collect();

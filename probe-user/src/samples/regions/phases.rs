@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-/// Most nested phases; samples in deeper ones count for the enclosing phase.
+/// Maximum depth of phases; samples in deeper ones count for the enclosing phase.
 const MAX_DEPTH: usize = 64;
-/// Most changes of a thread; samples from before get the phase of the oldest change.
+/// Maximum number of changes kept for a thread; samples from before the oldest get no phase.
 const MAX_CHANGES: usize = 65_536;
 
 /// A phase of a thread.
@@ -22,7 +22,7 @@ pub struct Phase {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThreadPhases {
     open: Vec<Phase>,
-    /// Open phases inside the deepest named one, without a name.
+    /// Number of open phases without a name, inside the deepest named one.
     deeper: u64,
     /// Changes of the innermost phase, each with its time, in ascending order.
     changes: Vec<(u64, Option<Arc<str>>)>,
@@ -58,7 +58,7 @@ impl ThreadPhases {
         true
     }
 
-    /// Ends the innermost phase; an error where none is open.
+    /// Ends the innermost phase; an error if none is open.
     pub(super) fn stop(&mut self, time: u64) -> Result<Option<Phase>, ()> {
         if let Some(less) = self.deeper.checked_sub(1) {
             self.deeper = less;
@@ -91,10 +91,10 @@ impl ThreadPhases {
 
     /// The innermost phase at a time, or now.
     pub(super) fn at(&self, time: Option<u64>) -> Option<&Arc<str>> {
-        let behind = time.map_or(self.changes.len(), |time| {
+        let next = time.map_or(self.changes.len(), |time| {
             self.changes.partition_point(|(since, _)| *since <= time)
         });
-        self.changes.get(behind.checked_sub(1)?)?.1.as_ref()
+        self.changes.get(next.checked_sub(1)?)?.1.as_ref()
     }
 
     /// The open phases, outermost first.
@@ -102,7 +102,7 @@ impl ThreadPhases {
         &self.open
     }
 
-    /// Phases of the main thread of a child that this thread forks: it returns from the same calls.
+    /// Phases of a forked child's main thread: it returns from the same calls as this thread.
     pub(super) fn forked(&self, time: u64) -> Self {
         let mut child = Self {
             open: self.open.clone(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_ends_its_phases() {
+    fn the_exit_of_a_thread_ends_its_phases() {
         let mut thread = ThreadPhases::default();
         start(&mut thread, 1, "a");
         start(&mut thread, 2, "b");
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// The phase at each time equals the one of a simple stack.
         #[test]
-        fn phases_are_those_of_a_stack(calls in prop::collection::vec(prop::option::of("[ab]"), 1..60), horizon in 0..60_u64) {
+        fn phases_match_a_simple_stack(calls in prop::collection::vec(prop::option::of("[ab]"), 1..60), horizon in 0..60_u64) {
             let mut thread = ThreadPhases::default();
             let (mut stack, mut expected) = (Vec::new(), Vec::new());
             for (time, call) in (0..).zip(&calls) {

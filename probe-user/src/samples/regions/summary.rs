@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::samples::{Sample, Sink};
 
-/// Most rows of one decoding thread; samples beyond them go to a row without region, phase and
-/// thread.
+/// Maximum number of rows of one decoding thread; samples of further groups go to a row without
+/// region, phase and thread.
 const MAX_ROWS: usize = 65_536;
 
 /// The group of a sample.
@@ -54,7 +54,8 @@ impl GroupSums {
     }
 }
 
-/// Sums for a region, phase and thread. A field is None if it was not grouped by, or is not known.
+/// Sums for a region, phase and thread. A field is None if rows are not grouped by it, or if it is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionRow {
     /// A tag, or the kind of memory.

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// A named address range, with the time for which it was named so.
+/// A named address range, and the time during which it has the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Its name.
@@ -122,8 +122,8 @@ impl TagSet {
     /// Name of an address's innermost tag since the last change.
     pub(super) fn innermost(&self, address: u64) -> Option<&Arc<str>> {
         let flat = self.flat.get_or_init(|| self.flatten());
-        let behind = flat.partition_point(|(start, ..)| *start <= address);
-        let (_, end, name) = flat.get(behind.checked_sub(1)?)?;
+        let next = flat.partition_point(|(start, ..)| *start <= address);
+        let (_, end, name) = flat.get(next.checked_sub(1)?)?;
         (address < *end).then_some(name)
     }
 

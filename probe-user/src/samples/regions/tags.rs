@@ -11,7 +11,7 @@ use super::{
     tag_set::{Range, Tag, TagSet},
 };
 
-/// Most active tags of a process, and most recently ended ones.
+/// Maximum number of active tags of a process, and of recently ended ones.
 const MAX_TAGS: usize = 65_536;
 
 /// The tags of a process before an exec or its exit.
@@ -38,7 +38,7 @@ pub(super) struct Tags {
 /// Result of a call of `tag_addr`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TagOutcome {
-    /// Ended tags of the process's own.
+    /// Ended tags that were not inherited.
     pub(super) ended: Vec<Tag>,
     /// Number of tags beyond the limits.
     pub(super) dropped: u64,
@@ -97,7 +97,7 @@ impl Tags {
         outcome
     }
 
-    /// Ends all tags. Returns the process's own.
+    /// Ends all tags. Returns those that were not inherited.
     pub(super) fn end_all(&mut self, time: u64) -> Vec<Tag> {
         let own = self
             .own()
@@ -148,8 +148,8 @@ impl Tags {
     /// Drops tags that ended before `horizon`.
     pub(super) fn forget(&mut self, horizon: u64) {
         self.ended.retain(|tag| !is_old(tag, horizon));
-        let over = self.ended.len().saturating_sub(MAX_TAGS);
-        self.ended.drain(..over);
+        let excess = self.ended.len().saturating_sub(MAX_TAGS);
+        self.ended.drain(..excess);
         self.past.retain(|past| past.during.end >= horizon);
     }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_of_its_innermost_tag() {
+    fn an_address_belongs_to_its_innermost_tag() {
         let tags = tags(&[(1, "arena", 0, 100), (2, "b", 40, 60), (3, "a", 45, 50)]);
         assert_eq!(at(&tags, 47, 9), Some("a"));
         assert_eq!(at(&tags, 50, 9), Some("b"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_tagged_again_has_another_name() {
+    fn tagging_a_range_again_renames_it() {
         let tags = tags(&[(1, "old", 10, 20), (5, "new", 10, 20)]);
         assert_eq!(at(&tags, 10, 4), Some("old"));
         assert_eq!(at(&tags, 10, 5), Some("new"));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_moves_where_it_overlaps_and_has_several_ranges_elsewhere() {
+    fn a_tag_moves_only_to_an_overlapping_range() {
         let tags = tags(&[(1, "a", 10, 20), (2, "a", 30, 40), (3, "a", 15, 25)]);
         assert_eq!(at(&tags, 12, 2), Some("a"));
         assert_eq!(at(&tags, 12, 3), None);
@@ -258,14 +258,14 @@ mod tests {
     fn tags_end_by_range_and_by_name() {
         let calls = [(1, "a", 10, 20), (1, "b", 20, 30), (1, "ab", 10, 30)];
         let by_range = [&calls[..], &[(2, "", 10, 25)]].concat();
-        let tags_left = tags(&by_range);
+        let remaining = tags(&by_range);
         // A tag that extends beyond the range stays.
-        assert_eq!(at(&tags_left, 10, 2), Some("ab"));
-        assert_eq!(at(&tags_left, 20, 2), Some("b"));
+        assert_eq!(at(&remaining, 10, 2), Some("ab"));
+        assert_eq!(at(&remaining, 20, 2), Some("b"));
         let by_name = [&calls[..], &[(2, "ab", 0, 0)]].concat();
-        let tags_left = tags(&by_name);
-        assert_eq!(at(&tags_left, 10, 2), Some("a"));
-        assert_eq!(tags_left.own().count(), 2);
+        let remaining = tags(&by_name);
+        assert_eq!(at(&remaining, 10, 2), Some("a"));
+        assert_eq!(remaining.own().count(), 2);
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn regions_are_those_of_the_plain_rules_at_each_moment(
+        fn names_match_the_documented_rules_at_each_time(
             calls in prop::collection::vec(
                 (prop::sample::select(&["", "a", "b", "c", "d"]), 0..24_u64, 0..24_u64),
                 1..40,

@@ -111,17 +111,17 @@ fn an_ended_process_is_known_for_a_minute() {
     index.prepare_lookups();
     index.end_round();
     assert!(!index.markers.contains_key(&7));
-    // They are listed all the same.
-    let of = |of: &WithTask<Tag>| (of.pid, of.item.name.to_string(), of.item.until);
+    // Its tags are still listed.
+    let listed = |tag: &WithTask<Tag>| (tag.pid, tag.item.name.to_string(), tag.item.until);
     assert_eq!(
-        index.tags().iter().map(of).collect::<Vec<_>>(),
+        index.tags().iter().map(listed).collect::<Vec<_>>(),
         [(7, "a".into(), Some(5))]
     );
 }
 
 /// A parent with many tags forks often: its children share them until a change.
 #[test]
-fn children_share_tags_and_list_none_of_them_again() {
+fn children_share_tags_without_listing_them_again() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     index.budget = EntryBudget::with_limit(100);
@@ -142,7 +142,8 @@ fn children_share_tags_and_list_none_of_them_again() {
     assert_eq!(lookup(&mut index, (139, 139), 8, 3), named(["a", ""]));
     assert_eq!(lookup(&mut index, (139, 139), 8, 4), named(["", ""]));
     assert_eq!(index.tags().len(), 40);
-    // One tag of its own is listed; the limit leaves no space for a copy, so it has no other tags.
+    // The child's own tag is listed. The limit leaves no space for a copy of the shared tags, so
+    // the child has no others.
     mark(&mut index, 5, (7, 7), MarkerEvent::Fork(200));
     mark(&mut index, 6, (200, 200), tag("b", 0, 2));
     assert_eq!(index.counts.dropped_tags, 40);
@@ -201,7 +202,7 @@ fn names_have_a_limit_and_those_in_use_stay() {
     // No ended tag is kept after a minute, but the list still holds the names of ended tags.
     mark(&mut index, 4, (7, 7), tag("jkl", 0, 8));
     assert_eq!(index.counts.dropped_tags, 1);
-    // Its earlier tags are gone.
+    // The process's earlier tags are gone.
     assert_eq!(lookup(&mut index, (7, 7), 0, 4), named(["", ""]));
     assert_eq!(lookup(&mut index, (7, 7), 0, 3), named(["ghi", ""]));
     mark(&mut index, 5, (7, 7), start("mno"));
@@ -219,7 +220,7 @@ fn names_have_a_limit_and_those_in_use_stay() {
 
 /// Mappings beyond the limit are counted.
 #[test]
-fn mappings_that_have_no_room_are_counted() {
+fn mappings_beyond_the_limit_are_counted() {
     let proc = Tree::new();
     let line = |at: u64| format!("{:x}-{:x} rw-p 0 00:00 0 \n", at << 13, (at << 13) + 4096);
     proc.write("7/maps", (1..70_000).map(line).collect::<String>());
@@ -239,7 +240,7 @@ fn mappings_that_have_no_room_are_counted() {
 }
 
 #[test]
-fn memory_without_a_tag_is_what_procfs_and_the_kernel_say() {
+fn untagged_memory_has_its_kind_from_procfs_and_records() {
     let proc = Tree::new();
     let maps = "1000-2000 r-xp 0 fe:01 7 /bin/program\n3000-4000 rw-p 0 00:00 0 [heap]\n";
     proc.write("7/maps", maps);
@@ -278,7 +279,7 @@ fn memory_without_a_tag_is_what_procfs_and_the_kernel_say() {
 
 /// A sample at an unknown address rereads procfs, once in a round.
 #[test]
-fn memory_that_was_moved_is_found() {
+fn newly_mapped_memory_is_found_in_the_next_round() {
     let proc = Tree::new();
     proc.write("7/maps", "1000-2000 rw-p 0 00:00 0 [heap]\n");
     let index = Mutex::new(RegionIndex::new(proc.path()));
@@ -297,14 +298,14 @@ fn memory_that_was_moved_is_found() {
 
 /// Samples of an exited process may come a little later: its memory map is kept until then.
 #[test]
-fn memory_of_a_process_that_has_ended_is_known() {
+fn memory_of_an_exited_process_stays_known() {
     let proc = Tree::new();
     proc.write("7/maps", "1000-2000 rw-p 0 00:00 0 [heap]\n");
     let mut index = RegionIndex::new(proc.path());
     let heap = || named(["[heap]", ""]);
     assert_eq!(lookup(&mut index, (7, 7), 0x1000, 9), heap());
     std::fs::remove_dir_all(proc.path().join("7")).unwrap();
-    // The first check finds it gone.
+    // The first check finds the process gone.
     for _ in 0..3 {
         index.end_round();
         assert_eq!(lookup(&mut index, (7, 7), 0x1000, 9), heap());
@@ -316,10 +317,10 @@ fn memory_of_a_process_that_has_ended_is_known() {
 }
 
 #[test]
-fn sums_are_those_of_the_samples() {
+fn samples_are_summed_by_group() {
     let summary = RegionSummary::new(NonZeroUsize::new(2).unwrap());
     let sample = |tid: u32, region: &str, phase: Option<&str>, cycles: u16| {
-        // A load, or a store, with its total latency, and an end.
+        // A load or a store with its total latency, and the end packet.
         let mut bytes = vec![0x49, u8::from(region == "b"), 0x98];
         bytes.extend(cycles.to_le_bytes());
         bytes.push(0x01);

@@ -1,4 +1,4 @@
-//! What decoding threads look samples up in: the state of a process in one round.
+//! Lookup of regions and phases by decoding threads, in the state of a process in one round.
 
 use std::{
     collections::HashMap,
@@ -42,10 +42,10 @@ impl ProcessView {
     }
 }
 
-/// Cache of the processes that a decoding thread met in this round.
+/// Cache of the processes in a decoding thread's samples of this round.
 #[derive(Debug, Default)]
 pub(in super::super) struct ViewCache {
-    met: HashMap<u32, ProcessView>,
+    views: HashMap<u32, ProcessView>,
     last: Option<(u32, ProcessView)>,
 }
 
@@ -62,7 +62,7 @@ impl ViewCache {
         let view = match &mut self.last {
             Some((last, view)) if *last == pid => view,
             last => {
-                let view = self.met.entry(pid).or_insert_with(|| locked().view(pid));
+                let view = self.views.entry(pid).or_insert_with(|| locked().view(pid));
                 &mut last.insert((pid, view.clone())).1
             }
         };
@@ -71,9 +71,9 @@ impl ViewCache {
             return (None, phase);
         };
         let region = view.region(address, time).or_else(|| {
-            // It may have been mapped since the map was read.
+            // The address may have been mapped since the map was read.
             view.memory_map = locked().memory_map(pid);
-            self.met.insert(pid, view.clone());
+            self.views.insert(pid, view.clone());
             view.region(address, time)
         });
         (region, phase)
@@ -82,6 +82,6 @@ impl ViewCache {
     /// Ends a round: clears the cache, since the processes may change.
     pub(in super::super) fn end_round(&mut self) {
         self.last = None;
-        self.met.clear();
+        self.views.clear();
     }
 }
