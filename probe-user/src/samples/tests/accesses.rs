@@ -23,7 +23,7 @@ use crate::{
     sys::samples::{AccessSample, build},
 };
 
-/// A load from local memory, as Intel's driver says it: its snoop hit a modified line.
+/// A load from local memory in the encoding of Intel's driver; its snoop hit a modified line.
 pub(super) const LOAD: u64 = 0x02 | (0x80 | 0x02) << 5 | 0x10 << 19;
 /// A store.
 const STORE: u64 = 0x04 | (0x08 | 0x02) << 5;
@@ -72,7 +72,7 @@ pub(super) fn fork(parent: u32, pid: u32, time: u64) -> Vec<u8> {
 /// Children are known before their samples, whichever CPU reports the fork. Samples of other
 /// processes are in the ring but not in the file.
 #[test]
-fn samples_of_the_target_are_kept_and_no_others() {
+fn only_samples_of_the_target_are_kept() {
     let proc = Tree::new();
     proc.write("7/status", "Tgid:\t7\n");
     proc.write("7/comm", "seven\n");
@@ -107,7 +107,7 @@ fn samples_of_the_target_are_kept_and_no_others() {
     ] {
         assert!(ring.push_aux(&build::sample(&sample)));
     }
-    // Reported by another CPU, in a ring that is read later.
+    // The fork is reported by another CPU, in a ring that is read later.
     assert!(cpu_buffers[1].buffer.ring.push(&fork(7, 8, 20)));
     rounds.round(&mut cpu_buffers, &all, false);
     let samples = all.0.into_inner().unwrap();
@@ -126,9 +126,13 @@ fn samples_of_the_target_are_kept_and_no_others() {
         (load.address(), load.cycles(), load.source(), load.cpu),
         (Some(0x7f0a), Some(300), Some(Source::Dram), Some(3))
     );
-    let unsaid = &samples[2];
+    let without_details = &samples[2];
     assert_eq!(
-        (unsaid.address(), unsaid.cycles(), unsaid.source()),
+        (
+            without_details.address(),
+            without_details.cycles(),
+            without_details.source()
+        ),
         (None, None, None)
     );
     let modified = [0, 1, 2].map(|at| samples[at].is_modified());
@@ -145,7 +149,7 @@ fn samples_of_the_target_are_kept_and_no_others() {
 
 /// Each sample carries its cgroup, even if the task has exited and nothing else is known of it.
 #[test]
-fn samples_of_a_cgroup_have_its_path_also_those_of_tasks_that_ended() {
+fn samples_of_a_cgroup_have_its_path_even_from_exited_tasks() {
     let tree = Tree::new();
     let id = |path: &str| {
         tree.write(&format!("{path}/cgroup.procs"), "");
@@ -177,7 +181,7 @@ fn samples_of_a_cgroup_have_its_path_also_those_of_tasks_that_ended() {
 
 /// Samples that arrive during a round belong to the next one.
 #[test]
-fn samples_come_out_once_and_what_was_lost_is_counted() {
+fn samples_are_read_once_and_losses_are_counted() {
     let mut cpu_buffers = [test_buffer(0)];
     let mut rounds = Rounds::new(true);
     let all = AllSamples::default();

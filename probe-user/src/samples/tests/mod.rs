@@ -23,7 +23,7 @@ enum KernelStep {
     /// Padding.
     Skip(usize),
     Round,
-    /// Writes samples after the AUX head was read, and before the ring is.
+    /// Writes samples after the AUX head was read, and before the ring is read.
     Torn(usize, u32),
 }
 
@@ -41,14 +41,14 @@ fn steps() -> impl Strategy<Value = Vec<KernelStep>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Every sample comes out once, in order and with its thread, over wraps of both areas, with
-    /// lost announcements and with samples that arrive during a round. Without context packets,
+    /// Every sample is read once, in order and with its thread, over wraps of both areas, with lost
+    /// announcements and with samples that arrive during a round. Without context packets,
     /// unannounced samples have no thread.
     #[test]
-    fn every_sample_comes_out_once(steps in steps(), by_context: bool) {
+    fn every_sample_is_read_once(steps in steps(), by_context: bool) {
         let mut cpu_buffers = [test_buffer(3, 4096, 8192)];
         let mut kernel = FakeKernel { head: 0, cpu: 3 };
-        let (mut rounds, kept) = (Rounds::new(by_context), CollectedSamples::default());
+        let (mut rounds, collected) = (Rounds::new(by_context), CollectedSamples::default());
         let mut sent = Vec::new();
         let mut number = 0;
         let mut put = |kernel: &mut FakeKernel,
@@ -76,8 +76,8 @@ proptest! {
                 KernelStep::Round => 0,
             };
             if size > capacity || records == 0 {
-                rounds.round(&mut cpu_buffers, &kept, false);
-                rounds.round(&mut cpu_buffers, &kept, false);
+                rounds.round(&mut cpu_buffers, &collected, false);
+                rounds.round(&mut cpu_buffers, &collected, false);
                 (capacity, records) = (8192, 60);
             }
             capacity -= size;
@@ -91,21 +91,21 @@ proptest! {
                     kernel.head += 64 * cells as u64;
                 }
                 KernelStep::Round => {
-                    rounds.round(&mut cpu_buffers, &kept, false);
+                    rounds.round(&mut cpu_buffers, &collected, false);
                 }
                 KernelStep::Torn(count, tid) => {
                     cpu_buffers[0].mark();
                     put(&mut kernel, &cpu_buffers[0].buffer.ring, count, tid, true, &mut sent);
-                    rounds.after_mark(&mut cpu_buffers, &kept, false);
+                    rounds.after_mark(&mut cpu_buffers, &collected, false);
                 }
             }
         }
-        rounds.round(&mut cpu_buffers, &kept, true);
-        prop_assert_eq!(kept.take(), sent);
+        rounds.round(&mut cpu_buffers, &collected, true);
+        prop_assert_eq!(collected.take(), sent);
         prop_assert_eq!(rounds.counts.bad.total(), 0);
         prop_assert_eq!(rounds.counts.aux_bytes, kernel.head);
         prop_assert_eq!(rounds.counts.samples, number);
-        // The first has the address 0.
+        // The first sample has the address 0.
         prop_assert_eq!(rounds.counts.invalid, number.min(1));
     }
 }
@@ -114,7 +114,7 @@ proptest! {
 fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
     let mut cpu_buffers = [test_buffer(0, 4096, 8192)];
     let mut kernel = FakeKernel { head: 0, cpu: 0 };
-    let (mut rounds, kept) = (Rounds::new(true), CollectedSamples::default());
+    let (mut rounds, collected) = (Rounds::new(true), CollectedSamples::default());
     let sample = cell(Some(9), 1, 1);
     let flag = u64::from;
     for (flags, stopped) in [
@@ -128,7 +128,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         (flag(bindings::PERF_AUX_FLAG_OVERWRITE), false),
     ] {
         kernel.samples(&cpu_buffers[0].buffer.ring, &sample, 9, flags, true);
-        rounds.round(&mut cpu_buffers, &kept, false);
+        rounds.round(&mut cpu_buffers, &collected, false);
         assert_eq!(cpu_buffers[0].stopped, stopped, "{flags:#x}");
         cpu_buffers[0].stopped = false;
     }
@@ -138,7 +138,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
         kernel.stamp(9),
     );
     assert!(cpu_buffers[0].buffer.ring.push(&lost));
-    rounds.round(&mut cpu_buffers, &kept, true);
+    rounds.round(&mut cpu_buffers, &collected, true);
     assert!(cpu_buffers[0].stopped);
     let RecordCounts {
         truncated,
@@ -165,7 +165,7 @@ fn flags_and_lost_records_are_counted_and_stop_the_buffer() {
 fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
     let mut cpu_buffers = [test_buffer(0, 4096, 8192)];
     let mut kernel = FakeKernel { head: 0, cpu: 0 };
-    let (mut rounds, kept) = (Rounds::new(true), CollectedSamples::default());
+    let (mut rounds, collected) = (Rounds::new(true), CollectedSamples::default());
     let mut branch = cell(Some(9), 0, 0);
     branch[19] = 0x4a;
     let cells = [
@@ -177,9 +177,9 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
         branch,
     ];
     kernel.samples(&cpu_buffers[0].buffer.ring, &cells.concat(), 9, 0, true);
-    rounds.round(&mut cpu_buffers, &kept, true);
+    rounds.round(&mut cpu_buffers, &collected, true);
     let counts = rounds.counts;
-    assert_eq!(kept.take().len(), 5);
+    assert_eq!(collected.take().len(), 5);
     assert_eq!((counts.samples, counts.invalid, counts.valid()), (5, 3, 2));
     assert!(counts.named().contains(&("invalid_samples".to_owned(), 3)));
     let losses = counts.losses();
@@ -192,7 +192,7 @@ fn samples_with_an_address_or_time_of_zero_are_counted_as_invalid() {
 /// A process that was created on one CPU and ran on another has its name on both, whichever ring is
 /// read first.
 #[test]
-fn names_come_from_all_rings_before_the_samples_of_any() {
+fn names_of_all_rings_are_read_before_samples() {
     let mut cpu_buffers = [test_buffer(0, 4096, 8192), test_buffer(1, 4096, 8192)];
     let mut kernel = FakeKernel { head: 0, cpu: 0 };
     kernel.samples(
@@ -245,17 +245,17 @@ fn threads_share_the_buffers() {
     }
     let (mut rounds, threads) = (Rounds::new(true), Threads::default());
     rounds.round(&mut cpu_buffers, &threads, true);
-    let Threads(by_thread, kept) = threads;
+    let Threads(by_thread, collected) = threads;
     let by_thread = by_thread.into_inner().unwrap();
     assert_eq!(by_thread.values().sum::<usize>(), 4000);
     assert!(by_thread.keys().all(|thread| *thread < 3));
-    let mut kept: Vec<u64> = kept
+    let mut collected: Vec<u64> = collected
         .take()
         .into_iter()
         .map(|(address, _)| address)
         .collect();
-    kept.sort_unstable();
+    collected.sort_unstable();
     let all = (0..8).flat_map(|cpu| (1..=500).map(move |n| cpu * 1000 + n));
-    assert_eq!(kept, all.collect::<Vec<_>>());
+    assert_eq!(collected, all.collect::<Vec<_>>());
     assert_eq!(rounds.counts.samples, 4000);
 }

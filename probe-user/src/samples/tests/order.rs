@@ -16,12 +16,12 @@ use super::{
 };
 use crate::sys::{ring::fake::RingWriter, samples::build};
 
-/// What happens during a round: forks, each written into a CPU's ring after so many rings were
-/// read.
+/// Forks that the kernel writes during a round, each into a CPU's ring after a given number of
+/// rings were read.
 struct WritesDuringRound {
     rings: Vec<RingWriter>,
     /// Number of rings read in all rounds.
-    taken: Mutex<usize>,
+    rings_read: Mutex<usize>,
     /// Time, CPU, and the record.
     forks: Mutex<Vec<(usize, usize, Vec<u8>)>>,
     /// Processes with samples.
@@ -34,7 +34,7 @@ impl WritesDuringRound {
             rings: { cpu_buffers.iter() }
                 .map(|it| it.buffer.ring.writer())
                 .collect(),
-            taken: Mutex::new(0),
+            rings_read: Mutex::new(0),
             forks: Mutex::new(forks),
             pids: Mutex::default(),
         }
@@ -43,10 +43,10 @@ impl WritesDuringRound {
 
 impl Sink for WritesDuringRound {
     fn ring(&self, _records: &[u8]) -> io::Result<()> {
-        let mut taken = self.taken.lock().unwrap();
-        *taken += 1;
+        let mut rings_read = self.rings_read.lock().unwrap();
+        *rings_read += 1;
         let mut forks = self.forks.lock().unwrap();
-        for (_, cpu, record) in forks.extract_if(.., |(at, ..)| *at <= *taken) {
+        for (_, cpu, record) in forks.extract_if(.., |(at, ..)| *at <= *rings_read) {
             assert!(self.rings[cpu].push(&record));
         }
         Ok(())
@@ -62,7 +62,7 @@ impl Sink for WritesDuringRound {
 /// The second fork of a chain is read first: in the same pass over all rings, or in the last pass
 /// of a round.
 #[test]
-fn a_chain_of_forks_over_two_cpus_is_wanted_whole() {
+fn a_chain_of_forks_over_two_cpus_is_followed() {
     for at in 1..=4 {
         let mut cpu_buffers = [test_buffer(0), test_buffer(1)];
         let forks = vec![(at, 0, fork(7, 8, 20)), (at, 1, fork(8, 9, 30))];
@@ -84,7 +84,7 @@ fn a_chain_of_forks_over_two_cpus_is_wanted_whole() {
 }
 
 proptest! {
-    /// Whenever and wherever they are written, all come once and in order.
+    /// All records come once and in order, whenever and into whichever ring they are written.
     #[test]
     fn records_come_in_order_from_round_to_round(
         rings in 1..5_usize,

@@ -31,13 +31,13 @@ fn perf() -> Option<Command> {
     Some(perf)
 }
 
-/// Its output, and its warnings.
+/// The output of perf, and its warnings.
 fn run(perf: &mut Command) -> (String, String) {
     let output = perf.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let (said, warned) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{perf:?}: {said}{warned}");
-    (said, warned)
+    let (printed, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{perf:?}: {printed}{warnings}");
+    (printed, warnings)
 }
 
 /// A machine with two nodes of two Neoverse N1 cores each, and its memory.
@@ -134,8 +134,8 @@ const fn nanos(ticks: u64) -> u64 {
 /// Time, thread and address of each sample.
 type ExpectedSamples = Vec<(u64, u32, u64)>;
 
-/// Writes the records of two CPUs over 40 rounds into `raw`, with event ids added on the way, and
-/// something more after the last round. Returns the samples.
+/// Writes the records of two CPUs over 40 rounds into `raw`, with event ids added on the way.
+/// Returns the samples.
 fn record(raw: &RawFile) -> ExpectedSamples {
     let mut cpu_buffers = [test_buffer(0, 16384, 65536), test_buffer(1, 16384, 65536)];
     let mut kernels = [
@@ -185,7 +185,7 @@ fn record(raw: &RawFile) -> ExpectedSamples {
             );
             kernel.head += cells.len() as u64;
         }
-        // Records name events by 7, as `build` makes them: it is among the numbers from here on.
+        // Records from `build` have the event id 7, which the file lists from here on.
         raw.events(events([&[70, 7], &[80, u64::MAX - round]]));
         rounds.round(&mut cpu_buffers, raw, round == 39);
     }
@@ -194,14 +194,14 @@ fn record(raw: &RawFile) -> ExpectedSamples {
     expected
 }
 
-/// Every sample with its time, thread, name and address, as perf has them.
+/// Time, thread and address of every sample, as perf decodes them.
 fn script(mut perf: Command, path: &Path) -> (ExpectedSamples, String) {
     perf.args(["script", "--force", "--itrace=i1i", "--ns"]);
     perf.args(["-F", "comm,tid,time,addr", "-i"]).arg(path);
-    let (said, warned) = run(&mut perf);
-    let mut found: ExpectedSamples = said.lines().filter_map(sample).collect();
+    let (printed, warnings) = run(&mut perf);
+    let mut found: ExpectedSamples = printed.lines().filter_map(sample).collect();
     found.sort_unstable();
-    (found, warned)
+    (found, warnings)
 }
 
 /// Two CPUs over some rounds: every sample is there.
@@ -216,8 +216,8 @@ fn perf_reads_the_raw_file() {
     let raw = begin(&path, &machine(&sys, &proc));
     let expected = record(&raw);
     raw.finish().unwrap();
-    let (found, warned) = script(scripted, &path);
-    assert_eq!(found.len(), expected.len(), "{warned}");
+    let (found, warnings) = script(scripted, &path);
+    assert_eq!(found.len(), expected.len(), "{warnings}");
     assert_eq!(found, expected);
     let (text, _) = run(report.args(["report", "-D", "-i"]).arg(&path));
     assert_eq!(text.matches("PERF_RECORD_AUX ").count(), 50);
@@ -237,8 +237,8 @@ fn perf_reads_the_raw_file_of_a_killed_recording() {
     raw.ring(&[0x55; 100_000]).unwrap();
     // No destructors run.
     std::mem::forget(raw);
-    let (found, warned) = script(scripted, &path);
-    assert_eq!(found, expected, "{warned}");
+    let (found, warnings) = script(scripted, &path);
+    assert_eq!(found, expected, "{warnings}");
 }
 
 /// `task50    50    1.001000280: ffff...`: time in ns, thread, address.
@@ -325,10 +325,10 @@ fn perf_names_data_and_shared_lines() {
     assert_eq!(rounds.counts.samples, 200);
     raw.finish().unwrap();
 
-    let (said, warned) = run(header
+    let (printed, warnings) = run(header
         .args(["report", "--header-only", "-I", "-i"])
         .arg(&path));
-    println!("{said}{warned}");
+    println!("{printed}{warnings}");
     for line in [
         "# hostname : node-7",
         "# os release : 6.12.0-test",
@@ -341,16 +341,16 @@ fn perf_names_data_and_shared_lines() {
         "# node1 cpu list : 2-3",
         "# memory nodes (nr 2, block size 0x8000000)",
     ] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(printed.contains(line), "{line}: {printed}");
     }
 
     let sort = ["--sort", "mem,symbol_daddr,dso_daddr", "--stdio", "-i"];
-    let (said, warned) = run(mem.args(["mem", "report", "--force"]).args(sort).arg(&path));
-    println!("{said}{warned}");
-    assert!(said.contains("shared table.db"), "{said}{warned}");
+    let (printed, warnings) = run(mem.args(["mem", "report", "--force"]).args(sort).arg(&path));
+    println!("{printed}{warnings}");
+    assert!(printed.contains("shared table.db"), "{printed}{warnings}");
 
     let c2c = c2c.args(["c2c", "report", "--stdio", "-d", "peer", "--force", "-i"]);
-    let (said, warned) = run(c2c.arg(&path));
-    println!("{said}{warned}");
-    assert!(said.contains("0x7f0000001000"), "{said}{warned}");
+    let (printed, warnings) = run(c2c.arg(&path));
+    println!("{printed}{warnings}");
+    assert!(printed.contains("0x7f0000001000"), "{printed}{warnings}");
 }

@@ -90,7 +90,7 @@ fn samples_have_the_regions_and_phases_of_their_times() {
         sink: &sink,
         last: true,
     };
-    let places = [
+    let accesses = [
         (5, 150, 5),
         (5, 150, 15),
         (5, 150, 25),
@@ -98,7 +98,7 @@ fn samples_have_the_regions_and_phases_of_their_times() {
         (5, 199, 35),
         (6, 150, 25),
     ];
-    let cells: Vec<u8> = places
+    let cells: Vec<u8> = accesses
         .iter()
         .flat_map(|(tid, address, ticks)| cell(Some(*tid), *address, *ticks))
         .collect();

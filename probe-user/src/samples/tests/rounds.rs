@@ -41,7 +41,7 @@ pub(super) fn cell(tid: Option<u32>, address: u64, ticks: u64) -> [u8; 64] {
     .neoverse()
 }
 
-/// A CPU's buffer with the kernel's side.
+/// The kernel's side of a CPU's buffer.
 pub(super) struct FakeKernel {
     /// AUX bytes so far.
     pub(super) head: u64,
@@ -60,13 +60,13 @@ impl FakeKernel {
         announce: bool,
     ) -> bool {
         let announced = announce && ring.push(&self.announcement(cells, flags, self.stamp(tid)));
-        let there = ring.push_aux(cells);
-        assert!(there || !announced, "the test leaves capacity");
-        self.head += if there { cells.len() as u64 } else { 0 };
-        there
+        let fits = ring.push_aux(cells);
+        assert!(fits || !announced, "the test leaves capacity");
+        self.head += if fits { cells.len() as u64 } else { 0 };
+        fits
     }
 
-    /// The record of cells that are written next.
+    /// The AUX record that announces cells to be written next.
     pub(super) fn announcement(&self, cells: &[u8], flags: u64, stamp: Stamp) -> Vec<u8> {
         let body = build::words(&[self.head, cells.len() as u64, flags]);
         build::record(bindings::PERF_RECORD_AUX, &body, stamp)
@@ -86,7 +86,7 @@ pub(super) fn test_buffer(cpu: u32, ring: usize, aux: usize) -> CpuBuffer {
     buffer_with_ring(cpu, fake::ring(ring, aux))
 }
 
-/// Drains one CPU whose ring has these records.
+/// The buffer of a CPU, with this ring.
 pub(super) fn buffer_with_ring(cpu: u32, ring: BufferRings) -> CpuBuffer {
     let buffer = Buffer {
         ring,
@@ -184,8 +184,8 @@ impl CollectedSamples {
 impl Sink for CollectedSamples {
     fn samples(&self, _thread: usize, samples: &[Sample]) -> io::Result<()> {
         let address = |sample: &Sample| sample.address().unwrap();
-        let kept = samples.iter().map(|sample| (address(sample), sample.tid));
-        self.0.lock().unwrap().extend(kept);
+        let collected = samples.iter().map(|sample| (address(sample), sample.tid));
+        self.0.lock().unwrap().extend(collected);
         Ok(())
     }
 }
