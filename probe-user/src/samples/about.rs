@@ -1,4 +1,4 @@
-//! Metadata of a recording's file, as known at its begin.
+//! Metadata of a recording's file, as known at its start.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -10,10 +10,10 @@ use std::{
 use super::{Mapping, Sink, mapping};
 use crate::sys::records::{Map, PerfRecord, Task};
 
-/// Most mappings of one process that are passed on; a JIT compiler may map without end.
+/// Maximum mappings of one process that are passed on; a JIT compiler may map without bound.
 const MAX_MAPPINGS: usize = 16_384;
 
-/// Most bytes of all passed mappings as JSON. A Parquet file has them in its footer, and readers
+/// Maximum bytes of all passed mappings as JSON. A Parquet file has them in its footer, and readers
 /// refuse footers of 100 MB.
 const MAX_BYTES: usize = 32 << 20;
 
@@ -23,12 +23,12 @@ struct AddressSpace {
     mappings: Vec<Arc<Mapping>>,
     /// How many of `mappings` were passed on.
     passed: usize,
-    /// How many were passed on since the process began, also before an exec.
-    passed_in_all: usize,
+    /// How many were passed on since the process began, including before an exec.
+    total_passed: usize,
     /// Whether no read of procfs is needed: it was read, or the process executed a program during
     /// the recording.
     was_read: bool,
-    /// The round in which it exited.
+    /// The round in which the process exited.
     ended: Option<u64>,
 }
 
@@ -61,10 +61,10 @@ impl AddressSpaces {
             PerfRecord::Fork(Task { pid, parent, .. }) if pid != parent => {
                 let parent = self.spaces.get(&parent);
                 let mappings = parent.map(|parent| {
-                    let own = |of: &Arc<Mapping>| {
+                    let own = |mapping: &Arc<Mapping>| {
                         Arc::new(Mapping {
                             pid,
-                            ..(**of).clone()
+                            ..(**mapping).clone()
                         })
                     };
                     parent.mappings.iter().map(own).collect()
@@ -109,7 +109,7 @@ impl AddressSpaces {
             build_id: map.build_id.map(<[u8]>::to_vec),
         };
         let space = self.spaces.entry(map.pid).or_default();
-        // The same file is mapped repeatedly.
+        // Skips repeated mappings of the same file.
         if space
             .mappings
             .iter()
@@ -141,9 +141,9 @@ impl AddressSpaces {
         let known = std::mem::take(&mut space.mappings).into_iter();
         let late = known.filter(|known| !found.contains(known));
         space.mappings = found.iter().cloned().chain(late).collect();
-        let over = space.mappings.len().saturating_sub(MAX_MAPPINGS);
+        let excess = space.mappings.len().saturating_sub(MAX_MAPPINGS);
         space.mappings.truncate(MAX_MAPPINGS);
-        self.left_out += over as u64;
+        self.left_out += excess as u64;
     }
 
     /// Passes new mappings of a sampled process to the sink.
@@ -154,12 +154,12 @@ impl AddressSpaces {
         };
         for mapping in &space.mappings[space.passed..] {
             let bytes = serde_json::to_vec(&**mapping).map_or(0, |json| json.len() + 1);
-            if space.passed_in_all == MAX_MAPPINGS || bytes > self.bytes_left {
+            if space.total_passed == MAX_MAPPINGS || bytes > self.bytes_left {
                 self.left_out += 1;
                 continue;
             }
             sink.mapping(mapping);
-            space.passed_in_all += 1;
+            space.total_passed += 1;
             self.bytes_left -= bytes;
         }
         space.passed = space.mappings.len();
@@ -218,7 +218,7 @@ mod tests {
         })
     }
 
-    fn of(pid: u32, start: u64, path: &str) -> (u32, u64, String) {
+    fn passed(pid: u32, start: u64, path: &str) -> (u32, u64, String) {
         (pid, start, path.to_owned())
     }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampled_process_hands_on_each_mapping_once() {
+    fn each_mapping_of_a_sampled_process_is_passed_once() {
         let proc = Tree::new();
         let maps = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 rw-p 0 00:00 0 \n";
         proc.write("10/maps", maps);
@@ -245,12 +245,12 @@ mod tests {
         let late = "/lib/late\u{fffd}.so";
         assert_eq!(
             given.take(),
-            [of(10, 0x1000, "/bin/old"), of(10, 0x5000, late)]
+            [passed(10, 0x1000, "/bin/old"), passed(10, 0x5000, late)]
         );
         spaces.end_round();
         spaces.on_record(&map(10, 0x7000, b"[vdso]"));
         spaces.pass_new_mappings(10, &given);
-        assert_eq!(given.take(), [of(10, 0x7000, "[vdso]")]);
+        assert_eq!(given.take(), [passed(10, 0x7000, "[vdso]")]);
     }
 
     #[test]
@@ -274,7 +274,10 @@ mod tests {
         spaces.pass_new_mappings(30, &given);
         assert_eq!(
             given.take(),
-            [of(20, 0x1000, "/bin/sh"), of(30, 0x2000, "/bin/make")]
+            [
+                passed(20, 0x1000, "/bin/sh"),
+                passed(30, 0x2000, "/bin/make")
+            ]
         );
     }
 
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_maps_without_an_end_is_counted() {
+    fn mappings_beyond_the_limit_of_a_process_are_counted() {
         let proc = Tree::new();
         let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         for n in 0..MAX_MAPPINGS as u64 + 5 {

@@ -61,7 +61,7 @@ impl Backend {
         })
     }
 
-    /// SPE events, one for each kind of core; empty with events.
+    /// SPE events, one for each kind of core; empty for [`Self::Events`].
     pub(super) fn spe(&self) -> &[SpeEvent] {
         match self {
             Self::Spe(_, events) => events,
@@ -91,8 +91,8 @@ impl Backend {
         match self {
             Self::Spe(_, events) => events.iter().position(|event| event.cpus.contains(cpu)),
             Self::Events(_, events) => {
-                let has = |event: &SampledEvent| event.counter.scope.counts_on(cpu);
-                events.iter().any(has).then_some(0)
+                let counts = |event: &SampledEvent| event.counter.scope.counts_on(cpu);
+                events.iter().any(counts).then_some(0)
             }
         }
     }

@@ -31,7 +31,7 @@ pub struct Unsampled {
     pub seconds: Mean,
     /// Loads and stores, counted by the event `mem_access`.
     pub mem_access: Mean,
-    /// Seconds of the command while they were counted.
+    /// Seconds of the command while `mem_access` was counted.
     pub counted_seconds: Mean,
 }
 
@@ -144,12 +144,12 @@ impl SweptOption {
         }
     }
 
-    /// Whether two settings are equal in all other options.
-    fn alone(self, a: &CalibratedSetting, b: &CalibratedSetting) -> bool {
-        let others = |of: &CalibratedSetting| match self {
-            Self::Period => (0, of.aux_bytes, of.threads),
-            Self::Aux => (of.period, 0, of.threads),
-            Self::Threads => (of.period, of.aux_bytes, None),
+    /// Whether two settings differ at most in this option.
+    fn differ_only_in(self, a: &CalibratedSetting, b: &CalibratedSetting) -> bool {
+        let others = |setting: &CalibratedSetting| match self {
+            Self::Period => (0, setting.aux_bytes, setting.threads),
+            Self::Aux => (setting.period, 0, setting.threads),
+            Self::Threads => (setting.period, setting.aux_bytes, None),
         };
         others(a) == others(b)
     }
@@ -164,7 +164,7 @@ impl Calibrated {
             // is the sweep.
             let sets = self.settings.iter().map(|base| {
                 let all = self.settings.iter().enumerate();
-                let same = all.filter(|(_, tried)| over.alone(tried, base));
+                let same = all.filter(|(_, tried)| over.differ_only_in(tried, base));
                 same.map(|(at, _)| at).collect::<Vec<_>>()
             });
             let mut settings = sets.max_by_key(Vec::len).unwrap_or_default();
@@ -188,7 +188,7 @@ impl Calibrated {
         ];
         let mut plots = Vec::new();
         for Sweep { over, settings } in self.sweeps() {
-            for (value, always, pick) in plotted {
+            for (value, included, pick) in plotted {
                 let means: Vec<_> = { settings.iter() }
                     .map(|at| &self.settings[*at])
                     .map(|it| (over.value_of(it), pick(it)))
@@ -196,7 +196,7 @@ impl Calibrated {
                 plots.push(SweepPlot {
                     value,
                     over,
-                    ends: range(&means, always),
+                    ends: range(&means, included),
                     means,
                 });
             }
@@ -205,11 +205,11 @@ impl Calibrated {
     }
 }
 
-/// A range that includes the means with their deviations, and `always`.
-fn range(means: &[(String, Mean)], always: f64) -> (f64, f64) {
+/// A range that includes the means with their deviations, and `included`.
+fn range(means: &[(String, Mean)], included: f64) -> (f64, f64) {
     let ends =
         { means.iter() }.flat_map(|(_, it)| [it.mean - it.deviation, it.mean + it.deviation]);
-    match extent(ends.chain([always])) {
+    match extent(ends.chain([included])) {
         (low, high) if high - low < 1e-6 => (low - 0.005, high + 0.005),
         around => around,
     }

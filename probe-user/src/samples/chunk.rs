@@ -24,11 +24,11 @@ use super::column_buffers::Levels;
 /// Values of one bit-packed group.
 const GROUP: usize = 8;
 
-/// Most distinct numbers of a column with a dictionary: the lookup table must fit the first-level
+/// Maximum number of distinct values in a dictionary: the lookup table must fit the first-level
 /// cache.
 const MAX_DISTINCT: usize = 2048;
 
-/// Slots of that table: half of them stay free.
+/// Slots of the lookup table: at least half of them stay free.
 const SLOTS: usize = 2 * MAX_DISTINCT;
 
 /// A free slot.

@@ -1,5 +1,5 @@
-//! Converts timestamps: ticks of the generic timer to perf's clock, and that to the kernel's
-//! `CLOCK_MONOTONIC` of the initial time namespace.
+//! Converts timestamps: ticks of the generic timer to perf's clock, and perf's clock to the
+//! kernel's `CLOCK_MONOTONIC` of the initial time namespace.
 
 use std::path::Path;
 
@@ -36,12 +36,13 @@ impl TickClock {
 struct Anchor {
     /// ns of perf's clock.
     at: u64,
-    /// ns.
+    /// Offset, ns.
     ahead: i64,
 }
 
-/// Both conversions. The two clocks run at different rates (NTP slews one of them), so their offset
-/// is measured at each drain and interpolated between drains.
+/// Converts ticks to perf's clock and to `CLOCK_MONOTONIC`. The two clocks run at different rates
+/// (NTP slews one of them), so their offset is measured at each drain and interpolated between
+/// drains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordClock {
     pub(super) ticks: TickClock,
@@ -100,7 +101,7 @@ impl RecordClock {
         self.anchors = Some([old, new]);
     }
 
-    /// Both clocks at a count of the timer.
+    /// perf's clock and `CLOCK_MONOTONIC` at a count of the timer.
     pub(super) fn times(&self, ticks: u64) -> ClockTimes {
         let perf = self.ticks.nanos(ticks);
         let monotonic = self.anchors.map(|anchors| monotonic(anchors, perf));

@@ -76,8 +76,8 @@ impl CpuBuffer {
     }
 
     /// First step of a round: marks the end of the sample bytes. The second step, [`task_records`],
-    /// takes the ring's records after that. So every sample before the mark has its task's records
-    /// by then.
+    /// takes the ring's records after that, so it reads the task records of every sample before the
+    /// mark.
     pub(super) fn mark(&mut self) {
         self.previous_head = self.head;
         self.head = self.buffer.ring.samples_head();
@@ -180,7 +180,8 @@ impl CpuBuffer {
         let ring = &mut self.buffer.ring;
         let bytes = drain.take(position, shared, |bytes| ring.take_samples(end, bytes))?;
         for AuxPiece { from, to, stamp } in pieces {
-            let at = |place: u64| usize::try_from(place.wrapping_sub(start)).unwrap_or(usize::MAX);
+            let at =
+                |position: u64| usize::try_from(position.wrapping_sub(start)).unwrap_or(usize::MAX);
             let part = bytes.get(at(from)..at(to)).unwrap_or(&[]);
             if stamp.is_none() {
                 drain.counts.unannounced_bytes += part.len() as u64;
@@ -224,9 +225,12 @@ impl CpuBuffer {
             self.announced.pop_front();
         }
         // Bytes not announced for a whole round: padding, or their record was lost.
-        let quiet = if last { self.head } else { self.previous_head };
-        let next = self.announced.front().map_or(quiet, |next| next.from);
-        push(at, quiet.min(next), None);
+        let unannounced_end = if last { self.head } else { self.previous_head };
+        let next = self
+            .announced
+            .front()
+            .map_or(unannounced_end, |next| next.from);
+        push(at, unannounced_end.min(next), None);
         pieces
     }
 }

@@ -70,7 +70,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// After a round: frees those buffers, and opens one for each online CPU without a buffer.
+    /// After a round: frees the marked buffers, and opens one for each online CPU without a buffer.
     pub(super) fn reopen_buffers(&mut self) -> Result<(), RecordError> {
         for cpu_buffer in self
             .cpu_buffers
@@ -85,11 +85,11 @@ impl Recorder {
             let online = |cpu: &u32| sampled.iter().any(|(one, _)| one == cpu);
             self.hotplug.refused.retain(online);
             for (cpu, kind) in sampled {
-                let has = self
+                let has_buffer = self
                     .cpu_buffers
                     .iter()
                     .any(|cpu_buffer| cpu_buffer.buffer.cpu == Some(cpu));
-                if !has && !self.hotplug.refused.contains(&cpu) {
+                if !has_buffer && !self.hotplug.refused.contains(&cpu) {
                     self.hotplug.went_offline.remove(&cpu);
                     self.add_cpu(cpu, kind)?;
                 }
@@ -130,7 +130,7 @@ impl Recorder {
                 self.counts.cpus_refused += 1;
             }
         }
-        // It may have been online since the list was last read.
+        // The CPU may have been online since the list was last read.
         let since = self.hotplug.last_read.elapsed().as_nanos();
         self.counts.unsampled_cpu_ns += u64::try_from(since).unwrap_or(u64::MAX);
         Ok(())

@@ -33,7 +33,7 @@ const BATCH: usize = 128;
 pub(super) struct Attribution {
     /// Context packets: they hold thread ids of pmuscope's pid namespace.
     pub(super) by_context: bool,
-    /// `PERF_RECORD_AUX`: its bytes are of the task that left the CPU at their end.
+    /// `PERF_RECORD_AUX`: its bytes belong to the task switched out at their end.
     pub(super) by_aux_record: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Drain {
     thread: usize,
     pub(super) counts: RecordCounts,
     /// Cache of the threads in this round's samples; None for unknown threads.
-    met: HashMap<u32, Option<Incarnations>>,
+    threads: HashMap<u32, Option<Incarnations>>,
     /// The thread of the last sample.
     last: Option<(u32, Option<Incarnations>)>,
     views: ViewCache,
@@ -93,7 +93,7 @@ impl Drain {
         Self {
             thread,
             counts: RecordCounts::default(),
-            met: HashMap::new(),
+            threads: HashMap::new(),
             last: None,
             views: ViewCache::default(),
             batch: Vec::with_capacity(BATCH),
@@ -299,7 +299,7 @@ impl Drain {
         let incarnations = match &self.last {
             Some((last, incarnations)) if *last == tid => incarnations,
             _ => {
-                let incarnations = self.met.entry(tid).or_insert_with(|| {
+                let incarnations = self.threads.entry(tid).or_insert_with(|| {
                     let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
                     tasks.incarnations(tid)
                 });
@@ -311,16 +311,16 @@ impl Drain {
             .map(|incarnations| Arc::clone(at_time(incarnations, at)))
     }
 
-    /// Ends a round: passes each sampled process to `met`, and clears the caches, since names and
-    /// cgroups may change.
-    pub(super) fn end_round(&mut self, mut met: impl FnMut(u32)) {
+    /// Ends a round: passes each sampled process to `on_process`, and clears the caches, since
+    /// names and cgroups may change.
+    pub(super) fn end_round(&mut self, mut on_process: impl FnMut(u32)) {
         self.last = None;
         self.views.end_round();
-        for (_, incarnations) in self.met.drain() {
+        for (_, incarnations) in self.threads.drain() {
             let incarnations = incarnations
                 .iter()
                 .flat_map(|incarnations| incarnations.iter());
-            incarnations.for_each(|(_, task)| met(task.pid));
+            incarnations.for_each(|(_, task)| on_process(task.pid));
         }
     }
 }

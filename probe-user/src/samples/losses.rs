@@ -23,8 +23,8 @@ macro_rules! counters {
 
         impl std::ops::AddAssign for $type {
             /// Adds the counters of the table.
-            fn add_assign(&mut self, more: Self) {
-                $(self.$field += more.$field;)*
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
             }
         }
 
@@ -64,14 +64,14 @@ counters! {
         /// AUX records with `PERF_AUX_FLAG_OVERWRITE`: older bytes were overwritten.
         pub overwritten: u64 = "aux_buffers_overwritten" loss "overwritten buffers";
         /// Ring records (AUX, COMM, FORK, EXIT) that did not fit. Their AUX bytes are not lost.
-        /// Where events sample a command or a process, a lost FORK also loses the samples of that
-        /// process.
+        /// Where events sample a command or a process, a lost FORK also loses the samples of the
+        /// new process.
         pub lost_ring_records: u64 = "lost_ring_records" loss "lost ring records";
         /// Samples of events that did not fit their ring.
         pub lost_samples: u64 = "lost_samples" loss "lost samples";
         /// Samples of events that the core dropped.
         pub dropped_samples: u64 = "dropped_samples" loss "samples that the core dropped";
-        /// How often the kernel stopped an event until its next tick, for too many samples.
+        /// How often the kernel stopped an event until its next tick, because of too many samples.
         pub throttled: u64 = "throttled" loss "times that the kernel throttled an event";
         /// Samples of events that are not accesses, or below the minimum latency.
         pub left_out: u64 = "samples_left_out";
@@ -111,7 +111,8 @@ counters! {
         pub missed_threads: u64 = "missed_threads" loss "missed threads";
         /// CPU time in ns of threads before a buffer was opened for them (`--per-thread`).
         pub unsampled_ns: u64 = "unsampled_ns" loss "ns not sampled in new threads";
-        /// Mappings beyond the limit of their process or of all: their addresses get no name.
+        /// Mappings beyond the limit of their process or of all processes: their addresses get no
+        /// name.
         pub mappings_left_out: u64 = "mappings_left_out" loss "mappings left out";
     } and {
         /// Counts of markers (`--regions`). Decoding threads count none.
@@ -122,12 +123,12 @@ counters! {
 impl RecordCounts {
     /// Counts the flags of a record about AUX bytes.
     pub(super) fn add_flags(&mut self, flags: u64) {
-        let has = |flag: u32| u64::from(flags & u64::from(flag) != 0);
+        let count = |flag: u32| u64::from(flags & u64::from(flag) != 0);
         self.aux_buffers += 1;
-        self.truncated += has(bindings::PERF_AUX_FLAG_TRUNCATED);
-        self.partial += has(bindings::PERF_AUX_FLAG_PARTIAL);
-        self.collided += has(bindings::PERF_AUX_FLAG_COLLISION);
-        self.overwritten += has(bindings::PERF_AUX_FLAG_OVERWRITE);
+        self.truncated += count(bindings::PERF_AUX_FLAG_TRUNCATED);
+        self.partial += count(bindings::PERF_AUX_FLAG_PARTIAL);
+        self.collided += count(bindings::PERF_AUX_FLAG_COLLISION);
+        self.overwritten += count(bindings::PERF_AUX_FLAG_OVERWRITE);
     }
 
     /// Samples of accesses: all but the invalid ones.

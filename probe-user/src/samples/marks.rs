@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_in_a_later_part_is_the_end_of_what_began_before() {
+    fn an_end_in_a_later_part_ends_an_item_of_an_earlier_part() {
         let phase = |name: &str, since: &str, until: Option<&str>| {
             json!({
                 "pid": 1, "tid": 2, "name": name, "since_ns": since, "until_ns": until,

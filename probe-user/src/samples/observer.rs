@@ -63,7 +63,7 @@ impl Observer {
                 MarkerScope::Cgroup(hierarchy.id(&hierarchy.resolve(path)?)?)
             }
         };
-        // Each probe needs two, and the number of probes is not known yet.
+        // Each probe needs two descriptors, and the number of probes is not known yet.
         descriptors::allow_most();
         let mut observer = Self {
             machine: Arc::clone(machine),
@@ -75,12 +75,12 @@ impl Observer {
             too_large_programs: 0,
         };
         if let Some(program) = &programs.command {
-            let has = observer.markers.observe_program(program)?;
-            observer.add_inspected(program.display().to_string(), has);
+            let result = observer.markers.observe_program(program)?;
+            observer.add_inspected(program.display().to_string(), result);
         }
         for program in &programs.named {
-            let has = observer.markers.observe_file(program)?;
-            observer.add_inspected(program.display().to_string(), has);
+            let result = observer.markers.observe_file(program)?;
+            observer.add_inspected(program.display().to_string(), result);
         }
         for pid in existing {
             observer.observe_process(*pid);
@@ -147,12 +147,12 @@ impl Observer {
         if self
             .inspected
             .iter()
-            .any(|(_, has)| *has == ScanResult::Markers)
+            .any(|(_, result)| *result == ScanResult::Markers)
         {
             return;
         }
-        for (what, has) in &self.inspected {
-            let why = match has {
+        for (what, result) in &self.inspected {
+            let why = match result {
                 ScanResult::Stripped => {
                     "is stripped, so its marker functions have no names: link it without -s, or \
                      call them in a shared library"
@@ -190,9 +190,9 @@ impl Observer {
             && map.executable
             && map.name.starts_with(b"/")
         {
-            let found = self.markers.observe_mapped(self.machine.procfs(), map);
+            let observed = self.markers.observe_mapped(self.machine.procfs(), map);
             let name = String::from_utf8_lossy(map.name);
-            match found {
+            match observed {
                 Ok(scan) if scan.result == Some(ScanResult::Markers) => {
                     self.late_programs += 1;
                     tracing::warn!(

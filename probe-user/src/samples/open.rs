@@ -103,10 +103,10 @@ impl Opener<'_> {
     pub(super) fn buffer(
         &self,
         event: &SpeEvent,
-        whom: TaskScope<'_>,
+        scope: TaskScope<'_>,
         cpu: Option<u32>,
     ) -> Result<Option<Buffer>, RecordError> {
-        let Some((spe, follow)) = self.events(event, whom, cpu)? else {
+        let Some((spe, follow)) = self.events(event, scope, cpu)? else {
             return Ok(None);
         };
         let (ring, aux) = (self.buffers.ring, self.buffers.aux);
@@ -123,7 +123,7 @@ impl Opener<'_> {
             }
         })?;
         perf::set_output(follow.as_fd(), spe.as_fd()).map_err(RecordError::Enable)?;
-        let tid = match (whom, cpu) {
+        let tid = match (scope, cpu) {
             (TaskScope::Thread(tid), None) => Some(tid),
             (TaskScope::Thread(_), Some(_))
             | (TaskScope::All | TaskScope::CurrentThread | TaskScope::Cgroup(_), _) => None,
@@ -161,7 +161,7 @@ impl Opener<'_> {
     fn events(
         &self,
         event: &SpeEvent,
-        whom: TaskScope<'_>,
+        scope: TaskScope<'_>,
         cpu: Option<u32>,
     ) -> Result<Option<(OwnedFd, OwnedFd)>, RecordError> {
         let attrs = [
@@ -170,19 +170,19 @@ impl Opener<'_> {
         ];
         let mut opened = Vec::with_capacity(2);
         for mut attr in attrs {
-            if matches!(whom, TaskScope::Thread(_)) {
+            if matches!(scope, TaskScope::Thread(_)) {
                 // In a CPU's buffer, children of a task inherit its events. The kernel does not
                 // allow inheritance for a thread's buffer.
                 attr.set_inherit(cpu.is_some().into());
                 attr.set_enable_on_exec(self.on_exec.into());
             }
-            match open(&mut attr, whom, cpu, None) {
+            match open(&mut attr, scope, cpu, None) {
                 Ok(fd) => opened.push(fd),
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
                 Err(error) => {
                     return Err(RecordError::Open {
                         pmu: event.pmu.clone(),
-                        target: describe_target(whom, cpu),
+                        target: describe_target(scope, cpu),
                         reason: open_reason(&error),
                     });
                 }
@@ -193,12 +193,12 @@ impl Opener<'_> {
     }
 }
 
-/// Opens the buffer of one CPU, with sampled memory-access events of all its tasks; `whom` selects
-/// the tasks to follow. Kernels before 6.2 take IBS neither for a task nor for a cgroup.
+/// Opens the buffer of one CPU, with sampled memory-access events of all its tasks; `scope` selects
+/// the tasks to follow. Kernels before 6.2 support IBS neither per task nor per cgroup.
 pub(super) fn access_buffer(
     events: &[SampledEvent],
     buffers: Buffers,
-    whom: TaskScope<'_>,
+    scope: TaskScope<'_>,
     cpu: u32,
 ) -> Result<Buffer, RecordError> {
     let refused = |event: &SampledEvent, error: &io::Error| RecordError::Open {
@@ -217,20 +217,22 @@ pub(super) fn access_buffer(
             let fd = open(&mut attr, TaskScope::All, Some(cpu), None);
             group = Some(fd.map_err(|error| refused(event, &error))?);
         }
-        let held = FixedPeriod::for_event(event, event.rate);
-        let rate = FixedPeriod::open_rate(held.as_ref(), event.rate);
+        let fixed_period = FixedPeriod::for_event(event, event.rate);
+        let rate = FixedPeriod::open_rate(fixed_period.as_ref(), event.rate);
         let mut attr = access_attr(&event.counter, event, Some(rate), buffers);
         let leader = group.as_ref().map(OwnedFd::as_fd);
         let fd = open(&mut attr, TaskScope::All, Some(cpu), leader);
-        period_controls.extend(held.map(|held| PeriodControl::new(sampling.len(), held)));
+        period_controls.extend(
+            fixed_period.map(|fixed_period| PeriodControl::new(sampling.len(), fixed_period)),
+        );
         sampling.push(fd.map_err(|error| refused(event, &error))?);
         leaders.extend(group);
     }
     let mut attr = follow_attr(buffers);
     samples::use_monotonic_clock(&mut attr);
-    let follow = open(&mut attr, whom, Some(cpu), None).map_err(|error| RecordError::Open {
+    let follow = open(&mut attr, scope, Some(cpu), None).map_err(|error| RecordError::Open {
         pmu: "the event that follows processes".to_owned(),
-        target: describe_target(whom, Some(cpu)),
+        target: describe_target(scope, Some(cpu)),
         reason: open_reason(&error),
     })?;
     let size = usize::try_from(buffers.ring.0).unwrap_or(usize::MAX);
@@ -255,9 +257,9 @@ pub(super) fn access_buffer(
 }
 
 /// The target of an event, in words.
-fn describe_target(whom: TaskScope<'_>, cpu: Option<u32>) -> String {
+fn describe_target(scope: TaskScope<'_>, cpu: Option<u32>) -> String {
     let on = cpu.map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
-    match whom {
+    match scope {
         TaskScope::Thread(tid) => format!("thread {tid}{on}"),
         TaskScope::Cgroup(_) => format!("the cgroup{on}"),
         TaskScope::All => format!("all tasks{on}"),
@@ -268,16 +270,16 @@ fn describe_target(whom: TaskScope<'_>, cpu: Option<u32>) -> String {
 /// Opens an event with `PERF_FORMAT_LOST`, if the kernel supports it (Linux 6.0).
 fn open(
     attr: &mut bindings::perf_event_attr,
-    whom: TaskScope<'_>,
+    scope: TaskScope<'_>,
     cpu: Option<u32>,
     leader: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     attr.read_format = perf::FORMAT_LOST;
-    let opened = perf::open_attr(attr, whom, cpu, leader);
+    let opened = perf::open_attr(attr, scope, cpu, leader);
     let too_old = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
     if opened.as_ref().is_err_and(too_old) {
         attr.read_format = 0;
-        return perf::open_attr(attr, whom, cpu, leader);
+        return perf::open_attr(attr, scope, cpu, leader);
     }
     opened
 }

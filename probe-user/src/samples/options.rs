@@ -290,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_is_printed_as_it_is_read(bytes: u64) {
+        fn sizes_parse_as_printed(bytes: u64) {
             prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
             let whole = Size(bytes >> 30 << 20);
             prop_assert_eq!(whole.to_string().parse(), Ok(whole));

@@ -1,4 +1,4 @@
-//! Opens a file of samples: the file itself, or the parts of one that is not whole.
+//! Opens a file of samples: the file itself, or the parts of an unfinished one.
 
 use std::{
     fs::{self, File},
@@ -56,10 +56,14 @@ pub enum SampleReadError {
 /// The metadata that pmuscope wrote, keys without their prefix.
 pub(super) fn metadata(part: &SerializedFileReader<File>) -> Vec<(String, String)> {
     let entries = part.metadata().file_metadata().key_value_metadata();
-    entries.into_iter().flatten().filter_map(own).collect()
+    entries
+        .into_iter()
+        .flatten()
+        .filter_map(without_prefix)
+        .collect()
 }
 
-/// Whether a file begins as a Parquet file.
+/// Whether a file begins with Parquet's magic number.
 pub(super) fn is_parquet(path: &Path) -> Result<bool, SampleReadError> {
     let first = || {
         let mut first = Vec::new();
@@ -159,7 +163,7 @@ fn has_end(path: &Path) -> bool {
     last().is_ok_and(|last| last == *PARQUET_MAGIC)
 }
 
-fn own(entry: &KeyValue) -> Option<(String, String)> {
+fn without_prefix(entry: &KeyValue) -> Option<(String, String)> {
     let key = entry.key.strip_prefix(PREFIX)?;
     Some((key.to_owned(), entry.value.clone()?))
 }

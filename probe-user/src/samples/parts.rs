@@ -63,7 +63,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Creates both.
+    /// Creates the directory and the file.
     ///
     /// # Errors
     ///
@@ -81,9 +81,9 @@ impl Parts {
             ),
             _ => with_path(&directory, &error),
         })?;
-        // Created now, to find out early whether it can be written.
+        // The file is created now, to find out early whether it can be written.
         let created = create_or_check(path).map_err(|error| {
-            // It is empty.
+            // The directory is empty.
             let _ = fs::remove_dir(&directory);
             with_path(path, &error)
         })?;
@@ -107,7 +107,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// If it cannot be written: its parts are kept.
+    /// If the file cannot be written; its parts are kept.
     pub(crate) fn finish(
         self,
         whole: &[PathBuf],
@@ -158,8 +158,8 @@ impl Parts {
     }
 }
 
-/// Creates the file if it does not exist, and returns whether it did; else checks that it can be
-/// written.
+/// Creates the file if it does not exist, else checks that it can be written. Returns whether it
+/// was created.
 fn create_or_check(path: &Path) -> io::Result<bool> {
     match File::create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

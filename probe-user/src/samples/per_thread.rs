@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_given_out_again_is_another_thread() {
+    fn a_reused_id_is_another_thread() {
         let mut threads = BufferedThreads::default();
         threads.on_record(&PerfRecord::Fork(task(7, 8)));
         assert_eq!(threads.take_new(), [new_thread(7, 8, false)]);
         threads.add(8);
         assert!(threads.has(8) && threads.take_new().is_empty());
-        // In one round it exits, and its id is reused twice.
+        // In one round the thread exits, and its id is reused twice.
         threads.on_record(&PerfRecord::Exit(task(7, 8)));
         threads.on_record(&PerfRecord::Fork(task(8, 8)));
         threads.on_record(&PerfRecord::Exit(task(8, 8)));

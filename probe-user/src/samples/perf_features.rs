@@ -81,19 +81,22 @@ fn descriptions(events: &[(String, [u8; ATTR])]) -> Vec<u8> {
 
 /// CPU lists of packages and of cores, then core and package of each CPU.
 fn cpu_topology(machine: &Machine) -> Option<Vec<u8>> {
-    let of =
+    let topology =
         |cpu: u32, name: &str| machine.sys(&format!("devices/system/cpu/cpu{cpu}/topology/{name}"));
     let online = machine.online().ok()?;
     let mut section = Vec::new();
     for name in ["package_cpus_list", "core_cpus_list"] {
-        let mut lists: Vec<String> = online.iter().filter_map(|cpu| of(cpu, name)).collect();
+        let mut lists: Vec<String> = online
+            .iter()
+            .filter_map(|cpu| topology(cpu, name))
+            .collect();
         lists.dedup();
         lists.sort_unstable();
         lists.dedup();
         section.extend(strings(&lists));
     }
     for cpu in 0..possible(machine)? {
-        let number = |name| of(cpu, name).and_then(|text| text.parse::<i32>().ok());
+        let number = |name| topology(cpu, name).and_then(|text| text.parse::<i32>().ok());
         // -1 for an offline CPU, as in perf's own files.
         let [core, package] = ["core_id", "physical_package_id"].map(number);
         let [core, package] = [core, package].map(|it| it.unwrap_or(-1).cast_unsigned());
@@ -194,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_a_build_id_is_as_long_as_it_says() {
+    fn the_size_field_of_a_build_id_entry_is_its_length() {
         for path in ["/a", &"x".repeat(63), &"x".repeat(64)] {
             let entry = build_id(path, &[7; 20], false);
             assert_eq!(entry.len() % 64, 36);
@@ -206,7 +209,7 @@ mod tests {
 
     /// Two nodes, one without memory.
     #[test]
-    fn memory_is_known_by_block() {
+    fn memory_blocks_of_nodes_are_bitmaps() {
         use test_support::Tree;
 
         use crate::machine::Roots;

@@ -16,16 +16,16 @@ use crate::{
 pub(super) struct PeriodControl {
     /// Index into [`Buffer::spe`].
     event: usize,
-    held: FixedPeriod,
+    fixed_period: FixedPeriod,
     /// Its last count, and when it was read in ns; None before the first round.
     last: Option<(u64, u64)>,
 }
 
 impl PeriodControl {
-    pub(super) const fn new(event: usize, held: FixedPeriod) -> Self {
+    pub(super) const fn new(event: usize, fixed_period: FixedPeriod) -> Self {
         Self {
             event,
-            held,
+            fixed_period,
             last: None,
         }
     }
@@ -45,7 +45,10 @@ impl Buffer {
                 continue;
             };
             let gained = counted.saturating_sub(last.0);
-            if let Some(period) = control.held.adjust(gained, at.saturating_sub(last.1)) {
+            if let Some(period) = control
+                .fixed_period
+                .adjust(gained, at.saturating_sub(last.1))
+            {
                 let _gone = perf::set_period(event, period);
             }
         }

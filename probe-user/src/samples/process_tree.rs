@@ -9,8 +9,8 @@ use std::{
 use super::RecordTarget;
 use crate::sys::records::{PerfRecord, Task};
 
-/// For one process id: from each time on, whether it belongs to the target; in ascending order of
-/// time.
+/// Changes of a process id's membership in the target, in ascending order of time: the time, and
+/// whether the id belongs to it from then on.
 type Membership = Vec<(u64, bool)>;
 
 /// A target process and its descendants.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_recorded_from_its_exec_on_with_what_it_starts() {
+    fn a_command_is_recorded_from_its_exec_with_its_descendants() {
         let proc = Tree::new();
         let mut process_tree =
             ProcessTree::for_target(&RecordTarget::Command(7), proc.path()).unwrap();
@@ -158,13 +158,13 @@ mod tests {
             (10, 30),
             (11, 99),
         ];
-        let has = moments.map(|(pid, time)| process_tree.has(pid, time));
-        assert_eq!(has, [false, true, false, false, true, true, false]);
+        let is_member = moments.map(|(pid, time)| process_tree.has(pid, time));
+        assert_eq!(is_member, [false, true, false, false, true, true, false]);
     }
 
     /// A process id is reused, in the same round or later.
     #[test]
-    fn an_id_that_is_another_process_now_is_not_recorded() {
+    fn a_reused_process_id_is_not_recorded() {
         let proc = Tree::new();
         proc.write("7/comm", "x");
         let mut process_tree =

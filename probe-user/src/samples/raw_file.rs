@@ -32,7 +32,7 @@ struct RawFileState {
     ids_changed: bool,
 }
 
-/// Contents of a recording's file at its begin.
+/// Contents of a recording's file at its start.
 #[derive(Debug)]
 pub(super) struct RawHead<'a> {
     /// The PMU type of the SPE.
@@ -48,7 +48,7 @@ impl RawFile {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn begin(file: File, recorder: &Recorder, command: &[String]) -> io::Result<Self> {
         let time = recorder.ticks().map(|clock| TimeConversion {
             zero: clock.zero,
@@ -108,11 +108,11 @@ impl RawFile {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it.
+    /// Ends the file.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn finish(self) -> io::Result<()> {
         let state = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         state.file.finish().map(drop)

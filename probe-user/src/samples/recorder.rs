@@ -90,8 +90,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens all events and buffers. Sampling starts with [`Self::start`], of a
-    /// [`RecordTarget::Command`] at its exec.
+    /// Opens all events and buffers. Sampling starts with [`Self::start`], or at the exec of a
+    /// [`RecordTarget::Command`].
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Recorder {
             }
             if let Some(observer) = &self.observer {
                 let region_index = observer.region_index().lock();
-                let _now = region_index
+                let _view = region_index
                     .unwrap_or_else(PoisonError::into_inner)
                     .view(pid);
             }
@@ -239,7 +239,7 @@ impl Recorder {
     /// If the sink fails, or the kernel does not restart sampling.
     pub fn round(&mut self, sink: &dyn Sink) -> Result<(), RecordError> {
         self.mark_dead()?;
-        // First: draining many samples of a too short period can take long.
+        // Adjusts periods first, since draining many samples of a too short period can take long.
         self.cpu_buffers
             .iter_mut()
             .for_each(|cpu_buffer| cpu_buffer.buffer.adjust_periods());

@@ -17,7 +17,7 @@ use crate::machine::Machine;
 ///
 /// # Errors
 ///
-/// Where the sink fails.
+/// If the sink fails.
 pub fn replay(
     bytes: &[u8],
     cpu: u32,
@@ -51,7 +51,7 @@ pub fn replay(
 ///
 /// # Errors
 ///
-/// Where the sink fails.
+/// If the sink fails.
 pub fn replay_events(
     bytes: &[u8],
     machine: &Machine,

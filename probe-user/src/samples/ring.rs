@@ -35,9 +35,9 @@ impl BufferRings {
     /// Maps ring and AUX area of an event. Sizes are in bytes, powers of two and whole pages.
     pub(super) fn map(fd: impl AsFd, ring: usize, aux: usize) -> Result<Self, MapError> {
         let records = RecordRing::map(fd.as_fd(), ring).map_err(MapError::Ring)?;
-        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         let aux = records
-            .map_aux(fd.as_fd(), aux, both)
+            .map_aux(fd.as_fd(), aux, protection)
             .map_err(MapError::Aux)?;
         Ok(Self {
             records,
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// All bytes come out once, in order, over many wraps of both areas.
+        /// All bytes are read once, in order, over many wraps of both areas.
         #[test]
         fn nothing_is_lost_over_wraps(
             pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_is_nearly_full_says_so() {
+    fn a_nearly_full_ring_is_reported() {
         let mut ring = fake::ring(16384, 4096);
         let mut bytes = Vec::new();
         assert!(ring.push(&[1; 8000]));

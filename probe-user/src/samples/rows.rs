@@ -140,7 +140,7 @@ impl SampleRows {
     }
 }
 
-/// None of a time that no clock has.
+/// None if the sample has no time, or the sum overflows.
 fn unix_time(sample: &Sample, boot_time: i64) -> Option<i64> {
     i64::try_from(sample.time?).ok()?.checked_add(boot_time)
 }

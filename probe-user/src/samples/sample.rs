@@ -69,7 +69,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The SPE record, with SPE.
+    /// The SPE record; None for sampled events.
     #[must_use]
     pub const fn record(&self) -> Option<&Record> {
         match &self.data {
@@ -78,7 +78,7 @@ impl Sample {
         }
     }
 
-    /// The access that an event sampled, with events.
+    /// The access that an event sampled; None for SPE.
     #[must_use]
     pub const fn access(&self) -> Option<&Access> {
         match &self.data {
@@ -131,14 +131,14 @@ impl Sample {
     #[must_use]
     pub fn is_modified(&self) -> Option<bool> {
         /// `mem_snoop` (bits 19 to 23): all but `NA`, and `HITM`.
-        const SAID: u64 = 0x1e;
+        const REPORTED: u64 = 0x1e;
         const MODIFIED: u64 = 0x10;
         match &self.data {
             SampleData::Record(_) => Some(self.origin?.modified),
             SampleData::Access(access) => {
                 let snoop = access.word >> 19;
                 let is_load = self.class() == Some(Class::Load);
-                (is_load && snoop & SAID != 0).then_some(snoop & MODIFIED != 0)
+                (is_load && snoop & REPORTED != 0).then_some(snoop & MODIFIED != 0)
             }
         }
     }
@@ -166,7 +166,7 @@ pub trait Sink: Sync {
     ///
     /// # Errors
     ///
-    /// Where they cannot be written.
+    /// If they cannot be written.
     fn samples(&self, _thread: usize, _samples: &[Sample]) -> io::Result<()> {
         Ok(())
     }
@@ -175,7 +175,7 @@ pub trait Sink: Sync {
     ///
     /// # Errors
     ///
-    /// Where they cannot be written.
+    /// If they cannot be written.
     fn ring(&self, _records: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -184,8 +184,8 @@ pub trait Sink: Sync {
     ///
     /// # Errors
     ///
-    /// Where they cannot be written.
-    fn aux(&self, _place: AuxPosition, _bytes: &[u8]) -> io::Result<()> {
+    /// If they cannot be written.
+    fn aux(&self, _position: AuxPosition, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
@@ -200,7 +200,7 @@ pub trait Sink: Sync {
     ///
     /// # Errors
     ///
-    /// Where that cannot be written.
+    /// If it cannot be written.
     fn round(&self, _news: LazyMetadata<'_>) -> io::Result<()> {
         Ok(())
     }

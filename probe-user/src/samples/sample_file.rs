@@ -53,7 +53,7 @@ impl SampleFile {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written, or where parts of an earlier recording are in the way.
+    /// If it cannot be written, or parts of an earlier recording exist.
     pub fn begin(
         path: &Path,
         threads: NonZeroUsize,
@@ -90,11 +90,11 @@ impl SampleFile {
         })
     }
 
-    /// Ends it; `about` is the final metadata.
+    /// Ends the file; `about` is the final metadata.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written: then its parts are still there.
+    /// If it cannot be written; its parts are kept.
     pub fn finish(self, about: &[(String, String)]) -> io::Result<()> {
         // A part that cannot be ended is left out; the other parts become the file.
         let ended = self.end_parts(&|| about.to_vec());
@@ -110,11 +110,11 @@ impl SampleFile {
         parts.finish(&state.whole, &rows::layout()?, &known, ended)
     }
 
-    /// Removes it: nothing was recorded.
+    /// Removes the file: nothing was recorded.
     ///
     /// # Errors
     ///
-    /// Where it cannot be removed.
+    /// If it cannot be removed.
     pub fn discard(self) -> io::Result<()> {
         self.parts.discard()
     }
@@ -133,7 +133,7 @@ impl SampleFile {
     ///
     /// # Errors
     ///
-    /// Where one of them cannot be written.
+    /// If one of them cannot be written.
     pub fn end_parts(&self, news: LazyMetadata<'_>) -> io::Result<()> {
         let mut state = self.state();
         state.since = Instant::now();

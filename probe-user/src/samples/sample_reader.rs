@@ -22,7 +22,8 @@ use super::{
 /// Rows in memory at a time.
 const BATCH: usize = 8192;
 
-/// Most distinct texts; others are read as None. A recording has some thousands at most.
+/// Maximum number of distinct texts; further ones are read as None. A recording has some thousands
+/// at most.
 const MAX_TEXTS: usize = 1 << 16;
 
 /// Index of a text in [`SampleReader::texts`].
@@ -74,8 +75,8 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    /// Opens a file; None if it is not a file of samples. Of an unfinished recording the parts are
-    /// read; `path` may also be their directory.
+    /// Opens a file; None if it is not a file of samples. Reads the parts of an unfinished
+    /// recording; `path` may also be their directory.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl SampleReader {
             Some(first) if is_parquet(first)? => metadata(&open(first)?),
             _ => return Ok(None),
         };
-        let is_one = about.iter().any(|(key, _)| key == RING_BYTES);
-        Ok(is_one.then(|| Self {
+        let is_samples = about.iter().any(|(key, _)| key == RING_BYTES);
+        Ok(is_samples.then(|| Self {
             file: path.display().to_string(),
             about,
             texts: Vec::new(),
@@ -136,7 +137,7 @@ impl SampleReader {
         each: &mut impl FnMut(&SampleRow),
     ) -> Result<(), ParquetError> {
         let group = reader.get_row_group(group)?;
-        let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let mut remaining = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         let mut time = SampleColumnReader::<Int64Type>::open(&*group, "time_ns")?;
         let mut address = SampleColumnReader::<Int64Type>::open(&*group, "va")?;
         let number = |name| SampleColumnReader::<Int32Type>::open(&*group, name);
@@ -155,9 +156,9 @@ impl SampleReader {
             (text("phase")?, |row| &mut row.phase),
         ];
         let mut rows = Vec::new();
-        while left > 0 {
-            let now = left.min(BATCH);
-            left -= now;
+        while remaining > 0 {
+            let now = remaining.min(BATCH);
+            remaining -= now;
             rows.clear();
             rows.resize(now, SampleRow::default());
             time.fill(&mut rows, |row, value| {
@@ -259,9 +260,9 @@ mod tests {
     use super::*;
     use crate::samples::{Sample, SampleData, SampleFile, Sink as _, metadata_of_each_method};
 
-    /// By the metadata that the recorder itself writes.
+    /// Files are recognized by the metadata that the recorder itself writes.
     #[test]
-    fn a_file_of_each_method_is_known_as_one_of_samples() {
+    fn files_of_each_method_are_recognized() {
         let directory = tempfile::tempdir().unwrap();
         for about in metadata_of_each_method() {
             let path = directory.path().join("samples.parquet");

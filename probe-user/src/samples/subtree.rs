@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_and_those_below_it_are_recorded_also_new_ones() {
+    fn a_cgroup_and_its_descendants_are_recorded_including_new_ones() {
         let mut subtree = Subtree::new("/pods/a".to_owned());
         let all = |paths: &[(u64, &str)]| -> Vec<(CgroupId, String)> {
             let paths = paths.iter();
@@ -78,16 +78,16 @@ mod tests {
             subtree.path(3, || all(&before)),
             Some(Some("/pods/a".into()))
         );
-        let none = || -> Vec<(CgroupId, String)> { panic!("it is known") };
-        let others = [1, 2, 4].map(|id| subtree.path(id, none));
+        let no_walk = || -> Vec<(CgroupId, String)> { panic!("it is known") };
+        let others = [1, 2, 4].map(|id| subtree.path(id, no_walk));
         assert_eq!(others, [const { Some(None) }; 3]);
         let later = [&before[..], &[(5, "/pods/a/x")]].concat();
         let new = Some(Some("/pods/a/x".into()));
         assert_eq!(subtree.path(5, || all(&later)), new);
         assert_eq!(subtree.path(6, || all(&before)), None);
-        assert_eq!(subtree.path(6, none), None);
+        assert_eq!(subtree.path(6, no_walk), None);
         // A removed cgroup keeps its path.
-        assert_eq!(subtree.path(5, none), new);
+        assert_eq!(subtree.path(5, no_walk), new);
         assert!(is_below("/x", "/") && is_below("/", "/"));
     }
 }

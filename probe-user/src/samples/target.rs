@@ -114,7 +114,7 @@ impl Recorder {
         }
     }
 
-    /// Opens one buffer for each CPU, with an event for each thread; children inherit them.
+    /// Opens one buffer for each CPU, with an event for each thread; children inherit the events.
     pub(super) fn open_threads(
         &mut self,
         cpus: &[(u32, usize)],
@@ -152,7 +152,7 @@ impl Recorder {
             RecordTarget::Cgroup(path) => Some(self.directory(path)?),
             RecordTarget::Command(_) | RecordTarget::Process(_) => None,
         };
-        let whom = directory
+        let scope = directory
             .as_ref()
             .map_or(TaskScope::All, |it| TaskScope::Cgroup(it.as_fd()));
         let Backend::Events(_, events) = &self.backend else {
@@ -163,7 +163,7 @@ impl Recorder {
         descriptors::allow(&Needed::default().with("events on CPUs", descriptors))?;
         let buffers: Vec<Buffer> = cpus
             .iter()
-            .map(|(cpu, _)| open::access_buffer(events, self.config.buffers, whom, *cpu))
+            .map(|(cpu, _)| open::access_buffer(events, self.config.buffers, scope, *cpu))
             .collect::<Result<_, _>>()?;
         buffers
             .into_iter()
@@ -180,8 +180,8 @@ impl Recorder {
         descriptors::allow(&Needed::default().with("events of a cgroup on CPUs", events))?;
         for &(cpu, kind) in cpus {
             let opener = self.opener(false);
-            let whom = TaskScope::Cgroup(directory.as_fd());
-            if let Some(buffer) = opener.buffer(&self.backend.spe()[kind], whom, Some(cpu))? {
+            let scope = TaskScope::Cgroup(directory.as_fd());
+            if let Some(buffer) = opener.buffer(&self.backend.spe()[kind], scope, Some(cpu))? {
                 self.add(buffer, kind)?;
             }
         }
@@ -221,9 +221,9 @@ impl Recorder {
         Ok(true)
     }
 
-    /// Opens buffers for all threads of a process without one. Returns their number.
+    /// Opens a buffer for each thread of a process that has none. Returns their number.
     fn attach_all(&mut self, pid: u32) -> Result<usize, RecordError> {
-        let mut given = 0;
+        let mut attached = 0;
         // Repeats, since threads may start others meanwhile.
         loop {
             let new: Vec<u32> = threads(&self.machine, pid)
@@ -231,14 +231,14 @@ impl Recorder {
                 .into_iter()
                 .filter(|tid| !self.buffered_threads.has(*tid))
                 .collect();
-            let mut now = 0;
+            let mut count = 0;
             for tid in new {
-                now += usize::from(self.attach(tid, false)?);
+                count += usize::from(self.attach(tid, false)?);
             }
-            if now == 0 {
-                return Ok(given);
+            if count == 0 {
+                return Ok(attached);
             }
-            given += now;
+            attached += count;
         }
     }
 
@@ -268,10 +268,10 @@ impl Recorder {
     /// processes. Marks buffers of exited threads, to be drained once more.
     pub(super) fn attach_new(&mut self) -> Result<(), RecordError> {
         let ended = self.buffered_threads.take_exited();
-        let of_ended = |cpu_buffer: &&mut CpuBuffer| {
+        let has_ended = |cpu_buffer: &&mut CpuBuffer| {
             cpu_buffer.buffer.tid.is_some_and(|it| ended.contains(&it))
         };
-        let cpu_buffers = self.cpu_buffers.iter_mut().filter(of_ended);
+        let cpu_buffers = self.cpu_buffers.iter_mut().filter(has_ended);
         cpu_buffers.for_each(|cpu_buffer| cpu_buffer.ended = true);
         for NewThread {
             pid,
@@ -313,7 +313,8 @@ impl Recorder {
         }
     }
 
-    /// Synthesized records about them; a command's records come from the kernel.
+    /// Synthesized records about the processes that exist before the recording; a command's records
+    /// come from the kernel.
     pub(super) fn synthesized_events(&self) -> Vec<u8> {
         let id = self.follow_ids.first().copied().unwrap_or_default();
         self.processes()

@@ -42,7 +42,7 @@ struct ProcessCgroup {
     used_in: u64,
 }
 
-/// All threads met so far.
+/// All threads seen so far.
 #[derive(Debug)]
 pub(super) struct Tasks {
     threads: HashMap<u32, Thread>,
@@ -129,7 +129,7 @@ impl Tasks {
         known.or(incarnations.first())
     }
 
-    /// Process and names of a thread at `time` (ns of perf's clock), or now.
+    /// Process and name of a thread at `time` (ns of perf's clock), or now.
     #[cfg(test)]
     fn task(&mut self, tid: u32, time: Option<u64>) -> Option<TaskInfo> {
         let incarnations = self.incarnations(tid)?;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_holds_from_its_time_on() {
+    fn a_name_applies_from_its_time_on() {
         let proc = Tree::new();
         write_process(&proc, 10, "S (sleeping)", "/a");
         let mut tasks = Tasks::new(proc.path());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_is_asked_for_each_round_and_kept_when_the_process_is_gone() {
+    fn a_cgroup_is_read_each_round_and_kept_after_the_process_exits() {
         let proc = Tree::new();
         write_process(&proc, 40, "R (running)", "/a");
         let mut tasks = Tasks::new(proc.path());

@@ -1,5 +1,5 @@
-//! The kernel's `CLOCK_MONOTONIC`: in a time namespace (`time_namespaces(7)`), the clock of this
-//! name has a constant offset from it.
+//! The constant offset of `CLOCK_MONOTONIC` in a time namespace (`time_namespaces(7)`) from the
+//! kernel's.
 
 use std::{fs, io, path::Path};
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_is_that_of_the_monotonic_clock() {
+    fn the_offset_of_the_monotonic_clock_is_parsed() {
         let text = |monotonic| format!("{monotonic}\nboottime           7         1\n");
         let zero = "monotonic           0         0";
         assert_eq!(parse(&text(zero)), Some(0));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_time_namespaces_is_no_missing_proc() {
+    fn without_time_namespaces_the_offset_is_zero() {
         let proc = Tree::new();
         assert_eq!(ahead(proc.path()), None);
         proc.dir("self");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_recognized() {
+    fn this_process_has_an_offset() {
         assert!(ahead(Path::new("/proc")).is_some());
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_has_the_settings_that_differ_in_one_thing_in_order() {
+    fn a_sweep_has_settings_that_differ_in_one_option_in_order() {
         let calibrated = calibrated();
         let sweeps = calibrated.sweeps();
         let titles: Vec<_> = sweeps.iter().map(|it| it.over.title()).collect();

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::samples::column_buffers::Presence;
 
-/// What Parquet's reader finds in a file with one column of these values.
+/// The values that Parquet's reader reads from a file with one column of `values`.
 fn read_back(values: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
     let present: Vec<i64> = values.iter().copied().flatten().collect();
     let (dictionary, indices) = match present.is_empty() {
@@ -28,8 +28,8 @@ fn read_back(values: &[Option<i64>]) -> Option<Vec<Option<i64>>> {
     let mut presence = Presence::default();
     // Batch by batch, as samples come.
     for batch in values.chunks(100) {
-        let there = batch.iter().flatten().count();
-        presence.add(batch.len(), there, batch.iter().map(Option::is_some));
+        let count = batch.iter().flatten().count();
+        presence.add(batch.len(), count, batch.iter().map(Option::is_some));
     }
     let column = Type::primitive_type_builder("x", Physical::INT64)
         .with_repetition(Repetition::OPTIONAL)
@@ -67,7 +67,7 @@ fn read(file: File) -> Vec<Option<i64>> {
 fn column(different: u64) -> impl Strategy<Value = Vec<Option<i64>>> {
     let value = (0..different).prop_map(|n| (n * 0x1234_5678_9abc).cast_signed());
     let run = (value, 1..20_usize, prop::bool::weighted(0.8))
-        .prop_map(|(value, many, there)| vec![there.then_some(value); many]);
+        .prop_map(|(value, many, is_present)| vec![is_present.then_some(value); many]);
     prop::collection::vec(run, 1..400).prop_map(|runs| runs.concat())
 }
 
@@ -76,7 +76,7 @@ proptest! {
 
     /// Number of distinct values: one, two, and around the edges of a byte.
     #[test]
-    fn readers_find_what_was_written(
+    fn values_are_read_as_written(
         values in prop_oneof![column(1), column(2), column(3), column(256), column(257)]
     ) {
         if let Some(found) = read_back(&values) {
@@ -109,7 +109,7 @@ fn every_width_is_read_back() {
 }
 
 #[test]
-fn many_different_numbers_are_no_dictionary() {
+fn too_many_distinct_values_get_no_dictionary() {
     let values: Vec<i32> = (0..8 * 2049).map(|n| n % 2049).collect();
     assert!(dictionary_encoded::<Int32Type>(&values).is_none());
     assert!(dictionary_encoded::<Int32Type>(&values[..2048]).is_none());

@@ -66,7 +66,7 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn begin(out: W, head: FileHead) -> io::Result<Self> {
         let FileHead {
             pmu_type,
@@ -123,11 +123,11 @@ impl<W: Write + Seek> PerfData<W> {
         Ok(file)
     }
 
-    /// Adds records of a ring, whole ones.
+    /// Adds whole records of a ring.
     ///
     /// # Errors
     ///
-    /// Where they cannot be written.
+    /// If they cannot be written.
     pub fn records(&mut self, records: &[u8]) -> io::Result<()> {
         self.dirty |= !records.is_empty();
         self.size += records.len() as u64;
@@ -138,7 +138,7 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// # Errors
     ///
-    /// Where they cannot be written.
+    /// If they cannot be written.
     pub fn aux(
         &mut self,
         area: u32,
@@ -185,7 +185,7 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn round(&mut self) -> io::Result<()> {
         let dirty = self.dirty;
         self.record(FINISHED_ROUND, &[])?;
@@ -317,7 +317,7 @@ impl<W: Write + Seek> PerfData<W> {
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         let size = self.size;
         let mut index = words(&[self.index.len() as u64 / 2]);
