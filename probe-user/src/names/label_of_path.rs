@@ -39,7 +39,7 @@ mod tests {
     fn only_long_paths_are_shortened() {
         let path = format!("/{}", "a".repeat(MAX_LENGTH - 1));
         assert_eq!(label_of_path(&path), path);
-        // The hash is that of `sha256sum`.
+        // The hash is as `sha256sum` prints it.
         let path = format!("/{}", "a".repeat(MAX_LENGTH));
         let expected = format!("…d8534f0b3b979f2998f683ec3102b924…{}", "a".repeat(TAIL));
         assert_eq!(label_of_path(&path), expected);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_are_no_container() {
+    fn other_paths_have_no_container() {
         for path in [
             "/".to_owned(),
             String::new(),

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_of_a_path() {
+    fn paths_give_systemd_units() {
         let user = "/user.slice/user-1000.slice/user@1000.service";
         let cases = [
             ("/system.slice/nginx.service", Some("nginx.service")),

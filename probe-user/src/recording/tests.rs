@@ -155,7 +155,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a_file_that_is_no_recording_is_refused_by_name_and_line() {
+fn an_invalid_recording_is_refused_by_name_and_line() {
     for foreign in [
         "",
         "\n",

@@ -109,8 +109,8 @@ fn midrs(machine: &Machine) -> Option<Value> {
     (!kinds.is_empty()).then_some(Value::Object(kinds))
 }
 
-/// One moment in the clock of `time_ns` and in wall-clock time, both in ns; None if the former is
-/// not known.
+/// One moment, in ns of the clock of `time_ns` and in ns of Unix time; None if the offset of the
+/// first clock is unknown.
 fn wall_clock(machine: &Machine) -> Option<Value> {
     let ahead = time_namespace::ahead(machine.procfs())?;
     let wall = || {

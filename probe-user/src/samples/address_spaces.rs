@@ -236,27 +236,27 @@ mod tests {
         let proc = Tree::new();
         let maps = "1000-2000 r-xp 0 fe:01 7 /bin/old\n3000-4000 rw-p 0 00:00 0 \n";
         proc.write("10/maps", maps);
-        let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
+        let (mut spaces, sink) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         spaces.on_record(&map(10, 0x5000, b"/lib/late\xff.so"));
         spaces.on_record(&map(10, 0x5000, b"/lib/late\xff.so"));
         spaces.on_record(&map(11, 0x1000, b"/bin/other"));
         spaces.on_record(&map(10, 0x9000, b"//anon"));
-        spaces.pass_new_mappings(10, &given);
+        spaces.pass_new_mappings(10, &sink);
         let late = "/lib/late\u{fffd}.so";
         assert_eq!(
-            given.take(),
+            sink.take(),
             [passed(10, 0x1000, "/bin/old"), passed(10, 0x5000, late)]
         );
         spaces.end_round();
         spaces.on_record(&map(10, 0x7000, b"[vdso]"));
-        spaces.pass_new_mappings(10, &given);
-        assert_eq!(given.take(), [passed(10, 0x7000, "[vdso]")]);
+        spaces.pass_new_mappings(10, &sink);
+        assert_eq!(sink.take(), [passed(10, 0x7000, "[vdso]")]);
     }
 
     #[test]
     fn a_child_has_the_mappings_of_its_parent_until_it_executes_a_program() {
         let proc = Tree::new();
-        let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
+        let (mut spaces, sink) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         spaces.on_record(&map(10, 0x1000, b"/bin/sh"));
         for child in [20, 30] {
             spaces.on_record(&PerfRecord::Fork(task(child, 10)));
@@ -270,10 +270,10 @@ mod tests {
             exec,
         });
         spaces.on_record(&map(30, 0x2000, b"/bin/make"));
-        spaces.pass_new_mappings(20, &given);
-        spaces.pass_new_mappings(30, &given);
+        spaces.pass_new_mappings(20, &sink);
+        spaces.pass_new_mappings(30, &sink);
         assert_eq!(
-            given.take(),
+            sink.take(),
             [
                 passed(20, 0x1000, "/bin/sh"),
                 passed(30, 0x2000, "/bin/make")
@@ -284,12 +284,12 @@ mod tests {
     #[test]
     fn an_ended_process_is_forgotten_after_the_next_round() {
         let proc = Tree::new();
-        let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
+        let (mut spaces, sink) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         spaces.on_record(&map(10, 0x1000, b"/bin/sh"));
         spaces.on_record(&PerfRecord::Exit(task(10, 1)));
         spaces.end_round();
-        spaces.pass_new_mappings(10, &given);
-        assert_eq!(given.take().len(), 1);
+        spaces.pass_new_mappings(10, &sink);
+        assert_eq!(sink.take().len(), 1);
         spaces.end_round();
         assert!(spaces.spaces.is_empty());
     }
@@ -301,13 +301,13 @@ mod tests {
         struct Bytes(Mutex<(u64, usize)>);
         impl Sink for Bytes {
             fn mapping(&self, mapping: &Arc<Mapping>) {
-                let mut given = self.0.lock().unwrap();
-                given.0 += 1;
-                given.1 += serde_json::to_string(&**mapping).unwrap().len() + 1;
+                let mut passed = self.0.lock().unwrap();
+                passed.0 += 1;
+                passed.1 += serde_json::to_string(&**mapping).unwrap().len() + 1;
             }
         }
         let proc = Tree::new();
-        let (mut spaces, given) = (AddressSpaces::new(proc.path()), Bytes::default());
+        let (mut spaces, sink) = (AddressSpaces::new(proc.path()), Bytes::default());
         let name = [b"/tmp/\x01".as_slice(), &[b'x'; 3000]].concat();
         let mut all = 0;
         for pid in 1..=3_000 {
@@ -315,11 +315,11 @@ mod tests {
                 spaces.on_record(&map(pid, n << 12, &name));
                 all += 1;
             }
-            spaces.pass_new_mappings(pid, &given);
+            spaces.pass_new_mappings(pid, &sink);
             spaces.on_record(&PerfRecord::Exit(task(pid, 1)));
             spaces.end_round();
         }
-        let (count, bytes) = given.0.into_inner().unwrap();
+        let (count, bytes) = sink.0.into_inner().unwrap();
         assert!((MAX_BYTES - 4096..=MAX_BYTES).contains(&bytes), "{bytes}");
         assert_eq!(count + spaces.left_out, all);
     }
@@ -327,11 +327,11 @@ mod tests {
     #[test]
     fn mappings_beyond_the_limit_of_a_process_are_counted() {
         let proc = Tree::new();
-        let (mut spaces, given) = (AddressSpaces::new(proc.path()), PassedMappings::default());
+        let (mut spaces, sink) = (AddressSpaces::new(proc.path()), PassedMappings::default());
         for n in 0..MAX_MAPPINGS as u64 + 5 {
             spaces.on_record(&map(10, n << 12, b"/tmp/jit"));
         }
-        spaces.pass_new_mappings(10, &given);
-        assert_eq!((given.take().len(), spaces.left_out), (MAX_MAPPINGS, 5));
+        spaces.pass_new_mappings(10, &sink);
+        assert_eq!((sink.take().len(), spaces.left_out), (MAX_MAPPINGS, 5));
     }
 }

@@ -177,8 +177,8 @@ impl Calibrated {
             .collect()
     }
 
-    /// Two plots of each sweep: accuracy, whose axis includes 1, and time overhead, whose axis
-    /// includes 0.
+    /// Two plots of each sweep: accuracy (its axis includes 1) and time overhead (its axis includes
+    /// 0).
     #[must_use]
     pub fn plots(&self) -> Vec<SweepPlot> {
         type Pick = fn(&CalibratedSetting) -> Mean;

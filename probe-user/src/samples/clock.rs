@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_drains_the_difference_is_interpolated() {
+    fn the_clock_offset_is_interpolated_between_drains() {
         let mut clock = RecordClock::unmeasured(CLOCK, Some(0));
         assert_eq!(monotonic_at(&clock, 5), None);
         clock.add(1_000, 41_000 + 500);
@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn time_never_panics(
+        fn no_conversion_of_ticks_panics(
             zero: u64,
             mult: u32,
             shift in 0..64_u16,

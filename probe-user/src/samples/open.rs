@@ -36,7 +36,7 @@ pub(super) struct Buffer {
     pub(super) follow: Vec<OwnedFd>,
     /// Group leaders of the sampling events.
     pub(super) leaders: Vec<OwnedFd>,
-    /// Period control of events whose frequency the kernel does not hold.
+    /// Period control of events whose sampling frequency the kernel does not keep.
     pub(super) period_controls: Vec<PeriodControl>,
 }
 

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_is_what_the_register_holds() {
+    fn periods_are_rounded_as_by_the_driver() {
         let effective = SpeOptions::effective_period;
         assert_eq!(effective(1000, 1024), 1024);
         assert_eq!(effective(1024, 1024), 1024);

@@ -133,13 +133,13 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
         reason,
     })?;
     let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let whole = |path: &PathBuf| {
+    let is_whole = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.ends_with(".parquet") && !name.starts_with('.')
     };
-    let mut found: Vec<PathBuf> = names.filter(whole).collect();
-    found.sort();
-    if found.is_empty() {
+    let mut whole_parts: Vec<PathBuf> = names.filter(is_whole).collect();
+    whole_parts.sort();
+    if whole_parts.is_empty() {
         let is_ours = directory.to_string_lossy().ends_with(PARTS_SUFFIX);
         return Err(match is_ours {
             true => SampleReadError::Empty(file()),
@@ -149,7 +149,7 @@ pub(super) fn parts_of(path: &Path) -> Result<Vec<PathBuf>, SampleReadError> {
             },
         });
     }
-    Ok(found)
+    Ok(whole_parts)
 }
 
 /// Whether a file ends with Parquet's magic number.

@@ -103,7 +103,7 @@ impl Parts {
     }
 
     /// Merges the whole parts into the file, and removes them. `ended` is the result of ending the
-    /// last parts: on an error the whole parts are merged all the same, but kept.
+    /// last parts; on an error the whole parts are still merged, but not removed.
     ///
     /// # Errors
     ///

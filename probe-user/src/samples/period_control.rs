@@ -1,4 +1,4 @@
-//! Adjusts in each round the period of events whose sampling frequency the kernel does not hold
+//! Adjusts the periods of events whose sampling frequency the kernel does not keep, in each round
 //! ([`FixedPeriod`]).
 
 use std::os::fd::AsFd as _;

@@ -219,11 +219,11 @@ impl Recorder {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let now = rustix::time::Timespec::default();
+            let no_wait = rustix::time::Timespec::default();
             match epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(&mut events),
-                Some(&now),
+                Some(&no_wait),
             ) {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}

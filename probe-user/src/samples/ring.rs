@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         /// All bytes are read once, in order, over many wraps of both areas.
         #[test]
-        fn nothing_is_lost_over_wraps(
+        fn no_byte_is_lost_when_rings_wrap(
             pieces in prop::collection::vec((1..900_usize, 1..900_usize, any::<bool>()), 1..80),
         ) {
             let mut ring = fake::ring(4096, 4096);

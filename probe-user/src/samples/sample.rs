@@ -130,8 +130,9 @@ impl Sample {
     /// Whether the data source had the cache line modified; None if the core does not report it.
     #[must_use]
     pub fn is_modified(&self) -> Option<bool> {
-        /// `mem_snoop` (bits 19 to 23): all but `NA`, and `HITM`.
+        /// Bits of `mem_snoop` (19 to 23 of the word), except `NA`.
         const REPORTED: u64 = 0x1e;
+        /// `HITM`.
         const MODIFIED: u64 = 0x10;
         match &self.data {
             SampleData::Record(_) => Some(self.origin?.modified),

@@ -41,8 +41,8 @@ impl Subtree {
         if self.gone.contains(&id) {
             return None;
         }
-        let now: Vec<_> = walk().into_iter().collect();
-        for (id, path) in now {
+        let existing: Vec<_> = walk().into_iter().collect();
+        for (id, path) in existing {
             let recorded = is_below(&path, &self.path).then(|| path.into());
             self.known.insert(id.0, recorded);
         }

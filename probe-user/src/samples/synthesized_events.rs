@@ -48,7 +48,7 @@ mod tests {
     use crate::sys::records::PerfRecord;
 
     #[test]
-    fn this_process_has_its_name_and_its_program() {
+    fn records_of_this_process_have_its_name_and_program() {
         let pid = std::process::id();
         let bytes = synthesize(Path::new("/proc"), pid, 8);
         let mut events = StampedRecords::new(&bytes);

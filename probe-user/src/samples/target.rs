@@ -255,8 +255,8 @@ impl Recorder {
         self.buffers_opened += 1;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number.into());
-        let own = buffer.ring.is_of_events().then(|| &buffer.follow[0]);
-        for ring in own.into_iter().chain(&buffer.spe[..1]) {
+        let follow_ring = buffer.ring.is_of_events().then(|| &buffer.follow[0]);
+        for ring in follow_ring.into_iter().chain(&buffer.spe[..1]) {
             epoll::add(&self.poll, ring, data, flags)
                 .map_err(|error| RecordError::Poll(error.into()))?;
         }

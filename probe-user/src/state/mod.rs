@@ -146,7 +146,7 @@ impl<'a> SavedState<'a> {
     /// The window serves as the predecessor of the next one; its length is the length of the pause.
     ///
     /// If the session has other maps than the state, all counts in them are new. Totals of samples
-    /// continue if the same sources sample.
+    /// continue if the sources of samples are unchanged.
     ///
     /// # Errors
     ///

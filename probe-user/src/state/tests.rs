@@ -352,7 +352,7 @@ fn an_invalid_file_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_save_replaces_the_file_as_a_whole() {
+fn a_save_replaces_the_file_or_keeps_the_old_one() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("made");
     let state = file::parse::<SavedState<'static>>(&saved(&snapshot(10, &[5]))).unwrap();

@@ -73,9 +73,9 @@ impl Functions {
         let end = self.entries.partition_point(|entry| entry.start <= address);
         let before = self.entries[..end].iter().rev().take(NEAR);
         let covers = |entry: &&Entry| address - entry.start < entry.size.into();
-        let mut found = before.filter(covers).peekable();
-        let start = found.peek()?.start;
-        let same = found.take_while(|entry| entry.start == start);
+        let mut covering = before.filter(covers).peekable();
+        let start = covering.peek()?.start;
+        let same = covering.take_while(|entry| entry.start == start);
         let named = same.filter_map(|entry| Some((entry.rank, self.text(elf, entry.name)?)));
         // Equal ranks: fewer leading underscores first, then the longer name.
         let better = |(rank, name): &(Rank, String)| {

@@ -39,8 +39,8 @@ impl JitMap {
     /// The map of a process; None if it has none, or another user owns the file.
     pub(super) fn open(proc: &Path, pid: u32) -> Option<File> {
         // The file name has the process's id in its own pid namespace.
-        let own = process::pid_in_own_namespace(proc, pid)?;
-        let path = format!("/tmp/perf-{own}.map");
+        let own_pid = process::pid_in_own_namespace(proc, pid)?;
+        let path = format!("/tmp/perf-{own_pid}.map");
         let file = opened::in_root(proc, pid, path.as_bytes())?;
         // Any user may write into /tmp.
         let owner = file.metadata().ok()?.uid();

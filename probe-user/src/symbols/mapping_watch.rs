@@ -255,8 +255,8 @@ impl SharedRings {
         of_cpus
             .values_mut()
             .for_each(|ring| take(ring, &mut records));
-        // A ring that was read early may have received a record meanwhile that is older than the
-        // newest one of a ring read later: a second pass reads it.
+        // A ring may have received records after it was read that are older than the newest record
+        // of a ring read later. A second pass reads them.
         let newest = records.iter().map(|(time, _)| *time).max();
         if records.len() > first {
             of_cpus

@@ -173,7 +173,7 @@ impl Mappings {
         self.known(pid, address, time)
     }
 
-    /// When a process executed its program of `time`, or of now; 0 if unknown.
+    /// When a process executed the program that it runs at `time`, or now; 0 if unknown.
     pub(super) fn image(&mut self, pid: u32, time: Option<u64>) -> u64 {
         self.refresh(pid, time);
         let process = self.processes.get(&pid);

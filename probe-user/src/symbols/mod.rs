@@ -54,9 +54,9 @@ const JIT_READ: u64 = 16 << 20;
 /// The owner of an address: the kernel or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressOwner {
-    /// The kernel's.
+    /// The kernel.
     Kernel,
-    /// A process's, by its id in the pid namespace of this process.
+    /// A process, by its id in the pid namespace of this process.
     Process(u32),
 }
 
@@ -315,7 +315,7 @@ impl Symbols {
     }
 }
 
-/// Whether executable memory has no file with code: it is JIT-compiled.
+/// Whether executable memory is JIT-compiled: it has no file with code.
 fn is_anonymous(name: &str) -> bool {
     let kernel = ["[vdso]", "[vsyscall]", "[uprobes]"].contains(&name);
     let shared = [

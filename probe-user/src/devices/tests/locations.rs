@@ -142,7 +142,7 @@ fn parts_of_stacks_are_those_of_pcm() {
 
 /// Ice Lake has a table of its own, with root ports from device 2 on; Granite Rapids has none.
 #[test]
-fn other_xeons_have_other_parts() {
+fn ice_lake_has_its_own_parts_and_granite_rapids_none() {
     let tree = socket(5, 0);
     tree.function("pci0000:00/0000:00:01.0", "088000", "8086", "0b00");
     let numbers = |name: &str| {

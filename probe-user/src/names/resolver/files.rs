@@ -151,7 +151,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
     parsed.map(Some).map_err(|error| failed(path, error))
 }
 
-/// Opens a file only if it is regular: others could block.
+/// Opens a file only if it is regular: other kinds of files could block.
 fn open(path: &Path) -> io::Result<File> {
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new()

@@ -185,7 +185,8 @@ impl Resolver {
         }
     }
 
-    /// As [`Self::request`], for all cgroups that can still have rows: drops the names of others.
+    /// Requests names as [`Self::request`] does, and drops the names of all other cgroups: `paths`
+    /// has all cgroups that can still have rows.
     pub fn request_only<'a>(&self, paths: impl Iterator<Item = &'a str> + Clone) {
         self.request(paths.clone());
         self.shared.cache().retain(paths.flat_map(super::path_ids));

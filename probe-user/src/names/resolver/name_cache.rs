@@ -256,7 +256,7 @@ fn newly_known(
     name: &str,
     health: &mut ResolverHealth,
 ) -> Option<Arc<str>> {
-    let own = Arc::clone(states.get_key_value(id)?.0);
+    let key = Arc::clone(states.get_key_value(id)?.0);
     let state = states
         .get_mut(id)
         .filter(|state| **state != IdState::Known)?;
@@ -265,7 +265,7 @@ fn newly_known(
         return None;
     }
     *state = IdState::Known;
-    Some(own)
+    Some(key)
 }
 
 /// The results without ids that have conflicting names.

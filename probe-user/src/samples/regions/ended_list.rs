@@ -72,8 +72,8 @@ impl<T: HasStart + Clone> EndedList<T> {
         self.all.iter().cloned().chain(active).collect()
     }
 
-    /// Items that ended since the last call, and items of `active` that began since then. Some of
-    /// the latter are returned twice. `latest` is the time of the last marker.
+    /// Items that ended since the last call, and items of `active` that began since then. Some
+    /// active ones are returned twice. `latest` is the time of the last marker.
     pub(super) fn take_new(&mut self, active: Vec<WithTask<T>>, latest: u64) -> Vec<WithTask<T>> {
         let last_taken = mem::replace(&mut self.last_taken, latest);
         let begun = active

@@ -66,8 +66,8 @@ impl ThreadPhases {
         }
         let mut ended = self.open.pop().ok_or(())?;
         ended.until = Some(time);
-        let now = self.open.last().map(|phase| Arc::clone(&phase.name));
-        self.changes.push((time, now));
+        let enclosing = self.open.last().map(|phase| Arc::clone(&phase.name));
+        self.changes.push((time, enclosing));
         Ok(Some(ended))
     }
 

@@ -54,7 +54,7 @@ fn named(names: [&str; 2]) -> [Option<String>; 2] {
 }
 
 #[test]
-fn workers_are_in_the_phase_of_the_first_thread_unless_in_their_own() {
+fn workers_without_a_phase_have_the_main_threads() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     mark(&mut index, 10, (7, 7), start("solve"));
@@ -192,7 +192,7 @@ fn tags_and_phases_of_all_processes_have_a_limit() {
 }
 
 #[test]
-fn names_have_a_limit_and_those_in_use_stay() {
+fn names_are_limited_and_used_ones_stay() {
     let proc = Tree::new();
     let mut index = RegionIndex::new(proc.path());
     index.names = NameTable::with_limit(3 * 67);

@@ -25,7 +25,7 @@ impl Mappings {
             self.gone.insert(pid);
             return;
         };
-        // At that time another process had the id.
+        // Another process had the id at that time.
         if time.is_some_and(|time| {
             last.is_none() && time.saturating_add(process::START_TIME_ERROR) < born
         }) {

@@ -149,7 +149,7 @@ fn a_process_started_after_a_sample_does_not_name_it() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_dropped_is_counted() {
+fn memory_is_bounded_and_drops_are_counted() {
     let proc = Tree::new();
     let mut mappings = followed(&proc);
     for n in 0..6000 {

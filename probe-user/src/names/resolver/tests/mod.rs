@@ -149,7 +149,7 @@ mod cri {
     }
 
     #[test]
-    fn a_container_reported_before_its_runtime_knows_it_is_named_later() {
+    fn a_container_unknown_to_its_runtime_is_named_later() {
         let (_directory, socket) = socket();
         let server = Server::start(&socket, Runtime::default());
         let resolver = ask(&socket);
