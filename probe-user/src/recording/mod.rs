@@ -28,7 +28,7 @@ use crate::{join::View, plan::Plan};
 /// change after which older recordings would be misread or unreadable.
 pub const FORMAT: u32 = 6;
 
-/// What is known of a recording at its start.
+/// The contents of a recording's first line, except format and version.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RecordingHead {
     /// The machine and the command line: keys and values.

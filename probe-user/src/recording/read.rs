@@ -78,7 +78,7 @@ pub enum ReadError {
 
 /// A recording, and an iterator over its snapshots.
 pub struct Recording {
-    /// What is known of it at its start.
+    /// Its first line.
     pub head: RecordingHead,
     lines: RecordingLines,
 }

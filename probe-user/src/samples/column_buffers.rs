@@ -1,4 +1,4 @@
-//! Buffers of a row group, one for each column. They allocate and compare nothing for a value, and
+//! Buffers of a row group, one for each column. They neither allocate nor compare per value, and
 //! their loops over samples do not branch on values.
 
 use std::{collections::HashMap, sync::Arc};

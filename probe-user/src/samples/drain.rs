@@ -31,7 +31,7 @@ const BATCH: usize = 128;
 /// Which sources give the thread of an SPE record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attribution {
-    /// Context packets: they hold thread ids of pmuscope's pid namespace.
+    /// Context packets, if they hold thread ids of pmuscope's pid namespace.
     pub(super) by_context: bool,
     /// `PERF_RECORD_AUX`: its bytes belong to the task switched out at their end.
     pub(super) by_aux_record: bool,

@@ -84,7 +84,8 @@ impl Observer {
         }
         for pid in existing {
             observer.observe_process(*pid);
-            // No records wait to be read yet.
+            // Each process gets a round's whole search budget, since no records wait to be read
+            // yet.
             observer.markers.end_round();
         }
         observer.warn();

@@ -201,7 +201,7 @@ pub(super) fn access_attr(
 /// Attributes of the event that follows processes.
 pub(super) fn follow_attr(buffers: Buffers) -> perf_event_attr {
     let mut attr = wire::tracking_attr();
-    // Data mappings too, to name data addresses.
+    // Records data mappings too, to name data addresses.
     attr.set_mmap_data(1);
     wake_at_half(&mut attr, buffers);
     attr

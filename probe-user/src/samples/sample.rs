@@ -36,9 +36,9 @@ pub struct Access {
 /// The data of a sample, by backend.
 #[derive(Clone, Copy, Debug)]
 pub enum SampleData {
-    /// By Arm's SPE.
+    /// A record of Arm's SPE.
     Record(Record),
-    /// By an event of memory accesses.
+    /// A sample of a memory-access event.
     Access(Access),
 }
 

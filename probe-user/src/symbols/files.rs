@@ -39,7 +39,7 @@ struct FileVersion {
     device: u64,
     inode: u64,
     size: u64,
-    /// `st_ctime` with its ns: no user can set it.
+    /// `st_ctime` in seconds and ns, which no user can set.
     changed: (i64, i64),
 }
 

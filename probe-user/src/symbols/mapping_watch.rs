@@ -65,7 +65,7 @@ pub enum FollowError {
     Thread(io::Error),
 }
 
-/// The epoll data of the wake descriptor; rings have their CPU.
+/// The epoll data of the wake descriptor; the data of a ring is its CPU.
 const WAKE: u64 = u64::MAX;
 
 /// The event and ring of a CPU.

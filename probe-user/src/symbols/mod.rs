@@ -74,11 +74,11 @@ pub struct Symbols {
     watched: Arc<Mutex<WatchedProcesses>>,
     watch: Option<MappingWatch>,
     kernel: Option<KernelSymbols>,
-    /// kallsyms was read in this round.
+    /// Whether kallsyms was read in this round.
     kernel_fresh: bool,
     /// `/proc/modules` when kallsyms was read.
     modules: Option<Vec<u8>>,
-    /// `modules` was compared in this round.
+    /// Whether `modules` was compared in this round.
     modules_compared: bool,
     /// By process and program.
     jits: HashMap<(u32, u64), Jit>,
@@ -140,9 +140,9 @@ impl Symbols {
         }
     }
 
-    /// Distinguishes the code at an address from earlier code: when its process executed the
-    /// program, or mapped this file in place of another one, in ns of `CLOCK_MONOTONIC`. 0 in the
-    /// kernel, and if unknown.
+    /// A time that distinguishes the code at an address from earlier code, in ns of
+    /// `CLOCK_MONOTONIC`: when the process executed the program, or mapped this file in place of
+    /// another one. 0 in the kernel, and if unknown.
     pub fn code(&mut self, space: AddressOwner, address: u64, time: Option<u64>) -> u64 {
         match space {
             AddressOwner::Kernel => 0,

@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         let error = output("exec sleep 600", (Duration::ZERO, 8)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // It closes its output but does not end.
+        // This command closes its output but does not end.
         assert_eq!(output("exec >&-; exec sleep 600", (long, 8)).unwrap(), b"");
     }
 

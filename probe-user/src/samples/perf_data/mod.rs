@@ -2,8 +2,8 @@
 //!
 //! The file is whole after each round, even if its writer is killed. For this, the sections that
 //! perf expects after the records are hidden among them, and the header is written last. Hidden
-//! bytes are in AUXTRACE records that the index of AUX areas leaves out, which perf skips. Only
-//! `perf report -D`, which uses no index, shows them, as bad packets.
+//! bytes are in AUXTRACE records that are not in the index of AUX areas, so that perf skips them.
+//! Only `perf report -D`, which uses no index, shows them, as bad packets.
 
 mod format;
 
@@ -108,7 +108,7 @@ impl<W: Write + Seek> PerfData<W> {
             file.features.push((bit, (at, size)));
             at += padded as u64;
         }
-        // perf expects them in the order of their bits.
+        // perf expects the sections in the order of their bits.
         file.features.sort_unstable();
         file.data = at;
         if let Some(TimeConversion { zero, mult, shift }) = time {

@@ -239,7 +239,8 @@ impl RegionIndex {
                 self.memory_maps.insert(pid, Arc::default());
             }
             PerfRecord::Exit(Task { pid, tid, .. }) if pid == tid => {
-                // Its other threads may keep running: procfs has the process then.
+                // Other threads of the process may keep running; then procfs still has its
+                // mappings.
                 if let Some(memory_map) = self.memory_maps.get_mut(&pid) {
                     Arc::make_mut(memory_map).read_in = None;
                 }

@@ -78,8 +78,8 @@ impl Cri {
         &self.socket
     }
 
-    /// Asks for everything at once, or for some ids one by one if that is too large. It connects
-    /// for each round, which costs little and needs no recovery after a failure.
+    /// Asks for everything at once, or for some ids one by one if the whole list is too large.
+    /// Connects for each round, which costs little and needs no recovery after a failure.
     pub(crate) async fn ask(&mut self, wanted: &WantedIds, timeout: Duration) -> Reply {
         if is_absent(&self.socket) {
             return Reply::absent();

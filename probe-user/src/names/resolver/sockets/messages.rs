@@ -10,7 +10,8 @@ use prost::{
     encoding::{self, DecodeContext, WireType},
 };
 
-/// Maximum number of items of an answer. An empty item takes two bytes, but hundreds in memory.
+/// Maximum number of items of an answer. An empty item takes two bytes in the answer, but hundreds
+/// in memory.
 pub(crate) const ITEMS: usize = 16_384;
 
 /// Field number of the items, in all lists.
