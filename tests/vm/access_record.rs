@@ -35,7 +35,7 @@ fn sets() -> Vec<(&'static str, &'static [&'static str])> {
 }
 
 /// Samples in the file by data source, latency and address.
-fn found(rows: &Rows) -> BTreeMap<(u64, u64, u64), u64> {
+fn count_by_access(rows: &Rows) -> BTreeMap<(u64, u64, u64), u64> {
     let number = |field: &Field| match field {
         Field::ULong(number) => *number,
         Field::UInt(number) => (*number).into(),
@@ -50,7 +50,7 @@ fn found(rows: &Rows) -> BTreeMap<(u64, u64, u64), u64> {
     found
 }
 
-/// How often an operation was raised for a cgroup.
+/// Number of samples of an operation that were raised for a cgroup.
 fn raised(events: &[&str], cgroup: &TestCgroup, op: &Op) -> u64 {
     let by_event = |event: &&str| Truth::read(event).raised(cgroup.id, op);
     events.iter().map(by_event).sum()
@@ -59,12 +59,12 @@ fn raised(events: &[&str], cgroup: &TestCgroup, op: &Op) -> u64 {
 /// The most samples of an event in a tick.
 const MAX_PER_TICK: u64 = 100_000_u64.div_ceil(PERIOD);
 
-/// Asserts that the file has exactly the accesses that were raised for a cgroup. In its last tick a
-/// task that ends has no id: samples of that tick may be missing if they are counted. The count
-/// also has samples of other cgroups' tasks, so the bound is by the number of this cgroup's tasks.
+/// Asserts that the file has exactly the accesses that were raised for a cgroup. An ending task has
+/// no id in its last tick: samples of that tick may be missing if `samples_of_ended_tasks` counts
+/// them. It also counts other cgroups' tasks, so this cgroup's `tasks` bound the missing samples.
 #[track_caller]
 fn assert_raised(rows: &Rows, events: &[&str], cgroup: &TestCgroup, tasks: u64, mix: &[Op]) {
-    let mut found = found(rows);
+    let mut found = count_by_access(rows);
     println!("{found:x?} {:?}", rows.about);
     let mut missing = 0;
     for op in mix {
@@ -91,7 +91,7 @@ fn assert_raised(rows: &Rows, events: &[&str], cgroup: &TestCgroup, tasks: u64, 
 
 /// A process and its children, while others run on all CPUs.
 #[test]
-fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
+fn every_sample_of_a_process_and_its_children_is_recorded() {
     let Some(_machine) = machine() else { return };
     for (set, events) in sets() {
         let pmu = TestPmu::load(&format!("set={set}"));
@@ -134,10 +134,10 @@ fn a_process_and_what_it_starts_is_in_the_file_to_the_sample() {
     }
 }
 
-/// Sampled loads keep their frequency in a phase of few loads after a phase of many. They follow a
-/// group leader, and for these the kernel does not adapt the period (Linux 6.9).
+/// Sampled loads keep their frequency in a phase of few loads after a phase of many. Their event
+/// follows a group leader, and the kernel does not adapt the period of such events (Linux 6.9).
 #[test]
-fn loads_have_their_frequency_after_a_burst_of_another() {
+fn loads_keep_their_frequency_after_a_burst_of_another_cgroup() {
     let Some(_machine) = machine() else { return };
     if value("ARCH") == "arm64" {
         return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");
@@ -161,7 +161,7 @@ fn loads_have_their_frequency_after_a_burst_of_another() {
     assert!(child.wait().unwrap().success());
     let rows = Rows::read(&recording.path());
     let loads = rows.texts("op")["load"];
-    // Tells a long period from samples that were lost.
+    // Printed to distinguish a long period from lost samples.
     let mut by_second = BTreeMap::<u64, u64>::new();
     for row in &rows.rows {
         if let (Field::Str(op), Field::ULong(time)) = (&row["op"], &row["time_ns"])
@@ -270,7 +270,7 @@ fn a_command_is_recorded_from_its_exec_on() {
         assert!(rows.rows.len() > 100, "{}", rows.rows.len());
         assert_eq!(rows.texts("comm").into_keys().collect::<Vec<_>>(), ["load"]);
         assert!(rows.texts("pid").len() > 3);
-        let kinds: Vec<_> = found(&rows).into_keys().collect();
+        let kinds: Vec<_> = count_by_access(&rows).into_keys().collect();
         assert_eq!(
             kinds,
             [(0x142, 7, 0x7f00_0001_0000), (0x144, 0, 0x7f00_0002_0000)]
@@ -299,17 +299,19 @@ fn short_accesses_are_left_out_of_the_file() {
         load.finish();
         assert!(child.wait().unwrap().success());
         let rows = Rows::read(&recording.path());
-        let kept = |op: &&Op| op.latency == 0 || op.latency >= 200;
-        let kept: Vec<Op> = MIXES[0].iter().filter(kept).copied().collect();
-        assert_raised(&rows, events, &cgroup, 1, &kept);
-        let dram = found(&rows).into_iter().filter(|(key, _)| key.1 == 300);
+        let is_recorded = |op: &&Op| op.latency == 0 || op.latency >= 200;
+        let recorded: Vec<Op> = MIXES[0].iter().filter(is_recorded).copied().collect();
+        assert_raised(&rows, events, &cgroup, 1, &recorded);
+        let dram = count_by_access(&rows)
+            .into_iter()
+            .filter(|(key, _)| key.1 == 300);
         assert_eq!(dram.count(), 1);
     }
 }
 
 /// Regions and phases of accesses are exact.
 #[test]
-fn each_access_has_the_region_and_the_phase_of_its_moment() {
+fn each_access_has_its_region_and_phase() {
     let Some(_machine) = machine() else { return };
     for (set, events) in sets() {
         let pmu = TestPmu::load(&format!("set={set}"));
@@ -328,7 +330,9 @@ fn each_access_has_the_region_and_the_phase_of_its_moment() {
             &format!("--period {PERIOD} {RING}"),
             set_access,
             |rows, cgroup| {
-                let addresses = found(rows).into_keys().map(|(_, _, address)| address);
+                let addresses = count_by_access(rows)
+                    .into_keys()
+                    .map(|(_, _, address)| address);
                 let mix: Vec<Op> = addresses.map(op).collect();
                 assert!(mix.len() >= 4);
                 // The load and its thread.
@@ -339,7 +343,7 @@ fn each_access_has_the_region_and_the_phase_of_its_moment() {
 }
 
 #[test]
-fn options_of_spe_alone_are_refused_in_a_sentence() {
+fn options_only_for_spe_are_refused_in_one_line() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=ibs");
     let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ pub(crate) const OTHER: Op = Op {
     kind: None,
 };
 
-/// Two mixes that differ in weights, sources and latencies. Each address is on its own page, also
+/// Two mixes that differ in weights, sources and latencies. Each address is on its own page, even
 /// with pages of 64 KiB.
 pub(crate) const MIXES: [&[Op]; 2] = [
     &[

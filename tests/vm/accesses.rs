@@ -27,7 +27,8 @@ fn sample(pmu: &TestPmu, config: SamplingConfig) -> ([TestCgroup; 2], Window) {
     for (cgroup, mix) in cgroups.iter().zip(MIXES) {
         set_mix(pmu, cgroup.id, mix);
     }
-    // Both execute about as much, however rarely the host runs their CPUs.
+    // Both loads execute about the same number of operations, however rarely the host runs their
+    // CPUs.
     let loads = ["burn 0 400", "bursts 1 300 300 600"];
     pmu.control("sample ops_per_tick 100000");
     let mut loads: Vec<Load> = cgroups
@@ -55,7 +56,7 @@ fn health_of(window: &Window) -> Vec<&SampledHealth> {
 
 type Accesses = BTreeMap<(Class, MemLevel), SampleCounts>;
 
-/// The samples of accesses; each kind of access is of one event.
+/// Samples by kind of access. Asserts that each kind comes from one event only.
 fn accesses(usage: &SampleUsage) -> Accesses {
     let mut accesses = Accesses::new();
     for (kind, counts) in usage {
@@ -131,7 +132,7 @@ fn page_samples(window: &Window, address: u64) -> u64 {
 }
 
 #[test]
-fn ibs_samples_are_their_containers() {
+fn ibs_samples_are_charged_to_their_containers() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=ibs");
     let (cgroups, window) = sample(&pmu, sampling(events(Some(PERIOD), None)));
@@ -140,7 +141,7 @@ fn ibs_samples_are_their_containers() {
     let (all, missed) = (truth.all_raised(), health.missed);
     println!("of {all} samples {missed} were missed: {health:?}");
     assert!(all > 100, "{all}");
-    // A missed sample is only known at the next one.
+    // A missed sample is detected only at the CPU's next sample.
     let cpus = this_machine().online().unwrap().iter().count() as u64;
     assert!(health.sum.samples <= all && all <= health.sum.samples + missed + cpus);
     let without_row = without_row(all, health);
@@ -177,8 +178,8 @@ fn ibs_samples_are_their_containers() {
     assert_estimates_are_executed(&window, &truth, &cgroups);
 }
 
-/// Asserts that estimates are the executed accesses. Their share of the executed operations is
-/// their share of the mix. A period that another container began on a CPU is an error.
+/// Asserts that estimates match the executed accesses: the executed operations, times the share of
+/// accesses in the mix. A period that another container began on a CPU adds to the error.
 #[track_caller]
 fn assert_estimates_are_executed(window: &Window, truth: &Truth, cgroups: &[TestCgroup; 2]) {
     for (cgroup, mix) in cgroups.iter().zip(MIXES) {
@@ -202,7 +203,7 @@ fn assert_estimates_are_executed(window: &Window, truth: &Truth, cgroups: &[Test
 /// Every third sample is dropped. The event's own count reveals them, and the weight of the next
 /// ones makes up for them.
 #[test]
-fn samples_that_are_held_back_are_made_up_for() {
+fn weights_of_later_samples_make_up_for_dropped_ones() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=ibs");
     pmu.control("sample lose_every 3");
@@ -210,7 +211,7 @@ fn samples_that_are_held_back_are_made_up_for() {
     let truth = Truth::read("ibs_op");
     let health = health_of(&window)[0];
     let due = truth.lost + truth.all_raised();
-    println!("of {due} samples {} were held back: {health:?}", truth.lost);
+    println!("of {due} samples {} were dropped: {health:?}", truth.lost);
     assert!(truth.lost > 30, "{}", truth.lost);
     // Includes samples that the kernel itself dropped.
     let missed = due - health.sum.samples;
@@ -228,7 +229,7 @@ fn samples_that_are_held_back_are_made_up_for() {
         .values()
         .map(|counts| counts.operations)
         .sum();
-    // Samples without an access stand for operations that are none.
+    // Samples without an access stand for operations that access no memory.
     let accesses = (health.sum.samples - health.sum.others) as f64 / health.sum.samples as f64;
     let counted = health.counted as f64 * accesses;
     println!("counted {counted}, estimated {estimated}");
@@ -236,7 +237,7 @@ fn samples_that_are_held_back_are_made_up_for() {
 }
 
 #[test]
-fn intels_loads_and_stores_are_their_containers() {
+fn intel_loads_and_stores_are_charged_to_their_containers() {
     let Some(_machine) = machine() else { return };
     if value("ARCH") == "arm64" {
         return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");
@@ -287,7 +288,7 @@ fn intels_loads_and_stores_are_their_containers() {
 /// With a frequency, the kernel starts with a period of 1, which no attribute can change, and finds
 /// the right one by a burst of samples in one interrupt. The burst is in the rows of its owners.
 #[test]
-fn the_burst_of_a_cold_start_is_in_rows() {
+fn the_burst_of_a_cold_start_is_charged_to_its_owners() {
     let Some(_machine) = machine() else { return };
     for (set, names) in [
         ("ibs", &["ibs_op"][..]),
@@ -330,7 +331,7 @@ fn short_loads_are_left_out() {
         let truth = Truth::read(event);
         let health = health_of(&window)[0];
         let without_row = without_row(truth.all_raised(), health);
-        let mut kept = BTreeSet::new();
+        let mut recorded = BTreeSet::new();
         for (cgroup, mix) in cgroups.iter().zip(MIXES) {
             // Stores have no latency, so they are not known to be short. On Intel they have a
             // separate event.
@@ -343,7 +344,7 @@ fn short_loads_are_left_out() {
                 };
                 assert_eq!(raised > 0, stays, "{set}");
                 assert_taken(&window, cgroup.id, op, raised, without_row);
-                kept.extend(op.kind.filter(|_| stays));
+                recorded.extend(op.kind.filter(|_| stays));
             }
         }
         // Samples in the overflow row have the class `other`.
@@ -351,13 +352,13 @@ fn short_loads_are_left_out() {
             .into_keys()
             .filter(|(class, _)| *class != Class::Store || set == "ibs")
             .collect();
-        assert_eq!(kinds, kept, "{set}");
+        assert_eq!(kinds, recorded, "{set}");
     }
 }
 
-/// On a kernel whose sysfs lacks the event that must lead the group.
+/// The kernel's sysfs lacks the event that must lead the group.
 #[test]
-fn loads_without_their_leader_are_refused_in_a_sentence() {
+fn loads_without_their_group_leader_are_refused_with_the_reason() {
     let Some(_machine) = machine() else { return };
     if value("ARCH") == "arm64" {
         return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");

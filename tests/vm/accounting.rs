@@ -1,7 +1,7 @@
 //! Counting per container, compared with a test PMU that knows each container's true counts.
 //!
 //! The core test PMU counts a whole number for each nanosecond that a task runs, and all its reads
-//! on a `sched_switch` tracepoint are at one instant: charged counts must be exact.
+//! in one `sched_switch` tracepoint have the same time, so charged counts must be exact.
 
 use probe_user::window::Window;
 use test_harness::{Counting, Load, TestCgroup, machine};
@@ -41,7 +41,7 @@ pub(crate) fn assert_exact(pmu: &TestPmu, counting: &mut Counting, cgroups: &[&T
 
 /// A window that ends while none of these cgroups runs, and each cgroup's time on the PMU.
 ///
-/// After it was waited for, a process may still run or wait for a CPU until its last switch.
+/// A process that was waited for may still run, or wait for a CPU, until its last switch.
 pub(crate) fn quiescent_window(
     pmu: &TestPmu,
     counting: &mut Counting,

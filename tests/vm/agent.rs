@@ -61,8 +61,8 @@ fn sampled(series: &Series, id: &str) -> f64 {
 /// Start times of totals by name and labels.
 type Starts = BTreeMap<(String, String), Duration>;
 
-/// Asserts that pushed points have the present wall-clock time, and earlier start times; returns
-/// these.
+/// Asserts that pushed points have the present wall-clock time and earlier start times. Returns the
+/// start times.
 fn assert_times(agent: &Agent, collector: &Collector, what: &str) -> Starts {
     const NEAR: Duration = Duration::from_secs(60);
     let is_off = |point: &&Point| unix_time().abs_diff(point.time) > NEAR;
@@ -108,7 +108,7 @@ fn assert_recent(starts: &Starts, what: &str) {
 }
 
 #[test]
-fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
+fn container_cpu_time_survives_cpu_hotplug_and_clock_changes() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let collector = Collector::start();
@@ -136,27 +136,27 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
         agent.next_window();
         let now = agent.series();
         assert_no_step_back(&last, &now);
-        let (used, truth) = (used(&now, &id), container.cpu_time());
-        println!("{what}: {used} of {truth} ns");
-        assert_within(what, used, truth, 1.0);
+        let (used, expected) = (used(&now, &id), container.cpu_time());
+        println!("{what}: {used} of {expected} ns");
+        assert_within(what, used, expected, 1.0);
         if samples {
-            let more = sampled(&now, &id) > sampled(&last, &id);
-            assert!(more, "{what}: no samples more");
+            let grew = sampled(&now, &id) > sampled(&last, &id);
+            assert!(grew, "{what}: no new samples");
         }
         last = now;
     };
     work();
     check("at first", true);
     for round in 0..2 {
-        // When its CPU goes offline it runs on the other.
+        // Runs on CPU 0 while CPU 1 is offline.
         let mut displaced = container.load("burn 1 300");
         go_until_it_works(&mut displaced, &container);
         let offline = Cpu1Offline::new();
         agent.next_window();
         displaced.finish();
-        check(&format!("CPU 1 left, {round}"), false);
+        check(&format!("CPU 1 is offline, {round}"), false);
         drop(offline);
-        // Time on that CPU is not counted until the agent has opened its counters.
+        // Time on CPU 1 is not counted until the agent has opened counters there.
         agent.wait_for_log("CPU 1 came online", round + 1);
         agent.next_window();
         work();
@@ -167,12 +167,12 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
     set_ahead(DAY);
     // Start times must not change: for receivers that would be a counter reset.
     let ahead = assert_times(&agent, &collector, "a day ahead");
-    let both = ahead
+    let start_pairs = ahead
         .iter()
         .filter_map(|(series, start)| Some((start, before.get(series)?)));
-    assert!(both.clone().count() > 10);
+    assert!(start_pairs.clone().count() > 10);
     assert!(
-        both.clone().all(|(ahead, before)| ahead == before),
+        start_pairs.clone().all(|(ahead, before)| ahead == before),
         "{ahead:?}, {before:?}"
     );
     work();
@@ -191,7 +191,7 @@ fn a_container_has_its_time_whatever_happens_to_cpus_and_clocks() {
 }
 
 #[test]
-fn a_driver_that_goes_and_comes_back_is_counted_again() {
+fn a_reloaded_driver_is_counted_again() {
     let Some(_machine) = machine() else { return };
     let options = AgentOptions {
         config: "interval = \"200ms\"\n[count]\nchip = \"grace-cpu-superchip\"\nevents = \"task-clock\"\n\
@@ -231,7 +231,7 @@ fn a_driver_that_goes_and_comes_back_is_counted_again() {
     agent.next_window();
     let series = agent.series();
     assert_no_step_back(&last, &series);
-    let (used, truth) = (used(&series, &id), container.cpu_time());
-    assert_within("over all sessions", used, truth, 1.0);
+    let (used, expected) = (used(&series, &id), container.cpu_time());
+    assert_within("over all sessions", used, expected, 1.0);
     assert_eq!(own(&series, "failures_total"), 0.0, "{}", agent.log());
 }

@@ -62,23 +62,23 @@ impl Containers {
 
     /// Runs both containers. No operations are executed before and after.
     ///
-    /// Before them other cgroups run, until the kernel has found the periods: it begins with one
-    /// operation, so that a tick of these PMUs is a burst of samples, after which the period may
-    /// have the length of hundreds of ticks.
+    /// Other cgroups run first, until the kernel has found the periods. It begins with a period of
+    /// one operation, so a tick of these PMUs raises a burst of samples, after which the period may
+    /// be as long as hundreds of ticks.
     fn work(&self) {
         let raised = || {
             let truth = Truth::read("ibs_op");
             self.first.each_ref().map(|it| truth.raised(it.id, &OTHER))
         };
         let mut before = raised();
-        let found = (0..50).any(|_| {
+        let adapted = (0..50).any(|_| {
             self.run(self.first.each_ref(), 100_000, 100);
             let last = mem::replace(&mut before, raised());
             let mut samples = before.iter().zip(last).map(|(now, last)| now - last);
-            // By the frequency there are twenty, and on a busy machine fewer.
+            // The frequency gives twenty samples; a busy machine has fewer.
             samples.all(|samples| (5..40).contains(&samples))
         });
-        assert!(found, "the kernel has not found the periods: {before:?}");
+        assert!(adapted, "the kernel has not found the periods: {before:?}");
         self.run_containers();
     }
 
@@ -109,7 +109,7 @@ fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"")
 }
 
-/// A counter of a container's accesses of a class and, if it is given, of a source.
+/// A counter of a container's accesses by class and, if `source` is given, by source.
 fn counter(
     series: &Series,
     family: &str,
@@ -130,8 +130,8 @@ fn counter(
 
 /// The class of an operation, and the name of its source.
 fn class_and_source(op: &Op) -> Option<(Class, String)> {
-    let (class, served) = op.kind?;
-    let name = match served {
+    let (class, level) = op.kind?;
+    let name = match level {
         MemLevel::By(source) => source.name().to_owned(),
         _ => "not_said".to_owned(),
     };
@@ -174,8 +174,8 @@ impl JsonSamples {
     }
 }
 
-/// Asserts that each container has the raised samples, source by source, and that estimates are its
-/// executed accesses.
+/// Asserts that each container has the raised samples, source by source, and that estimates match
+/// its executed accesses.
 #[track_caller]
 fn assert_executed(what: &str, containers: &Containers, series: &Series, taken: &JsonSamples) {
     let truth = Truth::read("ibs_op");
@@ -227,7 +227,7 @@ fn count(series: &Series, id: &str) -> usize {
 }
 
 #[test]
-fn accesses_are_their_containers_whatever_happens_to_the_session() {
+fn accesses_are_charged_to_their_containers_across_sessions() {
     let Some(_machine) = machine() else { return };
     let containers = Containers::new("ibs");
     let collector = Collector::start();
@@ -274,7 +274,7 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
     assert_eq!(
         pushed.count(),
         3,
-        "level 1, memory, and of stores nothing is said"
+        "loads from level 1 and from memory, and stores of an unknown source"
     );
     agent.reload(&config(150, "task-clock"));
     containers.work();
@@ -325,7 +325,7 @@ fn accesses_are_their_containers_whatever_happens_to_the_session() {
 /// Sampled loads keep their frequency in a phase of few loads after a phase of many, although the
 /// kernel does not adapt the period (Linux 6.9).
 #[test]
-fn intels_events_take_no_counter_unasked() {
+fn intel_events_take_no_counter_unless_demanded() {
     let Some(_machine) = machine() else { return };
     if value("ARCH") == "arm64" {
         return skip("Intel's core PMU is named cpu, and counts the generic events of amd64 alone");
@@ -352,8 +352,8 @@ fn intels_events_take_no_counter_unasked() {
     for ((id, cgroup), mix) in containers.all.iter().zip(MIXES) {
         let raised: u64 = mix.iter().map(|op| loads.raised(cgroup.id, op)).sum();
         // The period of the burst, which the kernel would keep, is ten times as long. A guest on a
-        // busy host has fewer ticks, and loads come with ticks: those after a lull have the period
-        // of the lull. It is never shorter than the shortest.
+        // busy host has fewer ticks, and loads are executed in ticks: those after a pause have the
+        // period of the pause. The shortest period bounds the number of samples.
         let most = loads.executed[&cgroup.id.0] as f64 / 31_407.0;
         let due = most.min(199.0 * took.as_secs_f64());
         println!("{raised} samples of loads, {due:.0} by their frequency, {most:.0} at most");

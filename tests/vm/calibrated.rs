@@ -1,6 +1,6 @@
 //! Shares by a calibration, from the calibration itself to the output. The core test PMU counts at
-//! one rate on CPU 0 and at another on CPU 1, and the uncore one for each nanosecond of a watched
-//! cgroup by its weight, so what runs on a CPU is one pattern, and its traffic is known.
+//! different rates on CPUs 0 and 1, so each CPU has its own pattern. The uncore test PMU counts the
+//! nanoseconds of each watched cgroup times the cgroup's weight, so the traffic is known.
 
 use std::{
     fs,
@@ -23,12 +23,12 @@ use crate::{
 };
 
 const TRAFFIC: &str = "taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000";
-/// Misses of the last cache and refills of the L2, whose codes the core lists.
+/// Misses of the last-level cache and refills of the L2, with the core PMU's event codes.
 const EVENTS: [(&str, u64); 2] = [("llc_read_misses", 0x37), ("l2_refills", 0x17)];
-/// Counts per ns on CPU 0: those of a chase. On CPU 1 as of a stream that moves four times as much:
-/// prefetches take over most of its misses.
+/// Counts per ns: of a pointer chase on CPU 0, and on CPU 1 of a stream, which moves four times as
+/// much because prefetches avoid most of its misses.
 const RATES: [[u64; 2]; 2] = [[1, 1], [1, 4]];
-/// The same on both CPUs.
+/// Rates of a chase on both CPUs.
 const CHASE: [[u64; 2]; 2] = [[1, 1], [1, 1]];
 
 /// Makes the CPUs one socket for all that read sysfs, until the guest ends.
@@ -88,7 +88,7 @@ fn containers_of_different_patterns_have_their_traffic() {
     fs::write(&file, Calibration::new(this, vec![traffic]).text()).unwrap();
 
     let [chase, stream] = ["chase", "stream"].map(TestCgroup::new);
-    // All that runs elsewhere is a chase: it is on CPU 0.
+    // Everything else runs on CPU 0, so it counts as a chase.
     pmu.control("watch cgroup 1 1");
     for (cgroup, weight) in [(&chase, 1), (&stream, 4)] {
         pmu.control(&format!("watch cgroup {} {weight}", cgroup.id.0));
@@ -106,51 +106,52 @@ fn containers_of_different_patterns_have_their_traffic() {
             file.display()
         ))
     });
-    // They are killed.
+    // Kills the loads.
     drop(loads);
-    let of = |list: &str, name: &str| -> Value {
+    let row_named = |list: &str, name: &str| -> Value {
         let mut all = report[list].as_array().unwrap().iter();
         let named = |row: &&Value| row["name"].as_str().unwrap().ends_with(name);
         all.find(named).unwrap().clone()
     };
     for name in ["chase", "stream"] {
-        let share = of("shares", name);
+        let share = row_named("shares", name);
         assert_eq!(share["method"], "calibrated", "{share}");
         let [found, error] = ["value", "counting_error"].map(|key| share[key].as_f64().unwrap());
-        // Each refill is one count of the traffic, 32 bytes. The task clock includes each switch,
-        // which the test PMU does not count.
-        let refills = &of("rows", name)["events"]["refills"]["raw"];
+        // Each refill is one count of the traffic, 32 bytes. The task clock would include context
+        // switches, which the test PMU does not count.
+        let refills = &row_named("rows", name)["events"]["refills"]["raw"];
         let [refills, window] = [refills, &report["duration_ns"]].map(|it| it.as_f64().unwrap());
-        let truth = 32.0 * refills / window;
+        let expected = 32.0 * refills / window;
         println!(
-            "{name}: {truth:.2} GB/s, found {found:.2}, error {:.2}%",
+            "{name}: {expected:.2} GB/s, found {found:.2}, error {:.2}%",
             error * 100.0
         );
         assert!(error < 0.02, "{share}");
-        // A window's ends are not those of the uncore counter.
+        // The window does not start and end exactly with the uncore counter.
         assert!(
-            (found / truth - 1.0).abs() < error + 0.01,
-            "{truth}: {share}"
+            (found / expected - 1.0).abs() < error + 0.01,
+            "{expected}: {share}"
         );
     }
     drop(pmu);
 }
 
-/// The kernels run, and what was counted is in the file. The test PMU does not see what they do, so
-/// its events stop for the kernel that moves nothing.
+/// The calibration's kernels run, and their counts are in the file. The test PMU does not see what
+/// a kernel does, so the test stops its events during the kernel that moves nothing.
 #[test]
 fn a_machine_is_calibrated() {
     let Some(_machine) = machine() else { return };
     one_socket();
     let pmu = load();
     let kernels = TestCgroup::new("kernels");
-    // What runs elsewhere counts and moves the same.
+    // Tasks outside of `kernels` have the same counts and traffic.
     for cgroup in [1, kernels.id.0] {
         pmu.control(&format!("watch cgroup {cgroup} 1"));
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("calibration.toml");
-    // On both CPUs all is one pattern. It may use one: on both, emulated, it takes minutes.
+    // Both CPUs have one pattern. The command may use one CPU only: on two emulated CPUs it takes
+    // minutes.
     set_rates(&pmu, CHASE);
     on_cpu(0, || {
         let mut command = pmuscope();
@@ -170,8 +171,8 @@ fn a_machine_is_calibrated() {
             let line = line.unwrap();
             println!("{line}");
             if line.contains(" on ") {
-                let still = line.contains("cached-read");
-                set_rates(&pmu, if still { [[0; 2]; 2] } else { CHASE });
+                let moves_nothing = line.contains("cached-read");
+                set_rates(&pmu, if moves_nothing { [[0; 2]; 2] } else { CHASE });
             }
         }
         let output = child.wait_with_output().unwrap();
@@ -186,8 +187,8 @@ fn a_machine_is_calibrated() {
     assert_eq!(traffic.events, EVENTS.map(|(name, _)| name));
     for pattern in &traffic.patterns {
         assert!(pattern.name.ends_with(" on 1"), "{pattern:?}");
-        let off = pattern.counts.iter().map(|found| (found - 1.0).abs());
-        assert!(off.fold(0.0, f64::max) < 0.02, "{pattern:?}");
+        let errors = pattern.counts.iter().map(|found| (found - 1.0).abs());
+        assert!(errors.fold(0.0, f64::max) < 0.02, "{pattern:?}");
     }
     assert_eq!(traffic.patterns.len(), 8);
 }

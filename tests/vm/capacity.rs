@@ -46,9 +46,9 @@ fn default_run(options: &str) -> (Value, String) {
     (events, messages)
 }
 
-/// The test PMU counts cycles and instructions as 1 : 2. At a switch both are read at one instant.
-/// If the last pull comes before the command's last switch, it reads them some 5 us apart.
-fn instructions_are_twice_the_cycles(events: &Value) {
+/// The test PMU counts cycles and instructions as 1 : 2. A switch reads both at one instant. A pull
+/// that comes before the command's last switch reads them some 5 us apart.
+fn assert_twice_as_many_instructions_as_cycles(events: &Value) {
     let count = |name: &str| events[name]["raw"].as_u64().unwrap();
     let (cycles, instructions) = (count("cycles"), count("instructions"));
     assert!(cycles > 0);
@@ -97,23 +97,23 @@ fn a_broken_counter_is_found_and_not_used() {
         "{messages}"
     );
     assert_eq!(events.as_object().unwrap().len(), 5);
-    instructions_are_twice_the_cycles(&events);
+    assert_twice_as_many_instructions_as_cycles(&events);
 }
 
-/// If two groups were multiplexed, a short command would have no value of one.
+/// If two groups were multiplexed, a short command would have no value for one of them.
 #[test]
-fn nothing_takes_turns_by_default() {
+fn default_events_are_not_multiplexed() {
     let Some(_machine) = machine() else { return };
     let Some(_pmu) = only_pmu("") else { return };
     let (events, messages) = default_run("");
     assert_eq!(events.as_object().unwrap().len(), 7);
     assert!(!messages.contains("no counter is left"), "{messages}");
-    instructions_are_twice_the_cycles(&events);
+    assert_twice_as_many_instructions_as_cycles(&events);
     let (events, messages) = default_run(" --reserve-counters 3");
     assert_eq!(events.as_object().unwrap().len(), 5);
     assert!(
         messages.contains("no counter is left for it: cache-references, branches;"),
         "{messages}"
     );
-    instructions_are_twice_the_cycles(&events);
+    assert_twice_as_many_instructions_as_cycles(&events);
 }

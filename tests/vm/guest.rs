@@ -44,9 +44,9 @@ pub(crate) fn clock_follows_host() -> bool {
 ///
 /// The kernel reads its clock shortly before or after the test PMU starts or stops. If the clock
 /// counts instructions, QEMU alternates between its CPUs in slices of up to a tick (4 ms), and the
-/// clock runs in the slice of the other CPU: a slice between the two moments is in one time and not
-/// in the other. If the clock follows the host, the host may stop a CPU between the two moments for
-/// any time, and no bound would test pmuscope.
+/// clock runs in the slice of the other CPU: a slice between the two moments is part of only one of
+/// the two times. If the clock follows the host, the host may stop a CPU between the two moments
+/// for any time, and no bound would test pmuscope.
 pub(crate) fn clock_slack() -> f64 {
     if clock_follows_host() {
         f64::INFINITY
@@ -55,9 +55,9 @@ pub(crate) fn clock_slack() -> f64 {
     }
 }
 
-/// As [`clock_slack`] with only one busy CPU, where only its own instructions are between the two
-/// moments. Measured: up to 0.007%, and -1.8% to 1.4% for the same counts with both CPUs busy. Up
-/// to 0.014% of task-clock, which ends at the switch itself, unlike a group's time.
+/// [`clock_slack`] for one busy CPU: only its own instructions fall between the two moments.
+/// Measured differences: up to 0.007% (-1.8% to 1.4% with both CPUs busy), and up to 0.014% for
+/// task-clock, which, unlike a group's time, ends at the switch itself.
 pub(crate) fn clock_slack_of_one_cpu() -> f64 {
     clock_slack() / 20.0
 }

@@ -15,7 +15,7 @@ fn hook(counting: &Counting) -> Hook {
 }
 
 #[test]
-fn without_the_perf_event_css_it_is_not_admitted() {
+fn without_the_perf_event_css_the_hook_is_replaced() {
     let Some(_machine) = machine() else { return };
     if !value("CONTROLLERS").is_empty() {
         return skip("a controller is on in this guest");
@@ -33,7 +33,7 @@ fn without_the_perf_event_css_it_is_not_admitted() {
 }
 
 #[test]
-fn a_complete_hook_counts_the_same() {
+fn a_complete_hook_counts_the_time_of_each_cgroup() {
     let Some(_machine) = machine() else { return };
     if value("CONTROLLERS").is_empty() {
         return skip("no controller is on in this guest");

@@ -43,7 +43,7 @@ fn hybrid() -> Option<TestPmu> {
 
 /// A generic event is opened on each kind of core, and its count is the sum.
 #[test]
-fn kinds_of_core_add_up() {
+fn counts_of_both_kinds_of_core_add_up() {
     let Some(_machine) = machine() else { return };
     let Some(pmu) = hybrid() else { return };
     let [both, odd] = ["both", "odd"].map(|name| watched(&pmu, name));
@@ -83,7 +83,7 @@ fn kinds_of_core_add_up() {
 
 /// On CPUs of the other kind nothing is read, and no counter looks dead.
 #[test]
-fn events_of_one_kind_leave_the_other_alone() {
+fn events_of_one_kind_are_not_read_on_other_cores() {
     let Some(_machine) = machine() else { return };
     let Some(pmu) = hybrid() else { return };
     let cgroup = watched(&pmu, "odd");

@@ -40,7 +40,7 @@ struct Counted {
     /// `inst_retired:u`
     user: u64,
     /// Instructions and cycles as perf counts them for the cgroup.
-    of_perf: [u64; 2],
+    by_perf: [u64; 2],
 }
 
 fn measure(pmu: &str, rounds: u64) -> Counted {
@@ -62,7 +62,7 @@ fn measure(pmu: &str, rounds: u64) -> Counted {
         online_cpus().into_iter().map(on).collect::<Vec<_>>()
     });
     load.finish();
-    let of_perf = perf
+    let by_perf = perf
         .each_mut()
         .map(|on| on.iter_mut().map(Counter::read).sum());
     let window = counting.window();
@@ -71,14 +71,14 @@ fn measure(pmu: &str, rounds: u64) -> Counted {
         instructions: count("inst"),
         cycles: count("cycles"),
         user: count("user"),
-        of_perf,
+        by_perf,
     }
 }
 
 /// With `-icount` counts of instructions are exact: the same loop has the same count, and more
 /// rounds add exactly their instructions.
 #[test]
-fn a_loop_has_its_instructions() {
+fn the_instructions_of_a_loop_are_exact() {
     let pmu = pmu_type("armv8_pmuv3").or_else(|| pmu_type("armv8_pmuv3_0"));
     let pmu = pmu.expect("arm64 guests have a core PMU");
     let mut counter = Counter::open(pmu, INST_RETIRED, &Target::This).expect("a counter");
@@ -111,7 +111,7 @@ fn containers_have_the_instructions_that_they_executed() {
             // The program's own instructions are reproducible, and exact.
             assert_eq!(run.user, start.user + executed);
             // The kernel's part, including interrupts, differs from run to run.
-            let [instructions, cycles] = run.of_perf;
+            let [instructions, cycles] = run.by_perf;
             assert!(instructions >= executed);
             assert!(run.instructions.abs_diff(instructions) < NOISE);
             assert!(run.cycles.abs_diff(cycles) < NOISE << shift);
@@ -121,7 +121,7 @@ fn containers_have_the_instructions_that_they_executed() {
 
 /// An instruction takes 2^shift ns of guest time and a cycle takes 1 ns, so IPC is 2^-shift.
 #[test]
-fn ipc_is_that_of_the_machine() {
+fn ipc_is_the_known_ipc_of_the_guest() {
     let Some(_machine) = machine() else { return };
     let shift: i32 = value("ICOUNT").parse().unwrap();
     let catalogue = Catalogue::builtin().unwrap();
@@ -142,7 +142,7 @@ fn ipc_is_that_of_the_machine() {
 /// The PMU's own overflows: a container has a sample for each period of what it executed.
 ///
 /// The load makes a system call each 2,000 instructions: QEMU's timer for an overflow fires one
-/// instruction before it, and the overflow is seen at the next exception.
+/// instruction early, and the overflow is only seen at the next exception.
 #[test]
 fn a_container_has_a_sample_for_each_period() {
     const PERIOD: u64 = 100_000;
@@ -176,7 +176,7 @@ fn a_container_has_a_sample_for_each_period() {
         counts.samples
     );
     assert!(executed >= CALLS * ROUNDS * PER_ROUND);
-    // The period at its start began with another task.
+    // The first period began with another task.
     assert!(
         counts.samples.abs_diff(executed / PERIOD) <= 2,
         "{}",
@@ -188,7 +188,7 @@ fn a_container_has_a_sample_for_each_period() {
         "{}",
         counts.operations
     );
-    // Others make fewer calls.
+    // Other tasks make fewer system calls, so some of their overflows are missed.
     assert!(
         event.missed <= (event.counted - executed) / PERIOD + 1,
         "{event:?}"

@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[test]
-fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
+fn every_record_of_a_command_and_its_children_is_in_the_file() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -43,7 +43,7 @@ fn a_command_and_what_it_starts_is_in_the_file_to_the_record() {
 
 /// The file has what is needed later to name addresses and times.
 #[test]
-fn the_metadata_says_how_and_on_what() {
+fn the_metadata_describes_the_settings_and_the_machine() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -76,7 +76,7 @@ fn the_metadata_says_how_and_on_what() {
 }
 
 #[test]
-fn threads_of_a_process_with_a_buffer_each() {
+fn threads_are_recorded_with_a_buffer_each() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -90,12 +90,12 @@ fn threads_of_a_process_with_a_buffer_each() {
     assert_eq!(tids.len() as u64 + rows.count("missed_threads"), 5);
     assert!(
         rows.count("unsampled_ns") > 0,
-        "a thread is met after its start"
+        "threads are found only after their start"
     );
 }
 
 #[test]
-fn a_process_that_runs_is_recorded_until_its_end() {
+fn a_running_process_is_recorded_until_its_end() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -147,7 +147,7 @@ fn a_cgroup_is_recorded_and_nothing_else() {
 
 /// Records without thread ids belong to the task of their buffer.
 #[test]
-fn without_context_packets_a_stretch_is_its_tasks() {
+fn without_context_packets_records_belong_to_the_task_of_the_buffer() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -166,7 +166,7 @@ fn without_context_packets_a_stretch_is_its_tasks() {
 }
 
 #[test]
-fn filters_are_those_of_the_hardware() {
+fn filters_are_applied_by_the_hardware() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -199,7 +199,7 @@ fn filters_are_those_of_the_hardware() {
     }
 }
 
-/// This includes a second session: the SPE of a CPU serves one at a time.
+/// The wrong input includes a second session: the SPE of a CPU serves one session at a time.
 #[test]
 fn wrong_input_is_refused_in_one_sentence() {
     let Some(_machine) = spe_machine() else {
@@ -291,7 +291,7 @@ fn calibrate_finds_the_rate_that_the_pmu_has() {
     assert!(printed.contains("recommended: --period "));
     assert!(printed.contains("accuracy over period"));
     assert!(fs::read_to_string(plot).unwrap().contains("<polyline"));
-    // For the report's page: the output is one JSON object.
+    // The report's page reads the output as one JSON object.
     let mut command = pmuscope();
     command.args(["mem", "calibrate", "--runs", "2", "--format", "json"]);
     command.args(["--periods", "65536", "--aux", "1M", "--"]);

@@ -3,7 +3,8 @@
 //! Each event counts a whole number per nanosecond on a CPU, and all reads on the `sched_switch`
 //! tracepoint are at one instant. So the counts of a group must be exactly its rates times one
 //! number of nanoseconds, however long the group was running, and every metric must be exactly its
-//! formula of them. A rate also depends on the kernel's times; their error is checked separately.
+//! formula of these counts. A rate also depends on the kernel's times; their error is checked
+//! separately.
 
 mod known;
 mod topdown;
@@ -81,7 +82,7 @@ fn compare(
             .unwrap_or_else(|reason| panic!("{} of {label}: {reason}", head.name))
             .estimate()
             .unwrap();
-        // By the PMU's rates, estimated for all of the time on each CPU.
+        // The value from the PMU's rates and the estimates for the enabled time.
         let length = report.length();
         #[expect(clippy::cast_precision_loss, reason = "rates of a test")]
         let rate = |group, at| planned.rate(group, at) as f64;
@@ -91,17 +92,17 @@ fn compare(
         });
         let error = value.value / exact - 1.0;
         assert!(error.abs() < 1e-12, "{}: {error:e}", head.name);
-        // By the PMU's rates and its own time.
+        // The value from the PMU's rates and its own time.
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
-        let truth = planned.expected(
+        let true_value = planned.expected(
             metric,
             length,
             |_| ran,
             |group, at| rate(group, at) * ran as f64,
         );
-        let error = (value.value / truth - 1.0).abs();
+        let error = (value.value / true_value - 1.0).abs();
         println!(
-            "{label} {}: {} and not {truth} ({:.0}% live)",
+            "{label} {}: {} and not {true_value} ({:.0}% live)",
             head.name,
             value.value,
             value.running_ratio * 100.0
@@ -116,8 +117,8 @@ fn compare(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a test")]
-fn relative(measured: u64, truth: u64) -> f64 {
-    measured as f64 / truth as f64 - 1.0
+fn relative(measured: u64, true_value: u64) -> f64 {
+    measured as f64 / true_value as f64 - 1.0
 }
 
 fn over_time(metric: &Metric) -> bool {
@@ -132,12 +133,12 @@ fn over_time(metric: &Metric) -> bool {
 
 #[test]
 fn every_core_metric_by_rotation() {
-    by_rotation(own_chip(), "set=core", Cpus::Two);
+    assert_exact_by_rotation(own_chip(), "set=core", Cpus::Two);
 }
 
 #[test]
 fn every_core_metric_by_rotation_on_one_cpu() {
-    by_rotation(own_chip(), "set=core", Cpus::One);
+    assert_exact_by_rotation(own_chip(), "set=core", Cpus::One);
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn every_core_metric_of_sandy_bridge_by_rotation() {
     if value("ARCH") == "arm64" {
         return skip("the test PMU looks like an Arm core here");
     }
-    by_rotation(Chip::named("sandy-bridge").unwrap(), "set=core", Cpus::One);
+    assert_exact_by_rotation(Chip::named("sandy-bridge").unwrap(), "set=core", Cpus::One);
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn every_core_metric_of_zen_5_by_rotation() {
         return skip("an AMD core does not count here");
     }
     let chip = Chip::named("epyc-zen5").unwrap();
-    by_rotation(chip, "set=core core=amd", Cpus::One);
+    assert_exact_by_rotation(chip, "set=core core=amd", Cpus::One);
 }
 
 fn own_chip() -> Chip {
@@ -173,7 +174,8 @@ enum Cpus {
 }
 
 /// A load that wakes for 20 us at a time. Clocks start at the switch, tens of microseconds before
-/// counters are read, so only the counters' own time gives their rate. Without and with rotation.
+/// counters are read, so only the counters' own time gives their rate. Tested with and without
+/// rotation.
 #[test]
 fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
     let Some(_machine) = machine() else { return };
@@ -207,15 +209,15 @@ fn a_load_that_wakes_often_has_the_frequency_of_its_counters() {
         let subject = Subject::Entity(entity);
         let series = report.find_series(&subject, "frequency").next().unwrap();
         let value = series.estimate().unwrap().value;
-        let truth = planned.first_event_rate("frequency");
-        println!("{rotated} groups by rotation: {value} and not {truth} counts per ns");
+        let true_value = planned.first_event_rate("frequency");
+        println!("{rotated} groups by rotation: {value} and not {true_value} counts per ns");
         // Measured: -0.7% on arm64 and -0.8% on amd64, about 0.15 us of each slice.
-        assert!((value / truth - 1.0).abs() < clock_slack());
+        assert!((value / true_value - 1.0).abs() < clock_slack());
     }
 }
 
 /// `core` are the parameters of the test PMU.
-fn by_rotation(chip: Chip, core: &str, cpus: Cpus) {
+fn assert_exact_by_rotation(chip: Chip, core: &str, cpus: Cpus) {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");

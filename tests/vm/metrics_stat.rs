@@ -55,10 +55,10 @@ fn stat_prints_what_the_library_computes() {
         let metric = list.find(|planned| planned.metric.name == *name).unwrap();
         let mut implicits = metric.metric.formula.implicits().iter();
         let limit = if ["scf_duration", "scf_cycles"].contains(&name.as_str()) {
-            // They depend on the group's time on the PMU, which differs between the plans.
+            // These depend on the group's time on the PMU, which differs between the two plans.
             f64::INFINITY
         } else if implicits.any(|implicit| *implicit == Implicit::DurationTime) {
-            // Both rates depend on the kernel's clock.
+            // The printed and the computed rate depend on the kernel's clock.
             2.0 * clock_slack()
         } else {
             10.0 * ROUNDING

@@ -1,8 +1,9 @@
 //! Every documented metric of sockets and devices, compared with the test PMUs' own rates.
 //!
 //! All events of a group are read at one instant. So their counts must be their rates times one
-//! time on the PMU, within rounding, and every metric its formula of them. Rates also depend on the
-//! kernel's clock, which is less exact in an emulated machine; its error is checked separately.
+//! time on the PMU, within rounding, and every metric must be its formula of these counts. Rates
+//! also depend on the kernel's clock, which is less exact in an emulated machine; its error is
+//! checked separately.
 
 use std::{collections::BTreeMap, fs, thread, time::Duration};
 
@@ -116,7 +117,8 @@ impl<'a> RatedWindow<'a> {
         *rate.unwrap_or_else(|| panic!("{pmu} box {unit} never counted {words:x?}"))
     }
 
-    /// Time on the PMU of the group of a reading, in ms. All its events must have the same.
+    /// Time on the PMU of a reading's group, in ms. It must be the same for all of the group's
+    /// events.
     fn time(&self, at: usize) -> f64 {
         let readings = &self.window.uncore;
         let reading = &readings[at];
@@ -204,8 +206,8 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// Counts for two seconds and compares each value; returns the number of values.
-fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
+/// Counts for two seconds and compares each metric's values; returns the number of values.
+fn compare_metrics(pmu: &TestPmu, plan: &Plan) -> usize {
     let mut counting = Counting::with_plan(plan.clone(), |_| {});
     enlarge_rates(pmu);
     counting.first = counting.session.pull().unwrap();
@@ -268,7 +270,7 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
             assert!(!rows.is_empty(), "{} at {}", metric.name, source.place);
             for (place, series) in rows {
                 let socket = place.socket.unwrap();
-                let truth = counted.expected(metric, source, socket);
+                let true_value = counted.expected(metric, source, socket);
                 let value = series.value.as_ref();
                 let value = value
                     .unwrap_or_else(|reason| panic!("{} at {place}: {reason}", metric.name))
@@ -276,8 +278,8 @@ fn every_metric_follows_the_rates(pmu: &TestPmu, plan: &Plan) -> usize {
                     .unwrap()
                     .value;
                 assert!(
-                    (value / truth - 1.0).abs() < 10.0 * ROUNDING,
-                    "{} at {place}: {value} and not {truth}",
+                    (value / true_value - 1.0).abs() < 10.0 * ROUNDING,
+                    "{} at {place}: {value} and not {true_value}",
                     metric.name
                 );
                 values += 1;
@@ -294,7 +296,7 @@ fn of_grace() {
     let plan = plan(Chip::named("grace-hopper-multi").unwrap());
     // SCF 18, PCIe 8, 7 each for C2C0, C2C1 and CNVLINK, and further metrics.
     assert!(plan.metrics.list.len() >= 47, "{}", plan.metrics.list.len());
-    let values = every_metric_follows_the_rates(&pmu, &plan);
+    let values = compare_metrics(&pmu, &plan);
     assert!(values >= 90, "{values} values on two sockets");
 }
 
@@ -304,7 +306,7 @@ fn of_tegra410() {
     let pmu = TestPmu::load("set=tegra410");
     let plan = plan(Chip::named("tegra410").unwrap());
     assert!(plan.metrics.list.len() >= 39, "{}", plan.metrics.list.len());
-    let values = every_metric_follows_the_rates(&pmu, &plan);
+    let values = compare_metrics(&pmu, &plan);
     assert!(values >= 78, "{values} values on two sockets");
 }
 
@@ -316,7 +318,7 @@ fn of_sapphire_rapids() {
     pmu.control("rate uncore_cha_* 0xc8f3fe00000435 0 0 5000");
     let plan = plan(Chip::named("sapphire-rapids").unwrap());
     assert!(plan.metrics.list.len() >= 14, "{}", plan.metrics.list.len());
-    let values = every_metric_follows_the_rates(&pmu, &plan);
+    let values = compare_metrics(&pmu, &plan);
     assert!(values >= 28, "{values} values on two sockets");
 }
 
@@ -339,5 +341,5 @@ fn of_vera_on_a_kernel_without_its_drivers() {
             planned.metric.name
         );
     }
-    every_metric_follows_the_rates(&pmu, &plan);
+    compare_metrics(&pmu, &plan);
 }

@@ -15,18 +15,18 @@ fn config() -> Config {
 }
 
 /// Renames the pins as if another build had made them.
-fn restamp(place: &Path) {
-    let session = fs::read_dir(place).unwrap().next().unwrap().unwrap();
+fn restamp(pin_dir: &Path) {
+    let session = fs::read_dir(pin_dir).unwrap().next().unwrap().unwrap();
     let name = session.file_name().into_string().unwrap();
     let mut parts: Vec<&str> = name.split('-').collect();
     parts[2] = "0123456789abcdef";
-    fs::rename(session.path(), place.join(parts.join("-"))).unwrap();
+    fs::rename(session.path(), pin_dir.join(parts.join("-"))).unwrap();
 }
 
 #[test]
 fn counting_goes_on_without_a_process() {
     let Some(_machine) = machine() else { return };
-    let PinPath(place) = PinPath::default();
+    let PinPath(pin_dir) = PinPath::default();
     let cgroup = TestCgroup::new("pins");
     let mut counting = Counting::with_plan(config().plan, |start| *start = config());
     let builds = [Continuity::TakenOver, Continuity::Replaced];
@@ -37,7 +37,7 @@ fn counting_goes_on_without_a_process() {
             let touched = cgroup.load("touch 1000").finish();
             assert!(touched.trim().parse::<u64>().unwrap() >= 1000);
             if continuity == Continuity::Replaced {
-                restamp(&place);
+                restamp(&pin_dir);
             }
         });
         assert_eq!(counting.session.continuity(), continuity);
@@ -47,13 +47,13 @@ fn counting_goes_on_without_a_process() {
         assert!(faults >= round * 1000, "{faults}");
         let counted = counting.count(&window, "task-clock", cgroup.id).unwrap();
         counting.assert_cpu_time(&window, "cgroup", counted, cgroup.cpu_time());
-        let over = window.health.handed_over.unwrap();
-        println!("{over:?}");
-        assert!(over.times == round && over.gap > 0, "{over:?}");
+        let handover = window.health.handed_over.unwrap();
+        println!("{handover:?}");
+        assert!(handover.times == round && handover.gap > 0, "{handover:?}");
         assert_eq!(window.health.sum.rebased, 0);
     }
     counting.session.keep_pins();
     drop(counting);
     assert_eq!(unpin(&PinPath::default()).unwrap(), 1);
-    assert!(!place.exists());
+    assert!(!pin_dir.exists());
 }

@@ -10,14 +10,14 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// Most runs of the self-check. It compares counts with clocks that it reads a moment later, and
+/// Limit of attempts at the self-check. It compares counts with clocks that it reads later, and
 /// fails if the host stops the guest in between.
 const TRIES: usize = 3;
 
 /// The module's own self-check: opens, counts, refusals, counter limits, SPE records. All checks
 /// must pass in one run.
 #[test]
-fn open_count_and_refuse_like_the_real_ones() {
+fn test_pmus_open_count_and_refuse_like_real_ones() {
     // On arm64 with 6.1 the test PMU refuses per-task events: see TP_CORE_CONTEXT in
     // tests/vm/kmod/count.c.
     let parts: &[&str] = if value("ARCH") == "arm64" && is_6_1() {
@@ -42,7 +42,7 @@ fn open_count_and_refuse_like_the_real_ones() {
 
 /// Uncore events are opened once per CPU of the cpumask. Each socket has exactly its own counts.
 #[test]
-fn uncore_counts_are_those_of_the_socket() {
+fn each_socket_has_its_own_uncore_counts() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,tegra410,intel rates=0");
     let cases = [
@@ -90,13 +90,14 @@ fn uncore_counts_are_those_of_the_socket() {
     assert_eq!(counting.window().uncore[0].count, Some(0));
 }
 
-/// `cycles` is only opened on the core PMU, not on uncore PMUs with an event of that name.
+/// `cycles` is not opened on uncore PMUs with an event of that name.
 #[test]
-fn cycles_are_the_core_pmus_only() {
+fn cycles_are_only_opened_on_the_core_pmu() {
     let Some(_machine) = machine() else { return };
     // Only one core PMU: QEMU's own, if there is one.
-    let has_own = (["armv8_pmuv3", "armv8_pmuv3_0"].iter()).any(|name| pmu_type(name).is_some());
-    let pmu = TestPmu::load(if has_own {
+    let has_core_pmu =
+        (["armv8_pmuv3", "armv8_pmuv3_0"].iter()).any(|name| pmu_type(name).is_some());
+    let pmu = TestPmu::load(if has_core_pmu {
         "set=grace"
     } else {
         "set=grace,core"

@@ -161,7 +161,8 @@ fn grace() {
     ];
     let second: &[_] = &[(&b.cgroup, "burn 0 40")];
     record_windows("grace", by(By::Container), &plan, [first, second], |_| {});
-    // Two cgroups with the id of one container would be rows of cgroups.
+    // The demo uses the same ids, and two cgroups with one container's id would be shown as
+    // cgroups.
     drop([a, b]);
     demo(&pmu);
 }
@@ -309,7 +310,7 @@ fn turns() {
         "task-clock,cache-references,cache-misses,branches,branch-misses",
         "ipc,memory_stall_share,dispatch_stall_share,l2_miss_latency_cycles,branch_miss_ratio",
     );
-    assert!(plan.rotated >= 2, "{} groups take turns", plan.rotated);
+    assert!(plan.rotated >= 2, "{} multiplexed groups", plan.rotated);
     let [a, b] = ["a", "b"].map(TestCgroup::new);
     let first: &[_] = &[
         (&a, "burn 0 150"),

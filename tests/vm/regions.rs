@@ -94,7 +94,7 @@ fn summed(rows: &[Value]) -> BTreeMap<Option<String>, u64> {
 }
 
 #[test]
-fn each_sample_has_the_region_and_the_phase_of_its_moment() {
+fn each_sample_has_its_region_and_phase() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -254,14 +254,14 @@ fn a_command_is_observed_from_its_first_marker() {
     );
     let phases: Value = serde_json::from_str(&rows.about["pmuscope.phases"]).unwrap();
     assert_eq!(phases[0]["name"], "first", "{phases}");
-    // Its samples are in its phase.
+    // The command's samples are in its phase.
     assert!(
         rows.texts("phase")["first"] > 300,
         "{:?}",
         rows.texts("phase")
     );
 
-    // Sums as tables, and a message about a program without markers.
+    // Without `--format json` sums are tables. A program without markers causes a message.
     let mut command = recording.command("--period 65536 --regions");
     let output = command
         .args(["--", "sh", "-c", "exit 3"])
@@ -318,7 +318,7 @@ pub(crate) fn recorded_stream() -> Vec<u8> {
     fs::read(recording.path()).unwrap()
 }
 
-/// After a kill the parts have all phases that began, and which of them are open.
+/// After a kill, the parts list all phases that began, and whether each is still open.
 #[test]
 fn phases_open_at_a_kill_are_reported() {
     let Some(_machine) = spe_machine() else {

@@ -38,7 +38,7 @@ fn samples_of_window(counting: &mut Counting, pid: u32) -> [u64; 2] {
 }
 
 #[test]
-fn processes_are_followed_on_a_cpu_that_comes_back() {
+fn processes_on_a_cpu_that_comes_online_are_followed() {
     let Some(_machine) = machine() else { return };
     let cgroup = TestCgroup::new("follow");
     let mut counting = counting();
@@ -46,7 +46,7 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
     counting.session.drain().unwrap();
     set_online(1, true);
     counting.session.drain().unwrap();
-    // The process starts on that CPU, and has ended when its samples are named.
+    // The process starts on CPU 1, and has ended when its samples are named.
     let pid = on_cpu(1, || {
         let load = cgroup.load("burn 1 300");
         let pid = load.pid();
@@ -62,7 +62,7 @@ fn processes_are_followed_on_a_cpu_that_comes_back() {
         named = samples_of_window(&mut counting, pid);
     }
     let [all, known] = named;
-    // The new event of that CPU counts from 0.
+    // The new event on CPU 1 counts from 0.
     let window = counting.window().samples.unwrap();
     let event = &window.events[0].health;
     assert!(

@@ -1,5 +1,5 @@
-//! Plans with sampled events, on a PMU with real counters (QEMU's `PMUv3`): what the plan accepts
-//! runs all the time, and what it refuses would not.
+//! Plans with sampled events, on a PMU with real counters (QEMU's `PMUv3`): events that the plan
+//! accepts run all the time, and events that it refuses would not.
 
 use probe_user::{
     catalogue::{Catalogue, Hardware},
@@ -84,7 +84,7 @@ fn events_of_a_complete_plan_run_all_the_time() {
 }
 
 #[test]
-fn a_plan_that_does_not_fit_is_refused_in_a_sentence() {
+fn a_plan_with_too_many_events_is_refused_with_the_reason() {
     let Some(_machine) = machine() else { return };
     let Some(pmu) = pmu() else {
         return skip("this guest's own PMU is switched off, or it has none");

@@ -13,7 +13,7 @@ fn five_thousand_cgroups() {
     let mut counting = Counting::start("task-clock");
     let children: Vec<_> = (0..CGROUPS)
         .map(|n| {
-            // Keeps the ring with their names from running full.
+            // Keeps the ring of cgroup names from running full.
             if n % 500 == 0 {
                 counting.session.drain().unwrap();
             }
@@ -50,12 +50,12 @@ fn five_thousand_cgroups() {
         }
     }
     counting.window();
-    let left = counting.window();
+    let after = counting.window();
     assert!(
         children
             .iter()
-            .all(|child| counting.count(&left, "task-clock", child.id).is_none())
+            .all(|child| counting.count(&after, "task-clock", child.id).is_none())
     );
-    // Their directories were removed above.
+    // Not dropped: their directories are already removed.
     children.into_iter().for_each(std::mem::forget);
 }

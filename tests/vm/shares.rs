@@ -128,8 +128,8 @@ impl Containers {
     }
 }
 
-/// A process that its parent has reaped can still be about to run the last microseconds of its
-/// exit: it was preempted there.
+/// A reaped process may have been preempted in its exit, and then still has to run the last
+/// microseconds of it.
 fn wait_until_nothing_else_runs() {
     let only_this_thread = || {
         let load = fs::read_to_string("/proc/loadavg").unwrap();
@@ -146,8 +146,8 @@ fn is_container(owner: &Owner) -> bool {
     owner.cgroup != CgroupId::ROOT
 }
 
-/// Errors over a window at whose ends no container runs, so that it covers the time of the
-/// truth.
+/// Errors over a window that starts and ends while no container runs, so that it covers the time of
+/// the true counts.
 fn errors_of_whole_run(
     pmu: &TestPmu,
     on: &[u64],
@@ -218,7 +218,8 @@ fn shares_are_near_the_truth() {
         weights.to_vec()
     };
     // Weights are read in pmuscope's hook at a switch, and traffic is counted up to the test PMU's
-    // hook: a slice of the other CPU between them would be in one and not in the other.
+    // hook: a slice of the other CPU between the two hooks would be in the traffic or in the
+    // weights, but not in both.
     let _cpu1_offline = Cpu1Offline::new();
     for (load, on) in loads() {
         let errors = errors_of_whole_run(&pmu, &on, || Counting::start(&events), weights);
@@ -231,7 +232,7 @@ fn shares_are_near_the_truth() {
 
 /// There are few samples, so their number dominates the error.
 #[test]
-fn shares_by_samples_are_as_near_as_they_state() {
+fn shares_by_samples_are_within_their_stated_errors() {
     const PERIOD: u64 = 32_768;
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,spe rates=0");
@@ -255,14 +256,14 @@ fn shares_by_samples_are_as_near_as_they_state() {
         errors.print(&load, "spe");
         let normalized = errors.mean(errors.normalized_squares);
         println!("{blind} ns not sampled");
-        // The two shares of two containers are one error, which may be twice its standard
+        // The shares of two containers have one common error, which may be twice its standard
         // deviation.
         assert!(normalized < 3.0, "{load}: the stated error is too small");
     }
 }
 
 /// One count has the nanoseconds of two containers: 1 for each of the first, 2^30 for each of the
-/// other. So the truth is read at the same instant as the uncore counter.
+/// other. So the uncore counter and both true times are read at the same instant.
 const DIGIT: u64 = 1 << 30;
 
 fn digits(count: u64) -> [u64; 2] {
@@ -294,7 +295,7 @@ fn errors_of_cut_windows(on: &[u64], length: Duration) -> ShareErrors {
     // Loaded again, so that the weighted times do not overflow.
     let pmu = &TestPmu::load("set=grace,core rates=0");
     const WINDOWS: u32 = 15;
-    // They are killed after the last window.
+    // The loads are killed after the last window.
     let mut containers = Containers::new(on, 10_000, 3_600_000);
     pmu.control("taskrate nvidia_scf_pmu_0 0x1a5 0 0 1000000");
     for (at, cgroup) in containers.cgroups.iter().enumerate() {
@@ -330,7 +331,7 @@ fn errors_of_cut_windows(on: &[u64], length: Duration) -> ShareErrors {
             errors.add(&shares, containers.cgroups[1].id, truth[1]);
         }
     }
-    // Ended before their cgroups are removed.
+    // Kills the loads before their cgroups are removed.
     containers.loads.clear();
     pmu.control("unwatch");
     errors
@@ -354,12 +355,13 @@ fn the_stated_error_holds_for_windows_cut_under_load() {
             let errors = errors_of_cut_windows(on, Duration::from_millis(milliseconds));
             let load = match on {
                 [first, second] => format!("{}:{}", second / 100, first / 100),
-                more => format!("{} equal", more.len()),
+                equal_loads => format!("{} equal", equal_loads.len()),
             };
             errors.print(&format!("{load} | {milliseconds} ms"), COUNTED[0].0);
             let normalized = errors.mean(errors.normalized_squares);
             println!("{} shares", errors.shares);
-            // With rightly stated errors it is at most 1; with so few it varies by about a fifth.
+            // With correctly stated errors it is at most 1; with so few shares it varies by about a
+            // fifth.
             assert!(normalized < 1.6, "{load}: the stated error is too small");
         }
     }
@@ -389,5 +391,8 @@ fn weights_are_live_while_others_take_turns() {
     assert!(shares.iter().all(|ratio| *ratio > 0.99), "{shares:?}");
     let metrics = command(&printed)["metrics"].as_object().unwrap();
     let multiplexed = (metrics.values().filter_map(running)).filter(|ratio| *ratio < 0.9);
-    assert!(multiplexed.count() > 5, "nothing takes turns: {metrics:?}");
+    assert!(
+        multiplexed.count() > 5,
+        "nothing is multiplexed: {metrics:?}"
+    );
 }

@@ -23,7 +23,7 @@ use crate::{
     guest::{skip, value},
 };
 
-/// One test, since each costs the start of a process.
+/// One test, since each test is a separate process.
 #[test]
 fn the_guest_is_what_its_row_says() {
     kernel_and_architecture_are_those_of_the_boot();
@@ -107,7 +107,7 @@ fn pmuscope_runs() {
     assert!(status.expect("it can be executed").code().is_some());
 }
 
-/// This kernel's verifier accepts the accounting programs. The SPE tests check theirs.
+/// This kernel's verifier accepts the accounting programs. The SPE tests check the SPE programs.
 #[test]
 fn programs_are_loaded() {
     for by_process in [false, true] {
@@ -185,7 +185,7 @@ fn cgroup_has_a_perf_state_where_a_controller_is_on() {
     let opened = Counter::open(PERF_TYPE_SOFTWARE, config, &Target::Cgroup(&directory, 0));
     let error = opened.err().map(|error| error.kind());
     drop(directory);
-    fs::remove_dir(path).expect("an empty cgroup goes");
+    fs::remove_dir(path).expect("an empty cgroup can be removed");
     let expected = value("CONTROLLERS")
         .is_empty()
         .then_some(io::ErrorKind::NotFound);

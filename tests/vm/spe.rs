@@ -26,7 +26,7 @@ use crate::{
 };
 
 #[test]
-fn every_record_is_its_containers() {
+fn every_record_is_charged_to_its_container() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let [a, b, c, d] = ["a", "b", "c", "d"].map(TestCgroup::new);
@@ -51,7 +51,7 @@ fn every_record_is_its_containers() {
 /// Records of 32, 44 and other sizes, unaligned or mixed with records of 64 bytes. Each belongs to
 /// its container, also across pages and at the buffer's end.
 #[test]
-fn records_of_every_layout() {
+fn records_of_every_layout_are_charged() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     for layout in 0..=2 {
@@ -77,7 +77,7 @@ fn records_of_every_layout() {
 /// Cores without `ERnd` add jitter to each interval, others do not. In both cases estimates are
 /// right.
 #[test]
-fn jitter_is_part_of_what_a_sample_stands_for() {
+fn estimates_include_jitter() {
     let Some(_machine) = machine() else { return };
     for ernd in [0, 1] {
         let pmu = TestPmu::load(&format!("set=spe ernd={ernd}"));
@@ -99,9 +99,9 @@ fn jitter_is_part_of_what_a_sample_stands_for() {
     }
 }
 
-/// Each runs for a moment; most have ended when their records are decoded.
+/// Each process runs briefly; most have ended when their records are decoded.
 #[test]
-fn a_thousand_short_processes() {
+fn records_of_a_thousand_short_processes_are_charged() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     // The PMU's own account has 4,096 rows, and each process needs two.
@@ -119,7 +119,7 @@ fn a_thousand_short_processes() {
 
 /// When all threads of a process are moved, their earlier records stay with the old cgroup.
 #[test]
-fn threads_that_move_between_cgroups() {
+fn earlier_records_of_moved_threads_stay_with_the_old_cgroup() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
@@ -149,11 +149,14 @@ fn threads_that_move_between_cgroups() {
     load.finish();
     let reading = sampling.end(&pmu);
     let all = written(&truth(), |row| row.tgid == pid);
-    let of = |cgroup: &TestCgroup| counted(&reading, |key| key.cgroup == cgroup.id);
+    let in_cgroup = |cgroup: &TestCgroup| counted(&reading, |key| key.cgroup == cgroup.id);
     println!("{} before, {} in all", samples(&before), samples(&all));
-    assert_eq!(of(&a), before);
-    assert_eq!(samples(&of(&a)) + samples(&of(&b)), samples(&all));
-    assert!(samples(&of(&b)) > 200);
+    assert_eq!(in_cgroup(&a), before);
+    assert_eq!(
+        samples(&in_cgroup(&a)) + samples(&in_cgroup(&b)),
+        samples(&all)
+    );
+    assert!(samples(&in_cgroup(&b)) > 200);
     assert_conserved(&reading);
 }
 
@@ -225,8 +228,7 @@ fn misattributed(pmu: &TestPmu) -> f64 {
             "{path}: {in_all} of {written}"
         );
         println!(
-            "{}: written {written}, {} of them elsewhere, and {others_in_own} of everyone else \
-             here",
+            "{}: written {written}, {} of them in other rows; {others_in_own} of others in its row",
             cgroup.path,
             written - own_in_own
         );
@@ -239,7 +241,7 @@ fn misattributed(pmu: &TestPmu) -> f64 {
 }
 
 #[test]
-fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
+fn sampling_continues_on_a_cpu_after_it_was_offline() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
@@ -275,9 +277,9 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     let own = samples(&written(&truth, |row| {
         processes.contains(&row.tgid) || row.tgid == later
     }));
-    // Samples from before its move are not this cgroup's.
+    // Samples from before the load's move to the cgroup are not charged to it.
     let counted = samples(&counted(&reading, |key| key.cgroup == a.id));
-    println!("counted {counted}, written {own}, of which {before} before the move");
+    println!("counted {counted}, written {own}, {before} of them before the move");
     // With the kprobe a chunk may be lost, which is counted.
     let missing = reading.health.sum.missed_bytes / 64;
     let known = counted + before;
@@ -287,7 +289,7 @@ fn a_cpu_that_leaves_and_comes_back_is_sampled_on() {
     assert!(on_cpu_1 > 0);
 }
 
-/// The hottest pages of each process, and each process's own rows.
+/// Each process has its own rows, and its hottest pages.
 #[test]
 fn pages_and_processes() {
     let Some(_machine) = machine() else { return };
@@ -370,7 +372,7 @@ fn mem_shows_the_command() {
     assert!(json["self"]["spe_decode_ns"].as_u64().unwrap() > 0);
 }
 
-/// Each interval has its own samples, and together they have all.
+/// Each interval has its own samples, and all intervals together have all samples.
 #[test]
 fn intervals_of_mem_add_up() {
     let Some(_machine) = machine() else { return };
@@ -402,9 +404,9 @@ fn intervals_of_mem_add_up() {
         let load = a.load("burn 0 400");
         pids.push(load.pid());
         load.finish();
-        let began = counted.len();
-        // After a window without it, all of it is in windows.
-        while counted.last() != Some(&0) || counted[began..].iter().all(|samples| *samples == 0) {
+        let first = counted.len();
+        // A window without samples shows that all of the load's samples are in windows.
+        while counted.last() != Some(&0) || counted[first..].iter().all(|samples| *samples == 0) {
             counted.push(sampled(lines.next().unwrap().unwrap(), &pids));
         }
     }

@@ -20,7 +20,7 @@ use crate::{
 /// Runs a command to its end in a time namespace with a monotonic clock a day ahead of the
 /// kernel's.
 fn output_a_day_ahead(mut command: Command) -> Output {
-    // A thread has namespaces, and its children enter the new one.
+    // Only children of the thread that unshares enter the new namespace.
     let spawn = move || {
         // SAFETY: changes only the namespace of this thread's children.
         unsafe { unshare_unsafe(UnshareFlags::NEWTIME) }.unwrap();
@@ -30,8 +30,8 @@ fn output_a_day_ahead(mut command: Command) -> Output {
             "monotonic 86400 0",
         )
         .unwrap();
-        // A child of posix_spawn shares our memory at first, and so may not enter; with pre_exec a
-        // child of fork is used. SAFETY: nothing is done between fork and exec.
+        // A child of posix_spawn shares our memory at first, so it may not enter the namespace;
+        // with pre_exec, std uses fork. SAFETY: nothing is done between fork and exec.
         unsafe { command.pre_exec(|| Ok(())) };
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).spawn().unwrap()
@@ -46,7 +46,7 @@ fn output_a_day_ahead(mut command: Command) -> Output {
 }
 
 #[test]
-fn samples_have_their_owners() {
+fn samples_have_their_owners_in_a_time_namespace() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=spe");
     let mut command = pmuscope();
@@ -64,7 +64,7 @@ fn samples_have_their_owners() {
 }
 
 #[test]
-fn recorded_times_are_the_kernels() {
+fn recorded_times_use_the_clock_of_the_kernel() {
     let Some(_machine) = spe_machine() else {
         return;
     };

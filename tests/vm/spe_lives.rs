@@ -17,7 +17,7 @@ use crate::{
 
 /// A thread that executes another program takes over the thread id of its process's first thread.
 #[test]
-fn threads_that_become_other_programs() {
+fn records_of_threads_that_exec_are_charged() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let [a, b] = ["a", "b"].map(TestCgroup::new);
@@ -34,7 +34,7 @@ fn threads_that_become_other_programs() {
 
 /// The buffer is so large that processes start and end between two interrupts.
 #[test]
-fn whole_lives_within_a_buffer() {
+fn records_of_processes_within_one_chunk_are_charged() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
@@ -53,7 +53,7 @@ fn whole_lives_within_a_buffer() {
     println!("{} processes in {chunks} chunks", processes.len());
     // Each chunk ends within one process, so all other processes were within a chunk.
     let whole = (processes.len() as u64).saturating_sub(chunks);
-    assert!(whole >= 20, "{chunks} chunks: {whole} whole lives");
+    assert!(whole >= 20, "{chunks} chunks: {whole} whole processes");
     assert_exact(&reading, &truth(), "a", a.id, &processes);
     assert_conserved(&reading);
     assert_eq!(reading.health.sum.unattributed, [0; 4]);
@@ -61,7 +61,7 @@ fn whole_lives_within_a_buffer() {
 
 /// More processes than the map has rows start and end between two snapshots.
 #[test]
-fn more_lives_than_rows_between_two_snapshots() {
+fn more_processes_than_rows_lose_no_record() {
     const ROWS: u32 = 400;
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
@@ -85,8 +85,8 @@ fn more_lives_than_rows_between_two_snapshots() {
     assert_eq!(reading.health.sum.overflowed, 0);
     let summed = reading.freed.iter().any(|(key, _)| key.tgid == ENDED);
     assert!(summed, "{} rows of their own", reading.freed.len());
-    let kept = reading.rows.len() + reading.freed.len();
-    println!("{} processes, {kept} rows", processes.len());
+    let row_count = reading.rows.len() + reading.freed.len();
+    println!("{} processes, {row_count} rows", processes.len());
     assert_eq!(stat("truth_lost"), 0);
     assert_exact(&reading, &truth(), "a", a.id, &processes);
     assert_conserved(&reading);
@@ -95,7 +95,7 @@ fn more_lives_than_rows_between_two_snapshots() {
 /// More owners than the map has rows are sampled one after another, and none ends. Rows of idle
 /// owners are freed, and no sample is lost or counted twice.
 #[test]
-fn idle_owners_make_room() {
+fn rows_of_idle_owners_are_freed() {
     const ROWS: u32 = 96;
     const OWNERS: usize = 12;
     let Some(_machine) = machine() else { return };
@@ -122,7 +122,7 @@ fn idle_owners_make_room() {
     }
     let reading = sampling.end(&pmu);
     let freed = reading.health.freed_idle;
-    println!("{freed} rows were freed, {most} at most were there");
+    println!("{freed} rows were freed; at most {most} were in use");
     assert!(freed > 0 && most <= ROWS as usize);
     assert_eq!(reading.health.sum.overflowed, 0);
     let truth = truth();
@@ -140,7 +140,7 @@ fn the_period_follows_the_budget() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=spe");
     let a = TestCgroup::new("a");
-    // It runs until the test drops it.
+    // The load runs until the test drops it.
     let mut load = a.load("burn 0 600000");
     let pid = load.pid();
     pmu.control("spe reset");

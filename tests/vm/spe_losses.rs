@@ -65,7 +65,7 @@ fn an_address_or_time_of_zero_is_invalid() {
     assert_exact(&reading, &truth(), "a", a.id, &processes[0]);
 }
 
-/// Data loss stops the hardware; pulls count that and restart it.
+/// Data loss stops the hardware; pulls count the loss and restart sampling.
 #[test]
 fn lost_data_and_collisions_are_counted_and_sampling_goes_on() {
     let Some(_machine) = machine() else { return };
@@ -159,7 +159,7 @@ fn bytes_skipped_by_the_time_limit_are_counted_and_estimated() {
     assert!(error.abs() < 0.15, "{error}");
 }
 
-/// If the map is full, samples are in the overflow rows.
+/// If the map is full, samples are counted in the overflow rows.
 #[test]
 fn a_full_map_loses_owners_but_no_record() {
     let Some(_machine) = machine() else { return };

@@ -79,7 +79,7 @@ impl Sampling {
     /// A reading with all rows that were freed so far.
     pub(crate) fn pull(&mut self) -> SpePull {
         let reading = self.session.pull().unwrap().samples.unwrap();
-        let of_spe = |(key, counts): (SampledKey, SampleCounts)| {
+        let spe_row = |(key, counts): (SampledKey, SampleCounts)| {
             let SampledKey {
                 cgroup,
                 tgid,
@@ -96,9 +96,9 @@ impl Sampling {
             };
             (key, counts)
         };
-        self.freed.extend(reading.freed.into_iter().map(of_spe));
+        self.freed.extend(reading.freed.into_iter().map(spe_row));
         SpePull {
-            rows: reading.rows.into_iter().map(of_spe).collect(),
+            rows: reading.rows.into_iter().map(spe_row).collect(),
             freed: self.freed.clone(),
             spe: reading.spe.unwrap(),
         }
@@ -246,7 +246,8 @@ pub(crate) fn assert_exact(
     }
 }
 
-/// Bytes of decoded records. Each fills its cell, except for random bytes that are a record.
+/// Bytes of decoded records. Each record fills its cell of 64 bytes, unless random bytes are a
+/// valid record.
 fn record_bytes(reading: &SpePull) -> u64 {
     let sum = &reading.health.sum;
     if stat("garbage") == 0 {
@@ -270,7 +271,7 @@ pub(crate) fn assert_conserved(reading: &SpePull) {
     assert_eq!(
         sum.bytes,
         record_bytes(reading) + sum.padding + sum.undecoded + sum.skipped,
-        "bytes by what they are"
+        "bytes by kind"
     );
     assert_eq!(sum.records, sampled + sum.invalid, "records");
     let unattributed: u64 = rows(reading)
@@ -284,8 +285,9 @@ pub(crate) fn assert_conserved(reading: &SpePull) {
     );
 }
 
-/// Runs loads to their end in a session. `start` makes it while they wait in their cgroups, so that
-/// all their records belong to their cgroups. Returns the process ids of each load.
+/// Runs loads to their end in a session. `start` starts the session while the loads wait in their
+/// cgroups, so that all their records belong to these cgroups. Returns the process ids of each
+/// load.
 pub(crate) fn sample(
     pmu: &TestPmu,
     loads: &[(&TestCgroup, &str)],

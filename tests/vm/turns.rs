@@ -61,7 +61,7 @@ fn scaled(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup) -> (Vec<C
     (values, largest)
 }
 
-/// The kernel rotates nine events on six counters, and scaled counts are near the truth.
+/// The kernel rotates nine events on six counters, and scaled counts are near the true counts.
 #[test]
 fn more_events_than_counters_are_scaled() {
     let Some(_machine) = machine() else { return };
@@ -102,7 +102,7 @@ fn largest_error(pmu: &TestPmu, rotated: usize) -> f64 {
 
 /// The same groups, rotated by pmuscope every 50 ms and multiplexed by the kernel.
 #[test]
-fn turns_are_as_exact_as_the_kernels_multiplexing() {
+fn rotation_is_as_exact_as_multiplexing_by_the_kernel() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
@@ -113,13 +113,13 @@ fn turns_are_as_exact_as_the_kernels_multiplexing() {
     let pmu = TestPmu::load("set=core");
     pmu.control("idle 1");
     let kernel = largest_error(&pmu, 0);
-    let turns = largest_error(&pmu, 2);
+    let rotated = largest_error(&pmu, 2);
     println!(
-        "largest error: multiplexed {:.3}%, in turns {:.3}%",
+        "largest error: {:.3}% by the kernel, {:.3}% by rotation",
         kernel * 100.0,
-        turns * 100.0
+        rotated * 100.0
     );
-    assert!(turns < clock_slack(), "{turns}");
+    assert!(rotated < clock_slack(), "{rotated}");
 }
 
 /// How many times faster events count on CPU 0 than on CPU 1.
@@ -146,17 +146,17 @@ fn uneven_count(pmu: &TestPmu, cgroup: &TestCgroup) -> f64 {
     counts.sum::<u64>() as f64
 }
 
-/// Asserts that the row of a cgroup is within `limit` and within its stated error of the truth, and
-/// that the total is the sum of the rows.
+/// Asserts that the row of a cgroup is within `limit` and within its stated error of the true
+/// count, and that the total is the sum of the rows.
 #[track_caller]
-fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
+fn assert_uneven_counts(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestCgroup, limit: f64) {
     let window = counting.window();
     let report = report(counting, &window);
     let (row, total) = (row(counting, &window, cgroup), Row::total(&report));
-    let truth = uneven_count(pmu, cgroup);
+    let true_count = uneven_count(pmu, cgroup);
     for (at, rate) in (0..row.values.len()).zip(1_u8..) {
         let value = row.values[at].clone().unwrap().estimate;
-        let error = value.value / (f64::from(rate) * truth) - 1.0;
+        let error = value.value / (f64::from(rate) * true_count) - 1.0;
         let stated = value.counting_error().unwrap_or_default();
         println!(
             "e{at}: live {:.1}%, error {:+.3}%, stated {:.1}%",
@@ -186,7 +186,7 @@ fn uneven_counts_are_true(pmu: &TestPmu, counting: &mut Counting, cgroup: &TestC
 
 /// Each group runs for a quarter of the time on one CPU, and for three quarters on the other.
 #[test]
-fn turns_are_made_up_for_on_each_cpu() {
+fn rotated_counts_are_scaled_on_each_cpu() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");
@@ -208,10 +208,10 @@ fn turns_are_made_up_for_on_each_cpu() {
     thread::sleep(Duration::from_millis(500));
     counting.session.rotate().unwrap();
     loads.into_iter().for_each(|load| drop(load.finish()));
-    uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack());
+    assert_uneven_counts(&pmu, &mut counting, &a, clock_slack());
 }
 
-/// Another program counts on CPU 0, where the kernel then multiplexes both.
+/// Another program counts on CPU 0, where the kernel then multiplexes the events of both programs.
 #[test]
 fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     let Some(_machine) = machine() else { return };
@@ -231,7 +231,7 @@ fn a_cpu_that_shares_its_counters_is_scaled_by_its_own_time() {
     }
     drop(other_counting);
     // Adding up before scaling would be off by 28%.
-    uneven_counts_are_true(&pmu, &mut counting, &a, clock_slack_of_one_cpu());
+    assert_uneven_counts(&pmu, &mut counting, &a, clock_slack_of_one_cpu());
 }
 
 /// The first intervals are short: a command of 100 ms has values of as many groups as fit in it.
@@ -281,9 +281,9 @@ fn a_short_command_has_values_of_many_groups() {
 }
 
 /// The rates of two events change together while groups are multiplexed. Their ratio is constant,
-/// but counts from different times would not have it.
+/// but counts from different times would have another one.
 #[test]
-fn a_ratio_is_of_one_group() {
+fn both_events_of_a_ratio_are_in_one_group() {
     let Some(_machine) = machine() else { return };
     if Path::new("/sys/bus/event_source/devices/armv8_pmuv3").exists() {
         return skip("with QEMU's own PMU beside it there are two core PMUs");

@@ -29,10 +29,10 @@ fn set_online(cpu: u32, online: bool) {
     fs::write(file, if online { "1" } else { "0" }).unwrap();
 }
 
-/// Each CPU of the guest is a socket. NVIDIA's PMUs have its number in their name; Intel's are
-/// opened on its CPU.
+/// Each CPU of the guest is a socket. NVIDIA's PMUs have the socket's number in their name; Intel's
+/// are opened on the socket's CPU.
 #[test]
-fn counts_are_those_of_their_socket() {
+fn each_socket_has_its_own_counts() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,intel rates=0");
     let mut counting = Counting::start(
@@ -55,7 +55,7 @@ fn counts_are_those_of_their_socket() {
 
 /// Uncore events also need descriptors, for which the soft limit is raised.
 #[test]
-fn more_events_than_the_soft_limit_of_open_files() {
+fn the_soft_limit_of_open_files_is_raised_for_uncore_events() {
     let Some(_machine) = machine() else { return };
     let _pmu = TestPmu::load("set=grace,intel rates=0");
     // All are different: an event that is requested twice is opened once.
@@ -90,7 +90,7 @@ fn more_events_than_the_soft_limit_of_open_files() {
 /// The only CPU of socket 1 goes offline and online. Meanwhile that socket has no count, the other
 /// still counts, and no earlier count is lost.
 #[test]
-fn a_socket_that_goes_offline_comes_back() {
+fn a_socket_counts_again_after_it_was_offline() {
     let Some(_machine) = machine() else { return };
     let pmu = TestPmu::load("set=grace,intel rates=0");
     let mut counting = Counting::start(
@@ -188,7 +188,7 @@ fn a_pmu_that_vanishes_ends_its_series_and_no_other() {
     assert_eq!(counts(&counting.window())[0], (0, 0, Some(3)));
     pmu.control("vanish nvidia_scf_pmu_0");
     pmu.control("add nvidia_scf_pmu_1 0x1a5 0 0 4");
-    // One pull reads its last counts, one finds it stopped, one finds it gone.
+    // One pull reads the PMU's last counts, one finds the PMU stopped, and one finds it gone.
     let mut after = Vec::new();
     for _ in 0..3 {
         sleep(Duration::from_millis(5));

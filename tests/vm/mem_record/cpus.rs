@@ -30,7 +30,7 @@ fn on_cpu_since(rows: &Rows, cpu: u32, since: u64) -> usize {
 }
 
 #[test]
-fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
+fn a_cgroup_is_recorded_after_its_cpu_was_offline() {
     let Some(_machine) = spe_machine() else {
         return;
     };
@@ -39,7 +39,7 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
     }
     let _pmu = TestPmu::load("set=spe");
     let cgroup = TestCgroup::new("hotplug");
-    // Processes that exist when the recording begins have names.
+    // Started before the recording, so that the recorder knows their names.
     let rounds = [0, 1]
         .map(|_| ["burn 1 100", "burn 0 300", "burn 1 600000"].map(|words| cgroup.load(words)));
     let recording = Recording::new();
@@ -56,7 +56,7 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
         back = now();
         let written = written_on(1);
         after.go();
-        // Until the CPU has a buffer, and some more.
+        // Waits until the CPU has a buffer and the PMU has written 200 samples.
         while written_on(1) < written + 200 {
             std::thread::yield_now();
         }
@@ -71,7 +71,7 @@ fn a_cgroup_on_a_cpu_that_leaves_and_comes_back() {
 }
 
 #[test]
-fn a_process_on_a_cpu_that_was_offline_at_first() {
+fn a_process_is_recorded_on_a_cpu_that_comes_online_later() {
     let Some(_machine) = spe_machine() else {
         return;
     };

@@ -7,7 +7,7 @@ use crate::{
     testpmu::TestPmu,
 };
 
-/// They are in the file as the core wrote them, and have a separate count.
+/// Such samples are in the file as the core wrote them, and have a separate count.
 #[test]
 fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
     let Some(_machine) = spe_machine() else {
@@ -22,11 +22,11 @@ fn samples_with_an_address_or_time_of_zero_are_kept_and_counted() {
         rows.filter(|row| row[column] == Field::ULong(0)).count() as u64
     };
     let (addresses, times) = (zero("va"), zero("ticks"));
-    let kept = addresses + times;
-    println!("{kept} of {} samples", rows.rows.len());
+    let zeroed = addresses + times;
+    println!("{zeroed} of {} samples", rows.rows.len());
     assert!(addresses > 10 && times > 10);
-    assert_eq!(kept, stat("invalid"));
-    assert_eq!(kept, rows.count("invalid_samples"));
+    assert_eq!(zeroed, stat("invalid"));
+    assert_eq!(zeroed, rows.count("invalid_samples"));
 }
 
 /// With the smallest buffers sampling often stops, but no written record is lost.

@@ -25,7 +25,7 @@ fn core_metrics<'a>(catalogue: &'a Catalogue, machine: &Hardware) -> Vec<&'a Met
 }
 
 /// Sets a different rate for every event of the metrics; returns counts per ns by raw code. Events
-/// that are a part of another count less, so that no ratio is above its bound.
+/// that are a part of another event count less, so that no ratio is above its bound.
 fn rates(pmu: &TestPmu, pmus: &Pmus, metrics: &[&Metric]) -> BTreeMap<u64, u64> {
     let part = [
         "REFILL",
@@ -160,8 +160,8 @@ impl Planned {
         list.find(|it| it.metric.name == name).unwrap()
     }
 
-    /// The time for which the PMU counted a group, in ns. All events of the group must have exactly
-    /// the same.
+    /// The time for which the PMU counted a group, in ns. It must be exactly the same for all
+    /// events of the group.
     pub(super) fn time_on_pmu(&self, group: usize, row: &GroupCounts) -> u64 {
         let events = 0..self.plan.groups[group].len();
         let times: Vec<(u64, u64)> = events
@@ -177,7 +177,7 @@ impl Planned {
         first.0
     }
 
-    /// The time in ns that a group's estimates correspond to. It must be the same by every event.
+    /// The time in ns that a group's estimates correspond to. It must be the same for all events.
     pub(super) fn estimated(&self, group: usize, row: &GroupCounts) -> f64 {
         let events = 0..self.plan.groups[group].len();
         let estimates = events.filter_map(|at| Some((row.estimate(at)?, self.rate(group, at))));

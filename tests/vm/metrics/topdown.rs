@@ -45,7 +45,7 @@ fn level_1_of_intel_adds_up() {
             ("bad_speculation", speculation),
         ]
     };
-    adds_up(
+    assert_shares(
         "set=core",
         &INTEL,
         &[
@@ -56,10 +56,10 @@ fn level_1_of_intel_adds_up() {
     );
 }
 
-/// What the other thread of a core takes is a share too.
+/// Slots that the other thread of a core takes are a share too.
 #[test]
 fn level_1_of_amd_adds_up() {
-    adds_up(
+    assert_shares(
         "set=core core=amd",
         &AMD,
         &[
@@ -87,8 +87,8 @@ fn level_1_of_amd_adds_up() {
     );
 }
 
-/// Shares of a container by chip, with these parameters of the test PMU and counts of its events.
-fn adds_up(parameters: &str, rates: &[(u64, u64)], chips: &[(&str, &[(&str, f64)])]) {
+/// Asserts a container's shares on each chip, with these parameters and rates of the test PMU.
+fn assert_shares(parameters: &str, rates: &[(u64, u64)], chips: &[(&str, &[(&str, f64)])]) {
     if value("ARCH") == "arm64" {
         return skip("the test PMU looks like an Arm core here");
     }
