@@ -16,7 +16,7 @@ use super::{
 const WINDOWS: usize = 40;
 
 /// Three containers for 40 s, with a partial window at the end whose rates are a hundred times as
-/// high. The second one doubles its CPU time after 20 s; `system` uses most.
+/// high. The second container doubles its CPU time after 20 s; `system` uses most.
 fn run() -> Run {
     let metric = |name: &str, unit: &str, is_counter| LineMetric {
         name: name.to_owned(),
@@ -95,8 +95,8 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
         return;
     };
     assert!(plotted(&mut browser, "cpus_used") < 0.25);
-    // Nanoseconds of a clock are CPUs, which the table has once. MB/s have the prefix of
-    // their size.
+    // Nanoseconds of a clock are shown as CPUs, with one column in the table. MB/s become GB/s,
+    // by their size.
     assert!(plotted(&mut browser, "task-clock") < 0.25);
     assert!(plotted(&mut browser, "memory_bandwidth") < 10.0);
     let texts = "[...document.querySelectorAll('#values thead th small')].map((it) => \
@@ -105,11 +105,11 @@ fn the_rest_of_the_machine_and_a_partial_window_do_not_set_the_scale() {
         browser.evaluate(texts),
         json!(["cpus_used", "CPUs", "GB/s"])
     );
-    // Means have the partial window, by its length: (40 x 0.2 + 0.02 x 20) / 40.02.
+    // Means include the partial window, by its length: (40 x 0.2 + 0.02 x 20) / 40.02.
     let first = "[...document.querySelectorAll('#values tbody tr:first-child td')]
         .slice(2).map((it) => it.textContent)";
     assert_eq!(browser.evaluate(first), json!(["0.210", "8.39"]));
-    // What the reader points at.
+    // The text at the reader's pointer.
     let point = "document.getElementById('time').data[0].text[0]";
     assert_eq!(browser.evaluate(point), "7.92\u{a0}GB/s");
     browser.evaluate(SHOW_REST);
@@ -129,13 +129,13 @@ fn the_planted_change_is_first() {
     let changes: Vec<&str> = { changes.as_array().unwrap().iter() }
         .map(|it| it.as_str().unwrap())
         .collect();
-    // CPUs used, of which `task-clock` is the count, and the bandwidth.
+    // `cpus_used` and the bandwidth. `task-clock` is the count of `cpus_used`.
     assert_eq!(changes.len(), 2, "{changes:?}");
     assert!(
         changes.iter().all(|it| it.starts_with("shop/web-1/app ")),
         "{changes:?}"
     );
-    // The second half has the partial window: (20 x 0.2 + 0.02 x 10) / 20.02.
+    // The second half includes the partial window: (20 x 0.2 + 0.02 x 10) / 20.02.
     let text = "cpus_used: 0.0999\u{a0}CPUs → 0.210\u{a0}CPUs, 2.10 times";
     assert!(changes.iter().any(|it| it.ends_with(text)), "{changes:?}");
     // A click draws it alone.
@@ -147,9 +147,9 @@ fn the_planted_change_is_first() {
 }
 
 /// In a narrow window the first values are beside the names, and the page itself does not scroll
-/// sideways; in the dark text is light on dark, in plots too.
+/// sideways. With a dark colour scheme text is light on dark, also in plots.
 #[test]
-fn a_phone_at_night_shows_names_and_values() {
+fn a_narrow_dark_page_shows_names_and_values() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut browser) = open(&run(), directory.path()) else {
         return;
@@ -164,23 +164,23 @@ fn a_phone_at_night_shows_names_and_values() {
             .map((it) => it.getBoundingClientRect().right)",
     );
     assert!(ends[2].as_f64().unwrap() < 390.0, "{ends}");
-    // Light is how bright a colour is, from 0 to 255.
-    let light = |browser: &mut Browser, colour: &str| {
-        let light = browser.evaluate(&format!(
+    // The brightness of a colour, from 0 to 255.
+    let brightness = |browser: &mut Browser, colour: &str| {
+        let green = browser.evaluate(&format!(
             "(() => {{ const it = document.createElement('canvas').getContext('2d');
                 it.fillStyle = {colour}; it.fillRect(0, 0, 1, 1);
                 return it.getImageData(0, 0, 1, 1).data[1]; }})()"
         ));
-        light.as_u64().unwrap()
+        green.as_u64().unwrap()
     };
     let dark = "getComputedStyle(document.querySelector('section')).backgroundColor";
-    assert!(light(&mut browser, dark) < 60);
+    assert!(brightness(&mut browser, dark) < 60);
     let text = "document.getElementById('time')._fullLayout.font.color";
-    assert!(light(&mut browser, text) > 180);
+    assert!(brightness(&mut browser, text) > 180);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// `--search` and `--top` choose the rows of a page, as of other formats.
+/// `--search` and `--top` choose the rows of a page, as they do in other formats.
 #[test]
 fn a_page_has_the_chosen_rows() {
     let directory = tempfile::tempdir().unwrap();
@@ -218,30 +218,30 @@ fn a_page_has_the_chosen_rows() {
     assert!(message.contains("nothing that --search finds"), "{message}");
 }
 
-/// Waits are those of the whole recording, not of its last window.
+/// A finding has the waits of the whole recording, not only of its last window.
 #[test]
-fn findings_about_waits_are_of_all_windows() {
+fn findings_about_waits_cover_all_windows() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("waits.jsonl.gz");
     record("waits", &path, false);
     let run = read_run(&path);
     let all = report::json(&run, &Selection::default());
-    let mut found = 0;
+    let mut checked = 0;
     for finding in all["findings"].as_array().unwrap() {
         let text = finding["text"].as_str().unwrap();
         let Some(seconds) = text.strip_prefix("its threads waited ") else {
             continue;
         };
         let seconds: f64 = seconds.split(' ').next().unwrap().parse().unwrap();
-        let of_lines: f64 = { all["lines"].as_array().unwrap().iter() }
+        let sum_of_lines: f64 = { all["lines"].as_array().unwrap().iter() }
             .filter(|line| line["metric"] == "cpu_wait_behind" && line["label"] == finding["of"])
             .map(|line| line["total"].as_f64().unwrap())
             .sum();
         assert!(
-            (seconds - of_lines / 1e9).abs() < 0.006,
-            "{text}: {of_lines}"
+            (seconds - sum_of_lines / 1e9).abs() < 0.006,
+            "{text}: {sum_of_lines}"
         );
-        found += 1;
+        checked += 1;
     }
-    assert!(found > 0, "{}", all["findings"]);
+    assert!(checked > 0, "{}", all["findings"]);
 }

@@ -17,9 +17,9 @@ use super::{
 /// The output of `pmuscope roofline --format json` on two sockets.
 fn peaks(platform: &str) -> String {
     let on = |socket: Option<u32>, threads: u32, cpus: &str| json!({"socket": socket, "threads": threads, "cores": threads, "cpus": cpus});
-    let with = |mut object: Value, more: Value| {
-        let more = more.as_object().unwrap().clone();
-        object.as_object_mut().unwrap().extend(more);
+    let with = |mut object: Value, fields: Value| {
+        let fields = fields.as_object().unwrap().clone();
+        object.as_object_mut().unwrap().extend(fields);
         object
     };
     let runs = |best: f64| json!({"best": best, "median": best, "runs": 5, "waited": 0.0});
@@ -28,18 +28,20 @@ fn peaks(platform: &str) -> String {
         (Some(0), 72, "0-71", 60.0),
         (None, 144, "0-143", 118.0),
     ];
-    let bandwidths = cpu_groups.iter().flat_map(|(socket, threads, cpus, more)| {
-        [("L1", 1.2e11), ("L2", 6e10), ("memory", 7e9)].map(|(level, best)| {
-            let rate = runs(best * more);
-            with(
-                on(*socket, *threads, cpus),
-                json!({"level": level, "bytes": 1 << 20, "stores": "plain",
+    let bandwidths = cpu_groups
+        .iter()
+        .flat_map(|(socket, threads, cpus, factor)| {
+            [("L1", 1.2e11), ("L2", 6e10), ("memory", 7e9)].map(|(level, best)| {
+                let rate = runs(best * factor);
+                with(
+                    on(*socket, *threads, cpus),
+                    json!({"level": level, "bytes": 1 << 20, "stores": "plain",
                 "bytes_per_second": rate}),
-            )
-        })
-    });
-    let roofs = cpu_groups.iter().map(|(socket, threads, cpus, more)| {
-        let (flops, bytes) = (5.4e10 * more, 7e9 * more);
+                )
+            })
+        });
+    let roofs = cpu_groups.iter().map(|(socket, threads, cpus, factor)| {
+        let (flops, bytes) = (5.4e10 * factor, 7e9 * factor);
         let rest = json!({"flops": flops, "bytes_per_second": bytes, "ridge": flops / bytes});
         with(on(*socket, *threads, cpus), rest)
     });
@@ -114,7 +116,7 @@ const MARKERS: &str = "(id) => document.getElementById(id).data
     .filter((it) => it.mode.endsWith('markers')).map((it) => [it.name, it.x[0], it.y[0]])";
 
 #[track_caller]
-fn same(drawn: &Value, points: &[Value], x: &str, y: &str) {
+fn assert_drawn(drawn: &Value, points: &[Value], x: &str, y: &str) {
     let drawn = drawn.as_array().unwrap();
     assert_eq!(drawn.len(), points.len().min(10));
     for one in drawn {
@@ -139,9 +141,9 @@ pub(crate) fn hover(browser: &mut Browser, id: &str) -> String {
             return [box.left + xaxis.d2p(first), box.top + yaxis.d2p(y[0])];
         }})()"
     ));
-    let at = |more: f64| {
+    let at = |offset: f64| {
         (
-            position[0].as_f64().unwrap() + more,
+            position[0].as_f64().unwrap() + offset,
             position[1].as_f64().unwrap(),
         )
     };
@@ -157,7 +159,7 @@ pub(crate) fn hover(browser: &mut Browser, id: &str) -> String {
 }
 
 #[test]
-fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
+fn plots_of_roofline_and_calibration_agree_with_json() {
     let directory = tempfile::tempdir().unwrap();
     let run = run();
     let all = report::json(&run, &Selection::default());
@@ -176,7 +178,7 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
             return;
         };
         let drawn = browser.evaluate(&format!("({MARKERS})('roofline')"));
-        same(&drawn, points, "flops_per_byte", "flops");
+        assert_drawn(&drawn, points, "flops_per_byte", "flops");
         // The roof is the one of all sockets, with 826 GB/s of memory.
         let roof = browser.evaluate(
             "(() => { const it = document.getElementById('roofline').data
@@ -196,7 +198,7 @@ fn rows_are_below_their_roofs_and_estimates_beside_their_counts() {
             "{text}"
         );
         let drawn = browser.evaluate(&format!("({MARKERS})('calibration-0')"));
-        same(
+        assert_drawn(
             &drawn,
             pairs[0]["points"].as_array().unwrap(),
             "count",

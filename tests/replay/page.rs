@@ -38,8 +38,8 @@ pub(crate) fn write_page(run: &Run, path: &Path) -> usize {
     page.len()
 }
 
-/// The means that the table of rows should have, by name and metric: those of JSON without counters
-/// whose rate is a metric of its own.
+/// The means that the table of rows should have, by name and metric: the means in JSON, without
+/// counters whose rate is a separate metric.
 fn table_means(run: &Run) -> Vec<(String, String, f64)> {
     let mut means = means(run);
     let rate = |event: &str| match event {
@@ -61,7 +61,7 @@ fn means(run: &Run) -> Vec<(String, String, f64)> {
             let text = |key: &str| line[key].as_str().unwrap_or_default();
             let name = match text("of") {
                 "" => text("label").to_owned(),
-                of => format!("{}, {of}", text("label")),
+                operation => format!("{}, {operation}", text("label")),
             };
             let mean = line["mean"].as_f64().unwrap();
             (name, text("metric").to_owned(), mean)
@@ -71,7 +71,7 @@ fn means(run: &Run) -> Vec<(String, String, f64)> {
     means
 }
 
-/// The values in the table of rows, and in that of rows by operation.
+/// Script that returns the values in the tables of rows, and of rows by operation.
 const TABLE: &str = "(() => ['row', 'operation'].flatMap((part) => {
     const select = document.getElementById('part');
     if (![...select.options].some(({ value }) => value === part)) return [];
@@ -84,7 +84,7 @@ const TABLE: &str = "(() => ['row', 'operation'].flatMap((part) => {
             : [[row.cells[0].textContent, heads[at], Number(cell.dataset.value)]]));
 }))()";
 
-/// Shows the rest of the machine too.
+/// Script that also shows the rest of the machine.
 pub(crate) const SHOW_REST: &str = "(() => {
     const it = document.getElementById('rest');
     it.checked = true;
@@ -135,7 +135,7 @@ fn the_page_has_the_numbers_of_the_recording() {
         let Some(mut browser) = Browser::open(&page, width) else {
             return;
         };
-        // Without `system`, `idle` and the like, which one click adds.
+        // At first without `system`, `idle` and the rest of the machine, which one click adds.
         let rest: Vec<&str> = { run.subjects.iter() }
             .filter(|subject| subject.is_rest())
             .map(|subject| subject.label.as_str())
@@ -183,9 +183,9 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
     let before = span(browser);
     let (x, y, wide) = middle(browser, "#time .nsewdrag");
     let first = browser.evaluate(FIRST_POINT);
-    let at = |more: f64| {
+    let at = |offset: f64| {
         (
-            first[0].as_f64().unwrap() + more,
+            first[0].as_f64().unwrap() + offset,
             first[1].as_f64().unwrap(),
         )
     };
@@ -207,8 +207,8 @@ fn hover_and_zoom(browser: &mut Browser, name: &str) {
     assert!((0.4..0.6).contains(&after), "{name}: {after}");
 }
 
-/// The known error of a share by a weight is only of counting. So JSON and CSV, which have the
-/// page's lines, give it no interval.
+/// Only the counting error of a share by a weight is known. So JSON and CSV, which have the page's
+/// lines, give the share no interval.
 #[test]
 fn shares_by_a_weight_have_no_interval() {
     let directory = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn shares_by_a_weight_have_no_interval() {
 
 /// A container's name is shown unchanged, and is not interpreted.
 #[test]
-fn names_are_only_names() {
+fn names_are_shown_unchanged_and_not_interpreted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");
     let container = reports("grace")
@@ -278,7 +278,7 @@ fn names_are_only_names() {
     };
     let both = report::compare([&run, &run], &Default::default()).unwrap();
     assert!(!report::comparison_html(&both, all).contains("<script"));
-    // A terminal does not interpret it either.
+    // A terminal does not interpret the name either.
     for words in [
         &["report", "--format", "json"][..],
         &["report", "--format", "csv"],
@@ -293,8 +293,8 @@ fn names_are_only_names() {
             output.status.success() && text.contains("gone"),
             "{words:?}: {text}"
         );
-        let acts = |c: char| c.is_control() && c != '\n';
-        assert!(!text.contains(acts), "{words:?}: {text:?}");
+        let is_interpreted = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(is_interpreted), "{words:?}: {text:?}");
         if words.contains(&"json") {
             let value: Value = serde_json::from_str(&text).unwrap();
             let lines = value["lines"]
@@ -319,7 +319,7 @@ fn names_are_only_names() {
     assert!(names.iter().any(|name| name == EVIL), "{names:?}");
     let legend = browser.evaluate("document.querySelector('#time .legend').textContent");
     assert!(legend.as_str().unwrap().contains("</script>"), "{legend}");
-    // Search finds it by a part of its name.
+    // Search finds the container by a part of its name.
     let search = |browser: &mut Browser, text: &str| {
         browser.evaluate(&format!(
             "(() => {{ const it = document.getElementById('search'); it.value = '{text}';
@@ -334,7 +334,7 @@ fn names_are_only_names() {
 
 /// A mean over time includes time in which nothing ran: all counts stand still in the last window.
 #[test]
-fn means_have_the_windows_in_which_nothing_ran() {
+fn means_include_windows_in_which_nothing_ran() {
     let directory = tempfile::tempdir().unwrap();
     let (whole, still) = (directory.path().join("a"), directory.path().join("b"));
     record("grace", &whole, false);
@@ -395,7 +395,7 @@ fn means_have_the_windows_in_which_nothing_ran() {
 
 /// Fifty containers for an hour, with eight metrics. Prints the time to open the page.
 #[test]
-fn an_hour_of_fifty_containers_is_a_page() {
+fn an_hour_of_fifty_containers_fits_in_a_page() {
     let run = hour();
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("hour.html");

@@ -10,7 +10,7 @@ use test_harness::texts;
 
 use super::*;
 
-/// A replay of events of a core PMU; `rates_only` if these are the default of windows.
+/// A replay of events of a core PMU; `rates_only`: as if these were the default events.
 fn replay(rates_only: bool) -> Replay {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("recording");
@@ -32,7 +32,7 @@ fn reports(mut replay: Replay) -> Vec<Report> {
 }
 
 #[test]
-fn default_counts_are_behind_rates_in_tables_alone() {
+fn only_tables_show_rates_in_place_of_default_counts() {
     let [counts, rates] = [false, true].map(|rates_only| texts(&reports(replay(rates_only))));
     let formats = OutputFormat::value_variants().iter();
     for ((format, counts), rates) in formats.zip(&counts).zip(&rates) {

@@ -1,5 +1,5 @@
-//! The same sessions in files of `pmuscope record`: a replay shows the same in every format, and
-//! damaged files are refused by a sentence.
+//! The recorded sessions as files of `pmuscope record`: a replay agrees with the live output in
+//! every format, and damaged files are refused in one sentence.
 
 use std::{
     fs::{self, Permissions},
@@ -49,7 +49,7 @@ fn write(name: &str, path: &Path, cut: bool, change: impl Fn(&mut Snapshot)) {
     }
 }
 
-/// The name of a recording until it is whole.
+/// The name of a recording until it is complete.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("unfinished")
 }
@@ -85,25 +85,26 @@ fn a_replay_agrees_with_the_live_output() {
     }
 }
 
-/// What a kill leaves is opened by both names. Half a line at its end is ignored.
+/// A killed recording is opened by its final and by its unfinished name. Half a line at its end is
+/// ignored.
 #[test]
-fn a_recording_that_was_killed_has_its_whole_windows() {
+fn a_killed_recording_has_its_complete_windows() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    let left = unfinished(&path);
+    let partial = unfinished(&path);
     record("grace", &path, true);
     assert!(!path.exists());
     let all = texts(&reports("grace"));
     assert_eq!(texts(&replayed(&path)), all);
-    let whole = fs::read(&left).unwrap();
-    fs::write(&left, [&whole, &whole[..40]].concat()).unwrap();
+    let whole = fs::read(&partial).unwrap();
+    fs::write(&partial, [&whole, &whole[..40]].concat()).unwrap();
     assert_eq!(texts(&replayed(&path)), all);
-    assert_eq!(texts(&replayed(&left)), all);
-    // A new recording does not overwrite it.
+    assert_eq!(texts(&replayed(&partial)), all);
+    // A new recording does not overwrite the killed one.
     let again = RecordingFile::begin(&path, &RecordingHead::default(), &Snapshot::default());
     let error = again.err().unwrap().to_string();
     assert!(error.contains("did not come to its end"), "{error}");
-    // By another name it has lost its end.
+    // Under another name the file is an error: it has lost its end.
     let moved = directory.path().join("b.jsonl.gz");
     for (bytes, windows) in [(whole.clone(), 2), ([&whole, &whole[..40]].concat(), 2)] {
         fs::write(&moved, bytes).unwrap();
@@ -115,10 +116,10 @@ fn a_recording_that_was_killed_has_its_whole_windows() {
 
 /// A recording that does not start or finish leaves the earlier file unchanged.
 #[test]
-fn an_earlier_recording_stays_until_the_new_one_is_whole() {
+fn an_earlier_recording_stays_until_the_new_one_is_complete() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
-    let left = unfinished(&path);
+    let partial = unfinished(&path);
     record("vera", &path, false);
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     let earlier = fs::read(&path).unwrap();
@@ -126,8 +127,8 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     let begin = || RecordingFile::begin(&path, &head, &Snapshot::default()).unwrap();
     begin().discard().unwrap();
     assert_eq!(fs::read(&path).unwrap(), earlier);
-    assert!(!left.exists());
-    // It cannot get its name.
+    assert!(!partial.exists());
+    // The recording cannot be renamed to its final name.
     let recording = begin();
     fs::rename(&path, directory.path().join("away")).unwrap();
     fs::create_dir(&path).unwrap();
@@ -138,13 +139,13 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     );
     fs::remove_dir(&path).unwrap();
     fs::rename(directory.path().join("away"), &path).unwrap();
-    fs::remove_file(&left).unwrap();
+    fs::remove_file(&partial).unwrap();
     // The recording is killed.
     record("grace", &path, true);
     assert_eq!(fs::read(&path).unwrap(), earlier);
     let all = texts(&reports("grace"));
-    assert_eq!(texts(&replayed(&left)), all);
-    fs::remove_file(&left).unwrap();
+    assert_eq!(texts(&replayed(&partial)), all);
+    fs::remove_file(&partial).unwrap();
     // The recording is complete.
     record("grace", &path, false);
     assert_eq!(texts(&replayed(&path)), all);
@@ -158,9 +159,10 @@ fn an_earlier_recording_stays_until_the_new_one_is_whole() {
     assert_eq!(fs::read(&path).unwrap(), earlier);
 }
 
-/// A link stays, also one to a file that is not there yet. What is no file is written as it is.
+/// A link stays, also one to a file that does not exist yet. A pipe is written directly.
+/// Directories and the names of unfinished recordings are refused.
 #[test]
-fn links_pipes_and_what_cannot_be_written() {
+fn links_and_pipes_are_written_and_other_paths_refused() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let all = texts(&reports("grace"));
@@ -200,7 +202,7 @@ fn links_pipes_and_what_cannot_be_written() {
     );
 }
 
-/// Other programs unpack it, and what they packed in one piece is read.
+/// gunzip unpacks a recording, and lines that gzip packed in one piece are read.
 #[test]
 fn lines_are_read_unpacked_and_packed_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -231,7 +233,7 @@ fn count_windows(path: &Path) -> Result<usize, ReadError> {
 }
 
 #[test]
-fn foreign_cut_and_damaged_files_are_one_sentence() {
+fn foreign_cut_and_damaged_files_are_refused_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     record("grace", &path, false);
@@ -261,17 +263,18 @@ fn foreign_cut_and_damaged_files_are_one_sentence() {
     let mut damaged = whole.clone();
     damaged[positions[1] + 40] ^= 0x10;
     assert!(message(&damaged).contains("is damaged in line 2"));
-    // A change anywhere is an error, but for the time and the system in the head of a gzip member.
+    // A change of any byte is an error, except for the time and the system in the header of a gzip
+    // member.
     for at in (0..whole.len()).step_by(97) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
         fs::write(&other, damaged).unwrap();
-        let is_free = positions
+        let is_ignored = positions
             .iter()
             .any(|begin| (begin + 4..begin + 10).contains(&at));
         let error = count_windows(&other).err();
         assert!(
-            is_free || error.is_some_and(|error| !error.to_string().is_empty()),
+            is_ignored || error.is_some_and(|error| !error.to_string().is_empty()),
             "{at}"
         );
     }
@@ -283,7 +286,7 @@ fn foreign_cut_and_damaged_files_are_one_sentence() {
 
 /// A recording that was killed at once has nothing to show, which is an error.
 #[test]
-fn a_recording_without_a_window_is_one_sentence() {
+fn a_recording_without_a_window_is_refused_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     let head = RecordingHead::default();
@@ -297,14 +300,14 @@ fn a_recording_without_a_window_is_one_sentence() {
 
 /// Changes every number of the plan, one at a time: the file is refused, or replayed to the end.
 #[test]
-fn a_changed_digit_of_the_plan_ends_no_process() {
+fn a_changed_digit_of_the_plan_causes_no_panic() {
     for (name, least) in [("grace", 10), ("turns", 10), ("hotplug", 3)] {
         let text = fs::read_to_string(fixture(name)).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
         // One window is enough.
         let rest: String = rest.split_inclusive('\n').take(2).collect();
         let rest = rest + "{\"windows\":1}\n";
-        // The definitions of metrics come from the catalogue, and are parsed.
+        // Skips the definitions of metrics, which come from the catalogue and are parsed.
         let catalogue = head.find("\"catalogue\":").unwrap();
         let list = catalogue + head[catalogue..].find("\"list\":").unwrap();
         let numbers = [b':', b'[', b','];
@@ -343,7 +346,7 @@ fn values(reports: &[Report], metric: &str) -> Vec<f64> {
 
 /// A replay can show other metrics if their events were counted.
 #[test]
-fn other_metrics_of_what_was_counted() {
+fn a_replay_shows_other_metrics_of_counted_events() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl.gz");
     record("turns", &path, false);

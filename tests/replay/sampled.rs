@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use test_harness::browser::Browser;
 use test_support::Fields;
 
-/// `CLOCK_MONOTONIC` at the first sample, beyond what a double holds to the ns.
+/// `CLOCK_MONOTONIC` at the first sample, too large for a double to hold to the ns.
 const BEGAN: u64 = 123_456_789_012_345_678;
 
 /// A name that would end the script that contains it.
@@ -53,15 +53,15 @@ pub(crate) fn stream(path: &Path, samples: u64) {
     let names: [Arc<str>; 3] = ["a".into(), "b".into(), "c".into()];
     let untagged: [Arc<str>; 3] = ["[heap]".into(), "[stack]".into(), "[kernel]".into()];
     let evil: Arc<str> = EVIL.into();
-    let per_turn = samples / 5;
-    let made = |number: u64| {
-        let (turn, within) = (number / per_turn, number % per_turn);
-        let since = BEGAN + turn * INTERVAL + 10_000_000;
-        let time = since + within * 35_000_000 / per_turn;
+    let per_repetition = samples / 5;
+    let sample_at = |number: u64| {
+        let (repeat, within) = (number / per_repetition, number % per_repetition);
+        let since = BEGAN + repeat * INTERVAL + 10_000_000;
+        let time = since + within * 35_000_000 / per_repetition;
         let thread = u32::try_from(number % 8).unwrap();
         let array = usize::try_from(number / 8 % 3).unwrap();
         let slice = (1 << 24) / 8;
-        let place = u64::from(thread) * slice + slice * within / per_turn;
+        let place = u64::from(thread) * slice + slice * within / per_repetition;
         let address = 0x7f12_3400_0000 + 0x200_0000 * array as u64 + place;
         let (who, region, address, phase) = match number % 50 {
             0 => (
@@ -107,13 +107,13 @@ pub(crate) fn stream(path: &Path, samples: u64) {
             data: SampleData::Record(record),
         }
     };
-    let all: Vec<Sample> = (0..samples).map(made).collect();
+    let all: Vec<Sample> = (0..samples).map(sample_at).collect();
     for some in all.chunks(1000) {
         file.samples(0, some).unwrap();
     }
-    let phases = (0..5).map(|turn| {
-        let since = BEGAN + turn * INTERVAL + 10_000_000;
-        let until = (turn < 4).then(|| (since + 35_000_000).to_string());
+    let phases = (0..5).map(|repeat| {
+        let since = BEGAN + repeat * INTERVAL + 10_000_000;
+        let until = (repeat < 4).then(|| (since + 35_000_000).to_string());
         json!({"pid": 700, "tid": 700, "name": "triad", "since_ns": since.to_string(),
             "until_ns": until})
     });
@@ -139,7 +139,7 @@ pub(crate) fn json_report(path: &Path) -> Value {
     serde_json::from_str(&report(&words).unwrap()).unwrap()
 }
 
-/// Writes the page of a file; if `PMUSCOPE_PAGES` names a directory, into that, to keep it.
+/// Writes the page of a file, into the directory `PMUSCOPE_PAGES` if it is set, to keep the page.
 fn page(directory: &Path, name: &str, words: &[&Path]) -> PathBuf {
     let keep = std::env::var_os("PMUSCOPE_PAGES").map(PathBuf::from);
     let page = keep.as_deref().unwrap_or(directory).join(name);
@@ -147,7 +147,7 @@ fn page(directory: &Path, name: &str, words: &[&Path]) -> PathBuf {
     page
 }
 
-/// Rows of a table: numbers by column, by the text of the first cell.
+/// Rows of a table by the text of the first cell; each row has its numbers by column.
 fn table(browser: &mut Browser, id: &str) -> Value {
     browser.evaluate(&format!(
         "(() => {{
@@ -195,7 +195,7 @@ fn samples_column(table: &Value) -> Value {
 }
 
 #[test]
-fn samples_are_points_phases_and_sums() {
+fn the_page_has_the_points_phases_and_sums_of_the_file() {
     const SAMPLES: u64 = 40_000;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
@@ -299,9 +299,9 @@ fn hover(browser: &mut Browser, samples: &Value) {
             return [box.left + xaxis.d2p(x[at]), box.top + yaxis.d2p(y[at])];
         })()",
     );
-    let at = |more: f64| {
+    let at = |offset: f64| {
         (
-            position[0].as_f64().unwrap() + more,
+            position[0].as_f64().unwrap() + offset,
             position[1].as_f64().unwrap(),
         )
     };
@@ -333,7 +333,7 @@ fn hover(browser: &mut Browser, samples: &Value) {
 /// The parts of a killed recording are read. Damage is an error in one sentence or does not matter,
 /// and never ends the process.
 #[test]
-fn parts_are_read_and_damage_is_a_sentence() {
+fn parts_are_read_and_damage_is_refused_in_one_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.parquet");
     stream(&path, 3000);
@@ -354,7 +354,13 @@ fn parts_are_read_and_damage_is_a_sentence() {
     for name in [&killed, &parts] {
         let twice = read(name).unwrap();
         assert_eq!(twice.samples, 6000);
-        let samples = |of: &Scatter| of.sums.iter().map(|sum| sum.samples).collect::<Vec<_>>();
+        let samples = |scatter: &Scatter| {
+            scatter
+                .sums
+                .iter()
+                .map(|sum| sum.samples)
+                .collect::<Vec<_>>()
+        };
         let expected: Vec<u64> = samples(&whole).iter().map(|it| 2 * it).collect();
         assert_eq!(samples(&twice), expected);
     }
@@ -371,7 +377,7 @@ fn parts_are_read_and_damage_is_a_sentence() {
         }
     }
     assert!(refused > 10, "{refused}");
-    // A recording of windows is something else, and damaged parts are named.
+    // A file of samples is no recording of windows, and errors name damaged parts.
     let message = Recording::open(&path).err().unwrap().to_string();
     assert!(
         message.contains("as the samples of `pmuscope mem record` are"),

@@ -1,5 +1,5 @@
 //! The page's plots of `mem calibrate`, in a browser: accuracy and cost of sampling by setting,
-//! compared with the file of the verb.
+//! compared with the command's file.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -18,7 +18,7 @@ const fn mean(mean: f64, deviation: f64) -> Mean {
     Mean { mean, deviation }
 }
 
-/// A calibration: small periods have collisions and cost; three sizes of buffers.
+/// A calibration with three sizes of buffers, in which small periods have collisions and overhead.
 pub(crate) fn calibrated(platform: &str) -> Calibrated {
     const PERIODS: [u64; 8] = [1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536];
     let setting = |(at, period): (usize, u64), aux_bytes: u64| {
@@ -79,7 +79,13 @@ fn drawn(browser: &mut Browser, id: &str) -> Vec<(String, f64, f64)> {
     .collect()
 }
 
-fn same(drawn: &[(String, f64, f64)], all: &Value, names: &[&str], at: &[usize], what: &str) {
+fn assert_drawn(
+    drawn: &[(String, f64, f64)],
+    all: &Value,
+    names: &[&str],
+    at: &[usize],
+    what: &str,
+) {
     assert_eq!(drawn.len(), names.len());
     for ((drawn, name), at) in drawn.iter().zip(names).zip(at) {
         let known = &all["sampling"]["settings"][*at][what];
@@ -124,9 +130,9 @@ fn the_page_has_the_accuracies_of_the_file() {
         ];
         for what in ["accuracy", "overhead"] {
             let of_periods = drawn(&mut browser, &format!("sampling-{what}-0"));
-            same(&of_periods, &all, &periods, &[0, 1, 2, 3, 4, 5, 6, 7], what);
+            assert_drawn(&of_periods, &all, &periods, &[0, 1, 2, 3, 4, 5, 6, 7], what);
             let of_sizes = drawn(&mut browser, &format!("sampling-{what}-1"));
-            same(&of_sizes, &all, &["256K", "1M", "4M"], &[8, 4, 9], what);
+            assert_drawn(&of_sizes, &all, &["256K", "1M", "4M"], &[8, 4, 9], what);
         }
         let stars = browser.evaluate(
             "document.getElementById('sampling-accuracy-0').data[0].marker.symbol.indexOf('star')",

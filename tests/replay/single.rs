@@ -62,7 +62,7 @@ fn samples_are_a_table_and_a_picture() {
         all.extend(words.iter().map(Path::new));
         report(&all)
     };
-    // For a file of samples this is the only view.
+    // A file of samples has only this view.
     let csv = view(&["--format", "csv"]).unwrap();
     assert_eq!(
         csv,
@@ -200,16 +200,16 @@ fn estimates_are_a_table_and_a_picture() {
     let one = Single::Estimates.svg(&run, &selected("web-11/")).unwrap();
     insta::assert_snapshot!("estimates.svg", one);
     // With several pairs, one has to be named.
-    let mut more = run.metrics[3].clone();
-    more.name = "sampled_mem_access".to_owned();
-    run.metrics.push(more);
-    let more: Vec<_> = { run.lines.iter().filter(|it| it.metric == 2) }
+    let mut extra = run.metrics[3].clone();
+    extra.name = "sampled_mem_access".to_owned();
+    run.metrics.push(extra);
+    let extra: Vec<_> = { run.lines.iter().filter(|it| it.metric == 2) }
         .map(|it| probe_user::report::RunLine {
             metric: 4,
             ..it.clone()
         })
         .collect();
-    run.lines.extend(more);
+    run.lines.extend(extra);
     let message = Single::Estimates.svg(&run, &all).unwrap_err();
     assert!(
         message.ends_with("name it with -M: memory_accesses, sampled_mem_access"),

@@ -1,4 +1,4 @@
-//! Shares beside what resctrl counted, in a recording: `pmuscope verify shares`.
+//! Shares compared with resctrl's counts in a recording: `pmuscope verify shares`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use test_harness::pmuscope;
 use super::*;
 use crate::recorded::{record, record_with};
 
-/// What resctrl counts for each cgroup, in GB/s.
+/// The traffic that resctrl counts for each cgroup, in GB/s.
 const COUNTED: f64 = 2.0;
 
 fn verify(file: &Path) -> Output {
