@@ -19,20 +19,20 @@ use tempfile::TempDir;
 use crate::pmuscope;
 
 /// The longest wait for something that the agent does within seconds. After it the test fails and
-/// shows the log; a wait without an end would only say that the test took too long.
+/// shows the log; without a limit the test would only time out.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Values by series. The key is the name with the labels, as in the text.
 pub type Series = BTreeMap<String, f64>;
 
-/// A running agent with its own run directory. The drop kills it.
+/// A running agent with its own run directory. Dropping it kills the agent.
 pub struct Agent {
     child: Child,
     /// The lines of JSON, one for each window.
     windows: Receiver<String>,
     /// The socket that stands for the service manager.
     manager: UnixDatagram,
-    /// Where it serves.
+    /// The address that it serves.
     pub address: SocketAddr,
     /// Its directory: configuration, log, and `run`, the run directory.
     pub directory: TempDir,
@@ -128,7 +128,7 @@ impl Agent {
         loop {
             let length = match self.manager.recv(&mut message) {
                 Ok(length) => length,
-                Err(error) => panic!("{error}; it said:\n{}", self.log()),
+                Err(error) => panic!("{error}; its log:\n{}", self.log()),
             };
             let message = std::str::from_utf8(&message[..length]).unwrap();
             if message.lines().any(|line| line == expected) {
@@ -156,26 +156,26 @@ impl Agent {
     pub fn next_window(&self) {
         while self.windows.try_recv().is_ok() {}
         for _ in 0..2 {
-            self.received();
+            self.next_line();
         }
     }
 
     /// The next line in the queue.
     #[track_caller]
-    fn received(&self) -> String {
+    fn next_line(&self) -> String {
         let line = self.windows.recv_timeout(LIMIT);
-        line.unwrap_or_else(|error| panic!("no window: {error}; it said:\n{}", self.log()))
+        line.unwrap_or_else(|error| panic!("no window: {error}; its log:\n{}", self.log()))
     }
 
     /// The JSON of the next window in the queue.
     pub fn window(&self) -> serde_json::Value {
-        serde_json::from_str(&self.received()).unwrap()
+        serde_json::from_str(&self.next_line()).unwrap()
     }
 
     /// The JSON of a window that ended after this call.
     pub fn line(&self) -> serde_json::Value {
         while self.windows.try_recv().is_ok() {}
-        serde_json::from_str(&self.received()).unwrap()
+        serde_json::from_str(&self.next_line()).unwrap()
     }
 
     /// Sends it a signal.
@@ -189,7 +189,7 @@ impl Agent {
         self.replace_configuration(|new| fs::write(new, config).unwrap());
     }
 
-    /// As `configure`, by the file that `make` makes.
+    /// As `configure`, with the file that `make` writes.
     pub fn replace_configuration(&self, make: impl FnOnce(&Path)) {
         let path = |name: &str| self.directory.path().join(name);
         make(&path("agent.toml.new"));
@@ -247,12 +247,12 @@ impl Agent {
         })
     }
 
-    /// Waits until the condition is true of the series.
+    /// Waits until the series meet the condition.
     #[track_caller]
-    pub fn wait_until(&self, are: impl Fn(&Series) -> bool) -> Series {
+    pub fn wait_until(&self, condition: impl Fn(&Series) -> bool) -> Series {
         self.answered("/metrics", |answer| {
             let series = (answer.status == 200).then(|| parse(&answer.text()));
-            series.filter(&are)
+            series.filter(&condition)
         })
     }
 
@@ -268,7 +268,7 @@ impl Agent {
         self.until(path, || wanted(self.get(path)))
     }
 
-    /// Waits until the log has this text as many times.
+    /// Waits until the log has this text at least `times` times.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str, times: usize) {
         self.until(text, || {
@@ -276,15 +276,15 @@ impl Agent {
         });
     }
 
-    /// Waits until there is what `found` looks for. The loop sleeps between looks, because a busy
-    /// loop would take a CPU from the agent.
+    /// Waits until `poll` returns a value. The loop sleeps between the calls, because a busy loop
+    /// would take a CPU from the agent.
     #[track_caller]
-    fn until<T>(&self, what: &str, found: impl Fn() -> Option<T>) -> T {
+    fn until<T>(&self, what: &str, poll: impl Fn() -> Option<T>) -> T {
         const PAUSE: Duration = Duration::from_millis(5);
         let end = Instant::now() + LIMIT;
         loop {
-            if let Some(found) = found() {
-                return found;
+            if let Some(value) = poll() {
+                return value;
             }
             assert!(
                 Instant::now() < end,
@@ -328,7 +328,7 @@ impl Answer {
     /// Reads a response.
     pub fn read(stream: &mut impl std::io::Read) -> Self {
         let mut all = Vec::new();
-        // A response is complete also where the connection is reset after it.
+        // A response is complete even if the connection is reset after it.
         let _ = stream.read_to_end(&mut all);
         let end = all.windows(4).position(|four| four == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(&all)));
@@ -341,7 +341,7 @@ impl Answer {
         }
     }
 
-    /// The body as text, which may be compressed.
+    /// The body as text; a compressed body is decompressed.
     pub fn text(&self) -> String {
         if !self.headers.contains("\r\ncontent-encoding: gzip") {
             return String::from_utf8(self.body.clone()).unwrap();
@@ -370,8 +370,8 @@ pub fn parse(text: &str) -> Series {
         let (name, value) = line.rsplit_once(' ').unwrap();
         assert!(name.starts_with(family), "{line} is not of {family}");
         let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
-        let twice = series.insert(name.to_owned(), value);
-        assert_eq!(twice, None, "{line} is there twice");
+        let previous = series.insert(name.to_owned(), value);
+        assert_eq!(previous, None, "{line} is a duplicate");
     }
     assert!(!series.is_empty());
     series

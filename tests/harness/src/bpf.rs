@@ -114,8 +114,8 @@ const fn instruction(code: u8, [to, from]: [u8; 2], off: i16, imm: i32) -> bpf_i
     }
 }
 
-/// What tracers do: a program that writes a record of 24 bytes at each switch into a ring (the
-/// time, who leaves, who comes), and a thread that reads them.
+/// The work of a tracer: a program that writes a record of 24 bytes at each switch into a ring (the
+/// time, the outgoing and the incoming task), and a thread that reads the records.
 pub struct SwitchRecorder {
     program: Option<EmptyProgram>,
     ends: Arc<AtomicBool>,
@@ -174,7 +174,7 @@ impl SwitchRecorder {
             // bpf_get_current_pid_tgid
             instruction(0x85, [0, 0], 0, 14),
             instruction(0x7b, [10, 0], -16, 0),
-            // The third argument: the task that comes in.
+            // The third argument: the incoming task.
             instruction(0x79, [1, 6], 16, 0),
             instruction(0x7b, [10, 1], -8, 0),
             // bpf_ringbuf_output(ring, stack, 24, 0)
@@ -207,15 +207,15 @@ pub struct RunTimeStats(#[expect(dead_code, reason = "held open")] OwnedFd);
 impl RunTimeStats {
     /// Switches the measurement on.
     pub fn enable() -> io::Result<Self> {
-        // All zeros is the run time.
+        // A zeroed attribute selects the run time.
         let mut attr = zeroed();
         // SAFETY: no pointer is passed.
         unsafe { bpf(bpf_cmd::BPF_ENABLE_STATS, &mut attr) }.map(Self)
     }
 }
 
-/// Nanoseconds and number of runs, so far, of this process's program of a type with the most runs
-/// (`proc(5)`, fdinfo).
+/// Nanoseconds and number of runs so far of a program of this process: the one of this type with
+/// the most runs (`proc(5)`, fdinfo).
 pub fn busiest_program(kind: bpf_prog_type) -> io::Result<(u64, u64)> {
     let mut busiest = (0, 0);
     for fd in fs::read_dir("/proc/self/fdinfo")? {
@@ -284,11 +284,11 @@ pub fn hash_map<K, V>() -> io::Result<RawFd> {
     for fd in fs::read_dir("/proc/self/fdinfo")? {
         let fd = fd?;
         let text = fs::read_to_string(fd.path()).unwrap_or_default();
-        let is = |(name, value): &(&str, usize)| {
+        let matches = |(name, value): &(&str, usize)| {
             let found = text.lines().find_map(|line| line.strip_prefix(name));
             found.and_then(|found| found.trim().parse().ok()) == Some(*value)
         };
-        if wanted.iter().all(is) {
+        if wanted.iter().all(matches) {
             let number = fd.file_name().into_string().unwrap_or_default();
             return number.parse().map_err(io::Error::other);
         }

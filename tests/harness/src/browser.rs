@@ -34,8 +34,8 @@ impl Browser {
         }
         let directory = tempfile::tempdir().unwrap();
         let pipes = ["to", "from"].map(|name| directory.path().join(name));
-        let made = Command::new("mkfifo").args(&pipes).status().unwrap();
-        assert!(made.success());
+        let status = Command::new("mkfifo").args(&pipes).status().unwrap();
+        assert!(status.success());
         // Chromium reads descriptor 3 and writes descriptor 4.
         let child = Command::new("sh")
             .args(["-c", "exec chromium \"$@\" 3<\"$IN\" 4>\"$OUT\"", "sh"])

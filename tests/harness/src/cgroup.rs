@@ -11,7 +11,7 @@ use probe_common::CgroupId;
 
 use crate::{Load, hierarchy, load_binary, this_machine};
 
-/// A cgroup and the processes in it. The drop removes it.
+/// A cgroup and the processes in it. Dropping it removes the cgroup.
 pub struct TestCgroup {
     /// Its directory in the file system.
     pub directory: PathBuf,
@@ -21,7 +21,7 @@ pub struct TestCgroup {
     pub id: CgroupId,
 }
 
-/// Begins the names of cgroups of tests, before the id of the test's process.
+/// Prefix of the names of tests' cgroups. The id of the test's process follows it.
 const PREFIX: &str = "pmuscope-test-";
 
 impl TestCgroup {
@@ -88,7 +88,7 @@ impl Drop for TestCgroup {
     }
 }
 
-/// Removes the cgroups that killed tests left, of cgroup2 and of v1. A cgroup with processes stays.
+/// Removes the cgroups of killed tests, in cgroup2 and in v1. A cgroup with processes stays.
 pub(crate) fn remove_leftovers() {
     let machine = this_machine();
     // Some guests have no hierarchy of cgroups.
@@ -107,7 +107,7 @@ pub(crate) fn remove_leftovers() {
     }
 }
 
-/// Removes a cgroup and those below it.
+/// Removes a cgroup and its descendants.
 fn remove_tree(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -117,7 +117,7 @@ fn remove_tree(directory: &Path) {
     let _ = fs::remove_dir(directory);
 }
 
-/// The CPU time of any cgroup. None where it is gone.
+/// The CPU time of any cgroup. None if the cgroup no longer exists.
 pub fn cpu_time(directory: &Path) -> Option<u64> {
     let stat = fs::read_to_string(directory.join("cpu.stat")).ok()?;
     let mut lines = stat.lines();

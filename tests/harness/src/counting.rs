@@ -32,7 +32,7 @@ enum TakenTime {
 }
 
 impl TakenTime {
-    /// By a session of its own, where that is needed and the kernel can.
+    /// Starts a session of its own if the hypervisor takes time and the kernel can count it.
     fn begin() -> Self {
         let config = Config {
             plan: plan("stolen-time"),
@@ -113,7 +113,7 @@ impl Counting {
         }
     }
 
-    /// Starts a new session with the pins of this one. `meanwhile` runs while there is none.
+    /// Starts a new session with the pins of this one. `meanwhile` runs between the two sessions.
     pub fn restart(mut self, config: Config, meanwhile: impl FnOnce()) -> Self {
         self.session.keep_pins();
         drop(self.session);
@@ -135,15 +135,16 @@ impl Counting {
     /// and of the hypervisor, estimated time of slices with a missed switch, and the gap of
     /// handovers, all since the start.
     #[track_caller]
-    pub fn assert_cpu_time(&mut self, window: &Window, what: &str, counted: u64, truth: u64) {
+    pub fn assert_cpu_time(&mut self, window: &Window, what: &str, counted: u64, expected: u64) {
         let taken = self.taken();
-        let since_start = |of: fn(&Health) -> u64| of(&window.health) - of(&self.first.health);
+        let since_start =
+            |total: fn(&Health) -> u64| total(&window.health) - total(&self.first.health);
         let estimated = since_start(|health| health.sum.missed_nanos);
-        let gap = since_start(|health| health.handed_over.map_or(0, |over| over.gap));
+        let gap = since_start(|health| health.handed_over.map_or(0, |handover| handover.gap));
         println!(
-            "{what}: counted {counted}, truth {truth}, taken {taken}, estimated {estimated}, gap {gap}"
+            "{what}: counted {counted}, expected {expected}, taken {taken}, estimated {estimated}, gap {gap}"
         );
-        let allowed = truth.saturating_sub(estimated + gap)..=truth + taken + estimated;
+        let allowed = expected.saturating_sub(estimated + gap)..=expected + taken + estimated;
         let nearest = counted.clamp(*allowed.start(), *allowed.end());
         assert_within(what, counted, nearest, 1.0);
     }
@@ -153,11 +154,11 @@ impl Counting {
     #[track_caller]
     pub fn assert_whole_time(&self, window: &Window, counted: u64, percent: f64) {
         let cpus = online_cpus().len() as u64;
-        let truth = u64::try_from(window.length.as_nanos()).unwrap() * cpus;
+        let expected = u64::try_from(window.length.as_nanos()).unwrap() * cpus;
         let skews = [&self.first.health, &window.health].map(|health| health.skew.unwrap());
-        println!("all CPUs: counted {counted}, truth {truth}, skews {skews:?}");
+        println!("all CPUs: counted {counted}, expected {expected}, skews {skews:?}");
         let skew = cpus * skews.iter().sum::<u64>();
-        let nearest = counted.clamp(truth.saturating_sub(skew), truth + skew);
+        let nearest = counted.clamp(expected.saturating_sub(skew), expected + skew);
         assert_within("all CPUs", counted, nearest, percent);
     }
 

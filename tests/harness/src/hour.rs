@@ -1,4 +1,4 @@
-//! A run as large as that of fifty containers in an hour, with a value each second.
+//! A synthetic run of fifty containers for an hour, with a value each second.
 
 use probe_user::report::{LineMetric, LineSubject, Run, RunLine};
 
@@ -6,7 +6,7 @@ const CONTAINERS: usize = 50;
 const METRICS: usize = 8;
 const WINDOWS: u32 = 3600;
 
-/// Number of its values.
+/// Number of values of the run.
 pub const VALUES: usize = CONTAINERS * METRICS * WINDOWS as usize;
 
 /// The container with this number.

@@ -1,5 +1,5 @@
-//! What the tests and benchmarks of pmuscope have in common: exclusive access to the machine,
-//! cgroups, loads and counts on a running kernel, and in modules whatever else two of them use.
+//! Shared code of pmuscope's tests and benchmarks: exclusive access to the machine, cgroups, loads
+//! and counts on a running kernel, and modules for whatever else at least two of them use.
 //!
 //! Unit tests of probe-user cannot use this crate: it is linked with another copy of the library.
 //! They use `test-support`.
@@ -52,8 +52,8 @@ pub use self::{
     texts::texts,
 };
 
-/// Exclusive access to the machine, for tests whose measurement others would disturb. None, with a
-/// printed reason, where this process may not load programs or create cgroups.
+/// Exclusive access to the machine, for tests whose measurement other tests would disturb. None,
+/// with a printed reason, if this process may not load programs or create cgroups.
 pub fn machine() -> Option<File> {
     let lock = locked(File::lock)?;
     cgroup::remove_leftovers();
@@ -115,14 +115,14 @@ pub fn plan(events: &str) -> Plan {
     Plan::new(&event::parse(events, pmus).unwrap()).unwrap()
 }
 
-/// Asserts that `counted` is within `percent` of `truth`.
+/// Asserts that `counted` is within `percent` of `expected`.
 #[track_caller]
-pub fn assert_within(what: &str, counted: u64, truth: u64, percent: f64) {
-    let error = (counted as f64 / truth as f64 - 1.0) * 100.0;
-    println!("{what}: counted {counted}, truth {truth}, error {error:+.3}%");
+pub fn assert_within(what: &str, counted: u64, expected: u64, percent: f64) {
+    let error = (counted as f64 / expected as f64 - 1.0) * 100.0;
+    println!("{what}: counted {counted}, expected {expected}, error {error:+.3}%");
     assert!(
         error.abs() <= percent,
-        "{what}: counted {counted}, truth {truth}: {error:+.3}% is beyond {percent}%"
+        "{what}: counted {counted}, expected {expected}: {error:+.3}% is beyond {percent}%"
     );
 }
 
@@ -131,7 +131,7 @@ pub fn pmuscope() -> Command {
     Command::new(program("PMUSCOPE_BIN", "pmuscope"))
 }
 
-/// A program that cargo builds beside the test. In the guests the variable names it.
+/// A program that cargo builds beside the test. In guests, `variable` has its path.
 fn program(variable: &str, built: &str) -> PathBuf {
     if let Some(path) = env::var_os(variable) {
         return path.into();

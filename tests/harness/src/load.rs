@@ -8,7 +8,7 @@ use std::{
 
 use crate::program;
 
-/// A load. The drop kills it.
+/// A load. Dropping it kills the process.
 pub struct Load(Child);
 
 impl Load {

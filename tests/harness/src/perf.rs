@@ -1,4 +1,4 @@
-//! perf as a judge: a perf.data file around AUX bytes, and what perf says about them.
+//! perf as a reference: writes a perf.data file around AUX bytes, and reads perf's output for it.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
         attr: attr.try_into().unwrap(),
         ids: vec![5],
     };
-    let beginning = FileHead {
+    let head = FileHead {
         pmu_type: PMU_TYPE,
         per_cpu: true,
         time: None,
@@ -43,12 +43,12 @@ pub fn write_file(path: &Path, aux: &[u8], midr: u64) -> io::Result<()> {
             (feature::CPUID, text(&format!("0x{midr:016x}"))),
         ],
     };
-    let mut file = PerfData::begin(file, beginning)?;
+    let mut file = PerfData::begin(file, head)?;
     file.aux(0, 0, None, Some(0), aux)?;
     file.finish().map(drop)
 }
 
-/// perf's version as (major, minor), or why it cannot judge.
+/// perf's version as (major, minor), or why perf cannot be used.
 pub fn version() -> Result<(u32, u32), String> {
     let output = Command::new("perf")
         .arg("--version")
@@ -89,18 +89,18 @@ pub fn script(path: &Path, itrace: &str) -> Command {
     perf
 }
 
-/// The packets that perf prints for SPE data: place and description, padding left out.
+/// The packets that perf prints for SPE data: offset and description, without padding.
 pub fn packets(dump: &str) -> impl Iterator<Item = (usize, &str)> {
     // ".  0000abcd: " (raw events have four digits) and at least sixteen times three characters of
     // bytes.
     dump.lines().filter_map(|line| {
         let line = line.strip_prefix(".  ")?;
-        let (place, rest) = line.split_once(": ")?;
-        if place.len() < 8 {
+        let (offset, rest) = line.split_once(": ")?;
+        if offset.len() < 8 {
             return None;
         }
-        let place = usize::from_str_radix(place, 16).ok()?;
+        let offset = usize::from_str_radix(offset, 16).ok()?;
         let description = rest.get(48..)?.trim_start();
-        (description != "PAD").then_some((place, description))
+        (description != "PAD").then_some((offset, description))
     })
 }

@@ -1,4 +1,4 @@
-//! Waits for a CPU, beside the kernel's own account of threads.
+//! Waits for a CPU, compared with the kernel's own account of threads.
 
 use std::{cmp, collections::BTreeMap, fs, io, path::Path, thread, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{Counting, Load, TestCgroup};
 pub const EVENTS: &str = "cpu-wait,cpu-waits,unknown-cpu-waits,voluntary-switches,\
                       involuntary-switches,uninterruptible-sleep,stolen-time,task-clock";
 
-/// The kernel's own account of the threads of a process that exist.
+/// The kernel's own account of the existing threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Nanoseconds that they ran.
@@ -31,7 +31,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// As it is now. A zombie has its first thread.
+    /// The current account. A zombie still has its first thread.
     pub fn of(pid: u32) -> Self {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let tasks = tasks.map(|task| Self::of_thread(&task.unwrap().path()));
@@ -55,7 +55,7 @@ impl Account {
         }
     }
 
-    /// When the process has ended. It is not reaped.
+    /// Waits until the process has ended, without reaping it, and returns its account.
     fn at_end(pid: u32) -> Self {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let id = Pid::from_raw(pid.cast_signed()).unwrap();
@@ -63,7 +63,7 @@ impl Account {
         Self::of(pid)
     }
 
-    /// When the process has this number of threads, and all of them sleep.
+    /// Waits until this number of the process's threads sleep, and returns its account.
     pub fn at_rest(pid: u32, threads: usize) -> Self {
         let sleeps = |task: io::Result<fs::DirEntry>| {
             let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
@@ -74,7 +74,7 @@ impl Account {
             let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
             let asleep = tasks.map(sleeps).filter(|sleeps| *sleeps).count();
             let now = Self::of(pid);
-            // A thread is in that state shortly before its switch is counted.
+            // A thread has this state shortly before its switch is counted.
             if asleep == threads && now == last {
                 return now;
             }
@@ -83,7 +83,7 @@ impl Account {
         }
     }
 
-    /// The sum of several.
+    /// The sum of several accounts.
     pub fn sum(all: &[Self]) -> Self {
         all.iter().copied().fold(Self::default(), Self::plus)
     }
@@ -110,7 +110,7 @@ impl Account {
     }
 }
 
-/// What the kernel says of each load from now to its end.
+/// Runs the loads to their end; returns the kernel's account of each for this time.
 pub fn run_to_the_ends(loads: &mut [Load]) -> Vec<Account> {
     let before: Vec<Account> = loads.iter().map(|load| Account::of(load.pid())).collect();
     loads.iter_mut().for_each(Load::go);
@@ -160,7 +160,7 @@ impl Waits {
         WaitDelta::between(first.unwrap(), last.unwrap())
     }
 
-    /// Nanoseconds that a cgroup waited, by who ran.
+    /// Nanoseconds that a cgroup waited, by the cgroup that ran.
     pub fn parts(&self, cgroup: &TestCgroup) -> BTreeMap<CgroupId, u64> {
         let delta = self.delta();
         assert_eq!((delta.unplaced, delta.unplaced_waits), (0, 0));
@@ -178,11 +178,11 @@ impl Waits {
             ["cpu-wait", "cpu-waits", "unknown-cpu-waits"].map(|event| self.count(event, cgroup));
         let (whole, unknown) = (whole.unwrap(), unknown.unwrap());
         let missed = self.window.health.sum.missed_switches;
-        // They are the same, unless a thread's entry was replaced by that of another one.
+        // Both are equal, unless another thread's entry replaced the entry of a waiting thread.
         let parts: u64 = self.parts(cgroup).values().sum();
-        let off = if unknown + missed == 0 { 0 } else { whole / 20 };
-        assert!(parts.abs_diff(whole) <= off, "{parts} of {whole}");
-        // An estimated slice is divided, but for its waits.
+        let tolerance = if unknown + missed == 0 { 0 } else { whole / 20 };
+        assert!(parts.abs_diff(whole) <= tolerance, "{parts} of {whole}");
+        // Slices with missed switches are estimated and divided, but their waits are not.
         if missed == 0 {
             let lengths = self.lengths(cgroup);
             assert_eq!(Some(lengths.waits()), waits);
@@ -192,8 +192,8 @@ impl Waits {
     }
 }
 
-/// Compares the waits and switches of cgroups with the kernel's own, to the nanosecond. A wait of
-/// which a part is unknown is not whole.
+/// Compares the waits and switches of cgroups with the kernel's own, to the nanosecond. A wait with
+/// an unknown part is not counted as a wait.
 #[track_caller]
 pub fn assert_is_the_kernels(
     counting: &Waits,
@@ -227,7 +227,7 @@ pub fn assert_is_the_kernels(
     let Account {
         run_delay, runs, ..
     } = truth;
-    // A zombie may still be switched.
+    // Each zombie may still have its last switch.
     let after_the_end = processes as u64;
     let pairs = [
         (voluntary, truth.voluntary),
@@ -235,8 +235,8 @@ pub fn assert_is_the_kernels(
     ];
     let near = |(counted, truth): &(u64, u64)| counted.abs_diff(*truth) <= after_the_end + missed;
     assert!(pairs.iter().all(near));
-    // The kernel does not count waits from another state than running. Of those that it counts, a
-    // part of few is unknown.
+    // The kernel does not count the wait of a task that is preempted in another state than running.
+    // Few of the waits that it counts have an unknown part.
     assert!(waits + unknown >= runs && waits + runs / 20 >= runs);
     assert!(waits <= runs + after_the_end);
     match waits.cmp(&runs) {
@@ -246,7 +246,7 @@ pub fn assert_is_the_kernels(
     }
 }
 
-/// Whether the sum of waits is one that waits in these buckets can have.
+/// Asserts that waits in these buckets can have this sum.
 fn assert_in_their_buckets(lengths: &WaitTimes) {
     let end = |bucket: usize| WaitTimes::end(bucket).unwrap_or(f64::INFINITY) * 1e9;
     let (mut least, mut most) = (0.0, 0.0);
@@ -259,7 +259,7 @@ fn assert_in_their_buckets(lengths: &WaitTimes) {
     }
     #[expect(clippy::cast_precision_loss, reason = "a few seconds")]
     let nanos = lengths.nanos as f64;
-    // Ends of buckets are rounded to 10^-7 of them.
+    // Ends of buckets are rounded, with a relative error of up to 10^-7.
     assert!(
         least * 0.999_999 <= nanos && nanos <= most * 1.000_001,
         "{lengths:?}"
