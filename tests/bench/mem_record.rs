@@ -2,9 +2,9 @@
 //! records, and from event samples as the kernel writes them into a ring (x86), to rows of a
 //! Parquet file.
 //!
-//! SPE records are loads and stores as a Neoverse core writes them, with all its fields without
+//! SPE records are loads and stores with all fields that a Neoverse core writes without
 //! `pa_enable`. The accesses are of a program of some hundred instructions that walks over arrays
-//! and reads at random, in alternation of two threads. Times are CPU times, the shortest of a few
+//! and reads at random, in two alternating threads. Times are CPU times, the shortest of a few
 //! runs. Files are in memory, if there is /dev/shm.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
@@ -40,7 +40,7 @@ const TICKS: TickClock = TickClock {
     shift: 20,
 };
 
-/// Passes the accesses to a sink, from one of the sources; returns the number of samples.
+/// Passes the accesses of one source to a sink; returns the number of samples.
 type Replay<'a> = &'a dyn Fn(&dyn Sink) -> u64;
 
 fn main() {

@@ -26,11 +26,11 @@ fn main() {
     let begin = Instant::now();
     let mut page = Vec::new();
     report::page(&mut page, &run).unwrap();
-    let made = begin.elapsed().as_secs_f64();
+    let took = begin.elapsed().as_secs_f64();
     fs::write(&path, &page).unwrap();
     println!(
         "{VALUES} values of noise (50 containers, 8 metrics, 3,600 windows): {:.1} MB, made in \
-         {made:.1} s",
+         {took:.1} s",
         f64::from(u32::try_from(page.len()).unwrap()) / 1e6
     );
     let version = Command::new("chromium").arg("--version").output();

@@ -1,6 +1,7 @@
 //! The cost of a sample on one CPU: of the interrupt with an empty program, and of pmuscope's
-//! program with only rows of owners (`stat --sample`), with instructions, and also with data pages
-//! (`hot`). Events are cpu-clock, and page faults, which have a data address.
+//! program in three forms: with only rows of owners (`stat --sample`), with instructions, and with
+//! instructions and data pages (`hot`). Events are cpu-clock, and page faults, which have a data
+//! address.
 //!
 //! Each set-up runs a load on that CPU. The number of load iterations in a given CPU time shows the
 //! time of interrupts; a sample's cost is the difference between two set-ups in one round. The

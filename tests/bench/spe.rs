@@ -1,8 +1,8 @@
-//! How fast SPE records are decoded in user space, beside perf on the same bytes.
+//! How fast SPE records are decoded in user space, compared with perf on the same bytes.
 //!
-//! perf's times are those of whole processes, from the same run on the same machine: `perf script`
-//! printing one sample per record, and `perf script` asked for remote accesses only: the loads here
-//! have none, so that it decodes and prints nothing.
+//! perf's times are wall times of whole processes, from the same run on the same machine: of
+//! `perf script` that prints one sample per record, and of `perf script` that prints only remote
+//! accesses. The records here have none, so the second one decodes and prints nothing.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use std::{
@@ -83,7 +83,7 @@ fn main() {
     }
 }
 
-/// What is in the record of any operation.
+/// The fields in the record of any operation.
 fn any(random: &mut Random) -> Fields {
     Fields {
         pc: Some(random.word() >> 16),
@@ -121,7 +121,7 @@ fn branch(random: &mut Random) -> [u8; 64] {
     .neoverse()
 }
 
-/// Neither.
+/// An operation that is neither an access nor a branch.
 fn other(random: &mut Random) -> [u8; 64] {
     Fields {
         operation: Some((0, random.byte() & 1)),
@@ -141,7 +141,7 @@ fn any_operation(random: &mut Random) -> [u8; 64] {
     }
 }
 
-/// What a load/store consumer looks at, so that nothing of the decoding is dropped.
+/// Reads the fields that a consumer of accesses needs, so that the compiler drops no decoding.
 fn look(record: &Record) -> u64 {
     let store = match record.operation() {
         Some(Operation::LoadStore(op)) => u64::from(op.is_store()),
@@ -168,7 +168,7 @@ fn consume(bytes: &[u8]) {
     black_box(sum);
 }
 
-/// One window after the other, the last ones left out: they have nothing behind them.
+/// Decodes one window after the other, except for the last record, which has no bytes behind it.
 fn cells(bytes: &[u8]) {
     let mut sum = 0u64;
     let mut record = Record::EMPTY;

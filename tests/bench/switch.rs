@@ -2,15 +2,16 @@
 //!
 //! Two processes on one CPU exchange a byte: in one cgroup, where the hook returns at once, and in
 //! two, where every switch is charged. Seven set-ups alternate: nothing; the same counters without
-//! a program; these with an empty program; pmuscope; pmuscope on a kernel that hides switches,
-//! where it also watches the scheduler's exit; pmuscope that also counts waits, and for whom; and
-//! what tracers do in its place, a record of each switch that a thread reads. Each
-//! measurement is the fastest of a few short runs, which other load disturbs least. Differences are
-//! within a round of all set-ups, so that changes of the machine's speed affect them little. The
-//! table shows their medians and quartiles over the rounds.
+//! a program; these counters with an empty program; pmuscope; pmuscope on a kernel that hides
+//! switches, where it also watches the scheduler's exit; pmuscope that also counts waits, by the
+//! waiting and the running owner; and a tracer that writes a record of each switch for a thread to
+//! read. Each measurement is the fastest of a few short runs, which other load disturbs least.
+//! Differences are within a round of all set-ups, so that changes of the machine's speed affect
+//! them little. The table shows their medians and quartiles over the rounds.
 //!
-//! The column before the last two is the kernel's run time of the program, minus the empty
-//! program's. Programs run with interrupts off, so other load hardly disturbs it.
+//! The columns "by clock" have the kernel's run time of the program: minus that of the empty
+//! program, and with waits minus without. Programs run with interrupts off, so other load hardly
+//! disturbs these times.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
@@ -124,7 +125,7 @@ struct Row {
 }
 
 impl Row {
-    /// None if the hook is not admitted.
+    /// None if the session cannot use the hook.
     fn measure(hook: Hook, events: &[(&str, u64)], same: bool) -> Option<Self> {
         let (a, b) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
         let to = if same { &a } else { &b };
@@ -153,7 +154,7 @@ impl Row {
                 let _empty = (set_up == SetUp::Empty).then(|| EmptyProgram::attach().unwrap());
                 let counting = matches!(set_up, SetUp::Pmuscope | SetUp::Watching | SetUp::Waits)
                     .then(|| {
-                        // The other hook does not see the task that comes in.
+                        // The other hook does not see the incoming task.
                         let has_waits = set_up == SetUp::Waits && hook == Hook::SchedSwitch;
                         let waits = if has_waits { WAITS } else { "" };
                         let events = plan(&format!("{}{waits}", names.join(",")));
@@ -204,9 +205,9 @@ impl Row {
     }
 }
 
-/// How much more the second set-up takes than the first in the same round.
-fn added(times: &[Vec<f64>; SET_UPS.len()], (less, more): (SetUp, SetUp)) -> String {
-    let pairs = times[more as usize].iter().zip(&times[less as usize]);
+/// Time that the set-up `second` takes beyond `first` in the same round.
+fn added(times: &[Vec<f64>; SET_UPS.len()], (first, second): (SetUp, SetUp)) -> String {
+    let pairs = times[second as usize].iter().zip(&times[first as usize]);
     let [low, middle, high] = quartiles(pairs.map(|(with, without)| with - without).collect());
     format!("{middle:+.0} ({low:+.0} to {high:+.0})")
 }

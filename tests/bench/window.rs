@@ -133,7 +133,7 @@ impl Windows {
         windows
     }
 
-    /// Makes the names and values of the next window; with `known`, from the previous ones.
+    /// Makes the names and values of the next window; with `known`, reuses the previous ones.
     fn next(&mut self, known: bool) {
         let before = known.then_some(&self.before);
         let joined = self.view.join(&self.plan, &self.window, before);
@@ -173,7 +173,7 @@ fn measure(cgroups: u64, metrics: u64) {
     io::stdout().flush().unwrap();
 }
 
-/// Prints the most memory of a session with this format: two snapshots, two windows and the text.
+/// Prints the peak memory of a session with this format: two snapshots, two windows and the text.
 fn measure_peak(cgroups: u64, metrics: u64, format: &str) {
     let mut windows = Windows::new(cgroups, metrics);
     let names = Arc::clone(&windows.window.names);

@@ -18,10 +18,10 @@ use crate::{burn, usage};
 /// Children enter the cgroups 0, 1, ... below a directory one after another, run for `each` and
 /// exit.
 ///
-/// Prints the least and the most CPU time that each can have used in its cgroup, in ns, and how
-/// often it was switched out before its end. The least is the child's task-clock from the end of
-/// the call that moves it until it reads the clock last. The most also has the whole call, and the
-/// exit: at most the time until the parent runs again, since both are on one CPU. perf's task-clock
+/// Prints the least and the most CPU time that each child can have used in its cgroup, in ns, and
+/// how often it was switched out before its end. The least is the child's task-clock from the end
+/// of the call that moves it to its last reading. The most also includes the whole call and the
+/// exit, which ends before the parent runs again, since both are on one CPU. perf's task-clock
 /// includes time that a hypervisor took.
 pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<()> {
     let (mut from, mut to) = io::pipe()?;
@@ -41,8 +41,8 @@ pub(crate) fn churn(directory: &str, count: u64, each: Duration) -> io::Result<(
     Ok(())
 }
 
-/// Runs the child. It writes its task-clock before it enters, after that and at the end, then the
-/// time of its end, and how often it was switched out.
+/// Runs the child. It writes its task-clock before and after it enters the cgroup and at its end,
+/// then the time of its end, and how often it was switched out.
 fn child(procs: &str, each: Duration, to: &mut PipeWriter) -> io::Result<()> {
     let clock = task_clock()?;
     let outside = count(&clock)?;

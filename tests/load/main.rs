@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 thread.join().map_err(|_| "a thread has panicked")?;
             }
         }
-        // As `threads` on one CPU, but none ends.
+        // As `threads` on one CPU, but no thread ends.
         Some("crowd") => {
             pin(number(1)?)?;
             let time = Duration::from_millis(number(3)?);
@@ -186,14 +186,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Executes this program again `count` times, each time by a thread that is not the first, and that
-/// so takes over the first thread's id.
+/// Executes this program again `count` times, each time from a thread that is not the first. This
+/// thread then takes over the first thread's id.
 fn execs(count: u64) -> Result<(), Box<dyn Error>> {
-    let Some(left) = count.checked_sub(1) else {
+    let Some(remaining) = count.checked_sub(1) else {
         return Ok(());
     };
     let mut command = Command::new(env::current_exe()?);
-    command.args(["execs", &left.to_string()]);
+    command.args(["execs", &remaining.to_string()]);
     exec_in_a_thread(command)
 }
 
@@ -237,7 +237,7 @@ fn pin(cpu: u64) -> io::Result<()> {
 fn hop(directory: &str, count: u64) -> io::Result<()> {
     for at in 0..count {
         std::fs::write(format!("{directory}/{at}/cgroup.procs"), "0")?;
-        // After its next switch it belongs to the new cgroup. A sleep may end without a switch.
+        // The task belongs to the new cgroup after its next switch. A sleep may end without one.
         let before = switches();
         while switches() == before {
             std::thread::sleep(Duration::from_micros(50));
@@ -290,9 +290,9 @@ fn pingpong(rounds: u64, cgroup: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends to a real-time process in `cgroup`, on the same CPU. It wakes at the first page, and if
-/// the kernel is not preemptible it runs after the last. The scheduler's clock at that switch is as
-/// old as the wake-up.
+/// Sends to a real-time process in `cgroup`, on the same CPU. The receiver wakes at the first page,
+/// and if the kernel is not preemptible it runs after the last. The scheduler's clock at that
+/// switch is as old as the wake-up.
 fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
     const LENGTH: usize = 4 << 20;
     let (mut to, from) = UnixStream::pair()?;
@@ -315,7 +315,7 @@ fn wakes(time: Duration, cgroup: &str) -> io::Result<()> {
 
 /// Gives this thread real-time priority if the kernel allows it.
 fn real_time() {
-    // The kernel's `struct sched_param`; musl has another, and refuses the call.
+    // The kernel's `struct sched_param`. musl's struct differs, and musl refuses the call.
     let priority: i32 = 1;
     // SAFETY: a valid structure; the thread is this one.
     unsafe {
@@ -328,7 +328,7 @@ fn real_time() {
     };
 }
 
-/// Waits for the end of a child as after vfork(2), and prints for how many nanoseconds.
+/// Waits for the end of a child as after vfork(2), and prints the length of the wait in ns.
 fn vfork(time: Duration) -> io::Result<()> {
     let began = Instant::now();
     let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as libc::c_ulong;
@@ -391,8 +391,8 @@ fn touch(pages: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Only looks up a large value in a BPF map. While the kernel copies it, it runs no `perf_event`
-/// program on this CPU. The copy is long enough for a tick to preempt it.
+/// Only looks up a large value in a BPF map. While the kernel copies the value, it runs no
+/// `perf_event` program on this CPU. The copy is long enough for a tick to preempt it.
 fn maps(time: Duration) -> Result<(), Box<dyn Error>> {
     use aya::maps::{Array, MapData};
     let map = Array::<MapData, [u8; 1 << 18]>::create(1, 0)?;

@@ -1,5 +1,5 @@
-//! Calls marker functions by its arguments: `tag=NAME@START-END` (hex), `start=NAME`, `stop`, and
-//! between them `burn=MS`, `thread=NAME:MS` (a thread that uses CPU time before, in and after a
+//! Calls the marker functions in its arguments: `tag=NAME@START-END` (hex), `start=NAME`, `stop`,
+//! and between them `burn=MS`, `thread=NAME:MS` (a thread that uses CPU time before, in and after a
 //! phase) and `threads=N:MS`. Prints each marker call with its thread, and the times before and
 //! after it.
 

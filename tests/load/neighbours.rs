@@ -19,7 +19,7 @@ use crate::{
     tenants::{fork, remove},
 };
 
-/// A container works and sleeps in alternation, for 2% of a CPU.
+/// Each container alternately works and sleeps, and so uses 2% of a CPU.
 const WORK: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_millis(49);
 
@@ -32,8 +32,8 @@ const HOSTILE: [&[u8]; 5] = [
     "\u{202e}\u{1f600}\u{0301}<script>alert(1)</script>".as_bytes(),
 ];
 
-/// Runs containers and other processes until standard input closes, which its writer's death also
-/// does. Prints a line when all of them run.
+/// Runs containers and other processes until standard input closes, also by its writer's death.
+/// Prints a line when all of them run.
 pub(crate) fn neighbours(
     containers: usize,
     others: usize,
@@ -88,12 +88,12 @@ fn cgroup_path(number: usize) -> PathBuf {
     }
 }
 
-/// Processes and their cgroups; dropping it ends and removes them.
+/// Processes and their cgroups. Dropping it ends the processes and removes the cgroups.
 #[derive(Default)]
 struct Running {
     pids: Vec<libc::pid_t>,
     cgroups: Vec<PathBuf>,
-    /// Parents that were made.
+    /// Parent cgroups that did not exist before.
     parents: Vec<PathBuf>,
 }
 

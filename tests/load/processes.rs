@@ -36,8 +36,8 @@ pub(crate) fn successor(pid: u64) -> io::Result<()> {
 }
 
 /// The first process of a pid namespace exits while another process of the namespace is not yet
-/// waited for, so that its exit does not complete. Writes its id to `file`, and waits for both when
-/// that is removed.
+/// waited for, so that the first one's exit does not complete. Writes the id of the first process
+/// to `file`, and waits for both processes when the file is removed.
 pub(crate) fn long_exit(file: &Path) -> io::Result<()> {
     // SAFETY: this process has one thread, and shares nothing with others.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;

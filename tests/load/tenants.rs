@@ -16,7 +16,7 @@ use crate::burn;
 /// linux/sched.h; libc's constant of this name does not hold 34 bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Starts a task in each cgroup below a directory, which works and sleeps in alternation. They end
+/// Starts a task in each cgroup below a directory. The tasks alternately work and sleep, and end
 /// with this process.
 pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
@@ -36,8 +36,8 @@ pub(crate) fn stay(directory: &str, work: Duration, sleep: Duration) -> io::Resu
     }
 }
 
-/// Makes cgroups below a directory, `rate` per second, until a file is removed. A task runs in each
-/// for a moment; then it is removed. Prints the ids of all.
+/// Makes cgroups below a directory, `rate` per second, until a file is removed. A task runs briefly
+/// in each cgroup, which is then removed. Prints the ids of all cgroups.
 pub(crate) fn visit(directory: &str, rate: u32, work: Duration, file: &str) -> io::Result<()> {
     let begun = Instant::now();
     let mut visits = 0;
